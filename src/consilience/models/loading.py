@@ -57,9 +57,7 @@ class Pretrained:
     identity: dict[str, object]
 
 
-def load_pretrained(
-    spec: str, *, revision: str | None, device: str, dtype: str
-) -> Pretrained:
+def load_pretrained(spec: str, *, revision: str | None, device: str, dtype: str) -> Pretrained:
     """Load weights and tokenizer; a model that lacks trained weights for its head is refused."""
     source, options, files = _locate(spec, revision)
     place = _device(device)

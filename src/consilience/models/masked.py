@@ -111,7 +111,7 @@ class MaskedModel:
         ids = torch.tensor(encoded, device=self.model.device)
         at = (ids == self.tokenizer.mask_token_id).int().argmax(dim=1)
         logits = self._mask_logits(ids, at)
-        asked = np.flatnonzero(sheet.ids >= 0)
+        asked = sheet.asked
         columns = torch.from_numpy(sheet.ids[asked]).to(logits.device)
         scores = np.full((len(encoded), len(sheet.words)), np.nan)
         scores[:, asked] = logits[:, columns].double().cpu().numpy()

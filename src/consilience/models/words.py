@@ -34,6 +34,11 @@ class WordSheet:
     reasons: dict[str, str]
     cut: int
 
+    @property
+    def asked(self) -> npt.NDArray[np.int64]:
+        """Positions of the words that take part: those with a token, one for each token."""
+        return np.flatnonzero((self.ids >= 0) & (self.same == np.arange(len(self.words))))
+
 
 def slot_anchor(left: str, protocol: Protocol) -> str:
     """What decides the form of a word: the character on its left, blank for any white space.

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from consilience.errors import ConsilienceError, did_you_mean
+from consilience.suites.fetch import altered
 from consilience.suites.folder import is_folder_suite, load_folder, read_folder
 from consilience.suites.lama import lama_root, load_lama, read_lama
 from consilience.suites.pararel import load_pararel, pararel_root, read_pararel
@@ -56,11 +57,14 @@ def suite_folder(spec: str, data: Path) -> Path:
     return folder
 
 
-def load_suite(spec: str, data: Path | None = None) -> Suite:
-    """The suite of that name or folder; the first thing wrong with it is raised."""
+def load_suite(spec: str, data: Path | None = None, *, as_shipped: bool = False) -> Suite:
+    """The suite of that name or folder; the first thing wrong with it is raised.
+
+    ``as_shipped`` keeps the tuples of the ParaRel release that the paper leaves out.
+    """
     folder = suite_folder(spec, data_dir(data))
     if root := pararel_root(folder):
-        return load_pararel(root)
+        return load_pararel(root, as_shipped=as_shipped)
     if root := lama_root(folder):
         return load_lama(root)
     if is_folder_suite(folder):
@@ -74,6 +78,10 @@ def check_suite(spec: str, data: Path | None = None) -> list[ConsilienceError]:
     problems: list[ConsilienceError] = []
     try:
         if root := pararel_root(folder):
+            problems += [
+                ConsilienceError("missing, or not what was released", where=str(root / path))
+                for path in altered("pararel", root)
+            ]
             read_pararel(root, problems)
         elif root := lama_root(folder):
             read_lama(root, problems)

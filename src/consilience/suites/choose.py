@@ -49,9 +49,7 @@ def replace_facts(suite: Suite, source: Suite) -> Suite:
             todo=did_you_mean(missing[0], list(facts)),
         )
     relations = (
-        replace(
-            relation, facts=facts[relation.id], candidates=Candidates.of(facts[relation.id])
-        )
+        replace(relation, facts=facts[relation.id], candidates=Candidates.of(facts[relation.id]))
         for relation in suite.relations
     )
     return replace(suite, relations=tuple(relations))

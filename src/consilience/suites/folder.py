@@ -93,9 +93,7 @@ def _read_relations(path: Path, problems: list[ConsilienceError]) -> Heads:
         cardinality = row.get("cardinality", "N-1")
         if cardinality not in CARDINALITIES:
             problems.append(
-                ConsilienceError(
-                    f"cardinality '{cardinality}'", expected="N-1 or N-M", where=where
-                )
+                ConsilienceError(f"cardinality '{cardinality}'", expected="N-1 or N-M", where=where)
             )
             continue
         if id_ in heads:
@@ -116,7 +114,7 @@ def _read_relations(path: Path, problems: list[ConsilienceError]) -> Heads:
                 )
             )
         elif id_:
-            heads[id_] = (str(row.get("label", "")) or id_, cast(Cardinality, cardinality), where)
+            heads[id_] = (str(row.get("label", "")) or id_, cardinality, where)
     return heads
 
 
@@ -215,13 +213,9 @@ def _read_edges(
     return edges
 
 
-def _flag(
-    row: dict[str, object], name: str, where: str, problems: list[ConsilienceError]
-) -> bool:
+def _flag(row: dict[str, object], name: str, where: str, problems: list[ConsilienceError]) -> bool:
     value = row.get(name)
     if str(value).lower() in ("0", "1", "false", "true"):
         return str(value).lower() in ("1", "true")
-    problems.append(
-        ConsilienceError(f"'{name}' is {value!r}", expected="0 or 1", where=where)
-    )
+    problems.append(ConsilienceError(f"'{name}' is {value!r}", expected="0 or 1", where=where))
     return False

@@ -7,6 +7,7 @@ P19.graph`` the same patterns with how each pair differs, ``trex_lms_vocab/P19.j
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from consilience.errors import ConsilienceError
@@ -87,10 +88,10 @@ def pararel_root(folder: Path) -> Path | None:
     return None
 
 
-def load_pararel(root: Path) -> Suite:
+def load_pararel(root: Path, *, as_shipped: bool = False) -> Suite:
     """The 38 relations of the paper, with its 26,813 tuples; the first problem is raised."""
     problems: list[ConsilienceError] = []
-    suite = read_pararel(root, problems)
+    suite = read_pararel(root, problems, as_shipped=as_shipped)
     raise_first(problems)
     return suite
 
@@ -104,7 +105,8 @@ def read_pararel(
     """
     relations: list[Relation] = []
     notes: list[str] = []
-    for cardinality, labels in (("N-1", N_TO_1), ("N-M", N_TO_M)):
+    kinds: tuple[tuple[Cardinality, dict[str, str]], ...] = (("N-1", N_TO_1), ("N-M", N_TO_M))
+    for cardinality, labels in kinds:
         for id_, label in labels.items():
             relation = _read_relation(root, id_, label, cardinality, problems)
             if not as_shipped:
@@ -119,8 +121,6 @@ def read_pararel(
 
 def without_objects(relation: Relation, objects: Iterable[str]) -> tuple[Relation, int]:
     """The relation without the facts that have one of ``objects``, and how many these were."""
-    from dataclasses import replace
-
     left_out = frozenset(objects)
     facts = tuple(fact for fact in relation.facts if fact.object not in left_out)
     dropped = len(relation.facts) - len(facts)
@@ -159,9 +159,7 @@ def _read_relation(
             )
             edges = {}
     facts = read_trex(root / "trex_lms_vocab" / f"{id_}.jsonl", id_, problems)
-    return Relation(
-        id_, label, cardinality, tuple(patterns), facts, edges, Candidates.of(facts)
-    )
+    return Relation(id_, label, cardinality, tuple(patterns), facts, edges, Candidates.of(facts))
 
 
 def read_trex(path: Path, id_: str, problems: list[ConsilienceError]) -> tuple[Fact, ...]:

@@ -42,8 +42,8 @@ def read_rows(path: Path, problems: list[ConsilienceError]) -> Iterator[tuple[st
             todo="Save the file as UTF-8.",
         ) from error
     header: list[str] | None = None
-    for number, line in enumerate(lines, start=1):
-        line = line.removesuffix("\r")
+    for number, raw in enumerate(lines, start=1):
+        line = raw.removesuffix("\r")
         where = f"{path}:{number}"
         if not line.strip():
             continue

@@ -1,0 +1,37 @@
+"""Consilience: does a language model answer the same however it is asked?
+
+>>> from consilience import ask, load_model, load_suite, measure
+>>> suite = load_suite("mini")
+>>> relation = suite.relation("capital")
+>>> answers = ask(relation, load_model("baseline:majority"), suite.name)
+>>> metrics = measure(answers, suite, "strict")
+"""
+
+from consilience.errors import ConsilienceError
+from consilience.metrics import measure
+from consilience.models import LanguageModel, load_model
+from consilience.probe import ask, probe
+from consilience.run import RunFolder, read_answers
+from consilience.suites import load_suite
+from consilience.types import Candidates, Fact, Pattern, Query, Relation, Scores, Suite
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Candidates",
+    "ConsilienceError",
+    "Fact",
+    "LanguageModel",
+    "Pattern",
+    "Query",
+    "Relation",
+    "RunFolder",
+    "Scores",
+    "Suite",
+    "ask",
+    "load_model",
+    "load_suite",
+    "measure",
+    "probe",
+    "read_answers",
+]

@@ -1,0 +1,5 @@
+"""``python -m consilience``."""
+
+from consilience.cli import main
+
+main()

@@ -1,0 +1,151 @@
+"""The metrics table as tables for people, in percent."""
+
+from __future__ import annotations
+
+import math
+
+import polars as pl
+from rich import box
+from rich.table import Table
+
+from consilience.suites.statistics import SuiteStatistics
+from consilience.types import Suite
+
+COLUMNS: dict[str, str] = {
+    "accuracy": "Accuracy",
+    "consistency": "Consistency",
+    "determinism": "Determinism",
+    "consistent_accuracy": "Consistent-Acc",
+    "consistent_wrong": "Consistent-wrong",
+    "successful_patterns": "Succ-Patt",
+    "successful_objects": "Succ-Objs",
+    "known_consistency": "Know-Const",
+    "unknown_consistency": "Unk-Const",
+}
+"""Metrics and the names that the paper heads their columns with."""
+
+HEADINGS: dict[str, str] = {
+    "accuracy": "Accu-\nracy",
+    "consistency": "Consis-\ntency",
+    "consistent_accuracy": "Consis-\ntent-\nAcc",
+    "consistent_wrong": "Consis-\ntent-\nwrong",
+    "successful_patterns": "Succ-\nPatt",
+    "successful_objects": "Succ-\nObjs",
+    "known_consistency": "Know-\nConst",
+    "unknown_consistency": "Unk-\nConst",
+}
+"""The same, for a table that must fit a narrow screen."""
+
+SUBSETS: dict[str, str] = {
+    "diff_syntax": "Diff-Syntax",
+    "diff_lexical": "Diff-Lexical",
+    "diff_both": "Diff-Both",
+    "no_change": "No-Change",
+    "diff_determiner": "Diff-Determiner",
+}
+"""Subsets of pairs of patterns and the names that the paper has for them, or ours."""
+
+
+def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
+    """One row a relation, one column a metric."""
+    table = _table(f"{suite.name}: each relation, in percent")
+    table.add_column("relation", no_wrap=True)
+    for heading in HEADINGS.values():
+        table.add_column(heading, justify="right")
+    values = _values(metrics)
+    present = set(metrics["group"])
+    for relation in suite.relations:
+        if relation.id not in present:
+            continue
+        cells = [
+            _percent(values.get((name, "all", relation.id)))
+            if name != "consistency" or relation.cardinality == "N-1"
+            else _percent(values.get(("determinism", "all", relation.id))) + "*"
+            for name in HEADINGS
+        ]
+        table.add_row(relation.id, *cells)
+    if any(relation.cardinality == "N-M" for relation in suite.relations):
+        table.caption = "* determinism: a relation with several right answers, not in the means"
+        table.caption_justify = "left"
+    return table
+
+
+def summary_table(metrics: pl.DataFrame, title: str) -> Table:
+    """One row a metric: mean and standard deviation over relations, and all counts together.
+
+    Indented: consistency over the pairs of patterns that differ in that way.
+    """
+    table = _table(title)
+    table.add_column("metric", no_wrap=True)
+    for heading in ("mean ± std", "relations", "all together", "counted", "left out"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    macro = {
+        (row["metric"], row["subset"]): row
+        for row in metrics.filter(pl.col("group") == "MACRO").iter_rows(named=True)
+    }
+    micro = metrics.filter(pl.col("group") == "MICRO").iter_rows(named=True)
+    micros = {(row["metric"], row["subset"]): row for row in micro}
+    for (name, subset), row in macro.items():
+        together = micros[name, subset]
+        if name == "determinism" and subset != "all":
+            continue
+        table.add_row(
+            COLUMNS.get(name, name) if subset == "all" else f"  {SUBSETS.get(subset, subset)}",
+            mean_and_std(row["value"], row["std"]),
+            f"{row['n']:,}",
+            _percent(together["value"]),
+            f"{together['n']:,}",
+            f"{together['n_excluded']:,}",
+        )
+    return table
+
+
+def statistics_table(statistics: SuiteStatistics, name: str) -> tuple[Table, Table]:
+    """The paper's Table 1 of a suite, and the counts of each relation."""
+    short = _table(f"{name}, as in the paper's Table 1")
+    short.show_header = False
+    short.add_column()
+    short.add_column(justify="right")
+    for label, value in (
+        ("relations", f"{statistics.relations}"),
+        ("patterns", f"{statistics.patterns}"),
+        ("fewest patterns", f"{statistics.min_patterns}"),
+        ("most patterns", f"{statistics.max_patterns}"),
+        ("mean patterns", f"{statistics.mean_patterns:.2f}"),
+        ("mean syntactic variants", f"{statistics.mean_syntactic_variants:.2f}"),
+        ("mean lexical variants", f"{statistics.mean_lexical_variants:.2f}"),
+        ("facts", f"{statistics.facts:,}"),
+        ("queries", f"{statistics.queries:,}"),
+    ):
+        short.add_row(label, value)
+    long = _table("each relation; majority in percent")
+    long.add_column("relation")
+    for heading in (
+        "kind", "patterns", "syntax", "lexis", "facts", "subjects", "candidates", "majority",
+    ):  # fmt: skip
+        long.add_column(heading, justify="right")
+    for row in statistics.by_relation:
+        counts = (row.patterns, row.syntactic_variants, row.lexical_variants, row.facts)
+        sizes = map(str, (*counts, row.subjects, row.candidates))
+        long.add_row(row.relation, row.cardinality, *sizes, _percent(row.majority))
+    return short, long
+
+
+def mean_and_std(value: float, std: float) -> str:
+    """Percent with one digit, as the papers print them: ``23.1±21.0``."""
+    if math.isnan(value):
+        return "no data"
+    return _percent(value) + (f"±{std * 100:.1f}" if not math.isnan(std) else "")
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None or math.isnan(value) else f"{value * 100:.1f}"
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+
+
+def _values(metrics: pl.DataFrame) -> dict[tuple[str, str, str], float]:
+    rows = metrics.select("metric", "subset", "group", "value").iter_rows()
+    return {(metric, subset, group): value for metric, subset, group, value in rows}

@@ -1,0 +1,214 @@
+"""A run's folder: what was asked, the answers, the metrics. Whole files or none.
+
+``run.json`` says what was asked of which model; ``answers/GROUP.parquet`` is written when the whole
+group is answered, ``metrics.csv`` at the end. A run that was killed goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from consilience.errors import ConsilienceError
+from consilience.types import ANSWERS_SCHEMA
+
+FORMAT = 1
+"""Raised when answers of an older version of this package can no longer be gone on with."""
+
+
+def fingerprint(asked: Mapping[str, object]) -> str:
+    """SHA-256 of everything that decides the answers of a run."""
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+
+
+class RunFolder:
+    """The folder of one run. ``asked`` is everything that decides its answers.
+
+    Opening a folder that holds a run of something else raises and changes nothing.
+    """
+
+    def __init__(self, path: Path, asked: Mapping[str, object]) -> None:
+        self.path = path
+        self.asked = json.loads(json.dumps({"format": FORMAT, **asked}))
+        self.fingerprint = fingerprint(self.asked)
+        self.record: dict[str, Any] = {
+            "asked": self.asked,
+            "started": _now(),
+            "finished": None,
+            "versions": versions(),
+            "git": git_revision(),
+            "warnings": [],
+        }
+        found = self._read_record()
+        if found is not None:
+            self.record["started"] = found["started"]
+        try:
+            (path / "answers").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _cannot_write(path, error) from error
+        self._write_record()
+
+    def _read_record(self) -> dict[str, Any] | None:
+        path = self.path / "run.json"
+        if not path.exists():
+            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+                raise ConsilienceError(
+                    "not empty, and not the folder of a run",
+                    where=str(self.path),
+                    todo="Choose another --out.",
+                )
+            return None
+        try:
+            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            before = record["asked"]
+            record["started"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConsilienceError(
+                "not the record of a run", where=str(path), todo="Choose another --out."
+            ) from error
+        for name in sorted({*before, *self.asked}):
+            if before.get(name) != self.asked.get(name):
+                raise ConsilienceError(
+                    f"this folder holds another run: its {name} is {_show(before.get(name))}, "
+                    f"now asked is {_show(self.asked.get(name))}",
+                    where=str(self.path),
+                    todo="Choose another --out, or remove the folder.",
+                )
+        return record
+
+    def answers(self, group: str, size: int) -> pl.DataFrame | None:
+        """The answers of a group, if they are there, whole, and of this run."""
+        path = self._answers_path(group)
+        if not path.is_file():
+            return None
+        try:
+            mark = pl.read_parquet_metadata(path).get("consilience")
+            table = pl.read_parquet(path)
+        except (pl.exceptions.PolarsError, OSError):
+            return None
+        whole = table.height == size and dict(table.schema) == ANSWERS_SCHEMA
+        return table if whole and mark == self.fingerprint else None
+
+    def write_answers(self, group: str, answers: pl.DataFrame) -> None:
+        """Keep the answers of a group: the whole file or nothing."""
+        mark = {"consilience": self.fingerprint}
+        write_whole(
+            self._answers_path(group), lambda part: answers.write_parquet(part, metadata=mark)
+        )
+
+    def finish(self, metrics: pl.DataFrame, warnings: list[str]) -> None:
+        """Write the metrics and the end of the run."""
+        write_whole(self.path / "metrics.csv", metrics.write_csv)
+        self.record |= {"finished": _now(), "warnings": warnings}
+        self._write_record()
+
+    def _answers_path(self, group: str) -> Path:
+        return self.path / "answers" / f"{group}.parquet"
+
+    def _write_record(self) -> None:
+        text = json.dumps(self.record, indent=2, ensure_ascii=False) + "\n"
+        write_whole(self.path / "run.json", lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def read_answers(path: Path) -> pl.DataFrame:
+    """An answers table that somebody made: Parquet, CSV, gzipped CSV, or the folder of a run.
+
+    In a CSV file an empty answer is no answer; every other cell is text as it stands.
+    """
+    if path.is_dir():
+        files = sorted((path / "answers").glob("*.parquet"))
+        if not files:
+            raise ConsilienceError(
+                "no answers/*.parquet", expected="the folder of a run", where=str(path)
+            )
+        return pl.concat([read_answers(file) for file in files])
+    if not path.is_file():
+        raise ConsilienceError("no such file", where=str(path), todo="Check the path.")
+    try:
+        if path.suffix == ".parquet":
+            return pl.read_parquet(path)
+        if path.name.endswith((".csv", ".csv.gz")):
+            return pl.read_csv(path, infer_schema=False)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise ConsilienceError(
+            f"cannot be read as a table: {str(error).splitlines()[0]}", where=str(path)
+        ) from error
+    raise ConsilienceError(
+        f"a table in '{path.suffix or path.name}'",
+        expected=".parquet, .csv or .csv.gz",
+        where=str(path),
+        todo="Save it as one of these.",
+    )
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let ``write`` fill a file beside ``path`` and put it in its place: all of it or nothing."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        write(part)
+        part.replace(path)
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _cannot_write(path: Path, error: OSError) -> ConsilienceError:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
+    reason = "the disk is full" if full else f"cannot be written: {error.strerror or error}"
+    return ConsilienceError(
+        reason,
+        where=str(path),
+        todo="What was written before is whole; make room and give the same command again."
+        if full
+        else "Choose another --out.",
+    )
+
+
+def versions() -> dict[str, str]:
+    """The versions that a reader needs to repeat the run."""
+    found = {"python": platform.python_version()}
+    for name in ("consilience", "torch", "transformers", "tokenizers", "polars", "numpy"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def git_revision() -> str | None:
+    """The git revision of this package's checkout, with ``+`` where it has been changed."""
+    here = Path(__file__).resolve().parent
+    try:
+        answer = subprocess.run(
+            ["git", "describe", "--always", "--abbrev=40", "--dirty=+", "--match="],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    inside = any((folder / ".git").exists() for folder in (here.parents[1], here.parents[0]))
+    return answer.stdout.strip() if inside else None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _show(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 200 else text[:200] + "..."

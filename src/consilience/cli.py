@@ -61,6 +61,9 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Suites: list, fetch, check and count them.")
 app.add_typer(data_app, name="data")
 
+INTERRUPTED = 130
+"""The exit status that typer gives a command that was stopped from the keyboard."""
+
 out = Console()
 err = Console(stderr=True)
 
@@ -288,9 +291,10 @@ def main() -> None:
     except ConsilienceError as error:
         err.print(f"error: {error}", soft_wrap=True, highlight=False, markup=False)
         sys.exit(2)
-    except KeyboardInterrupt:
-        err.print("stopped; what is written is whole, and the same command goes on with it")
-        sys.exit(130)
+    except SystemExit as stop:
+        if stop.code == INTERRUPTED:
+            err.print("stopped; what is written is whole, and the same command goes on with it")
+        raise
 
 
 def _one_token(suite: Suite, names: list[str]) -> Suite:

@@ -38,10 +38,11 @@ def measure(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -> pl.DataF
     answers = prepare(answers, suite)
     counts: Counts = {}
     cardinality = {relation.id: relation.cardinality for relation in suite.relations}
-    for (group,), rows in answers.group_by("group", maintain_order=True):
-        relation = suite.relation(str(group))
-        for key, share in _count_group(rows, relation, protocol):
-            counts.setdefault(key, {})[relation.id] = share
+    groups = answers.partition_by("group", as_dict=True)
+    for relation in suite.relations:
+        if (relation.id,) in groups:
+            for key, share in _count_group(groups[relation.id,], relation, protocol):
+                counts.setdefault(key, {})[relation.id] = share
     order = [_name(metric, kind) for metric in METRICS for kind in ("N-1", "N-M")]
     keys = sorted(counts, key=lambda key: (order.index(key[0]), key[1] != "all", key[1]))
     table = [

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from consilience.errors import ConsilienceError
 from consilience.models.batches import equal_length_batches, log_softmax
 from consilience.models.trie import Trie
-from consilience.models.words import WordSheet, slot_anchor, vocabulary_words, word_sheet
+from consilience.models.words import slot_anchor, vocabulary_words, word_sheet
 from consilience.types import Candidates, Pattern, Query, Scores
 
 QUERIES_AT_ONCE = 32
@@ -62,24 +62,30 @@ class CausalModel:
             by_pattern[query.pattern].append(row)
         for pattern, rows in by_pattern.items():
             for start in range(0, len(rows), QUERIES_AT_ONCE):
-                some = np.asarray(rows[start : start + QUERIES_AT_ONCE])
-                subjects = [queries[row].subject for row in some]
+                rows_of: defaultdict[str, list[int]] = defaultdict(list)
+                for row in rows[start : start + QUERIES_AT_ONCE]:
+                    rows_of[queries[row].subject].append(row)
                 if candidates is None:
-                    yield self._score_next_word(pattern, subjects, some)
+                    yield from self._score_next_word(pattern, rows_of)
                 else:
-                    yield self._score_sentences(pattern, subjects, some, candidates.words)
+                    yield from self._score_sentences(pattern, rows_of, candidates.words)
 
     def _score_sentences(
-        self,
-        pattern: Pattern,
-        subjects: list[str],
-        rows: npt.NDArray[np.int64],
-        words: tuple[str, ...],
-    ) -> Scores:
-        distinct = list(dict.fromkeys(subjects))
-        encoded = self._encode(
-            [pattern.fill(subject, word) for subject in distinct for word in words]
-        )
+        self, pattern: Pattern, rows_of: dict[str, list[int]], words: tuple[str, ...]
+    ) -> Iterator[Scores]:
+        texts = {
+            subject: self._encode([pattern.fill(subject, word) for word in words])
+            for subject in rows_of
+        }
+        fitting = []
+        for subject, sentences in texts.items():
+            if reason := self._why_not(sentences):
+                yield self._unasked(rows_of[subject], words, reason)
+            else:
+                fitting.append(subject)
+        if not fitting:
+            return
+        encoded = [ids for subject in fitting for ids in texts[subject]]
         reasons: dict[str, str] = {}
         same = np.arange(len(words))
         first: dict[tuple[int, ...], int] = {}
@@ -90,39 +96,52 @@ class CausalModel:
                 same[position] = first[tuple(ids)]
                 reasons[word] = f"the same tokens as '{words[same[position]]}'"
         asked = [position for position, word in enumerate(words) if word not in reasons]
-        wanted = [
-            each * len(words) + position for each in range(len(distinct)) for position in asked
-        ]
-        found = self.sentence_logprob([encoded[each] for each in wanted])
-        sums = np.full((len(distinct), len(words)), np.nan)
-        sums[:, asked] = found.reshape(len(distinct), len(asked))
-        place = {subject: each for each, subject in enumerate(distinct)}
-        logprob = log_softmax(sums)[[place[subject] for subject in subjects]]
-        return Scores(rows, words, logprob, reasons, same)
+        wanted = [texts[subject][position] for subject in fitting for position in asked]
+        sums = np.full((len(fitting), len(words)), np.nan)
+        sums[:, asked] = self.sentence_logprob(wanted).reshape(len(fitting), len(asked))
+        rows = [rows_of[subject] for subject in fitting]
+        logprob = np.repeat(log_softmax(sums), [len(each) for each in rows], axis=0)
+        yield Scores(np.concatenate(rows), words, logprob, reasons, same)
 
-    def _score_next_word(
-        self, pattern: Pattern, subjects: list[str], rows: npt.NDArray[np.int64]
-    ) -> Scores:
+    def _score_next_word(self, pattern: Pattern, rows_of: dict[str, list[int]]) -> Iterator[Scores]:
         if self._vocabulary is None:
             self._vocabulary = vocabulary_words(self.tokenizer)
         words = self._vocabulary
-        scores = np.full((len(subjects), len(words)), np.nan)
-        if not pattern.object_last:
-            return Scores(
-                rows, words, scores, unasked="the next word is the object only where it comes last"
-            )
-        lefts = [pattern.around_object(subject)[0] for subject in subjects]
-        sheet = self._sheet(words, slot_anchor(lefts[0], "strict"))
+        lefts = {subject: pattern.around_object(subject)[0] for subject in rows_of}
+        encoded = self._encode([left.rstrip() for left in lefts.values()])
+        fitting = []
+        for subject, ids in zip(lefts, encoded, strict=True):
+            reason = self._why_not([ids])
+            if not pattern.object_last:
+                reason = "the next word is the object only where it comes last"
+            if reason:
+                yield self._unasked(rows_of[subject], words, reason)
+            else:
+                fitting.append((subject, ids))
+        if not fitting:
+            return
+        sheet = word_sheet(
+            self.tokenizer, words, slot_anchor(next(iter(lefts.values())), "strict"), "strict"
+        )
         asked = sheet.asked
-        encoded = self._encode([left.rstrip() for left in lefts])
+        scores = np.full((len(fitting), len(words)), np.nan)
+        encoded = [ids for _, ids in fitting]
         for batch in equal_length_batches([len(ids) for ids in encoded]):
             logits = self._logits([[self.start, *encoded[each]] for each in batch])[:, -1]
             columns = torch.from_numpy(sheet.ids[asked]).to(logits.device)
             scores[np.ix_(batch, asked)] = logits[:, columns].double().cpu().numpy()
-        return Scores(rows, words, log_softmax(scores), sheet.reasons, sheet.same, sheet.tokens)
+        rows = [rows_of[subject] for subject, _ in fitting]
+        logprob = np.repeat(log_softmax(scores), [len(each) for each in rows], axis=0)
+        yield Scores(np.concatenate(rows), words, logprob, sheet.reasons, sheet.same, sheet.tokens)
 
-    def _sheet(self, words: tuple[str, ...], anchor: str) -> WordSheet:
-        return word_sheet(self.tokenizer, words, anchor, "strict")
+    def _why_not(self, sentences: list[list[int]]) -> str | None:
+        length = 1 + max(map(len, sentences))
+        longest = getattr(self.model.config, "max_position_embeddings", None) or length
+        return f"{length} tokens, and the model takes {longest}" if length > longest else None
+
+    def _unasked(self, rows: list[int], words: tuple[str, ...], reason: str) -> Scores:
+        nothing = np.full((len(rows), len(words)), np.nan)
+        return Scores(np.asarray(rows), words, nothing, unasked=reason)
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         encoded: list[list[int]] = self.tokenizer(texts, add_special_tokens=False)["input_ids"]

@@ -39,6 +39,14 @@ def read_folder(folder: Path, problems: list[ConsilienceError]) -> Suite:
             )
     paths = cast(dict[str, Path], tables)
     heads = _read_relations(paths["relations"], problems)
+    if not heads:
+        raise (
+            problems.pop(0)
+            if problems
+            else ConsilienceError(
+                "no relation", where=str(paths["relations"]), todo="Add one line for each relation."
+            )
+        )
     patterns = _read_patterns(paths["patterns"], heads, problems)
     facts = _read_facts(paths["facts"], heads, problems)
     edge_path = find_table(folder, "edges")
@@ -65,8 +73,6 @@ def read_folder(folder: Path, problems: list[ConsilienceError]) -> Suite:
                 Candidates.of(facts[id_]),
             )
         )
-    if not relations:
-        problems.append(ConsilienceError("no relation", where=str(paths["relations"])))
     return Suite(_suite_name(folder), tuple(relations), protocol="strict")
 
 

@@ -55,7 +55,7 @@ def read_lama(root: Path, problems: list[ConsilienceError]) -> Suite:
         relations.append(
             Relation(id_, label, _CARDINALITIES[type_], (pattern,), facts, {}, Candidates.of(facts))
         )
-    if not relations:
+    if not relations and not problems:
         raise ConsilienceError(
             "no relation with a file in TREx", where=str(root), todo="Unpack LAMA's data.zip again."
         )

@@ -1,0 +1,186 @@
+"""Tiny real models of every family, built here, and suites that are worked out by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+ROOT = Path(__file__).resolve().parents[1]
+
+SENTENCES = [
+    "The capital of France is Paris.",
+    "Paris is the capital of France.",
+    "Berlin is the capital of Germany.",
+    "The capital city of Germany is Berlin.",
+    "Rome, the capital of Italy, is in Europe.",
+    "Madrid (Spain) and Lisbon (Portugal) are capitals.",
+    "Italy's capital is Rome.",
+    "[ x ] is born in Oslo - a Oslo-born person.",
+]
+WORDS = ["Paris", "Berlin", "Rome", "Madrid", "Lisbon", "Oslo"]
+
+
+def _tokenizer(kind: str):
+    """A tokenizer of that kind that knows ``WORDS`` whole, also after a blank."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+    from tokenizers.trainers import BpeTrainer, UnigramTrainer, WordPieceTrainer
+    from transformers import PreTrainedTokenizerFast
+
+    corpus = SENTENCES * 3 + WORDS * 20 + [f"in {word}" for word in WORDS] * 40
+    if kind in ("wordpiece", "wordpiece-uncased"):
+        special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=kind.endswith("uncased"))
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.decoder = decoders.WordPiece()
+        trainer = WordPieceTrainer(vocab_size=260, special_tokens=special, show_progress=False)
+        names = dict(zip(("pad", "unk", "cls", "sep", "mask"), special, strict=True))
+    elif kind == "bpe":
+        special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = BpeTrainer(
+            vocab_size=420, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+        )
+        names = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
+    elif kind == "unigram":
+        special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+        tokenizer = Tokenizer(models.Unigram())
+        tokenizer.normalizer = normalizers.Lowercase()
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+        tokenizer.decoder = decoders.Metaspace()
+        trainer = UnigramTrainer(
+            vocab_size=160, special_tokens=special, unk_token="<unk>", show_progress=False
+        )
+        names = {"pad": "<pad>", "unk": "<unk>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+    else:
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        special = ["<|endoftext|>"]
+        trainer = BpeTrainer(
+            vocab_size=420, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+        )
+        names = {"bos": "<|endoftext|>", "eos": "<|endoftext|>"}
+    tokenizer.train_from_iterator(corpus, trainer)
+    if "cls" in names:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{names['cls']} $A {names['sep']}",
+            special_tokens=[
+                (names[each], tokenizer.token_to_id(names[each])) for each in ("cls", "sep")
+            ],
+        )
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, **{f"{name}_token": token for name, token in names.items()}
+    )
+    if kind == "bpe":  # RoBERTa's mask swallows the blank on its left.
+        from transformers import AddedToken
+
+        fast.add_special_tokens({"mask_token": AddedToken("<mask>", lstrip=True, special=True)})
+    return fast
+
+
+FAMILIES = {
+    "bert": ("BertForMaskedLM", "BertConfig", "wordpiece"),
+    "bert-uncased": ("BertForMaskedLM", "BertConfig", "wordpiece-uncased"),
+    "roberta": ("RobertaForMaskedLM", "RobertaConfig", "bpe"),
+    "albert": ("AlbertForMaskedLM", "AlbertConfig", "unigram"),
+    "electra": ("ElectraForMaskedLM", "ElectraConfig", "wordpiece-uncased"),
+    "distilbert": ("DistilBertForMaskedLM", "DistilBertConfig", "wordpiece"),
+    "modernbert": ("ModernBertForMaskedLM", "ModernBertConfig", "bpe"),
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", "causal"),
+    "llama": ("LlamaForCausalLM", "LlamaConfig", "causal"),
+    "mamba": ("MambaForCausalLM", "MambaConfig", "causal"),
+}
+MASKED = [family for family, (name, _, _) in FAMILIES.items() if name.endswith("MaskedLM")]
+SIZES = {
+    "albert": {"embedding_size": 16, "hidden_size": 32, "intermediate_size": 64},
+    "electra": {"embedding_size": 16, "hidden_size": 32, "intermediate_size": 64},
+    "distilbert": {"dim": 32, "hidden_dim": 64, "n_layers": 2, "n_heads": 4},
+    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64},
+    "mamba": {"hidden_size": 32, "state_size": 4, "num_hidden_layers": 2},
+}
+
+
+def build_model(family: str, folder: Path) -> Path:
+    """Save a small random model of a family with its tokenizer, as from_pretrained wants it."""
+    import torch
+    import transformers
+
+    model_name, config_name, kind = FAMILIES[family]
+    tokenizer = _tokenizer(kind)
+    sizes = SIZES.get(family, {"hidden_size": 32, "intermediate_size": 64})
+    if family not in ("distilbert", "gpt2", "mamba"):
+        sizes = sizes | {
+            "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64,
+        }  # fmt: skip
+    ids = {
+        f"{name}_token_id": getattr(tokenizer, f"{name}_token_id")
+        for name in ("pad", "bos", "eos", "cls", "sep")
+    }
+    config = getattr(transformers, config_name)(
+        vocab_size=len(tokenizer), initializer_range=0.6, **sizes, **ids
+    )
+    torch.manual_seed(0)
+    model = getattr(transformers, model_name)(config)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory):
+    """``model_folder("bert")``: the folder of a tiny model of that family."""
+    built: dict[str, Path] = {}
+
+    def folder(family: str) -> Path:
+        if family not in built:
+            built[family] = build_model(family, tmp_path_factory.mktemp(family))
+        return built[family]
+
+    return folder
+
+
+@pytest.fixture
+def write_suite(tmp_path):
+    """Write a suite folder from rows; every table can be replaced."""
+
+    def write(folder: Path | None = None, **tables: list[dict] | str) -> Path:
+        folder = folder or tmp_path / "suite"
+        folder.mkdir(parents=True, exist_ok=True)
+        standard = {
+            "relations": [{"relation": "capital", "label": "capital", "cardinality": "N-1"}],
+            "patterns": [
+                {"relation": "capital", "pattern": "The capital of [X] is [Y]."},
+                {"relation": "capital", "pattern": "[Y] is the capital of [X]."},
+                {"relation": "capital", "pattern": "[X]'s capital, [Y], is large."},
+            ],
+            "facts": [
+                {"relation": "capital", "subject": "France", "object": "Paris"},
+                {"relation": "capital", "subject": "Germany", "object": "Berlin"},
+                {"relation": "capital", "subject": "Italy", "object": "Rome"},
+            ],
+        }
+        for name, rows in (standard | tables).items():
+            text = rows if isinstance(rows, str) else "\n".join(map(json.dumps, rows)) + "\n"
+            (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
+        return folder
+
+    return write
+
+
+def real_data(name: str) -> Path:
+    """A real data set, if it lies beside the checkout or under ``CONSILIENCE_DATA``."""
+    places = [Path(os.environ.get("CONSILIENCE_DATA", "-")), ROOT.parent / "shared" / "data"]
+    for place in places:
+        if (place / name).is_dir():
+            return place / name
+    pytest.skip(f"the {name} data is not here; its code is tested on made data too")

@@ -1,0 +1,234 @@
+"""The commands as a user gives them: output, JSON, exit status, one clear message."""
+
+import gzip
+import json
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+
+from conftest import real_data
+from consilience import cli
+from consilience.suites import fetch as fetch_module
+
+
+@pytest.fixture
+def consilience(monkeypatch, capsys, tmp_path):
+    """``consilience("probe", ...)``: exit status, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CONSILIENCE_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["consilience", *map(str, arguments)])
+        try:
+            cli.main()
+            status = 0
+        except SystemExit as exit_:
+            status = exit_.code or 0
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+def test_probe_shows_tables_and_the_run(consilience, tmp_path):
+    status, out, err = consilience("probe", "--model", "baseline:majority", "--limit", 4)
+    assert status == 0
+    assert "capital" in out
+    assert "100.0±0.0" in out
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert f"Run: runs/{folder.name}" in out
+    assert {path.name for path in folder.iterdir()} == {"run.json", "answers", "metrics.csv"}
+    assert "504/504" in err.replace(" ", "")
+    metrics = pl.read_csv(folder / "metrics.csv")
+    assert metrics.filter(pl.col("group") == "MACRO").height >= 9
+
+
+def test_json_is_one_document_and_nothing_else(consilience, tmp_path):
+    arguments = ("probe", "--model", "baseline:random", "--groups", "sport,capital", "--json")
+    status, out, _ = consilience(*arguments, "--out", tmp_path / "r", "--seed", 3)
+    assert status == 0
+    document = json.loads(out)
+    assert set(document) == {"run", "metrics", "warnings"}
+    assert document["run"]["path"] == str(tmp_path / "r")
+    assert document["run"]["asked"]["groups"] == ["capital", "sport"]
+    assert document["run"]["asked"]["model"] == {
+        "model": "baseline:random", "kind": "baseline", "seed": 3,
+    }  # fmt: skip
+    assert document["metrics"][0]["std"] is None, "not a number is null"
+    again = json.loads(consilience(*arguments, "--out", tmp_path / "r", "--seed", 3)[1])
+    assert again["metrics"] == document["metrics"]
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_probe_with_a_real_model_and_score_agree(family, consilience, model_folder, tmp_path):
+    common = ("--suite", "mini", "--json")
+    status, out, _ = consilience(
+        "probe", "--model", model_folder(family), "--groups", "capital,borders", "--limit", 2,
+        "--out", tmp_path / "r", "--protocol", "published", *common,
+    )  # fmt: skip
+    assert status == 0
+    document = json.loads(out)
+    assert document["run"]["asked"]["model"]["kind"] == ("masked" if family == "bert" else "causal")
+    status, out, _ = consilience("score", tmp_path / "r", "--protocol", "published", *common)
+    assert status == 0
+    assert json.loads(out)["metrics"] == document["metrics"]
+
+
+def test_the_whole_vocabulary(consilience, model_folder):
+    status, out, _ = consilience(
+        "probe", "--model", model_folder("bert"), "--groups", "capital", "--limit", 9,
+        "--candidates", "vocabulary", "--json",
+    )  # fmt: skip
+    assert status == 0
+    document = json.loads(out)
+    assert any("the gold is not among the candidates" in text for text in document["warnings"])
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet"])
+def test_score_takes_a_table_of_anybody(ending, consilience, tmp_path):
+    """One fact in three wordings, answers Paris, Rome, none: 0 of 1 pairs agree."""
+    texts = ["The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital is [Y]."]
+    table = pl.DataFrame(
+        {
+            "note": ["NA"] * 3, "group": ["capital"] * 3, "item": ["7"] * 3,
+            "subject": ["France"] * 3, "variant": texts, "gold": ["Paris"] * 3,
+            "answer": ["Paris", "Rome", None],
+        }
+    )  # fmt: skip
+    path = tmp_path / f"answers{ending}"
+    if ending == ".parquet":
+        table.write_parquet(path)
+    elif ending == ".csv":
+        table.write_csv(path)
+    else:
+        path.write_bytes(gzip.compress(table.write_csv().encode()))
+    file = tmp_path / "metrics.csv"
+    status, out, err = consilience("score", path, "--suite", "mini", "--out", file)
+    assert status == 0
+    assert "1 of 3 queries without an answer" in err
+    found = {
+        row["metric"]: row["value"]
+        for row in pl.read_csv(file).iter_rows(named=True)
+        if row["group"] == "capital" and row["subset"] == "all"
+    }
+    assert (found["accuracy"], found["consistency"]) == (1, 0)
+    assert "Accuracy" in out
+
+
+def test_data_list_check_stats(consilience, tmp_path, write_suite):
+    status, out, _ = consilience("data", "list")
+    assert status == 0
+    assert "mini" in out
+    assert f"not in {tmp_path / 'data'}" in out
+    status, out, _ = consilience("data", "check", "mini")
+    assert (status, out) == (0, "mini: good; 14 relations, 126 patterns, 799 facts\n")
+    status, out, _ = consilience("data", "stats", "mini", "--json")
+    document = json.loads(out)
+    assert (status, document["suite"], document["patterns"]) == (0, "mini", 126)
+    assert consilience("data", "stats", "mini")[1].count("\n") > 25
+    bad = write_suite(facts='{"relation": "capital", "subject": "", "object": "x"}\nnonsense\n')
+    status, out, err = consilience("data", "check", bad)
+    assert (status, out) == (2, "")
+    assert "facts.jsonl:1: an empty 'subject'" in err
+    assert "facts.jsonl:2: not JSON" in err
+    assert "3 problems in" in err
+
+
+def test_data_fetch(consilience, tmp_path, monkeypatch):
+    monkeypatch.setattr(fetch_module, "listing", lambda name: [])
+    status, out, _ = consilience("data", "fetch", "pararel", "--data-dir", tmp_path / "d")
+    assert (status, out) == (0, f"{tmp_path / 'd' / 'pararel'}: complete, 0 files fetched\n")
+
+
+def test_facts_and_vocabulary(consilience, model_folder, tmp_path, write_suite):
+    facts = [
+        {"relation": "capital", "subject": "France", "object": "Paris"},
+        {"relation": "capital", "subject": "Germany", "object": "Bonnburg"},
+    ]
+    status, out, _ = consilience(
+        "probe", "--model", "baseline:oracle", "--groups", "capital",
+        "--facts", write_suite(facts=facts), "--vocabulary", model_folder("roberta"), "--json",
+    )  # fmt: skip
+    assert status == 0
+    document = json.loads(out)
+    assert "1 of 2 facts left out" in document["warnings"][0]
+    (row,) = (
+        row
+        for row in document["metrics"]
+        if (row["metric"], row["group"]) == ("accuracy", "capital")
+    )
+    assert (row["value"], row["n"]) == (1, 1)
+
+
+BAD = [
+    (("probe", "--model", "baseline:majorty"), "Did you mean 'majority'"),
+    (("probe", "--suite", "minni"), "Did you mean 'mini'"),
+    (("probe", "--suite", "pararel"), "consilience data fetch pararel"),
+    (("probe", "--model", "baseline:oracle", "--groups", "capitol"), "Did you mean 'capital'"),
+    (("probe", "--model", "nobody/none"), "Check the spelling and the network"),
+    (("probe", "--model", "baseline:oracle", "--limit", "0"), "Invalid value for '--limit'"),
+    (
+        ("probe", "--model", "baseline:oracle", "--protocol", "loose"),
+        "Invalid value for '--protocol'",
+    ),
+    (("probe", "--model", "baseline:oracle", "--candidates", "vocabulary"), "has no vocabulary"),
+    (("score", "none.csv", "--suite", "mini"), "none.csv: no such file"),
+    (("score",), "Missing argument"),
+    (("data", "fetch", "paralel"), "Did you mean 'pararel'"),
+    (("data", "check", "nowhere"), "no suite 'nowhere'"),
+    (("data", "stats", "nowhere"), "no suite 'nowhere'"),
+    (("dat",), "No such command"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD, ids=lambda value: str(value)[:60])
+def test_bad_usage_is_one_message_and_status_2(arguments, message, consilience):
+    status, out, err = consilience(*arguments)
+    assert status == 2
+    assert message in " ".join(err.split())
+    assert "Traceback" not in err
+    assert out == ""
+
+
+def test_a_run_of_another_model_is_refused(consilience, tmp_path):
+    run = ("--groups", "sport", "--out", tmp_path / "r")
+    assert consilience("probe", "--model", "baseline:oracle", *run)[0] == 0
+    status, _, err = consilience("probe", "--model", "baseline:constant", *run)
+    assert status == 2
+    assert "this folder holds another run: its model is" in err
+
+
+def test_a_bug_of_ours_is_status_1_with_a_traceback():
+    code = "import sys\nfrom consilience import cli\nsys.argv = ['c', 'data', 'list']\ncli.suites = None\ncli.main()"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert "Traceback" in run.stderr
+
+
+def test_the_command_is_installed_and_stops_cleanly():
+    run = subprocess.run(
+        [sys.executable, "-m", "consilience", "--help"], capture_output=True, text=True, check=True
+    )
+    assert all(name in run.stdout for name in ("probe", "score", "data"))
+
+
+def test_the_papers_rows_from_the_command_line(consilience, tmp_path):
+    status, out, _ = consilience(
+        "probe", "--model", "baseline:majority", "--suite", real_data("pararel"),
+        "--json", "--out", tmp_path / "r",
+    )  # fmt: skip
+    assert status == 0
+    document = json.loads(out)
+    macro = {
+        row["metric"]: f"{row['value'] * 100:.1f}±{row['std'] * 100:.1f}"
+        for row in document["metrics"]
+        if row["group"] == "MACRO" and row["subset"] == "all"
+    }
+    assert document["run"]["asked"]["protocol"] == "published"
+    assert macro["accuracy"] == macro["consistent_accuracy"] == "23.1±21.0"
+    assert macro["consistency"] == "100.0±0.0"
+    assert macro["successful_patterns"] == "97.3±7.3"
+    assert macro["successful_objects"] == "23.2±21.0"

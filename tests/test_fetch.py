@@ -1,0 +1,148 @@
+"""Fetching against a server on this machine: whole, resumed, altered, missing, breaking off."""
+
+import hashlib
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from consilience import ConsilienceError
+from consilience.suites import fetch as module
+from consilience.suites.fetch import SOURCES, altered, fetch, listing
+
+FILES = {"a/one.txt": b"first file\n" * 400, "two.txt": b"second\n"}
+
+
+class Server(ThreadingHTTPServer):
+    """Serves FILES; ``break_after`` sends so many bytes of the next answer and hangs up."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.files = dict(FILES)
+        self.requests = []
+        self.break_after = None
+        self.errors = []
+        self.ranges = True
+        self.url = f"http://127.0.0.1:{self.server_port}/data"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        server = self.server
+        path = self.path.removeprefix("/data/")
+        asked = self.headers.get("Range")
+        server.requests.append((path, asked))
+        if server.errors:
+            self.send_error(server.errors.pop())
+            return
+        if path not in server.files:
+            self.send_error(404)
+            return
+        content = server.files[path]
+        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
+        partial = bool(asked) and server.ranges
+        body = content[start:] if partial else content
+        self.send_response(206 if partial else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if server.break_after is not None:
+            body, server.break_after = body[: server.break_after], None
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    listed = [module.Listed(p, len(c), hashlib.sha256(c).hexdigest()) for p, c in FILES.items()]
+    monkeypatch.setattr(module, "listing", lambda name: listed)
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def content(folder):
+    return {path: (folder / path).read_bytes() for path in FILES}
+
+
+def test_fetched_once_and_kept(server, tmp_path):
+    steps = []
+    folder, fetched = fetch(
+        "pararel", tmp_path, base=server.url, progress=lambda *step: steps.append(step)
+    )
+    assert folder == tmp_path / "pararel"
+    assert (content(folder), fetched, steps) == (FILES, 2, [(0, 2), (1, 2), (2, 2)])
+    assert fetch("pararel", tmp_path, base=server.url)[1] == 0
+    assert len(server.requests) == 2
+    assert altered("pararel", folder) == []
+    (folder / "two.txt").write_bytes(b"changed")
+    assert altered("pararel", folder) == ["two.txt"]
+    assert fetch("pararel", tmp_path, base=server.url)[1] == 1
+    assert content(folder) == FILES
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_broken_connection_is_taken_up_where_it_broke(ranges, server, tmp_path):
+    server.break_after, server.ranges = 1000, ranges
+    folder, _ = fetch("pararel", tmp_path, base=server.url)
+    assert content(folder) == FILES
+    assert server.requests[:2] == [("a/one.txt", None), ("a/one.txt", "bytes=1000-")]
+
+
+def test_a_stopped_fetch_goes_on_with_the_half_file(server, tmp_path):
+    part = tmp_path / "pararel" / "a" / "one.txt.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(FILES["a/one.txt"][:77])
+    folder, _ = fetch("pararel", tmp_path, base=server.url)
+    assert content(folder) == FILES
+    assert server.requests[0] == ("a/one.txt", "bytes=77-")
+    assert not part.exists()
+
+
+def test_a_file_with_another_digest_is_never_put_in_place(server, tmp_path):
+    server.files["two.txt"] = b"SECOND\n"
+    with pytest.raises(ConsilienceError, match=r"digest differs; expected SHA-256"):
+        fetch("pararel", tmp_path, base=server.url)
+    assert not (tmp_path / "pararel" / "two.txt").exists()
+    assert (tmp_path / "pararel" / "a" / "one.txt").exists(), "what was right is kept"
+    server.files["two.txt"] = FILES["two.txt"]
+    assert content(fetch("pararel", tmp_path, base=server.url)[0]) == FILES
+
+
+def test_a_half_file_of_something_else_is_thrown_away(server, tmp_path):
+    part = tmp_path / "pararel" / "two.txt.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"XXX")
+    with pytest.raises(ConsilienceError, match="digest differs"):
+        fetch("pararel", tmp_path, base=server.url)
+    assert not part.exists()
+    assert content(fetch("pararel", tmp_path, base=server.url)[0]) == FILES
+
+
+def test_servers_that_stumble_and_files_that_are_gone(server, tmp_path):
+    server.errors = [503, 500]
+    assert content(fetch("pararel", tmp_path / "a", base=server.url)[0]) == FILES
+    del server.files["two.txt"]
+    with pytest.raises(ConsilienceError, match=r"two\.txt: cannot be fetched: the server says 404"):
+        fetch("pararel", tmp_path / "b", base=server.url)
+    server.errors = [500] * 9
+    with pytest.raises(ConsilienceError, match="cannot be fetched: .*Check the network"):
+        fetch("pararel", tmp_path / "c", base=server.url)
+
+
+def test_nobody_there(tmp_path):
+    with pytest.raises(ConsilienceError, match=r"cannot be fetched: .*refused.*Check the network"):
+        fetch("pararel", tmp_path, base="http://127.0.0.1:9/data")
+    with pytest.raises(ConsilienceError, match="Did you mean 'pararel'"):
+        fetch("paralel", tmp_path)
+
+
+def test_the_listing_of_the_release_is_pinned_and_whole():
+    files = listing("pararel")
+    assert len(files) == 3 * 38
+    assert all(len(file.sha256) == 64 and file.size > 0 for file in files)
+    assert SOURCES["pararel"].split("/")[-2] == "cb5554678457beb5ac163d888f1ce8cf174b3f0b"

@@ -1,0 +1,355 @@
+"""Every number against hand-worked values, and `published` against the released rules."""
+
+import math
+import random
+from collections import Counter, defaultdict
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conftest import ROOT
+from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, measure
+from consilience.metrics import remarks
+from consilience.metrics.agreement import METRICS, Share, metric
+from consilience.types import METRICS_SCHEMA, Edge
+
+PATTERNS = ("[X] is in [Y].", "[X] lies in [Y].", "[Y] holds [X].")
+EDGES = {
+    (0, 1): Edge(False, True, False),
+    (0, 2): Edge(True, False, False),
+    (1, 2): Edge(False, False, False),
+}
+
+
+def make_suite(patterns=PATTERNS, cardinality="N-1", ids=("R",), edges=EDGES):
+    parsed = tuple(map(Pattern.parse, patterns))
+    facts = (Fact("1", "s", "o"),)
+    relations = (
+        Relation(id_, id_, cardinality, parsed, facts, edges, Candidates.of(facts)) for id_ in ids
+    )
+    return Suite("hand", tuple(relations), "strict")
+
+
+def table(rows, group="R", patterns=PATTERNS):
+    """Rows of (item, subject, gold, answers in order of the patterns)."""
+    rows = [
+        (group, item, subject, pattern, gold, answer)
+        for item, subject, gold, answers in rows
+        for pattern, answer in zip(patterns, answers, strict=True)
+    ]
+    columns = ["group", "item", "subject", "variant", "gold", "answer"]
+    return pl.DataFrame(rows, dict.fromkeys(columns, pl.String), orient="row")
+
+
+def values(metrics, group="R", subset="all"):
+    rows = metrics.filter((pl.col("group") == group) & (pl.col("subset") == subset))
+    return {row["metric"]: row["value"] for row in rows.iter_rows(named=True)}
+
+
+HAND = [
+    ("1", "Ada", "a", ["a", "a", "a"]),  # right three times: 3 of 3 pairs
+    ("2", "Bob", "b", ["b", "c", "c"]),  # right once: 1 of 3 pairs
+    ("3", "Cid", "c", ["a", "a", "a"]),  # the same wrong answer: 3 of 3 pairs
+    ("4", "Dan", "d", ["a", "b", "c"]),  # three wrong answers: 0 of 3 pairs
+]
+
+
+@pytest.mark.parametrize("protocol", ["published", "strict"])
+def test_hand_worked(protocol):
+    """7 of 12 pairs agree; over known tuples (1, 2) 4 of 6, over unknown ones (3, 4) 3 of 6.
+
+    Base answers a, b, a, a: tuples 1 and 2 are right, 2/4. All right: tuple 1. Same wrong: tuple 3.
+    Each pattern is right once at least (tuple 1): 3/3. Tuples 1 and 2 have a right answer: 2/4.
+    """
+    found = values(measure(table(HAND), make_suite(), protocol))
+    assert found == {
+        "accuracy": 2 / 4,
+        "consistency": 7 / 12,
+        "consistent_accuracy": 1 / 4,
+        "consistent_wrong": 1 / 4,
+        "successful_patterns": 3 / 3,
+        "successful_objects": 2 / 4,
+        "known_consistency": 4 / 6,
+        "unknown_consistency": 3 / 6,
+    }
+
+
+@pytest.mark.parametrize("protocol", ["published", "strict"])
+def test_kinds_of_edits_hand_worked(protocol):
+    """Pairs (1,2) agree in tuples 1, 3; (1,3) in 1, 3; (2,3) in 1, 2, 3."""
+    metrics = measure(table(HAND), make_suite(), protocol)
+    assert values(metrics, subset="diff_lexical")["consistency"] == 2 / 4
+    assert values(metrics, subset="diff_syntax")["consistency"] == 2 / 4
+    assert values(metrics, subset="no_change")["consistency"] == 3 / 4
+
+
+def test_on_a_relation_with_several_right_answers_it_is_called_determinism():
+    found = values(measure(table(HAND), make_suite(cardinality="N-M"), "strict"))
+    assert found["determinism"] == 7 / 12
+    assert "consistency" not in found
+
+
+def test_macro_is_the_mean_with_the_sample_deviation_and_micro_pools_the_counts():
+    """Accuracies 2/4 and 1/1: mean 0.75, deviation sqrt(2 * 0.25**2 / 1); pooled 3/5."""
+    suite = make_suite(ids=("R", "S"))
+    answers = pl.concat([table(HAND), table([("1", "Ada", "a", ["a", "b", "b"])], "S")])
+    metrics = measure(answers, suite, "strict")
+    macro, micro = values(metrics, "MACRO"), values(metrics, "MICRO")
+    assert macro["accuracy"] == pytest.approx(0.75)
+    row = metrics.filter((pl.col("metric") == "accuracy") & (pl.col("group") == "MACRO"))
+    assert row["std"][0] == pytest.approx(math.sqrt(2 * 0.25**2))
+    assert row["n"][0] == 2
+    assert micro["accuracy"] == 3 / 5
+    assert micro["consistency"] == (7 + 1) / (12 + 3)
+    assert dict(metrics.schema) == METRICS_SCHEMA
+
+
+def test_means_are_over_relations_with_one_right_answer_only():
+    one, several = make_suite(), make_suite(cardinality="N-M", ids=("S",))
+    both = Suite("hand", (*one.relations, *several.relations), "strict")
+    answers = pl.concat([table(HAND), table([("1", "Ada", "a", ["a", "b", "b"])], "S")])
+    macro = values(measure(answers, both, "strict"), "MACRO")
+    assert macro["accuracy"] == 2 / 4
+    assert macro["consistency"] == 7 / 12
+    assert macro["determinism"] == 1 / 3
+
+
+def test_without_data_a_value_is_nan_and_the_macro_mean_leaves_it_out():
+    """All right: no unknown tuple. Strict says NaN, the released code logs 0."""
+    answers = table([("1", "Ada", "a", ["a", "a", "a"])])
+    strict = measure(answers, make_suite(), "strict")
+    assert math.isnan(values(strict)["unknown_consistency"])
+    assert math.isnan(values(strict, "MACRO")["unknown_consistency"])
+    row = strict.filter((pl.col("metric") == "unknown_consistency") & (pl.col("group") == "MACRO"))
+    assert (row["n"][0], row["n_excluded"][0]) == (0, 1)
+    published = measure(answers, make_suite(), "published")
+    assert values(published)["unknown_consistency"] == 0.0
+    assert "unknown_consistency: no data in R" in remarks(answers, published, "published")[0]
+
+
+def test_one_pattern_has_no_pairs():
+    found = values(
+        measure(
+            table([("1", "Ada", "a", ["a"])], patterns=PATTERNS[:1]),
+            make_suite(PATTERNS[:1], edges={}),
+            "strict",
+        )
+    )
+    assert math.isnan(found["consistency"])
+    assert found["accuracy"] == found["consistent_accuracy"] == 1
+
+
+def test_missing_answers_are_left_out_and_counted():
+    """Tuple 1 lacks its second answer: 1 of its 3 pairs is left; it is not complete."""
+    rows = [("1", "Ada", "a", ["a", None, "a"]), ("2", "Bob", "b", ["b", "b", "c"])]
+    metrics = measure(table(rows), make_suite(), "strict")
+    found = values(metrics)
+    assert found["consistency"] == 2 / 4
+    assert found["accuracy"] == 2 / 2
+    assert found["consistent_accuracy"] == 0 / 1
+    row = metrics.filter((pl.col("metric") == "consistency") & (pl.col("group") == "R"))
+    assert (row["n"][0], row["n_excluded"][0]) == (4, 2)
+    note = remarks(table(rows), metrics, "strict")
+    assert note == ["R: 1 of 6 queries without an answer"]
+
+
+def test_a_pattern_that_nobody_was_asked_in_does_not_count():
+    """The third pattern has no answers at all: tuples are complete without it."""
+    rows = [("1", "Ada", "a", ["a", "a", None]), ("2", "Bob", "b", ["b", "c", None])]
+    found = values(measure(table(rows), make_suite(), "strict"))
+    assert found["consistent_accuracy"] == 1 / 2
+    assert found["successful_patterns"] == 2 / 2
+    assert found["consistency"] == 1 / 2
+
+
+def test_strict_counts_a_tuple_once_and_published_every_row():
+    """Tuple (Ada, a) twice, tuple (Ada, b): strict 1 of 2 right, published 2 of 3.
+
+    For agreement published keeps one row a subject, the last: Ada with gold b, never right.
+    """
+    rows = [
+        ("1", "Ada", "a", ["a"] * 3),
+        ("2", "Ada", "a", ["a"] * 3),
+        ("3", "Ada", "b", ["a"] * 3),
+    ]
+    strict = values(measure(table(rows), make_suite(), "strict"))
+    published = values(measure(table(rows), make_suite(), "published"))
+    assert strict["accuracy"] == 1 / 2
+    assert published["accuracy"] == 2 / 3
+    assert strict["successful_objects"] == 1 / 2
+    assert published["successful_objects"] == 0 / 1
+
+
+def test_published_skips_a_pattern_whose_article_does_not_fit_the_gold():
+    """Gold 'actor' takes 'an', gold 'poet' takes 'a'; agreement only, accuracy counts all.
+
+    'actor': patterns 1 (an) and 3 stay, answers actor, poet: 0 of 1. 'poet': 2 (a) and 3: 1 of 1.
+    """
+    patterns = ("[X] is an [Y].", "[X] is a [Y].", "[Y] is what [X] is.")
+    suite = make_suite(patterns, edges={})
+    rows = [
+        ("1", "Ada", "actor", ["actor", "poet", "poet"]),
+        ("2", "Bob", "poet", ["actor", "poet", "poet"]),
+    ]
+    answers = table(rows, patterns=patterns)
+    found = values(measure(answers, suite, "published"))
+    assert found["consistency"] == 1 / 2
+    assert found["accuracy"] == 1 / 2
+    assert found["known_consistency"] == 1 / 2
+    assert values(measure(answers, suite, "strict"))["consistency"] == 2 / 6
+
+
+def test_published_sees_no_vowel_behind_the_mark_of_a_blank():
+    """As RoBERTa's gold ' actor' in the released code: 'an' never fits, 'a' always does."""
+    patterns = ("[X] is an [Y].", "[X] is a [Y].", "[Y] is what [X] is.")
+    answers = table([("1", "Ada", "actor", ["actor", "poet", "poet"])], patterns=patterns)
+    suite = make_suite(patterns, edges={})
+    plain = measure(answers, suite, "published")
+    marked = measure(answers.with_columns(gold_token=pl.lit("Ġactor")), suite, "published")
+    assert values(plain)["consistency"] == 0 / 1  # patterns 1 and 3: actor, poet
+    assert values(marked)["consistency"] == 1 / 1  # patterns 2 and 3: poet, poet
+
+
+WORDS = ["apple", "pear", "orange", "fig"]
+ANY_PATTERNS = ("[X] is a [Y].", "[X] is an [Y] .", "[Y] is [X].", "the [Y], [X]")
+
+
+def released_rules(rows, patterns, edges):
+    """The released evaluation's counting, written down plainly from its description.
+
+    ``rows``: (subject, gold, answers by pattern) in order of appearance.
+    """
+    by_pattern = {p: {} for p in patterns}
+    for subject, gold, answers in rows:
+        for p, answer in zip(patterns, answers, strict=True):
+            by_pattern[p][subject] = (answer, gold)  # the last row of a subject stays
+
+    def skipped(pattern, gold):
+        words = pattern.split(" ")
+        at = [n for n, word in enumerate(words) if "[Y]" in word][0]
+        vowel = gold.lower()[:1] in "aeiou"
+        return at > 0 and (
+            (words[at - 1] == "a" and vowel) or (words[at - 1] == "an" and not vowel)
+        )
+
+    hits = total = 0
+    edit_hits, edit_total = Counter(), Counter()
+    right_patterns, right_subjects = {}, {}
+    pairs_of = defaultdict(list)
+    for p in patterns:
+        for subject, (answer, gold) in by_pattern[p].items():
+            if skipped(p, gold):
+                continue
+            right_subjects[subject] = right_subjects.get(subject, 0) + (answer == gold)
+            right_patterns[p] = right_patterns.get(p, 0) + (answer == gold)
+            for q in patterns:
+                if q == p or skipped(q, gold):
+                    continue
+                same = answer == by_pattern[q][subject][0]
+                hits, total = hits + same, total + 1
+                pairs_of[subject].append(same)
+                kind = edges[tuple(sorted((patterns.index(p), patterns.index(q))))].kind
+                edit_hits[kind] += same
+                edit_total[kind] += 1
+    known = [s for s in pairs_of if right_subjects[s] > 0]
+    unknown = [s for s in pairs_of if right_subjects[s] == 0]
+
+    def pooled(subjects):
+        count = sum(len(pairs_of[s]) for s in subjects)
+        return sum(sum(pairs_of[s]) for s in subjects) / count if count else 0
+
+    found = {
+        "accuracy": sum(a[0] == gold for _, gold, a in rows) / len(rows),
+        "consistent_accuracy": sum(set(a) == {gold} for _, gold, a in rows) / len(rows),
+        "consistent_wrong": sum(len(set(a)) == 1 and a[0] != gold for _, gold, a in rows)
+        / len(rows),
+        "consistency": hits / total if total else math.nan,
+        "successful_patterns": sum(n > 0 for n in right_patterns.values()) / len(right_patterns),
+        "successful_objects": sum(n > 0 for n in right_subjects.values()) / len(right_subjects),
+        "known_consistency": pooled(known),
+        "unknown_consistency": pooled(unknown),
+    }
+    return found, {kind: edit_hits[kind] / n for kind, n in edit_total.items()}
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["s1", "s2", "s3", "s4", "s5"]),
+            st.sampled_from(WORDS),
+            st.tuples(*[st.sampled_from(WORDS)] * len(ANY_PATTERNS)),
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    st.integers(0, 2**18),
+)
+def test_published_is_the_released_evaluation_to_the_last_digit(rows, bits):
+    pairs = [(a, b) for b in range(4) for a in range(b)]
+    random_bits = random.Random(bits)
+    edges = {pair: Edge(*(random_bits.random() < 0.4 for _ in range(3))) for pair in pairs}
+    suite = make_suite(ANY_PATTERNS, edges=edges)
+    numbered = [(str(n), *row) for n, row in enumerate(rows)]
+    metrics = measure(table(numbered, patterns=ANY_PATTERNS), suite, "published")
+    expected, by_edit = released_rules(rows, ANY_PATTERNS, edges)
+    found = values(metrics)
+    for name, value in expected.items():
+        assert found[name] == value or (math.isnan(found[name]) and math.isnan(value)), name
+    for kind, value in by_edit.items():
+        assert values(metrics, subset=kind)["consistency"] == value
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(st.permutations(range(4)), st.permutations(range(3)))
+def test_strict_does_not_depend_on_the_order_of_rows_or_names_of_answers(order, names):
+    rename = dict(zip("abcd", [f"w{names[n % 3]}{n}" for n in range(4)], strict=True))
+    rows = [HAND[n] for n in order]
+    renamed = [
+        (item, subject, rename[gold], [rename[a] for a in answers])
+        for item, subject, gold, answers in rows
+    ]
+    expected = values(measure(table(HAND), make_suite(), "strict"))
+    assert values(measure(table(renamed), make_suite(), "strict")) == expected
+
+
+def test_a_constant_model_is_consistent_and_nothing_else():
+    rows = [(str(n), f"s{n}", gold, ["a"] * 3) for n, gold in enumerate("abcd")]
+    found = values(measure(table(rows), make_suite(), "strict"))
+    assert found["consistency"] == 1
+    assert found["accuracy"] == found["consistent_accuracy"] == 1 / 4
+    assert found["consistent_wrong"] == 3 / 4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.drop("gold"), "no column 'gold' among"),
+        (lambda t: t.rename({"answer": "answr"}), "no column 'answer'.*mean 'answr'"),
+        (lambda t: t.with_columns(variant=pl.lit("[X] is in [Y]")), r"row 1: .*no variant.*mean"),
+        (lambda t: t.with_columns(group=pl.lit("r")), "no relation 'r'.*Known: R"),
+        (lambda t: pl.concat([t, t[:1]]), "item '1' of R stands twice.*"),
+        (lambda t: t.with_columns(gold=pl.lit(None, pl.String)), "row 1: no 'gold'"),
+        (lambda t: t.clear(), "no rows"),
+    ],
+)
+def test_a_bad_table_is_refused_with_the_place(change, message):
+    with pytest.raises(ConsilienceError, match=message):
+        measure(change(table(HAND)), make_suite(), "strict")
+
+
+def test_a_metric_with_a_name_that_is_taken_is_refused():
+    def accuracy(grid):
+        return Share(0, 0)
+
+    with pytest.raises(ValueError, match="already"):
+        metric("tuples")(accuracy)
+    assert METRICS["accuracy"].count is not accuracy
+
+
+def test_every_metric_is_explained_in_the_documentation():
+    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    for name in [*METRICS, "determinism"]:
+        assert f"`{name}`" in text

@@ -1,0 +1,233 @@
+"""The release's layout, made here in small, and its pickles, harmless and harmful."""
+
+import json
+import pickle
+import sys
+import types
+
+import pytest
+
+from conftest import real_data
+from consilience import ConsilienceError, ask, load_model, load_suite, measure
+from consilience.suites import check_suite
+from consilience.suites.graphs import read_graph
+from consilience.suites.pararel import N_TO_1, N_TO_M
+from consilience.types import Edge
+
+
+class PatternNode:
+    pass
+
+
+class EdgeType:
+    pass
+
+
+class DiGraph:
+    pass
+
+
+@pytest.fixture
+def pickle_graph(monkeypatch):
+    """Pickle a graph under the names that the released files hold."""
+    for class_, module in (
+        (PatternNode, "pararel.patterns.graph_types"),
+        (EdgeType, "pararel.patterns.graph_types"),
+        (DiGraph, "networkx.classes.digraph"),
+    ):
+        monkeypatch.setattr(class_, "__module__", module)
+        stand_in = sys.modules.get(module, types.ModuleType(module))
+        setattr(stand_in, class_.__name__, class_)
+        monkeypatch.setitem(sys.modules, module, stand_in)
+        parent = module.split(".")[0]
+        monkeypatch.setitem(sys.modules, parent, types.ModuleType(parent))
+
+    def write(path, texts, flags, one_way=False, extra=None):
+        nodes = []
+        for text in texts:
+            node = PatternNode()
+            node.lm_pattern, node.extra = text, extra
+            nodes.append(node)
+        graph = DiGraph()
+        graph._node = {node: {} for node in nodes}
+        graph._adj = {node: {} for node in nodes}
+        for (a, b), (syntactic, lexical, determiner) in flags.items():
+            edge = EdgeType()
+            edge.syntactic_change, edge.lexical_change = syntactic, lexical
+            edge.determiner_change = determiner
+            graph._adj[nodes[a]][nodes[b]] = {"edge_type": edge}
+            if not one_way:
+                graph._adj[nodes[b]][nodes[a]] = {"edge_type": edge}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(pickle.dumps(graph, protocol=3))
+
+    return write
+
+
+TEXTS = ["[X] is in [Y].", "[Y] holds [X]."]
+
+
+@pytest.fixture
+def release(tmp_path, pickle_graph):
+    root = tmp_path / "pararel"
+    for folder in ("pattern_data/graphs_json", "trex_lms_vocab"):
+        (root / folder).mkdir(parents=True)
+    for id_ in [*N_TO_1, *N_TO_M]:
+        patterns = [{"pattern": text, "lemma": "l", "tense": "present"} for text in TEXTS]
+        objects = ["jazz", "satire"] if id_ == "P136" else ["Rome", "Oslo", "Rome"]
+        facts = [
+            {"sub_label": f"s{n}", "obj_label": object_, "uuid": f"{id_}/{n}"}
+            for n, object_ in enumerate(objects)
+        ]
+        for path, rows in (("pattern_data/graphs_json", patterns), ("trex_lms_vocab", facts)):
+            text = "\n".join(map(json.dumps, rows)) + "\n"
+            (root / path / f"{id_}.jsonl").write_text(text)
+        graph = root / "pattern_data" / "graphs" / f"{id_}.graph"
+        pickle_graph(graph, TEXTS, {(0, 1): (True, False, False)})
+    return root
+
+
+def test_a_release_is_read_with_the_papers_filter(release):
+    suite = load_suite(str(release))
+    assert (suite.name, suite.protocol) == ("pararel", "published")
+    assert [r.cardinality for r in suite.relations].count("N-1") == 31
+    assert [r.cardinality for r in suite.relations].count("N-M") == 7
+    music = suite.relation("P136")
+    assert [fact.object for fact in music.facts] == ["jazz"]
+    assert music.candidates.words == ("jazz",)
+    assert suite.notes == ("P136: 1 tuples left out, as the paper does (note 11)",)
+    assert suite.relation("P19").edges == {(0, 1): Edge(True, False, False)}
+    assert suite.relation("P19").facts[0].item == "P19/0"
+    shipped = load_suite(str(release), as_shipped=True)
+    assert len(shipped.relation("P136").facts) == 2
+
+
+def test_a_release_inside_a_clone_or_without_graphs(release, tmp_path):
+    (tmp_path / "clone").mkdir()
+    release.rename(tmp_path / "clone" / "data")
+    suite = load_suite(str(tmp_path / "clone"))
+    assert len(suite.relations) == 38
+    for path in (tmp_path / "clone/data/pattern_data/graphs").iterdir():
+        path.unlink()
+    assert "no pattern graphs" in load_suite(str(tmp_path / "clone")).notes[-1]
+
+
+def test_a_release_that_was_altered_is_told_by_its_digests(release):
+    problems = [str(problem) for problem in check_suite(str(release))]
+    assert len([p for p in problems if "not what was released" in p]) == 114
+    lines = release / "trex_lms_vocab" / "P19.jsonl"
+    lines.write_text(lines.read_text() * 2)
+    with pytest.raises(ConsilienceError, match=r"P19\.jsonl:4: the uuid 'P19/0' a second time"):
+        load_suite(str(release))
+
+
+def test_a_graph_of_other_patterns_is_refused(release, pickle_graph):
+    graph = release / "pattern_data" / "graphs" / "P19.graph"
+    pickle_graph(graph, TEXTS[::-1], {(0, 1): (True, False, False)})
+    with pytest.raises(ConsilienceError, match=r"P19\.graph: its patterns are not those of"):
+        load_suite(str(release))
+
+
+class Harmful:
+    def __reduce__(self):
+        import os
+
+        return os.system, ("touch harmed",)
+
+
+class Getter:
+    def __reduce__(self):
+        return getattr, (dict, "fromkeys")
+
+
+@pytest.mark.parametrize("payload", [Harmful(), Getter(), print])
+def test_a_pickle_that_names_anything_else_is_refused_and_nothing_runs(
+    payload, tmp_path, monkeypatch, pickle_graph
+):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "P19.graph"
+    for write in (
+        lambda: path.write_bytes(pickle.dumps(payload)),
+        lambda: pickle_graph(path, TEXTS, {}, extra=payload),
+    ):
+        write()
+        with pytest.raises(ConsilienceError, match=r"refused as a pattern graph: it names '"):
+            read_graph(path)
+    assert not (tmp_path / "harmed").exists()
+
+
+def test_graphs_that_are_not_graphs(tmp_path, pickle_graph):
+    path = tmp_path / "P19.graph"
+    path.write_bytes(b"\x80\x03]q\x00.")  # an empty list
+    with pytest.raises(ConsilienceError, match="refused"):
+        read_graph(path)
+    path.write_bytes(b"\x80\x03")
+    with pytest.raises(ConsilienceError, match="refused"):
+        read_graph(path)
+    pickle_graph(path, TEXTS, {(0, 1): ("yes", False, False)})
+    with pytest.raises(ConsilienceError, match="not booleans"):
+        read_graph(path)
+    pickle_graph(path, TEXTS, {(0, 1): (True, False, False)}, one_way=True)
+    with pytest.raises(ConsilienceError, match="one direction only"):
+        read_graph(path)
+    with pytest.raises(ConsilienceError, match="cannot be read: No such file"):
+        read_graph(tmp_path / "none.graph")
+
+
+@pytest.fixture(scope="module")
+def majority():
+    suite = load_suite(str(real_data("pararel")))
+    model = load_model("baseline:majority")
+    import polars as pl
+
+    answers = pl.concat([ask(relation, model, suite.name) for relation in suite.relations])
+    return suite, answers
+
+
+def macro(metrics, name, subset="all"):
+    (row,) = (
+        row
+        for row in metrics.iter_rows(named=True)
+        if (row["metric"], row["group"], row["subset"]) == (name, "MACRO", subset)
+    )
+    return row
+
+
+def test_the_majority_baseline_gives_the_papers_rows(majority):
+    """Tables 2, 3 and 5: 23.1±21.0, 100.0±0.0, 23.1±21.0; 97.3±7.3, 23.2±21.0; 100.0±0.0."""
+    suite, answers = majority
+    metrics = measure(answers, suite, "published")
+    for name, mean, std in (
+        ("accuracy", "23.1", "21.0"),
+        ("consistency", "100.0", "0.0"),
+        ("consistent_accuracy", "23.1", "21.0"),
+        ("successful_patterns", "97.3", "7.3"),
+        ("successful_objects", "23.2", "21.0"),
+        ("unknown_consistency", "100.0", "0.0"),
+        ("known_consistency", "100.0", "0.0"),
+    ):
+        row = macro(metrics, name)
+        assert (f"{row['value']:.1%}", f"{row['std']:.1%}") == (f"{mean}%", f"{std}%"), name
+        assert row["n"] == 31
+    assert macro(metrics, "consistency", "diff_syntax")["n"] == 8
+    assert macro(metrics, "consistency", "no_change")["n"] == 6
+    assert macro(metrics, "determinism")["n"] == 7
+
+
+def test_the_pairs_that_are_compared_are_as_many_as_the_released_code_compares(majority):
+    """1,854,672 directed tests over the N-1 relations, after the articles; half of it undirected."""
+    suite, answers = majority
+    metrics = measure(answers, suite, "published")
+    rows = metrics.filter((metrics["metric"] == "consistency") & (metrics["group"] == "MICRO"))
+    assert rows["n"][0] == 1_854_672 // 2
+
+
+def test_unfiltered_the_majority_baseline_gives_what_others_found():
+    """22.79 %, the figure of those who ran the release as it is shipped."""
+    import polars as pl
+
+    suite = load_suite(str(real_data("pararel")), as_shipped=True)
+    model = load_model("baseline:majority")
+    answers = pl.concat([ask(relation, model, suite.name) for relation in suite.relations])
+    row = macro(measure(answers, suite, "published"), "accuracy")
+    assert f"{row['value']:.2%}" == "22.79%"

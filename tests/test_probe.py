@@ -1,0 +1,210 @@
+"""From scores to rows, and a run's folder: whole, resumed, refused, full."""
+
+import errno
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from consilience import (
+    ConsilienceError,
+    RunFolder,
+    ask,
+    load_model,
+    load_suite,
+    probe,
+    read_answers,
+)
+from consilience import run as run_module
+from consilience.probe import judge
+from consilience.suites.choose import sample_facts, select_relations
+from consilience.types import ANSWERS_SCHEMA, Scores
+
+
+def scored(logprob, words="abc", **more):
+    rows = np.arange(len(logprob))
+    return Scores(rows, tuple(words), np.array(logprob, dtype=np.float64), **more)
+
+
+def test_the_answer_is_the_best_candidate_of_equal_ones_the_first():
+    """Scores -1, -0.5, -3: 'b' by 0.5; gold 'c' is third. Then a tie: the first of the two."""
+    found = judge(scored([[-1, -0.5, -3], [-1, -1, -2]]), ["c", "b"])
+    assert found["answer"] == ["b", "a"]
+    assert found["logprob"] == [-0.5, -1]
+    assert found["gold_logprob"] == [-3, -1]
+    assert found["gold_rank"] == [3, 2]
+    assert found["margin"] == [0.5, 0]
+    assert found["n_candidates"] == [3, 3]
+    assert found["excluded"] == [None, None]
+
+
+def test_a_gold_that_takes_no_part_excludes_the_query_and_says_why():
+    nan = np.nan
+    scores = scored([[-1, nan, -2]], reasons={"b": "cut into 2 pieces (x y)"})
+    found = judge(scores, ["b"])
+    assert found["excluded"] == ["the gold is cut into 2 pieces (x y)"]
+    assert found["answer"] == found["logprob"] == found["gold_rank"] == [None]
+    assert judge(scores, ["a"])["n_candidates"] == [2]
+    assert judge(scores, ["z"])["excluded"] == ["the gold is not among the candidates"]
+    unasked = scored([[nan] * 3], unasked="2 mask tokens in the sentence")
+    assert judge(unasked, ["a"])["excluded"] == ["2 mask tokens in the sentence"]
+
+
+def test_a_gold_that_another_word_speaks_for_is_answered_with_it():
+    """'c' has the token of 'a': where that is best, the answer to gold 'c' is 'c'."""
+    same = np.array([0, 1, 0])
+    scores = scored([[-0.1, -2, np.nan]] * 2, same=same, tokens=("A", "B", "A"))
+    found = judge(scores, ["c", "b"])
+    assert found["answer"] == ["c", "a"]
+    assert found["gold_rank"] == [1, 2]
+    assert found["gold_token"] == ["A", "B"]
+
+
+def test_one_candidate_has_no_margin():
+    assert judge(scored([[0.0]], words="a"), ["a"])["margin"] == [None]
+
+
+def mini(*ids, limit=3):
+    return sample_facts(select_relations(load_suite("mini"), list(ids)), limit, seed=0)
+
+
+def test_the_answers_table(model_folder):
+    suite = mini("capital")
+    relation = suite.relations[0]
+    table = ask(relation, load_model("baseline:oracle"), suite.name)
+    assert dict(table.schema) == ANSWERS_SCHEMA
+    assert table.height == 3 * 9
+    assert table["answer"].equals(table["gold"].alias("answer"))
+    assert table["variant_index"].to_list() == list(range(9)) * 3
+    assert table["variant"][8] == relation.patterns[8].text
+    assert table["item"].to_list() == [fact.item for fact in relation.facts for _ in range(9)]
+    assert table["gold_rank"].to_list() == [1] * 27
+    assert set(table["n_candidates"]) == {52}
+
+
+class Counting:
+    """A model that counts its calls and can be stopped."""
+
+    def __init__(self, stop_after=99):
+        self.model = load_model("baseline:random")
+        self.identity, self.notes = self.model.identity, []
+        self.stop_after, self.calls = stop_after, 0
+
+    def score(self, queries, candidates):
+        self.calls += 1
+        if self.calls > self.stop_after:
+            raise KeyboardInterrupt
+        return self.model.score(queries, candidates)
+
+
+ASKED = {"model": "m", "seed": 0}
+
+
+def test_a_run_that_was_stopped_goes_on_with_the_same_answers(tmp_path):
+    suite = mini("capital", "sport", "field")
+    whole = probe(suite, Counting(), RunFolder(tmp_path / "whole", ASKED))
+    stopped = Counting(stop_after=2)
+    with pytest.raises(KeyboardInterrupt):
+        probe(suite, stopped, RunFolder(tmp_path / "run", ASKED))
+    assert len(list((tmp_path / "run" / "answers").iterdir())) == 2
+    last = Counting()
+    steps = []
+    again = probe(suite, last, RunFolder(tmp_path / "run", ASKED), progress=steps.append)
+    assert last.calls == 1
+    assert sum(steps) == whole.height
+    assert again.equals(whole)
+    assert read_answers(tmp_path / "run").sort(pl.all()).equals(whole.sort(pl.all()))
+
+
+@pytest.mark.parametrize("damage", ["cut", "rows", "columns", "other", "empty"])
+def test_answers_that_are_not_whole_or_not_of_this_run_are_asked_again(damage, tmp_path):
+    suite = mini("capital", "sport")
+    whole = probe(suite, Counting(), RunFolder(tmp_path, ASKED))
+    path = tmp_path / "answers" / "capital.parquet"
+    table, mark = pl.read_parquet(path), pl.read_parquet_metadata(path)["consilience"]
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-20])
+    elif damage == "empty":
+        path.write_bytes(b"")
+    elif damage == "rows":
+        table[1:].write_parquet(path, metadata={"consilience": mark})
+    elif damage == "columns":
+        table.drop("margin").write_parquet(path, metadata={"consilience": mark})
+    else:
+        table.write_parquet(path, metadata={"consilience": "another run"})
+    model = Counting()
+    assert probe(suite, model, RunFolder(tmp_path, ASKED)).equals(whole)
+    assert model.calls == 1
+
+
+def test_a_folder_of_another_run_is_refused_and_left_alone(tmp_path):
+    probe(mini("capital"), Counting(), RunFolder(tmp_path, ASKED))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(ConsilienceError, match='its model is "m", now asked is "n".*another --out'):
+        RunFolder(tmp_path, ASKED | {"model": "n"})
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ConsilienceError, match="not empty, and not the folder of a run"):
+        RunFolder(tmp_path, ASKED)
+    with pytest.raises(ConsilienceError, match="not empty, and not the folder of a run"):
+        RunFolder(tmp_path / "notes.txt", ASKED)
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(ConsilienceError, match="not the record of a run"):
+        RunFolder(tmp_path, ASKED)
+
+
+def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
+    suite = mini("capital", "sport")
+    write = pl.DataFrame.write_parquet
+
+    def full(frame, path, **options):
+        if "sport" in Path(path).name:
+            Path(path).write_bytes(b"half a fi")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(frame, path, **options)
+
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", full)
+    with pytest.raises(ConsilienceError, match=r"sport\.parquet: the disk is full.*make room"):
+        probe(suite, Counting(), RunFolder(tmp_path, ASKED))
+    assert [path.name for path in (tmp_path / "answers").iterdir()] == ["capital.parquet"]
+    monkeypatch.undo()
+    model = Counting()
+    probe(suite, model, RunFolder(tmp_path, ASKED))
+    assert model.calls == 1
+
+
+def test_a_place_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConsilienceError, match="cannot be written: Not a directory"):
+        RunFolder(tmp_path / "file" / "run", ASKED)
+
+
+def test_the_record_says_what_was_asked_and_when(tmp_path):
+    run = RunFolder(tmp_path, ASKED)
+    answers = probe(mini("capital"), Counting(), run)
+    run.finish(answers.select("item"), ["a note"])
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert record["asked"] == {"format": run_module.FORMAT, **ASKED}
+    assert record["started"] <= record["finished"]
+    assert record["warnings"] == ["a note"]
+    assert {"python", "consilience", "polars"} <= set(record["versions"])
+    again = RunFolder(tmp_path, ASKED)
+    assert again.record["started"] == record["started"]
+
+
+def test_tables_that_cannot_be_read(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"no")
+    (tmp_path / "a.xlsx").write_bytes(b"no")
+    for name, message in (
+        ("a.parquet", "cannot be read as a table"),
+        ("a.xlsx", "a table in '.xlsx'; expected .parquet, .csv or .csv.gz"),
+        ("none.csv", "no such file"),
+        (".", "no answers"),
+    ):
+        with pytest.raises(ConsilienceError, match=message):
+            read_answers(tmp_path / name)

@@ -1,0 +1,267 @@
+"""Reading, checking, choosing and counting suites."""
+
+import json
+import re
+from collections import Counter
+
+import pytest
+
+from conftest import real_data
+from consilience import ConsilienceError, load_suite
+from consilience.suites import check_suite
+from consilience.suites.choose import (
+    filter_vocabulary,
+    replace_facts,
+    sample_facts,
+    select_relations,
+)
+from consilience.suites.folder import load_folder
+from consilience.suites.statistics import suite_statistics
+from consilience.types import Candidates, Edge
+
+
+def test_a_folder_is_read_as_it_stands(write_suite):
+    edge = {"relation": "capital", "pattern_a": "[Y] is the capital of [X].",
+            "pattern_b": "The capital of [X] is [Y].",
+            "syntactic": 1, "lexical": 0, "determiner": "false"}  # fmt: skip
+    suite = load_folder(write_suite(edges=[edge]))
+    (relation,) = suite.relations
+    assert suite.name == "suite"
+    assert suite.protocol == "strict"
+    assert [pattern.text for pattern in relation.patterns][0] == "The capital of [X] is [Y]."
+    assert [fact.item for fact in relation.facts] == ["capital-1", "capital-2", "capital-3"]
+    assert relation.candidates.words == ("Paris", "Berlin", "Rome")
+    assert relation.edges == {(0, 1): Edge(True, False, False)}
+
+
+def test_tables_may_be_tsv(write_suite):
+    folder = write_suite()
+    (folder / "facts.jsonl").unlink()
+    text = "relation\tsubject\tobject\titem\r\ncapital\tFrance\tParis\tf1\r\n\r\n"
+    (folder / "facts.tsv").write_text(text, encoding="utf-8-sig")
+    (fact,) = load_folder(folder).relations[0].facts
+    assert (fact.item, fact.subject, fact.object) == ("f1", "France", "Paris")
+
+
+FACT = '{"relation": "capital", "subject": "France", "object": "Paris"}\n'
+PATTERN = '{"relation": "capital", "pattern": "[X] has [Y]."}\n'
+
+
+@pytest.mark.parametrize(
+    ("table", "text", "message"),
+    [
+        ("patterns", PATTERN + '{"relation": "capital", "pattern": "is [Y]."}', r"patterns\.jsonl:2: .*0 \[X\]"),
+        ("patterns", '{"relation": "capital", "pattern": "[X] [Y] [Y]"}', r":1: .*2 \[Y\]; expected exactly one"),
+        ("patterns", PATTERN * 2, r":2: the pattern .* a second time"),
+        ("patterns", '{"relation": "capitol", "pattern": "[X] [Y]"}', r":1: .*'capitol'.*mean 'capital'"),
+        ("facts", FACT + '{"relation": "capital", "subject": "Italy", "object": " "}', r":2: an empty 'object'"),
+        ("facts", FACT + '{"relation": "capital", "subject": "Italy"}', ":2: no field 'object'"),
+        ("facts", FACT + '{"relation": "capital", "subject": 7, "object": "x"}', ":2: 'subject' is 7"),
+        ("facts", FACT + '{"relation": "cap', r"facts\.jsonl:2: not JSON: .* column"),
+        ("facts", FACT + "[1]", ":2: a JSON list; expected one object a line"),
+        ("facts", FACT.replace("}", ', "item": "a"}') * 2, ":2: the item 'a' .* a second time"),
+        ("facts", "", r"relations\.jsonl:1: the relation 'capital' has no fact"),
+        ("relations", '{"relation": "capital", "cardinality": "M-N"}', ":1: cardinality 'M-N'; expected N-1"),
+        ("relations", '{"relation": "a/b"}', ":1: the relation id 'a/b'"),
+        ("relations", '{"relation": "MACRO"}', ":1: the relation id 'MACRO'"),
+        ("relations", "", "no relation"),
+        ("edges", '{"relation": "capital", "pattern_a": "x", "pattern_b": "[Y]"}', ":1: 'x'; expected two patterns"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_with_file_and_line(table, text, message, write_suite):
+    folder = write_suite(**{table: text})
+    with pytest.raises(ConsilienceError, match=message):
+        load_folder(folder)
+    problems = [str(problem) for problem in check_suite(str(folder))]
+    assert any(re.search(message, problem) for problem in problems)
+
+
+def test_check_lists_everything_and_load_says_how_much_more_there_is(write_suite):
+    folder = write_suite(facts=FACT + "nonsense\n{}\n", patterns=PATTERN + "[X]\n")
+    problems = check_suite(str(folder))
+    assert len(problems) == 1 + 1 + 3, "one bad pattern line, one bad fact line, three empty fields"
+    with pytest.raises(ConsilienceError, match=r"\(4 more; `consilience data check` lists"):
+        load_folder(folder)
+
+
+def test_a_folder_or_table_that_is_missing(tmp_path, write_suite):
+    with pytest.raises(ConsilienceError, match="no suite './nowhere'; expected the name"):
+        load_suite("./nowhere")
+    with pytest.raises(ConsilienceError, match="Did you mean 'pararel'"):
+        load_suite("paralel")
+    with pytest.raises(ConsilienceError, match="not in .*`consilience data fetch pararel`"):
+        load_suite("pararel", tmp_path)
+    with pytest.raises(ConsilienceError, match="no suite in this folder.*docs/suites.md"):
+        load_suite(str(tmp_path))
+    folder = write_suite()
+    (folder / "facts.tsv").write_text("relation\tsubject\tobject\n")
+    with pytest.raises(ConsilienceError, match="both facts.jsonl and facts.tsv"):
+        load_suite(str(folder))
+    (folder / "facts.tsv").unlink()
+    (folder / "facts.jsonl").unlink()
+    with pytest.raises(ConsilienceError, match="no facts.jsonl or facts.tsv"):
+        load_suite(str(folder))
+
+
+def test_a_tsv_row_with_a_tab_too_much_and_bytes_that_are_not_utf8(write_suite):
+    folder = write_suite()
+    (folder / "facts.jsonl").unlink()
+    (folder / "facts.tsv").write_text("relation\tsubject\tobject\ncapital\tA\tB\tC\n")
+    with pytest.raises(ConsilienceError, match=r"facts\.tsv:2: 4 columns; expected 3"):
+        load_folder(folder)
+    (folder / "facts.tsv").write_bytes(b"relation\xff\n")
+    with pytest.raises(ConsilienceError, match="not UTF-8 at byte 8"):
+        load_folder(folder)
+
+
+def write_lama(folder, type_="1-1"):
+    (folder / "TREx").mkdir(parents=True)
+    relation = {"relation": "P36", "template": "The capital of [X] is [Y] .", "label": "capital",
+                "description": "", "type": type_}  # fmt: skip
+    other = relation | {"relation": "P99"}
+    (folder / "relations.jsonl").write_text(json.dumps(relation) + "\n" + json.dumps(other) + "\n")
+    fact = {"uuid": "u1", "sub_label": "France", "obj_label": "Paris", "evidences": [{"x": 1}]}
+    (folder / "TREx" / "P36.jsonl").write_text(json.dumps(fact) + "\n")
+
+
+def test_the_raw_lama_layout(tmp_path):
+    write_lama(tmp_path / "data")
+    suite = load_suite(str(tmp_path))
+    (relation,) = suite.relations
+    assert suite.name == "lama-trex"
+    assert (relation.id, relation.cardinality, relation.label) == ("P36", "N-1", "capital")
+    assert relation.patterns[0].text == "The capital of [X] is [Y] ."
+    assert relation.facts[0].item == "u1"
+    write_lama(tmp_path / "bad", type_="3-D")
+    with pytest.raises(ConsilienceError, match=r"relations\.jsonl:1: type '3-D'"):
+        load_suite(str(tmp_path / "bad"))
+
+
+def test_relations_are_selected_and_facts_sampled_without_easing_the_question(write_suite):
+    suite = load_suite("mini")
+    two = select_relations(suite, ["sport", "capital"])
+    assert [relation.id for relation in two.relations] == ["capital", "sport"]
+    with pytest.raises(ConsilienceError, match=r"no relation 'captial'. Did you mean 'capital'"):
+        select_relations(suite, ["captial"])
+    few = sample_facts(two, 5, seed=1)
+    for all_of_it, part in zip(two.relations, few.relations, strict=True):
+        assert len(part.facts) == 5
+        order = [all_of_it.facts.index(fact) for fact in part.facts]
+        assert order == sorted(order)
+        assert part.candidates == all_of_it.candidates
+    assert sample_facts(two, 5, seed=1) == few != sample_facts(two, 5, seed=2)
+    assert sample_facts(two, 999, seed=1) == two
+    assert few.digest != two.digest == select_relations(suite, ["capital", "sport"]).digest
+
+
+def test_the_vocabulary_filter_keeps_what_is_one_piece_for_all(write_suite):
+    suite = load_folder(write_suite())
+    pieces = {"a": lambda word: 1 + (word == "Rome"), "b": lambda word: 1 + (word == "Paris")}
+    kept = filter_vocabulary(suite, pieces)
+    assert [fact.object for fact in kept.relations[0].facts] == ["Berlin"]
+    assert kept.relations[0].candidates == Candidates(("Berlin",), (1,))
+    assert kept.notes == (
+        "capital: 2 of 3 facts left out, whose object is not one piece for all of a, b",
+    )
+    with pytest.raises(ConsilienceError, match="no object is one piece"):
+        filter_vocabulary(suite, {"c": lambda word: 2})
+
+
+def test_facts_of_another_suite(tmp_path, write_suite):
+    write_lama(tmp_path / "lama")
+    lama = load_suite(str(tmp_path / "lama"))
+    relations = [{"relation": "P36"}]
+    patterns = [{"relation": "P36", "pattern": "[X]: [Y]"}]
+    facts = [{"relation": "P36", "subject": "a", "object": "b"}]
+    ours = load_folder(write_suite(relations=relations, patterns=patterns, facts=facts))
+    asked = replace_facts(ours, lama).relations[0]
+    assert asked.patterns == ours.relations[0].patterns
+    assert asked.facts == lama.relations[0].facts
+    assert asked.candidates.words == ("Paris",)
+    with pytest.raises(ConsilienceError, match="has no facts of 'capital'"):
+        replace_facts(load_folder(write_suite()), lama)
+
+
+def test_variants_are_counted_as_connected_patterns(write_suite):
+    """Of A, B, C only A-B keeps its syntax: syntax {A, B}, {C}; lexis never changes: {A, B, C}."""
+    texts = [
+        "The capital of [X] is [Y].",
+        "[Y] is the capital of [X].",
+        "[X]'s capital, [Y], is large.",
+    ]
+    edges = [
+        {"relation": "capital", "pattern_a": texts[a], "pattern_b": texts[b],
+         "syntactic": int((a, b) != (0, 1)), "lexical": 0, "determiner": 0}
+        for a, b in ((0, 1), (0, 2), (1, 2))
+    ]  # fmt: skip
+    counted = suite_statistics(load_folder(write_suite(edges=edges)))
+    assert (counted.mean_syntactic_variants, counted.mean_lexical_variants) == (2, 1)
+    assert counted.by_relation[0].edits == {"no_change": 1, "diff_syntax": 2}
+    assert counted.by_relation[0].majority == 1 / 3
+    assert (counted.facts, counted.queries) == (3, 9)
+
+
+DETERMINERS = {"a", "an", "the", "its", "their", "that", "which", "whose"}
+
+
+def test_the_bundled_suite_is_what_it_promises():
+    suite = load_suite("mini")
+    assert len(suite.relations) >= 12
+    assert sum(relation.cardinality == "N-M" for relation in suite.relations) == 2
+    for relation in suite.relations:
+        assert len(relation.patterns) >= 6
+        assert len(relation.facts) >= 40
+        assert len(set(relation.facts)) == len({(f.subject, f.object) for f in relation.facts})
+        assert all(re.fullmatch(r"\w+", word) for word in relation.candidates.words)
+        if relation.cardinality == "N-1":
+            assert max(Counter(fact.subject for fact in relation.facts).values()) == 1
+        assert max(relation.candidates.counts) < len(relation.facts) / 2
+        assert len(relation.edges) == len(relation.patterns) * (len(relation.patterns) - 1) / 2
+        kinds = {edge.kind for edge in relation.edges.values()}
+        assert {"diff_syntax", "diff_lexical", "no_change", "diff_determiner"} <= kinds
+        assert sum(pattern.object_last for pattern in relation.patterns) >= 3
+        assert any(pattern.object_first for pattern in relation.patterns)
+        assert not any(pattern.article for pattern in relation.patterns)
+
+
+def test_the_edges_of_the_bundled_suite_follow_from_its_annotations():
+    from consilience.suites import MINI
+
+    rows = map(json.loads, (MINI / "patterns.jsonl").read_text(encoding="utf-8").splitlines())
+    notes = {(row["relation"], row["pattern"]): row for row in rows}
+
+    def determiners(text):
+        words = re.findall(r"[a-z]+", text.replace("[X]", "").replace("[Y]", "").lower())
+        return Counter(word for word in words if word in DETERMINERS)
+
+    for relation in load_suite("mini").relations:
+        for (a, b), edge in relation.edges.items():
+            first, second = (notes[relation.id, relation.patterns[n].text] for n in (a, b))
+            assert edge.syntactic is (first["syntax"] != second["syntax"])
+            assert edge.lexical is (first["lexis"] != second["lexis"])
+            differ = determiners(first["pattern"]) != determiners(second["pattern"])
+            assert edge.determiner is differ, (first, second)
+
+
+def test_every_relation_of_the_real_release_is_as_it_was_counted():
+    """Table 1 to the digit, and each relation's sizes and edit kinds, from the release itself."""
+    folder = real_data("pararel")
+    counted = suite_statistics(load_suite(str(folder)))
+    assert (counted.relations, counted.patterns) == (38, 328)
+    assert (counted.min_patterns, counted.max_patterns) == (2, 20)
+    means = (counted.mean_patterns, counted.mean_syntactic_variants, counted.mean_lexical_variants)
+    assert means == (328 / 38, 180 / 38, 229 / 38)
+    assert [f"{mean:.2f}" for mean in means] == ["8.63", "4.74", "6.03"]
+    assert counted.facts == 26_813
+    shipped = suite_statistics(load_suite(str(folder), as_shipped=True))
+    assert (shipped.facts, shipped.queries) == (26_946, 224_010)
+    kinds = Counter()
+    for row in counted.by_relation:
+        kinds.update(row.edits)
+    assert {kind: 2 * count for kind, count in kinds.items()} == {
+        "diff_syntax": 58, "diff_lexical": 344, "diff_both": 994, "no_change": 54,
+        "diff_determiner": 1992,
+    }  # fmt: skip
+    patterns = [p for r in load_suite(str(folder)).relations for p in r.patterns]
+    assert sum(pattern.object_last for pattern in patterns) == 213
+    assert not check_suite(str(folder))

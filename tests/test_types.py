@@ -1,0 +1,79 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consilience import ConsilienceError, Pattern
+from consilience.types import Candidates, Edge, Fact
+
+PLAIN = st.text(st.characters(exclude_characters="[]", exclude_categories=["Cs"]), max_size=12)
+
+
+def test_a_pattern_is_parsed_once_and_filled():
+    pattern = Pattern.parse("[X] was born in [Y].")
+    assert pattern.parts == ("", " was born in ", ".")
+    assert pattern.fill("Ada", "London") == "Ada was born in London."
+    assert pattern.around_object("Ada") == ("Ada was born in ", ".")
+    before = Pattern.parse("In [Y], [X] was born.")
+    assert before.object_first
+    assert before.around_object("Ada") == ("In ", ", Ada was born.")
+
+
+@given(PLAIN, PLAIN, PLAIN, st.text(max_size=8), st.text(max_size=8), st.booleans())
+def test_filling_puts_subject_and_object_in_their_slots(a, b, c, subject, object_, swap):
+    first, second = ("[Y]", "[X]") if swap else ("[X]", "[Y]")
+    pattern = Pattern.parse(a + first + b + second + c)
+    filled = [object_, subject] if swap else [subject, object_]
+    assert pattern.fill(subject, object_) == a + filled[0] + b + filled[1] + c
+
+
+def test_slots_inside_a_subject_are_text():
+    assert Pattern.parse("[X] is [Y].").fill("[Y] and [X]", "red") == "[Y] and [X] is red."
+
+
+@pytest.mark.parametrize("text", ["no slots", "[X] only", "[Y] only", "[X] [Y] [Y]", "[X] [X] [Y]"])
+def test_a_slot_that_is_missing_or_doubled_is_refused_with_its_place(text):
+    with pytest.raises(ConsilienceError, match=r"f\.jsonl:3: .*exactly one \[[XY]\]"):
+        Pattern.parse(text, where="f.jsonl:3")
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        ("[X] is in [Y].", True),
+        ("[X] is in [Y] .", True),
+        ("[X] is in [Y]", True),
+        ("[X] is a [Y]-born person.", False),
+        ("[X] is in [Y],", False),
+        ("[Y] holds [X].", False),
+    ],
+)
+def test_object_last(text, last):
+    assert Pattern.parse(text).object_last is last
+
+
+@pytest.mark.parametrize(
+    ("text", "article"),
+    [
+        ("[X] is a [Y].", "a"),
+        ("[X] is an [Y]-born person.", "an"),
+        ("[X] is A [Y].", None),
+        ("[X], (a [Y])", None),
+        ("[Y] is a [X].", None),
+        ("a big [Y] [X]", None),
+    ],
+)
+def test_the_article_is_the_whole_word_before_the_one_with_the_object(text, article):
+    assert Pattern.parse(text).article == article
+
+
+def test_every_combination_of_changes_has_an_edit_kind():
+    assert Edge(True, False, False).kind == "diff_syntax"
+    assert Edge(False, True, False).kind == "diff_lexical"
+    assert Edge(True, True, False).kind == "diff_both"
+    assert Edge(False, False, False).kind == "no_change"
+    assert {Edge(a, b, True).kind for a in (0, 1) for b in (0, 1)} == {"diff_determiner"}
+
+
+def test_candidates_come_in_order_of_first_appearance():
+    facts = [Fact(str(n), "s", word) for n, word in enumerate(["b", "a", "b"])]
+    assert Candidates.of(facts) == Candidates(("b", "a"), (2, 1))

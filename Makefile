@@ -30,7 +30,7 @@ test: $(READY)
 	HF_HUB_OFFLINE=1 $(BIN)/pytest
 
 demo: $(READY)
-	HF_HUB_OFFLINE=1 $(BIN)/consilience probe --model packaged:smollm2 --suite mini --limit 12
+	HF_HUB_OFFLINE=1 $(BIN)/consilience probe --model packaged:smollm2 --suite mini --limit 8
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

@@ -178,6 +178,38 @@ def test_the_whole_vocabulary_is_every_word_that_is_one_token_there(family, mode
         np.testing.assert_allclose(np.exp(scores.logprob[:, known]).sum(axis=1), 1)
 
 
+def test_in_a_vocabulary_without_capitals_the_gold_is_found(model_folder):
+    model = load_model(str(model_folder("bert-uncased")))
+    (scores,) = model.score([Query(PATTERNS[0], "France", "Paris")], None)
+    own = scores.words.index("Paris")
+    assert scores.words[scores.same[own]] == "paris"
+    assert "Paris" not in scores.reasons
+    (scores,) = model.score([Query(PATTERNS[0], "France", "Parisal")], None)
+    assert scores.reasons["Parisal"].startswith("cut into")
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "albert"])
+def test_published_answers_are_those_of_the_fill_mask_pipeline_as_released(family, model_folder):
+    """Targets spelt as the released code spells them for each family; its first answer is ours."""
+    from transformers import pipeline
+
+    folder = str(model_folder(family))
+    fill = pipeline("fill-mask", model=folder, top_k=100)
+    words = Candidates((*WORDS, "Parisal", "Romero"), (1,) * 8)
+    targets = {
+        "bert": list(words.words),
+        "roberta": [" " + word for word in words.words],
+        "albert": [fill.tokenizer.tokenize(word)[0] for word in words.words],
+    }[family]
+    model = load_model(folder, protocol="published")
+    for scores in model.score(QUERIES, words):
+        for row, logprob in zip(scores.rows, scores.logprob, strict=True):
+            left, right = QUERIES[row].pattern.around_object(QUERIES[row].subject)
+            best = fill(left + fill.tokenizer.mask_token + right, targets=targets)[0]
+            ours = scores.tokens[np.nanargmax(logprob)]
+            assert ours == fill.tokenizer.convert_ids_to_tokens(best["token"])
+
+
 def test_a_causal_model_is_asked_its_next_word_where_the_object_is_last(model_folder):
     folder = model_folder("gpt2")
     scores = {s.rows[0]: s for s in load_model(str(folder)).score(QUERIES, None)}
@@ -206,6 +238,8 @@ def test_a_query_that_cannot_be_asked_says_why(model_folder):
     assert reasons[0] is None
     assert reasons[1] == "2 mask tokens in the sentence"
     assert "tokens, and the model takes 64" in reasons[2]
+    roberta = load_model(str(model_folder("roberta")))
+    assert roberta.longest == 64 - 2, "its first positions are for padding"
     causal = load_model(str(model_folder("gpt2")))
     for candidates in (CANDIDATES, None):
         reasons = {int(s.rows[0]): s.unasked for s in causal.score(queries[::2], candidates)}

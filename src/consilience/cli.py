@@ -205,7 +205,7 @@ def score(
     rules: Protocol = protocol.value if protocol else chosen.protocol
     metrics = measure(table, chosen, rules)
     if file:
-        write_whole(file, metrics.write_csv)
+        write_whole(file, metrics.write_csv().encode())
     warnings = remarks(table, metrics, rules)
     asked = {"answers": str(answers), "suite": chosen.name, "protocol": rules}
     record = {"asked": asked, "versions": versions(), "git": git_revision()}

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -102,14 +103,13 @@ class RunFolder:
 
     def write_answers(self, group: str, answers: pl.DataFrame) -> None:
         """Keep the answers of a group: the whole file or nothing."""
-        mark = {"consilience": self.fingerprint}
-        write_whole(
-            self._answers_path(group), lambda part: answers.write_parquet(part, metadata=mark)
-        )
+        buffer = io.BytesIO()
+        answers.write_parquet(buffer, metadata={"consilience": self.fingerprint})
+        write_whole(self._answers_path(group), buffer.getvalue())
 
     def finish(self, metrics: pl.DataFrame, warnings: list[str]) -> None:
         """Write the metrics and the end of the run."""
-        write_whole(self.path / "metrics.csv", metrics.write_csv)
+        write_whole(self.path / "metrics.csv", metrics.write_csv().encode())
         self.record |= {"finished": _now(), "warnings": warnings}
         self._write_record()
 
@@ -118,7 +118,7 @@ class RunFolder:
 
     def _write_record(self) -> None:
         text = json.dumps(self.record, indent=2, ensure_ascii=False) + "\n"
-        write_whole(self.path / "run.json", lambda part: part.write_text(text, encoding="utf-8"))
+        write_whole(self.path / "run.json", text.encode())
 
 
 def read_answers(path: Path) -> pl.DataFrame:
@@ -152,11 +152,11 @@ def read_answers(path: Path) -> pl.DataFrame:
     )
 
 
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` fill a file beside ``path`` and put it in its place: all of it or nothing."""
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file beside ``path`` and put it in its place: all of it or nothing."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        write(part)
+        part.write_bytes(content)
         part.replace(path)
     except OSError as error:
         raise _cannot_write(path, error) from error

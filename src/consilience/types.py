@@ -202,7 +202,10 @@ class Suite:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One item asked in one variant. ``gold`` is for baselines; a language model ignores it."""
+    """One item asked in one variant.
+
+    A language model does not look at ``gold``, except to find it in its whole vocabulary.
+    """
 
     pattern: Pattern
     subject: str

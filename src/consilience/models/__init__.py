@@ -33,7 +33,8 @@ class LanguageModel(Interface):
         """Log-probabilities, in nats, of the candidates of queries of one relation.
 
         ``candidates`` None asks for the whole vocabulary: every word that is one token where the
-        object stands. Each query comes in exactly one of the yielded ``Scores``, in any order.
+        object stands; golds that are spelt otherwise there are among the words too. Each query
+        comes in exactly one of the yielded ``Scores``, in any order.
         """
         ...
 

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from consilience.errors import ConsilienceError
 from consilience.models.batches import equal_length_batches, log_softmax
 from consilience.models.trie import Trie
-from consilience.models.words import slot_anchor, vocabulary_words, word_sheet
+from consilience.models.words import slot_anchor, vocabulary_words, with_golds, word_sheet
 from consilience.types import Candidates, Pattern, Query, Scores
 
 QUERIES_AT_ONCE = 32
@@ -57,6 +57,10 @@ class CausalModel:
 
     def score(self, queries: Sequence[Query], candidates: Candidates | None) -> Iterator[Scores]:
         """See ``LanguageModel.score``. The vocabulary is asked only where the object is last."""
+        words: tuple[str, ...] = ()
+        if candidates is None:
+            self._vocabulary = self._vocabulary or vocabulary_words(self.tokenizer)
+            words = with_golds(self._vocabulary, queries)
         by_pattern: defaultdict[Pattern, list[int]] = defaultdict(list)
         for row, query in enumerate(queries):
             by_pattern[query.pattern].append(row)
@@ -66,7 +70,7 @@ class CausalModel:
                 for row in rows[start : start + QUERIES_AT_ONCE]:
                     rows_of[queries[row].subject].append(row)
                 if candidates is None:
-                    yield from self._score_next_word(pattern, rows_of)
+                    yield from self._score_next_word(pattern, rows_of, words)
                 else:
                     yield from self._score_sentences(pattern, rows_of, candidates.words)
 
@@ -103,10 +107,9 @@ class CausalModel:
         logprob = np.repeat(log_softmax(sums), [len(each) for each in rows], axis=0)
         yield Scores(np.concatenate(rows), words, logprob, reasons, same)
 
-    def _score_next_word(self, pattern: Pattern, rows_of: dict[str, list[int]]) -> Iterator[Scores]:
-        if self._vocabulary is None:
-            self._vocabulary = vocabulary_words(self.tokenizer)
-        words = self._vocabulary
+    def _score_next_word(
+        self, pattern: Pattern, rows_of: dict[str, list[int]], words: tuple[str, ...]
+    ) -> Iterator[Scores]:
         lefts = {subject: pattern.around_object(subject)[0] for subject in rows_of}
         encoded = self._encode([left.rstrip() for left in lefts.values()])
         fitting = []
@@ -120,9 +123,8 @@ class CausalModel:
                 fitting.append((subject, ids))
         if not fitting:
             return
-        sheet = word_sheet(
-            self.tokenizer, words, slot_anchor(next(iter(lefts.values())), "strict"), "strict"
-        )
+        anchor = slot_anchor(next(iter(lefts.values())), "strict")
+        sheet = word_sheet(self.tokenizer, words, anchor, "strict", merge=True)
         asked = sheet.asked
         scores = np.full((len(fitting), len(words)), np.nan)
         encoded = [ids for _, ids in fitting]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +13,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from consilience.errors import ConsilienceError
 from consilience.models.batches import equal_length_batches, log_softmax
-from consilience.models.words import WordSheet, slot_anchor, vocabulary_words, word_sheet
+from consilience.models.words import (
+    WordSheet,
+    slot_anchor,
+    vocabulary_words,
+    with_golds,
+    word_sheet,
+)
 from consilience.types import Candidates, Protocol, Query, Scores
 
 
@@ -40,12 +47,14 @@ class MaskedModel:
         self.identity = identity
         self.protocol: Protocol = protocol
         self.notes: list[str] = []
+        self.longest = min(tokenizer.model_max_length, _positions(model))
         self._sheets: dict[tuple[tuple[str, ...], str], WordSheet] = {}
         self._vocabulary: tuple[str, ...] | None = None
 
     def score(self, queries: Sequence[Query], candidates: Candidates | None) -> Iterator[Scores]:
         """See ``LanguageModel.score``."""
-        words = self._all_words() if candidates is None else candidates.words
+        merge = candidates is None
+        words = with_golds(self._all_words(), queries) if candidates is None else candidates.words
         contexts = [query.pattern.around_object(query.subject) for query in queries]
         texts = [left + str(self.tokenizer.mask_token) + right for left, right in contexts]
         unique = {text: position for position, text in enumerate(dict.fromkeys(texts))}
@@ -63,7 +72,7 @@ class MaskedModel:
                 left, _ = contexts[rows_of[position][0]]
                 slots[slot_anchor(left, self.protocol)].append(position)
         for anchor, positions in slots.items():
-            sheet = self._sheet(words, anchor)
+            sheet = self._sheet(words, anchor, merge)
             for batch in equal_length_batches([len(encoded[each]) for each in positions]):
                 chosen = [positions[each] for each in batch]
                 logprob = self._logprob([encoded[each] for each in chosen], sheet)
@@ -82,9 +91,9 @@ class MaskedModel:
             self._vocabulary = vocabulary_words(self.tokenizer)
         return self._vocabulary
 
-    def _sheet(self, words: tuple[str, ...], anchor: str) -> WordSheet:
+    def _sheet(self, words: tuple[str, ...], anchor: str, merge: bool) -> WordSheet:
         if (words, anchor) not in self._sheets:
-            sheet = word_sheet(self.tokenizer, words, anchor, self.protocol)
+            sheet = word_sheet(self.tokenizer, words, anchor, self.protocol, merge=merge)
             self._sheets[words, anchor] = sheet
             if sheet.cut:
                 self.notes.append(
@@ -97,12 +106,8 @@ class MaskedModel:
         masks = ids.count(self.tokenizer.mask_token_id)
         if masks != 1:
             return f"{masks} mask tokens in the sentence"
-        longest = min(
-            self.tokenizer.model_max_length,
-            getattr(self.model.config, "max_position_embeddings", None) or len(ids),
-        )
-        if len(ids) > longest:
-            return f"{len(ids)} tokens, and the model takes {longest}"
+        if len(ids) > self.longest:
+            return f"{len(ids)} tokens, and the model takes {self.longest}"
         return None
 
     @torch.inference_mode()
@@ -136,3 +141,13 @@ class MaskedModel:
             if handle is not None:
                 handle.remove()
         return logits if logits.dim() == 2 else logits[queries, at]
+
+
+def _positions(model: PreTrainedModel) -> int:
+    """How many tokens the position embeddings of a model reach for; RoBERTa's first are padding."""
+    limit = getattr(model.config, "max_position_embeddings", None) or sys.maxsize
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
+            padding = module.padding_idx
+            return int(module.num_embeddings - (0 if padding is None else padding + 1))
+    return int(limit)

@@ -8,13 +8,14 @@ after a blank, and of a word in several pieces the first piece.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from transformers import PreTrainedTokenizerBase
 
-from consilience.types import Protocol
+from consilience.types import Protocol, Query
 
 AFTER_BLANK = " "
 
@@ -51,9 +52,19 @@ def slot_anchor(left: str, protocol: Protocol) -> str:
 
 
 def word_sheet(
-    tokenizer: PreTrainedTokenizerBase, words: tuple[str, ...], anchor: str, protocol: Protocol
+    tokenizer: PreTrainedTokenizerBase,
+    words: tuple[str, ...],
+    anchor: str,
+    protocol: Protocol,
+    *,
+    merge: bool = False,
 ) -> WordSheet:
-    """Look up every word behind ``anchor``."""
+    """Look up every word behind ``anchor``.
+
+    ``merge``: words with the same token are one, and the first speaks for all, as it always does
+    under ``published``. Otherwise only the first takes part.
+    """
+    merge = merge or protocol == "published"
     context = "x " if anchor == AFTER_BLANK else anchor
     head = _encode(tokenizer, [context.rstrip()])[0] if context else []
     pieces = _encode(tokenizer, [context + word for word in words])
@@ -73,7 +84,7 @@ def word_sheet(
         elif protocol == "strict" and len(own) > 1:
             shown = " ".join(tokenizer.convert_ids_to_tokens(own))
             reasons[word] = f"cut into {len(own)} pieces ({shown})"
-        elif protocol == "strict" and own[0] in first:
+        elif not merge and own[0] in first:
             same[position] = first[own[0]]
             reasons[word] = f"the same token as '{words[first[own[0]]]}'"
         else:
@@ -86,12 +97,18 @@ def word_sheet(
     return WordSheet(words, ids, same, tokens, reasons, cut)
 
 
+def with_golds(vocabulary: tuple[str, ...], queries: Iterable[Query]) -> tuple[str, ...]:
+    """The vocabulary and the golds that are not spelt so in it (``Rome`` where it has ``rome``)."""
+    return tuple(dict.fromkeys((*vocabulary, *(query.gold for query in queries))))
+
+
 def vocabulary_words(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
     """Every word that is one token after a blank, in the order of token ids.
 
     Special tokens, parts of words and bytes are not among them.
     """
-    ids = [id_ for id_ in range(len(tokenizer)) if id_ not in set(tokenizer.all_special_ids)]
+    special = set(tokenizer.all_special_ids)
+    ids = [id_ for id_ in range(len(tokenizer)) if id_ not in special]
     words = [word.strip() for word in tokenizer.batch_decode([[id_] for id_ in ids])]
     pieces = _encode(tokenizer, ["x " + word for word in words])
     head = _encode(tokenizer, ["x"])[0]

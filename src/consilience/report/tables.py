@@ -26,9 +26,9 @@ COLUMNS: dict[str, str] = {
 
 HEADINGS: dict[str, str] = {
     "accuracy": "Accu-\nracy",
-    "consistency": "Consis-\ntency",
-    "consistent_accuracy": "Consis-\ntent-\nAcc",
-    "consistent_wrong": "Consis-\ntent-\nwrong",
+    "consistency": "Con-\nsis-\ntency",
+    "consistent_accuracy": "Con-\nsist-\nAcc",
+    "consistent_wrong": "Con-\nsist-\nwrong",
     "successful_patterns": "Succ-\nPatt",
     "successful_objects": "Succ-\nObjs",
     "known_consistency": "Know-\nConst",
@@ -143,7 +143,9 @@ def _percent(value: float | None) -> str:
 
 
 def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    return Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
+    )
 
 
 def _values(metrics: pl.DataFrame) -> dict[tuple[str, str, str], float]:

@@ -15,8 +15,11 @@ def select_relations(suite: Suite, ids: Sequence[str]) -> Suite:
     """The suite with only the relations of these ids, in the suite's order."""
     for id_ in ids:
         suite.relation(id_)
+    left_out = {relation.id for relation in suite.relations} - set(ids)
     return replace(
-        suite, relations=tuple(relation for relation in suite.relations if relation.id in ids)
+        suite,
+        relations=tuple(relation for relation in suite.relations if relation.id in ids),
+        notes=tuple(note for note in suite.notes if note.split(":")[0] not in left_out),
     )
 
 

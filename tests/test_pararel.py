@@ -119,6 +119,12 @@ def test_a_release_that_was_altered_is_told_by_its_digests(release):
     lines.write_text(lines.read_text() * 2)
     with pytest.raises(ConsilienceError, match=r"P19\.jsonl:4: the uuid 'P19/0' a second time"):
         load_suite(str(release))
+    lines.write_text("")
+    (release / "trex_lms_vocab" / "P20.jsonl").unlink()
+    with pytest.raises(ConsilienceError, match=r"P19\.jsonl: the relation 'P19' has no fact"):
+        load_suite(str(release))
+    problems = [str(problem) for problem in check_suite(str(release))]
+    assert any("P20.jsonl: cannot be read: No such file" in problem for problem in problems)
 
 
 def test_a_graph_of_other_patterns_is_refused(release, pickle_graph):

@@ -131,7 +131,7 @@ class CausalModel:
         for batch in equal_length_batches([len(ids) for ids in encoded]):
             logits = self._logits([[self.start, *encoded[each]] for each in batch])[:, -1]
             columns = torch.from_numpy(sheet.ids[asked]).to(logits.device)
-            scores[np.ix_(batch, asked)] = logits[:, columns].double().cpu().numpy()
+            scores[np.ix_(batch, asked)] = logits[:, columns].float().cpu().numpy()
         rows = [rows_of[subject] for subject, _ in fitting]
         logprob = np.repeat(log_softmax(scores), [len(each) for each in rows], axis=0)
         yield Scores(np.concatenate(rows), words, logprob, sheet.reasons, sheet.same, sheet.tokens)
@@ -183,8 +183,8 @@ class CausalModel:
         total = torch.logsumexp(logits.float(), dim=-1)
         parents = torch.from_numpy(layout.parents).to(device)
         ids = torch.from_numpy(layout.ids).to(device)
-        step = logits[parents, ids].double() - total[parents].double()
-        return layout.path_sums(step.cpu().numpy())
+        step = logits[parents, ids].float().cpu().double() - total[parents].cpu().double()
+        return layout.path_sums(step.numpy())
 
     def _one_by_one(self, sentences: list[list[int]]) -> npt.NDArray[np.float64]:
         """The plain way: every sentence by itself, in batches of one length."""
@@ -194,8 +194,8 @@ class CausalModel:
             logits = self._logits([row[:-1] for row in rows])
             targets = torch.tensor([row[1:] for row in rows], device=logits.device)
             total = torch.logsumexp(logits.float(), dim=-1)
-            step = logits.gather(2, targets[..., None])[..., 0].double() - total.double()
-            logprob[batch] = step.sum(dim=1).cpu().numpy()
+            step = logits.gather(2, targets[..., None])[..., 0].float() - total
+            logprob[batch] = step.cpu().double().sum(dim=1).numpy()
         return logprob
 
     @torch.inference_mode()

@@ -119,7 +119,7 @@ class MaskedModel:
         asked = sheet.asked
         columns = torch.from_numpy(sheet.ids[asked]).to(logits.device)
         scores = np.full((len(encoded), len(sheet.words)), np.nan)
-        scores[:, asked] = logits[:, columns].double().cpu().numpy()
+        scores[:, asked] = logits[:, columns].float().cpu().numpy()
         return log_softmax(scores)
 
     def _mask_logits(self, ids: torch.Tensor, at: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from consilience.errors import ConsilienceError, did_you_mean
-from consilience.suites.rows import find_table, raise_first, read_rows, text_field
+from consilience.suites.rows import find_table, raise_first, read_rows, require, text_field
 from consilience.types import Candidates, Cardinality, Edge, Fact, Pattern, Relation, Suite
 
 CARDINALITIES: tuple[Cardinality, ...] = ("N-1", "N-M")
@@ -53,15 +53,8 @@ def read_folder(folder: Path, problems: list[ConsilienceError]) -> Suite:
     edges = _read_edges(edge_path, patterns, problems) if edge_path else {}
     relations = []
     for id_, (label, cardinality, where) in heads.items():
-        for what, rows in (("pattern", patterns[id_]), ("fact", facts[id_])):
-            if not rows:
-                problems.append(
-                    ConsilienceError(
-                        f"the relation '{id_}' has no {what}",
-                        where=where,
-                        todo=f"Add {what}s to it or remove it.",
-                    )
-                )
+        require(patterns[id_], "pattern", id_, where, problems)
+        require(facts[id_], "fact", id_, where, problems)
         relations.append(
             Relation(
                 id_,

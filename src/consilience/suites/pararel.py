@@ -13,7 +13,7 @@ from pathlib import Path
 from consilience.errors import ConsilienceError
 from consilience.suites.folder import parse_pattern
 from consilience.suites.graphs import read_graph
-from consilience.suites.rows import Row, raise_first, read_rows, text_field
+from consilience.suites.rows import Row, raise_first, read_rows, require, text_field
 from consilience.types import (
     Candidates,
     Cardinality,
@@ -137,13 +137,15 @@ def _read_relation(
     problems: list[ConsilienceError],
 ) -> Relation:
     patterns: list[Pattern] = []
-    for where, row in read_rows(root / "pattern_data" / "graphs_json" / f"{id_}.jsonl", problems):
+    path = root / "pattern_data" / "graphs_json" / f"{id_}.jsonl"
+    for where, row in read_rows(path, problems):
         text = text_field(row, "pattern", where, problems)
         if text:
             try:
                 patterns.append(parse_pattern(row, text, where))
             except ConsilienceError as error:
                 problems.append(error)
+    require(patterns, "pattern", id_, str(path), problems)
     edges: dict[tuple[int, int], Edge] = {}
     graph = root / "pattern_data" / "graphs" / f"{id_}.graph"
     if graph.is_file():
@@ -177,6 +179,7 @@ def read_trex(path: Path, id_: str, problems: list[ConsilienceError]) -> tuple[F
         elif subject and object_:
             items.add(item)
             facts.append(Fact(item, subject, object_))
+    require(facts, "fact", id_, str(path), problems)
     return tuple(facts)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from pathlib import Path
 
 from consilience.errors import ConsilienceError
@@ -32,15 +32,13 @@ def read_rows(path: Path, problems: list[ConsilienceError]) -> Iterator[tuple[st
     try:
         lines = path.read_bytes().decode("utf-8-sig").split("\n")
     except OSError as error:
-        raise ConsilienceError(
-            f"cannot be read: {error.strerror}", where=str(path), todo="Check the path."
-        ) from error
+        found, todo = f"cannot be read: {error.strerror}", "Check the path."
+        problems.append(ConsilienceError(found, where=str(path), todo=todo))
+        return
     except UnicodeDecodeError as error:
-        raise ConsilienceError(
-            f"not UTF-8 at byte {error.start}",
-            where=str(path),
-            todo="Save the file as UTF-8.",
-        ) from error
+        found, todo = f"not UTF-8 at byte {error.start}", "Save the file as UTF-8."
+        problems.append(ConsilienceError(found, where=str(path), todo=todo))
+        return
     header: list[str] | None = None
     for number, raw in enumerate(lines, start=1):
         line = raw.removesuffix("\r")
@@ -101,6 +99,14 @@ def text_field(row: Row, name: str, where: str, problems: list[ConsilienceError]
         )
     )
     return ""
+
+
+def require(rows: Sized, what: str, id_: str, where: str, problems: list[ConsilienceError]) -> None:
+    """Add to ``problems`` that a relation has none of what it needs, if it has none."""
+    if not rows:
+        found = f"the relation '{id_}' has no {what}"
+        todo = f"Add {what}s to it or remove it."
+        problems.append(ConsilienceError(found, where=where, todo=todo))
 
 
 def raise_first(problems: list[ConsilienceError]) -> None:

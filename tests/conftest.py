@@ -97,6 +97,7 @@ FAMILIES = {
     "distilbert": ("DistilBertForMaskedLM", "DistilBertConfig", "wordpiece"),
     "modernbert": ("ModernBertForMaskedLM", "ModernBertConfig", "bpe"),
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", "causal"),
+    "gpt2-uncased": ("GPT2LMHeadModel", "GPT2Config", "wordpiece-uncased"),
     "llama": ("LlamaForCausalLM", "LlamaConfig", "causal"),
     "mamba": ("MambaForCausalLM", "MambaConfig", "causal"),
 }
@@ -117,8 +118,8 @@ def build_model(family: str, folder: Path) -> Path:
 
     model_name, config_name, kind = FAMILIES[family]
     tokenizer = _tokenizer(kind)
-    sizes = SIZES.get(family, {"hidden_size": 32, "intermediate_size": 64})
-    if family not in ("distilbert", "gpt2", "mamba"):
+    sizes = SIZES.get(family.removesuffix("-uncased"), {"hidden_size": 32, "intermediate_size": 64})
+    if family not in ("distilbert", "gpt2", "gpt2-uncased", "mamba"):
         sizes = sizes | {
             "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64,
         }  # fmt: skip

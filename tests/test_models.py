@@ -160,10 +160,23 @@ def test_words_that_a_tokenizer_makes_one_are_one_candidate(model_folder):
     assert published.same.tolist() == [0, 0, 2]
 
 
-def test_an_unknown_word_takes_no_part(model_folder):
+@pytest.mark.parametrize("family", ["bert", "gpt2-uncased"])
+def test_an_unknown_word_takes_no_part(family, model_folder):
     words = Candidates(("Paris", "日本"), (1, 1))
-    scores = next(iter(load_model(str(model_folder("bert"))).score(QUERIES[:1], words)))
-    assert scores.reasons == {"日本": "unknown to the tokenizer"}
+    model = load_model(str(model_folder(family)))
+    for subject in ("France", "日本"):
+        (scores,) = model.score([Query(PATTERNS[0], subject, "Paris")], words)
+        assert scores.reasons == {"日本": "unknown to the tokenizer"}
+        assert scores.logprob[0, 0] == 0
+
+
+def test_sentences_that_a_causal_tokenizer_makes_one_are_one_candidate(model_folder):
+    model = load_model(str(model_folder("gpt2-uncased")))
+    assert model.identity["start_token"] == "[CLS]", "what its tokenizer puts there"
+    words = Candidates(("Rome", "rome", "Oslo"), (1, 1, 1))
+    (scores,) = model.score(QUERIES[:1], words)
+    assert scores.reasons == {"rome": "the same tokens as 'Rome'"}
+    assert np.exp(scores.logprob[0, [0, 2]]).sum() == pytest.approx(1)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])

@@ -89,16 +89,7 @@ class CausalModel:
                 fitting.append(subject)
         if not fitting:
             return
-        encoded = [ids for subject in fitting for ids in texts[subject]]
-        reasons: dict[str, str] = {}
-        same = np.arange(len(words))
-        first: dict[tuple[int, ...], int] = {}
-        for position, (word, ids) in enumerate(zip(words, encoded, strict=False)):
-            if self.tokenizer.unk_token_id is not None and self.tokenizer.unk_token_id in ids:
-                reasons[word] = "unknown to the tokenizer"
-            elif first.setdefault(tuple(ids), position) != position:
-                same[position] = first[tuple(ids)]
-                reasons[word] = f"the same tokens as '{words[same[position]]}'"
+        reasons, same = self._alike(words)
         asked = [position for position, word in enumerate(words) if word not in reasons]
         wanted = [texts[subject][position] for subject in fitting for position in asked]
         sums = np.full((len(fitting), len(words)), np.nan)
@@ -106,6 +97,19 @@ class CausalModel:
         rows = [rows_of[subject] for subject in fitting]
         logprob = np.repeat(log_softmax(sums), [len(each) for each in rows], axis=0)
         yield Scores(np.concatenate(rows), words, logprob, reasons, same)
+
+    def _alike(self, words: tuple[str, ...]) -> tuple[dict[str, str], npt.NDArray[np.int64]]:
+        """Which words the tokenizer does not know or cannot tell from an earlier one."""
+        reasons: dict[str, str] = {}
+        same = np.arange(len(words))
+        first: dict[tuple[int, ...], int] = {}
+        for position, ids in enumerate(self._encode([f"x {word}" for word in words])):
+            if self.tokenizer.unk_token_id in ids:
+                reasons[words[position]] = "unknown to the tokenizer"
+            elif first.setdefault(tuple(ids), position) != position:
+                same[position] = first[tuple(ids)]
+                reasons[words[position]] = f"the same tokens as '{words[same[position]]}'"
+        return reasons, same
 
     def _score_next_word(
         self, pattern: Pattern, rows_of: dict[str, list[int]], words: tuple[str, ...]

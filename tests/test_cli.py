@@ -125,6 +125,10 @@ def test_data_list_check_stats(consilience, tmp_path, write_suite):
     assert f"not in {tmp_path / 'data'}" in out
     status, out, _ = consilience("data", "check", "mini")
     assert (status, out) == (0, "mini: good; 14 relations, 126 patterns, 799 facts\n")
+    document = json.loads(consilience("data", "list", "--json")[1])
+    assert [row["suite"] for row in document["suites"]] == ["mini", "pararel"]
+    assert document["suites"][1]["folder"] is None
+    assert json.loads(consilience("data", "check", "mini", "--json")[1])["problems"] == []
     status, out, _ = consilience("data", "stats", "mini", "--json")
     document = json.loads(out)
     assert (status, document["suite"], document["patterns"]) == (0, "mini", 126)
@@ -135,12 +139,16 @@ def test_data_list_check_stats(consilience, tmp_path, write_suite):
     assert "facts.jsonl:1: an empty 'subject'" in err
     assert "facts.jsonl:2: not JSON" in err
     assert "3 problems in" in err
+    status, out, _ = consilience("data", "check", bad, "--json")
+    assert (status, len(json.loads(out)["problems"])) == (2, 3)
 
 
 def test_data_fetch(consilience, tmp_path, monkeypatch):
     monkeypatch.setattr(fetch_module, "listing", lambda name: [])
     status, out, _ = consilience("data", "fetch", "pararel", "--data-dir", tmp_path / "d")
     assert (status, out) == (0, f"{tmp_path / 'd' / 'pararel'}: complete, 0 files fetched\n")
+    status, out, _ = consilience("data", "fetch", "pararel", "--data-dir", tmp_path / "d", "--json")
+    assert json.loads(out)["fetched"] == 0
 
 
 def test_facts_and_vocabulary(consilience, model_folder, tmp_path, write_suite):

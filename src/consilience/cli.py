@@ -214,15 +214,22 @@ def score(
 
 
 @data_app.command("list")
-def list_suites(data_dir: DataDir = None) -> None:
+def list_suites(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """The suites that have a name, and where they lie."""
     data = suites.data_dir(data_dir)
+    rows = []
     for name, what in suites.NAMES.items():
         try:
-            where = str(suites.suite_folder(name, data))
+            folder: str | None = str(suites.suite_folder(name, data))
         except ConsilienceError:
-            where = f"not in {data}"
-        out.print(f"{name:10} {what}\n{'':10} {where}", soft_wrap=True, highlight=False)
+            folder = None
+        rows.append({"suite": name, "about": what, "folder": folder})
+    if as_json:
+        print(json.dumps({"suites": rows}))
+        return
+    for row in rows:
+        where = row["folder"] or f"not in {data}"
+        print(f"{row['suite']:10} {row['about']}\n{'':10} {where}")
 
 
 @data_app.command("fetch")
@@ -232,6 +239,7 @@ def fetch_suite(
     source: Annotated[
         str | None, typer.Option("--from", help="Another place with the same files.", metavar="URL")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Get a suite from its authors: pinned, checked file by file, resumed where it stopped."""
     with _progress(f"fetching {name}", None, "files") as advance:
@@ -243,27 +251,33 @@ def fetch_suite(
             seen = done
 
         folder, fetched = fetch(name, suites.data_dir(data_dir), base=source, progress=progress)
-    out.print(f"{folder}: complete, {fetched} files fetched", soft_wrap=True, highlight=False)
+    if as_json:
+        print(json.dumps({"suite": name, "folder": str(folder), "fetched": fetched}))
+    else:
+        print(f"{folder}: complete, {fetched} files fetched")
 
 
 @data_app.command("check")
 def check(
-    suite: Annotated[str, typer.Argument(help="A name or a folder.")], data_dir: DataDir = None
+    suite: Annotated[str, typer.Argument(help="A name or a folder.")],
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
 ) -> None:
     """Read a suite and list everything that is wrong with it, by file and line."""
-    problems = suites.check_suite(suite, data_dir)
+    problems = [str(problem) for problem in suites.check_suite(suite, data_dir)]
+    if as_json:
+        print(json.dumps({"suite": suite, "problems": problems}, ensure_ascii=False))
     for problem in problems:
-        err.print(str(problem), soft_wrap=True, highlight=False, markup=False)
+        err.print(problem, soft_wrap=True, highlight=False, markup=False)
     if problems:
         err.print(f"{len(problems)} problems in '{suite}'")
         raise typer.Exit(2)
-    statistics = suite_statistics(suites.load_suite(suite, data_dir))
-    out.print(
-        f"{suite}: good; {statistics.relations} relations, {statistics.patterns} patterns, "
-        f"{statistics.facts} facts",
-        soft_wrap=True,
-        highlight=False,
-    )
+    if not as_json:
+        counted = suite_statistics(suites.load_suite(suite, data_dir))
+        print(
+            f"{suite}: good; {counted.relations} relations, {counted.patterns} patterns, "
+            f"{counted.facts} facts"
+        )
 
 
 @data_app.command("stats")

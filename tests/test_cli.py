@@ -47,7 +47,7 @@ def test_probe_shows_tables_and_the_run(consilience, tmp_path):
 
 
 def test_json_is_one_document_and_nothing_else(consilience, tmp_path):
-    arguments = ("probe", "--model", "baseline:random", "--groups", "sport,capital", "--json")
+    arguments = ("probe", "--model", "baseline:random", "--groups", "sport, capital,", "--json")
     status, out, _ = consilience(*arguments, "--out", tmp_path / "r", "--seed", 3)
     assert status == 0
     document = json.loads(out)
@@ -173,6 +173,7 @@ def test_facts_and_vocabulary(consilience, model_folder, tmp_path, write_suite):
 
 BAD = [
     (("probe", "--model", "baseline:majorty"), "Did you mean 'majority'"),
+    (("probe", "--model", ""), "a model without a name"),
     (("probe", "--suite", "minni"), "Did you mean 'mini'"),
     (("probe", "--suite", "pararel"), "consilience data fetch pararel"),
     (("probe", "--model", "baseline:oracle", "--groups", "capitol"), "Did you mean 'capital'"),

@@ -142,11 +142,11 @@ def probe(
     """
     chosen = suites.load_suite(suite, data_dir, as_shipped=as_shipped)
     if groups:
-        chosen = select_relations(chosen, groups.split(","))
+        chosen = select_relations(chosen, _names(groups))
     if facts:
         chosen = replace_facts(chosen, suites.load_suite(facts, data_dir))
     if vocabulary:
-        chosen = _one_token(chosen, vocabulary.split(","))
+        chosen = _one_token(chosen, _names(vocabulary))
     if limit:
         chosen = sample_facts(chosen, limit, seed)
     rules: Protocol = protocol.value if protocol else chosen.protocol
@@ -309,6 +309,11 @@ def main() -> None:
         if stop.code == INTERRUPTED:
             err.print("stopped; what is written is whole, and the same command goes on with it")
         raise
+
+
+def _names(listed: str) -> list[str]:
+    """The names of a list with commas."""
+    return [name.strip() for name in listed.split(",") if name.strip()]
 
 
 def _one_token(suite: Suite, names: list[str]) -> Suite:

@@ -121,6 +121,8 @@ def _locate(spec: str, revision: str | None) -> tuple[str, dict[str, str], list[
         if not path.is_file():
             raise ConsilienceError("no such file", where=spec, todo="Check the path.")
         return _gguf(path)
+    if not spec:
+        raise ConsilienceError("a model without a name", todo="Name one with --model.")
     if path.is_dir():
         if not (path / "config.json").is_file():
             ggufs = sorted(path.glob("*.gguf"))

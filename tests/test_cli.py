@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import subprocess
 import sys
 
@@ -162,7 +163,8 @@ def test_facts_and_vocabulary(consilience, model_folder, tmp_path, write_suite):
     )  # fmt: skip
     assert status == 0
     document = json.loads(out)
-    assert "1 of 2 facts left out" in document["warnings"][0]
+    assert document["warnings"][0] == "the facts are those of 'suite'"
+    assert "1 of 2 facts left out" in document["warnings"][1]
     (row,) = (
         row
         for row in document["metrics"]
@@ -174,6 +176,9 @@ def test_facts_and_vocabulary(consilience, model_folder, tmp_path, write_suite):
 BAD = [
     (("probe", "--model", "baseline:majorty"), "Did you mean 'majority'"),
     (("probe", "--model", ""), "a model without a name"),
+    (("probe", "--model", "baseline:oracle", "--groups", ","), "no name in ','"),
+    (("probe", "--model", "baseline:oracle", "--groups", ""), "no name in ''"),
+    (("data", "fetch", "pararel", "--from", "nonsense"), "cannot be fetched: unknown url type"),
     (("probe", "--suite", "minni"), "Did you mean 'mini'"),
     (("probe", "--suite", "pararel"), "consilience data fetch pararel"),
     (("probe", "--model", "baseline:oracle", "--groups", "capitol"), "Did you mean 'capital'"),
@@ -200,6 +205,66 @@ def test_bad_usage_is_one_message_and_status_2(arguments, message, consilience):
     assert message in " ".join(err.split())
     assert "Traceback" not in err
     assert out == ""
+
+
+def test_a_run_is_scored_by_its_own_protocol_and_another_is_noted(
+    consilience, model_folder, tmp_path
+):
+    """What stands for a word was decided when the model was asked."""
+    run = ("--suite", "mini", "--json")
+    consilience(
+        "probe", "--model", model_folder("bert"), "--groups", "capital", "--limit", 2,
+        "--protocol", "published", "--out", tmp_path / "r", *run,
+    )  # fmt: skip
+    own = json.loads(consilience("score", tmp_path / "r", *run)[1])
+    assert own["run"]["asked"]["protocol"] == "published"
+    other = json.loads(consilience("score", tmp_path / "r", "--protocol", "strict", *run)[1])
+    assert "the run was asked under published" in other["warnings"][-1]
+    assert "no answers for 13 relations" in other["warnings"][0]
+
+
+def test_notes_stay_when_a_finished_run_is_repeated(consilience, model_folder, tmp_path):
+    command = (
+        "probe", "--model", model_folder("bert"), "--groups", "author", "--limit", 2,
+        "--protocol", "published", "--out", tmp_path / "r", "--json",
+    )  # fmt: skip
+    first, again = (json.loads(consilience(*command)[1])["warnings"] for _ in range(2))
+    assert any("cut by the tokenizer" in note for note in first)
+    assert again == first
+
+
+def test_names_with_markup_and_long_names_are_shown_as_they_are(
+    consilience, tmp_path, monkeypatch, write_suite
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    name = "a[/b]" + "x" * 50
+    folder = write_suite(
+        tmp_path / "odd",
+        relations=[{"relation": name.replace("/", "")}],
+        patterns=[{"relation": name.replace("/", ""), "pattern": "[X]: [Y]"}],
+        facts=[{"relation": name.replace("/", ""), "subject": "a", "object": "b"}],
+    )
+    (folder / "suite.json").write_text(json.dumps({"name": "my [/suite]"}))
+    status, out, _ = consilience(
+        "probe", "--model", "baseline:oracle", "--suite", folder, "--out", tmp_path / "o[new]"
+    )
+    assert status == 0
+    assert "my [/suite]" in out
+    assert "a[b]x" in out
+    assert out.count("100.0") >= 6
+    assert "o[new]" in out
+
+
+def test_a_half_downloaded_model_is_one_message(consilience, model_folder, tmp_path):
+    shutil.copytree(model_folder("bert"), tmp_path / "m")
+    weights = tmp_path / "m" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:999])
+    status, _, err = consilience("probe", "--model", tmp_path / "m")
+    assert status == 2
+    assert "cannot load" in err
+    status, _, err = consilience("probe", "--model", model_folder("bert"), "--revision", "v9")
+    assert status == 2
+    assert "--revision v9 of files on this machine" in " ".join(err.split())
 
 
 def test_a_run_of_another_model_is_refused(consilience, tmp_path):

@@ -126,7 +126,10 @@ def test_without_data_a_value_is_nan_and_the_macro_mean_leaves_it_out():
     assert (row["n"][0], row["n_excluded"][0]) == (0, 1)
     published = measure(answers, make_suite(), "published")
     assert values(published)["unknown_consistency"] == 0.0
-    assert "unknown_consistency: no data in R" in remarks(answers, published, "published")[0]
+    assert (
+        "unknown_consistency: no data in R"
+        in remarks(answers, published, make_suite(), "published")[0]
+    )
 
 
 def test_one_pattern_has_no_pairs():
@@ -151,8 +154,23 @@ def test_missing_answers_are_left_out_and_counted():
     assert found["consistent_accuracy"] == 0 / 1
     row = metrics.filter((pl.col("metric") == "consistency") & (pl.col("group") == "R"))
     assert (row["n"][0], row["n_excluded"][0]) == (4, 2)
-    note = remarks(table(rows), metrics, "strict")
+    note = remarks(table(rows), metrics, make_suite(), "strict")
     assert note == ["R: 1 of 6 queries without an answer"]
+
+
+def test_a_blank_answer_is_no_answer():
+    rows = [("1", "Ada", "a", ["", " ", "a"])]
+    metrics = measure(table(rows), make_suite(), "strict")
+    assert math.isnan(values(metrics)["consistency"])
+    note = remarks(table(rows), metrics, make_suite(), "strict")
+    assert note == ["R: 2 of 3 queries without an answer"]
+
+
+def test_numbers_may_stand_for_text():
+    rows = table([("1", "5", "7", ["7", "7", "8"])])
+    numbers = rows.with_columns(pl.col("item", "subject", "gold", "answer").cast(pl.Int64))
+    found = values(measure(numbers, make_suite(), "strict"))
+    assert (found["accuracy"], found["consistency"]) == (1, 1 / 3)
 
 
 def test_a_pattern_that_nobody_was_asked_in_does_not_count():
@@ -333,6 +351,12 @@ def test_a_constant_model_is_consistent_and_nothing_else():
         (lambda t: pl.concat([t, t[:1]]), "item '1' of R stands twice.*"),
         (lambda t: t.with_columns(gold=pl.lit(None, pl.String)), "row 1: no 'gold'"),
         (lambda t: t.clear(), "no rows"),
+        (lambda t: t.with_columns(gold=pl.lit(1.5)), "'gold' is of type Float64; expected text"),
+        (lambda t: t.with_columns(answer=pl.lit(["a"])), "'answer' is of type List"),
+        (
+            lambda t: t.with_columns(gold=pl.Series(["a"] * 11 + ["z"])),
+            "the item '4' of R has several subjects or golds",
+        ),
     ],
 )
 def test_a_bad_table_is_refused_with_the_place(change, message):

@@ -102,6 +102,18 @@ def test_a_release_is_read_with_the_papers_filter(release):
     assert len(shipped.relation("P136").facts) == 2
 
 
+def test_other_facts_are_filtered_as_the_papers_own(release):
+    from consilience.suites.choose import replace_facts
+
+    suite, shipped = load_suite(str(release)), load_suite(str(release), as_shipped=True)
+    asked = replace_facts(suite, shipped)
+    assert len(asked.relation("P136").facts) == 1
+    assert asked.notes[-1].startswith("P136: 1 tuples left out")
+    kept = replace_facts(suite, shipped, as_shipped=True)
+    assert len(kept.relation("P136").facts) == 2
+    assert kept.notes == ("the facts are those of 'pararel'",)
+
+
 def test_a_release_inside_a_clone_or_without_graphs(release, tmp_path):
     (tmp_path / "clone").mkdir()
     release.rename(tmp_path / "clone" / "data")

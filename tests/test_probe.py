@@ -153,9 +153,10 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
         RunFolder(tmp_path, ASKED)
     with pytest.raises(ConsilienceError, match="not empty, and not the folder of a run"):
         RunFolder(tmp_path / "notes.txt", ASKED)
-    (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(ConsilienceError, match="not the record of a run"):
-        RunFolder(tmp_path, ASKED)
+    for text in ("{}", "[]", '{"asked": null, "started": ""}', '{"asked": "x", "started": ""}'):
+        (tmp_path / "run.json").write_text(text)
+        with pytest.raises(ConsilienceError, match="not the record of a run"):
+            RunFolder(tmp_path, ASKED)
 
 
 def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
@@ -178,6 +179,22 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
     assert model.calls == 1
 
 
+def test_a_run_that_failed_at_its_start_can_be_begun_again(tmp_path):
+    (tmp_path / "answers").mkdir()
+    (tmp_path / ".run.json.1.part").write_text("")
+    assert RunFolder(tmp_path, ASKED).answers("capital", 1) is None
+
+
+def test_going_on_with_other_versions_is_noted_and_the_first_are_kept(tmp_path):
+    RunFolder(tmp_path, ASKED)
+    record = json.loads((tmp_path / "run.json").read_text())
+    record["versions"]["numpy"] = "1.0"
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    again = RunFolder(tmp_path, ASKED).record
+    assert again["versions"]["numpy"] == "1.0"
+    assert again["warnings"][0].startswith("gone on with other versions")
+
+
 def test_a_place_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConsilienceError, match="cannot be written: Not a directory"):
@@ -187,7 +204,8 @@ def test_a_place_that_cannot_be_written(tmp_path):
 def test_the_record_says_what_was_asked_and_when(tmp_path):
     run = RunFolder(tmp_path, ASKED)
     answers = probe(mini("capital"), Counting(), run)
-    run.finish(answers.select("item"), ["a note"])
+    run.note(["a note", "a note"])
+    run.finish(answers.select("item"))
     record = json.loads((tmp_path / "run.json").read_text())
     assert record["asked"] == {"format": run_module.FORMAT, **ASKED}
     assert record["started"] <= record["finished"]
@@ -195,6 +213,7 @@ def test_the_record_says_what_was_asked_and_when(tmp_path):
     assert {"python", "consilience", "polars"} <= set(record["versions"])
     again = RunFolder(tmp_path, ASKED)
     assert again.record["started"] == record["started"]
+    assert again.record["warnings"] == ["a note"], "what was noted stays noted"
 
 
 def test_tables_that_cannot_be_read(tmp_path):

@@ -1,6 +1,7 @@
 """Reading, checking, choosing and counting suites."""
 
 import json
+import math
 import re
 from collections import Counter
 
@@ -63,6 +64,9 @@ PATTERN = '{"relation": "capital", "pattern": "[X] has [Y]."}\n'
         ("facts", "", r"relations\.jsonl:1: the relation 'capital' has no fact"),
         ("relations", '{"relation": "capital", "cardinality": "M-N"}', ":1: cardinality 'M-N'; expected N-1"),
         ("relations", '{"relation": "a/b"}', ":1: the relation id 'a/b'"),
+        ("relations", json.dumps({"relation": "x" * 101}), ":1: the relation id 'xxx"),
+        ("facts", FACT.replace("Paris", "\\ud800"), ":1: half a character .* in 'object'"),
+        ("edges", 2 * (json.dumps({"relation": "capital", "pattern_a": "[Y] is the capital of [X].", "pattern_b": "The capital of [X] is [Y].", "syntactic": 0, "lexical": 0, "determiner": 0}) + "\n"), ":2: the pair .* a second time"),
         ("relations", '{"relation": "MACRO"}', ":1: the relation id 'MACRO'"),
         ("relations", "", "no relation"),
         ("edges", '{"relation": "capital", "pattern_a": "x", "pattern_b": "[Y]"}', ":1: 'x'; expected two patterns"),
@@ -199,6 +203,11 @@ def test_variants_are_counted_as_connected_patterns(write_suite):
     assert counted.by_relation[0].edits == {"no_change": 1, "diff_syntax": 2}
     assert counted.by_relation[0].majority == 1 / 3
     assert (counted.facts, counted.queries) == (3, 9)
+
+
+def test_without_edges_nothing_is_said_of_variants(tmp_path, write_suite):
+    counted = suite_statistics(load_folder(write_suite(tmp_path / "bare")))
+    assert math.isnan(counted.mean_syntactic_variants)
 
 
 DETERMINERS = {"a", "an", "the", "its", "their", "that", "which", "whose"}

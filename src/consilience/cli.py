@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -38,6 +39,7 @@ from consilience.run import (
     RunFolder,
     fingerprint,
     git_revision,
+    protocol_of,
     read_answers,
     versions,
     write_whole,
@@ -64,8 +66,8 @@ app.add_typer(data_app, name="data")
 INTERRUPTED = 130
 """The exit status that typer gives a command that was stopped from the keyboard."""
 
-out = Console()
-err = Console(stderr=True)
+out = Console(markup=False)
+err = Console(stderr=True, markup=False)
 
 
 class ProtocolName(StrEnum):
@@ -141,11 +143,12 @@ def probe(
     The run goes to a folder; the same command goes on with a run that was stopped.
     """
     chosen = suites.load_suite(suite, data_dir, as_shipped=as_shipped)
-    if groups:
+    if groups is not None:
         chosen = select_relations(chosen, _names(groups))
-    if facts:
-        chosen = replace_facts(chosen, suites.load_suite(facts, data_dir))
-    if vocabulary:
+    if facts is not None:
+        source = suites.load_suite(facts, data_dir)
+        chosen = replace_facts(chosen, source, as_shipped=as_shipped)
+    if vocabulary is not None:
         chosen = _one_token(chosen, _names(vocabulary))
     if limit:
         chosen = sample_facts(chosen, limit, seed)
@@ -158,6 +161,9 @@ def probe(
         "suite": chosen.name,
         "suite_digest": chosen.digest,
         "groups": [relation.id for relation in chosen.relations],
+        "facts": facts,
+        "vocabulary": vocabulary,
+        "as_shipped": as_shipped,
         "limit": limit,
         "seed": seed,
         "protocol": rules,
@@ -175,8 +181,9 @@ def probe(
             progress=advance,
         )
     metrics = measure(answers, chosen, rules)
-    warnings = [*chosen.notes, *asked_model.notes, *remarks(answers, metrics, rules)]
-    run.finish(metrics, warnings)
+    run.note(remarks(answers, metrics, chosen, rules))
+    run.finish(metrics)
+    warnings = run.record["warnings"]
     title = f"{chosen.name}, {model}, protocol {rules}"
     _show(metrics, chosen, title, warnings, {**run.record, "path": str(run.path)}, as_json)
     if not as_json:
@@ -202,11 +209,18 @@ def score(
     """
     chosen = suites.load_suite(suite, data_dir)
     table = read_answers(answers)
-    rules: Protocol = protocol.value if protocol else chosen.protocol
+    asked_under = protocol_of(answers)
+    default = ProtocolName(asked_under or chosen.protocol)
+    rules: Protocol = (protocol or default).value
     metrics = measure(table, chosen, rules)
     if file:
         write_whole(file, metrics.write_csv().encode())
-    warnings = remarks(table, metrics, rules)
+    warnings = remarks(table, metrics, chosen, rules)
+    if asked_under and asked_under != rules:
+        warnings.append(
+            f"the run was asked under {asked_under}, which decided the token of each candidate; "
+            f"for {rules} throughout, probe with --protocol {rules}"
+        )
     asked = {"answers": str(answers), "suite": chosen.name, "protocol": rules}
     record = {"asked": asked, "versions": versions(), "git": git_revision()}
     title = f"{chosen.name}, {answers.name}, protocol {rules}"
@@ -291,7 +305,7 @@ def stats(
     chosen = suites.load_suite(suite, data_dir, as_shipped=as_shipped)
     statistics = suite_statistics(chosen)
     if as_json:
-        print(json.dumps({"suite": chosen.name, **asdict(statistics)}, ensure_ascii=False))
+        print(json.dumps(_without_nan({"suite": chosen.name, **asdict(statistics)})))
         return
     for table in statistics_table(statistics, chosen.name):
         out.print(table)
@@ -305,15 +319,30 @@ def main() -> None:
     except ConsilienceError as error:
         err.print(f"error: {error}", soft_wrap=True, highlight=False, markup=False)
         sys.exit(2)
+    except OSError as error:
+        err.print(f"error: {error.filename or 'input'}: {error.strerror or error}", soft_wrap=True)
+        sys.exit(2)
     except SystemExit as stop:
         if stop.code == INTERRUPTED:
             err.print("stopped; what is written is whole, and the same command goes on with it")
         raise
 
 
+def _without_nan(value: Any) -> Any:
+    """The same with None for NaN, which JSON does not have."""
+    if isinstance(value, dict):
+        return {name: _without_nan(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(each) for each in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
 def _names(listed: str) -> list[str]:
     """The names of a list with commas."""
-    return [name.strip() for name in listed.split(",") if name.strip()]
+    names = [name.strip() for name in listed.split(",") if name.strip()]
+    if not names:
+        raise ConsilienceError(f"no name in '{listed}'", expected="names with commas between")
+    return names
 
 
 def _one_token(suite: Suite, names: list[str]) -> Suite:

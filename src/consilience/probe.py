@@ -25,12 +25,14 @@ def probe(
 ) -> pl.DataFrame:
     """Ask every relation that the run folder does not hold yet; the answers of all of them."""
     tables: list[pl.DataFrame] = []
+    folder.note([*suite.notes, *model.notes])
     for relation in suite.relations:
         size = len(relation.facts) * len(relation.patterns)
         answers = folder.answers(relation.id, size)
         if answers is None:
             answers = ask(relation, model, suite.name, whole_vocabulary, progress)
             folder.write_answers(relation.id, answers)
+            folder.note(model.notes)
         else:
             progress(size)
         tables.append(answers)

@@ -13,7 +13,8 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -53,17 +54,26 @@ class RunFolder:
         }
         found = self._read_record()
         if found is not None:
-            self.record["started"] = found["started"]
+            self._go_on_with(found)
         try:
-            (path / "answers").mkdir(parents=True, exist_ok=True)
+            path.mkdir(parents=True, exist_ok=True)
+            self._write_record()
+            (path / "answers").mkdir(exist_ok=True)
         except OSError as error:
             raise _cannot_write(path, error) from error
-        self._write_record()
+
+    def _go_on_with(self, found: dict[str, Any]) -> None:
+        """Keep when and with what the run began, and what was noted then."""
+        for name in ("warnings", "started", "versions", "git"):
+            now, before = self.record[name], found.get(name, self.record[name])
+            self.record[name] = before
+            if name in ("versions", "git") and now != before:
+                self.note([f"gone on with other {name}: {_show(now)}"])
 
     def _read_record(self) -> dict[str, Any] | None:
         path = self.path / "run.json"
         if not path.exists():
-            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            if self.path.exists() and not self._is_new():
                 raise ConsilienceError(
                     "not empty, and not the folder of a run",
                     where=str(self.path),
@@ -72,7 +82,7 @@ class RunFolder:
             return None
         try:
             record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            before = record["asked"]
+            before = dict(record["asked"])
             record["started"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConsilienceError(
@@ -87,6 +97,22 @@ class RunFolder:
                     todo="Choose another --out, or remove the folder.",
                 )
         return record
+
+    def _is_new(self) -> bool:
+        """Whether the folder holds nothing but what a run that failed at its start left there."""
+        if not self.path.is_dir():
+            return False
+        kept = [each for each in self.path.iterdir() if not each.name.endswith(".part")]
+        return not kept or (
+            [each.name for each in kept] == ["answers"] and not any(kept[0].iterdir())
+        )
+
+    def note(self, notes: Iterable[str]) -> None:
+        """Keep what a reader of the answers should know, each thing once."""
+        warnings = list(dict.fromkeys([*self.record["warnings"], *notes]))
+        if warnings != self.record["warnings"]:
+            self.record["warnings"] = warnings
+            self._write_record()
 
     def answers(self, group: str, size: int) -> pl.DataFrame | None:
         """The answers of a group, if they are there, whole, and of this run."""
@@ -107,10 +133,10 @@ class RunFolder:
         answers.write_parquet(buffer, metadata={"consilience": self.fingerprint})
         write_whole(self._answers_path(group), buffer.getvalue())
 
-    def finish(self, metrics: pl.DataFrame, warnings: list[str]) -> None:
+    def finish(self, metrics: pl.DataFrame) -> None:
         """Write the metrics and the end of the run."""
         write_whole(self.path / "metrics.csv", metrics.write_csv().encode())
-        self.record |= {"finished": _now(), "warnings": warnings}
+        self.record["finished"] = _now()
         self._write_record()
 
     def _answers_path(self, group: str) -> Path:
@@ -132,7 +158,10 @@ def read_answers(path: Path) -> pl.DataFrame:
             raise ConsilienceError(
                 "no answers/*.parquet", expected="the folder of a run", where=str(path)
             )
-        return pl.concat([read_answers(file) for file in files])
+        try:
+            return pl.concat([read_answers(file) for file in files])
+        except pl.exceptions.PolarsError as error:
+            raise ConsilienceError("its tables have different columns", where=str(path)) from error
     if not path.is_file():
         raise ConsilienceError("no such file", where=str(path), todo="Check the path.")
     try:
@@ -152,16 +181,26 @@ def read_answers(path: Path) -> pl.DataFrame:
     )
 
 
+def protocol_of(path: Path) -> str | None:
+    """The protocol that the run in a folder was asked under; None for anything else."""
+    try:
+        asked = json.loads((path / "run.json").read_text(encoding="utf-8"))["asked"]
+        return str(asked["protocol"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file beside ``path`` and put it in its place: all of it or nothing."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = path.parent / f".{path.name}.{os.getpid()}.part"
     try:
         part.write_bytes(content)
         part.replace(path)
     except OSError as error:
         raise _cannot_write(path, error) from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def _cannot_write(path: Path, error: OSError) -> ConsilienceError:

@@ -69,7 +69,17 @@ def prepare(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     if answers.is_empty():
         raise ConsilienceError("no rows", where="the answers table")
     optional = [name for name in ("gold_token",) if name in answers.columns]
+    for name in NEEDED:
+        if not _stands_for_text(answers[name].dtype):
+            raise ConsilienceError(
+                f"the column '{name}' is of type {answers[name].dtype}",
+                expected="text or whole numbers",
+                where="the answers table",
+                todo="Save it as text; whole numbers with a gap become fractions in some tools.",
+            )
     table = answers.select(*(pl.col(name).cast(pl.String) for name in (*NEEDED, *optional)))
+    blank = pl.col("answer").str.strip_chars() == ""
+    table = table.with_columns(answer=pl.when(blank).then(None).otherwise("answer"))
     if not optional:
         table = table.with_columns(gold_token=pl.lit(None, dtype=pl.String))
     for name in NEEDED[:-1]:
@@ -79,6 +89,15 @@ def prepare(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
                 f"no '{name}'", where=f"the answers table, row {at + 1}", todo="Fill it in."
             )
     table = table.with_columns(variant_index=_variant_index(table, suite))
+    facts = table.select("group", "item", "subject", "gold").unique(maintain_order=True)
+    differ = facts.select("group", "item").is_duplicated()
+    if differ.any():
+        row = facts.row(differ.arg_max() or 0, named=True)
+        raise ConsilienceError(
+            f"the item '{row['item']}' of {row['group']} has several subjects or golds",
+            where="the answers table",
+            todo="Give each fact an item id of its own.",
+        )
     twice = table.select("group", "item", "variant").is_duplicated()
     if twice.any():
         at = twice.arg_max() or 0
@@ -90,6 +109,10 @@ def prepare(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
             todo="Give each fact an item id of its own.",
         )
     return table
+
+
+def _stands_for_text(dtype: pl.DataType) -> bool:
+    return dtype.is_integer() or isinstance(dtype, (pl.String, pl.Categorical, pl.Enum, pl.Null))
 
 
 def _variant_index(table: pl.DataFrame, suite: Suite) -> pl.Series:
@@ -166,18 +189,21 @@ def _rows(
     yield {**key, "group": "MICRO", "value": total.value, "std": NAN, **n}
 
 
-def remarks(answers: pl.DataFrame, metrics: pl.DataFrame, protocol: Protocol) -> list[str]:
+def remarks(
+    answers: pl.DataFrame, metrics: pl.DataFrame, suite: Suite, protocol: Protocol
+) -> list[str]:
     """What a reader of these numbers should know: what was left out, and what has no data."""
     found: list[str] = []
-    unanswered = answers.filter(pl.col("answer").is_null())
-    for (group,), rows in unanswered.group_by("group", maintain_order=True):
+    absent = [each.id for each in suite.relations if each.id not in set(answers["group"])]
+    if absent:
+        found.append(f"no answers for {len(absent)} relations: {', '.join(absent)}")
+    blank = pl.col("answer").cast(pl.String).fill_null("").str.strip_chars() == ""
+    for (group,), rows in answers.filter(blank).group_by("group", maintain_order=True):
         asked = answers.filter(pl.col("group") == group).height
-        example = rows["excluded"].drop_nulls() if "excluded" in rows.columns else None
-        why = (
-            f", such as: {rows['gold'][0]}: {example[0]}"
-            if example is not None and len(example)
-            else ""
-        )
+        why = ""
+        if "excluded" in rows.columns and rows["excluded"].drop_nulls().len():
+            first = rows.drop_nulls("excluded").row(0, named=True)
+            why = f", such as: {first['gold']}: {first['excluded']}"
         found.append(f"{group}: {rows.height} of {asked} queries without an answer{why}")
     for name in EMPTY_AS_ZERO[protocol]:
         empty = metrics.filter(

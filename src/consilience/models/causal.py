@@ -20,7 +20,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from consilience.errors import ConsilienceError
 from consilience.models.batches import equal_length_batches, log_softmax
 from consilience.models.trie import Trie
-from consilience.models.words import slot_anchor, vocabulary_words, with_golds, word_sheet
+from consilience.models.words import (
+    WordSheet,
+    slot_anchor,
+    vocabulary_words,
+    with_golds,
+    word_sheet,
+)
 from consilience.types import Candidates, Pattern, Query, Scores
 
 QUERIES_AT_ONCE = 32
@@ -49,6 +55,7 @@ class CausalModel:
         self.start = _start_token(tokenizer, str(identity["model"]))
         self.identity["start_token"] = str(tokenizer.convert_ids_to_tokens(self.start))
         self._vocabulary: tuple[str, ...] | None = None
+        self._sheets: dict[tuple[tuple[str, ...], str], WordSheet] = {}
         self.use_trie = self._trie_fits()
         if not self.use_trie:
             self.notes.append(
@@ -114,31 +121,35 @@ class CausalModel:
     def _score_next_word(
         self, pattern: Pattern, rows_of: dict[str, list[int]], words: tuple[str, ...]
     ) -> Iterator[Scores]:
-        lefts = {subject: pattern.around_object(subject)[0] for subject in rows_of}
-        encoded = self._encode([left.rstrip() for left in lefts.values()])
-        fitting = []
-        for subject, ids in zip(lefts, encoded, strict=True):
+        slots: defaultdict[str, list[tuple[str, list[int]]]] = defaultdict(list)
+        for subject, rows in rows_of.items():
+            left, _ = pattern.around_object(subject)
+            (ids,) = self._encode([left.rstrip()])
             reason = self._why_not([ids])
             if not pattern.object_last:
                 reason = "the next word is the object only where it comes last"
             if reason:
-                yield self._unasked(rows_of[subject], words, reason)
+                yield self._unasked(rows, words, reason)
             else:
-                fitting.append((subject, ids))
-        if not fitting:
-            return
-        anchor = slot_anchor(next(iter(lefts.values())), "strict")
-        sheet = word_sheet(self.tokenizer, words, anchor, "strict", merge=True)
-        asked = sheet.asked
-        scores = np.full((len(fitting), len(words)), np.nan)
-        encoded = [ids for _, ids in fitting]
-        for batch in equal_length_batches([len(ids) for ids in encoded]):
-            logits = self._logits([[self.start, *encoded[each]] for each in batch])[:, -1]
-            columns = torch.from_numpy(sheet.ids[asked]).to(logits.device)
-            scores[np.ix_(batch, asked)] = logits[:, columns].float().cpu().numpy()
-        rows = [rows_of[subject] for subject, _ in fitting]
-        logprob = np.repeat(log_softmax(scores), [len(each) for each in rows], axis=0)
-        yield Scores(np.concatenate(rows), words, logprob, sheet.reasons, sheet.same, sheet.tokens)
+                slots[slot_anchor(left, "strict")].append((subject, ids))
+        for anchor, asked in slots.items():
+            sheet = self._sheet(words, anchor)
+            scores = np.full((len(asked), len(words)), np.nan)
+            for batch in equal_length_batches([len(ids) for _, ids in asked]):
+                logits = self._logits([[self.start, *asked[each][1]] for each in batch])[:, -1]
+                columns = torch.from_numpy(sheet.ids[sheet.asked]).to(logits.device)
+                scores[np.ix_(batch, sheet.asked)] = logits[:, columns].float().cpu().numpy()
+            own = [rows_of[subject] for subject, _ in asked]
+            logprob = np.repeat(log_softmax(scores), [len(each) for each in own], axis=0)
+            yield Scores(
+                np.concatenate(own), words, logprob, sheet.reasons, sheet.same, sheet.tokens
+            )
+
+    def _sheet(self, words: tuple[str, ...], anchor: str) -> WordSheet:
+        if (words, anchor) not in self._sheets:
+            sheet = word_sheet(self.tokenizer, words, anchor, "strict", merge=True)
+            self._sheets[words, anchor] = sheet
+        return self._sheets[words, anchor]
 
     def _why_not(self, sentences: list[list[int]]) -> str | None:
         length = 1 + max(map(len, sentences))

@@ -60,6 +60,11 @@ class Pretrained:
 def load_pretrained(spec: str, *, revision: str | None, device: str, dtype: str) -> Pretrained:
     """Load weights and tokenizer; a model that lacks trained weights for its head is refused."""
     source, options, files = _locate(spec, revision)
+    if revision and files:
+        raise ConsilienceError(
+            f"--revision {revision} of files on this machine",
+            todo="Leave it out; a revision is for a model on the Hub.",
+        )
     place = _device(device)
     if dtype not in DTYPES:
         raise ConsilienceError(f"dtype '{dtype}'", expected=", ".join(DTYPES))
@@ -77,7 +82,7 @@ def load_pretrained(spec: str, *, revision: str | None, device: str, dtype: str)
             f"'{spec}' needs a package that is missing: {_first_line(error)}",
             todo="GGUF files need `pip install 'consilience[gguf]'`.",
         ) from error
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # a half-downloaded or mismatched file raises nearly anything
         raise _cannot_load(spec, files, error) from error
     missing = sorted(info["missing_keys"])
     if missing:
@@ -106,7 +111,7 @@ def load_tokenizer(spec: str) -> PreTrainedTokenizerBase:
     source, options, files = _locate(spec, None)
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(source, **options)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:
         raise _cannot_load(spec, files, error) from error
     return tokenizer
 

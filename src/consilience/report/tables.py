@@ -49,9 +49,9 @@ SUBSETS: dict[str, str] = {
 def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
     """One row a relation, one column a metric."""
     table = _table(f"{suite.name}: each relation, in percent")
-    table.add_column("relation", no_wrap=True)
+    table.add_column("relation", overflow="fold")
     for heading in HEADINGS.values():
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", min_width=6)
     values = _values(metrics)
     present = set(metrics["group"])
     for relation in suite.relations:
@@ -112,8 +112,8 @@ def statistics_table(statistics: SuiteStatistics, name: str) -> tuple[Table, Tab
         ("fewest patterns", f"{statistics.min_patterns}"),
         ("most patterns", f"{statistics.max_patterns}"),
         ("mean patterns", f"{statistics.mean_patterns:.2f}"),
-        ("mean syntactic variants", f"{statistics.mean_syntactic_variants:.2f}"),
-        ("mean lexical variants", f"{statistics.mean_lexical_variants:.2f}"),
+        ("mean syntactic variants", _mean(statistics.mean_syntactic_variants)),
+        ("mean lexical variants", _mean(statistics.mean_lexical_variants)),
         ("facts", f"{statistics.facts:,}"),
         ("queries", f"{statistics.queries:,}"),
     ):
@@ -126,7 +126,7 @@ def statistics_table(statistics: SuiteStatistics, name: str) -> tuple[Table, Tab
         long.add_column(heading, justify="right")
     for row in statistics.by_relation:
         counts = (row.patterns, row.syntactic_variants, row.lexical_variants, row.facts)
-        sizes = map(str, (*counts, row.subjects, row.candidates))
+        sizes = (_count(count) for count in (*counts, row.subjects, row.candidates))
         long.add_row(row.relation, row.cardinality, *sizes, _percent(row.majority))
     return short, long
 
@@ -136,6 +136,14 @@ def mean_and_std(value: float, std: float) -> str:
     if math.isnan(value):
         return "no data"
     return _percent(value) + (f"±{std * 100:.1f}" if not math.isnan(std) else "")
+
+
+def _mean(mean: float) -> str:
+    return "-" if math.isnan(mean) else f"{mean:.2f}"
+
+
+def _count(count: float) -> str:
+    return "-" if math.isnan(count) else f"{count:.0f}"
 
 
 def _percent(value: float | None) -> str:

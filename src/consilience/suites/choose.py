@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from consilience.errors import ConsilienceError, did_you_mean
-from consilience.suites.pararel import without_objects
+from consilience.suites.pararel import MIXED_OBJECTS, mixed_note, without_objects
 from consilience.types import Candidates, Fact, Relation, Suite
 
 
@@ -41,8 +41,11 @@ def sample_facts(suite: Suite, limit: int, seed: int) -> Suite:
     return replace(suite, relations=tuple(map(sample, suite.relations)))
 
 
-def replace_facts(suite: Suite, source: Suite) -> Suite:
-    """The suite's patterns asked about the facts that another suite has of the same relations."""
+def replace_facts(suite: Suite, source: Suite, *, as_shipped: bool = False) -> Suite:
+    """The suite's patterns asked about the facts that another suite has of the same relations.
+
+    ParaRel's patterns leave out the same objects as ever (paper, note 11), unless ``as_shipped``.
+    """
     facts: Mapping[str, tuple[Fact, ...]] = {each.id: each.facts for each in source.relations}
     missing = [relation.id for relation in suite.relations if relation.id not in facts]
     if missing:
@@ -51,11 +54,16 @@ def replace_facts(suite: Suite, source: Suite) -> Suite:
             expected=f"facts of every relation of '{suite.name}'",
             todo=did_you_mean(missing[0], list(facts)),
         )
-    relations = (
-        replace(relation, facts=facts[relation.id], candidates=Candidates.of(facts[relation.id]))
-        for relation in suite.relations
-    )
-    return replace(suite, relations=tuple(relations))
+    relations, notes = [], [f"the facts are those of '{source.name}'"]
+    mixed = {} if as_shipped or suite.name != "pararel" else MIXED_OBJECTS
+    for relation in suite.relations:
+        theirs = facts[relation.id]
+        asked = replace(relation, facts=theirs, candidates=Candidates.of(theirs))
+        kept, dropped = without_objects(asked, mixed.get(relation.id, frozenset()))
+        if dropped:
+            notes.append(mixed_note(relation.id, dropped))
+        relations.append(kept)
+    return replace(suite, relations=tuple(relations), notes=(*source.notes, *notes))
 
 
 def filter_vocabulary(suite: Suite, pieces: Mapping[str, Callable[[str], int]]) -> Suite:

@@ -100,6 +100,8 @@ def _fetch_file(url: str, target: Path, file: Listed) -> None:
             ConnectionError,
         ) as error:
             reason = error
+        except ValueError as error:
+            raise _unreachable(url, str(error)) from error
         except OSError as error:
             raise ConsilienceError(
                 f"cannot be written: {error.strerror}",

@@ -10,6 +10,9 @@ from consilience.errors import ConsilienceError, did_you_mean
 from consilience.suites.rows import find_table, raise_first, read_rows, require, text_field
 from consilience.types import Candidates, Cardinality, Edge, Fact, Pattern, Relation, Suite
 
+MAX_ID_BYTES = 100
+"""So that the id of a relation can be part of a file's name everywhere."""
+
 CARDINALITIES: tuple[Cardinality, ...] = ("N-1", "N-M")
 
 
@@ -103,11 +106,11 @@ def _read_relations(path: Path, problems: list[ConsilienceError]) -> Heads:
                     todo=f"It stands at {heads[id_][2]} already.",
                 )
             )
-        elif id_ and ("/" in id_ or id_ in ("MACRO", "MICRO") or id_.startswith(".")):
+        elif id_ and not _names_a_file(id_):
             problems.append(
                 ConsilienceError(
                     f"the relation id '{id_}'",
-                    expected="an id that can name a file and is not MACRO or MICRO",
+                    expected="a short id that can name a file and is not MACRO or MICRO",
                     where=where,
                     todo="Rename it.",
                 )
@@ -115,6 +118,11 @@ def _read_relations(path: Path, problems: list[ConsilienceError]) -> Heads:
         elif id_:
             heads[id_] = (str(row.get("label", "")) or id_, cardinality, where)
     return heads
+
+
+def _names_a_file(id_: str) -> bool:
+    bad = id_.startswith(".") or any(sign in id_ for sign in "/\\\0")
+    return not bad and id_ not in ("MACRO", "MICRO") and len(id_.encode()) <= MAX_ID_BYTES
 
 
 def _known(id_: str, heads: Heads, where: str, problems: list[ConsilienceError]) -> bool:
@@ -208,6 +216,14 @@ def _read_edges(
             continue
         flags = [_flag(row, name, where, problems) for name in Edge.__slots__]
         a, b = sorted(known[text] for text in ends)
+        if (a, b) in edges.get(id_, {}):
+            problems.append(
+                ConsilienceError(
+                    f"the pair '{ends[0]}' and '{ends[1]}' a second time",
+                    expected="each pair of patterns once",
+                    where=where,
+                )
+            )
         edges.setdefault(id_, {})[a, b] = Edge(*flags)
     return edges
 

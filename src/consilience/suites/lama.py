@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
 
 from consilience.errors import ConsilienceError
 from consilience.suites.pararel import read_trex
@@ -39,7 +38,10 @@ def read_lama(root: Path, problems: list[ConsilienceError]) -> Suite:
         if not id_ or not path.is_file():
             continue
         template = text_field(row, "template", where, problems)
-        type_ = cast(str, row.get("type", "N-1"))
+        type_ = str(row.get("type", "N-1"))
+        if id_ in {relation.id for relation in relations}:
+            problems.append(ConsilienceError(f"the relation '{id_}' a second time", where=where))
+            continue
         if type_ not in _CARDINALITIES:
             problems.append(
                 ConsilienceError(f"type '{type_}'", expected="1-1, N-1 or N-M", where=where)

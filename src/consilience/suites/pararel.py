@@ -112,11 +112,16 @@ def read_pararel(
             if not as_shipped:
                 relation, dropped = without_objects(relation, MIXED_OBJECTS.get(id_, frozenset()))
                 if dropped:
-                    notes.append(f"{id_}: {dropped} tuples left out, as the paper does (note 11)")
+                    notes.append(mixed_note(id_, dropped))
             relations.append(relation)
     if not any(relation.edges for relation in relations):
         notes.append("no pattern graphs: no numbers for kinds of edits")
     return Suite("pararel", tuple(relations), "published", tuple(notes))
+
+
+def mixed_note(id_: str, dropped: int) -> str:
+    """What a reader is told of the objects that were left out."""
+    return f"{id_}: {dropped} tuples left out, as the paper does (note 11)"
 
 
 def without_objects(relation: Relation, objects: Iterable[str]) -> tuple[Relation, int]:

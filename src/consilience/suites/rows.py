@@ -86,7 +86,11 @@ def text_field(row: Row, name: str, where: str, problems: list[ConsilienceError]
     """A field that must hold text; an absent or empty one is added to ``problems``."""
     value = row.get(name)
     if isinstance(value, str) and value.strip():
-        return value
+        if not any("\ud800" <= sign <= "\udfff" for sign in value):
+            return value
+        found = f"half a character (a lone surrogate) in '{name}'"
+        problems.append(ConsilienceError(found, where=where, todo="Mend the text."))
+        return ""
     if name not in row:
         found = f"no field '{name}'"
     elif isinstance(value, str):

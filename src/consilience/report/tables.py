@@ -50,8 +50,9 @@ def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
     """One row a relation, one column a metric."""
     table = _table(f"{suite.name}: each relation, in percent")
     table.add_column("relation", overflow="fold")
-    for heading in HEADINGS.values():
-        table.add_column(heading, justify="right", min_width=6)
+    for name, heading in HEADINGS.items():
+        widest = len("100.0*") if name == "consistency" else len("100.0")
+        table.add_column(heading, justify="right", min_width=widest)
     values = _values(metrics)
     present = set(metrics["group"])
     for relation in suite.relations:

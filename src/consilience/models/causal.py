@@ -90,7 +90,8 @@ class CausalModel:
         }
         fitting = []
         for subject, sentences in texts.items():
-            if reason := self._why_not(sentences):
+            # The start token is read too, a sentence's last token is not.
+            if reason := self._why_not(max(map(len, sentences))):
                 yield self._unasked(rows_of[subject], words, reason)
             else:
                 fitting.append(subject)
@@ -125,7 +126,7 @@ class CausalModel:
         for subject, rows in rows_of.items():
             left, _ = pattern.around_object(subject)
             (ids,) = self._encode([left.rstrip()])
-            reason = self._why_not([ids])
+            reason = self._why_not(1 + len(ids))
             if not pattern.object_last:
                 reason = "the next word is the object only where it comes last"
             if reason:
@@ -151,10 +152,9 @@ class CausalModel:
             self._sheets[words, anchor] = sheet
         return self._sheets[words, anchor]
 
-    def _why_not(self, sentences: list[list[int]]) -> str | None:
-        length = 1 + max(map(len, sentences))
-        longest = getattr(self.model.config, "max_position_embeddings", None) or length
-        return f"{length} tokens, and the model takes {longest}" if length > longest else None
+    def _why_not(self, read: int) -> str | None:
+        longest = getattr(self.model.config, "max_position_embeddings", None) or read
+        return f"{read} tokens, and the model takes {longest}" if read > longest else None
 
     def _unasked(self, rows: list[int], words: tuple[str, ...], reason: str) -> Scores:
         nothing = np.full((len(rows), len(words)), np.nan)

@@ -216,6 +216,23 @@ def test_the_record_says_what_was_asked_and_when(tmp_path):
     assert again.record["warnings"] == ["a note"], "what was noted stays noted"
 
 
+def test_answers_of_two_runs_are_not_counted_together(tmp_path):
+    for name, asked in (("a", ASKED), ("b", ASKED | {"seed": 1})):
+        probe(mini("capital", "sport"), Counting(), RunFolder(tmp_path / name, asked))
+    copied = tmp_path / "b" / "answers" / "sport.parquet"
+    (tmp_path / "a" / "answers" / "sport.parquet").write_bytes(copied.read_bytes())
+    with pytest.raises(ConsilienceError, match="the answers of different runs"):
+        read_answers(tmp_path / "a")
+
+
+def test_the_protocol_of_a_run(tmp_path):
+    assert run_module.protocol_of(tmp_path) is None
+    RunFolder(tmp_path, ASKED | {"protocol": "published"})
+    assert run_module.protocol_of(tmp_path) == "published"
+    (tmp_path / "run.json").write_text('{"asked": {"protocol": "other"}}')
+    assert run_module.protocol_of(tmp_path) is None
+
+
 def test_tables_that_cannot_be_read(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"no")
     (tmp_path / "a.xlsx").write_bytes(b"no")

@@ -210,8 +210,7 @@ def score(
     chosen = suites.load_suite(suite, data_dir)
     table = read_answers(answers)
     asked_under = protocol_of(answers)
-    default = ProtocolName(asked_under or chosen.protocol)
-    rules: Protocol = (protocol or default).value
+    rules: Protocol = protocol.value if protocol else asked_under or chosen.protocol
     metrics = measure(table, chosen, rules)
     if file:
         write_whole(file, metrics.write_csv().encode())

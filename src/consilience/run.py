@@ -18,12 +18,12 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import polars as pl
 
 from consilience.errors import ConsilienceError
-from consilience.types import ANSWERS_SCHEMA
+from consilience.types import ANSWERS_SCHEMA, Protocol
 
 FORMAT = 1
 """Raised when answers of an older version of this package can no longer be gone on with."""
@@ -159,9 +159,20 @@ def read_answers(path: Path) -> pl.DataFrame:
                 "no answers/*.parquet", expected="the folder of a run", where=str(path)
             )
         try:
-            return pl.concat([read_answers(file) for file in files])
+            marks = {pl.read_parquet_metadata(file).get("consilience") for file in files}
+            table = pl.concat([read_answers(file) for file in files])
         except pl.exceptions.PolarsError as error:
-            raise ConsilienceError("its tables have different columns", where=str(path)) from error
+            raise ConsilienceError(
+                f"its tables do not fit together: {str(error).splitlines()[0]}", where=str(path)
+            ) from error
+        if len(marks) > 1:
+            raise ConsilienceError(
+                "the answers of different runs",
+                expected="those of one run",
+                where=str(path / "answers"),
+                todo="Remove what was copied there, or probe again.",
+            )
+        return table
     if not path.is_file():
         raise ConsilienceError("no such file", where=str(path), todo="Check the path.")
     try:
@@ -181,13 +192,13 @@ def read_answers(path: Path) -> pl.DataFrame:
     )
 
 
-def protocol_of(path: Path) -> str | None:
+def protocol_of(path: Path) -> Protocol | None:
     """The protocol that the run in a folder was asked under; None for anything else."""
     try:
-        asked = json.loads((path / "run.json").read_text(encoding="utf-8"))["asked"]
-        return str(asked["protocol"])
+        found = json.loads((path / "run.json").read_text(encoding="utf-8"))["asked"]["protocol"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    return next((each for each in get_args(Protocol) if each == found), None)
 
 
 def write_whole(path: Path, content: bytes) -> None:

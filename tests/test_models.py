@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokeniz
 
 from conftest import MASKED, WORDS
 from consilience import Candidates, ConsilienceError, Pattern, Query, load_model
-from consilience.models.batches import equal_length_batches, log_softmax
+from consilience.models.batches import Budget, equal_length_batches, log_softmax
 from consilience.models.words import count_pieces, word_sheet
 
 CANDIDATES = Candidates(tuple(WORDS), (1,) * len(WORDS))
@@ -311,12 +311,12 @@ def test_counting_pieces_is_what_the_vocabulary_filter_needs(model_folder):
 
 def test_batches_have_one_length_and_hold_everything_once():
     lengths = [3, 5, 3, 9, 5, 3]
-    batches = list(equal_length_batches(lengths, budget=6))
+    batches = list(equal_length_batches(lengths, Budget(6)))
     assert sorted(n for batch in batches for n in batch) == list(range(6))
     for batch in batches:
         assert len({lengths[n] for n in batch}) == 1
         assert len(batch) == 1 or len(batch) * lengths[batch[0]] <= 6
-    assert list(equal_length_batches([])) == []
+    assert list(equal_length_batches([], Budget(6))) == []
 
 
 def test_normalising_leaves_nan_alone_and_survives_minus_infinity():

@@ -1,32 +1,153 @@
-"""Batches of sequences of one length, so that nothing is padded."""
+"""Batches of sequences of one length, worked on side by side; never out of memory half way."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from transformers import PreTrainedModel
 
-BATCH_TOKENS = 2048
-"""Tokens in a batch of short sequences: enough to fill a processor, little enough to fit any."""
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+CPU_TOKENS = 512
+"""Tokens in a batch for one core: its activations stay near the core's cache (docs/log.md)."""
+
+MOST_TOKENS = 32_768
+"""Tokens in a batch on an accelerator: more does not make it faster."""
+
+MOST_WORKERS = 16
+"""Threads that drive a model; above that they wait for Python's interpreter lock."""
+
+ACTIVATIONS = 40
+"""Numbers of the width of a layer that a token takes at once, estimated from above."""
 
 
-def equal_length_batches(
-    lengths: Sequence[int], budget: int = BATCH_TOKENS
-) -> Iterator[npt.NDArray[np.int64]]:
-    """Positions of sequences, in batches of one length and at most ``budget`` tokens.
+NEAR_TIE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 2e-1}
+"""Where the best two candidates are closer than so many nats, the query is asked by itself.
 
-    Without padding a sequence's result does not depend on the company that it is asked in.
+Sums of numbers depend on the order in which they are added, and so on what else is in the batch and
+on the number of threads. The bounds lie well above the differences that were seen (docs/log.md).
+"""
+
+
+class Budget:
+    """How many tokens a batch may hold. It starts from the device's memory and only shrinks."""
+
+    def __init__(self, tokens: int) -> None:
+        self.tokens = tokens
+        self.shrunk_to: int | None = None
+
+    @classmethod
+    def of(cls, model: PreTrainedModel) -> Budget:
+        """What suits the device that the model is on, and half of its free memory."""
+        if model.device.type != "cuda":
+            return cls(CPU_TOKENS)
+        free, _ = torch.cuda.mem_get_info(model.device)
+        width = getattr(model.config, "hidden_size", 1024) * ACTIVATIONS * model.dtype.itemsize
+        return cls(max(1, min(MOST_TOKENS, free // 2 // width)))
+
+    def shrink(self, failed: int) -> None:
+        """Ask for at most half of the ``failed`` tokens from now on."""
+        self.tokens = min(self.tokens, max(1, failed // 2))
+        self.shrunk_to = self.tokens
+
+
+def equal_length_batches(lengths: Sequence[int], budget: Budget) -> Iterator[npt.NDArray[np.int64]]:
+    """Positions of sequences, in batches of one length that the budget allows; one at least.
+
+    Without padding a sequence's result hardly depends on the company that it is asked in.
     """
     order = np.argsort(np.asarray(lengths), kind="stable")
     sorted_lengths = np.asarray(lengths)[order]
     starts = np.flatnonzero(np.diff(sorted_lengths, prepend=-1))
     for group in np.split(order, starts[1:]):
-        if not group.size:
-            continue
-        step = max(1, budget // max(1, int(lengths[group[0]])))
-        for start in range(0, len(group), step):
+        start = 0
+        while start < len(group):
+            step = max(1, budget.tokens // max(1, int(lengths[group[0]])))
             yield group[start : start + step]
+            start += step
+
+
+def halving(
+    work: Callable[[npt.NDArray[np.int64]], Result],
+    batch: npt.NDArray[np.int64],
+    length: int,
+    budget: Budget,
+) -> list[Result]:
+    """``work(batch)``, in halves where the memory does not suffice; the budget learns from it."""
+    try:
+        return [work(batch)]
+    except RuntimeError as error:
+        if len(batch) == 1 or not _out_of_memory(error):
+            raise
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    budget.shrink(len(batch) * length)
+    half = len(batch) // 2
+    return [
+        result
+        for part in (batch[:half], batch[half:])
+        for result in halving(work, part, length, budget)
+    ]
+
+
+def side_by_side(
+    work: Callable[[Item], Result], items: Iterator[Item], device: torch.device
+) -> Iterator[tuple[Item, Result]]:
+    """Every item with its ``work``, in their order.
+
+    On a processor as many items at once as torch may use threads, each on a thread of its own:
+    many small products on one core each are faster than one at a time on all. On an accelerator
+    two workers feed it, so that it has work while one of them waits for a result. At most a few
+    results wait.
+    """
+    threads = torch.get_num_threads()
+    workers = min(threads, MOST_WORKERS) if device.type == "cpu" else 2
+    each = max(1, threads // workers)
+    waiting: deque[tuple[Item, Future[Result]]] = deque()
+    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(each,))
+    try:
+        for item in items:
+            waiting.append((item, pool.submit(work, item)))
+            if len(waiting) > 2 * workers:
+                yield _finished(waiting)
+        while waiting:
+            yield _finished(waiting)
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(threads)
+
+
+def _finished(waiting: deque[tuple[Item, Future[Result]]]) -> tuple[Item, Result]:
+    item, result = waiting.popleft()
+    return item, result.result()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """What is computed inside does not depend on the number of threads of the run."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def margins(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Best minus second of ``scores`` (row, candidate): (row,). Infinite with one candidate."""
+    if scores.shape[1] < 2:
+        return np.full(len(scores), np.inf)
+    second, best = np.partition(scores, -2, axis=1)[:, -2:].T
+    difference: npt.NDArray[np.float64] = best - second
+    return difference
 
 
 def log_softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -38,3 +159,11 @@ def log_softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         total = top + np.log(np.exp(known - top).sum(axis=1, keepdims=True))
     normalised: npt.NDArray[np.float64] = logits - total
     return normalised
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    """What torch says on an accelerator, and of its allocator on a processor."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    text = str(error)
+    return "out of memory" in text or "can't allocate memory" in text

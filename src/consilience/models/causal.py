@@ -18,7 +18,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from consilience.errors import ConsilienceError
-from consilience.models.batches import equal_length_batches, log_softmax
+from consilience.models.batches import Budget, equal_length_batches, log_softmax
 from consilience.models.trie import Trie
 from consilience.models.words import (
     WordSheet,
@@ -136,7 +136,9 @@ class CausalModel:
         for anchor, asked in slots.items():
             sheet = self._sheet(words, anchor)
             scores = np.full((len(asked), len(words)), np.nan)
-            for batch in equal_length_batches([len(ids) for _, ids in asked]):
+            for batch in equal_length_batches(
+                [len(ids) for _, ids in asked], Budget.of(self.model)
+            ):
                 logits = self._logits([[self.start, *asked[each][1]] for each in batch])[:, -1]
                 columns = torch.from_numpy(sheet.ids[sheet.asked]).to(logits.device)
                 scores[np.ix_(batch, sheet.asked)] = logits[:, columns].float().cpu().numpy()
@@ -204,7 +206,7 @@ class CausalModel:
     def _one_by_one(self, sentences: list[list[int]]) -> npt.NDArray[np.float64]:
         """The plain way: every sentence by itself, in batches of one length."""
         logprob = np.zeros(len(sentences))
-        for batch in equal_length_batches([len(ids) for ids in sentences]):
+        for batch in equal_length_batches([len(ids) for ids in sentences], Budget.of(self.model)):
             rows = [[self.start, *sentences[each]] for each in batch]
             logits = self._logits([row[:-1] for row in rows])
             targets = torch.tensor([row[1:] for row in rows], device=logits.device)

@@ -12,7 +12,18 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from consilience.errors import ConsilienceError
-from consilience.models.batches import equal_length_batches, log_softmax
+from consilience.models.batches import (
+    NEAR_TIE,
+    Budget,
+    equal_length_batches,
+    halving,
+    log_softmax,
+    margins,
+    one_thread,
+    side_by_side,
+)
+from consilience.models.kernels import pack_linears
+from consilience.models.mask_only import HeadRows, MaskOnly
 from consilience.models.words import (
     WordSheet,
     slot_anchor,
@@ -21,6 +32,12 @@ from consilience.models.words import (
     word_sheet,
 )
 from consilience.types import Candidates, Protocol, Query, Scores
+
+_SLOWER = {
+    "last layer and head": [],
+    "head": ["this family computes its last layer at every token, not at the mask only"],
+    "nothing": ["this family computes its last layer and its head at every token and word"],
+}
 
 
 class MaskedModel:
@@ -43,10 +60,13 @@ class MaskedModel:
                 todo="Use a model that was trained with a mask token, or a causal one.",
             )
         self.model = model.eval()
+        pack_linears(model, head=False)
+        self.mask_only = MaskOnly(model)
+        self.budget = Budget.of(model)
         self.tokenizer = tokenizer
         self.identity = identity
         self.protocol: Protocol = protocol
-        self.notes: list[str] = []
+        self.notes: list[str] = list(_SLOWER[self.mask_only.cut])
         self.longest = min(tokenizer.model_max_length, _positions(model))
         self._sheets: dict[tuple[tuple[str, ...], str], WordSheet] = {}
         self._vocabulary: tuple[str, ...] | None = None
@@ -73,18 +93,37 @@ class MaskedModel:
                 slots[slot_anchor(left, self.protocol)].append(position)
         for anchor, positions in slots.items():
             sheet = self._sheet(words, anchor, merge)
-            for batch in equal_length_batches([len(encoded[each]) for each in positions]):
-                chosen = [positions[each] for each in batch]
-                logprob = self._logprob([encoded[each] for each in chosen], sheet)
-                repeats = [len(rows_of[each]) for each in chosen]
+            for chosen, logits in self._answers([encoded[each] for each in positions], sheet):
+                rows = [rows_of[positions[each]] for each in chosen]
                 yield Scores(
-                    np.concatenate([rows_of[each] for each in chosen]),
+                    np.concatenate(rows),
                     words,
-                    np.repeat(logprob, repeats, axis=0),
+                    np.repeat(log_softmax(logits), [len(each) for each in rows], axis=0),
                     sheet.reasons,
                     sheet.same,
                     sheet.tokens,
                 )
+
+    def _answers(
+        self, sentences: list[list[int]], sheet: WordSheet
+    ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]:
+        """Logits (sentence, candidate) of sentences, with their positions, batch by batch."""
+        rows = self.mask_only.head_rows(torch.from_numpy(sheet.ids[sheet.asked]))
+
+        def answer(batch: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+            found = self._logits([sentences[each] for each in batch], rows)
+            for row in np.flatnonzero(margins(found) < NEAR_TIE[self.model.dtype]):
+                with one_thread():
+                    found[row] = self._logits([sentences[batch[row]]], rows)
+            logits = np.full((len(batch), len(sheet.words)), np.nan)
+            logits[:, sheet.asked] = found
+            return logits
+
+        def work(batch: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+            return np.concatenate(halving(answer, batch, len(sentences[batch[0]]), self.budget))
+
+        batches = equal_length_batches([len(ids) for ids in sentences], self.budget)
+        yield from side_by_side(work, batches, self.model.device)
 
     def _all_words(self) -> tuple[str, ...]:
         if self._vocabulary is None:
@@ -110,37 +149,17 @@ class MaskedModel:
             return f"{len(ids)} tokens, and the model takes {self.longest}"
         return None
 
-    @torch.inference_mode()
-    def _logprob(self, encoded: list[list[int]], sheet: WordSheet) -> npt.NDArray[np.float64]:
-        """Log-probabilities (query, candidate) of sentences of one length."""
-        ids = torch.tensor(encoded, device=self.model.device)
+    def _logits(self, sentences: list[list[int]], rows: HeadRows) -> npt.NDArray[np.float64]:
+        """Logits (sentence, entry) of sentences of one length."""
+        ids = torch.tensor(sentences)
         at = (ids == self.tokenizer.mask_token_id).int().argmax(dim=1)
-        logits = self._mask_logits(ids, at)
-        asked = sheet.asked
-        columns = torch.from_numpy(sheet.ids[asked]).to(logits.device)
-        scores = np.full((len(encoded), len(sheet.words)), np.nan)
-        scores[:, asked] = logits[:, columns].float().cpu().numpy()
-        return log_softmax(scores)
-
-    def _mask_logits(self, ids: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
-        """Logits (query, vocabulary) at the positions ``at`` of ``ids`` (query, token).
-
-        The output embedding is most of a small model's work; a hook lets it see the mask only.
-        A family whose head is built otherwise computes every position, with the same result.
-        """
-        queries = torch.arange(len(ids), device=ids.device)
-
-        def keep_mask(module: torch.nn.Module, inputs: tuple[torch.Tensor]) -> torch.Tensor:
-            return inputs[0][queries, at]
-
-        head = self.model.get_output_embeddings()
-        handle = head.register_forward_pre_hook(keep_mask) if head is not None else None
-        try:
-            logits: torch.Tensor = self.model(input_ids=ids).logits
-        finally:
-            if handle is not None:
-                handle.remove()
-        return logits if logits.dim() == 2 else logits[queries, at]
+        if self.model.device.type == "cuda":
+            ids, at = ids.pin_memory(), at.pin_memory()
+        device = self.model.device
+        ids, at = ids.to(device, non_blocking=True), at.to(device, non_blocking=True)
+        logits = self.mask_only.logits(ids, at, rows)
+        found: npt.NDArray[np.float64] = logits.double().cpu().numpy()
+        return found
 
 
 def _positions(model: PreTrainedModel) -> int:

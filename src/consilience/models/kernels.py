@@ -1,0 +1,72 @@
+"""The same products in single precision, by the faster of torch's libraries.
+
+Torch multiplies on a processor with MKL, which uses half of what an AMD processor can do; oneDNN,
+which torch carries too, uses all of it, and keeps the weights in the order that it reads them in.
+Both add in another order, so results differ in the last bits (docs/log.md has the figures).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+
+def pack_linears(model: PreTrainedModel, *, head: bool) -> bool:
+    """Keep the weights of linear layers in oneDNN's order; whether that was done.
+
+    Nothing is changed on an accelerator, in half precision, where torch lacks oneDNN, and where the
+    model would then fail or give other logits. The packed weights take the place of the others,
+    except in the output embedding: it is packed as a copy if ``head`` is asked for, because input
+    embeddings often share its weight, and left otherwise.
+    """
+    if (model.device.type, model.dtype) != ("cpu", torch.float32):
+        return False
+    output = model.get_output_embeddings()
+    shared = {id(each.weight) for each in model.modules() if isinstance(each, torch.nn.Embedding)}
+    packed: list[tuple[torch.nn.Module, torch.nn.Parameter]] = []
+    before = _logits(model)
+    try:
+        for module in model.modules():
+            if type(module) in (torch.nn.Linear, Conv1D) and (head or module is not output):
+                packed.append((module, module.weight))
+                _pack(module, keep_weight=module is output or id(module.weight) in shared)
+        tolerance = 1e-4 * max(1.0, float(before.abs().max()))
+        if torch.allclose(_logits(model), before, rtol=0, atol=tolerance):
+            return True
+    except (
+        RuntimeError,
+        AttributeError,
+        TypeError,
+    ):  # another torch, or a family that looks inside
+        pass
+    for module, weight in packed:
+        module.__dict__.pop("forward", None)
+        module.weight = weight
+    return False
+
+
+def _pack(module: torch.nn.Module, *, keep_weight: bool) -> None:
+    weight = module.weight.detach()
+    plain = weight.T.contiguous() if isinstance(module, Conv1D) else weight
+    packed = torch.ops.mkldnn._reorder_linear_weight(plain)
+    module.forward = partial(_linear, packed, module.bias)  # type: ignore[method-assign]
+    if not keep_weight:
+        module.weight = torch.nn.Parameter(packed, requires_grad=False)
+
+
+@torch.inference_mode()
+def _logits(model: PreTrainedModel) -> torch.Tensor:
+    """Logits of a few tokens."""
+    ids = torch.tensor([[5, 6, 7, 8]]) % model.config.vocab_size
+    extra = {"decoder_input_ids": ids} if model.config.is_encoder_decoder else {}
+    logits: torch.Tensor = model(input_ids=ids, **extra).logits
+    return logits
+
+
+def _linear(packed: torch.Tensor, bias: torch.Tensor | None, hidden: torch.Tensor) -> torch.Tensor:
+    """``hidden`` (..., in) times the packed weight, plus the bias: (..., out)."""
+    product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(hidden, packed, bias, "none", [], "")
+    return product

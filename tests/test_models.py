@@ -89,7 +89,7 @@ def test_masked_families_score_as_the_reference(family, model_folder):
 def test_causal_families_score_whole_sentences_as_the_reference(family, model_folder):
     folder = model_folder(family)
     model = load_model(str(folder))
-    assert model.use_trie is (family != "mamba")
+    assert model.use_tree is (family != "mamba")
     assert bool(model.notes) is (family == "mamba")
     words = Candidates(("Paris", "Rome", "Parisian", "New York"), (1,) * 4)
     found, reasons = scores_of(model, QUERIES, words)
@@ -413,7 +413,7 @@ def test_baselines(model_folder):
 
 def test_the_packaged_model_knows_the_capital_of_france():
     model = load_model("packaged:smollm2")
-    assert model.use_trie
+    assert model.use_tree
     assert model.identity["start_token"] == "<|endoftext|>"
     found, _ = scores_of(model, [QUERIES[0]])
     assert WORDS[found[0].argmax()] == "Paris"

@@ -18,7 +18,7 @@ from consilience import (
     read_answers,
 )
 from consilience import run as run_module
-from consilience.probe import judge
+from consilience.probe import judge as judge_columns
 from consilience.suites.choose import sample_facts, select_relations
 from consilience.types import ANSWERS_SCHEMA, Scores
 
@@ -26,6 +26,15 @@ from consilience.types import ANSWERS_SCHEMA, Scores
 def scored(logprob, words="abc", **more):
     rows = np.arange(len(logprob))
     return Scores(rows, tuple(words), np.array(logprob, dtype=np.float64), **more)
+
+
+def judge(scores, golds):
+    """The columns as lists, None for NaN."""
+    columns = {name: values.tolist() for name, values in judge_columns(scores, golds).items()}
+    return {
+        name: [None if isinstance(v, float) and np.isnan(v) else v for v in values]
+        for name, values in columns.items()
+    }
 
 
 def test_the_answer_is_the_best_candidate_of_equal_ones_the_first():
@@ -92,11 +101,11 @@ class Counting:
         self.identity, self.notes = self.model.identity, []
         self.stop_after, self.calls = stop_after, 0
 
-    def score(self, queries, candidates):
+    def score(self, queries, candidates, *, every=True):
         self.calls += 1
         if self.calls > self.stop_after:
             raise KeyboardInterrupt
-        return self.model.score(queries, candidates)
+        return self.model.score(queries, candidates, every=every)
 
 
 ASKED = {"model": "m", "seed": 0}

@@ -129,6 +129,9 @@ def probe(
         str | None,
         typer.Option(help="Keep objects that are one token for all of these.", metavar="M,M"),
     ] = None,
+    keep_scores: Annotated[
+        bool, typer.Option("--keep-scores", help="Score and keep every candidate of every query.")
+    ] = False,
     folder: Annotated[Path | None, typer.Option("--out", help="The run's folder.")] = None,
     seed: Annotated[int, typer.Option(help="For --limit and baseline:random.")] = 0,
     revision: Annotated[str | None, typer.Option(help="Of a model on the Hub.")] = None,
@@ -142,6 +145,12 @@ def probe(
 
     The run goes to a folder; the same command goes on with a run that was stopped.
     """
+    whole_vocabulary = candidates is CandidateSet.vocabulary
+    if keep_scores and whole_vocabulary:
+        raise ConsilienceError(
+            "--keep-scores with the whole vocabulary",
+            expected="--candidates objects: a vocabulary's scores of a suite fill a disk",
+        )
     chosen = suites.load_suite(suite, data_dir, as_shipped=as_shipped)
     if groups is not None:
         chosen = select_relations(chosen, _names(groups))
@@ -168,16 +177,21 @@ def probe(
         "seed": seed,
         "protocol": rules,
         "candidates": candidates.value,
+        "keep_scores": keep_scores,
         "model": asked_model.identity,
     }
     run = RunFolder(folder or _default_folder(chosen.name, model, asked), asked)
+    if keep_scores:
+        words = {relation.id: relation.candidates.words for relation in chosen.relations}
+        run.describe("words", words)
     size = sum(len(each.facts) * len(each.patterns) for each in chosen.relations)
     with _progress("asking", size) as advance:
         answers = ask_suite(
             chosen,
             asked_model,
             run,
-            whole_vocabulary=candidates is CandidateSet.vocabulary,
+            whole_vocabulary=whole_vocabulary,
+            keep_scores=keep_scores,
             progress=advance,
         )
     metrics = measure(answers, chosen, rules)

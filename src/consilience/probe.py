@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from consilience.models import LanguageModel
@@ -15,12 +16,20 @@ Progress = Callable[[int], None]
 """Called with the number of queries that have just been answered."""
 
 
+FLOATS = ("logprob", "gold_logprob", "margin", "text_logprob", "gold_text_logprob")
+WHOLE_NUMBERS = ("gold_rank", "n_candidates")
+WORDS = ("gold_token", "answer", "excluded")
+
+Column = npt.NDArray[np.float64] | npt.NDArray[np.object_]
+
+
 def probe(
     suite: Suite,
     model: LanguageModel,
     folder: RunFolder,
     *,
     whole_vocabulary: bool = False,
+    keep_scores: bool = False,
     progress: Progress = lambda done: None,
 ) -> pl.DataFrame:
     """Ask every relation that the run folder does not hold yet; the answers of all of them."""
@@ -30,12 +39,19 @@ def probe(
         size = len(relation.facts) * len(relation.patterns)
         answers = folder.answers(relation.id, size)
         if answers is None:
-            answers = ask(relation, model, suite.name, whole_vocabulary, progress)
+            answers = ask(
+                relation,
+                model,
+                suite.name,
+                whole_vocabulary=whole_vocabulary,
+                keep_scores=keep_scores,
+                progress=progress,
+            )
             folder.write_answers(relation.id, answers)
             folder.note(model.notes)
         else:
             progress(size)
-        tables.append(answers)
+        tables.append(answers.select(list(ANSWERS_SCHEMA)))
     return pl.concat(tables)
 
 
@@ -43,96 +59,117 @@ def ask(
     relation: Relation,
     model: LanguageModel,
     suite_name: str,
+    *,
     whole_vocabulary: bool = False,
+    keep_scores: bool = False,
     progress: Progress = lambda done: None,
 ) -> pl.DataFrame:
-    """The answers of one relation, one row a query (``ANSWERS_SCHEMA``)."""
+    """The answers of one relation, one row a query (``ANSWERS_SCHEMA``).
+
+    ``keep_scores`` has every candidate scored and adds the column ``scores``.
+    """
     queries = [
         Query(pattern, fact.subject, fact.object)
         for fact in relation.facts
         for pattern in relation.patterns
     ]
-    columns: dict[str, list[object]] = {
-        name: [None] * len(queries)
-        for name in (
-            "gold_token",
-            "answer",
-            "logprob",
-            "gold_logprob",
-            "gold_rank",
-            "margin",
-            "n_candidates",
-            "excluded",
-        )
-    }
-    for scores in model.score(queries, None if whole_vocabulary else relation.candidates):
-        golds = [queries[row].gold for row in scores.rows]
-        for name, values in judge(scores, golds).items():
-            for row, value in zip(scores.rows, values, strict=True):
-                columns[name][row] = value
+    size, width = len(queries), len(relation.patterns)
+    columns: dict[str, Column] = {name: np.full(size, np.nan) for name in FLOATS + WHOLE_NUMBERS}
+    columns |= {name: np.full(size, None, dtype=np.object_) for name in WORDS}
+    kept = np.full((size, len(relation.candidates.words) if keep_scores else 0), np.nan)
+    candidates = None if whole_vocabulary else relation.candidates
+    for scores in model.score(queries, candidates, every=keep_scores):
+        for name, values in judge(scores, [queries[row].gold for row in scores.rows]).items():
+            columns[name][scores.rows] = values
+        if keep_scores and scores.logprob is not None:
+            kept[scores.rows] = scores.logprob
         progress(len(scores.rows))
-    width = len(relation.patterns)
-    asked: dict[str, list[object]] = {
-        "suite": [suite_name] * len(queries),
-        "group": [relation.id] * len(queries),
+    variants = [pattern.text for pattern in relation.patterns]
+    asked: dict[str, object] = {
+        "suite": [suite_name] * size,
+        "group": [relation.id] * size,
         "item": [fact.item for fact in relation.facts for _ in range(width)],
         "subject": [query.subject for query in queries],
-        "variant": [query.pattern.text for query in queries],
-        "variant_index": [index for _ in relation.facts for index in range(width)],
+        "variant": variants * len(relation.facts),
+        "variant_index": list(range(width)) * len(relation.facts),
         "gold": [query.gold for query in queries],
     }
-    table = asked | columns
-    return pl.DataFrame({name: table[name] for name in ANSWERS_SCHEMA}, schema=ANSWERS_SCHEMA)
+    table = pl.DataFrame({**asked, **{name: columns[name].tolist() for name in WORDS}})
+    numbers = [pl.Series(name, columns[name]).fill_nan(None) for name in FLOATS + WHOLE_NUMBERS]
+    answers = (
+        table.with_columns(numbers).select(list(ANSWERS_SCHEMA)).cast(pl.Schema(ANSWERS_SCHEMA))
+    )
+    if not keep_scores:
+        return answers
+    flat = pl.Series("scores", kept.ravel()).fill_nan(None)
+    return answers.with_columns(flat.reshape(kept.shape).arr.to_list())
 
 
-def judge(scores: Scores, golds: Sequence[str]) -> dict[str, list[object]]:
-    """Turn scores (row, candidate) into the answer columns of their rows.
+def judge(scores: Scores, golds: Sequence[str]) -> dict[str, Column]:
+    """Turn scores (row, candidate) into the answer columns of their rows; NaN or None for null.
 
     The answer is the candidate with the highest score, of equal ones the first. Where another
     candidate speaks for the gold (``Scores.same``), its score is the gold's, and its being the best
     makes the gold the answer.
     """
-    size = len(golds)
+    size, width = len(golds), len(scores.words)
     rows = np.arange(size)
     place = {word: position for position, word in enumerate(scores.words)}
     own = np.array([place.get(gold, -1) for gold in golds])
-    same = np.arange(len(scores.words)) if scores.same is None else scores.same
+    same = np.arange(width) if scores.same is None else scores.same
     gold_at = np.where(own >= 0, same[own], 0)
-    known = ~np.isnan(scores.logprob)
-    logprob = np.where(known, scores.logprob, -np.inf)
-    best = logprob.argmax(axis=1)
-    top = logprob[rows, best]
-    others = logprob.copy()
+    found = scores.totals if scores.logprob is None else scores.logprob
+    if found is None:
+        raise TypeError("scores without logprob and totals")
+    known = ~np.isnan(found)
+    value = np.where(known, found, -np.inf)
+    best = value.argmax(axis=1)
+    answer = np.array(scores.words, dtype=np.object_)[best]
+    right = best == gold_at
+    answer[right] = np.array(golds, dtype=np.object_)[right]
+    tokens = np.array([*(scores.tokens or [None] * width), None], dtype=np.object_)
+    columns: dict[str, Column] = {"gold_token": tokens[own], "answer": answer}
+    if scores.logprob is None:
+        columns["n_candidates"] = np.full(size, float(width - len(scores.reasons)))
+    else:
+        columns |= _places(value, known, best, gold_at)
+    if scores.totals is not None:
+        columns["text_logprob"] = scores.totals[rows, best]
+        columns["gold_text_logprob"] = scores.totals[rows, gold_at]
+    answered = [bool(each) for each in known.any(axis=1)]
+    reasons = [
+        _why_excluded(scores, gold, at, any_known)
+        for gold, at, any_known in zip(golds, own.tolist(), answered, strict=True)
+    ]
+    out = np.array([reason is not None for reason in reasons])
+    for values in columns.values():
+        values[out] = None
+    return columns | {"excluded": np.array(reasons, dtype=np.object_)}
+
+
+def _places(
+    value: npt.NDArray[np.float64],
+    known: npt.NDArray[np.bool_],
+    best: npt.NDArray[np.int64],
+    gold_at: npt.NDArray[np.int64],
+) -> dict[str, Column]:
+    """What only the scores (row, candidate) of all candidates tell."""
+    rows = np.arange(len(value))
+    top, gold = value[rows, best], value[rows, gold_at]
+    others = value.copy()
     others[rows, best] = -np.inf
+    earlier = np.arange(value.shape[1]) < gold_at[:, None]
+    ahead = (value > gold[:, None]) | ((value == gold[:, None]) & earlier)
+    count = known.sum(axis=1).astype(np.float64)
     with np.errstate(invalid="ignore"):
         margin = top - others.max(axis=1, initial=-np.inf)
-    gold_logprob = logprob[rows, gold_at]
-    earlier = np.arange(len(scores.words)) < gold_at[:, None]
-    ahead = (logprob > gold_logprob[:, None]) | ((logprob == gold_logprob[:, None]) & earlier)
-    rank = 1 + (ahead & known).sum(axis=1)
-    n_candidates = known.sum(axis=1)
-    tokens = scores.tokens
-    columns: dict[str, list[object]] = {
-        "gold_token": [tokens[at] if tokens and at >= 0 else None for at in own],
-        "answer": [
-            gold if best[row] == gold_at[row] else scores.words[best[row]]
-            for row, gold in enumerate(golds)
-        ],
-        "logprob": list(top),
-        "gold_logprob": list(gold_logprob),
-        "gold_rank": list(rank),
-        "margin": [
-            value if count > 1 else None for value, count in zip(margin, n_candidates, strict=True)
-        ],
-        "n_candidates": list(n_candidates),
-        "excluded": [None] * size,
+    return {
+        "logprob": top,
+        "gold_logprob": gold,
+        "gold_rank": 1.0 + (ahead & known).sum(axis=1),
+        "margin": np.where(count > 1, margin, np.nan),
+        "n_candidates": count,
     }
-    for row, gold in enumerate(golds):
-        reason = _why_excluded(scores, gold, int(own[row]), bool(known[row].any()))
-        if reason:
-            for name, values in columns.items():
-                values[row] = reason if name == "excluded" else None
-    return columns
 
 
 def _why_excluded(scores: Scores, gold: str, own: int, any_known: bool) -> str | None:

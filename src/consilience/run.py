@@ -25,7 +25,7 @@ import polars as pl
 from consilience.errors import ConsilienceError
 from consilience.types import ANSWERS_SCHEMA, Protocol
 
-FORMAT = 1
+FORMAT = 2
 """Raised when answers of an older version of this package can no longer be gone on with."""
 
 
@@ -114,6 +114,11 @@ class RunFolder:
             self.record["warnings"] = warnings
             self._write_record()
 
+    def describe(self, name: str, value: object) -> None:
+        """Keep something that a reader of the answers needs, under a name of its own."""
+        self.record[name] = value
+        self._write_record()
+
     def answers(self, group: str, size: int) -> pl.DataFrame | None:
         """The answers of a group, if they are there, whole, and of this run."""
         path = self._answers_path(group)
@@ -124,7 +129,9 @@ class RunFolder:
             table = pl.read_parquet(path)
         except (pl.exceptions.PolarsError, OSError):
             return None
-        whole = table.height == size and dict(table.schema) == ANSWERS_SCHEMA
+        schema = dict(table.schema)
+        schema.pop("scores", None)
+        whole = table.height == size and schema == ANSWERS_SCHEMA
         return table if whole and mark == self.fingerprint else None
 
     def write_answers(self, group: str, answers: pl.DataFrame) -> None:

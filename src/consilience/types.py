@@ -222,15 +222,19 @@ class Scores:
     token speaks for it: ``same`` (candidate,) is the position of the one that does, usually itself.
     ``tokens`` (candidate,): the vocabulary entry that stood for the candidate, where one did.
     ``unasked`` says why these queries could not be asked at all; ``logprob`` is then all NaN.
+    ``totals`` (row, candidate): natural log-probability of the candidate's whole text, for models
+    that give one. Where ``logprob`` is None only the candidates with a total were finished, the
+    best among them; every other is known to have a smaller one.
     """
 
     rows: npt.NDArray[np.int64]
     words: tuple[str, ...]
-    logprob: npt.NDArray[np.float64]
+    logprob: npt.NDArray[np.float64] | None
     reasons: Mapping[str, str] = field(default_factory=dict)
     same: npt.NDArray[np.int64] | None = None
     tokens: tuple[str | None, ...] | None = None
     unasked: str | None = None
+    totals: npt.NDArray[np.float64] | None = None
 
 
 ANSWERS_SCHEMA: dict[str, type[pl.DataType]] = {
@@ -247,16 +251,25 @@ ANSWERS_SCHEMA: dict[str, type[pl.DataType]] = {
     "gold_logprob": pl.Float64,
     "gold_rank": pl.Int32,
     "margin": pl.Float64,
+    "text_logprob": pl.Float64,
+    "gold_text_logprob": pl.Float64,
     "n_candidates": pl.Int32,
     "excluded": pl.String,
 }
 """One row a query, in the order of facts and, within a fact, of patterns.
 
-Log-probabilities in nats, normalised over the candidates. ``gold_rank`` 1 is best. ``margin`` is
-best minus second. ``variant_index`` 0 is the base variant. ``answer`` is null and ``excluded`` says
-why where a query could not be asked or answered. ``gold_token`` is the vocabulary entry that stood
-for the gold, null where none did.
+``logprob`` and ``gold_logprob`` are log-probabilities in nats, normalised over the candidates.
+``gold_rank`` 1 is best. ``margin`` is best minus second. They are null where not all candidates
+were scored in full. ``text_logprob`` and ``gold_text_logprob`` are log-probabilities in nats of the
+text that the answer and the gold make, for models that give one: the whole sentence of a causal
+model, the object of a sequence-to-sequence model. ``variant_index`` 0 is the base variant.
+``answer`` is null and ``excluded`` says why where a query could not be asked or answered.
+``gold_token`` is the vocabulary entry that stood for the gold, null where none did.
 """
+
+SCORES_SCHEMA = pl.List(pl.Float64)
+"""The column ``scores`` that ``--keep-scores`` adds: log-probabilities in nats, normalised over the
+candidates, in the order of ``run.json``'s ``words``; null for one that took no part."""
 
 METRICS_SCHEMA: dict[str, type[pl.DataType]] = {
     "metric": pl.String,

@@ -29,12 +29,16 @@ class LanguageModel(Interface):
     identity: dict[str, object]
     notes: list[str]
 
-    def score(self, queries: Sequence[Query], candidates: Candidates | None) -> Iterator[Scores]:
+    def score(
+        self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
+    ) -> Iterator[Scores]:
         """Log-probabilities, in nats, of the candidates of queries of one relation.
 
         ``candidates`` None asks for the whole vocabulary: every word that is one token where the
-        object stands; golds that are spelt otherwise there are among the words too. Each query
-        comes in exactly one of the yielded ``Scores``, in any order.
+        object stands; golds that are spelt otherwise there are among the words too. ``every`` False
+        asks for the best candidate and the gold only, and a model may then leave out all that
+        cannot be the best (``Scores.totals``). Each query comes in exactly one of the yielded
+        ``Scores``, in any order.
         """
         ...
 

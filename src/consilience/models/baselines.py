@@ -54,7 +54,9 @@ class Baseline:
         self.identity = identity
         self.notes: list[str] = []
 
-    def score(self, queries: Sequence[Query], candidates: Candidates | None) -> Iterator[Scores]:
+    def score(
+        self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
+    ) -> Iterator[Scores]:
         """Log-probability 0 for the chosen candidate, minus infinity for all others."""
         if candidates is None:
             raise ConsilienceError(

@@ -98,18 +98,21 @@ def halving(
     ]
 
 
+def workers_on(device: torch.device) -> int:
+    """How many batches are worked on at once.
+
+    On a processor as many as torch may use threads, each on a thread of its own: many small
+    products on one core each are faster than one at a time on all. On an accelerator two, so that
+    it has work while one of them waits for a result.
+    """
+    return min(torch.get_num_threads(), MOST_WORKERS) if device.type == "cpu" else 2
+
+
 def side_by_side(
     work: Callable[[Item], Result], items: Iterator[Item], device: torch.device
 ) -> Iterator[tuple[Item, Result]]:
-    """Every item with its ``work``, in their order.
-
-    On a processor as many items at once as torch may use threads, each on a thread of its own:
-    many small products on one core each are faster than one at a time on all. On an accelerator
-    two workers feed it, so that it has work while one of them waits for a result. At most a few
-    results wait.
-    """
-    threads = torch.get_num_threads()
-    workers = min(threads, MOST_WORKERS) if device.type == "cpu" else 2
+    """Every item with its ``work``, in their order; at most a few results wait."""
+    threads, workers = torch.get_num_threads(), workers_on(device)
     each = max(1, threads // workers)
     waiting: deque[tuple[Item, Future[Result]]] = deque()
     pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(each,))

@@ -9,8 +9,10 @@ sentences, so every candidate has just the tokens that it would have in running 
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +20,19 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from consilience.errors import ConsilienceError
-from consilience.models.batches import Budget, equal_length_batches, log_softmax
-from consilience.models.trie import Trie
+from consilience.models.batches import (
+    NEAR_TIE,
+    Budget,
+    equal_length_batches,
+    halving,
+    log_softmax,
+    one_thread,
+    side_by_side,
+    workers_on,
+)
+from consilience.models.kernels import pack_linears
+from consilience.models.search import best_and_gold
+from consilience.models.tree import ATTENTION, Reading, Tree
 from consilience.models.words import (
     WordSheet,
     slot_anchor,
@@ -29,14 +42,29 @@ from consilience.models.words import (
 )
 from consilience.types import Candidates, Pattern, Query, Scores
 
-QUERIES_AT_ONCE = 32
-"""Queries of one pattern whose sentences share their beginnings."""
-
 DOCUMENT_SEPARATORS = ("<|endoftext|>",)
 """Tokens that stood between documents in pre-training: where a sentence of its own begins."""
 
-_PROBE = ("The cat sat down.", "The cat ran.", "A dog ran away.")
-"""Sentences that a family must score alike in a trie and one by one for the trie to be used."""
+MOST_QUERIES = 128
+"""Queries of one pattern that are asked together, at most."""
+
+TOKENS_A_QUERY = 24
+"""Tokens of a query whose keys and values are kept at once, estimated from above."""
+
+FILL = {"cpu": 192, "cuda": 2048}
+"""Tokens that it takes to make good use of a device."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Some subjects in one pattern. ``sentences``: of the first subject's candidates, and so on.
+
+    ``rows`` (subject,): the rows of each; ``golds`` (subject,): -1 where there are several.
+    """
+
+    rows: list[list[int]]
+    golds: npt.NDArray[np.int64]
+    sentences: list[list[int]]
 
 
 class CausalModel:
@@ -49,6 +77,8 @@ class CausalModel:
         identity: dict[str, object],
     ) -> None:
         self.model = model.eval()
+        pack_linears(model, head=True)
+        self.budget = Budget.of(model)
         self.tokenizer = tokenizer
         self.identity = identity
         self.notes: list[str] = []
@@ -56,55 +86,112 @@ class CausalModel:
         self.identity["start_token"] = str(tokenizer.convert_ids_to_tokens(self.start))
         self._vocabulary: tuple[str, ...] | None = None
         self._sheets: dict[tuple[tuple[str, ...], str], WordSheet] = {}
-        self.use_trie = self._trie_fits()
-        if not self.use_trie:
+        self._after = threading.local()
+        self.use_tree = self._tree_fits()
+        if not self.use_tree:
             self.notes.append(
                 "this family does not take a tree of sentences; each is scored by itself"
             )
 
-    def score(self, queries: Sequence[Query], candidates: Candidates | None) -> Iterator[Scores]:
+    def score(
+        self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
+    ) -> Iterator[Scores]:
         """See ``LanguageModel.score``. The vocabulary is asked only where the object is last."""
-        words: tuple[str, ...] = ()
-        if candidates is None:
-            self._vocabulary = self._vocabulary or vocabulary_words(self.tokenizer)
-            words = with_golds(self._vocabulary, queries)
         by_pattern: defaultdict[Pattern, list[int]] = defaultdict(list)
         for row, query in enumerate(queries):
             by_pattern[query.pattern].append(row)
-        for pattern, rows in by_pattern.items():
-            for start in range(0, len(rows), QUERIES_AT_ONCE):
-                rows_of: defaultdict[str, list[int]] = defaultdict(list)
-                for row in rows[start : start + QUERIES_AT_ONCE]:
-                    rows_of[queries[row].subject].append(row)
-                if candidates is None:
+        if candidates is None:
+            self._vocabulary = self._vocabulary or vocabulary_words(self.tokenizer)
+            words = with_golds(self._vocabulary, queries)
+            for pattern, rows in by_pattern.items():
+                for rows_of in _by_subject(queries, rows, MOST_QUERIES):
                     yield from self._score_next_word(pattern, rows_of, words)
-                else:
-                    yield from self._score_sentences(pattern, rows_of, candidates.words)
-
-    def _score_sentences(
-        self, pattern: Pattern, rows_of: dict[str, list[int]], words: tuple[str, ...]
-    ) -> Iterator[Scores]:
-        texts = {
-            subject: self._encode([pattern.fill(subject, word) for word in words])
-            for subject in rows_of
-        }
-        fitting = []
-        for subject, sentences in texts.items():
-            # The start token is read too, a sentence's last token is not.
-            if reason := self._why_not(max(map(len, sentences))):
-                yield self._unasked(rows_of[subject], words, reason)
-            else:
-                fitting.append(subject)
-        if not fitting:
             return
+        words = candidates.words
         reasons, same = self._alike(words)
         asked = [position for position, word in enumerate(words) if word not in reasons]
-        wanted = [texts[subject][position] for subject in fitting for position in asked]
-        sums = np.full((len(fitting), len(words)), np.nan)
-        sums[:, asked] = self.sentence_logprob(wanted).reshape(len(fitting), len(asked))
-        rows = [rows_of[subject] for subject in fitting]
-        logprob = np.repeat(log_softmax(sums), [len(each) for each in rows], axis=0)
-        yield Scores(np.concatenate(rows), words, logprob, reasons, same)
+        place = {words[position]: at for at, position in enumerate(asked)}
+        unasked: list[Scores] = []
+        workers = workers_on(self.model.device)
+        most = min(self._queries_at_once(), -(-len(queries) // workers))
+
+        def items() -> Iterator[_Asked]:
+            for pattern, rows in by_pattern.items():
+                for rows_of in _by_subject(queries, rows, most):
+                    item = _Asked([], np.empty(0, dtype=np.int64), [])
+                    golds = []
+                    for subject, own in rows_of.items():
+                        sentences = self._encode(
+                            [pattern.fill(subject, words[position]) for position in asked]
+                        )
+                        # The start token is read too, a sentence's last token is not.
+                        if reason := self._why_not(max(map(len, sentences), default=0)):
+                            unasked.append(self._unasked(own, words, reason))
+                            continue
+                        item.rows.append(own)
+                        item.sentences.extend(sentences)
+                        several = {place.get(queries[row].gold, -1) for row in own}
+                        golds.append(several.pop() if len(several) == 1 else -1)
+                    if item.rows:
+                        yield _Asked(item.rows, np.array(golds), item.sentences)
+
+        def work(item: _Asked) -> npt.NDArray[np.float64]:
+            totals = self.totals(item.sentences, len(item.rows), None if every else item.golds)
+            whole = np.full((len(item.rows), len(words)), np.nan)
+            whole[:, asked] = totals
+            return whole
+
+        for item, found in side_by_side(work, items(), self.model.device):
+            yield from unasked
+            unasked.clear()
+            totals = np.repeat(found, [len(each) for each in item.rows], axis=0)
+            logprob = log_softmax(totals) if every else None
+            yield Scores(np.concatenate(item.rows), words, logprob, reasons, same, totals=totals)
+        yield from unasked
+
+    def totals(
+        self, sentences: list[list[int]], size: int, golds: npt.NDArray[np.int64] | None
+    ) -> npt.NDArray[np.float64]:
+        """Log-probability (query, candidate) of the sentences of ``size`` queries.
+
+        With ``golds`` (query,) only the best, what comes near it, and the golds; NaN elsewhere.
+        Where the best two come very near each other they are scored again by themselves, so that
+        the answer does not depend on what is asked with it.
+        """
+        if not self.use_tree:
+            totals = self.one_by_one(sentences).reshape(size, -1)
+        else:
+            tree = Tree.of(self.start, sentences)
+            reading = Reading(self.model, self._head, tree, self.budget)
+            if golds is None:
+                reading.read_all()
+                totals = tree.path_sums(reading.steps).reshape(size, -1)
+            else:
+                fill = FILL.get(self.model.device.type, FILL["cpu"])
+                totals = best_and_gold(reading, golds, self._near, fill)
+        if totals.shape[1]:
+            near = totals >= np.nanmax(totals, axis=1, keepdims=True) - self._near
+            for query in np.flatnonzero(near.sum(axis=1) > 1):
+                for candidate in np.flatnonzero(near[query]):
+                    alone = sentences[query * totals.shape[1] + candidate]
+                    with one_thread():
+                        totals[query, candidate] = self.one_by_one([alone])[0]
+        return totals
+
+    @property
+    def _near(self) -> float:
+        return NEAR_TIE[self.model.dtype]
+
+    def _queries_at_once(self) -> int:
+        """So many that what is kept of their tokens takes a quarter of a device's free memory."""
+        config = self.model.config
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        token = 2 * config.num_hidden_layers * heads * head * self.model.dtype.itemsize
+        room = 2**28
+        if self.model.device.type == "cuda":
+            room = torch.cuda.mem_get_info(self.model.device)[0] // 4
+        return int(max(1, min(MOST_QUERIES, room // (token * TOKENS_A_QUERY))))
 
     def _alike(self, words: tuple[str, ...]) -> tuple[dict[str, str], npt.NDArray[np.int64]]:
         """Which words the tokenizer does not know or cannot tell from an earlier one."""
@@ -166,53 +253,21 @@ class CausalModel:
         encoded: list[list[int]] = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
         return encoded
 
-    def sentence_logprob(self, sentences: list[list[int]]) -> npt.NDArray[np.float64]:
-        """Log-probability (sentence,) of token sequences, each behind the start token."""
-        if not self.use_trie:
-            return self._one_by_one(sentences)
-        logprob = np.empty(len(sentences))
-        trie = Trie(self.start)
-        held: list[int] = []
-        for position in sorted(range(len(sentences)), key=sentences.__getitem__):
-            if trie.full:
-                logprob[held] = self._trie_logprob(trie)
-                trie, held = Trie(self.start), []
-            trie.add(sentences[position])
-            held.append(position)
-        if held:
-            logprob[held] = self._trie_logprob(trie)
-        return logprob
-
-    @torch.inference_mode()
-    def _trie_logprob(self, trie: Trie) -> npt.NDArray[np.float64]:
-        """Log-probability (sentence,) of the sentences of a trie, in the order they were added."""
-        device, dtype = self.model.device, self.model.dtype
-        layout = trie.layout()
-        hidden = torch.from_numpy(~layout.visible).to(device)
-        mask = torch.zeros(hidden.shape, dtype=dtype, device=device)
-        mask.masked_fill_(hidden, torch.finfo(dtype).min)
-        logits = self.model(
-            input_ids=torch.from_numpy(layout.fed_ids).to(device)[None],
-            position_ids=torch.from_numpy(layout.depths).to(device)[None],
-            attention_mask=mask[None, None],
-            use_cache=False,
-        ).logits[0]
-        total = torch.logsumexp(logits.float(), dim=-1)
-        parents = torch.from_numpy(layout.parents).to(device)
-        ids = torch.from_numpy(layout.ids).to(device)
-        step = logits[parents, ids].float().cpu().double() - total[parents].cpu().double()
-        return layout.path_sums(step.numpy())
-
-    def _one_by_one(self, sentences: list[list[int]]) -> npt.NDArray[np.float64]:
-        """The plain way: every sentence by itself, in batches of one length."""
+    def one_by_one(self, sentences: list[list[int]]) -> npt.NDArray[np.float64]:
+        """Log-probability (sentence,) of token sequences, each by itself behind the start token."""
         logprob = np.zeros(len(sentences))
-        for batch in equal_length_batches([len(ids) for ids in sentences], Budget.of(self.model)):
+        lengths = [len(ids) for ids in sentences]
+
+        def work(batch: npt.NDArray[np.int64]) -> None:
             rows = [[self.start, *sentences[each]] for each in batch]
-            logits = self._logits([row[:-1] for row in rows])
+            logits = self._logits([row[:-1] for row in rows]).float()
             targets = torch.tensor([row[1:] for row in rows], device=logits.device)
-            total = torch.logsumexp(logits.float(), dim=-1)
-            step = logits.gather(2, targets[..., None])[..., 0].float() - total
-            logprob[batch] = step.cpu().double().sum(dim=1).numpy()
+            chosen = logits.gather(2, targets[..., None])[..., 0].double()
+            steps = chosen - torch.logsumexp(logits, dim=-1).double()
+            logprob[batch] = steps.sum(dim=1).cpu().numpy()
+
+        for batch in equal_length_batches(lengths, self.budget):
+            halving(work, batch, lengths[batch[0]], self.budget)
         return logprob
 
     @torch.inference_mode()
@@ -222,17 +277,64 @@ class CausalModel:
         logits: torch.Tensor = self.model(input_ids=ids, use_cache=False).logits
         return logits
 
-    def _trie_fits(self) -> bool:
-        """Whether this family gives sentences in a trie the scores that they have alone."""
-        sentences = self._encode(list(_PROBE))
-        self.use_trie = True
+    def _head(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits (token, vocabulary) of last hidden states (token, width).
+
+        The family's own code computes them, whatever it does beside a product.
+        """
+        self._after.hidden = hidden[None]
         try:
-            in_trie = self.sentence_logprob(sentences)
-        except (TypeError, ValueError, RuntimeError):
+            ids = torch.zeros((1, len(hidden)), dtype=torch.long, device=hidden.device)
+            logits: torch.Tensor = self.model(input_ids=ids, use_cache=False).logits
+        finally:
+            self._after.hidden = None
+        return logits[0]
+
+    @torch.inference_mode()
+    def _tree_fits(self) -> bool:
+        """Whether this family gives sentences in a tree the scores that they have alone."""
+        base = self.model.base_model
+        if base is self.model:
             return False
+        whole, attention = base.forward, self.model.config._attn_implementation
+
+        output = type(base(input_ids=torch.tensor([[self.start]], device=self.model.device)))
+
+        def forward(*args: object, **kwargs: object) -> object:
+            hidden = getattr(self._after, "hidden", None)
+            return whole(*args, **kwargs) if hidden is None else output(last_hidden_state=hidden)
+
+        rng = np.random.default_rng(0)
+        stem = rng.integers(0, self.model.config.vocab_size, 6).tolist()
+        branches = rng.integers(0, self.model.config.vocab_size, (24, 4)).tolist()
+        sentences = [stem[: 1 + at % 6] + ids[: 1 + at % 4] for at, ids in enumerate(branches)]
+        tree = Tree.of(self.start, sentences)
+        alone = self.one_by_one(sentences)
         # Half-precision sums differ in the last bits; a wrong mask or position differs by nats.
         tolerance = 1e-3 if self.model.dtype == torch.float32 else 0.3
-        return bool(np.allclose(in_trie, self._one_by_one(sentences), rtol=0, atol=tolerance))
+        try:
+            base.forward = forward
+            self.model.set_attn_implementation(ATTENTION)
+            reading = Reading(self.model, self._head, tree, Budget(16))
+            reading.read_all()
+            if np.allclose(tree.path_sums(reading.steps), alone, rtol=0, atol=tolerance):
+                return True
+        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError):
+            pass
+        del base.forward
+        self.model.set_attn_implementation(attention)
+        return False
+
+
+def _by_subject(
+    queries: Sequence[Query], rows: list[int], most: int
+) -> Iterator[dict[str, list[int]]]:
+    """The rows of each subject, for at most so many rows at a time."""
+    for start in range(0, len(rows), most):
+        rows_of: defaultdict[str, list[int]] = defaultdict(list)
+        for row in rows[start : start + most]:
+            rows_of[queries[row].subject].append(row)
+        yield rows_of
 
 
 def _start_token(tokenizer: PreTrainedTokenizerBase, name: str) -> int:

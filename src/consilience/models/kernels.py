@@ -8,6 +8,7 @@ Both add in another order, so results differ in the last bits (docs/log.md has t
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -26,9 +27,10 @@ def pack_linears(model: PreTrainedModel, *, head: bool) -> bool:
         return False
     output = model.get_output_embeddings()
     shared = {id(each.weight) for each in model.modules() if isinstance(each, torch.nn.Embedding)}
-    packed: list[tuple[torch.nn.Module, torch.nn.Parameter]] = []
+    packed: list[tuple[Any, torch.nn.Parameter]] = []
     before = _logits(model)
     try:
+        module: Any
         for module in model.modules():
             if type(module) in (torch.nn.Linear, Conv1D) and (head or module is not output):
                 packed.append((module, module.weight))
@@ -48,11 +50,11 @@ def pack_linears(model: PreTrainedModel, *, head: bool) -> bool:
     return False
 
 
-def _pack(module: torch.nn.Module, *, keep_weight: bool) -> None:
+def _pack(module: Any, *, keep_weight: bool) -> None:
     weight = module.weight.detach()
     plain = weight.T.contiguous() if isinstance(module, Conv1D) else weight
     packed = torch.ops.mkldnn._reorder_linear_weight(plain)
-    module.forward = partial(_linear, packed, module.bias)  # type: ignore[method-assign]
+    module.forward = partial(_linear, packed, module.bias)
     if not keep_weight:
         module.weight = torch.nn.Parameter(packed, requires_grad=False)
 

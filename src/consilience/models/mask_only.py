@@ -134,7 +134,7 @@ class MaskOnly:
                 return whole(hidden)
             return torch.nn.functional.linear(hidden.float(), ask.rows.weight, ask.rows.bias)
 
-        head.forward = forward  # type: ignore[method-assign]
+        head.forward = forward  # type: ignore[method-assign,assignment]
         return True
 
     def _replace_last_layer(self) -> bool:

@@ -71,7 +71,9 @@ class MaskedModel:
         self._sheets: dict[tuple[tuple[str, ...], str], WordSheet] = {}
         self._vocabulary: tuple[str, ...] | None = None
 
-    def score(self, queries: Sequence[Query], candidates: Candidates | None) -> Iterator[Scores]:
+    def score(
+        self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
+    ) -> Iterator[Scores]:
         """See ``LanguageModel.score``."""
         merge = candidates is None
         words = with_golds(self._all_words(), queries) if candidates is None else candidates.words
@@ -85,9 +87,9 @@ class MaskedModel:
         slots: defaultdict[str, list[int]] = defaultdict(list)
         for position, ids in enumerate(encoded):
             if reason := self._why_not(ids):
-                rows = np.asarray(rows_of[position])
-                nothing = np.full((len(rows), len(words)), np.nan)
-                yield Scores(rows, words, nothing, unasked=reason)
+                unasked = np.asarray(rows_of[position])
+                nothing = np.full((len(unasked), len(words)), np.nan)
+                yield Scores(unasked, words, nothing, unasked=reason)
             else:
                 left, _ = contexts[rows_of[position][0]]
                 slots[slot_anchor(left, self.protocol)].append(position)

@@ -136,10 +136,9 @@ def judge(scores: Scores, golds: Sequence[str]) -> dict[str, Column]:
     if scores.totals is not None:
         columns["text_logprob"] = scores.totals[rows, best]
         columns["gold_text_logprob"] = scores.totals[rows, gold_at]
-    answered = [bool(each) for each in known.any(axis=1)]
     reasons = [
-        _why_excluded(scores, gold, at, any_known)
-        for gold, at, any_known in zip(golds, own.tolist(), answered, strict=True)
+        _why_excluded(scores, gold, at, bool(row.any()))
+        for gold, at, row in zip(golds, own.tolist(), known, strict=True)
     ]
     out = np.array([reason is not None for reason in reasons])
     for values in columns.values():

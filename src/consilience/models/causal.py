@@ -184,13 +184,15 @@ class CausalModel:
 
     def _queries_at_once(self) -> int:
         """So many that what is kept of their tokens takes a quarter of a device's free memory."""
-        config = self.model.config
-        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        token = 2 * config.num_hidden_layers * heads * head * self.model.dtype.itemsize
-        room = 2**28
+        config, room = self.model.config, 2**28
+        if not self.use_tree:
+            return MOST_QUERIES
         if self.model.device.type == "cuda":
             room = torch.cuda.mem_get_info(self.model.device)[0] // 4
+        width = config.hidden_size // config.num_attention_heads
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        layers = config.num_hidden_layers * self.model.dtype.itemsize
+        token = 2 * layers * heads * (getattr(config, "head_dim", None) or width)
         return int(max(1, min(MOST_QUERIES, room // (token * TOKENS_A_QUERY))))
 
     def _alike(self, words: tuple[str, ...]) -> tuple[dict[str, str], npt.NDArray[np.int64]]:

@@ -17,8 +17,9 @@ MAY_USE = {
     "metrics": {"types", "errors"},
     "run": {"types", "errors"},
     "probe": {"models", "run", "types"},
+    "noise": {"models", "probe", "types"},
     "report": {"suites", "types"},
-    "cli": {"errors", "metrics", "models", "probe", "report", "run", "suites", "types"},
+    "cli": {"errors", "metrics", "models", "noise", "probe", "report", "run", "suites", "types"},
     "__main__": {"cli"},
     "__init__": {"errors", "metrics", "models", "probe", "run", "suites", "types"},
 }

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,6 +34,7 @@ from consilience import suites
 from consilience.errors import ConsilienceError
 from consilience.metrics import measure, remarks
 from consilience.models import load_model
+from consilience.noise import noise_floor as measure_noise
 from consilience.probe import probe as ask_suite
 from consilience.report.tables import group_table, statistics_table, summary_table
 from consilience.run import (
@@ -132,6 +134,10 @@ def probe(
     keep_scores: Annotated[
         bool, typer.Option("--keep-scores", help="Score and keep every candidate of every query.")
     ] = False,
+    noise_floor: Annotated[
+        bool,
+        typer.Option("--noise-floor", help="Ask a sample again in other batches, orders, ..."),
+    ] = False,
     folder: Annotated[Path | None, typer.Option("--out", help="The run's folder.")] = None,
     seed: Annotated[int, typer.Option(help="For --limit and baseline:random.")] = 0,
     revision: Annotated[str | None, typer.Option(help="Of a model on the Hub.")] = None,
@@ -196,6 +202,23 @@ def probe(
         )
     metrics = measure(answers, chosen, rules)
     run.note(remarks(answers, metrics, chosen, rules))
+    if noise_floor:
+        half = None
+        if asked_model.identity.get("dtype") == "float32":
+            half = partial(
+                load_model,
+                model,
+                protocol=rules,
+                revision=revision,
+                device=device,
+                dtype="bfloat16",
+            )
+        with _quiet_libraries(), _progress("noise floor", None) as advance:
+            metrics = metrics.vstack(
+                measure_noise(
+                    chosen, asked_model, in_half_precision=half, seed=seed, progress=advance
+                )
+            )
     run.finish(metrics)
     warnings = run.record["warnings"]
     title = f"{chosen.name}, {model}, protocol {rules}"
@@ -359,8 +382,6 @@ def _names(listed: str) -> list[str]:
 
 
 def _one_token(suite: Suite, names: list[str]) -> Suite:
-    from functools import partial
-
     from consilience.models.loading import load_tokenizer
     from consilience.models.words import count_pieces
 

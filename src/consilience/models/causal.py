@@ -35,6 +35,7 @@ from consilience.models.search import best_and_gold
 from consilience.models.tree import ATTENTION, Reading, Tree
 from consilience.models.words import (
     WordSheet,
+    encode,
     slot_anchor,
     vocabulary_words,
     with_golds,
@@ -121,8 +122,9 @@ class CausalModel:
                     item = _Asked([], np.empty(0, dtype=np.int64), [])
                     golds = []
                     for subject, own in rows_of.items():
-                        sentences = self._encode(
-                            [pattern.fill(subject, words[position]) for position in asked]
+                        sentences = encode(
+                            self.tokenizer,
+                            [pattern.fill(subject, words[position]) for position in asked],
                         )
                         # The start token is read too, a sentence's last token is not.
                         if reason := self._why_not(max(map(len, sentences), default=0)):
@@ -200,7 +202,7 @@ class CausalModel:
         reasons: dict[str, str] = {}
         same = np.arange(len(words))
         first: dict[tuple[int, ...], int] = {}
-        for position, ids in enumerate(self._encode([f"x {word}" for word in words])):
+        for position, ids in enumerate(encode(self.tokenizer, [f"x {word}" for word in words])):
             if self.tokenizer.unk_token_id in ids:
                 reasons[words[position]] = "unknown to the tokenizer"
             elif first.setdefault(tuple(ids), position) != position:
@@ -214,7 +216,7 @@ class CausalModel:
         slots: defaultdict[str, list[tuple[str, list[int]]]] = defaultdict(list)
         for subject, rows in rows_of.items():
             left, _ = pattern.around_object(subject)
-            (ids,) = self._encode([left.rstrip()])
+            (ids,) = encode(self.tokenizer, [left.rstrip()])
             reason = self._why_not(1 + len(ids))
             if not pattern.object_last:
                 reason = "the next word is the object only where it comes last"
@@ -250,10 +252,6 @@ class CausalModel:
     def _unasked(self, rows: list[int], words: tuple[str, ...], reason: str) -> Scores:
         nothing = np.full((len(rows), len(words)), np.nan)
         return Scores(np.asarray(rows), words, nothing, unasked=reason)
-
-    def _encode(self, texts: list[str]) -> list[list[int]]:
-        encoded: list[list[int]] = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
-        return encoded
 
     def one_by_one(self, sentences: list[list[int]]) -> npt.NDArray[np.float64]:
         """Log-probability (sentence,) of token sequences, each by itself behind the start token."""

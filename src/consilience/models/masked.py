@@ -26,6 +26,7 @@ from consilience.models.kernels import pack_linears
 from consilience.models.mask_only import HeadRows, MaskOnly
 from consilience.models.words import (
     WordSheet,
+    encode,
     slot_anchor,
     vocabulary_words,
     with_golds,
@@ -80,7 +81,7 @@ class MaskedModel:
         contexts = [query.pattern.around_object(query.subject) for query in queries]
         texts = [left + str(self.tokenizer.mask_token) + right for left, right in contexts]
         unique = {text: position for position, text in enumerate(dict.fromkeys(texts))}
-        encoded = self.tokenizer(list(unique))["input_ids"]
+        encoded = encode(self.tokenizer, list(unique), special=True)
         rows_of: list[list[int]] = [[] for _ in unique]
         for row, text in enumerate(texts):
             rows_of[unique[text]].append(row)

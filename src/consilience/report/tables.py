@@ -74,7 +74,8 @@ def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
 def summary_table(metrics: pl.DataFrame, title: str) -> Table:
     """One row a metric: mean and standard deviation over relations, and all counts together.
 
-    Indented: consistency over the pairs of patterns that differ in that way.
+    Indented: consistency over the pairs of patterns that differ in that way. Flips: answers of a
+    sample that changed when nothing about the question did.
     """
     table = _table(title)
     table.add_column("metric", no_wrap=True)
@@ -98,6 +99,11 @@ def summary_table(metrics: pl.DataFrame, title: str) -> Table:
             f"{together['n']:,}",
             f"{together['n_excluded']:,}",
         )
+    for (name, subset), row in micros.items():
+        if name == "flips":
+            shown = f"Flips, {subset.replace('_', ' ')}"
+            counts = (f"{row['n']:,}", f"{row['n_excluded']:,}")
+            table.add_row(shown, "", "", _percent(row["value"]), *counts)
     return table
 
 

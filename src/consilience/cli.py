@@ -134,6 +134,10 @@ def probe(
     keep_scores: Annotated[
         bool, typer.Option("--keep-scores", help="Score and keep every candidate of every query.")
     ] = False,
+    fast: Annotated[
+        bool,
+        typer.Option("--fast", help="Masked models: screen in bfloat16, settle doubts in float32."),
+    ] = False,
     noise_floor: Annotated[
         bool,
         typer.Option("--noise-floor", help="Ask a sample again in other batches, orders, ..."),
@@ -152,6 +156,8 @@ def probe(
     The run goes to a folder; the same command goes on with a run that was stopped.
     """
     whole_vocabulary = candidates is CandidateSet.vocabulary
+    if keep_scores and fast:
+        raise ConsilienceError("--keep-scores with --fast", expected="one of them")
     if keep_scores and whole_vocabulary:
         raise ConsilienceError(
             "--keep-scores with the whole vocabulary",
@@ -170,7 +176,13 @@ def probe(
     rules: Protocol = protocol.value if protocol else chosen.protocol
     with _quiet_libraries():
         asked_model = load_model(
-            model, protocol=rules, revision=revision, device=device, dtype=dtype, seed=seed
+            model,
+            protocol=rules,
+            revision=revision,
+            device=device,
+            dtype=dtype,
+            seed=seed,
+            fast=fast,
         )
     asked: dict[str, object] = {
         "suite": chosen.name,
@@ -184,6 +196,7 @@ def probe(
         "protocol": rules,
         "candidates": candidates.value,
         "keep_scores": keep_scores,
+        "fast": fast,
         "model": asked_model.identity,
     }
     run = RunFolder(folder or _default_folder(chosen.name, model, asked), asked)

@@ -224,7 +224,8 @@ class Scores:
     ``unasked`` says why these queries could not be asked at all; ``logprob`` is then all NaN.
     ``totals`` (row, candidate): natural log-probability of the candidate's whole text, for models
     that give one. Where ``logprob`` is None only the candidates with a total were finished, the
-    best among them; every other is known to have a smaller one.
+    best among them; every other is known to have a smaller one. ``approximate``: the best is the
+    best, but no log-probability is exact enough to be told.
     """
 
     rows: npt.NDArray[np.int64]
@@ -235,6 +236,7 @@ class Scores:
     tokens: tuple[str | None, ...] | None = None
     unasked: str | None = None
     totals: npt.NDArray[np.float64] | None = None
+    approximate: bool = False
 
 
 ANSWERS_SCHEMA: dict[str, type[pl.DataType]] = {

@@ -51,14 +51,19 @@ def load_model(
     device: str = "auto",
     dtype: str = "float32",
     seed: int = 0,
+    fast: bool = False,
 ) -> LanguageModel:
     """The model that ``spec`` names.
 
     ``spec`` is a Hub id, a local folder, a GGUF file, ``packaged:smollm2`` (carried by a PyPI
     package) or ``baseline:majority|random|oracle|constant``. ``protocol`` decides which token
-    stands for a candidate (``models/words.py``); ``seed`` is for ``baseline:random``.
+    stands for a candidate (``models/words.py``); ``seed`` is for ``baseline:random``; ``fast``
+    screens a masked model's queries in bfloat16 (``models/screen.py``): the same answers, without
+    log-probabilities.
     """
     kind, _, name = spec.partition(":")
+    if fast and (kind == "baseline" or dtype != "float32"):
+        raise ConsilienceError("--fast", expected="a masked model in float32")
     if kind == "baseline":
         return load_baseline(name, seed)
     try:
@@ -73,5 +78,11 @@ def load_model(
         ) from error
     loaded = load_pretrained(spec, revision=revision, device=device, dtype=dtype)
     if loaded.kind == "masked":
-        return MaskedModel(loaded.model, loaded.tokenizer, loaded.identity, protocol)
+        return MaskedModel(loaded.model, loaded.tokenizer, loaded.identity, protocol, fast=fast)
+    if fast:
+        raise ConsilienceError(
+            f"--fast with a {loaded.kind} model",
+            expected="a masked model",
+            todo="Leave it out; a causal model already reads no more than an answer needs.",
+        )
     return CausalModel(loaded.model, loaded.tokenizer, loaded.identity)

@@ -43,7 +43,7 @@ Bools = npt.NDArray[np.bool_]
 MOST_SLOTS = {"cpu": 256, "cuda": 4096}
 """Sentences that are asked together, at most: enough of them for full batches."""
 
-MOST_STEPS = 2**23
+MOST_STEPS = 2**22
 """Numbers (slot, candidate, token) that are held at once."""
 
 
@@ -119,7 +119,7 @@ class _Slot:
 class _Asking:
     """Some slots while a model is asked for one list of candidates.
 
-    A candidate is a path of ``tree``: from the root to the number k of its tokens, then t_1 ... t_k.
+    A candidate is a path of ``tree``: behind the root the number k of its tokens, then t_1 ... t_k.
     A node that something follows, the root aside, is one sentence of every slot, ``filled[node]``
     in the place of its mask: the tokens so far and a mask for each that is to come. It is asked
     once, for all that follows the node. ``steps`` (slot, node): log-probability of the node's
@@ -174,6 +174,15 @@ class _Asking:
         slot, candidate = np.nonzero(chosen)
         wanted[slot[:, None], self.tree.nodes[candidate]] = True
         return wanted & self.is_sentence
+
+    def next_of(self, chosen: Bools) -> Bools:
+        """Which sentence (slot, node) each of ``chosen`` (slot, candidate) needs next."""
+        slot, candidate = np.nonzero(chosen)
+        path = self.tree.nodes[candidate]
+        first = self.unasked[slot[:, None], path].argmax(axis=1)
+        wanted = np.zeros(self.unasked.shape, dtype=np.bool_)
+        wanted[slot, path[np.arange(len(slot)), first]] = True
+        return wanted & self.unasked
 
 
 class PiecewiseModel:
@@ -270,10 +279,10 @@ class PiecewiseModel:
     def _totals(self, asking: _Asking, finish: Bools) -> Floats:
         """Scores (slot, candidate) of all in ``finish`` and the best; NaN for others, all worse.
 
-        After the first round, that of the sentences with masks only, each slot's most promising
-        candidate goes on, then the two most promising, the four, and so on, until no unfinished
-        one may still win or come near it. What comes near the best is then asked again, each
-        sentence by itself, so that the answer does not depend on what is asked with it.
+        After the sentences with masks only, each slot's most promising candidate goes on by a
+        token, then the two most promising, the four, and so on, until no unfinished one may still
+        win or come near it. What comes near the best is then asked again, each sentence by itself,
+        so that the answer does not depend on what is asked with it.
         """
         wanted = asking.sentences_of(finish) | (asking.is_sentence & (asking.tree.depths == 1))
         width = 1
@@ -283,7 +292,7 @@ class PiecewiseModel:
             best = np.where(np.isnan(totals), -np.inf, totals).max(axis=1, keepdims=True)
             live = np.isnan(totals) & (bounds >= best - self._near)
             rank = np.argsort(np.argsort(-np.where(live, bounds, -np.inf), axis=1), axis=1)
-            wanted = asking.sentences_of(live & (rank < width)) & asking.unasked
+            wanted = asking.next_of(live & (rank < width))
             width *= 2
         near = totals >= best - self._near
         near &= near.sum(axis=1, keepdims=True) > 1

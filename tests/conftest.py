@@ -96,6 +96,9 @@ FAMILIES = {
     "electra": ("ElectraForMaskedLM", "ElectraConfig", "wordpiece-uncased"),
     "distilbert": ("DistilBertForMaskedLM", "DistilBertConfig", "wordpiece"),
     "modernbert": ("ModernBertForMaskedLM", "ModernBertConfig", "bpe"),
+    "deberta": ("DebertaV2ForMaskedLM", "DebertaV2Config", "wordpiece"),
+    "mpnet": ("MPNetForMaskedLM", "MPNetConfig", "wordpiece"),
+    "fnet": ("FNetForMaskedLM", "FNetConfig", "wordpiece"),
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", "causal"),
     "gpt2-uncased": ("GPT2LMHeadModel", "GPT2Config", "wordpiece-uncased"),
     "llama": ("LlamaForCausalLM", "LlamaConfig", "causal"),
@@ -105,10 +108,65 @@ MASKED = [family for family, (name, _, _) in FAMILIES.items() if name.endswith("
 SIZES = {
     "albert": {"embedding_size": 16, "hidden_size": 32, "intermediate_size": 64},
     "electra": {"embedding_size": 16, "hidden_size": 32, "intermediate_size": 64},
+    "deberta": {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "relative_attention": True,
+        "pos_att_type": ["c2p", "p2c"],
+        "position_buckets": 8,
+        "type_vocab_size": 0,
+    },
     "distilbert": {"dim": 32, "hidden_dim": 64, "n_layers": 2, "n_heads": 4},
     "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64},
     "mamba": {"hidden_size": 32, "state_size": 4, "num_hidden_layers": 2},
 }
+
+
+SEQ2SEQ = {
+    "t5": ("T5ForConditionalGeneration", "T5Config", {"decoder_start_token_id": 0}),
+    "mt5": (
+        "MT5ForConditionalGeneration",
+        "MT5Config",
+        {"num_decoder_layers": 3, "initializer_factor": 0.8},
+    ),
+    "umt5": ("UMT5ForConditionalGeneration", "UMT5Config", {}),
+}
+
+
+def _t5_tokenizer(family: str):
+    """T5's tokenizer; mT5's sentinels are pieces with the blank on their left, not added tokens."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from tokenizers.trainers import UnigramTrainer
+    from transformers import T5Tokenizer
+
+    special = ["<pad>", "</s>", "<unk>"]
+    trained = Tokenizer(models.Unigram())
+    trained.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = UnigramTrainer(
+        vocab_size=200, special_tokens=special, unk_token="<unk>", show_progress=False
+    )
+    corpus = SENTENCES * 3 + WORDS * 20 + ["New York", "New Delhi", "Newark"] * 9
+    trained.train_from_iterator(corpus, trainer)
+    pieces = [tuple(each) for each in json.loads(trained.to_str())["model"]["vocab"]]
+    if family == "mt5":
+        pieces += [(f"▁<extra_id_{n}>", 0.0) for n in (2, 1, 0)]
+    return T5Tokenizer(vocab=pieces, extra_ids=0 if family == "mt5" else 3)
+
+
+def build_seq2seq(family: str, folder: Path) -> Path:
+    """Save a small random model of the T5 family with its tokenizer."""
+    import torch
+    import transformers
+
+    model_name, config_name, extra = SEQ2SEQ[family]
+    tokenizer = _t5_tokenizer(family)
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
+    sizes |= {"initializer_factor": 1.5} | extra
+    config = getattr(transformers, config_name)(vocab_size=len(tokenizer) + 5, **sizes)
+    torch.manual_seed(0)
+    getattr(transformers, model_name)(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
 
 
 def build_model(family: str, folder: Path) -> Path:
@@ -116,6 +174,8 @@ def build_model(family: str, folder: Path) -> Path:
     import torch
     import transformers
 
+    if family in SEQ2SEQ:
+        return build_seq2seq(family, folder)
     model_name, config_name, kind = FAMILIES[family]
     tokenizer = _tokenizer(kind)
     sizes = SIZES.get(family.removesuffix("-uncased"), {"hidden_size": 32, "intermediate_size": 64})

@@ -86,6 +86,13 @@ class CandidateSet(StrEnum):
     vocabulary = "vocabulary"
 
 
+class MultiTokenRule(StrEnum):
+    """What a masked model does with a candidate of several tokens."""
+
+    exclude = "exclude"
+    left_to_right = "left-to-right"
+
+
 SuiteOption = Annotated[
     str, typer.Option("--suite", help="A name (mini, pararel) or a folder.", metavar="S")
 ]
@@ -134,10 +141,20 @@ def probe(
     keep_scores: Annotated[
         bool, typer.Option("--keep-scores", help="Score and keep every candidate of every query.")
     ] = False,
-    fast: Annotated[
-        bool,
-        typer.Option("--fast", help="Masked models: screen in bfloat16, settle doubts in float32."),
-    ] = False,
+    multi_token: Annotated[
+        MultiTokenRule,
+        typer.Option(
+            help="Masked models, strict only: leave out candidates of several tokens, or fill "
+            "them in from left to right."
+        ),
+    ] = MultiTokenRule.exclude,
+    template: Annotated[
+        str | None,
+        typer.Option(
+            help="Sequence-to-sequence models: a text with {sentence}, instead of a sentinel.",
+            metavar="TEXT",
+        ),
+    ] = None,
     noise_floor: Annotated[
         bool,
         typer.Option("--noise-floor", help="Ask a sample again in other batches, orders, ..."),
@@ -156,8 +173,6 @@ def probe(
     The run goes to a folder; the same command goes on with a run that was stopped.
     """
     whole_vocabulary = candidates is CandidateSet.vocabulary
-    if keep_scores and fast:
-        raise ConsilienceError("--keep-scores with --fast", expected="one of them")
     if keep_scores and whole_vocabulary:
         raise ConsilienceError(
             "--keep-scores with the whole vocabulary",
@@ -174,16 +189,18 @@ def probe(
     if limit:
         chosen = sample_facts(chosen, limit, seed)
     rules: Protocol = protocol.value if protocol else chosen.protocol
+    load = partial(
+        load_model,
+        model,
+        protocol=rules,
+        revision=revision,
+        device=device,
+        seed=seed,
+        multi_token=multi_token.value,
+        template=template,
+    )
     with _quiet_libraries():
-        asked_model = load_model(
-            model,
-            protocol=rules,
-            revision=revision,
-            device=device,
-            dtype=dtype,
-            seed=seed,
-            fast=fast,
-        )
+        asked_model = load(dtype=dtype)
     asked: dict[str, object] = {
         "suite": chosen.name,
         "suite_digest": chosen.digest,
@@ -196,7 +213,6 @@ def probe(
         "protocol": rules,
         "candidates": candidates.value,
         "keep_scores": keep_scores,
-        "fast": fast,
         "model": asked_model.identity,
     }
     run = RunFolder(folder or _default_folder(chosen.name, model, asked), asked)
@@ -216,22 +232,13 @@ def probe(
     metrics = measure(answers, chosen, rules)
     run.note(remarks(answers, metrics, chosen, rules))
     if noise_floor:
-        half = None
-        if asked_model.identity.get("dtype") == "float32":
-            half = partial(
-                load_model,
-                model,
-                protocol=rules,
-                revision=revision,
-                device=device,
-                dtype="bfloat16",
-            )
+        is_exact = asked_model.identity.get("dtype") == "float32"
+        half = partial(load, dtype="bfloat16") if is_exact else None
         with _quiet_libraries(), _progress("noise floor", None) as advance:
-            metrics = metrics.vstack(
-                measure_noise(
-                    chosen, asked_model, in_half_precision=half, seed=seed, progress=advance
-                )
+            flips = measure_noise(
+                chosen, asked_model, in_half_precision=half, seed=seed, progress=advance
             )
+        metrics = metrics.vstack(flips)
     run.finish(metrics)
     warnings = run.record["warnings"]
     title = f"{chosen.name}, {model}, protocol {rules}"

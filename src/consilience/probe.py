@@ -52,9 +52,6 @@ def probe(
         else:
             progress(size)
         tables.append(answers.select(list(ANSWERS_SCHEMA)))
-    screen = getattr(model, "screen", None)
-    if screen is not None:
-        folder.note([screen.note])
     return pl.concat(tables)
 
 
@@ -132,9 +129,7 @@ def judge(scores: Scores, golds: Sequence[str]) -> dict[str, Column]:
     answer[right] = np.array(golds, dtype=np.object_)[right]
     tokens = np.array([*(scores.tokens or [None] * width), None], dtype=np.object_)
     columns: dict[str, Column] = {"gold_token": tokens[own], "answer": answer}
-    if scores.approximate:
-        columns["n_candidates"] = known.sum(axis=1).astype(np.float64)
-    elif scores.logprob is None:
+    if scores.logprob is None:
         columns["n_candidates"] = np.full(size, float(width - len(scores.reasons)))
     else:
         columns |= _places(value, known, best, gold_at)

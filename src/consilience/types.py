@@ -23,6 +23,7 @@ OBJECT_SLOT = "[Y]"
 
 Protocol = Literal["published", "strict"]
 Cardinality = Literal["N-1", "N-M"]
+MultiToken = Literal["exclude", "left-to-right"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +224,9 @@ class Scores:
     ``tokens`` (candidate,): the vocabulary entry that stood for the candidate, where one did.
     ``unasked`` says why these queries could not be asked at all; ``logprob`` is then all NaN.
     ``totals`` (row, candidate): natural log-probability of the candidate's whole text, for models
-    that give one. Where ``logprob`` is None only the candidates with a total were finished, the
-    best among them; every other is known to have a smaller one. ``approximate``: the best is the
-    best, but no log-probability is exact enough to be told.
+    that give one (``text_logprob`` of the answers table). Where ``logprob`` is None only the
+    candidates with a total were finished, the best among them; every other is known to have a
+    smaller one.
     """
 
     rows: npt.NDArray[np.int64]
@@ -236,7 +237,6 @@ class Scores:
     tokens: tuple[str | None, ...] | None = None
     unasked: str | None = None
     totals: npt.NDArray[np.float64] | None = None
-    approximate: bool = False
 
 
 ANSWERS_SCHEMA: dict[str, type[pl.DataType]] = {
@@ -264,7 +264,8 @@ ANSWERS_SCHEMA: dict[str, type[pl.DataType]] = {
 ``gold_rank`` 1 is best. ``margin`` is best minus second. They are null where not all candidates
 were scored in full. ``text_logprob`` and ``gold_text_logprob`` are log-probabilities in nats of the
 text that the answer and the gold make, for models that give one: the whole sentence of a causal
-model, the object of a sequence-to-sequence model. ``variant_index`` 0 is the base variant.
+model, the object of a sequence-to-sequence model, and the pseudo-log-likelihood of the object of a
+masked model that fills in several tokens. ``variant_index`` 0 is the base variant.
 ``answer`` is null and ``excluded`` says why where a query could not be asked or answered.
 ``gold_token`` is the vocabulary entry that stood for the gold, null where none did.
 """

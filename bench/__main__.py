@@ -23,16 +23,19 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 import contenders
 import machine
+import polars as pl
 import questions
 import torch
 import transformers
-from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
+from tokenizers import BertWordPieceTokenizer
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertTokenizerFast
 
 from consilience import load_model, measure
 from consilience.models.loading import load_pretrained
 from consilience.models.masked import MaskedModel
 from consilience.probe import ask
 from consilience.run import RunFolder, versions
+from consilience.suites.choose import sample_facts
 
 transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
@@ -77,8 +80,20 @@ def bert() -> BertForMaskedLM:
 
 
 def masked_tokenizer():
-    """A real WordPiece of 30,522 entries."""
-    return AutoTokenizer.from_pretrained(questions.shared() / "models" / "minilm-mlm")
+    """A real WordPiece of 30,522 entries; where it is not, one of the questions' own words."""
+    folder = questions.shared() / "models" / "minilm-mlm"
+    if folder.is_dir():
+        return AutoTokenizer.from_pretrained(folder)
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer = BertWordPieceTokenizer(lowercase=True)
+    texts = [
+        pattern.fill(fact.subject, fact.object)
+        for relation in questions.suite().relations
+        for fact in relation.facts
+        for pattern in relation.patterns
+    ]
+    tokenizer.train_from_iterator(texts, special_tokens=special, show_progress=False)
+    return BertTokenizerFast(tokenizer_object=tokenizer._tokenizer)
 
 
 def operations(lengths: list[int]) -> float:
@@ -132,7 +147,11 @@ def masked(lines: list[str]) -> float:
         ("consilience", shown, "1"),
     ]
     for key, title, count in (
-        ("batches", f"fill-mask pipeline, batches of {contenders.RELEASED_BATCH} as released", QUERIES),
+        (
+            "batches",
+            f"fill-mask pipeline, batches of {contenders.RELEASED_BATCH} as released",
+            QUERIES,
+        ),
         ("single", "fill-mask pipeline, one sentence a call", len(few)),
     ):
         speed, text = rate(seconds[key], count)
@@ -233,8 +252,6 @@ def not_the_model(lines: list[str], speed: float) -> None:
                 answers = ask(relation, model, suite.name)
                 run.write_answers(relation.id, answers)
                 tables.append(answers)
-            import polars as pl
-
             run.finish(measure(pl.concat(tables), suite, "published"))
             seconds.append(time.perf_counter() - start)
     size = sum(len(each.facts) * len(each.patterns) for each in suite.relations)
@@ -283,8 +300,6 @@ def measure_memory(part: int) -> None:
     torch.manual_seed(0)
     small = BertForMaskedLM(BertConfig(vocab_size=30_522, num_hidden_layers=2)).eval()
     model = MaskedModel(small, masked_tokenizer(), {"model": "bert"}, "published")
-    from consilience.suites.choose import sample_facts
-
     loaded = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     count = 0
     for relation in suite.relations:

@@ -41,14 +41,8 @@ def fill_mask(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, batch:
             tokenizer(word, add_special_tokens=False).input_ids[0]: word
             for word in reversed(candidates.words)
         }
-        texts = [
-            "{}{}{}".format(
-                query.pattern.around_object(query.subject)[0],
-                tokenizer.mask_token,
-                query.pattern.around_object(query.subject)[1],
-            )
-            for query in queries
-        ]
+        mask = str(tokenizer.mask_token)
+        texts = [mask.join(query.pattern.around_object(query.subject)) for query in queries]
         options = {"targets": list(candidates.words), "top_k": 1}
         if batch is None:
             found = [fill(text, **options) for text in texts]

@@ -66,6 +66,7 @@ def load_model(
     """
     kind, _, name = spec.partition(":")
     if kind == "baseline":
+        _no_template(template, "baseline")
         return load_baseline(name, seed)
     try:
         from consilience.models.causal import CausalModel
@@ -81,16 +82,20 @@ def load_model(
         ) from error
     loaded = load_pretrained(spec, revision=revision, device=device, dtype=dtype)
     parts = (loaded.model, loaded.tokenizer, loaded.identity)
-    if template is not None and loaded.kind != "seq2seq":
-        raise ConsilienceError(
-            f"--template with a {loaded.kind} model",
-            expected="a sequence-to-sequence model",
-            todo="Leave it out.",
-        )
     if loaded.kind == "seq2seq":
         return Seq2SeqModel(*parts, template)
+    _no_template(template, loaded.kind)
     if loaded.kind == "causal":
         return CausalModel(*parts)
     if multi_token == "left-to-right":
         return PiecewiseModel(*parts, protocol)
     return MaskedModel(*parts, protocol)
+
+
+def _no_template(template: str | None, kind: str) -> None:
+    if template is not None:
+        raise ConsilienceError(
+            f"--template with a {kind} model",
+            expected="a sequence-to-sequence model",
+            todo="Leave it out.",
+        )

@@ -24,6 +24,12 @@ def name() -> str:
     return f"{model}, {os.cpu_count()} cores, {torch.get_num_threads()} threads used"
 
 
+def resident() -> int:
+    """Bytes of memory that this process has now (Linux)."""
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
 def layer_products(width: int, inner: int, layers: int, packed: bool) -> list:
     """The products of an encoder's layers, each with weights of its own, and nothing between."""
     shapes = [(width, width)] * 4 + [(inner, width), (width, inner)]

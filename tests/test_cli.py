@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -76,6 +77,66 @@ def test_probe_with_a_real_model_and_score_agree(family, consilience, model_fold
     status, out, _ = consilience("score", tmp_path / "r", "--protocol", "published", *common)
     assert status == 0
     assert json.loads(out)["metrics"] == document["metrics"]
+
+
+def test_every_score_is_kept_when_asked_for(consilience, model_folder, tmp_path):
+    """Answers only: no normalised number. With --keep-scores all of them, and the same answers."""
+    model = model_folder("gpt2")
+    common = ("probe", "--model", model, "--groups", "sport", "--limit", 2)
+    assert consilience(*common, "--out", tmp_path / "few")[0] == 0
+    assert consilience(*common, "--out", tmp_path / "all", "--keep-scores")[0] == 0
+    few, every = (
+        pl.read_parquet(tmp_path / name / "answers" / "sport.parquet") for name in ("few", "all")
+    )
+    assert few["answer"].to_list() == every["answer"].to_list()
+    for name in ("logprob", "gold_logprob", "gold_rank", "margin"):
+        assert few[name].null_count() == few.height
+        assert every[name].null_count() == 0
+    for name in ("text_logprob", "gold_text_logprob"):
+        assert (few[name] - every[name]).abs().max() < 1e-4
+    words = json.loads((tmp_path / "all" / "run.json").read_text())["words"]["sport"]
+    for row in every.iter_rows(named=True):
+        scores = dict(zip(words, row["scores"], strict=True))
+        assert scores[row["answer"]] == row["logprob"] == max(scores.values())
+        assert scores[row["gold"]] == row["gold_logprob"]
+        assert math.fsum(map(math.exp, scores.values())) == pytest.approx(1)
+    status, out, _ = consilience(*common, "--out", tmp_path / "all", "--keep-scores", "--json")
+    assert status == 0, "a finished run is gone on with"
+    assert json.loads(out)["run"]["words"]["sport"] == words
+
+
+def test_the_noise_floor_stands_beside_the_consistency(consilience, model_folder, tmp_path):
+    arguments = ("probe", "--model", model_folder("bert"), "--groups", "capital", "--limit", 3)
+    status, out, _ = consilience(*arguments, "--noise-floor", "--out", tmp_path / "r")
+    assert status == 0
+    assert "Flips, one by one" in out
+    assert "Flips, bfloat16" in out
+    metrics = pl.read_csv(tmp_path / "r" / "metrics.csv")
+    assert metrics.filter(pl.col("metric") == "flips").height == 6
+
+
+@pytest.mark.parametrize("options", [(), ("--template", "Fill in: {sentence}")])
+def test_a_sequence_to_sequence_model(options, consilience, model_folder, tmp_path):
+    arguments = ("probe", "--model", model_folder("t5"), "--groups", "sport", "--limit", 2)
+    status, out, _ = consilience(*arguments, *options, "--out", tmp_path / "r", "--json")
+    assert status == 0
+    model = json.loads(out)["run"]["asked"]["model"]
+    assert (model["kind"], model["template"]) == ("seq2seq", options[1] if options else None)
+    answers = pl.read_parquet(tmp_path / "r" / "answers" / "sport.parquet")
+    assert answers["answer"].null_count() == 0
+
+
+def test_candidates_of_several_tokens(consilience, model_folder, tmp_path):
+    """The tiny tokenizer cuts nearly every object of mini: without the option nobody is asked."""
+    arguments = ("probe", "--model", model_folder("roberta"), "--groups", "sport", "--limit", 2)
+    rule = ("--multi-token", "left-to-right")
+    assert consilience(*arguments, *rule, "--out", tmp_path / "r")[0] == 0
+    answers = pl.read_parquet(tmp_path / "r" / "answers" / "sport.parquet")
+    assert answers["answer"].null_count() == 0
+    assert answers["text_logprob"].max() < 0
+    status, _, err = consilience(*arguments, *rule, "--protocol", "published")
+    assert status == 2
+    assert "strict" in err
 
 
 def test_the_whole_vocabulary(consilience, model_folder):
@@ -174,6 +235,14 @@ def test_facts_and_vocabulary(consilience, model_folder, tmp_path, write_suite):
 
 
 BAD = [
+    (
+        ("probe", "--keep-scores", "--candidates", "vocabulary"),
+        "--keep-scores with the whole vocabulary",
+    ),
+    (
+        ("probe", "--model", "baseline:random", "--template", "x {sentence}"),
+        "--template with a baseline model",
+    ),
     (("probe", "--model", "baseline:majorty"), "Did you mean 'majority'"),
     (("probe", "--model", ""), "a model without a name"),
     (("probe", "--model", "baseline:oracle", "--groups", ","), "no name in ','"),

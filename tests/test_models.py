@@ -141,6 +141,16 @@ def test_an_unknown_word_takes_no_part(family, model_folder):
         assert scores.logprob[0, 0] == 0
 
 
+@pytest.mark.parametrize("family", ["bert", "gpt2-uncased"])
+def test_where_no_word_is_known_nothing_is_said(family, model_folder):
+    words = Candidates(("日本", "中国"), (1, 1))
+    model = load_model(str(model_folder(family)))
+    for every in (True, False):
+        (scores,) = model.score(QUERIES[:1], words, every=every)
+        assert set(scores.reasons) == set(words.words)
+        assert np.isnan(scores.totals if scores.logprob is None else scores.logprob).all()
+
+
 def test_sentences_that_a_causal_tokenizer_makes_one_are_one_candidate(model_folder):
     model = load_model(str(model_folder("gpt2-uncased")))
     assert model.identity["start_token"] == "[CLS]", "what its tokenizer puts there"

@@ -138,9 +138,10 @@ class CausalModel:
                         yield _Asked(item.rows, np.array(golds), item.sentences)
 
         def work(item: _Asked) -> npt.NDArray[np.float64]:
-            totals = self.totals(item.sentences, len(item.rows), None if every else item.golds)
             whole = np.full((len(item.rows), len(words)), np.nan)
-            whole[:, asked] = totals
+            if asked:
+                golds = None if every else item.golds
+                whole[:, asked] = self.totals(item.sentences, len(item.rows), golds)
             return whole
 
         for item, found in side_by_side(work, items(), self.model.device):
@@ -171,13 +172,12 @@ class CausalModel:
             else:
                 fill = FILL.get(self.model.device.type, FILL["cpu"])
                 totals = best_and_gold(reading, golds, self._near, fill)
-        if totals.shape[1]:
-            near = totals >= np.nanmax(totals, axis=1, keepdims=True) - self._near
-            for query in np.flatnonzero(near.sum(axis=1) > 1):
-                for candidate in np.flatnonzero(near[query]):
-                    alone = sentences[query * totals.shape[1] + candidate]
-                    with one_thread():
-                        totals[query, candidate] = self.one_by_one([alone])[0]
+        near = totals >= np.nanmax(totals, axis=1, keepdims=True) - self._near
+        for query in np.flatnonzero(near.sum(axis=1) > 1):
+            for candidate in np.flatnonzero(near[query]):
+                alone = sentences[query * totals.shape[1] + candidate]
+                with one_thread():
+                    totals[query, candidate] = self.one_by_one([alone])[0]
         return totals
 
     @property

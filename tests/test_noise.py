@@ -1,0 +1,63 @@
+"""The noise floor: a steady model has none, an unsteady one shows where it comes from."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from consilience import Scores, load_model, load_suite
+from consilience.noise import VARIATIONS, noise_floor
+from consilience.suites.choose import select_relations
+from consilience.types import METRICS_SCHEMA
+
+
+def suite():
+    return select_relations(load_suite("mini"), ["capital", "sport"])
+
+
+class Wavering:
+    """Answers by the company: in a call of one query the first candidate, else the second."""
+
+    def __init__(self):
+        self.identity, self.notes = {}, []
+
+    def score(self, queries, candidates, *, every=True):
+        logprob = np.full((len(queries), len(candidates.words)), -9.0)
+        logprob[:, 0 if len(queries) == 1 else 1] = -0.1
+        yield Scores(np.arange(len(queries)), candidates.words, logprob)
+
+
+def rates(table):
+    return dict(table.select("subset", "value").iter_rows())
+
+
+def test_what_changes_an_answer_is_named_and_counted():
+    """20 queries: alone all 20 change, in any other variation none."""
+    table = noise_floor(suite(), Wavering(), queries=20)
+    assert dict(table.schema) == METRICS_SCHEMA
+    assert rates(table) == {name: float(name == "one_by_one") for name in VARIATIONS}
+    assert set(table["n"]) == {20}
+    assert set(table["metric"]) == {"flips"}
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
+def test_our_models_do_not_waver(family, model_folder):
+    folder = str(model_folder(family))
+    model = load_model(folder)
+    before = model.budget.tokens
+    table = noise_floor(
+        suite(), model, in_half_precision=lambda: load_model(folder, dtype="bfloat16"), queries=24
+    )
+    exact = table.filter(pl.col("subset") != "bfloat16")
+    assert set(exact["value"].drop_nans()) <= {0.0}
+    assert table["subset"].to_list() == [*VARIATIONS, "bfloat16"]
+    assert (table["n"] + table["n_excluded"] == 24).all()
+    assert model.budget.tokens == before
+
+
+def test_the_sample_is_drawn_by_the_seed_and_no_larger_than_the_suite():
+    first = noise_floor(suite(), load_model("baseline:random"), queries=10**6)
+    size = sum(len(each.facts) * len(each.patterns) for each in suite().relations)
+    assert set(first["n"]) == {size}
+    assert noise_floor(suite(), Wavering(), seed=1, queries=8).equals(
+        noise_floor(suite(), Wavering(), seed=1, queries=8)
+    )

@@ -272,7 +272,7 @@ def not_the_model(lines: list[str], speed: float) -> None:
 def memory(lines: list[str]) -> None:
     """Peak memory beyond the loaded model, against the number of queries."""
     rows = []
-    for part in (1, 4, 16, 64):
+    for part in (64, 16, 4, 1):
         done = subprocess.run(
             [sys.executable, __file__, "--memory", str(part)],
             capture_output=True,
@@ -289,7 +289,7 @@ def memory(lines: list[str]) -> None:
         "",
         "| queries | MiB |",
         "|---|---|",
-        *(f"| {row['queries']:,} | {row['mib']:,.0f} |" for row in reversed(rows)),
+        *(f"| {row['queries']:,} | {row['mib']:,.0f} |" for row in rows),
         "",
     )
 

@@ -54,7 +54,7 @@ def fill_mask(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, batch:
 
 
 def sentences_in_batches(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, start: int, tokens: int = 2048
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, start: int, tokens: int = 512
 ) -> Ask:
     """A causal model, one sentence a candidate: transformers alone, in batches of one length."""
 
@@ -73,9 +73,9 @@ def sentences_in_batches(
             for at in range(0, len(same), max(1, tokens // length)):
                 batch = same[at : at + max(1, tokens // length)]
                 ids = torch.tensor([rows[each] for each in batch])
-                steps = model(input_ids=ids).logits[:, :-1].log_softmax(-1)
-                chosen = steps.gather(2, ids[:, 1:, None])[..., 0]
-                total[batch] = chosen.double().sum(1).numpy()
+                logits = model(input_ids=ids[:, :-1]).logits
+                chosen = logits.gather(2, ids[:, 1:, None])[..., 0]
+                total[batch] = (chosen - logits.logsumexp(-1)).double().sum(1).numpy()
         best = total.reshape(len(queries), -1).argmax(1)
         return [candidates.words[each] for each in best]
 

@@ -305,9 +305,7 @@ def test_answers_only_are_those_of_all_scores_and_the_gold_has_its_score(family,
 
 
 def test_a_model_that_reads_less_reads_what_it_must(model_folder):
-    """Three sentences of two beginnings: 'a b c', 'a b d', 'e f': a, b and e are read, and the
-    start; of 'answers only' no token is read twice, and nothing behind a hopeless beginning.
-    """
+    """Three sentences of two beginnings: 'a b c', 'a b d', 'e f': a, b, e and the start are read."""
     model = load_model(str(model_folder("gpt2")))
     tree = Tree.of(model.start, [[5, 6, 7], [5, 6, 8], [9, 10]])
     reading = causal.Reading(model.model, model._head, tree, model.budget)

@@ -61,3 +61,18 @@ def test_the_sample_is_drawn_by_the_seed_and_no_larger_than_the_suite():
     assert noise_floor(suite(), Wavering(), seed=1, queries=8).equals(
         noise_floor(suite(), Wavering(), seed=1, queries=8)
     )
+
+
+def test_a_run_over_the_whole_vocabulary_has_its_own_noise_floor(model_folder):
+    """The very questions of the run: the candidates that the model is given are None."""
+    given = []
+
+    class Noting(Wavering):
+        def score(self, queries, candidates, *, every=True):
+            given.append(candidates)
+            yield Scores(np.arange(len(queries)), ("a", "b"), np.log([[0.9, 0.1]] * len(queries)))
+
+    noise_floor(suite(), Noting(), whole_vocabulary=True, queries=4)
+    assert set(given) == {None}
+    table = noise_floor(suite(), load_model(str(model_folder("bert"))), whole_vocabulary=True)
+    assert set(table["value"].drop_nans()) <= {0.0}

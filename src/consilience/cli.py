@@ -236,7 +236,12 @@ def probe(
         half = partial(load, dtype="bfloat16") if is_exact else None
         with _quiet_libraries(), _progress("noise floor", None) as advance:
             flips = measure_noise(
-                chosen, asked_model, in_half_precision=half, seed=seed, progress=advance
+                chosen,
+                asked_model,
+                whole_vocabulary=whole_vocabulary,
+                in_half_precision=half,
+                seed=seed,
+                progress=advance,
             )
         metrics = metrics.vstack(flips)
     run.finish(metrics)

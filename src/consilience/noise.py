@@ -30,6 +30,7 @@ def noise_floor(
     suite: Suite,
     model: LanguageModel,
     *,
+    whole_vocabulary: bool = False,
     in_half_precision: Callable[[], LanguageModel] | None = None,
     queries: int = QUERIES,
     seed: int = 0,
@@ -40,7 +41,10 @@ def noise_floor(
     ``in_half_precision`` loads the same model in bfloat16. ``n`` counts the queries that were
     answered both times; ``n_excluded`` the others. The sample is drawn by ``seed``.
     """
-    sample = list(_sample(suite, queries, random.Random(seed)))
+    sample = [
+        (asked, None if whole_vocabulary else candidates)
+        for asked, candidates in _sample(suite, queries, random.Random(seed))
+    ]
     first = _ask_all(model, sample, _plainly)
     asked_again: dict[str, Answers] = {}
     for name, variation in VARIATIONS.items():
@@ -90,18 +94,20 @@ def _sample(
         yield queries, relation.candidates
 
 
-Variation = Callable[[LanguageModel, Sequence[Query], Candidates], Answers]
+Variation = Callable[[LanguageModel, Sequence[Query], Candidates | None], Answers]
 
 
 def _ask_all(
-    model: LanguageModel, sample: list[tuple[list[Query], Candidates]], variation: Variation
+    model: LanguageModel, sample: list[tuple[list[Query], Candidates | None]], variation: Variation
 ) -> Answers:
     return [
         answer for queries, candidates in sample for answer in variation(model, queries, candidates)
     ]
 
 
-def _plainly(model: LanguageModel, queries: Sequence[Query], candidates: Candidates) -> Answers:
+def _plainly(
+    model: LanguageModel, queries: Sequence[Query], candidates: Candidates | None
+) -> Answers:
     answers: Answers = [None] * len(queries)
     for scores in model.score(queries, candidates, every=False):
         found = judge(scores, [queries[row].gold for row in scores.rows])["answer"]
@@ -110,11 +116,15 @@ def _plainly(model: LanguageModel, queries: Sequence[Query], candidates: Candida
     return answers
 
 
-def _one_by_one(model: LanguageModel, queries: Sequence[Query], candidates: Candidates) -> Answers:
+def _one_by_one(
+    model: LanguageModel, queries: Sequence[Query], candidates: Candidates | None
+) -> Answers:
     return [answer for query in queries for answer in _plainly(model, [query], candidates)]
 
 
-def _reordered(model: LanguageModel, queries: Sequence[Query], candidates: Candidates) -> Answers:
+def _reordered(
+    model: LanguageModel, queries: Sequence[Query], candidates: Candidates | None
+) -> Answers:
     order = list(range(len(queries)))
     random.Random(len(queries)).shuffle(order)
     found = _plainly(model, [queries[place] for place in order], candidates)
@@ -123,7 +133,7 @@ def _reordered(model: LanguageModel, queries: Sequence[Query], candidates: Candi
 
 
 def _large_batches(
-    model: LanguageModel, queries: Sequence[Query], candidates: Candidates
+    model: LanguageModel, queries: Sequence[Query], candidates: Candidates | None
 ) -> Answers:
     budget = getattr(model, "budget", None)
     if budget is None:
@@ -136,7 +146,7 @@ def _large_batches(
 
 
 def _other_threads(
-    model: LanguageModel, queries: Sequence[Query], candidates: Candidates
+    model: LanguageModel, queries: Sequence[Query], candidates: Candidates | None
 ) -> Answers:
     with _threads():
         return _plainly(model, queries, candidates)

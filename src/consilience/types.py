@@ -268,11 +268,10 @@ model, the object of a sequence-to-sequence model, and the pseudo-log-likelihood
 masked model that fills in several tokens. ``variant_index`` 0 is the base variant.
 ``answer`` is null and ``excluded`` says why where a query could not be asked or answered.
 ``gold_token`` is the vocabulary entry that stood for the gold, null where none did.
-"""
 
-SCORES_SCHEMA = pl.List(pl.Float64)
-"""The column ``scores`` that ``--keep-scores`` adds: log-probabilities in nats, normalised over the
-candidates, in the order of ``run.json``'s ``words``; null for one that took no part."""
+``--keep-scores`` adds a column ``scores`` (candidate,): ``logprob`` of every candidate, in the
+order of ``words`` in ``run.json``; null for one that took no part.
+"""
 
 METRICS_SCHEMA: dict[str, type[pl.DataType]] = {
     "metric": pl.String,

@@ -42,7 +42,6 @@ class Budget:
 
     def __init__(self, tokens: int) -> None:
         self.tokens = tokens
-        self.shrunk_to: int | None = None
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> Budget:
@@ -56,7 +55,6 @@ class Budget:
     def shrink(self, failed: int) -> None:
         """Ask for at most half of the ``failed`` tokens from now on."""
         self.tokens = min(self.tokens, max(1, failed // 2))
-        self.shrunk_to = self.tokens
 
 
 def equal_length_batches(lengths: Sequence[int], budget: Budget) -> Iterator[npt.NDArray[np.int64]]:
@@ -102,10 +100,12 @@ def workers_on(device: torch.device) -> int:
     """How many batches are worked on at once.
 
     On a processor as many as torch may use threads, each on a thread of its own: many small
-    products on one core each are faster than one at a time on all. On an accelerator two, so that
-    it has work while one of them waits for a result.
+    products on one core each are faster than one at a time on all. On CUDA two, so that the device
+    has work while one of them waits for a result; elsewhere one.
     """
-    return min(torch.get_num_threads(), MOST_WORKERS) if device.type == "cpu" else 2
+    if device.type == "cpu":
+        return min(torch.get_num_threads(), MOST_WORKERS)
+    return 2 if device.type == "cuda" else 1
 
 
 def side_by_side(

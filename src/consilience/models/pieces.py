@@ -34,7 +34,7 @@ from consilience.models.batches import (
 )
 from consilience.models.masked import MaskedModel
 from consilience.models.tree import Ints, Tree
-from consilience.models.words import AFTER_BLANK, slot_anchor
+from consilience.models.words import encode, pieces_in_place, slot_anchor
 from consilience.types import Candidates, Protocol, Query, Scores
 
 Floats = npt.NDArray[np.float64]
@@ -77,16 +77,14 @@ def piece_sheet(
     tokenizer: PreTrainedTokenizerBase, words: tuple[str, ...], anchor: str
 ) -> PieceSheet:
     """Look up every word behind ``anchor``, as ``word_sheet`` does under ``strict``."""
-    context = "x " if anchor == AFTER_BLANK else anchor
-    texts = [context.rstrip(), *(context + word for word in words)]
-    head, *encoded = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    encoded = pieces_in_place(tokenizer, words, anchor)
     pieces: list[tuple[int, ...]] = []
     reasons: dict[str, str] = {}
     first: dict[tuple[int, ...], int] = {}
     same = np.arange(len(words))
     for position, (word, ids) in enumerate(zip(words, encoded, strict=True)):
-        own = tuple(ids[len(head) :])
-        if ids[: len(head)] != head:
+        own = tuple(ids or ())
+        if ids is None:
             reasons[word] = f"melts into '{anchor}' on its left"
         elif not own:
             reasons[word] = "the tokenizer leaves nothing of it"
@@ -234,7 +232,8 @@ class PiecewiseModel:
         for row, query in enumerate(queries):
             rows_of[query.pattern.around_object(query.subject)].append(row)
         mask = str(self.tokenizer.mask_token)
-        encoded = self.tokenizer([left + mask + right for left, right in rows_of])["input_ids"]
+        texts = [left + mask + right for left, right in rows_of]
+        encoded = encode(self.tokenizer, texts, special=True)
         slots: defaultdict[str, list[_Slot]] = defaultdict(list)
         for ((left, _), rows), ids in zip(rows_of.items(), encoded, strict=True):
             anchor = slot_anchor(left, "strict")

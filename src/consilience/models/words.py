@@ -51,6 +51,18 @@ def slot_anchor(left: str, protocol: Protocol) -> str:
     return left[-1:]
 
 
+def pieces_in_place(
+    tokenizer: PreTrainedTokenizerBase, words: tuple[str, ...], anchor: str
+) -> list[list[int] | None]:
+    """Token ids of every word behind ``anchor``; None for one that melts into it."""
+    context = "x " if anchor == AFTER_BLANK else anchor
+    head = encode(tokenizer, [context.rstrip()])[0] if context else []
+    return [
+        ids[len(head) :] if ids[: len(head)] == head else None
+        for ids in encode(tokenizer, [context + word for word in words])
+    ]
+
+
 def word_sheet(
     tokenizer: PreTrainedTokenizerBase,
     words: tuple[str, ...],
@@ -65,17 +77,14 @@ def word_sheet(
     under ``published``. Otherwise only the first takes part.
     """
     merge = merge or protocol == "published"
-    context = "x " if anchor == AFTER_BLANK else anchor
-    head = encode(tokenizer, [context.rstrip()])[0] if context else []
-    pieces = encode(tokenizer, [context + word for word in words])
+    pieces = pieces_in_place(tokenizer, words, anchor)
     ids = np.full(len(words), -1, dtype=np.int64)
     reasons: dict[str, str] = {}
     first: dict[int, int] = {}
     same = np.arange(len(words))
     cut = 0
-    for position, (word, all_pieces) in enumerate(zip(words, pieces, strict=True)):
-        own = all_pieces[len(head) :]
-        if all_pieces[: len(head)] != head:
+    for position, (word, own) in enumerate(zip(words, pieces, strict=True)):
+        if own is None:
             reasons[word] = f"melts into '{anchor}' on its left"
         elif not own:
             reasons[word] = "the tokenizer leaves nothing of it"

@@ -7,12 +7,19 @@ Both add in another order, so results differ in the last bits (docs/log.md has t
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
+
+PREPARED = "64"
+"""How many products oneDNN keeps prepared, one for each number of tokens; by itself 1,024.
+
+Each takes a third of a megabyte, and a batch needs fewer than ten (docs/log.md).
+"""
 
 
 def pack_linears(model: PreTrainedModel, *, head: bool) -> bool:
@@ -25,6 +32,8 @@ def pack_linears(model: PreTrainedModel, *, head: bool) -> bool:
     """
     if (model.device.type, model.dtype) != ("cpu", torch.float32):
         return False
+    # Read by oneDNN once, when it first prepares a product.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", PREPARED)
     output = model.get_output_embeddings()
     shared = {id(each.weight) for each in model.modules() if isinstance(each, torch.nn.Embedding)}
     packed: list[tuple[Any, torch.nn.Parameter]] = []

@@ -199,7 +199,9 @@ def causal(lines: list[str]) -> None:
         "",
         "Seconds for the same queries: the subjects of two relations, one pattern of each. In "
         "brackets how many times faster than one sentence a candidate, by transformers alone in "
-        "batches of one length.",
+        "batches of one length and 512 tokens, the last token left out: the fastest plain way "
+        "that was found. `minicons` and `lm-pub-quiz`: seconds of one call, once. Part of all "
+        "ratios are the products: oneDNN's against torch's own.",
         "",
         "| object | relations | one sentence a candidate | all scores | answers only | changed | "
         + " | ".join(f"`{name}`, one query" for name in libraries)
@@ -285,7 +287,7 @@ def memory(lines: list[str]) -> None:
         "## Memory",
         "",
         "Peak beyond the loaded model (BERT of 2 layers, the width of BERT-base), by the number of "
-        "queries of one run.",
+        "queries of one run. What still grows is what the allocator keeps (docs/log.md).",
         "",
         "| queries | MiB |",
         "|---|---|",

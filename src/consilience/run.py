@@ -199,12 +199,18 @@ def read_answers(path: Path) -> pl.DataFrame:
     )
 
 
+def asked_of(path: Path) -> dict[str, Any]:
+    """What the run in a folder was asked (``run.json``); empty for anything else."""
+    try:
+        asked = json.loads((path / "run.json").read_text(encoding="utf-8"))["asked"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return asked if isinstance(asked, dict) else {}
+
+
 def protocol_of(path: Path) -> Protocol | None:
     """The protocol that the run in a folder was asked under; None for anything else."""
-    try:
-        found = json.loads((path / "run.json").read_text(encoding="utf-8"))["asked"]["protocol"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    found = asked_of(path).get("protocol")
     return next((each for each in get_args(Protocol) if each == found), None)
 
 

@@ -286,3 +286,30 @@ METRICS_SCHEMA: dict[str, type[pl.DataType]] = {
     "n_excluded": pl.Int64,
 }
 """One row a number. Values are fractions from 0 to 1; NaN where there is no data."""
+
+COMPARISON_SCHEMA: dict[str, type[pl.DataType]] = {
+    "metric": pl.String,
+    "suite": pl.String,
+    "group": pl.String,
+    "subset": pl.String,
+    "first": pl.String,
+    "second": pl.String,
+    "first_value": pl.Float64,
+    "second_value": pl.Float64,
+    "difference": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "test": pl.String,
+    "p": pl.Float64,
+    "p_holm": pl.Float64,
+    "q_value": pl.Float64,
+    "smallest": pl.Float64,
+    "n": pl.Int64,
+    "n_excluded": pl.Int64,
+}
+"""One row a difference, ``second`` minus ``first``, with the ends of its 95 % interval.
+
+``p`` of ``test``, two-sided; ``p_holm`` and ``q_value`` (Benjamini-Hochberg) are adjusted over the
+relations of one metric and subset, and NaN for ``MACRO`` and ``MICRO``. ``smallest`` is the
+smallest true difference that would have been found with a chance of 80 %.
+"""

@@ -8,14 +8,16 @@ over groups are over N-1 relations; ``determinism`` is over N-M relations (paper
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from statistics import fmean, stdev
 
 import polars as pl
 
 from consilience.errors import ConsilienceError, did_you_mean
-from consilience.metrics.agreement import METRICS, Share
-from consilience.metrics.grid import grids
+from consilience.metrics.agreement import METRICS, Share, Tally
+from consilience.metrics.grid import Grid, View, grids, words_of
+from consilience.metrics.resampling import Draws, Key, Resampling
+from consilience.metrics.statistics import percentile_interval
 from consilience.types import METRICS_SCHEMA, Cardinality, Protocol, Relation, Suite
 
 NAN = float("nan")
@@ -24,36 +26,33 @@ NEEDED = ("group", "item", "subject", "variant", "gold", "answer")
 EMPTY_AS_ZERO = {"published": ("known_consistency", "unknown_consistency"), "strict": ()}
 """Where the released code logs 0 for no data, and its numbers therefore hold that 0."""
 
-Counts = dict[tuple[str, str], dict[str, Share]]
-"""(metric, subset) -> group -> counts."""
+ALL_BUT_CONSTANT = 0.9
+"""Share of the most common answer above which a group's consistency is called into question."""
 
 
-def measure(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -> pl.DataFrame:
+def measure(answers: pl.DataFrame, suite: Suite, protocol: Protocol, seed: int = 0) -> pl.DataFrame:
     """The metrics table (``METRICS_SCHEMA``) of an answers table.
 
     ``answers`` needs the columns ``group, item, subject, variant, gold, answer``; rows in their
     order of appearance. A column that is missing, a group or variant that the suite does not have,
-    and a row that stands twice raise.
+    and a row that stands twice raise. ``low`` and ``high`` are the ends of a 95 % interval
+    (``docs/statistics.md``); ``seed`` is that of its bootstrap.
     """
     answers = prepare(answers, suite)
-    counts: Counts = {}
-    cardinality = {relation.id: relation.cardinality for relation in suite.relations}
-    groups = answers.partition_by("group", as_dict=True)
-    for relation in suite.relations:
-        if (relation.id,) in groups:
-            for key, share in _count_group(groups[relation.id,], relation, protocol):
-                counts.setdefault(key, {})[relation.id] = share
-    order = [_name(metric, kind) for metric in METRICS for kind in ("N-1", "N-M")]
-    keys = sorted(counts, key=lambda key: (order.index(key[0]), key[1] != "all", key[1]))
-    table = [
-        row
-        for name, subset in keys
-        for row in _rows(name, subset, counts[name, subset], cardinality, protocol)
-    ]
-    return pl.DataFrame(
-        [{"suite": suite.name, "low": NAN, "high": NAN, **row} for row in table],
-        schema=METRICS_SCHEMA,
+    rows: list[dict[str, object]] = []
+    for kind in ("N-1", "N-M"):
+        rows += _of_kind(answers, suite, kind, protocol, seed)
+    order = [name_of(metric, kind) for metric in METRICS for kind in ("N-1", "N-M")]
+    groups = [*(each.id for each in suite.relations), "MACRO", "MICRO"]
+    rows.sort(
+        key=lambda row: (
+            order.index(str(row["metric"])),
+            row["subset"] != "all",
+            row["subset"],
+            groups.index(str(row["group"])),
+        )
     )
+    return pl.DataFrame([{"suite": suite.name, **row} for row in rows], schema=METRICS_SCHEMA)
 
 
 def prepare(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
@@ -68,7 +67,7 @@ def prepare(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
             )
     if answers.is_empty():
         raise ConsilienceError("no rows", where="the answers table")
-    optional = [name for name in ("gold_token",) if name in answers.columns]
+    optional = [name for name in ("gold_token", "n_candidates") if name in answers.columns]
     for name in NEEDED:
         if not _stands_for_text(answers[name].dtype):
             raise ConsilienceError(
@@ -80,8 +79,9 @@ def prepare(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     table = answers.select(*(pl.col(name).cast(pl.String) for name in (*NEEDED, *optional)))
     blank = pl.col("answer").str.strip_chars() == ""
     table = table.with_columns(answer=pl.when(blank).then(None).otherwise("answer"))
-    if not optional:
-        table = table.with_columns(gold_token=pl.lit(None, dtype=pl.String))
+    absent = {"gold_token", "n_candidates"} - set(optional)
+    table = table.with_columns(pl.lit(None, dtype=pl.String).alias(name) for name in absent)
+    table = table.with_columns(pl.col("n_candidates").cast(pl.Float64, strict=False))
     for name in NEEDED[:-1]:
         if table[name].null_count():
             at = table[name].is_null().arg_max() or 0
@@ -135,58 +135,106 @@ def _variant_index(table: pl.DataFrame, suite: Suite) -> pl.Series:
     return joined["variant_index"]
 
 
-def _name(metric: str, cardinality: Cardinality) -> str:
+def name_of(metric: str, cardinality: Cardinality) -> str:
     """What a metric is called on relations of that kind."""
     return "determinism" if metric == "consistency" and cardinality == "N-M" else metric
 
 
-def _count_group(
-    rows: pl.DataFrame, relation: Relation, protocol: Protocol
-) -> Iterator[tuple[tuple[str, str], Share]]:
-    views = grids(rows, relation, protocol)
+def metric_of(name: str) -> str:
+    """The metric that goes by that name."""
+    return "consistency" if name == "determinism" else name
+
+
+def bounds_of(key: Key) -> tuple[float, float]:
+    """The least and greatest value of a metric."""
+    return METRICS[metric_of(key[0])].least, 1.0
+
+
+def by_relation(answers: pl.DataFrame, suite: Suite) -> Iterator[tuple[Relation, pl.DataFrame]]:
+    """Relations that have rows in a prepared answers table, with them."""
+    groups = answers.partition_by("group", as_dict=True)
+    for relation in suite.relations:
+        if (relation.id,) in groups:
+            yield relation, groups[relation.id,]
+
+
+def count(views: Mapping[View, Grid], relation: Relation) -> dict[Key, Tally]:
+    """Every metric of the two views of one group."""
+    kinds: dict[str, list[tuple[int, int]]] = {}
+    for pair, edge in sorted(relation.edges.items()):
+        kinds.setdefault(edge.kind, []).append(pair)
+    tallies: dict[Key, Tally] = {}
     for metric_name, metric in METRICS.items():
         grid = views[metric.view]
-        name = _name(metric_name, relation.cardinality)
-        yield (name, "all"), metric.count(grid)
+        name = name_of(metric_name, relation.cardinality)
+        tallies[name, "all"] = metric.count(grid)
         if metric.by_edit:
-            kinds: dict[str, list[tuple[int, int]]] = {}
-            for pair, edge in sorted(relation.edges.items()):
-                kinds.setdefault(edge.kind, []).append(pair)
-            for kind, pairs in sorted(kinds.items()):
-                yield (name, kind), metric.count(grid.pairs_of(pairs))
+            for kind, pairs in kinds.items():
+                tallies[name, kind] = metric.count(grid.pairs_of(pairs))
+    return tallies
 
 
-def _rows(
-    name: str,
-    subset: str,
-    groups: dict[str, Share],
-    cardinality: dict[str, Cardinality],
-    protocol: Protocol,
+def empty_value(key: Key, protocol: Protocol) -> float:
+    """What stands for a group without data."""
+    return 0.0 if key[0] in EMPTY_AS_ZERO[protocol] else NAN
+
+
+def is_averaged(key: Key, kind: Cardinality) -> bool:
+    """Whether a metric is told over the relations of a kind: on N-M ones determinism only.
+
+    The answers that are another gold of the same subject count as wrong there.
+    """
+    return kind == "N-1" or key[0] == "determinism"
+
+
+def _of_kind(
+    answers: pl.DataFrame, suite: Suite, kind: Cardinality, protocol: Protocol, seed: int
 ) -> Iterator[dict[str, object]]:
-    def value(share: Share) -> float:
-        empty_is_zero = name in EMPTY_AS_ZERO[protocol] and not share.total
-        return 0.0 if empty_is_zero else share.value
-
-    key = {"metric": name, "subset": subset}
-    for group, share in groups.items():
-        n = {"n": share.total, "n_excluded": share.left_out}
-        yield {**key, "group": group, "value": value(share), "std": NAN, **n}
-    kind = "N-M" if name == "determinism" else "N-1"
-    chosen = [share for group, share in groups.items() if cardinality[group] == kind]
+    """Rows of all groups of a kind, and over them."""
+    chosen = [
+        (relation, rows)
+        for relation, rows in by_relation(answers, suite)
+        if relation.cardinality == kind
+    ]
     if not chosen:
         return
-    values = [each for each in map(value, chosen) if not math.isnan(each)]
-    yield {
-        **key,
-        "group": "MACRO",
-        "value": statistics.fmean(values) if values else NAN,
-        "std": statistics.stdev(values) if len(values) > 1 else NAN,
-        "n": len(values),
-        "n_excluded": len(chosen) - len(values),
-    }
-    total = sum(chosen, Share(0, 0))
-    n = {"n": total.total, "n_excluded": total.left_out}
-    yield {**key, "group": "MICRO", "value": total.value, "std": NAN, **n}
+    subjects = {each.id: rows["subject"].unique().sort().to_list() for each, rows in chosen}
+    resampling = Resampling(subjects, seed)
+    shares: dict[Key, dict[str, Share]] = {}
+    draws: dict[Key, dict[str, Draws]] = {}
+    for relation, rows in chosen:
+        tallies = count(grids(rows, relation, protocol, words_of(rows)), relation)
+        drawn = resampling.draw(relation.id, tallies)
+        for key, tally in tallies.items():
+            share, within = tally.share(empty_value(key, protocol)), drawn[key].within
+            ends = (NAN, NAN)
+            if tally.clusters is not None:
+                ends = percentile_interval(
+                    share.value, within.values, within.clusters, bounds_of(key)
+                )
+            yield _row(key, relation.id, share.value, ends, n=share.n, n_excluded=share.left_out)
+            if is_averaged(key, kind):
+                shares.setdefault(key, {})[relation.id] = share
+                draws.setdefault(key, {})[relation.id] = drawn[key]
+    for key, by_group in shares.items():
+        macro, micro = resampling.over(by_group, draws[key])
+        values = [each.value for each in by_group.values() if not math.isnan(each.value)]
+        mean = fmean(values) if values else NAN
+        ends = percentile_interval(mean, macro.replicates, macro.clusters, bounds_of(key))
+        counts = {"n": len(values), "n_excluded": len(by_group) - len(values)}
+        std = stdev(values) if len(values) > 1 else NAN
+        yield _row(key, "MACRO", mean, ends, std=std, **counts)
+        total = sum(by_group.values(), Share(0, 0, 0, 0))
+        ends = percentile_interval(total.value, micro.replicates, micro.clusters, bounds_of(key))
+        yield _row(key, "MICRO", total.value, ends, n=total.n, n_excluded=total.left_out)
+
+
+def _row(
+    key: Key, group: str, value: float, ends: tuple[float, float], std: float = NAN, **counts: int
+) -> dict[str, object]:
+    (metric, subset), (low, high) = key, ends
+    row = {"metric": metric, "subset": subset, "group": group, "value": value, "std": std}
+    return {**row, "low": low, "high": high, **counts}
 
 
 def remarks(
@@ -214,4 +262,18 @@ def remarks(
             found.append(
                 f"{name}: no data in {', '.join(groups)}; counted as 0, as the released code does"
             )
+    compared = metrics.filter((pl.col("metric") == "chance_consistency") & (pl.col("n") > 0))
+    top = metrics.filter(
+        (pl.col("metric") == "top_answer") & pl.col("group").is_in(compared["group"].to_list())
+    ).sort("value", descending=True)
+    constant = [
+        f"{group} ({value:.0%})"
+        for group, value in top.select("group", "value").iter_rows()
+        if value > ALL_BUT_CONSTANT and group not in ("MACRO", "MICRO")
+    ]
+    if constant:
+        found.append(
+            f"all but constant in {', '.join(constant)}: so many of all answers are one and the "
+            "same, and consistency says little there; corrected_consistency takes that into account"
+        )
     return found

@@ -1,77 +1,124 @@
-"""The metrics, each a function of a grid. Counts in, counts out: a metric is hits over total.
+"""The metrics, each a function of a grid that says what is counted of each item.
 
-A function says how many of the things that it counts are hits, how many there are, and how many
-were left out because an answer is missing. Its value is hits/total; without any it is NaN.
+A metric is hits over total: it tallies the hits and the totals of every item (or variant), so that
+sums over items give its value, and sums over other items the value that they would have given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from consilience.metrics.grid import Bools, Grid, View, all_of, any_of
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """``hits`` of ``total``, and how many were left out."""
+    """``hits`` of ``total``, how many things were counted and how many left out.
 
-    hits: int
-    total: int
-    left_out: int = 0
+    ``empty`` is the value where the total is 0.
+    """
+
+    hits: float
+    total: float
+    n: int
+    left_out: int
+    empty: float = float("nan")
 
     @property
     def value(self) -> float:
-        """hits/total; NaN where the total is 0."""
-        return self.hits / self.total if self.total else float("nan")
+        """hits/total."""
+        return self.hits / self.total if self.total > 0 else self.empty
 
     def __add__(self, other: Share) -> Share:
         return Share(
-            self.hits + other.hits, self.total + other.total, self.left_out + other.left_out
+            self.hits + other.hits,
+            self.total + other.total,
+            self.n + other.n,
+            self.left_out + other.left_out,
         )
+
+
+def hits_of_total(sums: Floats) -> tuple[Floats, Floats]:
+    """The two columns of ``sums`` (..., 2)."""
+    return sums[..., 0], sums[..., 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a metric counts.
+
+    ``counts`` (unit, column) of every unit, an item or a variant. ``finish`` makes of sums over
+    units (..., column) the hits (...) and the total (...); the value is hits/total, NaN where the
+    total is 0. ``n`` things were counted, ``left_out`` were not, because an answer is missing.
+    ``clusters`` (unit,) names the subject of an item; units of one cluster are not independent.
+    None where drawing them again would not tell how sure the value is.
+    """
+
+    counts: npt.NDArray[np.float32]
+    clusters: npt.NDArray[np.object_] | None
+    n: int
+    left_out: int = 0
+    finish: Callable[[Floats], tuple[Floats, Floats]] = hits_of_total
+
+    def share(self, empty: float = float("nan")) -> Share:
+        """Hits and total over all units; ``empty`` is the value without data."""
+        hits, total = self.finish(self.counts.sum(axis=0, dtype=np.float64))
+        return Share(float(hits), float(total), self.n, self.left_out, empty)
+
+
+def quotient(hits: Floats, total: Floats) -> Floats:
+    """hits/total; NaN where the total is 0."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(total > 0, hits / total, np.nan)
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric's function, the view it reads, and whether it is also told by kinds of edits."""
+    """A metric's function, the view it reads, and what else it tells.
 
-    count: Callable[[Grid], Share]
+    ``by_edit``: also by kinds of edits. ``binary``: an item counts once, as a hit or not. ``least``
+    and 1 are the bounds of its values.
+    """
+
+    count: Callable[[Grid], Tally]
     view: View
     by_edit: bool
+    binary: bool
+    least: float
 
 
 METRICS: dict[str, Metric] = {}
 
 
 def metric(
-    view: View, *, by_edit: bool = False
-) -> Callable[[Callable[[Grid], Share]], Callable[[Grid], Share]]:
+    view: View, *, by_edit: bool = False, binary: bool = False, least: float = 0.0
+) -> Callable[[Callable[[Grid], Tally]], Callable[[Grid], Tally]]:
     """Register a function as the metric of its name; a name that is taken raises."""
 
-    def register(count: Callable[[Grid], Share]) -> Callable[[Grid], Share]:
+    def register(count: Callable[[Grid], Tally]) -> Callable[[Grid], Tally]:
         name = count.__name__
         if name in METRICS:
             raise ValueError(f"there is a metric '{name}' already")
-        METRICS[name] = Metric(count, view, by_edit)
+        METRICS[name] = Metric(count, view, by_edit, binary, least)
         return count
 
     return register
 
 
-def _share(hits: Bools, counted: Bools) -> Share:
-    return Share(int((hits & counted).sum()), int(counted.sum()), int((~counted).sum()))
-
-
-@metric("tuples")
-def accuracy(grid: Grid) -> Share:
+@metric("tuples", binary=True)
+def accuracy(grid: Grid) -> Tally:
     """Share of tuples whose answer in the base pattern is the gold (Section 5.2, Accuracy)."""
-    return _share(grid.right[:, 0], grid.taken[:, 0])
+    return _tally(grid.subjects, grid.right[:, 0], grid.taken[:, 0])
 
 
 @metric("pairs", by_edit=True)
-def consistency(grid: Grid) -> Share:
+def consistency(grid: Grid) -> Tally:
     """Share of pairs of patterns that give the same answer, over all tuples (Section 5.2).
 
     ``sum_i sum_{k<l} [a_ik = a_il] / sum_i n_i (n_i - 1) / 2`` for tuples i and patterns k, l.
@@ -80,49 +127,138 @@ def consistency(grid: Grid) -> Share:
     return _agreement(grid, np.ones(len(grid.answers), dtype=np.bool_))
 
 
-@metric("tuples")
-def consistent_accuracy(grid: Grid) -> Share:
+@metric("tuples", binary=True)
+def consistent_accuracy(grid: Grid) -> Tally:
     """Share of tuples whose answer is the gold in every pattern (Section 5.2, Consistent-Acc).
 
     A tuple that lacks an answer in some pattern that others were asked in is left out.
     """
-    return _share(all_of(grid.right[:, grid.asked], axis=1), grid.complete)
+    return _tally(grid.subjects, all_of(grid.right[:, grid.asked], axis=1), grid.complete)
 
 
-@metric("tuples")
-def consistent_wrong(grid: Grid) -> Share:
+@metric("tuples", binary=True)
+def consistent_wrong(grid: Grid) -> Tally:
     """Share of tuples with one and the same wrong answer in every pattern (released code)."""
     answers = grid.answers[:, grid.asked]
     alike = all_of(answers == answers[:, :1], axis=1)
-    return _share(alike & ~any_of(grid.right, axis=1), grid.complete)
+    return _tally(grid.subjects, alike & ~any_of(grid.right, axis=1), grid.complete)
 
 
 @metric("pairs")
-def successful_patterns(grid: Grid) -> Share:
+def successful_patterns(grid: Grid) -> Tally:
     """Share of patterns that give at least one right answer (Section 6.1, Succ-Patt)."""
-    return _share(any_of(grid.right, axis=0), grid.asked)
+    return _tally(None, any_of(grid.right, axis=0), grid.asked)
 
 
-@metric("pairs")
-def successful_objects(grid: Grid) -> Share:
+@metric("pairs", binary=True)
+def successful_objects(grid: Grid) -> Tally:
     """Share of tuples that at least one pattern answers right (Section 6.1, Succ-Objs)."""
-    return _share(any_of(grid.right, axis=1), any_of(grid.taken, axis=1))
+    return _tally(grid.subjects, any_of(grid.right, axis=1), any_of(grid.taken, axis=1))
 
 
 @metric("pairs")
-def known_consistency(grid: Grid) -> Share:
+def known_consistency(grid: Grid) -> Tally:
     """Consistency over the tuples that at least one pattern answers right (Know-Const)."""
     return _agreement(grid, any_of(grid.right, axis=1))
 
 
 @metric("pairs")
-def unknown_consistency(grid: Grid) -> Share:
+def unknown_consistency(grid: Grid) -> Tally:
     """Consistency over the tuples that no pattern answers right (Section 6.1, Unk-Const)."""
     return _agreement(grid, ~any_of(grid.right, axis=1) & any_of(grid.taken, axis=1))
 
 
-def _agreement(grid: Grid, items: Bools) -> Share:
+@metric("pairs", least=-1.0)
+def corrected_consistency(grid: Grid) -> Tally:
+    """Consistency above chance: (observed - chance) / (1 - chance), pooled over pairs of patterns.
+
+    Cohen's kappa of two patterns, hits and totals summed over the pairs: 1 for full agreement, 0
+    for that of ``chance_consistency``, NaN where chance itself agrees always (one answer to all).
+    """
+
+    def finish(sums: Floats) -> tuple[Floats, Floats]:
+        chance = _chance(grid, sums)
+        return sums[..., 0] - chance, sums[..., 1] - chance
+
+    return _pair_tally(grid, finish)
+
+
+@metric("pairs")
+def chance_consistency(grid: Grid) -> Tally:
+    """Consistency if each pattern gave its own answers, as often as it does, to random items.
+
+    ``sum_{k<l} n_kl sum_a p_k(a) p_l(a) / sum_{k<l} n_kl``: ``p_k(a)`` is the share of the answer a
+    among those of pattern k, ``n_kl`` the number of items answered in both.
+    """
+    return _pair_tally(grid, lambda sums: (_chance(grid, sums), sums[..., 1]))
+
+
+@metric("pairs")
+def uniform_consistency(grid: Grid) -> Tally:
+    """Consistency of answers drawn evenly from the candidates: one over their number."""
+    size = grid.n_candidates
+    return replace(
+        _tally(None, grid.same, grid.both),
+        finish=lambda sums: (sums[..., 1] / size, sums[..., 1]),
+    )
+
+
+@metric("pairs")
+def agree_right(grid: Grid) -> Tally:
+    """Share of pairs of patterns that give the same answer, and the gold."""
+    return _tally(grid.subjects, grid.same & grid.right[:, grid.pairs[:, 0]], grid.both)
+
+
+@metric("pairs")
+def agree_wrong(grid: Grid) -> Tally:
+    """Share of pairs of patterns that give the same answer, and not the gold."""
+    return _tally(grid.subjects, grid.same & ~grid.right[:, grid.pairs[:, 0]], grid.both)
+
+
+@metric("pairs")
+def disagree(grid: Grid) -> Tally:
+    """Share of pairs of patterns that give different answers: 1 - ``consistency``."""
+    return _tally(grid.subjects, ~grid.same, grid.both)
+
+
+@metric("pairs")
+def top_answer(grid: Grid) -> Tally:
+    """Share of the answer that is given most often, among all answers in all patterns."""
+
+    def finish(sums: Floats) -> tuple[Floats, Floats]:
+        return sums.max(axis=-1, initial=0), sums.sum(axis=-1)
+
+    counts = grid.given.sum(axis=1, dtype=np.float32)
+    taken = grid.taken[:, grid.asked]
+    return Tally(counts, None, int(taken.sum()), int((~taken).sum()), finish)
+
+
+def _tally(clusters: npt.NDArray[np.object_] | None, hits: Bools, counted: Bools) -> Tally:
+    """Hits among what is counted, both (unit,) or (unit, thing)."""
+    hits, counted = (each[:, None] if each.ndim == 1 else each for each in (hits, counted))
+    sums = [(hits & counted).sum(axis=1), counted.sum(axis=1)]
+    n = int(counted.sum())
+    return Tally(np.stack(sums, axis=1).astype(np.float32), clusters, n, counted.size - n)
+
+
+def _agreement(grid: Grid, items: Bools) -> Tally:
     """Pairs of answers that are the same, of those of ``items`` (item,)."""
-    answers = grid.answers[items]
-    first, second = answers[:, grid.pairs[:, 0]], answers[:, grid.pairs[:, 1]]
-    return _share(first == second, (first >= 0) & (second >= 0))
+    return _tally(grid.subjects[items], grid.same[items], grid.both[items])
+
+
+def _pair_tally(grid: Grid, finish: Callable[[Floats], tuple[Floats, Floats]]) -> Tally:
+    n = int(grid.both.sum())
+    return Tally(grid.pair_counts, grid.subjects, n, grid.both.size - n, finish)
+
+
+def _chance(grid: Grid, sums: Floats) -> Floats:
+    """How many pairs agree by chance (...), of sums (..., column) of ``Grid.pair_counts``."""
+    pairs, (_, variants, words) = len(grid.pairs), grid.given.shape
+    both, given = np.split(sums[..., 2:], [pairs], axis=-1)
+    by_variant = given.reshape(*sums.shape[:-1], variants, words)
+    asked = by_variant.sum(axis=-1, keepdims=True)
+    shares = by_variant / np.where(asked > 0, asked, 1)
+    expected = shares @ np.swapaxes(shares, -1, -2)
+    first, second = grid.pairs.T
+    agree: Floats = (expected[..., first, second] * both).sum(axis=-1)
+    return agree

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 from typing import Literal
 
@@ -20,30 +22,34 @@ View = Literal["tuples", "pairs"]
 VOWELS = ("a", "e", "i", "o", "u")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Grid:
     """Answers and golds as codes (item, variant); ``answers`` is -1 where there is none.
 
-    ``pairs`` (pair, 2): the variants that are compared.
+    ``pairs`` (pair, 2): the variants that are compared. ``subjects`` (item,): their names.
+    ``words`` (answer,): the codes of answers that occur. ``n_candidates``: how many could.
     """
 
     answers: npt.NDArray[np.int64]
     golds: npt.NDArray[np.int64]
     pairs: npt.NDArray[np.int64]
+    subjects: npt.NDArray[np.object_]
+    words: npt.NDArray[np.int64]
+    n_candidates: float
 
-    @property
+    @cached_property
     def taken(self) -> Bools:
         """Whether there is an answer (item, variant)."""
         taken: Bools = self.answers >= 0
         return taken
 
-    @property
+    @cached_property
     def right(self) -> Bools:
         """Whether the answer is the gold (item, variant)."""
         right: Bools = self.taken & (self.answers == self.golds)
         return right
 
-    @property
+    @cached_property
     def asked(self) -> Bools:
         """Whether any item was answered in the variant (variant,)."""
         return any_of(self.taken, axis=0)
@@ -54,9 +60,41 @@ class Grid:
         asked = self.asked
         return all_of(self.taken[:, asked], axis=1) & asked.any()
 
+    @cached_property
+    def both(self) -> Bools:
+        """Whether both answers of a pair are there (item, pair)."""
+        first, second = self.pairs.T
+        both: Bools = self.taken[:, first] & self.taken[:, second]
+        return both
+
+    @cached_property
+    def same(self) -> Bools:
+        """Whether both answers of a pair are there and the same (item, pair)."""
+        first, second = self.pairs.T
+        same: Bools = (self.answers[:, first] == self.answers[:, second]) & self.both
+        return same
+
+    @cached_property
+    def given(self) -> Bools:
+        """Whether each of ``words`` was given (item, variant, answer)."""
+        given: Bools = self.answers[:, :, None] == self.words
+        return given
+
+    @cached_property
+    def pair_counts(self) -> npt.NDArray[np.float32]:
+        """(item, column): same pairs, all pairs, then each pair, then each variant's answers."""
+        given = self.given.reshape(len(self.given), -1)
+        sums = [each.sum(axis=1, keepdims=True) for each in (self.same, self.both)]
+        return np.concatenate([*sums, self.both, given], axis=1, dtype=np.float32)
+
     def pairs_of(self, kinds: list[tuple[int, int]]) -> Grid:
         """The same answers with other pairs to compare."""
-        return Grid(self.answers, self.golds, np.array(kinds, dtype=np.int64).reshape(-1, 2))
+        return replace(self, pairs=np.array(kinds, dtype=np.int64).reshape(-1, 2))
+
+    def with_(self, other: Grid) -> Grid:
+        """Only the answers that ``other``, of the same items, has as well; words of either."""
+        answers = np.where(other.taken, self.answers, -1)
+        return replace(self, answers=answers, words=np.union1d(self.words, other.words))
 
 
 def any_of(values: Bools, axis: int) -> Bools:
@@ -71,8 +109,12 @@ def all_of(values: Bools, axis: int) -> Bools:
     return found
 
 
-def grids(answers: pl.DataFrame, relation: Relation, protocol: Protocol) -> dict[View, Grid]:
+def grids(
+    answers: pl.DataFrame, relation: Relation, protocol: Protocol, words: Sequence[str]
+) -> dict[View, Grid]:
     """The two views of one group's answers, rows in their order of appearance.
+
+    ``words``: every answer and gold, each once; its position is its code.
 
     ``strict``: every tuple (subject, gold) once, for both views.
 
@@ -82,36 +124,48 @@ def grids(answers: pl.DataFrame, relation: Relation, protocol: Protocol) -> dict
     """
     if protocol == "strict":
         once = answers.unique(["subject", "gold", "variant_index"], keep="first")
-        grid = _grid(once, pl.concat_str("subject", "gold", separator="\t"), relation)
+        tuples = pl.concat_str("subject", "gold", separator="\t")
+        grid = _grid(once, tuples, relation, words)
         return {"tuples": grid, "pairs": grid}
     fitting = answers.with_columns(
         answer=pl.when(_article_fits(relation)).then("answer").otherwise(None)
     )
     return {
-        "tuples": _grid(answers, pl.col("item"), relation),
-        "pairs": _grid(fitting, pl.col("subject"), relation),
+        "tuples": _grid(answers, pl.col("item"), relation, words),
+        "pairs": _grid(fitting, pl.col("subject"), relation, words),
     }
 
 
-def _grid(answers: pl.DataFrame, key: pl.Expr, relation: Relation) -> Grid:
-    items = _codes(answers.select(key).to_series())
-    both = _codes(pl.concat([answers["answer"], answers["gold"].alias("answer")]))
+def words_of(*tables: pl.DataFrame) -> list[str]:
+    """Every answer and gold of answers tables, each once, in order."""
+    columns = [table[name] for table in tables for name in ("answer", "gold")]
+    return (
+        pl.concat([each.alias("word") for each in columns]).drop_nulls().unique().sort().to_list()
+    )
+
+
+def _grid(answers: pl.DataFrame, key: pl.Expr, relation: Relation, words: Sequence[str]) -> Grid:
+    # Items are numbered in the order of their names.
+    items = (answers.select(key).to_series().rank("dense").cast(pl.Int64) - 1).to_numpy()
     variants = answers["variant_index"].to_numpy()
     shape = (int(items.max(initial=-1)) + 1, len(relation.patterns))
-    codes = {"answers": both[: answers.height], "golds": both[answers.height :]}
     filled: dict[str, npt.NDArray[np.int64]] = {}
-    for name, values in codes.items():
+    for name in ("answer", "gold"):
         # Of rows with the same item and variant the last one stays.
         filled[name] = np.full(shape, -1, dtype=np.int64)
-        filled[name][items, variants] = values
-    pairs = list(combinations(range(shape[1]), 2))
-    return Grid(filled["answers"], filled["golds"], np.array(pairs, dtype=np.int64).reshape(-1, 2))
-
-
-def _codes(values: pl.Series) -> npt.NDArray[np.int64]:
-    """A number for each distinct text, -1 for null."""
-    codes = values.rank("dense").cast(pl.Int64) - 1
-    return codes.fill_null(-1).to_numpy()
+        codes = answers[name].cast(pl.Enum(words)).to_physical().cast(pl.Int64).fill_null(-1)
+        filled[name][items, variants] = codes.to_numpy()
+    subjects = np.full(shape[0], None, dtype=np.object_)
+    subjects[items] = answers["subject"].to_numpy()
+    known = answers["n_candidates"].median()
+    return Grid(
+        filled["answer"],
+        filled["gold"],
+        np.array(list(combinations(range(shape[1]), 2)), dtype=np.int64).reshape(-1, 2),
+        subjects,
+        np.unique(filled["answer"][filled["answer"] >= 0]),
+        float(known) if isinstance(known, float) else float(len(relation.candidates.words)),
+    )
 
 
 def _article_fits(relation: Relation) -> pl.Expr:

@@ -21,6 +21,13 @@ COLUMNS: dict[str, str] = {
     "successful_objects": "Succ-Objs",
     "known_consistency": "Know-Const",
     "unknown_consistency": "Unk-Const",
+    "corrected_consistency": "Chance-corrected",
+    "chance_consistency": "  by chance",
+    "uniform_consistency": "  even guessing",
+    "agree_right": "Agree, right",
+    "agree_wrong": "Agree, wrong",
+    "disagree": "Disagree",
+    "top_answer": "Top answer",
 }
 """Metrics and the names that the paper heads their columns with."""
 
@@ -33,6 +40,7 @@ HEADINGS: dict[str, str] = {
     "successful_objects": "Succ-\nObjs",
     "known_consistency": "Know-\nConst",
     "unknown_consistency": "Unk-\nConst",
+    "corrected_consistency": "Cor-\nrec-\nted",
 }
 """The same, for a table that must fit a narrow screen."""
 
@@ -48,7 +56,7 @@ SUBSETS: dict[str, str] = {
 
 def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
     """One row a relation, one column a metric."""
-    table = _table(f"{suite.name}: each relation, in percent")
+    table = new_table(f"{suite.name}: each relation, in percent")
     table.add_column("relation", overflow="fold")
     for name, heading in HEADINGS.items():
         widest = len("100.0*") if name == "consistency" else len("100.0")
@@ -59,9 +67,9 @@ def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
         if relation.id not in present:
             continue
         cells = [
-            _percent(values.get((name, "all", relation.id)))
+            percent(values.get((name, "all", relation.id)))
             if name != "consistency" or relation.cardinality == "N-1"
-            else _percent(values.get(("determinism", "all", relation.id))) + "*"
+            else percent(values.get(("determinism", "all", relation.id))) + "*"
             for name in HEADINGS
         ]
         table.add_row(relation.id, *cells)
@@ -74,12 +82,12 @@ def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
 def summary_table(metrics: pl.DataFrame, title: str) -> Table:
     """One row a metric: mean and standard deviation over relations, and all counts together.
 
-    Indented: consistency over the pairs of patterns that differ in that way. Flips: answers of a
-    sample that changed when nothing about the question did.
+    The interval is that of the mean. Indented: consistency over the pairs of patterns that differ
+    in that way. Flips: answers of a sample that changed when nothing about the question did.
     """
-    table = _table(title)
+    table = new_table(title)
     table.add_column("metric", no_wrap=True)
-    for heading in ("mean ± std", "relations", "all together", "counted", "left out"):
+    for heading in ("mean ± std", "95 %", "rela-\ntions", "pooled", "counted", "left\nout"):
         table.add_column(heading, justify="right", no_wrap=True)
     macro = {
         (row["metric"], row["subset"]): row
@@ -94,8 +102,9 @@ def summary_table(metrics: pl.DataFrame, title: str) -> Table:
         table.add_row(
             COLUMNS.get(name, name) if subset == "all" else f"  {SUBSETS.get(subset, subset)}",
             mean_and_std(row["value"], row["std"]),
+            interval(row["low"], row["high"]),
             f"{row['n']:,}",
-            _percent(together["value"]),
+            percent(together["value"]),
             f"{together['n']:,}",
             f"{together['n_excluded']:,}",
         )
@@ -103,13 +112,13 @@ def summary_table(metrics: pl.DataFrame, title: str) -> Table:
         if name == "flips":
             shown = f"Flips, {subset.replace('_', ' ')}"
             counts = (f"{row['n']:,}", f"{row['n_excluded']:,}")
-            table.add_row(shown, "", "", _percent(row["value"]), *counts)
+            table.add_row(shown, "", "", "", percent(row["value"]), *counts)
     return table
 
 
 def statistics_table(statistics: SuiteStatistics, name: str) -> tuple[Table, Table]:
     """The paper's Table 1 of a suite, and the counts of each relation."""
-    short = _table(f"{name}, as in the paper's Table 1")
+    short = new_table(f"{name}, as in the paper's Table 1")
     short.show_header = False
     short.add_column()
     short.add_column(justify="right")
@@ -125,7 +134,7 @@ def statistics_table(statistics: SuiteStatistics, name: str) -> tuple[Table, Tab
         ("queries", f"{statistics.queries:,}"),
     ):
         short.add_row(label, value)
-    long = _table("each relation; majority in percent")
+    long = new_table("each relation; majority in percent")
     long.add_column("relation")
     for heading in (
         "kind", "patterns", "syntax", "lexis", "facts", "subjects", "candidates", "majority",
@@ -134,7 +143,7 @@ def statistics_table(statistics: SuiteStatistics, name: str) -> tuple[Table, Tab
     for row in statistics.by_relation:
         counts = (row.patterns, row.syntactic_variants, row.lexical_variants, row.facts)
         sizes = (_count(count) for count in (*counts, row.subjects, row.candidates))
-        long.add_row(row.relation, row.cardinality, *sizes, _percent(row.majority))
+        long.add_row(row.relation, row.cardinality, *sizes, percent(row.majority))
     return short, long
 
 
@@ -142,7 +151,7 @@ def mean_and_std(value: float, std: float) -> str:
     """Percent with one digit, as the papers print them: ``23.1±21.0``."""
     if math.isnan(value):
         return "no data"
-    return _percent(value) + (f"±{std * 100:.1f}" if not math.isnan(std) else "")
+    return percent(value) + (f"±{std * 100:.1f}" if not math.isnan(std) else "")
 
 
 def _mean(mean: float) -> str:
@@ -153,11 +162,18 @@ def _count(count: float) -> str:
     return "-" if math.isnan(count) else f"{count:.0f}"
 
 
-def _percent(value: float | None) -> str:
-    return "-" if value is None or math.isnan(value) else f"{value * 100:.1f}"
+def interval(low: float, high: float) -> str:
+    """Both ends in percent."""
+    return "-" if math.isnan(low) or math.isnan(high) else f"{percent(low)} {percent(high)}"
 
 
-def _table(title: str) -> Table:
+def percent(value: float | None) -> str:
+    """Percent with one digit."""
+    return "-" if value is None or math.isnan(value) else f"{round(value * 100, 1) + 0:.1f}"
+
+
+def new_table(title: str) -> Table:
+    """An empty table in our style."""
     return Table(
         title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
     )

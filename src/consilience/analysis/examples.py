@@ -1,0 +1,157 @@
+"""The items that tell most about a run (paper, Table 6; CALUM, Tables 3 and 7 to 9)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from consilience.errors import ConsilienceError, did_you_mean
+from consilience.metrics import prepare
+from consilience.types import Suite
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What was answered in one variant, and by how much it was better (nats; None if unknown)."""
+
+    variant: str
+    answer: str
+    right: bool
+    margin: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One item with all its replies, in the order of variants."""
+
+    kind: str
+    group: str
+    item: str
+    subject: str
+    gold: str
+    other_golds: frozenset[str]
+    replies: tuple[Reply, ...]
+
+    @property
+    def telling(self) -> tuple[Reply, ...]:
+        """At most three replies: of each answer the surest, right ones first, then any."""
+        surest = sorted(self.replies, key=lambda reply: -(reply.margin or 0.0))
+        firsts = list({reply.answer: reply for reply in reversed(surest)}.values())[::-1]
+        chosen = sorted(firsts, key=lambda reply: (not reply.right, -(reply.margin or 0.0)))[:3]
+        chosen += [reply for reply in surest if reply not in chosen][: 3 - len(chosen)]
+        return tuple(chosen)
+
+
+def _margins(example: Example, right: bool) -> list[float]:
+    return [each.margin or 0.0 for each in example.replies if each.right is right]
+
+
+def _right_and_wrong(example: Example) -> float | None:
+    """Right in one wording and wrong in another (examples 1 and 2); surest in both first."""
+    right, wrong = _margins(example, True), _margins(example, False)
+    return min(max(right), max(wrong)) if right and wrong else None
+
+
+def _always_right(example: Example) -> float | None:
+    """Right in all wordings (example 6); the least sure wording decides."""
+    return min(_margins(example, True), default=0.0) if _all(example, True) else None
+
+
+def _same_wrong(example: Example) -> float | None:
+    """Wrong in all wordings, and the same way (example 5); the least sure wording decides."""
+    answers = {each.answer for each in example.replies}
+    if (
+        len(answers) > 1
+        or not _all(example, False)
+        or example.replies[0].answer in example.other_golds
+    ):
+        return None
+    return min(_margins(example, False))
+
+
+def _scattered(example: Example) -> float | None:
+    """Wrong in all wordings, with the most different answers (example 4)."""
+    answers = {each.answer for each in example.replies}
+    return float(len(answers)) if len(answers) > 1 and _all(example, False) else None
+
+
+def _other_gold(example: Example) -> float | None:
+    """Wrong only because another object of the same subject is the gold here (example 3)."""
+    others = [each for each in example.replies if each.answer in example.other_golds]
+    return float(len(others)) if others else None
+
+
+def _gold_in_subject(example: Example) -> float | None:
+    """Wrong although the subject names the gold (example 5: Yahoo in Yahoo! Messenger)."""
+    wrong = _margins(example, False)
+    named = example.gold.casefold() in example.subject.casefold()
+    return float(len(wrong)) + max(wrong) / 1e3 if wrong and named else None
+
+
+def _all(example: Example, right: bool) -> bool:
+    return all(each.right is right for each in example.replies)
+
+
+KINDS: dict[str, Callable[[Example], float | None]] = {
+    "right_and_wrong": _right_and_wrong,
+    "same_wrong": _same_wrong,
+    "scattered": _scattered,
+    "other_gold": _other_gold,
+    "gold_in_subject": _gold_in_subject,
+    "always_right": _always_right,
+}
+"""How telling an item is of each kind; None where it is not of that kind."""
+
+
+def about(kind: str) -> str:
+    """What a kind of examples is."""
+    return str(KINDS[kind].__doc__).split(";")[0].rstrip(".")
+
+
+def examples(answers: pl.DataFrame, suite: Suite, kind: str, limit: int) -> list[Example]:
+    """The ``limit`` most telling items of a kind, at most one a relation until all had one.
+
+    Items without any answer, or answered in one variant only, are left out. Equally telling ones
+    stay in the order of the table.
+    """
+    if kind not in KINDS:
+        raise ConsilienceError(
+            f"no kind of examples '{kind}'", todo=did_you_mean(kind, list(KINDS))
+        )
+    by_group: defaultdict[str, list[tuple[float, Example]]] = defaultdict(list)
+    for example in _items(answers, suite, kind):
+        score = KINDS[kind](example)
+        if score is not None:
+            by_group[example.group].append((score, example))
+    ranked = []
+    for found in by_group.values():
+        found.sort(key=lambda scored: -scored[0])
+        ranked += [(rank, -score, example) for rank, (score, example) in enumerate(found)]
+    ranked.sort(key=lambda each: each[:2])
+    return [example for _, _, example in ranked[:limit]]
+
+
+def _items(answers: pl.DataFrame, suite: Suite, kind: str) -> Iterator[Example]:
+    table = prepare(answers, suite)
+    margin = answers["margin"] if "margin" in answers.columns else pl.lit(None, dtype=pl.Float64)
+    table = table.with_columns(margin=margin).drop_nulls("answer")
+    golds: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for relation in suite.relations:
+        for fact in relation.facts:
+            golds[relation.id, fact.subject].add(fact.object)
+    for group, subject, gold in table.select("group", "subject", "gold").unique().iter_rows():
+        golds[group, subject].add(gold)
+    key = ["group", "item"]
+    for (group, item), rows in table.group_by(key, maintain_order=True):
+        if rows.height < 2:
+            continue
+        first = rows.row(0, named=True)
+        replies = tuple(
+            Reply(row["variant"], row["answer"], row["answer"] == row["gold"], row["margin"])
+            for row in rows.sort("variant_index").iter_rows(named=True)
+        )
+        others = frozenset(golds[str(group), first["subject"]] - {first["gold"]})
+        yield Example(kind, str(group), str(item), first["subject"], first["gold"], others, replies)

@@ -1,0 +1,245 @@
+"""What kind of paraphrase two patterns are of each other (ParaRel, Appendix B, Table 8).
+
+The paper's authors judged 100 pairs by hand. Here every type that shows in words, tags and trees
+has a rule; a pair may have several types, or none. Two types are not derived. External knowledge
+(``music label [Y]`` for ``[Y]``) takes what only the world can tell. Noun/adjective conversion, as
+its example shows it, changes the class of the filler and no word of the pattern. That substitutes
+mean the same is not judged either: the patterns of a relation are taken to.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from consilience.analysis.syntax import Pair, Parsed, derive_edges, parse_pattern, path
+from consilience.types import Edge, Relation, Suite
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+
+Rule = Callable[[Parsed, Parsed], bool]
+
+PARAPHRASE_TYPES: dict[str, Rule] = {}
+
+OPEN_CLASSES = frozenset({"ADJ", "ADV", "NOUN", "NUM", "PROPN", "VERB"})
+TENSES = frozenset({"past", "present", "future"})
+FINITE = {"MD": "present", "VBD": "past", "VBP": "present", "VBZ": "present"}
+"""Tags of finite verbs -> tense; ``will`` makes the future."""
+
+NOUN_ENDINGS = frozenset(
+    {"", "al", "ance", "ation", "e", "ee", "er", "ing", "ion", "ment", "or", "s", "t"}
+)
+"""What follows a verb's stem, its lemma without a final ``e``, in a noun that is made of it."""
+
+TOPIC_CLASSES = frozenset({"ADP", "ADV", "SCONJ"})
+TOPIC_TAGS = frozenset({"VBG", "VBN"})
+
+
+def paraphrase_types(relation: Relation, parser: Language) -> dict[Pair, frozenset[str]]:
+    """The names of ``PARAPHRASE_TYPES`` that every two patterns of a relation have."""
+    parsed = [parse_pattern(pattern, parser) for pattern in relation.patterns]
+    return {
+        (i, j): types_between(parsed[i], parsed[j]) for i, j in combinations(range(len(parsed)), 2)
+    }
+
+
+def derived_kinds(suite: Suite, parser: Language) -> dict[str, dict[Pair, frozenset[str]]]:
+    """How patterns differ as a parser reads them: paraphrase types, and changes of derived edges.
+
+    For every relation; the changes are ``syntax``, ``lexis`` and ``determiner``.
+    """
+    kinds: dict[str, dict[Pair, frozenset[str]]] = {}
+    for relation in suite.relations:
+        types = paraphrase_types(relation, parser)
+        kinds[relation.id] = {
+            pair: types[pair] | {name for name, differs in CHANGES.items() if differs(edge)}
+            for pair, edge in derive_edges(relation, parser).items()
+        }
+    return kinds
+
+
+CHANGES: Mapping[str, Callable[[Edge], bool]] = {
+    "syntax": lambda edge: edge.syntactic,
+    "lexis": lambda edge: edge.lexical,
+    "determiner": lambda edge: edge.determiner,
+}
+
+
+def types_between(a: Parsed, b: Parsed) -> frozenset[str]:
+    """The names of all types whose rule holds between two patterns, whichever comes first."""
+    return frozenset(name for name, holds in PARAPHRASE_TYPES.items() if holds(a, b))
+
+
+def paraphrase_type(rule: Rule) -> Rule:
+    """Register a function of two patterns as the type of its name; a name that is taken raises."""
+    if rule.__name__ in PARAPHRASE_TYPES:
+        raise ValueError(f"there is a paraphrase type '{rule.__name__}' already")
+    PARAPHRASE_TYPES[rule.__name__] = rule
+    return rule
+
+
+@paraphrase_type
+def synonym_substitution(a: Parsed, b: Parsed) -> bool:
+    """Each has an open-class lemma that the other lacks, also as the same word's verb or noun."""
+    return _has_own_lemma(a, b) and _has_own_lemma(b, a)
+
+
+@paraphrase_type
+def function_word_variation(a: Parsed, b: Parsed) -> bool:
+    """The open-class lemmas are the same and the lemmas of the other words are not."""
+    ours, theirs = (Counter(word.lemma for word in each.own) for each in (a, b))
+    return Counter(_lemmas(a)) == Counter(_lemmas(b)) and ours != theirs
+
+
+@paraphrase_type
+def converse_substitution(a: Parsed, b: Parsed) -> bool:
+    """The dependency path of one is that of the other with subject and object exchanged."""
+    return path(a) == path(b)[::-1] != path(b)
+
+
+@paraphrase_type
+def change_of_tense(a: Parsed, b: Parsed) -> bool:
+    """The tenses differ, where both have one: annotated, else that of the first finite verb."""
+    first, second = _tense(a), _tense(b)
+    return bool(first and second) and first != second
+
+
+@paraphrase_type
+def change_of_voice(a: Parsed, b: Parsed) -> bool:
+    """A verb is passive in one, a past participle without ``have``, and active in the other."""
+    return _verbs_differ(a, b, _is_passive)
+
+
+@paraphrase_type
+def change_of_aspect(a: Parsed, b: Parsed) -> bool:
+    """A verb is progressive (an ``-ing`` form) or perfect (with ``have``) in one of them only."""
+    return _verbs_differ(a, b, _aspect)
+
+
+@paraphrase_type
+def verb_noun_conversion(a: Parsed, b: Parsed) -> bool:
+    """One has a verb where the other has the same word as a noun, or a noun made of the verb."""
+    return _is_nominalised(a, b) or _is_nominalised(b, a)
+
+
+@paraphrase_type
+def irrelevant_addition(a: Parsed, b: Parsed) -> bool:
+    """The open-class lemmas of one, of which there are some, are a part of those of the other."""
+    small, large = sorted((Counter(_lemmas(a)), Counter(_lemmas(b))), key=Counter.total)
+    return small.total() > 0 and small < large
+
+
+@paraphrase_type
+def topicalization(a: Parsed, b: Parsed) -> bool:
+    """One only opens with a preposition, an adverb, an adverbial noun or a participle."""
+    return _has_topic(a) != _has_topic(b)
+
+
+@paraphrase_type
+def apposition(a: Parsed, b: Parsed) -> bool:
+    """One only has a noun phrase in apposition."""
+    return _has_apposition(a) != _has_apposition(b)
+
+
+@paraphrase_type
+def other_syntactic_movement(a: Parsed, b: Parsed) -> bool:
+    """The dependency paths differ, and none of the types that would explain it holds."""
+    return path(a) != path(b) and not any(rule(a, b) for rule in EXPLAIN_A_PATH)
+
+
+EXPLAIN_A_PATH = (
+    apposition,
+    change_of_voice,
+    converse_substitution,
+    synonym_substitution,
+    topicalization,
+    verb_noun_conversion,
+)
+
+
+@paraphrase_type
+def change_of_slot_order(a: Parsed, b: Parsed) -> bool:
+    """The object stands before the subject in one only; our type, not among the paper's."""
+    return a.pattern.object_first != b.pattern.object_first
+
+
+def _lemmas(parsed: Parsed, classes: frozenset[str] = OPEN_CLASSES) -> list[str]:
+    return [word.lemma for word in parsed.own if word.pos in classes]
+
+
+def is_made_of(noun: str, verb: str) -> bool:
+    """Whether a noun is the verb itself or its stem with one of ``NOUN_ENDINGS``."""
+    stem = verb.removesuffix("e")
+    return noun.startswith(stem) and noun.removeprefix(stem) in NOUN_ENDINGS
+
+
+def _has_own_lemma(a: Parsed, b: Parsed) -> bool:
+    theirs = _lemmas(b)
+    return any(
+        not any(is_made_of(lemma, other) or is_made_of(other, lemma) for other in theirs)
+        for lemma in Counter(_lemmas(a)) - Counter(theirs)
+    )
+
+
+def _is_nominalised(a: Parsed, b: Parsed) -> bool:
+    verbs, nouns = (
+        set(_lemmas(one, classes)) - set(_lemmas(other, classes))
+        for one, other, classes in ((a, b, frozenset({"VERB"})), (b, a, frozenset({"NOUN"})))
+    )
+    return any(is_made_of(noun, verb) for noun in nouns for verb in verbs)
+
+
+def _tense(parsed: Parsed) -> str | None:
+    if parsed.pattern.tense in TENSES:
+        return parsed.pattern.tense
+    finite = (
+        "future" if word.lemma == "will" else FINITE[word.tag]
+        for word in parsed.own
+        if word.tag in FINITE
+    )
+    return next(finite, None)
+
+
+Feature = Callable[[Parsed, int], Hashable]
+
+
+def _verbs_differ(a: Parsed, b: Parsed, feature: Feature) -> bool:
+    """Whether a verb that both have has other features in one than in the other."""
+    first, second = _verbs(a, feature), _verbs(b, feature)
+    return any(first[lemma] != second[lemma] for lemma in first.keys() & second.keys())
+
+
+def _verbs(parsed: Parsed, feature: Feature) -> dict[str, set[Hashable]]:
+    found: dict[str, set[Hashable]] = {}
+    for at, word in enumerate(parsed.words):
+        if word.pos == "VERB":
+            found.setdefault(word.lemma, set()).add(feature(parsed, at))
+    return found
+
+
+def _is_perfect(parsed: Parsed, at: int) -> bool:
+    return any(
+        word.head == at and word.label == "aux" and word.lemma == "have" for word in parsed.words
+    )
+
+
+def _is_passive(parsed: Parsed, at: int) -> bool:
+    return parsed.words[at].tag == "VBN" and not _is_perfect(parsed, at)
+
+
+def _aspect(parsed: Parsed, at: int) -> tuple[bool, bool]:
+    return parsed.words[at].tag == "VBG", _is_perfect(parsed, at)
+
+
+def _has_topic(parsed: Parsed) -> bool:
+    first = parsed.words[0]
+    return 0 not in (parsed.subject, parsed.object) and (
+        first.pos in TOPIC_CLASSES or first.tag in TOPIC_TAGS or first.label == "npadvmod"
+    )
+
+
+def _has_apposition(parsed: Parsed) -> bool:
+    return any(word.label == "appos" for word in parsed.words)

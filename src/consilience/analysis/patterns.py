@@ -1,0 +1,190 @@
+"""Which wording, which edit: agreement of each pair of patterns, and what a difference costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from statistics import fmean
+
+import numpy as np
+import polars as pl
+
+from consilience.metrics import by_relation, prepare
+from consilience.metrics.agreement import quotient
+from consilience.metrics.grid import Grid, grids, words_of
+from consilience.metrics.statistics import (
+    NAN,
+    REPLICATES,
+    Floats,
+    holm,
+    paired_permutation,
+    percentile_interval,
+    resamples,
+)
+from consilience.types import Protocol, Relation, Suite
+
+Kinds = Mapping[str, Mapping[tuple[int, int], Collection[str]]]
+"""relation -> pair of patterns -> the names of the ways in which they differ."""
+
+
+def pair_table(
+    answers: pl.DataFrame, suite: Suite, protocol: Protocol, seed: int = 0
+) -> pl.DataFrame:
+    """How often each two patterns of a relation give the same answer, with a 95 % interval.
+
+    One row a pair: ``group, first, second`` (positions of the patterns), ``edit`` (kind of the
+    released edge, null without one), ``agreement, low, high, n``. Intervals by subject.
+    """
+    rows: list[dict[str, object]] = []
+    for relation, grid in _grids(answers, suite, protocol):
+        subjects, places = np.unique(grid.subjects.astype(str), return_inverse=True)
+        weights = resamples(len(subjects), REPLICATES, np.random.default_rng(seed))[:, places]
+        drawn = quotient(*((weights @ each).astype(np.float64) for each in (grid.same, grid.both)))
+        agreement = quotient(grid.same.sum(axis=0), grid.both.sum(axis=0))
+        for at, (first, second) in enumerate(grid.pairs.tolist()):
+            edge = relation.edges.get((first, second))
+            value = float(agreement[at])
+            low, high = percentile_interval(value, drawn[:, at], len(subjects), (0, 1))
+            rows.append(
+                {
+                    "group": relation.id,
+                    "first": first,
+                    "second": second,
+                    "edit": edge.kind if edge else None,
+                    "agreement": value,
+                    "low": low,
+                    "high": high,
+                    "n": int(grid.both[:, at].sum()),
+                }
+            )
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def pattern_table(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -> pl.DataFrame:
+    """What each pattern of a relation gives, and whom it agrees with.
+
+    One row a pattern: ``group, variant_index, variant, accuracy`` (share of right answers),
+    ``agreement`` (mean over the other patterns), ``closest`` (the position of the one that it
+    agrees with most) and ``highest`` (how often), ``apart``: whether even that is less than the
+    mean agreement among the others, ``n`` items. NaN without data.
+    """
+    rows: list[dict[str, object]] = []
+    for relation, grid in _grids(answers, suite, protocol):
+        agreement = agreement_matrix(grid)
+        right = quotient(grid.right.sum(axis=0), grid.taken.sum(axis=0))
+        for at, pattern in enumerate(relation.patterns):
+            others = np.delete(agreement[at], at)
+            rest = np.delete(np.delete(agreement, at, axis=0), at, axis=1)
+            known, among = ~np.isnan(others).all(), rest[~np.isnan(rest)]
+            closest = int(np.nanargmax(agreement[at])) if known else None
+            highest = float(np.nanmax(others)) if known else NAN
+            rows.append(
+                {
+                    "group": relation.id,
+                    "variant_index": at,
+                    "variant": pattern.text,
+                    "accuracy": float(right[at]),
+                    "agreement": float(np.nanmean(others)) if known else NAN,
+                    "closest": closest,
+                    "highest": highest,
+                    "apart": bool(known and len(among) and highest < among.mean()),
+                    "n": int(grid.taken[:, at].sum()),
+                }
+            )
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def agreement_matrix(grid: Grid) -> Floats:
+    """Share of items with the same answer (variant, variant); NaN on the diagonal."""
+    size = len(grid.asked)
+    matrix = np.full((size, size), np.nan)
+    first, second = grid.pairs.T
+    matrix[first, second] = quotient(grid.same.sum(axis=0), grid.both.sum(axis=0))
+    matrix[second, first] = matrix[first, second]
+    return matrix
+
+
+def annotated_kinds(suite: Suite) -> dict[str, dict[tuple[int, int], set[str]]]:
+    """How patterns differ by the suite's own annotation.
+
+    ``syntax``, ``lexis`` and ``determiner`` of its edges, ``tense`` where both patterns have one,
+    and ``order``: which of subject and object stands first.
+    """
+    kinds: dict[str, dict[tuple[int, int], set[str]]] = {}
+    for relation in suite.relations:
+        kinds[relation.id] = {}
+        for pair, edge in relation.edges.items():
+            first, second = (relation.patterns[at] for at in pair)
+            tenses = {first.tense, second.tense}
+            found = {
+                "syntax": edge.syntactic,
+                "lexis": edge.lexical,
+                "determiner": edge.determiner,
+                "tense": len(tenses) == 2 and tenses <= {"present", "past", "future"},
+                "order": first.object_first != second.object_first,
+            }
+            kinds[relation.id][pair] = {name for name, differs in found.items() if differs}
+    return kinds
+
+
+def edit_table(
+    answers: pl.DataFrame, suite: Suite, protocol: Protocol, kinds: Kinds, seed: int = 0
+) -> pl.DataFrame:
+    """Consistency of the pairs that differ in a way, against the other pairs of the same relation.
+
+    One row a kind, over the N-1 relations that have both: ``kind, with_it, without_it`` (means over
+    relations), ``difference`` with the ends of its 95 % interval over relations, ``p`` of a paired
+    permutation of relations, ``p_holm`` over kinds, ``relations``, ``pairs`` (of all N-1 relations
+    that have the kind).
+    """
+    shares: dict[str, list[tuple[float, float]]] = {}
+    pairs: dict[str, int] = {}
+    for relation, grid in _grids(answers, suite, protocol):
+        if relation.cardinality != "N-1":
+            continue
+        of_pair = kinds.get(relation.id, {})
+        known = np.array([tuple(pair) in of_pair for pair in grid.pairs.tolist()], dtype=np.bool_)
+        for kind in sorted({name for each in of_pair.values() for name in each}):
+            having = [kind in of_pair.get((a, b), ()) for a, b in grid.pairs.tolist()]
+            differ = np.array(having, dtype=np.bool_)
+            pairs[kind] = pairs.get(kind, 0) + int(differ.sum())
+            with_it, without = (_share(grid, which & known) for which in (differ, ~differ))
+            if not math.isnan(with_it) and not math.isnan(without):
+                shares.setdefault(kind, []).append((with_it, without))
+    rows = []
+    for kind, found in shares.items():
+        differences = np.array([a - b for a, b in found])
+        size = len(differences)
+        drawn = resamples(size, REPLICATES, np.random.default_rng(seed)) @ differences / size
+        mean = float(differences.mean())
+        low, high = percentile_interval(mean, drawn, size, (-1, 1))
+        rows.append(
+            {
+                "kind": kind,
+                "with_it": fmean(a for a, _ in found),
+                "without_it": fmean(b for _, b in found),
+                "difference": mean,
+                "low": low,
+                "high": high,
+                "p": paired_permutation(differences.tolist(), seed),
+                "relations": size,
+                "pairs": pairs[kind],
+            }
+        )
+    table = pl.DataFrame(rows, infer_schema_length=None)
+    if not rows:
+        return table
+    adjusted = pl.Series("p_holm", holm(table["p"].to_list()), dtype=pl.Float64)
+    return table.with_columns(adjusted).sort("difference")
+
+
+def _share(grid: Grid, pairs: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
+    same, both = int(grid.same[:, pairs].sum()), int(grid.both[:, pairs].sum())
+    return same / both if both else NAN
+
+
+def _grids(
+    answers: pl.DataFrame, suite: Suite, protocol: Protocol
+) -> Iterator[tuple[Relation, Grid]]:
+    for relation, rows in by_relation(prepare(answers, suite), suite):
+        yield relation, grids(rows, relation, protocol, words_of(rows))["pairs"]

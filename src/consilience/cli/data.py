@@ -1,0 +1,112 @@
+"""data: suites."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from consilience import suites
+from consilience.cli.shared import (
+    AsJson,
+    AsShipped,
+    DataDir,
+    err,
+    out,
+    progress_bar,
+    warn,
+    without_nan,
+)
+from consilience.errors import ConsilienceError
+from consilience.report.tables import statistics_table
+from consilience.suites.fetch import SOURCES, fetch
+from consilience.suites.statistics import suite_statistics
+
+app = typer.Typer(no_args_is_help=True, help="Suites: list, fetch, check and count them.")
+
+
+@app.command("list")
+def list_suites(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """The suites that have a name, and where they lie."""
+    data = suites.data_dir(data_dir)
+    rows = []
+    for name, what in suites.NAMES.items():
+        try:
+            folder: str | None = str(suites.suite_folder(name, data))
+        except ConsilienceError:
+            folder = None
+        rows.append({"suite": name, "about": what, "folder": folder})
+    if as_json:
+        print(json.dumps({"suites": rows}))
+        return
+    for row in rows:
+        where = row["folder"] or f"not in {data}"
+        print(f"{row['suite']:10} {row['about']}\n{'':10} {where}")
+
+
+@app.command("fetch")
+def fetch_suite(
+    name: Annotated[str, typer.Argument(help=f"One of: {', '.join(SOURCES)}.")],
+    data_dir: DataDir = None,
+    source: Annotated[
+        str | None, typer.Option("--from", help="Another place with the same files.", metavar="URL")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Get a suite from its authors: pinned, checked file by file, resumed where it stopped."""
+    with progress_bar(f"fetching {name}", None, "files") as advance:
+        seen = 0
+
+        def progress(done: int, total: int) -> None:
+            nonlocal seen
+            advance(done - seen, total)
+            seen = done
+
+        folder, fetched = fetch(name, suites.data_dir(data_dir), base=source, progress=progress)
+    if as_json:
+        print(json.dumps({"suite": name, "folder": str(folder), "fetched": fetched}))
+    else:
+        print(f"{folder}: complete, {fetched} files fetched")
+
+
+@app.command("check")
+def check(
+    suite: Annotated[str, typer.Argument(help="A name or a folder.")],
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read a suite and list everything that is wrong with it, by file and line."""
+    problems = [str(problem) for problem in suites.check_suite(suite, data_dir)]
+    if as_json:
+        print(json.dumps({"suite": suite, "problems": problems}, ensure_ascii=False))
+    for problem in problems:
+        err.print(problem, soft_wrap=True, highlight=False, markup=False)
+    if problems:
+        err.print(f"{len(problems)} problems in '{suite}'")
+        raise typer.Exit(2)
+    if not as_json:
+        counted = suite_statistics(suites.load_suite(suite, data_dir))
+        print(
+            f"{suite}: good; {counted.relations} relations, {counted.patterns} patterns, "
+            f"{counted.facts} facts"
+        )
+
+
+@app.command("stats")
+def stats(
+    suite: Annotated[str, typer.Argument(help="A name or a folder.")],
+    data_dir: DataDir = None,
+    as_shipped: AsShipped = False,
+    as_json: AsJson = False,
+) -> None:
+    """Count what a suite holds: the paper's Table 1 and the size of each relation."""
+    chosen = suites.load_suite(suite, data_dir, as_shipped=as_shipped)
+    statistics = suite_statistics(chosen)
+    if as_json:
+        print(json.dumps(without_nan({"suite": chosen.name, **asdict(statistics)})))
+        return
+    for table in statistics_table(statistics, chosen.name):
+        out.print(table)
+    warn(list(chosen.notes))

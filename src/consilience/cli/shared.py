@@ -1,0 +1,164 @@
+"""What the commands share: options, the two consoles, tables, progress."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import polars as pl
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from consilience import suites
+from consilience.errors import ConsilienceError
+from consilience.run import asked_of, protocol_of
+from consilience.types import Protocol, Suite
+
+out = Console(markup=False)
+err = Console(stderr=True, markup=False)
+
+
+class ProtocolName(StrEnum):
+    """How answers are counted."""
+
+    published = "published"
+    strict = "strict"
+
+
+SuiteOption = Annotated[
+    str, typer.Option("--suite", help="A name (mini, pararel) or a folder.", metavar="S")
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="Where fetched suites lie (also CONSILIENCE_DATA)."),
+]
+ProtocolOption = Annotated[
+    ProtocolName | None,
+    typer.Option(help="published: the papers' rules; strict: the text's definitions."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, nothing else.")]
+AsShipped = Annotated[
+    bool, typer.Option("--as-shipped", help="Keep the ParaRel tuples that the paper leaves out.")
+]
+
+
+def without_nan(value: Any) -> Any:
+    """The same with None for NaN, which JSON does not have."""
+    if isinstance(value, dict):
+        return {name: without_nan(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(each) for each in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def rows_of(table: pl.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table for JSON, which has no NaN."""
+    return table.with_columns(pl.col(pl.Float64).fill_nan(None)).to_dicts()
+
+
+def names_in(listed: str) -> list[str]:
+    """The names of a list with commas."""
+    names = [name.strip() for name in listed.split(",") if name.strip()]
+    if not names:
+        raise ConsilienceError(f"no name in '{listed}'", expected="names with commas between")
+    return names
+
+
+def names_of(runs: list[Path]) -> list[str]:
+    """The runs' names, with more of their paths where these are the same."""
+    for parts in range(1, max(len(run.resolve().parts) for run in runs) + 1):
+        names = ["/".join(run.resolve().parts[-parts:]) for run in runs]
+        if len(set(names)) == len(names):
+            return names
+    raise ConsilienceError(
+        "a run stands twice", expected="different runs", where=", ".join(map(str, runs))
+    )
+
+
+def suite_of(
+    run: Path, suite: str | None, protocol: ProtocolName | None, data_dir: Path | None
+) -> tuple[Suite, Protocol]:
+    """The suite and the protocol of a run's answers: what is given, else what the run was asked."""
+    asked = asked_of(run)
+    if suite is None and "suite" not in asked:
+        raise ConsilienceError(
+            "not the folder of a run, which would tell its suite",
+            where=str(run),
+            todo="Name the suite: --suite S.",
+        )
+    as_shipped = bool(asked.get("as_shipped"))
+    found = suites.load_suite(suite or str(asked["suite"]), data_dir, as_shipped=as_shipped)
+    return found, protocol.value if protocol else protocol_of(run) or found.protocol
+
+
+def warn(warnings: Iterable[str]) -> None:
+    """Say what a reader should know."""
+    for warning in warnings:
+        err.print(f"note: {warning}", soft_wrap=True, highlight=False, markup=False)
+
+
+class _Rate(ProgressColumn):
+    """How many steps a second."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:,.0f}/s" if task.speed else "", style="dim")
+
+
+class _Advance:
+    """Advances one progress bar; knows or learns its total."""
+
+    def __init__(self, progress: Progress, text: str, total: int | None) -> None:
+        self.progress = progress
+        self.task = progress.add_task(text, total=total)
+
+    def __call__(self, steps: int, total: int | None = None) -> None:
+        if total is not None:
+            self.progress.update(self.task, total=total)
+        self.progress.advance(self.task, steps)
+
+
+@contextmanager
+def progress_bar(text: str, total: int | None, unit: str = "queries") -> Iterator[_Advance]:
+    """A bar on standard error; what it gives is called with steps done, and a total if known."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        _Rate(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err) as progress:
+        yield _Advance(progress, text, total)
+
+
+@contextmanager
+def quiet_libraries() -> Iterator[None]:
+    """Keep the bars and advice of the model libraries out of the output."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    try:
+        from transformers.utils import logging
+    except ImportError:
+        yield
+        return
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    yield

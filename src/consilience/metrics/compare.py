@@ -1,0 +1,250 @@
+"""Two runs on the same items: differences with intervals, tests, and what could have been shown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+import numpy as np
+import polars as pl
+
+from consilience.errors import ConsilienceError
+from consilience.metrics import (
+    by_relation,
+    count,
+    empty_value,
+    is_averaged,
+    metric_of,
+    prepare,
+)
+from consilience.metrics.agreement import METRICS, Share, Tally
+from consilience.metrics.grid import grids, words_of
+from consilience.metrics.resampling import Drawn, Draws, Key, Resampling, swap
+from consilience.metrics.statistics import (
+    NAN,
+    Floats,
+    benjamini_hochberg,
+    holm,
+    mcnemar,
+    paired_permutation,
+    percentile_interval,
+    permutation_p,
+    smallest_difference,
+    swaps,
+)
+from consilience.types import COMPARISON_SCHEMA, Cardinality, Protocol, Relation, Suite
+
+MCNEMAR = "exact McNemar"
+SUBJECTS = "paired permutation of subjects"
+RELATIONS = "paired permutation of relations"
+
+
+def compare(
+    runs: Mapping[str, pl.DataFrame], suite: Suite, protocol: Protocol, seed: int = 0
+) -> pl.DataFrame:
+    """Every run against the first (``COMPARISON_SCHEMA``), on the queries that both answered.
+
+    ``runs``: answers tables by name. Runs of other facts or wordings raise; where one of the two
+    has no answer, neither is counted. ``p_holm`` and ``q_value`` adjust over the relations of one
+    metric and subset of one comparison.
+    """
+    names = list(runs)
+    if len(names) < 2:
+        raise ConsilienceError(
+            f"{len(names)} run to compare", expected="two runs or more, the first is the reference"
+        )
+    tables = {name: prepare(table, suite) for name, table in runs.items()}
+    first = names[0]
+    rows: list[dict[str, object]] = []
+    for second in names[1:]:
+        _same_questions(first, tables[first], second, tables[second])
+        pair = {"suite": suite.name, "first": first, "second": second}
+        for kind in ("N-1", "N-M"):
+            found = _of_kind(tables[first], tables[second], suite, kind, protocol, seed)
+            rows += [{**pair, **row} for row in found]
+    return _adjusted(pl.DataFrame(rows, schema=COMPARISON_SCHEMA))
+
+
+def _same_questions(first: str, table: pl.DataFrame, second: str, other: pl.DataFrame) -> None:
+    question = ["group", "item", "variant", "subject", "gold"]
+    for one, another, a, b in ((first, second, table, other), (second, first, other, table)):
+        missing = a.select(question).join(b.select(question), on=question, how="anti")
+        if missing.height:
+            row = missing.row(0, named=True)
+            raise ConsilienceError(
+                f"{missing.height} of {a.height} queries of {one} are not in {another}, such as "
+                f"{row['group']}, item {row['item']}, '{row['variant']}'",
+                expected="runs of the same facts in the same wordings",
+                todo="Probe both with the same --suite, --groups, --limit and --seed.",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Both:
+    """One metric in two runs: of one relation, or of several.
+
+    ``draws``: both under the same resampling. ``only``: how many items only the first, and only the
+    second, has right; None where an item can be more than right or wrong. ``swapped``: both when
+    subjects changed sides; None where that says nothing.
+    """
+
+    shares: tuple[Share, Share]
+    draws: tuple[Draws, Draws]
+    swapped: tuple[Drawn, Drawn] | None
+    only: tuple[int, int] | None
+
+    @property
+    def difference(self) -> float:
+        """Second minus first; NaN where one has no data."""
+        return self.shares[1].value - self.shares[0].value
+
+    @property
+    def test(self) -> tuple[str | None, float]:
+        """Which test, and its p."""
+        if self.only is not None:
+            return MCNEMAR, mcnemar(*self.only)
+        if self.swapped is None:
+            return None, NAN
+        first, second = (self.filled(each.values) for each in self.swapped)
+        return SUBJECTS, permutation_p(self.difference, second - first)
+
+    def plus(self, other: _Both) -> _Both:
+        """The counts of two groups together; ``draws`` are those of this one."""
+        swapped, only = None, None
+        if self.swapped is not None and other.swapped is not None:
+            swapped = self.swapped[0] + other.swapped[0], self.swapped[1] + other.swapped[1]
+        if self.only is not None and other.only is not None:
+            only = self.only[0] + other.only[0], self.only[1] + other.only[1]
+        shares = self.shares[0] + other.shares[0], self.shares[1] + other.shares[1]
+        return _Both(shares, self.draws, swapped, only)
+
+    def filled(self, values: Floats) -> Floats:
+        """Values with that of a group without data where they are NaN."""
+        return np.where(np.isnan(values), self.shares[0].empty, values)
+
+
+def _of_kind(
+    first: pl.DataFrame,
+    second: pl.DataFrame,
+    suite: Suite,
+    kind: Cardinality,
+    protocol: Protocol,
+    seed: int,
+) -> Iterator[dict[str, object]]:
+    others = {relation.id: rows for relation, rows in by_relation(second, suite)}
+    chosen = [pair for pair in by_relation(first, suite) if pair[0].cardinality == kind]
+    if not chosen:
+        return
+    subjects = {each.id: rows["subject"].unique().sort().to_list() for each, rows in chosen}
+    resampling = Resampling(subjects, seed)
+    over: dict[Key, dict[str, _Both]] = {}
+    pooled: dict[Key, _Both] = {}
+    for relation, rows in chosen:
+        group, names = relation.id, subjects[relation.id]
+        one, two = _count_both(rows, others[group], relation, protocol)
+        draws = [resampling.draw(group, each) for each in (one, two)]
+        swapped = swap(one, two, names, swaps(names, seed))
+        for key, tally in one.items():
+            empty = empty_value(key, protocol)
+            both = _Both(
+                (tally.share(empty), two[key].share(empty)),
+                (draws[0][key], draws[1][key]),
+                swapped.get(key),
+                _only(tally, two[key]) if METRICS[metric_of(key[0])].binary else None,
+            )
+            within = [both.filled(each.within.values) for each in both.draws]
+            clusters = 0 if tally.clusters is None else both.draws[0].within.clusters
+            yield _row(key, group, both, within[1] - within[0], clusters, *both.test)
+            if is_averaged(key, kind):
+                over.setdefault(key, {})[group] = replace(both, swapped=None)
+                pooled[key] = pooled[key].plus(both) if key in pooled else both
+    for key, by_group in over.items():
+        yield from _over(key, by_group, pooled[key], resampling, seed)
+
+
+def _count_both(
+    first: pl.DataFrame, second: pl.DataFrame, relation: Relation, protocol: Protocol
+) -> tuple[dict[Key, Tally], dict[Key, Tally]]:
+    """Every metric of both runs, of the queries that both answered."""
+    words = words_of(first, second)
+    one, two = (grids(rows, relation, protocol, words) for rows in (first, second))
+    return (
+        count({view: grid.with_(two[view]) for view, grid in one.items()}, relation),
+        count({view: grid.with_(one[view]) for view, grid in two.items()}, relation),
+    )
+
+
+def _only(first: Tally, second: Tally) -> tuple[int, int]:
+    """How many items are hits in the first only, and in the second only."""
+    moved = second.counts[:, 0] - first.counts[:, 0]
+    return int((moved < 0).sum()), int((moved > 0).sum())
+
+
+def _over(
+    key: Key, by_group: Mapping[str, _Both], pooled: _Both, resampling: Resampling, seed: int
+) -> Iterator[dict[str, object]]:
+    """``MACRO`` over the groups where both runs have data, and ``MICRO``."""
+    known = {name: each for name, each in by_group.items() if not math.isnan(each.difference)}
+    if not known:
+        return
+    spreads = [
+        resampling.over(
+            {name: each.shares[run] for name, each in known.items()},
+            {name: each.draws[run] for name, each in known.items()},
+        )
+        for run in (0, 1)
+    ]
+    (macro_spread, micro_spread) = (second - first for first, second in zip(*spreads, strict=True))
+    counts = len(known), len(by_group) - len(known)
+    means = [fmean(each.shares[run].value for each in known.values()) for run in (0, 1)]
+    macro = replace(pooled, shares=(Share(means[0], 1, *counts), Share(means[1], 1, *counts)))
+    p = paired_permutation([each.difference for each in known.values()], seed)
+    yield _row(key, "MACRO", macro, macro_spread.replicates, macro_spread.clusters, RELATIONS, p)
+    micro = micro_spread.replicates
+    yield _row(key, "MICRO", pooled, micro, micro_spread.clusters, *pooled.test)
+
+
+def _row(
+    key: Key,
+    group: str,
+    both: _Both,
+    replicates: Floats,
+    clusters: int,
+    test: str | None,
+    p: float,
+) -> dict[str, object]:
+    first, second = both.shares
+    low, high = percentile_interval(both.difference, replicates, clusters, (-1.0, 1.0))
+    return {
+        "metric": key[0],
+        "subset": key[1],
+        "group": group,
+        "first_value": first.value,
+        "second_value": second.value,
+        "difference": both.difference,
+        "low": low,
+        "high": high,
+        "test": test,
+        "p": p,
+        "smallest": smallest_difference(replicates) if clusters > 1 else NAN,
+        "n": min(first.n, second.n),
+        "n_excluded": max(first.left_out, second.left_out),
+    }
+
+
+def _adjusted(table: pl.DataFrame) -> pl.DataFrame:
+    """With p adjusted over the relations of one metric and subset of one comparison."""
+    family = ["first", "second", "metric", "subset"]
+    is_relation = ~pl.col("group").is_in(["MACRO", "MICRO"])
+    parts = []
+    for _, rows in table.group_by(family, maintain_order=True):
+        tested = rows.select(pl.when(is_relation).then("p").otherwise(NAN)).to_series().to_list()
+        parts.append(
+            rows.with_columns(
+                p_holm=pl.Series(holm(tested), dtype=pl.Float64),
+                q_value=pl.Series(benjamini_hochberg(tested), dtype=pl.Float64),
+            )
+        )
+    return pl.concat(parts) if parts else table

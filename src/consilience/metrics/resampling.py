@@ -1,0 +1,238 @@
+"""What numbers would have been with other subjects and relations.
+
+Facts of one subject hang together, and so do all facts of a relation; both are drawn again as
+wholes. A number of one relation varies by its subjects, a number over relations by the relations.
+Where the same subjects stand in several relations, that adds what their answers have in common
+(two-way clustering: Cameron, Gelbach and Miller 2011).
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from consilience.metrics.agreement import Floats, Share, Tally, quotient
+from consilience.metrics.statistics import CELLS, REPLICATES, resamples
+
+Weights = npt.NDArray[np.float32]
+
+Key = tuple[str, str]
+"""(metric, subset)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Hits and totals (replicate,) of a metric in a group, and of how many clusters."""
+
+    hits: Floats
+    total: Floats
+    clusters: int
+
+    @property
+    def values(self) -> Floats:
+        """hits/total (replicate,); NaN where the total is 0."""
+        return quotient(self.hits, self.total)
+
+    def __add__(self, other: Drawn) -> Drawn:
+        return Drawn(self.hits + other.hits, self.total + other.total, self.clusters)
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """A metric of a group ``within`` which subjects were drawn, and when drawn for all groups."""
+
+    within: Drawn
+    across: Drawn
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Replicates (replicate,) of a number over groups, of ``clusters`` groups that have data.
+
+    Drawn again were the groups (``relations``), the subjects of each group for themselves
+    (``within``), the subjects of all groups together (``across``).
+    """
+
+    relations: Floats
+    within: Floats
+    across: Floats
+    clusters: int
+
+    def __sub__(self, other: Spread) -> Spread:
+        return Spread(
+            self.relations - other.relations,
+            self.within - other.within,
+            self.across - other.across,
+            self.clusters,
+        )
+
+    @property
+    def replicates(self) -> Floats:
+        """``relations``, stretched by what recurring subjects have in common.
+
+        The variance is V(relations) + V(across) - V(within), and at least V(relations).
+        """
+        relations, within, across = (
+            float(np.var(each[~np.isnan(each)])) if not np.isnan(each).all() else 0.0
+            for each in (self.relations, self.within, self.across)
+        )
+        if relations == 0 or across <= within:
+            return self.relations
+        middle = np.nanmean(self.relations)
+        return middle + (self.relations - middle) * math.sqrt(1 + (across - within) / relations)
+
+
+Tallies = Mapping[Key, Tally]
+
+
+def weigh(tallies: Tallies, names: Sequence[str], weights: Weights) -> dict[Key, Drawn]:
+    """Every metric of a group under ``weights`` (replicate, cluster) of its subjects ``names``.
+
+    A metric without clusters keeps its own value in all replicates.
+    """
+    drawn: dict[Key, Drawn] = {}
+    for shared in _by_counts(tallies):
+        tally = next(iter(shared.values()))
+        if tally.clusters is None:
+            share, size = tally.share(), len(weights)
+            drawn |= {
+                key: Drawn(np.full(size, share.hits), np.full(size, share.total), 0)
+                for key in shared
+            }
+        else:
+            counts = by_cluster(tally, names)
+            drawn |= _finished(shared, weights, counts, np.zeros(counts.shape[1]))
+    return {key: drawn[key] for key in tallies}
+
+
+def swap(
+    first: Tallies, second: Tallies, names: Sequence[str], sides: Weights
+) -> dict[Key, tuple[Drawn, Drawn]]:
+    """Every metric of two runs when subjects change ``sides`` (permutation, cluster).
+
+    Without the metrics that have no clusters.
+    """
+    found: dict[Key, tuple[Drawn, Drawn]] = {}
+    for shared in _by_counts(first):
+        one, other = (runs[next(iter(shared))] for runs in (first, second))
+        if one.clusters is not None:
+            counts = by_cluster(one, names), by_cluster(other, names)
+            moved = counts[1] - counts[0]
+            left = _finished(shared, sides, moved, counts[0].sum(axis=0, dtype=np.float64))
+            others = {key: second[key] for key in shared}
+            right = _finished(others, sides, -moved, counts[1].sum(axis=0, dtype=np.float64))
+            found |= {key: (left[key], right[key]) for key in shared}
+    return found
+
+
+def _by_counts(tallies: Tallies) -> list[dict[Key, Tally]]:
+    """Tallies of the same counts together: they differ only in how sums are finished."""
+    shared: dict[int, dict[Key, Tally]] = {}
+    for key, tally in tallies.items():
+        shared.setdefault(id(tally.counts), {})[key] = tally
+    return list(shared.values())
+
+
+def _finished(
+    tallies: Tallies, weights: Weights, counts: Weights, base: Floats
+) -> dict[Key, Drawn]:
+    """Hits and totals of ``base`` (column,) plus weighted ``counts`` (cluster, column)."""
+    used = counts.any(axis=1)
+    weights, counts = weights[:, used], counts[used]
+    step = max(1, CELLS // max(1, counts.shape[1]))
+    parts: dict[Key, list[tuple[Floats, Floats]]] = {key: [] for key in tallies}
+    for start in range(0, len(weights), step):
+        sums = base + (weights[start : start + step] @ counts).astype(np.float64)
+        for key, tally in tallies.items():
+            parts[key].append(tally.finish(sums))
+    clusters = int(used.sum())
+    drawn: dict[Key, Drawn] = {}
+    for key, found in parts.items():
+        hits, total = (np.concatenate(each) for each in zip(*found, strict=True))
+        drawn[key] = Drawn(hits, total, clusters)
+    return drawn
+
+
+def by_cluster(tally: Tally, names: Sequence[str]) -> Weights:
+    """Counts summed over the units of each cluster (cluster, column), in the order of ``names``."""
+    counts = np.zeros((len(names), tally.counts.shape[1]), dtype=np.float32)
+    if tally.clusters is not None and len(tally.counts):
+        at = {name: place for place, name in enumerate(names)}
+        places = np.array([at[name] for name in tally.clusters])
+        order = np.argsort(places, kind="stable")
+        present, starts = np.unique(places[order], return_index=True)
+        counts[present] = np.add.reduceat(tally.counts[order], starts, axis=0, dtype=np.float32)
+    return counts
+
+
+class Resampling:
+    """Subjects and relations, drawn again and again, the same for whatever is weighed.
+
+    ``subjects``: the subjects of each group, each once.
+    """
+
+    def __init__(self, subjects: Mapping[str, Sequence[str]], seed: int) -> None:
+        self._subjects, self._seed = subjects, seed
+        generator = np.random.default_rng(seed)
+        shared = Counter(name for names in subjects.values() for name in names)
+        self._places = {name: place for place, name in enumerate(shared)}
+        self._shared: Weights | None = None
+        if any(count > 1 for count in shared.values()):
+            self._shared = resamples(len(shared), REPLICATES, generator)
+        self._groups = list(subjects)
+        self._relations = resamples(len(subjects), REPLICATES, generator)
+
+    def draw(self, group: str, tallies: Tallies) -> dict[Key, Draws]:
+        """Every metric of a group under subjects that are drawn again."""
+        names = self._subjects[group]
+        generator = np.random.default_rng([self._seed, zlib.crc32(group.encode())])
+        within = weigh(tallies, names, resamples(len(names), REPLICATES, generator))
+        across = within
+        if self._shared is not None:
+            shared = self._shared[:, [self._places[name] for name in names]]
+            across = weigh(tallies, names, shared)
+        return {key: Draws(within[key], across[key]) for key in tallies}
+
+    def over(
+        self, shares: Mapping[str, Share], draws: Mapping[str, Draws]
+    ) -> tuple[Spread, Spread]:
+        """How the mean over groups, and the value of all counts together, vary."""
+        empty = next(iter(shares.values())).empty
+        own = [Drawn(np.array([each.hits]), np.array([each.total]), 0) for each in shares.values()]
+        within = [draws[group].within for group in shares]
+        across = [draws[group].across for group in shares]
+        relations, clusters = own, sum(not math.isnan(each.value) for each in shares.values())
+        weights = self._relations[:, [self._groups.index(group) for group in shares]]
+        if len(self._groups) == 1:
+            relations, clusters = within, within[0].clusters
+        once = np.ones((1, len(shares)), dtype=np.float32)
+        ways = ((weights, relations), (once, within), (once, across))
+        macro = [_macro(weights, drawn, empty) for weights, drawn in ways]
+        micro = [_micro(weights, drawn) for weights, drawn in ways]
+        return (
+            Spread(macro[0], macro[1], macro[2], clusters),
+            Spread(micro[0], micro[1], micro[2], clusters),
+        )
+
+
+def _macro(weights: Weights, drawn: Sequence[Drawn], empty: float) -> Floats:
+    """Mean of values over groups (replicate,), of those that have one."""
+    values = np.stack([each.values for each in drawn], axis=1)
+    values = np.where(np.isnan(values), empty, values)
+    known = (weights * ~np.isnan(values)).sum(axis=1)
+    return quotient((weights * np.nan_to_num(values)).sum(axis=1), known)
+
+
+def _micro(weights: Weights, drawn: Sequence[Drawn]) -> Floats:
+    """Hits over totals of all groups (replicate,)."""
+    hits = np.stack([each.hits for each in drawn], axis=1)
+    return quotient(
+        (weights * hits).sum(axis=1),
+        (weights * np.stack([each.total for each in drawn], axis=1)).sum(axis=1),
+    )

@@ -1,0 +1,368 @@
+"""Tests and intervals against hand-worked numbers, other libraries, and simulated data."""
+
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from consilience import ConsilienceError, measure
+from consilience.metrics.agreement import Tally
+from consilience.metrics.compare import compare
+from consilience.metrics.resampling import Resampling, weigh
+from consilience.metrics.statistics import (
+    REPLICATES,
+    benjamini_hochberg,
+    correlation,
+    holm,
+    mcnemar,
+    paired_permutation,
+    paired_t,
+    percentile_interval,
+    permutation_p,
+    resamples,
+    smallest_difference,
+    swaps,
+    welch_t,
+)
+from test_metrics import HAND, PATTERNS, make_suite, table, values
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "p"),
+    [
+        (0, 0, 1.0),
+        (0, 5, 2 / 32),  # 2 * (1/2)**5
+        (1, 5, 2 * (1 + 6) / 64),  # no or one head of six
+        (3, 3, 1.0),
+    ],
+)
+def test_mcnemar_by_hand(first, second, p):
+    assert mcnemar(first, second) == pytest.approx(p)
+    assert mcnemar(second, first) == pytest.approx(p)
+
+
+def test_paired_permutation_by_hand():
+    """Of the 8 signs of (1, 2, 3) the sums 6 and -6 are as far out; with (1, 2, -3) all are."""
+    assert paired_permutation([1, 2, 3]) == 2 / 8
+    assert paired_permutation([1, 2, -3]) == 1
+    assert paired_permutation([1, 0, 2, 0, 3, math.nan]) == 2 / 8
+    assert paired_permutation([0, 0]) == 1
+    assert math.isnan(paired_permutation([math.nan]))
+
+
+def test_random_permutations_come_near_all_of_them():
+    differences = [0.31, -0.12, 0.253, 0.407, -0.0501, 0.2, 0.117, 0.3509, -0.22, 0.15, 0.301, 0.05]
+    every = paired_permutation(differences)
+    # With pairs that cancel, signs are drawn; the sum of the others must be as far out as before.
+    many = paired_permutation([*differences, *[1e-9] * 10])
+    assert every == pytest.approx(many, abs=0.01)
+    again = stats.permutation_test(
+        (np.array(differences), np.zeros(12)),
+        lambda a, b, axis: np.mean(a - b, axis=axis),
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=np.inf,
+    )
+    assert every == pytest.approx(again.pvalue)
+
+
+def test_a_random_permutation_p_counts_the_observed_one():
+    assert permutation_p(3.0, np.array([0.0, -3.0, 1.0])) == 2 / 4
+    assert permutation_p(9.0, np.array([0.0, 1.0, 1.0])) == 1 / 4
+    assert math.isnan(permutation_p(math.nan, np.array([0.0])))
+
+
+def test_a_subject_changes_sides_everywhere_at_once():
+    here, there = swaps(["a", "b"], 0), swaps(["b", "c"], 0)
+    assert (here[:, 1] == there[:, 0]).all()
+    assert (here[:, 0] != here[:, 1]).any()
+    assert here.mean() == pytest.approx(0.5, abs=0.02)
+    assert (swaps(["a"], 1) != swaps(["a"], 0)).any()
+
+
+def test_t_tests_by_hand():
+    """Differences 1, 2, 3: mean 2, deviation 1, t = 2 sqrt(3), 2 degrees of freedom.
+
+    Welch on (1, 2, 3) and (2, 4): variances 1/3 and 2/2, t = -1 / sqrt(4/3),
+    (4/3)**2 / ((1/3)**2 / 2 + 1**2 / 1) = 1.684 degrees.
+    """
+    paired = paired_t([2, 4, 6], [1, 2, 3])
+    assert (paired.difference, paired.freedom) == (2, 2)
+    assert paired.t == pytest.approx(2 * math.sqrt(3))
+    assert paired.low == pytest.approx(2 - 4.302653 / math.sqrt(3), abs=1e-5)
+    welch = welch_t([1, 2, 3], [2, 4])
+    assert welch.t == pytest.approx(-1 / math.sqrt(4 / 3))
+    assert welch.freedom == pytest.approx((16 / 9) / (1 / 18 + 1))
+    assert welch.low < welch.difference == -1 < welch.high
+
+
+def test_adjusted_p_by_hand():
+    """Sorted .01 .02 .03 .5. Holm: .04 .06 .06 .5. Benjamini-Hochberg: .04 .04 .04 .5."""
+    given_p = [0.03, math.nan, 0.01, 0.5, 0.02]
+    assert holm(given_p)[1] != holm(given_p)[1]
+    clean = [0, 2, 3, 4]
+    assert [holm(given_p)[n] for n in clean] == pytest.approx([0.06, 0.04, 0.5, 0.06])
+    assert [benjamini_hochberg(given_p)[n] for n in clean] == pytest.approx([0.04, 0.04, 0.5, 0.04])
+    assert holm([]) == benjamini_hochberg([]) == []
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
+def test_adjusting_is_what_scipy_does_and_never_lowers(p):
+    assert benjamini_hochberg(p) == pytest.approx(list(stats.false_discovery_control(p)))
+    assert all(a >= b for a, b in zip(holm(p), benjamini_hochberg(p), strict=True))
+    assert all(a >= b - 1e-12 for a, b in zip(benjamini_hochberg(p), p, strict=True))
+
+
+def test_nothing_seen_is_not_nothing():
+    """No hit among 10 clusters: up to 1 - .025**(1/10) = 30.8 % may be (Clopper-Pearson)."""
+    zero = np.zeros(REPLICATES)
+    low, high = percentile_interval(0.0, zero, 10, (0, 1))
+    exact = stats.binomtest(0, 10).proportion_ci(method="exact")
+    assert (low, high) == pytest.approx((exact.low, exact.high))
+    assert percentile_interval(1.0, zero + 1, 10, (0, 1)) == pytest.approx((1 - exact.high, 1))
+    assert percentile_interval(0.0, zero, 10, (-1, 1)) == pytest.approx((-exact.high, exact.high))
+    assert percentile_interval(0.25, zero + 0.25, 10, (0, 1)) == (0.25, 0.25)
+
+
+def test_one_cluster_or_no_data_has_no_interval():
+    assert all(map(math.isnan, percentile_interval(0.5, np.full(9, 0.5), 1, (0, 1))))
+    assert all(map(math.isnan, percentile_interval(math.nan, np.full(9, math.nan), 9, (0, 1))))
+    assert math.isnan(smallest_difference(np.zeros(9)))
+
+
+def test_smallest_difference_is_so_many_standard_errors():
+    replicates = np.array([-1.0, 0.0, 1.0])
+    assert smallest_difference(replicates) == pytest.approx(1.959964 + 0.841621, abs=1e-5)
+
+
+def test_correlation_of_ranks_and_values():
+    x, y = [1, 2, 3, 4, 10, math.nan], [1, 3, 2, 5, 90, 7]
+    spearman = correlation(x, y, method="spearman")
+    pearson = correlation(x, y, method="pearson")
+    assert spearman.value == pytest.approx(1 - 6 * 2 / (5 * 24))
+    assert pearson.value == pytest.approx(stats.pearsonr(x[:5], y[:5]).statistic)
+    assert spearman.n == 5
+    assert spearman.low < spearman.value <= spearman.high <= 1
+    assert math.isnan(correlation([1, 1, 1], [1, 2, 3], method="pearson").value)
+
+
+# Coverage: how often does a 95 % interval hold the true value, on data of known origin?
+
+SIMULATIONS = 400
+
+
+def hits(probabilities, generator):
+    return (generator.random(np.shape(probabilities)) < probabilities).astype(float)
+
+
+def tally(values_, subjects):
+    counts = np.stack([values_, np.ones(len(values_))], axis=1).astype(np.float32)
+    return Tally(counts, np.array(subjects, dtype=object), len(values_))
+
+
+def coverage(intervals, truth):
+    low, high = np.array(intervals).T
+    return float(((low <= truth) & (truth <= high)).mean())
+
+
+def naive(values_):
+    """The interval that takes every item for independent."""
+    mean = np.mean(values_)
+    half = 1.96 * math.sqrt(mean * (1 - mean) / np.size(values_))
+    return mean - half, mean + half
+
+
+def test_intervals_of_a_relation_cover_where_naive_ones_do_not():
+    """60 subjects with 5 facts each; whether they are known depends on the subject."""
+    generator = np.random.default_rng(1)
+    names = [str(n) for n in range(60)]
+    weights = resamples(60, REPLICATES, generator)
+    ours, plain = [], []
+    for _ in range(SIMULATIONS):
+        known = np.repeat(generator.beta(0.6, 0.9, 60)[:, None], 5, axis=1)
+        values_ = hits(known, generator).ravel()
+        counted = tally(values_, np.repeat(names, 5))
+        drawn = weigh({("m", "all"): counted}, names, weights)["m", "all"]
+        ours.append(percentile_interval(values_.mean(), drawn.values, drawn.clusters, (0, 1)))
+        plain.append(naive(values_))
+    assert 0.93 <= coverage(ours, 0.4) <= 0.97
+    assert coverage(plain, 0.4) < 0.85
+
+
+@pytest.mark.parametrize(("relations", "between", "shared"), [(12, 0.12, 0.0), (25, 0.03, 0.12)])
+def test_intervals_over_relations_cover_where_naive_ones_do_not(relations, between, shared):
+    """Relations that differ; in the second case the same subjects, known or not, in all of them."""
+    generator = np.random.default_rng(2)
+    size, key, ours, plain = 30, ("m", "all"), [], []
+    groups = [f"R{n}" for n in range(relations)]
+    same = [str(n) for n in range(size)]
+    names = {group: same if shared else [group + name for name in same] for group in groups}
+    resampling = Resampling(names, 3)
+    for _ in range(SIMULATIONS):
+        effect = generator.normal(0, between, (relations, 1)) + generator.normal(0, shared, size)
+        values_ = hits(np.clip(0.5 + effect, 0.01, 0.99), generator)
+        tallies = {
+            group: tally(row, names[group]) for group, row in zip(groups, values_, strict=True)
+        }
+        draws = {group: resampling.draw(group, {key: each})[key] for group, each in tallies.items()}
+        shares = {group: each.share() for group, each in tallies.items()}
+        spread, _ = resampling.over(shares, draws)
+        ours.append(percentile_interval(values_.mean(), spread.replicates, spread.clusters, (0, 1)))
+        plain.append(naive(values_))
+    assert coverage(plain, 0.5) < 0.85
+    assert 0.93 <= coverage(ours, 0.5) <= 0.97
+
+
+# Two runs.
+
+
+def two_runs():
+    """Base answers: the first run right in 1, 2; the second in 1, 3, 4. Pairs that agree: below."""
+    second = [
+        ("1", "Ada", "a", ["a", "a", "a"]),  # 3 of 3 pairs, as in HAND
+        ("2", "Bob", "b", ["c", "c", "c"]),  # 3 of 3, in HAND 1 of 3
+        ("3", "Cid", "c", ["c", "c", "a"]),  # 1 of 3, in HAND 3 of 3
+        ("4", "Dan", "d", ["d", "d", "d"]),  # 3 of 3, in HAND 0 of 3
+    ]
+    return {"one": table(HAND), "two": table(second)}
+
+
+def rows_of(compared, metric, group="R"):
+    chosen = (pl.col("metric") == metric) & (pl.col("group") == group) & (pl.col("subset") == "all")
+    return compared.filter(chosen).to_dicts()
+
+
+@pytest.mark.parametrize("protocol", ["published", "strict"])
+def test_two_runs_by_hand(protocol):
+    """Accuracy 2/4 and 3/4: one item only the first has, two only the second: p = 1.
+
+    Consistency 7/12 and 10/12: differences of pairs 0, 2, -2, 3. Of the 8 ways to swap the three
+    that differ, the sums are 3, 7, -1, 3, -3, 1, -7, -3: 6 are at least 3 away from 0.
+    """
+    compared = compare(two_runs(), make_suite(), protocol)
+    (row,) = rows_of(compared, "accuracy")
+    assert (row["first_value"], row["second_value"], row["difference"]) == (2 / 4, 3 / 4, 1 / 4)
+    assert (row["test"], row["p"]) == ("exact McNemar", 1.0)
+    (row,) = rows_of(compared, "consistency")
+    assert row["difference"] == pytest.approx(3 / 12)
+    assert row["test"] == "paired permutation of subjects"
+    assert row["p"] == pytest.approx(6 / 8, abs=0.02)
+    assert row["low"] < 3 / 12 < row["high"]
+    assert row["smallest"] > 0
+
+
+def test_values_are_those_of_the_runs_alone():
+    runs = two_runs()
+    compared = compare(runs, make_suite(), "strict")
+    for side, name in (("first_value", "one"), ("second_value", "two")):
+        alone = values(measure(runs[name], make_suite(), "strict"))
+        for metric in ("accuracy", "consistency", "corrected_consistency", "top_answer"):
+            assert rows_of(compared, metric)[0][side] == pytest.approx(alone[metric])
+
+
+def test_a_run_against_itself_differs_nowhere():
+    runs = {"one": table(HAND), "again": table(HAND)}
+    compared = compare(runs, make_suite(), "strict").filter(pl.col("first_value").is_not_nan())
+    assert (compared["difference"] == 0).all()
+    assert compared["p"].drop_nans().drop_nulls().eq(1).all()
+    assert compared["smallest"].is_nan().all()
+
+
+def test_what_only_one_run_answered_is_not_compared():
+    """Without Dan's first answer in one run his base answer and two of his pairs are left out."""
+    runs = two_runs()
+    runs["one"] = table([*HAND[:3], ("4", "Dan", "d", [None, "b", "c"])])
+    compared = compare(runs, make_suite(), "strict")
+    (row,) = rows_of(compared, "accuracy")
+    assert (row["first_value"], row["second_value"], row["n"]) == (2 / 3, 2 / 3, 3)
+    (row,) = rows_of(compared, "consistency")
+    assert (row["first_value"], row["second_value"]) == (7 / 10, 8 / 10)
+    assert (row["n"], row["n_excluded"]) == (10, 2)
+
+
+def test_over_relations_their_differences_are_tested():
+    """Differences of accuracy .25 in each of six relations: 2 of 64 signs are as far out."""
+    ids = tuple("ABCDEF")
+    suite = make_suite(ids=ids)
+    runs = {
+        name: pl.concat([rows.with_columns(group=pl.lit(each)) for each in ids])
+        for name, rows in two_runs().items()
+    }
+    compared = compare(runs, suite, "strict")
+    (macro,) = rows_of(compared, "accuracy", "MACRO")
+    assert macro["difference"] == pytest.approx(0.25)
+    assert (macro["test"], macro["p"]) == ("paired permutation of relations", 2 / 64)
+    (micro,) = rows_of(compared, "accuracy", "MICRO")
+    assert micro["p"] == pytest.approx(mcnemar(6, 12))
+    relations = compared.filter((pl.col("metric") == "accuracy") & pl.col("group").is_in(ids))
+    assert (relations["p_holm"] == 1).all()
+    assert math.isnan(macro["p_holm"])
+
+
+def test_runs_of_other_questions_are_refused():
+    runs = two_runs()
+    with pytest.raises(ConsilienceError, match="3 of 12 queries of one are not in two, such as R"):
+        compare({**runs, "two": runs["two"].filter(pl.col("item") != "2")}, make_suite(), "strict")
+    with pytest.raises(ConsilienceError, match="1 run to compare"):
+        compare({"one": runs["one"]}, make_suite(), "strict")
+
+
+# Consistency that cannot be gamed.
+
+
+def test_chance_by_hand():
+    """Shares of answers by pattern: (a .75, b .25), (a .5, b .25, c .25), (a .5, c .5).
+
+    By chance .4375, .375 and .375 of pairs agree, 19/48; (28/48 - 19/48) / (29/48) = 9/29.
+    """
+    found = values(measure(table(HAND), make_suite(), "strict"))
+    assert found["chance_consistency"] == pytest.approx(19 / 48)
+    assert found["corrected_consistency"] == pytest.approx(9 / 29)
+
+
+def test_corrected_consistency_of_two_patterns_is_cohens_kappa():
+    generator = np.random.default_rng(0)
+    codes = generator.integers(0, 3, (40, 2))
+    codes[:20, 1] = codes[:20, 0]
+    rows = [(str(n), f"s{n}", "a", ["abc"[c] for c in pair]) for n, pair in enumerate(codes)]
+    suite = make_suite(PATTERNS[:2], edges={})
+    found = values(measure(table(rows, patterns=PATTERNS[:2]), suite, "strict"))
+    agree = (codes[:, 0] == codes[:, 1]).mean()
+    chance = sum((codes[:, 0] == c).mean() * (codes[:, 1] == c).mean() for c in range(3))
+    assert found["corrected_consistency"] == pytest.approx((agree - chance) / (1 - chance))
+
+
+def test_a_constant_model_gains_nothing_once_chance_is_taken_off():
+    rows = [(str(n), f"s{n}", gold, ["a"] * 3) for n, gold in enumerate("abcd")]
+    found = values(measure(table(rows), make_suite(), "strict"))
+    assert found["consistency"] == found["chance_consistency"] == found["top_answer"] == 1
+    assert math.isnan(found["corrected_consistency"])
+
+
+def test_agreement_splits_into_right_and_wrong():
+    """Of 12 pairs 3 (Ada) agree and are right, 4 (Bob 1, Cid 3) agree and are wrong."""
+    found = values(measure(table(HAND), make_suite(), "strict"))
+    assert (found["agree_right"], found["agree_wrong"]) == (3 / 12, 4 / 12)
+    assert found["disagree"] == 5 / 12
+    assert found["top_answer"] == 7 / 12
+    assert found["uniform_consistency"] == 1  # the suite's only candidate
+
+
+def test_the_number_of_candidates_is_the_answers_own_where_it_is_told():
+    answers = table(HAND).with_columns(n_candidates=pl.lit(4))
+    assert values(measure(answers, make_suite(), "strict"))["uniform_consistency"] == 1 / 4
+
+
+def test_intervals_are_seeded():
+    answers = table(HAND)
+    one, again = (measure(answers, make_suite(), "strict", seed=7) for _ in range(2))
+    other = measure(answers, make_suite(), "strict", seed=8)
+    assert one.equals(again, null_equal=True)
+    assert one["value"].to_list()[:3] == other["value"].to_list()[:3]
+    row = one.filter((pl.col("metric") == "consistency") & (pl.col("group") == "R"))
+    assert 0 <= row["low"][0] < 7 / 12 < row["high"][0] <= 1

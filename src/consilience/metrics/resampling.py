@@ -96,19 +96,9 @@ def weigh(tallies: Tallies, names: Sequence[str], weights: Weights) -> dict[Key,
 
     A metric without clusters keeps its own value in all replicates.
     """
-    drawn: dict[Key, Drawn] = {}
-    for shared in _by_counts(tallies):
-        tally = next(iter(shared.values()))
-        if tally.clusters is None:
-            share, size = tally.share(), len(weights)
-            drawn |= {
-                key: Drawn(np.full(size, share.hits), np.full(size, share.total), 0)
-                for key in shared
-            }
-        else:
-            counts = by_cluster(tally, names)
-            drawn |= _finished(shared, weights, counts, np.zeros(counts.shape[1]))
-    return {key: drawn[key] for key in tallies}
+    drawn = {key: _constant(each, len(weights)) for key, each in tallies.items()}
+    counts, clustered = _side_by_side(tallies, names)
+    return drawn | _finished(tallies, clustered, counts, weights, np.zeros(counts.shape[1]))
 
 
 def swap(
@@ -118,43 +108,56 @@ def swap(
 
     Without the metrics that have no clusters.
     """
-    found: dict[Key, tuple[Drawn, Drawn]] = {}
-    for shared in _by_counts(first):
-        one, other = (runs[next(iter(shared))] for runs in (first, second))
-        if one.clusters is not None:
-            counts = by_cluster(one, names), by_cluster(other, names)
-            moved = counts[1] - counts[0]
-            left = _finished(shared, sides, moved, counts[0].sum(axis=0, dtype=np.float64))
-            others = {key: second[key] for key in shared}
-            right = _finished(others, sides, -moved, counts[1].sum(axis=0, dtype=np.float64))
-            found |= {key: (left[key], right[key]) for key in shared}
-    return found
+    (one, clustered), (two, _) = (_side_by_side(each, names) for each in (first, second))
+    moved = two - one
+    changed = moved.any(axis=1)
+    moved, sides = moved[changed], sides[:, changed]
+    left = _finished(first, clustered, moved, sides, one.sum(axis=0, dtype=np.float64))
+    right = _finished(second, clustered, -moved, sides, two.sum(axis=0, dtype=np.float64))
+    return {key: (left[key], right[key]) for key in clustered}
 
 
-def _by_counts(tallies: Tallies) -> list[dict[Key, Tally]]:
-    """Tallies of the same counts together: they differ only in how sums are finished."""
-    shared: dict[int, dict[Key, Tally]] = {}
-    for key, tally in tallies.items():
-        shared.setdefault(id(tally.counts), {})[key] = tally
-    return list(shared.values())
+def _constant(tally: Tally, size: int) -> Drawn:
+    share = tally.share()
+    return Drawn(np.full(size, share.hits), np.full(size, share.total), 0)
+
+
+def _side_by_side(
+    tallies: Tallies, names: Sequence[str]
+) -> tuple[Weights, dict[Key, tuple[slice, int]]]:
+    """The counts of all tallies that have clusters (cluster, column).
+
+    With the columns of each, which tallies of the same counts share, and how many clusters count.
+    """
+    blocks: dict[int, tuple[slice, int]] = {}
+    counts: list[Weights] = []
+    end = 0
+    clustered = {key: each for key, each in tallies.items() if each.clusters is not None}
+    for tally in clustered.values():
+        if id(tally.counts) not in blocks:
+            counts.append(by_cluster(tally, names))
+            start, end = end, end + counts[-1].shape[1]
+            blocks[id(tally.counts)] = slice(start, end), int(counts[-1].any(axis=1).sum())
+    return np.hstack(counts), {key: blocks[id(each.counts)] for key, each in clustered.items()}
 
 
 def _finished(
-    tallies: Tallies, weights: Weights, counts: Weights, base: Floats
+    tallies: Tallies,
+    blocks: Mapping[Key, tuple[slice, int]],
+    counts: Weights,
+    weights: Weights,
+    base: Floats,
 ) -> dict[Key, Drawn]:
     """Hits and totals of ``base`` (column,) plus weighted ``counts`` (cluster, column)."""
-    used = counts.any(axis=1)
-    weights, counts = weights[:, used], counts[used]
-    step = max(1, CELLS // max(1, counts.shape[1]))
-    parts: dict[Key, list[tuple[Floats, Floats]]] = {key: [] for key in tallies}
+    step = max(1, CELLS // counts.shape[1])
+    parts: dict[Key, list[tuple[Floats, Floats]]] = {key: [] for key in blocks}
     for start in range(0, len(weights), step):
         sums = base + (weights[start : start + step] @ counts).astype(np.float64)
-        for key, tally in tallies.items():
-            parts[key].append(tally.finish(sums))
-    clusters = int(used.sum())
+        for key, (columns, _) in blocks.items():
+            parts[key].append(tallies[key].finish(sums[:, columns]))
     drawn: dict[Key, Drawn] = {}
-    for key, found in parts.items():
-        hits, total = (np.concatenate(each) for each in zip(*found, strict=True))
+    for key, (_, clusters) in blocks.items():
+        hits, total = (np.concatenate(each) for each in zip(*parts[key], strict=True))
         drawn[key] = Drawn(hits, total, clusters)
     return drawn
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -236,6 +237,28 @@ def write_suite(tmp_path):
         return folder
 
     return write
+
+
+@pytest.fixture
+def consilience(monkeypatch, capsys, tmp_path):
+    """``consilience("probe", ...)``: exit status, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CONSILIENCE_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def run(*arguments):
+        from consilience import cli
+
+        monkeypatch.setattr(sys, "argv", ["consilience", *map(str, arguments)])
+        try:
+            cli.main()
+            status = 0
+        except SystemExit as exit_:
+            status = exit_.code or 0
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
 
 
 def real_data(name: str) -> Path:

@@ -11,28 +11,7 @@ import polars as pl
 import pytest
 
 from conftest import real_data
-from consilience import cli
 from consilience.suites import fetch as fetch_module
-
-
-@pytest.fixture
-def consilience(monkeypatch, capsys, tmp_path):
-    """``consilience("probe", ...)``: exit status, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CONSILIENCE_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("COLUMNS", "160")
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["consilience", *map(str, arguments)])
-        try:
-            cli.main()
-            status = 0
-        except SystemExit as exit_:
-            status = exit_.code or 0
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return run
 
 
 def test_probe_shows_tables_and_the_run(consilience, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -87,7 +88,8 @@ def _other_gold(example: Example) -> float | None:
 def _gold_in_subject(example: Example) -> float | None:
     """Wrong although the subject names the gold (example 5: Yahoo in Yahoo! Messenger)."""
     wrong = _margins(example, False)
-    named = example.gold.casefold() in example.subject.casefold()
+    words = rf"(?<!\w){re.escape(example.gold)}(?!\w)"
+    named = re.search(words, example.subject, re.IGNORECASE)
     return float(len(wrong)) + max(wrong) / 1e3 if wrong and named else None
 
 

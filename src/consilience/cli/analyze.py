@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import polars as pl
 import typer
 
+from consilience import suites
 from consilience.analysis.examples import KINDS, about
 from consilience.analysis.examples import examples as find_examples
 from consilience.analysis.knowledge import correlation_table, size_correlations, size_table
@@ -192,6 +193,50 @@ def knowledge(
         out.print(frame_table(shown, "By size of the training data, in percent", headings))
         title = "Spearman's correlation with the size, times 100"
         out.print(frame_table(over_runs, title, {"metric": "metric", "value": "r"} | ends))
+
+
+@app.command()
+def syntax(
+    suite: Annotated[str, typer.Argument(help="A name or a folder.")],
+    file: Out = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """How patterns differ as a parser reads them, held against the suite's own edges (Section 6.3).
+
+    Directed edges: how many are the same, Cohen's kappa, and what only one of them has; then how
+    many pairs with the base pattern are of each paraphrase type (Appendix B). Needs the extra
+    `syntax`.
+    """
+    from consilience.analysis.paraphrases import PARAPHRASE_TYPES, paraphrase_types
+    from consilience.analysis.syntax import agreement_with_released, derive_edges, load_parser
+
+    parser = load_parser()
+    chosen = suites.load_suite(suite, data_dir)
+    derived = {each.id: derive_edges(each, parser) for each in chosen.relations}
+    table = agreement_with_released(chosen, derived)
+    types = [
+        found
+        for each in chosen.relations
+        for pair, found in paraphrase_types(each, parser).items()
+        if pair[0] == 0
+    ]
+    counts = pl.DataFrame(
+        {
+            "type": list(PARAPHRASE_TYPES),
+            "pairs": [sum(name in found for found in types) for name in PARAPHRASE_TYPES],
+        }
+    ).with_columns(share=pl.col("pairs") / max(1, len(types)))
+    _write(file, table)
+    if as_json:
+        _print_json({"edges": rows_of(table), "types": rows_of(counts)})
+        return
+    headings = {"attribute": "attribute", "n": "directed edges", "same": "same", "kappa": "kappa"}
+    headings |= {"both": "in both", "only_released": "released", "only_derived": "derived"}
+    overall = table.filter(pl.col("group") == "MICRO")
+    out.print(frame_table(overall, f"{chosen.name}: released and derived edges", headings))
+    title = f"{chosen.name}: {len(types)} pairs with a base pattern, by paraphrase type"
+    out.print(frame_table(counts, title, {"type": "type", "pairs": "pairs", "share": "percent"}))
 
 
 def _number(text: str) -> float:

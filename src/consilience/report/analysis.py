@@ -43,37 +43,30 @@ def _cell(value: Any, heading: str) -> str:
 
 
 def matrix_tables(pairs: pl.DataFrame, patterns: pl.DataFrame) -> Iterator[Table]:
-    """For each relation its patterns, and how often each two of them agree, in percent.
-
-    The numbers that head the columns are those of the patterns.
-    """
-    agreement = {
-        (group, *sorted((first, second))): value
-        for group, first, second, value in pairs.select(
-            "group", "first", "second", "agreement"
-        ).iter_rows()
-    }
+    """For each relation its patterns, and how often each two of them agree, in percent."""
+    headings = {"variant_index": "", "variant": "pattern", "accuracy": "right"}
+    headings |= {"agreement": "agrees", "closest": "most with", "highest": "how often"}
+    headings |= {"apart": "apart"}
     for (group,), rows in patterns.group_by("group", maintain_order=True):
+        yield frame_table(rows, f"{group}: patterns, in percent", headings)
+        agreement = {
+            frozenset((first, second)): value
+            for first, second, value in pairs.filter(pl.col("group") == group)
+            .select("first", "second", "agreement")
+            .iter_rows()
+        }
         places = rows["variant_index"].to_list()
-        table = new_table(f"{group}: agreement of patterns, in percent")
-        table.add_column("", justify="right")
-        table.add_column("pattern", overflow="fold", min_width=24)
-        table.add_column("right", justify="right")
-        for place in places:
-            table.add_column(str(place), justify="right", no_wrap=True)
-        for row in rows.iter_rows(named=True):
-            at = row["variant_index"]
-            cells = [
-                "" if at == other else _whole(agreement[str(group), *sorted((at, other))])
-                for other in places
-            ]
-            mark = " (apart)" if row["apart"] else ""
-            table.add_row(str(at), row["variant"] + mark, _whole(row["accuracy"]), *cells)
+        table = new_table(f"{group}: agreement of each two patterns, in percent")
+        for heading in ("", *map(str, places)):
+            table.add_column(heading, justify="right", no_wrap=True)
+        for at in places:
+            cells = [_whole(agreement.get(frozenset((at, other)), math.nan)) for other in places]
+            table.add_row(str(at), *cells)
         yield table
 
 
 def _whole(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value * 100:.0f}"
+    return "" if math.isnan(value) else f"{value * 100:.0f}"
 
 
 def example_table(examples: Sequence[Any], title: str) -> Table:

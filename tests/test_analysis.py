@@ -1,0 +1,263 @@
+"""Analyses of answers that the tests write down: wordings, edits, examples, knowledge."""
+
+import json
+import math
+import re
+
+import polars as pl
+import pytest
+
+from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, measure
+from consilience.analysis.examples import KINDS, examples
+from consilience.analysis.knowledge import correlation_table, size_correlations, size_table
+from consilience.analysis.patterns import annotated_kinds, edit_table, pair_table, pattern_table
+from test_metrics import EDGES, HAND, PATTERNS, make_suite, table
+
+
+def test_pairs_of_patterns_by_hand():
+    """Patterns 1 and 2 agree in tuples 1 and 3, 1 and 3 in 1 and 3, 2 and 3 in 1, 2 and 3."""
+    pairs = pair_table(table(HAND), make_suite(), "strict")
+    assert pairs["agreement"].to_list() == [2 / 4, 2 / 4, 3 / 4]
+    assert pairs["edit"].to_list() == ["diff_lexical", "diff_syntax", "no_change"]
+    assert pairs["n"].to_list() == [4, 4, 4]
+    assert (pairs["low"] < pairs["agreement"]).all()
+
+
+def test_a_pattern_apart_agrees_with_none_as_much_as_the_others_among_themselves():
+    """Pattern 1 agrees with either by 2/4; the other two with each other by 3/4."""
+    patterns = pattern_table(table(HAND), make_suite(), "strict")
+    assert patterns["agreement"].to_list() == [2 / 4, 2.5 / 4, 2.5 / 4]
+    assert patterns["highest"].to_list() == [2 / 4, 3 / 4, 3 / 4]
+    assert patterns["closest"].to_list()[1:] == [2, 1]
+    assert patterns["apart"].to_list() == [True, False, False]
+    assert patterns["accuracy"].to_list() == [2 / 4, 1 / 4, 1 / 4]
+
+
+def test_a_pattern_without_answers_has_no_agreement():
+    rows = [("1", "Ada", "a", ["a", "a", None])]
+    patterns = pattern_table(table(rows), make_suite(), "strict")
+    assert math.isnan(patterns["agreement"][2])
+    assert patterns["closest"].to_list() == [1, 0, None]
+    one = pattern_table(
+        table([("1", "Ada", "a", ["a"])], patterns=PATTERNS[:1]),
+        make_suite(PATTERNS[:1], edges={}),
+        "strict",
+    )
+    assert one["apart"].to_list() == [False]
+
+
+def test_edits_by_hand():
+    """Of the pairs (lexical, syntactic, none) .5, .5 and .75 agree; others: .625, .625, .5."""
+    suite = make_suite()
+    kinds = annotated_kinds(suite)
+    assert kinds["R"] == {(0, 1): {"lexis"}, (0, 2): {"syntax", "order"}, (1, 2): {"order"}}
+    edits = edit_table(table(HAND), suite, "strict", kinds)
+    rows = {row["kind"]: row for row in edits.iter_rows(named=True)}
+    assert rows["lexis"]["with_it"] == 2 / 4
+    assert rows["lexis"]["without_it"] == 5 / 8
+    assert rows["order"]["difference"] == pytest.approx(5 / 8 - 2 / 4)
+    assert (rows["order"]["pairs"], rows["order"]["relations"]) == (2, 1)
+    assert math.isnan(rows["order"]["low"])  # one relation has no interval
+
+
+def test_tenses_differ_only_where_both_are_known():
+    patterns = tuple(
+        Pattern.parse(text, tense=tense)
+        for text, tense in (
+            ("[X] is in [Y].", "present"),
+            ("[X] was in [Y].", "past"),
+            ("[X], [Y]", "?"),
+        )
+    )
+    relation = Relation("R", "R", "N-1", patterns, (), EDGES, Candidates((), ()))
+    kinds = annotated_kinds(Suite("s", (relation,), "strict"))["R"]
+    assert ["tense" in kinds[pair] for pair in EDGES] == [True, False, False]
+
+
+def test_edits_are_tested_over_relations():
+    """The same difference in six relations: 2 of 64 signs are as far out; three kinds: times 3."""
+    suite = make_suite(ids=tuple("ABCDEF"))
+    answers = pl.concat([table(HAND, group=each) for each in "ABCDEF"])
+    edits = edit_table(answers, suite, "strict", annotated_kinds(suite))
+    assert set(edits["p"]) == {2 / 64}
+    assert set(edits["p_holm"]) == {3 * 2 / 64}
+    assert edits["low"].to_list() == edits["high"].to_list() == edits["difference"].to_list()
+
+
+def wordings(gold, *answers, subject="Ada", margins=(1.0, 1.0, 1.0)):
+    rows = table([("1", subject, gold, list(answers))])
+    return rows.with_columns(margin=pl.Series(margins))
+
+
+FACTS = (Fact("1", "Ada", "a"), Fact("2", "Ada", "b"))
+
+
+def suite_of_facts():
+    (relation,) = make_suite().relations
+    return Suite(
+        "s",
+        (Relation("R", "R", "N-M", relation.patterns, FACTS, EDGES, Candidates.of(FACTS)),),
+        "strict",
+    )
+
+
+@pytest.mark.parametrize(
+    ("answers", "subject", "kinds"),
+    [
+        (["a", "c", "d"], "Ada", {"right_and_wrong"}),
+        (["c", "c", "c"], "Ada", {"same_wrong"}),
+        (["c", "d", "c"], "Ada", {"scattered"}),
+        (["c", "d", "c"], "Ada the A", {"scattered", "gold_in_subject"}),
+        (["b", "b", "b"], "Ada", {"other_gold"}),
+        (["a", "a", "a"], "Ada", {"always_right"}),
+    ],
+)
+def test_an_item_is_an_example_of_its_kinds(answers, subject, kinds):
+    answers = wordings("a", *answers, subject=subject)
+    assert {kind for kind in KINDS if examples(answers, suite_of_facts(), kind, 5)} == kinds
+
+
+def test_the_most_telling_come_first_and_every_relation_has_its_turn():
+    """Sure of the right and of the wrong answer: the less sure of the two decides."""
+    suite = make_suite(ids=("R", "S"))
+    margins = {"1": (3.0, 2.0, 0.0), "2": (9.0, 1.0, 1.0), "3": (4.0, 4.0, 4.0)}
+    rows = pl.concat(
+        [
+            table(
+                [(item, f"s{item}", "a", ["a", "b", "b"])], group="S" if item == "2" else "R"
+            ).with_columns(margin=pl.Series(margin))
+            for item, margin in margins.items()
+        ]
+    )
+    found = examples(rows, suite, "right_and_wrong", 5)
+    assert [each.item for each in found] == ["3", "2", "1"]
+    assert [reply.answer for reply in found[0].telling] == ["a", "b", "b"]
+    assert found[0].telling[0].right
+
+
+def test_without_margins_examples_are_found_all_the_same():
+    found = examples(table(HAND), make_suite(), "scattered", 1)
+    assert [(each.item, len(each.telling)) for each in found] == [("4", 3)]
+    assert found[0].replies[0].margin is None
+    with pytest.raises(ConsilienceError, match="no kind of examples 'wrong'.*mean"):
+        examples(table(HAND), make_suite(), "wrong", 1)
+
+
+def metrics_of(*relations):
+    """Metrics of relations with so many of three tuples right everywhere, the others scattered."""
+    ids = tuple("ABCD"[: len(relations)])
+    parts = []
+    for each, right in zip(ids, relations, strict=True):
+        rows = [
+            (str(n), f"s{n}", "a", ["a"] * 3 if n < right else ["b", "c", "d"]) for n in range(3)
+        ]
+        parts.append(table(rows, group=each))
+    return measure(pl.concat(parts), make_suite(ids=ids), "strict")
+
+
+def test_accuracy_goes_with_consistency_where_only_known_facts_agree():
+    found = correlation_table({"run": metrics_of(0, 1, 2, 3)})
+    row = found.filter((pl.col("x") == "accuracy") & (pl.col("y") == "consistency"))
+    assert row["value"].to_list() == pytest.approx([1, 1])
+    assert row["p"].to_list() == pytest.approx([2 / 24, 2 / 24])  # of 24 orders, the same and back
+    assert row["n"].to_list() == [4, 4]
+
+
+def test_more_data_by_hand():
+    runs = {"big": metrics_of(3, 2), "small": metrics_of(0, 1), "middle": metrics_of(1, 1)}
+    by_size = size_table(runs, [1e9, 1e6, 1e8])
+    assert by_size["run"].to_list() == ["small", "middle", "big"]
+    assert by_size["accuracy"].to_list() == pytest.approx([1 / 6, 2 / 6, 5 / 6])
+    over = size_correlations(by_size)
+    assert over["value"][0] == pytest.approx(1)
+    assert over["p"][0] == pytest.approx(2 / 6)
+    with pytest.raises(ConsilienceError, match="2 sizes of 3 runs"):
+        size_table(runs, [1, 2])
+
+
+@pytest.fixture
+def runs(consilience, tmp_path):
+    for name in ("majority", "random", "oracle"):
+        run = ("--groups", "sport,capital", "--out", tmp_path / name)
+        assert consilience("probe", "--model", f"baseline:{name}", *run)[0] == 0
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("command", "keys"),
+    [
+        (["patterns", "random"], {"patterns", "pairs"}),
+        (["edits", "random"], {"edits"}),
+        (["examples", "random"], {"examples"}),
+        (["knowledge", "random"], {"correlations"}),
+        (["knowledge", "random", "majority", "oracle", "--sizes", "1M,20k,3B"],
+         {"correlations", "sizes", "size_correlations"}),
+    ],
+)  # fmt: skip
+def test_analyses_from_the_command_line(consilience, runs, command, keys):
+    command = [
+        str(runs / each) if each in ("random", "majority", "oracle") else each for each in command
+    ]
+    status, out, _ = consilience("analyze", *command, "--json")
+    assert status == 0
+    assert set(json.loads(out)) == keys
+    status, out, _ = consilience("analyze", *command)
+    assert status == 0
+    assert out.strip()
+
+
+def test_tables_are_written_whole(consilience, runs):
+    file = runs / "pairs.csv"
+    assert consilience("analyze", "patterns", runs / "random", "--out", file)[0] == 0
+    assert pl.read_csv(file).height == 2 * 36
+
+
+def test_comparing_from_the_command_line(consilience, runs):
+    file = runs / "differences.csv"
+    both = (runs / "random", runs / "oracle")
+    status, out, err = consilience("compare", *both, "--out", file)
+    assert status == 0
+    assert "random -> oracle" in out
+    assert "exact McNemar" in out
+    assert err == ""
+    status, out, _ = consilience("compare", *both, "--json")
+    document = json.loads(out)
+    assert len(document["differences"]) == pl.read_csv(file).height
+    (row,) = [
+        each
+        for each in document["differences"]
+        if (each["metric"], each["group"]) == ("consistent_accuracy", "sport")
+    ]
+    assert (row["second_value"], row["test"]) == (1.0, "exact McNemar")
+    assert row["p_holm"] < 0.001
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["compare", "random"], "1 run to compare; expected two runs"),
+        (["compare", "random", "random"], "a run stands twice"),
+        (["compare", "random", "oracle", "--show", "acuracy"], "no metric 'acuracy'.*mean"),
+        (["analyze", "knowledge", "random", "--sizes", "many"], "no number in 'many'"),
+        (["analyze", "patterns", "nowhere"], "not the folder of a run"),
+    ],
+)
+def test_bad_requests_are_refused(consilience, runs, command, message):
+    names = ("random", "oracle", "nowhere")
+    status, _, err = consilience(*(runs / each if each in names else each for each in command))
+    assert status == 2
+
+    assert re.search(message, " ".join(err.split()))
+
+
+def test_runs_under_other_rules_are_noted(consilience, runs):
+    other = runs / "published"
+    run = ("--groups", "sport,capital", "--protocol", "published", "--out", other)
+    assert consilience("probe", "--model", "baseline:random", *run)[0] == 0
+    _, _, err = consilience("compare", runs / "random", other)
+    assert "published was asked with another protocol: published, random with strict" in err
+
+
+def test_a_constant_model_is_called_so(consilience, runs):
+    _, _, err = consilience("score", runs / "majority", "--suite", "mini")
+    assert "all but constant in capital (100%), sport (100%)" in " ".join(err.split())

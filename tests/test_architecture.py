@@ -19,7 +19,7 @@ MAY_USE = {
     "probe": {"models", "run", "types"},
     "noise": {"models", "probe", "types"},
     "analysis": {"metrics", "run", "types", "errors"},
-    "report": {"suites", "types", "errors"},
+    "report": {"suites", "run", "types", "errors"},
     "cli": {
         "analysis",
         "errors",

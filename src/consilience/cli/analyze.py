@@ -16,6 +16,7 @@ from consilience.analysis.examples import KINDS, about
 from consilience.analysis.examples import examples as find_examples
 from consilience.analysis.knowledge import correlation_table, size_correlations, size_table
 from consilience.analysis.patterns import annotated_kinds, edit_table, pair_table, pattern_table
+from consilience.cli.representations import representations
 from consilience.cli.shared import (
     AsJson,
     DataDir,
@@ -34,6 +35,8 @@ from consilience.run import read_answers, write_whole
 from consilience.suites.choose import select_relations
 
 app = typer.Typer(no_args_is_help=True, help="Why: wordings, edits, examples, knowledge, vectors.")
+
+app.command()(representations)
 
 RunArgument = Annotated[Path, typer.Argument(help="The folder of a run, or an answers table.")]
 RunSuite = Annotated[

@@ -51,7 +51,7 @@ def _table(rows: pl.DataFrame, title: str, first: Any, second: Any) -> Table:
             percent(row["first_value"]),
             percent(row["second_value"]),
             points(row["difference"]),
-            f"{points(row['low'])} to {points(row['high'])}",
+            "-" if math.isnan(row["low"]) else f"{points(row['low'])} to {points(row['high'])}",
             probability(row["p"] if over else row["p_holm"]),
             percent(row["smallest"]),
         )

@@ -1,0 +1,216 @@
+"""analyze representations: what a model's vectors cluster by."""
+
+from __future__ import annotations
+
+import json
+import re
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import polars as pl
+import typer
+
+from consilience import suites
+from consilience.cli.shared import (
+    AsJson,
+    DataDir,
+    ProtocolOption,
+    SuiteOption,
+    names_in,
+    out,
+    progress_bar,
+    quiet_libraries,
+    rows_of,
+    warn,
+)
+from consilience.errors import ConsilienceError
+from consilience.metrics import measure
+from consilience.models import LanguageModel, load_model
+from consilience.probe import probe as ask_suite
+from consilience.report.analysis import frame_table
+from consilience.run import RunFolder, fingerprint, write_whole
+from consilience.suites.choose import sample_facts, select_relations
+from consilience.types import Protocol, Relation
+
+
+class Colour(StrEnum):
+    """What the colours of a figure show."""
+
+    subject = "subject"
+    object = "object"
+    pattern = "pattern"
+
+
+def representations(
+    model: Annotated[str, typer.Option(help="As for probe.", metavar="M")] = "packaged:smollm2",
+    suite: SuiteOption = "mini",
+    groups: Annotated[
+        str | None, typer.Option(help="Only these relations: P36,P19.", metavar="G,G")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(help="At most so many facts a relation, drawn by --seed.", min=1)
+    ] = 100,
+    layers: Annotated[
+        str, typer.Option(help="0 is the embeddings, -1 the last layer: 0,6,-1.", metavar="N,N")
+    ] = "-1",
+    figure: Annotated[
+        str | None, typer.Option(help="Draw the t-SNE of this relation, last of --layers.")
+    ] = None,
+    colour: Annotated[Colour, typer.Option(help="Of the figure.")] = Colour.subject,
+    figure_facts: Annotated[int, typer.Option(help="Facts in the figure.", min=1)] = 30,
+    figure_format: Annotated[str, typer.Option(help="svg, png, pdf or html.")] = "svg",
+    protocol: ProtocolOption = None,
+    folder: Annotated[Path | None, typer.Option("--out", help="The run's folder.")] = None,
+    seed: Annotated[int, typer.Option(help="For --limit, k-means and t-SNE.")] = 0,
+    revision: Annotated[str | None, typer.Option(help="Of a model on the Hub.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Vectors where the object is predicted: do they cluster by pattern, or by what is known?
+
+    Paper, Section 7.2. The run's folder gets the answers, vectors/RELATION.npy with an index,
+    clusters.csv and the figure; the same command goes on with a run that was stopped.
+    """
+    chosen = suites.load_suite(suite, data_dir)
+    if groups is not None:
+        chosen = select_relations(chosen, names_in(groups))
+    chosen = sample_facts(chosen, limit, seed)
+    if figure is not None:
+        chosen.relation(figure)
+    rules: Protocol = protocol.value if protocol else chosen.protocol
+    load = partial(load_model, model, protocol=rules, revision=revision, device=device)
+    with quiet_libraries():
+        asked_model = load(seed=seed)
+    asked: dict[str, object] = {
+        "suite": chosen.name,
+        "suite_digest": chosen.digest,
+        "groups": [relation.id for relation in chosen.relations],
+        "limit": limit,
+        "seed": seed,
+        "protocol": rules,
+        "layers": layers,
+        "model": asked_model.identity,
+    }
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{chosen.name}-{Path(model).name}")
+    run = RunFolder(folder or Path("runs") / f"{name}-vectors-{fingerprint(asked)[:8]}", asked)
+    size = sum(len(each.facts) * len(each.patterns) for each in chosen.relations)
+    with progress_bar("asking", size) as advance:
+        answers = ask_suite(chosen, asked_model, run, progress=advance)
+    metrics = measure(answers, chosen, rules)
+    numbers = _layers(layers)
+    special = rules != "published"
+    tables = []
+    with progress_bar("clustering", len(chosen.relations), "relations") as advance:
+        for relation in chosen.relations:
+            tables.append(_clusters(relation, asked_model, run.path, numbers, special, seed))
+            advance(1)
+    clusters = pl.concat(tables)
+    write_whole(run.path / "clusters.csv", clusters.write_csv().encode())
+    run.finish(metrics)
+    drawn = None
+    if figure is not None:
+        drawn = run.path / f"tsne-{figure}-{colour}.{figure_format.removeprefix('.')}"
+        _draw(
+            run.path, figure, figure_facts, colour, f"{model}, {chosen.name}: {figure}", drawn, seed
+        )
+    correlations = _correlations(metrics, clusters, seed)
+    _show(run, clusters, correlations, drawn, as_json)
+
+
+def _layers(listed: str) -> list[int]:
+    try:
+        return [int(each) for each in names_in(listed)]
+    except ValueError:
+        raise ConsilienceError(f"no layers in '{listed}'", expected="such as 0,6,-1") from None
+
+
+def _clusters(
+    relation: Relation,
+    model: LanguageModel,
+    folder: Path,
+    layers: list[int],
+    special_tokens: bool,
+    seed: int,
+) -> pl.DataFrame:
+    """Clusters of one relation's vectors; read where an earlier run has kept them."""
+    from consilience.analysis.representations import (
+        RelationVectors,
+        cluster,
+        questions,
+        read_vectors,
+        write_vectors,
+    )
+    from consilience.models.vectors import vector_array
+
+    kept = folder / "vectors"
+    if (kept / f"{relation.id}.parquet").is_file():
+        return cluster(read_vectors(kept, relation.id), seed=seed)
+    queries, index = questions(relation)
+    array = vector_array(model, queries, layers, special_tokens=special_tokens)
+    found = RelationVectors(relation.id, tuple(layers), array, index)
+    write_vectors(kept, found)
+    return cluster(found, seed=seed)
+
+
+def _correlations(metrics: pl.DataFrame, clusters: pl.DataFrame, seed: int) -> pl.DataFrame:
+    """Spearman's correlation of consistency with V-measure over relations, as in Section 7.2."""
+    from consilience.analysis.representations import spearman_with
+
+    named = (pl.col("metric") == "consistency") & (pl.col("subset") == "all")
+    consistency = dict(metrics.filter(named).select("group", "value").iter_rows())
+    rows = []
+    for (layer, name), found in clusters.group_by(["layer", "property"], maintain_order=True):
+        measured = dict(found.select("relation", "v_measure").iter_rows())
+        r = spearman_with(consistency, measured, seed=seed)
+        ends = {"value": r.value, "low": r.low, "high": r.high, "p": r.p, "n": r.n}
+        mean = found.select(pl.col("v_measure", "v_measure_shuffled", "ami").fill_nan(None).mean())
+        rows.append({"layer": layer, "property": name, **mean.row(0, named=True), **ends})
+    return pl.DataFrame(rows)
+
+
+def _draw(
+    folder: Path, relation: str, facts: int, colour: Colour, title: str, path: Path, seed: int
+) -> None:
+    from consilience.analysis.representations import read_vectors, tsne
+    from consilience.report.figures import save_figure, tsne_figure
+
+    vectors = read_vectors(folder / "vectors", relation).first(facts)
+    last = vectors.array[:, -1]
+    readable = ~np.isnan(last).any(axis=1)
+    x, y = tsne(last[readable], seed).T
+    table = vectors.index.filter(pl.Series(readable)).with_columns(x=pl.Series(x), y=pl.Series(y))
+    save_figure(tsne_figure(table, colour.value, title), path)
+
+
+def _show(
+    run: RunFolder,
+    clusters: pl.DataFrame,
+    correlations: pl.DataFrame,
+    drawn: Path | None,
+    as_json: bool,
+) -> None:
+    if as_json:
+        document: dict[str, Any] = {
+            "run": {**run.record, "path": str(run.path)},
+            "clusters": rows_of(clusters),
+            "correlations": rows_of(correlations),
+            "figure": str(drawn) if drawn else None,
+            "warnings": run.record["warnings"],
+        }
+        print(json.dumps(document, ensure_ascii=False))
+        return
+    headings = {"relation": "relation", "layer": "layer", "property": "by", "clusters": "clusters"}
+    measured = {"v_measure": "V", "v_measure_shuffled": "shuffled", "ami": "AMI"}
+    out.print(frame_table(clusters, "k-means, V-measure in percent", headings | measured))
+    means = {"layer": "layer", "property": "by"} | measured
+    ends = {"value": "r", "low": "low", "high": "high", "p": "p", "n": "n"}
+    title = "Means, and Spearman's correlation of V with consistency over relations"
+    out.print(frame_table(correlations, title, means | ends))
+    warn(run.record["warnings"])
+    if drawn:
+        out.print(f"Figure: {drawn}", soft_wrap=True)
+    out.print(f"Run: {run.path}", soft_wrap=True)

@@ -1,0 +1,139 @@
+"""Figures as PNG, SVG, PDF, or as a page that asks nothing of the network."""
+
+from __future__ import annotations
+
+import io
+import json
+import textwrap
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
+
+from consilience.errors import ConsilienceError
+from consilience.run import write_whole
+
+if TYPE_CHECKING:
+    import altair
+
+Colour = Literal["subject", "object", "pattern"]
+
+COLUMNS: Mapping[Colour, str] = {"subject": "subject", "object": "gold", "pattern": "variant"}
+"""What may have the colours, and the column that holds it."""
+
+COLOURS = (
+    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#000000", "#a39000",
+)  # fmt: skip
+"""Okabe and Ito's colours, which colour-blind readers tell apart; their yellow made darker."""
+
+CIRCLE = "M1,0A1,1,0,1,1,-1,0A1,1,0,1,1,1,0Z"
+SQUARE = "M-.9,-.9H.9V.9H-.9Z"
+DIAMOND = "M0,-1.2L1.2,0L0,1.2L-1.2,0Z"
+UP, DOWN = "M0,-1.1L1.1,.9H-1.1Z", "M0,1.1L1.1,-.9H-1.1Z"
+PLUS, CROSS = "M0,-1.1V1.1M-1.1,0H1.1", "M-.9,-.9L.9,.9M-.9,.9L.9,-.9"
+SHAPES = (
+    CIRCLE, UP, SQUARE, PLUS, DIAMOND, CROSS, DOWN, PLUS + CROSS,
+    CIRCLE + "M0,-1V1M-1,0H1", SQUARE + CROSS, UP + DOWN, DIAMOND + "M0,-1.2V1.2M-1.2,0H1.2",
+    "M-1,-1H1L-1,1H1Z", "M-1,-1V1L1,-1V1Z", CIRCLE + "M-.7,-.7L.7,.7M-.7,.7L.7,-.7",
+    SQUARE + "M0,-.9V.9M-.9,0H.9", "M0,-1.2V1.2", "M-1.2,0H1.2",
+    "M1,-1.1V1.1L-1,0Z", "M-1,-1.1V1.1L1,0Z",
+)  # fmt: skip
+"""Outlines in a square from -1 to 1, the most different first: ParaRel has up to 20 patterns."""
+
+WIDTH = 320
+"""Width and height of a figure in pixels of a screen: a column of a page."""
+
+
+def tsne_figure(table: pl.DataFrame, colour: Colour, title: str) -> altair.Chart:
+    """Points in the plane, with a shape for each pattern and a colour for each ``colour``.
+
+    ``table`` has a row a query, with the columns ``x``, ``y``, ``subject``, ``gold`` and
+    ``variant``. As in the paper's Figure 3: points of one colour together mean that the vectors are
+    grouped by subject (or object), points of one shape that they are grouped by pattern. More than
+    eight colours have no legend; they go from dark to light in alphabetical order, so that every
+    eye, and every printer, sees whether a group is of one colour or of many. On a page, pointing at
+    a point names it, and a click on it brings out all of its colour.
+    """
+    alt = _optional("altair")
+    column = COLUMNS[colour]
+    patterns = table["variant"].unique(maintain_order=True).to_list()
+    values = patterns if colour == "pattern" else sorted(table[column].unique().to_list())
+    few = len(values) <= len(COLOURS)
+    scale: dict[str, Any] = {"range": COLOURS[: len(values)]}
+    if not few:
+        scale = {"scheme": alt.SchemeParams("viridis", count=len(values), extent=[0, 0.9])}
+    place = {"axis": None, "scale": alt.Scale(zero=False, nice=False, padding=8)}
+    legend = alt.Legend(title="pattern", orient="bottom", columns=1)
+    colours = legend if colour == "pattern" else None
+    heading = alt.Title(textwrap.wrap(title, 52))
+    if colour != "pattern" and few:
+        colours = alt.Legend(title=colour, orient="top", columns=4, labelLimit=WIDTH / 4 - 20)
+    elif colour != "pattern":
+        heading.subtitle = f"{len(values)} {colour}s, from dark to light in alphabetical order"
+    chosen = alt.selection_point(fields=[column])
+    return (
+        alt.Chart(alt.InlineData(values=table.to_dicts()))
+        .mark_point(size=30, strokeWidth=1, filled=False)
+        .encode(
+            x=alt.X("x:Q", **place),
+            y=alt.Y("y:Q", **place),
+            color=alt.Color(f"{column}:N", scale=alt.Scale(domain=values, **scale), legend=colours),
+            shape=alt.Shape(
+                "variant:N", scale=alt.Scale(domain=patterns, range=SHAPES), legend=legend
+            ),
+            opacity=alt.when(chosen).then(alt.value(0.9)).otherwise(alt.value(0.1)),
+            tooltip=[alt.Tooltip(f"{name}:N", title=shown) for shown, name in COLUMNS.items()],
+        )
+        .add_params(chosen)
+        .properties(width=WIDTH, height=WIDTH, title=heading)
+        .configure_title(anchor="start", fontSize=12, subtitleFontSize=10, offset=6)
+        .configure_legend(labelLimit=WIDTH - 20, symbolLimit=0, symbolSize=45, offset=6)
+    )
+
+
+class _InScript(json.JSONEncoder):
+    """JSON that may stand in a script of a page: no text in it ends that script."""
+
+    def encode(self, o: Any) -> str:
+        return super().encode(o).replace("<", "\\u003c")
+
+
+FORMATS: Mapping[str, Mapping[str, Any]] = {
+    ".png": {"scale_factor": 4},
+    ".svg": {},
+    ".pdf": {},
+    ".html": {
+        "inline": True,
+        "embed_options": {"actions": False},
+        "json_kwds": {"cls": _InScript},
+    },
+}
+"""Suffixes, and what Altair is told; a PNG has four times the pixels of a screen each way."""
+
+
+def save_figure(chart: altair.Chart, path: Path) -> None:
+    """Write a chart as its suffix says (``FORMATS``), the whole file or nothing."""
+    suffix = path.suffix.lower()
+    if suffix not in FORMATS:
+        raise ConsilienceError(
+            f"a figure as '{suffix or path.name}'", expected=", ".join(FORMATS), where=str(path)
+        )
+    _optional("vl_convert")
+    written: Any = io.BytesIO() if suffix in (".png", ".pdf") else io.StringIO()
+    chart.save(written, format=suffix[1:], **FORMATS[suffix])
+    content = written.getvalue()
+    if isinstance(content, str):
+        content = content.encode()
+    write_whole(path, content)
+
+
+def _optional(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ConsilienceError(
+            f"figures need '{error.name}', which is not installed",
+            todo="Install it with `pip install 'consilience[figures]'`.",
+        ) from error

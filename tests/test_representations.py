@@ -1,0 +1,453 @@
+"""Vectors against plain transformers, clusters that are known beforehand, figures that are read."""
+
+import functools
+import html.parser
+import json
+import math
+import re
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+)
+
+from conftest import MASKED, WORDS
+from consilience import Candidates, ConsilienceError, Fact, Pattern, Query, Relation, load_model
+from consilience.analysis.representations import (
+    CLUSTERS_SCHEMA,
+    RelationVectors,
+    cluster,
+    questions,
+    read_vectors,
+    spearman_with,
+    tsne,
+    write_vectors,
+)
+from consilience.models.batches import Budget
+from consilience.models.vectors import vector_array, vectors
+from consilience.report.figures import SHAPES, save_figure, tsne_figure
+
+PATTERNS = tuple(
+    Pattern.parse(text)
+    for text in ("The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X] ([Y]) is big.")
+)
+SUBJECTS = ("France", "Germany", "the old Italy")
+RELATION = Relation(
+    "capital",
+    "capital",
+    "N-1",
+    PATTERNS,
+    tuple(Fact(f"i{n}", subject, WORDS[n % 2]) for n, subject in enumerate(SUBJECTS)),
+    {},
+    Candidates(tuple(WORDS), (1,) * len(WORDS)),
+)
+QUERIES, INDEX = questions(RELATION)
+LAYERS = [0, 1, 2]
+LOADED = {}
+
+
+def load(family, model_folder):
+    return LOADED.setdefault(family, load_model(str(model_folder(family))))
+
+
+@functools.cache
+def pretrained(auto, folder):
+    return auto.from_pretrained(folder).eval()
+
+
+def plain(auto, folder, ids, at):
+    """One sentence by itself: every layer's state at one position, (layer, width)."""
+    model = pretrained(auto, folder)
+    with torch.no_grad():
+        states = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
+    return np.stack([each[0, at].numpy() for each in states])
+
+
+@pytest.mark.parametrize("family", MASKED)
+def test_masked_vectors_are_those_at_the_mask(family, model_folder):
+    folder = model_folder(family)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    for special in (True, False):
+        found = vector_array(load(family, model_folder), QUERIES, LAYERS, special_tokens=special)
+        assert found.dtype == np.float32
+        for row in (0, 4, 8):
+            left, right = QUERIES[row].pattern.around_object(QUERIES[row].subject)
+            text = left + tokenizer.mask_token + right
+            ids = tokenizer(text, add_special_tokens=special).input_ids
+            assert (tokenizer.cls_token_id in ids) is special
+            at = ids.index(tokenizer.mask_token_id)
+            expected = plain(AutoModelForMaskedLM, folder, ids, at)
+            np.testing.assert_allclose(found[row], expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_causal_vectors_are_those_that_predict_the_object(family, model_folder):
+    folder = model_folder(family)
+    found = vector_array(load(family, model_folder), QUERIES, LAYERS)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    for row, query in enumerate(QUERIES):
+        left = query.pattern.fill(query.subject, "[Y]").split("[Y]")[0].rstrip()
+        ids = [tokenizer.bos_token_id, *tokenizer(left).input_ids]
+        expected = plain(AutoModelForCausalLM, folder, ids, -1)
+        np.testing.assert_allclose(found[row], expected, atol=1e-4, rtol=1e-4)
+    first = found[1::3]
+    assert (first == first[0]).all(), "where the object stands first nothing is read but the start"
+    assert (found[0] != found[3]).any(), "elsewhere the subject is"
+
+
+def test_seq2seq_vectors_are_those_that_the_decoder_predicts_the_object_from(model_folder):
+    model, folder = load("mt5", model_folder), model_folder("mt5")
+    found = vector_array(model, QUERIES, [0, 3])
+    with pytest.raises(ConsilienceError, match="no layer 4"):
+        vectors(model, QUERIES, [4])
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    whole = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    text = QUERIES[3].pattern.fill(QUERIES[3].subject, "<extra_id_0>")
+    with torch.no_grad():
+        states = whole(
+            torch.tensor([tokenizer(text).input_ids]),
+            decoder_input_ids=torch.tensor([model.prefix]),
+            output_hidden_states=True,
+        ).decoder_hidden_states
+    for place, layer in enumerate((0, 3)):
+        expected = states[layer][0, -1].numpy()
+        np.testing.assert_allclose(found[3, place], expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_vectors_do_not_depend_on_order_or_company(family, model_folder):
+    model = load(family, model_folder)
+    together = vector_array(model, QUERIES, [1, -1])
+    backwards = vector_array(model, QUERIES[::-1] * 2, [1, -1])
+    alone = np.concatenate([vector_array(model, [query], [1, -1]) for query in QUERIES])
+    np.testing.assert_allclose(together, alone, atol=2e-5, rtol=1e-5)
+    np.testing.assert_allclose(together[::-1], backwards[: len(QUERIES)], atol=2e-5, rtol=1e-5)
+    np.testing.assert_array_equal(backwards[: len(QUERIES)], backwards[len(QUERIES) :])
+    budget, model.budget = model.budget, Budget(1)
+    one_by_one = vector_array(model, QUERIES, [1, -1])
+    model.budget = budget
+    np.testing.assert_allclose(together, one_by_one, atol=2e-5, rtol=1e-5)
+
+
+def test_asking_for_vectors_leaves_the_answers_as_they_were(model_folder):
+    model = load("bert", model_folder)
+    before = [scores.logprob for scores in model.score(QUERIES, RELATION.candidates)]
+    vector_array(model, QUERIES, [-1])
+    after = [scores.logprob for scores in model.score(QUERIES, RELATION.candidates)]
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_piecewise_model_has_the_vectors_of_its_masked_one(model_folder):
+    piecewise = load_model(str(model_folder("bert")), multi_token="left-to-right")
+    expected = vector_array(load("bert", model_folder), QUERIES, [-1])
+    np.testing.assert_allclose(vector_array(piecewise, QUERIES, [-1]), expected, atol=1e-5)
+
+
+def test_a_layer_that_is_not_there_is_refused_before_anything_is_read(model_folder):
+    model = load("bert", model_folder)
+    for layer in (3, -4):
+        with pytest.raises(ConsilienceError, match=rf"no layer {layer}; expected 0 .* to 2, or -1"):
+            vectors(model, QUERIES, [0, layer])
+    with pytest.raises(ConsilienceError, match="one layer at least"):
+        vectors(model, QUERIES, [])
+    with pytest.raises(ConsilienceError, match="no hidden states"):
+        vectors(load_model("baseline:majority"), QUERIES, [0])
+    with pytest.raises(ConsilienceError, match="no queries"):
+        vector_array(model, [], [0])
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "mt5"])
+def test_what_cannot_be_read_is_nan_and_nothing_else(family, model_folder):
+    model = load(family, model_folder)
+    if family == "mt5":
+        model.longest = 64
+    queries = [QUERIES[0], Query(PATTERNS[0], "a " * 99, "x"), QUERIES[3]]
+    found = vector_array(model, queries, [0, 1])
+    assert np.isnan(found).all(axis=(1, 2)).tolist() == [False, True, False]
+    np.testing.assert_allclose(
+        found[[0, 2]], vector_array(model, [QUERIES[0], QUERIES[3]], [0, 1]), atol=1e-5
+    )
+
+
+def made(array, patterns, facts, layers=(-1,)):
+    """Vectors of ``facts`` facts in ``patterns`` patterns; object n % 3."""
+    rows = [
+        (f"i{fact}", f"s{fact}", f"o{fact % 3}", f"[X] p{pattern} [Y]", pattern)
+        for fact in range(facts)
+        for pattern in range(patterns)
+    ]
+    index = pl.DataFrame(rows, schema=INDEX.schema, orient="row")
+    array = np.asarray(array, dtype=np.float32)
+    return RelationVectors("R", layers, array.reshape(facts * patterns, len(layers), -1), index)
+
+
+@pytest.mark.parametrize("what", ["pattern", "subject", "object"])
+def test_vectors_that_differ_in_one_property_only_cluster_by_it(what):
+    """Corners of a simplex, one a value: k-means finds them, V-measure and AMI are 1."""
+    patterns, facts = 4, 12
+    rows = [(pattern, fact, fact % 3) for fact in range(facts) for pattern in range(patterns)]
+    place = {"pattern": 0, "subject": 1, "object": 2}[what]
+    noise = np.random.default_rng(0).normal(scale=0.01, size=(len(rows), 12))
+    array = np.eye(12)[[row[place] for row in rows]] + noise
+    table = cluster(made(array, patterns, facts))
+    assert dict(table.schema) == CLUSTERS_SCHEMA
+    assert table["property"].to_list() == ["pattern", "subject", "object"]
+    assert table["clusters"].to_list() == [4, 12, 3]
+    assert table["n"].to_list() == [48] * 3
+    found = {row["property"]: row for row in table.iter_rows(named=True)}
+    assert found[what]["v_measure"] == pytest.approx(1)
+    assert found[what]["ami"] == pytest.approx(1)
+    assert found[what]["v_measure_shuffled"] < 0.7
+    if what == "pattern":
+        assert found["object"]["v_measure"] == pytest.approx(0, abs=0.02)
+        assert found["object"]["ami"] == pytest.approx(0, abs=0.05)
+    assert table.equals(cluster(made(array, patterns, facts))), "the same seed, the same clusters"
+
+
+def test_chance_is_what_noise_gets_and_ami_is_0_there():
+    """Many subjects with few rows each: V-measure is high by chance alone."""
+    array = np.random.default_rng(1).normal(size=(120, 8))
+    rows = {row["property"]: row for row in cluster(made(array, 4, 30)).iter_rows(named=True)}
+    assert rows["subject"]["v_measure"] > 0.5
+    assert rows["subject"]["v_measure"] == pytest.approx(
+        rows["subject"]["v_measure_shuffled"], abs=0.04
+    )
+    for row in rows.values():
+        assert abs(row["ami"]) < 0.1
+
+
+def test_there_is_no_number_where_all_rows_are_alike_or_none_are():
+    one_pattern = cluster(made(np.random.default_rng(0).normal(size=(6, 2)), 1, 6))
+    rows = {row["property"]: row for row in one_pattern.iter_rows(named=True)}
+    assert rows["pattern"]["clusters"] == 1
+    assert rows["subject"]["clusters"] == 6
+    for name in ("pattern", "subject"):
+        assert math.isnan(rows[name]["v_measure"])
+        assert math.isnan(rows[name]["v_measure_shuffled"])
+        assert math.isnan(rows[name]["ami"])
+    assert not math.isnan(rows["object"]["v_measure"])
+    nothing = cluster(made(np.full((6, 2), np.nan), 1, 6))
+    assert nothing["n"].to_list() == [0] * 3
+    assert nothing["n_excluded"].to_list() == [6] * 3
+    assert nothing["v_measure"].is_nan().all()
+
+
+@pytest.mark.filterwarnings("error")
+def test_rows_that_could_not_be_read_are_counted_and_equal_vectors_are_no_warning():
+    array = np.zeros((12, 2, 3))
+    array[2] = np.nan
+    table = cluster(made(array, 3, 4, layers=(0, -1)))
+    assert table["layer"].to_list() == [0] * 3 + [-1] * 3
+    assert table["n"].to_list() == [11] * 6
+    assert table["n_excluded"].to_list() == [1] * 6
+    assert table["v_measure"].to_list() == [0] * 6
+
+
+def test_vectors_are_read_as_they_were_written(tmp_path):
+    array = np.random.default_rng(0).normal(size=(9, 2, 5)).astype(np.float32)
+    array[4] = np.nan
+    kept = RelationVectors("capital", (0, -1), array, INDEX)
+    write_vectors(tmp_path / "vectors", kept)
+    names = sorted(path.name for path in (tmp_path / "vectors").iterdir())
+    assert names == ["capital.npy", "capital.parquet"]
+    found = read_vectors(tmp_path / "vectors", "capital")
+    np.testing.assert_array_equal(found.array, array)
+    assert found.index.equals(INDEX)
+    assert found.layers == (0, -1)
+    plainly = np.load(tmp_path / "vectors" / "capital.npy", allow_pickle=False)
+    assert plainly.dtype == np.float32
+    first = found.first(2)
+    assert first.index["item"].unique(maintain_order=True).to_list() == ["i0", "i1"]
+    np.testing.assert_array_equal(first.array, array[:6])
+
+
+def test_vectors_that_are_not_there_or_not_of_their_index_are_refused(tmp_path):
+    kept = RelationVectors("capital", (0,), np.zeros((9, 1, 5), np.float32), INDEX)
+    with pytest.raises(ConsilienceError, match="cannot be read"):
+        read_vectors(tmp_path, "capital")
+    write_vectors(tmp_path, kept)
+    np.save(tmp_path / "capital.npy", np.ones((9, 1, 5), np.float32))
+    with pytest.raises(ConsilienceError, match="does not belong to"):
+        read_vectors(tmp_path, "capital")
+    (tmp_path / "capital.parquet").write_bytes(b"no table")
+    with pytest.raises(ConsilienceError, match="cannot be read"):
+        read_vectors(tmp_path, "capital")
+    with pytest.raises(ConsilienceError, match=r"expected \(9 rows, 1 layers, width\)"):
+        RelationVectors("capital", (0,), np.zeros((8, 1, 5), np.float32), INDEX)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConsilienceError, match="file"):
+        write_vectors(tmp_path / "file", kept)
+
+
+def test_spearman_is_over_the_relations_that_have_both():
+    """Ranks 1 2 3 4 against 1 2 4 3: 1 - 6 * 2 / (4 * 15) = 0.8."""
+    consistency = {"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.9, "e": 0.5, "f": float("nan")}
+    v_measure = {"d": 0.3, "c": 0.35, "b": 0.2, "a": 0.1, "f": 0.4, "g": 0.5}
+    found = spearman_with(consistency, v_measure)
+    assert found.value == pytest.approx(0.8)
+    assert found.n == 4
+    assert found.low <= 0.8 <= found.high
+    assert 0 < found.p < 1
+
+
+def test_tsne_keeps_neighbours_and_is_the_same_under_a_seed():
+    rng = np.random.default_rng(0)
+    centres = np.repeat(np.eye(3, 16) * 20, 22, axis=0)
+    array = (centres + rng.normal(size=centres.shape)).astype(np.float32)
+    places = tsne(array, seed=3)
+    assert places.shape == (66, 2)
+    np.testing.assert_array_equal(places, tsne(array, seed=3))
+    assert (places != tsne(array, seed=4)).any()
+    distances = np.linalg.norm(places[:, None] - places[None], axis=-1)
+    np.fill_diagonal(distances, np.inf)
+    nearest = distances.argmin(axis=1)
+    assert (nearest // 22 == np.arange(66) // 22).all()
+    with pytest.raises(ConsilienceError, match="20 vectors .* perplexity 20; expected 21"):
+        tsne(array[:20])
+    with pytest.raises(ConsilienceError, match="NaN"):
+        tsne(np.full_like(array, np.nan))
+
+
+BAD = "</script><script>alert(1)</script>"
+
+
+def points(subjects=9, patterns=3):
+    rng = np.random.default_rng(0)
+    rows = [
+        {
+            "x": rng.normal(), "y": rng.normal(), "subject": f"s{s:02}" if s else BAD,
+            "gold": f"o{s % 2}", "variant": f"[X] p{p} [Y]", "variant_index": p,
+        }
+        for s in range(subjects)
+        for p in range(patterns)
+    ]  # fmt: skip
+    return pl.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "start"), [(".png", b"\x89PNG"), (".pdf", b"%PDF"), (".svg", b"<svg")]
+)
+def test_figures_are_written_in_each_format(suffix, start, tmp_path):
+    path = tmp_path / f"figure{suffix}"
+    save_figure(tsne_figure(points(), "subject", "A title & <more>"), path)
+    assert path.read_bytes().startswith(start)
+    assert [each.name for each in tmp_path.iterdir()] == [path.name], "nothing else is left"
+
+
+class Page(html.parser.HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.asked = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.asked += [value for name, value in attrs if name in ("src", "href", "data", "action")]
+
+
+def test_a_page_asks_nothing_of_the_network_and_text_stays_text(tmp_path):
+    path = tmp_path / "figure.html"
+    save_figure(tsne_figure(points(), "subject", BAD), path)
+    text = path.read_text(encoding="utf-8")
+    page = Page()
+    page.feed(text)
+    assert page.asked == []
+    assert page.tags.count("script") == 2, "the library and the figure"
+    assert "link" not in page.tags
+    assert "alert(1)</script>" not in text
+    assert "\\u003c/script>\\u003cscript>alert(1)" in text
+    assert "@import" not in text
+
+
+def test_a_subject_stays_text_in_a_drawing(tmp_path):
+    path = tmp_path / "figure.svg"
+    save_figure(tsne_figure(points(subjects=4), "subject", "t"), path)
+    text = path.read_text(encoding="utf-8")
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+
+
+@pytest.mark.parametrize(
+    ("colour", "subjects", "legend"), [("subject", 4, True), ("subject", 30, False),
+                                       ("object", 30, True), ("pattern", 30, True)],
+)  # fmt: skip
+def test_a_legend_is_there_where_it_can_be_read(colour, subjects, legend):
+    spec = tsne_figure(points(subjects), colour, "t").to_dict()
+    assert (spec["encoding"]["color"]["legend"] is not None) is legend
+    assert ("subtitle" in spec["title"]) is not legend
+    assert spec["encoding"]["shape"]["legend"] is not None
+    (rows,) = spec["datasets"].values()
+    assert len(rows) == subjects * 3
+
+
+def test_every_pattern_of_pararel_has_a_shape_of_its_own():
+    assert len(set(SHAPES)) == len(SHAPES) >= 20
+
+
+def test_a_figure_that_cannot_be_written_says_so(tmp_path, monkeypatch):
+    chart = tsne_figure(points(), "pattern", "t")
+    with pytest.raises(ConsilienceError, match=r"'.gif'; expected .png, .svg, .pdf, .html"):
+        save_figure(chart, tmp_path / "figure.gif")
+    with pytest.raises(ConsilienceError, match="cannot be written"):
+        save_figure(chart, tmp_path / "no" / "figure.svg")
+    for package in ("vl_convert", "altair"):
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConsilienceError, match=r"pip install 'consilience\[figures\]'"):
+        save_figure(chart, tmp_path / "figure.svg")
+    with pytest.raises(ConsilienceError, match="'altair', which is not installed"):
+        tsne_figure(points(), "pattern", "t")
+
+
+@pytest.mark.parametrize("module", ["analysis.representations", "report.figures"])
+def test_analysis_and_figures_start_without_torch(module):
+    code = f"import sys, consilience.{module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_from_the_command_line(consilience, model_folder, tmp_path):
+    """The run holds answers, vectors, clusters and the figure; the same command reads them again."""
+    folder = tmp_path / "run"
+    command = (
+        "analyze", "representations", "--model", model_folder("bert"), "--suite", "mini",
+        "--groups", "capital,sport,field", "--limit", 4, "--layers", "0,-1", "--figure", "sport",
+        "--colour", "pattern", "--out", folder,
+    )  # fmt: skip
+    status, out, err = consilience(*command)
+    assert status == 0, err
+    assert "Spearman" in out
+    figure = folder / "tsne-sport-pattern.svg"
+    assert figure.read_text(encoding="utf-8").startswith("<svg")
+    table = pl.read_csv(folder / "clusters.csv")
+    assert table.height == 3 * 2 * 3
+    kept = (folder / "vectors" / "sport.npy").stat().st_mtime_ns
+    status, out, _ = consilience(*command, "--json")
+    assert status == 0
+    document = json.loads(out)
+    assert document["figure"] == str(figure)
+    assert len(document["correlations"]) == 2 * 3
+    assert (folder / "vectors" / "sport.npy").stat().st_mtime_ns == kept
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (("--layers", "last"), "no layers in 'last'; expected such as 0,6,-1"),
+        (("--layers", "9"), "no layer 9"),
+        (("--figure", "sprot"), "no relation 'sprot'.*mean 'sport'"),
+    ],
+)
+def test_bad_requests_are_refused(consilience, model_folder, tmp_path, option, message):
+    status, _, err = consilience(
+        "analyze", "representations", "--model", model_folder("bert"), "--suite", "mini",
+        "--groups", "sport", "--limit", 3, "--out", tmp_path / "run", *option,
+    )  # fmt: skip
+    assert status == 2
+    assert re.search(message, " ".join(err.split()))

@@ -9,6 +9,7 @@
 
 from consilience.errors import ConsilienceError
 from consilience.metrics import measure
+from consilience.metrics.compare import compare
 from consilience.models import LanguageModel, load_model
 from consilience.probe import ask, probe
 from consilience.run import RunFolder, read_answers
@@ -29,6 +30,7 @@ __all__ = [
     "Scores",
     "Suite",
     "ask",
+    "compare",
     "load_model",
     "load_suite",
     "measure",

@@ -40,6 +40,9 @@ MCNEMAR = "exact McNemar"
 SUBJECTS = "paired permutation of subjects"
 RELATIONS = "paired permutation of relations"
 
+EVEN_GUESSING = ("uniform_consistency", "all")
+"""Says nothing of a run."""
+
 
 def compare(
     runs: Mapping[str, pl.DataFrame], suite: Suite, protocol: Protocol, seed: int = 0
@@ -170,10 +173,13 @@ def _count_both(
     """Every metric of both runs, of the queries that both answered."""
     words = words_of(first, second)
     one, two = (grids(rows, relation, protocol, words) for rows in (first, second))
-    return (
+    both = (
         count({view: grid.with_(two[view]) for view, grid in one.items()}, relation),
         count({view: grid.with_(one[view]) for view, grid in two.items()}, relation),
     )
+    for tallies in both:
+        del tallies[EVEN_GUESSING]
+    return both
 
 
 def _only(first: Tally, second: Tally) -> tuple[int, int]:

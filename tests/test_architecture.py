@@ -19,6 +19,7 @@ MAY_USE = {
     "probe": {"models", "run", "types"},
     "noise": {"models", "probe", "types"},
     "analysis": {"metrics", "run", "types", "errors"},
+    "train": {"metrics", "models", "probe", "run", "types", "errors"},
     "report": {"suites", "run", "types", "errors"},
     "cli": {
         "analysis",

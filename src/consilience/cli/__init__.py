@@ -8,6 +8,7 @@ import typer
 
 from consilience.cli import analyze, data
 from consilience.cli.compare import compare
+from consilience.cli.improve import improve
 from consilience.cli.probe import probe, score
 from consilience.cli.shared import err
 from consilience.errors import ConsilienceError
@@ -21,6 +22,7 @@ app = typer.Typer(
 app.command()(probe)
 app.command()(score)
 app.command()(compare)
+app.command()(improve)
 app.add_typer(analyze.app, name="analyze")
 app.add_typer(data.app, name="data")
 

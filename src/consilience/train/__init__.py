@@ -1,0 +1,1 @@
+"""Make a model better: more consistent, without making it worse."""

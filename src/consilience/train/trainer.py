@@ -1,0 +1,175 @@
+"""Continued training with a consistency loss, on transformers' Trainer (ParaRel, Section 8)."""
+
+from __future__ import annotations
+
+import copy
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
+from transformers.trainer_callback import PrinterCallback, ProgressCallback
+
+from consilience.errors import ConsilienceError
+from consilience.metrics import measure
+from consilience.models.masked import MaskedModel
+from consilience.probe import ask
+from consilience.train.losses import consistency_loss, published_loss
+from consilience.train.steps import Loss, Steps, collate
+from consilience.types import Protocol, Suite
+
+CHOSEN_BY = "consistent_accuracy"
+"""What the best checkpoint and the best lambda have the most of, on the validation relations."""
+
+
+class HeadAt:
+    """Has a model compute its output embedding at some positions only, where it is set to.
+
+    ``positions``: rows and columns (position,); None for the whole sequences.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.positions: tuple[torch.Tensor, torch.Tensor] | None = None
+        head: Any = model.get_output_embeddings()
+        whole = head.forward
+
+        def forward(hidden: torch.Tensor) -> torch.Tensor:
+            if self.positions is None:
+                return whole(hidden)  # type: ignore[no-any-return]
+            return whole(hidden[self.positions])  # type: ignore[no-any-return]
+
+        head.forward = forward
+
+
+class Bar(ProgressCallback):
+    """The Trainer's progress bar; what it logs goes to standard error as well, in one line."""
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        """Write losses and validation beside the bar."""
+        if state.is_world_process_zero and self.training_bar is not None and logs:
+            shown = " ".join(
+                f"{name.removeprefix('eval_')} {value:.4g}"
+                for name, value in logs.items()
+                if isinstance(value, float) and name not in ("epoch", "total_flos")
+            )
+            self.training_bar.write(f"step {state.global_step}: {shown}", file=sys.stderr)
+
+
+class ConsistencyTrainer(Trainer):
+    """``L = lambda * Lc + Lmlm`` on ``Steps``; validation is a probe of the validation relations.
+
+    ``vocabulary``: compare distributions over the whole vocabulary instead of the candidates (the
+    ablation -typed).
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        arguments: TrainingArguments,
+        steps: Steps,
+        tokenizer: PreTrainedTokenizerBase,
+        validation: Suite,
+        *,
+        weight: float,
+        loss: Loss,
+        vocabulary: bool,
+        protocol: Protocol,
+    ) -> None:
+        pad = tokenizer.pad_token_id or 0
+        super().__init__(
+            model=model,
+            args=arguments,
+            train_dataset=steps,
+            eval_dataset=steps,  # asked for by Trainer; validation asks the suite
+            data_collator=lambda items: collate(items, pad),
+            processing_class=tokenizer,
+        )
+        for callback in (PrinterCallback, ProgressCallback):  # they print on standard output
+            self.remove_callback(callback)
+        self.add_callback(Bar)
+        self.model_accepts_loss_kwargs = False  # the loss is a mean, whatever the accumulation
+        self.head = HeadAt(model)
+        self.tokenizer_, self.validation, self.protocol = tokenizer, validation, protocol
+        self.weight, self.loss, self.vocabulary = weight, loss, vocabulary
+        self.parts: dict[str, list[float]] = {"consistency_loss": [], "mlm_loss": []}
+
+    def compute_loss(  # noqa: D102
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Any:
+        facts, patterns = inputs["shape"].tolist()
+        self.head.positions = inputs["rows"], inputs["columns"]
+        attention = inputs["attention_mask"]
+        if self.loss == "published":  # the released code attends to padding in the questions
+            attention = attention.clone()
+            attention[: facts * patterns] = 1
+        try:
+            logits = model(input_ids=inputs["input_ids"], attention_mask=attention).logits
+        finally:
+            self.head.positions = None
+        asked = logits[: facts * patterns].view(facts, patterns, -1)
+        if not self.vocabulary:
+            places = inputs["candidates"].expand(facts, -1, -1)
+            asked = asked.gather(-1, places)
+        apart = (published_loss if self.loss == "published" else consistency_loss)(asked)
+        words = torch.zeros((), device=logits.device)
+        if len(inputs["labels"]):
+            words = torch.nn.functional.cross_entropy(
+                logits[facts * patterns :].float(), inputs["labels"]
+            )
+        total = self.weight * apart + words
+        if not torch.isfinite(total):
+            raise ConsilienceError(
+                f"the loss is {total.item()} at step {self.state.global_step}",
+                where=str(self.args.output_dir),
+                todo="The checkpoints before it are whole. Lower --learning-rate or --weight.",
+            )
+        self.parts["consistency_loss"].append(apart.item())
+        self.parts["mlm_loss"].append(words.item())
+        return (total, logits) if return_outputs else total
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """Adds the two parts of the loss, means since the last time."""
+        if "loss" in logs:
+            for name, values in self.parts.items():
+                logs[name] = math.fsum(values) / max(1, len(values))
+                values.clear()
+        super().log(logs, *args, **kwargs)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """Accuracy, consistency and consistent-acc of the validation relations, macro means."""
+        found = macro_means(self.model, self.tokenizer_, self.validation, self.protocol)
+        metrics = {f"eval_{name}": value for name, value in found.items()}
+        self.log(dict(metrics))
+        self.control = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics
+        )
+        return metrics
+
+
+def macro_means(
+    model: Any, tokenizer: PreTrainedTokenizerBase, suite: Suite, protocol: Protocol
+) -> dict[str, float]:
+    """Means over relations of a model in training; a copy is asked, the model stays as it is."""
+    asked = MaskedModel(plain_copy(model), tokenizer, {"model": "in training"}, protocol)
+    answers = pl.concat([ask(each, asked, suite.name) for each in suite.relations])
+    metrics = measure(answers, suite, protocol)
+    chosen = metrics.filter((pl.col("group") == "MACRO") & (pl.col("subset") == "all"))
+    values = dict(chosen.select("metric", "value").iter_rows())
+    names: Sequence[str] = ("accuracy", "consistency", CHOSEN_BY)
+    return {name: values[name] for name in names}
+
+
+def plain_copy(model: Any) -> PreTrainedModel:
+    """A copy with the family's own forward methods, in single precision."""
+    copied: PreTrainedModel = copy.deepcopy(model)
+    for module in copied.modules():
+        module.__dict__.pop("forward", None)
+    copied.float().eval()
+    return copied

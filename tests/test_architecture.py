@@ -19,7 +19,7 @@ MAY_USE = {
     "probe": {"models", "run", "types"},
     "noise": {"models", "probe", "types"},
     "analysis": {"metrics", "run", "types", "errors"},
-    "train": {"metrics", "models", "probe", "run", "types", "errors"},
+    "train": {"analysis", "metrics", "models", "probe", "run", "types", "errors"},
     "report": {"suites", "run", "types", "errors"},
     "cli": {
         "analysis",
@@ -31,6 +31,7 @@ MAY_USE = {
         "report",
         "run",
         "suites",
+        "train",
         "types",
     },
     "__main__": {"cli"},

@@ -11,6 +11,7 @@ from consilience.cli.compare import compare
 from consilience.cli.improve import improve
 from consilience.cli.probe import probe, score
 from consilience.cli.shared import err
+from consilience.cli.squad import squad
 from consilience.errors import ConsilienceError
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ app.command()(probe)
 app.command()(score)
 app.command()(compare)
 app.command()(improve)
+app.command()(squad)
 app.add_typer(analyze.app, name="analyze")
 app.add_typer(data.app, name="data")
 

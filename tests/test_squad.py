@@ -1,0 +1,435 @@
+"""Question answering: scores by hand, spans by a slow reference, training that goes on."""
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+import typer
+from safetensors.torch import load_file
+from transformers import BertConfig, BertForMaskedLM, BertForQuestionAnswering, BertTokenizer
+from typer.testing import CliRunner
+
+from conftest import SENTENCES, WORDS, real_data
+from consilience.analysis.reading import (
+    Question,
+    check_pairs,
+    compare,
+    evaluate,
+    exact_match,
+    f1_score,
+    normalize_answer,
+    outcomes,
+    read_squad,
+)
+from consilience.cli.squad import squad
+from consilience.errors import ConsilienceError
+from consilience.train.squad import (
+    answer,
+    best_span,
+    finetune,
+    labels,
+    load_reader,
+    windows,
+)
+
+CONTEXT = "Berlin is the capital of Germany. Paris is the capital of France. Rome is in Italy."
+TAUGHT = [
+    ("What is the capital of France?", "Paris"),
+    ("What is the capital of Germany?", "Berlin"),
+    ("What is in Italy?", "Rome"),
+    ("What is Rome in?", "Italy"),
+    ("Paris is the capital of what?", "France"),
+    ("Berlin is what?", "the capital of Germany"),
+]
+REWORDED = [
+    "France: what is the capital?",
+    "What is Germany's capital?",
+    "Italy: what is in it?",
+    "Where is Rome?",
+    "Of what is Paris the capital?",
+    "What is Berlin?",
+]
+
+
+def make(rows=TAUGHT, context=CONTEXT, prefix="q"):
+    return [
+        Question(f"{prefix}{at}", text, context, (truth,), (context.index(truth),), "Cities")
+        for at, (text, truth) in enumerate(rows)
+    ]
+
+
+def write(path, questions):
+    paragraphs = [
+        {
+            "context": each.context,
+            "qas": [
+                {
+                    "id": each.id,
+                    "question": each.question,
+                    "answers": [
+                        {"text": text, "answer_start": start}
+                        for text, start in zip(each.texts, each.starts, strict=True)
+                    ],
+                }
+            ],
+        }
+        for each in questions
+    ]
+    document = {"version": "1.1", "data": [{"title": "Cities", "paragraphs": paragraphs}]}
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    texts = [*SENTENCES, *WORDS, CONTEXT, *REWORDED, *(text for text, _ in TAUGHT)]
+    words = [f for text in texts for f in BertTokenizer().backend_tokenizer.pre_tokenizer.pre_tokenize_str(text.lower())]  # fmt: skip
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary = dict.fromkeys([*special, *sorted({word for word, _ in words})])
+    return BertTokenizer(vocab={word: at for at, word in enumerate(vocabulary)})
+
+
+@pytest.fixture(scope="module")
+def body(tokenizer, tmp_path_factory):
+    """A masked language model, as it comes from pretraining or from more of it."""
+    folder = tmp_path_factory.mktemp("body")
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, max_position_embeddings=400, initializer_range=0.2,
+    )  # fmt: skip
+    BertForMaskedLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_answers_are_normalised_as_in_the_official_evaluation():
+    assert normalize_answer("The  Eiffel-Tower, a\ttower!") == "eiffeltower tower"
+    assert normalize_answer("An Anthem") == "anthem"
+
+
+def test_exact_match_and_f1_worked_out_by_hand():
+    """in city of paris / paris france: 1 shared of 4 and 2, F1 = 2 * 1 / (4 + 2)."""
+    assert exact_match("the Paris.", ["Rome", "paris"])
+    assert not exact_match("Paris, France", ["Paris"])
+    assert f1_score("in the city of Paris", ["Paris, France"]) == pytest.approx(1 / 3)
+    assert f1_score("in the city of Paris", ["Rome", "city of Paris"]) == pytest.approx(6 / 7)
+    assert f1_score("Paris Paris", ["Paris"]) == pytest.approx(2 / 3), "a word counts once"
+    assert f1_score("Rome", ["Paris"]) == f1_score("", ["Paris"]) == f1_score("the", ["a"]) == 0
+
+
+def test_windows_cover_the_context_and_share_the_stride(tokenizer):
+    long = " ".join([CONTEXT] * 4)
+    question = Question("q", "What is  the capital?", long, ("Rome",), (long.index("Rome"),))
+    cut = list(windows([make()[0], question], tokenizer, length=30, stride=8))
+    assert [each.question for each in cut][:3] == [0, 1, 1]
+    covered = set()
+    parts = [each.offsets[each.offsets[:, 0] >= 0] for each in cut if each.question == 1]
+    for left, right in pairwise(parts):
+        assert (left[-8:] == right[:8]).all()
+    for part in parts:
+        covered |= {at for low, high in part for at in range(low, high)}
+    assert covered == {at for at, letter in enumerate(long) if letter != " "}
+    assert all(len(each.offsets) == len(each.inputs["input_ids"]) <= 30 for each in cut)
+    assert (cut[0].inputs["token_type_ids"] == (cut[0].offsets[:, 0] >= 0) + 0)[:-1].all()
+
+
+def test_labels_are_the_tokens_of_the_first_answer(tokenizer):
+    """[CLS] berlin is what ? [SEP] berlin is the capital of germany ...: tokens 8 to 11."""
+    question = make()[5]
+    (window,) = windows([question], tokenizer)
+    assert labels(window, question) == (8, 11)
+    inside = [labels(each, question) for each in windows([question], tokenizer, 15, 4)]
+    assert inside[0] == (8, 11)
+    assert set(inside[1:]) == {(0, 0)}, "a window without all of the answer has none"
+
+
+def test_a_question_that_fills_the_window_is_refused(tokenizer):
+    question = Question("long", "what " * 300, CONTEXT, ("Rome",), (CONTEXT.index("Rome"),))
+    with pytest.raises(ConsilienceError, match=r"'long' has 300 tokens.*fewer than 253"):
+        list(windows([question], tokenizer))
+
+
+def slow_best(start, end, inside, longest):
+    best = (-np.inf, 0, 0)
+    for i in range(len(start)):
+        for j in range(i, len(end)):
+            if inside[i] and inside[j] and j - i < longest and start[i] + end[j] > best[0]:
+                best = (start[i] + end[j], i, j)
+    return best
+
+
+def test_the_best_span_is_that_of_a_slow_search():
+    generator = np.random.default_rng(0)
+    for _ in range(50):
+        start, end = generator.integers(-4, 5, (2, 20)).astype(float)
+        inside = np.arange(20) > 6
+        assert best_span(start, end, inside, 4) == slow_best(start, end, inside, 4)
+    assert best_span(start, end, np.zeros(20, dtype=bool), 4)[0] == -np.inf
+
+
+def test_answers_are_those_of_each_window_read_alone(tokenizer):
+    torch.manual_seed(3)
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, initializer_range=0.5,
+    )  # fmt: skip
+    model = BertForQuestionAnswering(config).eval()
+    long = " ".join([*SENTENCES, CONTEXT] * 2)
+    asked = make() + make([(each, "Rome") for each in REWORDED], long, "r")
+    expected = []
+    for question in asked:
+        best = (-np.inf, "")
+        for window in windows([question], tokenizer, 32, 8):
+            with torch.inference_mode():
+                found = model(**{k: torch.tensor(v)[None] for k, v in window.inputs.items()})
+            start, end = (each[0].double().numpy() for each in (found[0], found[1]))
+            score, i, j = slow_best(start, end, window.offsets[:, 0] >= 0, 5)
+            text = question.context[window.offsets[i, 0] : window.offsets[j, 1]]
+            best = max(best, (score, text), key=lambda each: each[0])
+        expected.append(best[1])
+    told = []
+    found = answer(
+        model, tokenizer, asked, length=32, stride=8, longest=5,
+        progress=lambda done, all_: told.append((done, all_)),
+    )  # fmt: skip
+    assert found == expected
+    assert len(set(found)) > 1
+    assert sum(done for done, _ in told) == told[0][1]
+    assert answer(model, tokenizer, asked[::-1], length=32, stride=8, longest=5) == expected[::-1]
+
+
+def test_training_learns_a_handful_and_leaves_what_is_finished(body, tmp_path):
+    questions = make()
+    finetune(str(body), questions, tmp_path / "m", lr=3e-3, batch=6, max_steps=120, device="cpu")
+    model, tokenizer, _ = load_reader(str(tmp_path / "m"), trained=True)
+    assert answer(model, tokenizer, questions) == [truth for _, truth in TAUGHT]
+    assert not (tmp_path / "m" / "checkpoints").exists()
+    steps = []
+    again = {"lr": 3e-3, "batch": 6, "max_steps": 120, "progress": lambda *each: steps.append(each)}
+    finetune(str(body), questions, tmp_path / "m", **again)
+    assert steps == []
+    with pytest.raises(ConsilienceError, match="its seed is 0, now asked is 1"):
+        finetune(str(body), questions, tmp_path / "m", seed=1, **again)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("x")
+    with pytest.raises(ConsilienceError, match="not empty"):
+        finetune(str(body), questions, tmp_path / "other")
+
+
+@pytest.mark.parametrize("killed_at", [4, 7])
+def test_a_training_that_was_killed_ends_with_the_same_weights(body, tmp_path, killed_at):
+    """Three steps an epoch; killed in and at the start of one; equal to one part in a million."""
+    options = {"batch": 2, "epochs": 4, "lr": 1e-3, "checkpoint_every": 3, "device": "cpu"}
+    finetune(str(body), make(), tmp_path / "whole", **options)
+    done = []
+
+    def kill(steps, total):
+        done.append(steps)
+        if sum(done) == killed_at:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        finetune(str(body), make(), tmp_path / "killed", **options, progress=kill)
+    (tmp_path / "killed" / "checkpoints" / "checkpoint-11").mkdir()  # half written
+    done.clear()
+    finetune(
+        str(body), make(), tmp_path / "killed", **options, progress=lambda n, _: done.append(n)
+    )
+    assert done[0] == killed_at // 3 * 3
+    assert sum(done) == 12
+    whole, killed = (
+        load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed")
+    )
+    for name, weight in whole.items():
+        torch.testing.assert_close(killed[name], weight, rtol=1e-6, atol=1e-6)
+
+
+def test_a_body_or_a_head_without_weights_is_refused(body, tmp_path):
+    with pytest.raises(ConsilienceError, match=r"lack 2 tensors, such as 'qa_outputs.bias'"):
+        load_reader(str(body), trained=True)
+    with pytest.raises(ConsilienceError, match="no such folder"):
+        load_reader(str(tmp_path / "missing"), trained=True)
+    with pytest.raises(ConsilienceError, match="device 'tpu'"):
+        load_reader(str(body), trained=False, device="tpu")
+
+
+def hand_made(answers, contexts=(0, 0, 1, 2), title="{}"):
+    """Four pairs on three contexts; the truth is always `Paris`."""
+    first, second = (
+        [
+            Question(f"{side}{at}", "?", f"Paris {context}", ("Paris",), (0,), title.format(at))
+            for at, context in enumerate(contexts)
+        ]
+        for side in "op"
+    )
+    return outcomes(first, second, answers)
+
+
+def test_the_table_worked_out_by_hand():
+    """Originals: right, right, wrong, half (F1 of `Paris now` is 2/3); paraphrases below.
+
+    The same answer in pairs 1, 3 and 4 (`the Paris` is `Paris`): 3/4. F1 of the second pair's
+    answers, `Paris` and `Paris now`: 2/3.
+    """
+    found = hand_made((["Paris", "Paris", "Rome", "Paris now"], ["the Paris", "Paris now", "rome", "Paris now"]))  # fmt: skip
+    table = evaluate(found)
+    values = {(m, s): v for m, s, v in table.select("metric", "subset", "value").iter_rows()}
+    assert values == {
+        ("exact_match", "original"): pytest.approx(2 / 4),
+        ("exact_match", "paraphrased"): pytest.approx(1 / 4),
+        ("exact_match", "difference"): pytest.approx(-1 / 4),
+        ("f1", "original"): pytest.approx((1 + 1 + 0 + 2 / 3) / 4),
+        ("f1", "paraphrased"): pytest.approx((1 + 2 / 3 + 0 + 2 / 3) / 4),
+        ("f1", "difference"): pytest.approx(-1 / 12),
+        ("consistency", "pair"): pytest.approx(3 / 4),
+        ("overlap", "pair"): pytest.approx((1 + 2 / 3 + 1 + 1) / 4),
+        ("consistent_accuracy", "pair"): pytest.approx(1 / 4),
+    }
+    assert table["clusters"].unique().to_list() == [3], "titles differ: contexts are the clusters"
+    assert table["n"].unique().to_list() == [4]
+    assert (table["low"] <= table["value"]).all()
+    assert (table["value"] <= table["high"]).all()
+    assert evaluate(found).equals(table)
+
+
+@pytest.mark.parametrize(("title", "clusters"), [("{}", 3), ("Cities", 1), ("", 3)])
+def test_clusters_are_titles_where_all_have_one_and_these_are_fewer(title, clusters):
+    found = hand_made((["Paris"] * 4, ["Paris"] * 4), title=title)
+    assert evaluate(found)["clusters"][0] == clusters
+
+
+def test_empty_answers_agree_and_are_wrong():
+    table = evaluate(hand_made(([""] * 4, ["the"] * 4)))
+    assert table["value"].to_list() == [0, 0, 0, 0, 0, 0, 1, 1, 0]
+
+
+def test_two_models_worked_out_by_hand():
+    """Six pairs on six contexts, all wrong before, all right after.
+
+    McNemar: 2 / 2^6. Permutation of six clusters: 2 of all 2^6 signs. Both agree with themselves.
+    """
+    contexts = range(6)
+    before = hand_made((["Rome"] * 6, ["Rome"] * 6), contexts)
+    after = hand_made((["Paris"] * 6, ["Paris"] * 6), contexts)
+    table = compare(before, after)
+    by = {(row["metric"], row["subset"]): row for row in table.iter_rows(named=True)}
+    for metric, of, test in (
+        ("exact_match", "paraphrased", "mcnemar"),
+        ("consistent_accuracy", "pair", "mcnemar"),
+        ("f1", "original", "permutation"),
+    ):
+        row = by[metric, of]
+        assert (row["before"], row["after"], row["difference"]) == (0, 1, 1)
+        assert (row["p"], row["test"]) == (pytest.approx(2 / 64), test)
+    assert by["consistency", "pair"]["difference"] == 0
+    assert by["consistency", "pair"]["p"] == 1
+    back = compare(after, before)
+    assert (back["difference"] + table["difference"]).to_list() == [0] * 9
+    assert back["p"].equals(table["p"])
+    with pytest.raises(ConsilienceError, match="different questions"):
+        compare(before, hand_made((["Rome"] * 4, ["Rome"] * 4)))
+
+
+def test_permuted_are_clusters_and_not_pairs():
+    """All six pairs on one context: two signs only, so that p is 1."""
+    sides = (["Rome"] * 6, ["Rome"] * 6), (["Paris"] * 6, ["Paris"] * 6)
+    before, after = (hand_made(each, [0] * 6) for each in sides)
+    f1 = compare(before, after).filter(pl.col("metric") == "f1")
+    assert f1["p"].to_list()[0] == 1
+    assert f1["low"].is_nan().all()
+
+
+def test_pairs_are_linked_by_order_and_that_is_checked():
+    first = make()
+    check_pairs(first, make(prefix="p"))
+    with pytest.raises(ConsilienceError, match="6 original and 5 paraphrased"):
+        check_pairs(first, first[:5])
+    with pytest.raises(ConsilienceError, match=r"question 1 \('q0' and 'q5'\) has another context"):
+        check_pairs(first, first[::-1])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "no such file"),
+        ("[", "cannot be read"),
+        ('{"data": []}', "no question"),
+        ('{"data": [{"paragraphs": [{"context": "x"}]}]}', "KeyError: 'qas'"),
+        (
+            '{"data": [{"paragraphs": [{"context": "x", "qas": [{"id": "1", "answers": []}]}]}]}',
+            r"data\[0\].paragraphs\[0\].qas\[0\]: no answer",
+        ),
+    ],
+)
+def test_a_file_that_is_not_squad_is_refused_with_its_place(tmp_path, text, message):
+    path = tmp_path / "squad.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConsilienceError, match=message):
+        read_squad(path)
+
+
+def test_reading_mends_a_start_that_is_off_by_two_and_refuses_other(tmp_path):
+    near, far = (
+        Question("1", "Which?", CONTEXT, ("Paris",), (CONTEXT.index("Paris") + off,), "Cities")
+        for off in (2, 9)
+    )
+    (found,) = read_squad(write(tmp_path / "near.json", [near]))
+    assert found.starts == (CONTEXT.index("Paris"),)
+    assert (found.title, found.id) == ("Cities", "1")
+    with pytest.raises(ConsilienceError, match="'Paris' does not stand at answer_start"):
+        read_squad(write(tmp_path / "far.json", [far]))
+    with pytest.raises(ConsilienceError, match="'1' stands twice"):
+        read_squad(write(tmp_path / "twice.json", [near, near]))
+
+
+def test_the_command_from_files_to_tables(body, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    rows = [(text, truth) for text, (_, truth) in zip(REWORDED, TAUGHT, strict=True)]
+    files = {"train": make(), "original": make(), "paraphrased": make(rows, prefix="p")}
+    options = [f"--{name}={write(tmp_path / f'{name}.json', each)}" for name, each in files.items()]
+    options += [f"--model={body}", f"--out={tmp_path / 'out'}", "--batch=6", "--device=cpu"]
+    options += ["--lr=0.003", "--max-steps=100"]
+    app = typer.Typer()
+    app.command()(squad)
+
+    def run(*more):
+        return CliRunner().invoke(app, [*options, *more])
+
+    first = run("--json", "--limit=5")
+    assert first.exit_code == 0, first.output
+    document = json.loads(first.stdout)
+    assert document["warnings"] == ["5 of 5 questions are on contexts of --train"]
+    assert "comparison" not in document
+    values = {(each["metric"], each["subset"]): each for each in document["metrics"]}
+    assert values["f1", "original"]["value"] > 0.5, "it was trained on these"
+    weights = tmp_path / "out" / "model" / "model.safetensors"
+    written = weights.stat().st_mtime_ns
+    second = run(f"--before={body}")
+    assert second.exit_code == 0, second.output
+    assert weights.stat().st_mtime_ns == written
+    assert "After minus before" in second.stdout
+    comparison = pl.read_csv(tmp_path / "out" / "original-comparison.csv")
+    assert comparison["difference"].to_list() == [0] * 9, "the same body, seed and questions"
+    assert pl.read_csv(tmp_path / "out" / "original-metrics.csv")["n"].to_list() == [6] * 18
+    assert pl.read_csv(tmp_path / "out" / "original-answers.csv").height == 12
+    other = run("--epochs=3")
+    assert isinstance(other.exception, ConsilienceError)
+    assert "its epochs is 2" in str(other.exception)
+
+
+def test_the_released_paraphrases_are_linked_by_order_and_not_by_id():
+    folder = real_data("squad")
+    for name, pairs, contexts in (("dev", 1062, 797), ("adv", 56, 44)):
+        first, second = (read_squad(folder / f"{name}_{side}.json") for side in ("orig", "para"))
+        check_pairs(first, second)
+        assert len(first) == pairs
+        assert all(int(a.id) == int(b.id) + 1 for a, b in zip(first, second, strict=True))
+        perfect = [each.texts[0] for each in first]
+        table = evaluate(outcomes(first, second, (perfect, perfect)))
+        assert table["value"].to_list() == [1, 1, 0, 1, 1, 0, 1, 1, 1]
+        assert table["clusters"][0] == contexts

@@ -6,7 +6,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -156,22 +156,13 @@ def _test_relations(plan: Plan, suite: Suite) -> list[Relation]:
 
 
 def _only(suite: Suite, ids: Sequence[str], facts: int | None = None, seed: int = 0) -> Suite:
+    """Some relations of a suite, with at most so many facts each."""
     relations = []
     for each in (suite.relation(id_) for id_ in ids):
         chosen = each.facts
         if facts is not None and len(chosen) > facts:
             chosen = tuple(random.Random(f"{seed} {each.id}").sample(chosen, facts))
-        relations.append(
-            Relation(
-                each.id,
-                each.label,
-                each.cardinality,
-                each.patterns,
-                chosen,
-                each.edges,
-                each.candidates,
-            )
-        )
+        relations.append(replace(each, facts=chosen))
     return Suite(suite.name, tuple(relations), suite.protocol)
 
 

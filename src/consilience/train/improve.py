@@ -34,16 +34,17 @@ HELD_OUT = 500
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is trained on what, and how; the defaults are the paper's (Section 8.2).
+    """What is trained on what, and how; the defaults are the paper's (Section 8.2), but for lambda.
 
-    ``weights``: the lambdas that are tried. ``facts`` of each training relation, ``batch`` of them
+    ``weights``: the lambdas that are tried; the paper's are 0.1, 0.5, 1, of a loss on another
+    scale (docs/training.md). ``facts`` of each training relation, ``batch`` of them
     in a step, of each relation in turn. ``text``: what masked-language modelling reads, the filled
     patterns of the same facts, the lines of a file, or nothing.
     """
 
     train: tuple[str, ...]
     validation: tuple[str, ...]
-    weights: tuple[float, ...] = (0.1, 0.5, 1.0)
+    weights: tuple[float, ...] = (0.02, 0.1, 0.5)
     loss: Loss = "strict"
     vocabulary: bool = False
     text: Text = "patterns"

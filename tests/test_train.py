@@ -289,6 +289,7 @@ def test_relations_that_cannot_disagree_are_refused(bert):
 def test_a_causal_model_is_refused_before_anything_is_trained(model_folder, tmp_path):
     with pytest.raises(ConsilienceError, match="is a causal model; expected a masked"):
         improve(str(model_folder("gpt2")), SUITE, PLAN, tmp_path / "o", protocol="strict")
+    assert not (tmp_path / "o").exists()
 
 
 def test_from_the_command_line(consilience, model_folder, tmp_path, write_suite):

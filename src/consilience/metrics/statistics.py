@@ -1,6 +1,7 @@
 """Intervals and tests, the same for every number (``docs/statistics.md`` has the formulas).
 
-Everything random is seeded. Probabilities of error are two-sided.
+Everything random is seeded. Probabilities of error are two-sided. scipy.stats is imported where it
+is used: it takes as long as all other imports of a command together.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 from scipy.special import ndtr, ndtri, stdtrit
 
 Floats = npt.NDArray[np.float64]
@@ -96,6 +96,8 @@ def mcnemar(first_only: int, second_only: int) -> float:
     ``first_only`` and ``second_only`` count the items that only one of them has right. 1 where
     there is none.
     """
+    from scipy import stats
+
     differ = first_only + second_only
     return float(stats.binomtest(first_only, differ).pvalue) if differ else 1.0
 
@@ -161,6 +163,8 @@ def welch_t(first: Sequence[float], second: Sequence[float]) -> TTest:
     For groups of tasks or relations, such as NLI against STS (CALUM, Section 5.1.1, which does not
     say which t-test it uses).
     """
+    from scipy import stats
+
     return _t_test(
         stats.ttest_ind(first, second, equal_var=False, nan_policy="omit"),
         float(np.nanmean(first) - np.nanmean(second)),
@@ -169,6 +173,8 @@ def welch_t(first: Sequence[float], second: Sequence[float]) -> TTest:
 
 def paired_t(first: Sequence[float], second: Sequence[float]) -> TTest:
     """Student's t-test of paired values, such as two models on the same relations or seeds."""
+    from scipy import stats
+
     differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
     return _t_test(
         stats.ttest_rel(first, second, nan_policy="omit"), float(np.nanmean(differences))
@@ -246,6 +252,8 @@ def correlation(
     pairs), else that of the t distribution. A pair with a NaN is left out. NaN where fewer than
     three are left or one side is constant.
     """
+    from scipy import stats
+
     pairs = np.asarray([x, y], dtype=np.float64)
     pairs = pairs[:, ~np.isnan(pairs).any(axis=0)]
     count = pairs.shape[1]

@@ -20,7 +20,7 @@ from consilience.metrics import measure
 from consilience.metrics.compare import compare
 from consilience.models import load_model
 from consilience.models.batches import Budget, equal_length_batches
-from consilience.models.loading import load_pretrained
+from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.words import encode
 from consilience.probe import probe
 from consilience.run import RunFolder, write_whole
@@ -92,6 +92,7 @@ def improve(
     one) and ``comparison.csv``. What is there already is not done again.
     """
     check(plan, suite, lines)
+    _load_masked(spec)
     test = _only(suite, [each.id for each in _test_relations(plan, suite)])
     record = RunFolder(
         folder,
@@ -190,6 +191,15 @@ def _measured(
     return answers, metrics
 
 
+def _load_masked(spec: str) -> Pretrained:
+    loaded = load_pretrained(spec, revision=None, device="cpu", dtype="float32")
+    if loaded.kind != "masked":
+        raise ConsilienceError(
+            f"'{spec}' is a {loaded.kind} model", expected="a masked language model"
+        )
+    return loaded
+
+
 def _train(
     spec: str,
     suite: Suite,
@@ -205,11 +215,7 @@ def _train(
     done = place / "done.json"
     if done.is_file():
         return float(json.loads(done.read_text(encoding="utf-8"))[CHOSEN_BY])
-    loaded = load_pretrained(spec, revision=None, device="cpu", dtype="float32")
-    if loaded.kind != "masked":
-        raise ConsilienceError(
-            f"'{spec}' is a {loaded.kind} model", expected="a masked language model"
-        )
+    loaded = _load_masked(spec)
     tokenizer = loaded.tokenizer
     steps = Steps(
         [

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from scipy.special import ndtr, ndtri, stdtrit
 
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 LEVEL = 0.95
 """The share of intervals that hold the true value."""

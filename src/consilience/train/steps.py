@@ -47,9 +47,7 @@ def candidate_tokens(
         )
     words = relation.candidates.words
     sheets = [
-        word_sheet(tokenizer, words, slot_anchor(pattern.parts[0], protocol), protocol)
-        if pattern.object_first
-        else word_sheet(tokenizer, words, slot_anchor(pattern.parts[1] or "x", protocol), protocol)
+        word_sheet(tokenizer, words, slot_anchor(pattern.around_object("x")[0], protocol), protocol)
         for pattern in relation.patterns
     ]
     kept = [at for at in range(len(words)) if all(sheet.ids[at] >= 0 for sheet in sheets)]

@@ -233,14 +233,32 @@ def test_a_loss_that_is_not_a_number_stops_the_training(model_folder, tmp_path):
         improve(str(model_folder("bert")), SUITE, plan, tmp_path / "out", protocol="strict")
 
 
-def test_without_text_or_with_the_whole_vocabulary_it_trains_too(model_folder, tmp_path):
-    for change in ({"text": "none"}, {"vocabulary": True}, {"loss": "published"}):
+def test_without_text_or_with_the_whole_vocabulary_it_trains_on_something_else(
+    model_folder, tmp_path
+):
+    losses = {}
+    for change in ({}, {"text": "none"}, {"vocabulary": True}, {"loss": "published"}):
         options = {f: getattr(PLAN, f) for f in PLAN.__slots__} | {"epochs": 1} | change
-        folder = tmp_path / next(iter(change))
-        found = improve(
-            str(model_folder("bert")), SUITE, Plan(**options), folder, protocol="strict"
-        )
-        assert found.weight == 1.0
+        name = next(iter(change), "plain")
+        folder = tmp_path / name
+        improve(str(model_folder("bert")), SUITE, Plan(**options), folder, protocol="strict")
+        history = json.loads((folder / "lambda-1" / "done.json").read_text(encoding="utf-8"))
+        first = history["history"][0]
+        losses[name] = first["consistency_loss"], first["mlm_loss"]
+    assert losses["text"][1] == 0 < losses["plain"][1]
+    # The questions of the first step are the same, and nothing has been learnt before it.
+    assert losses["text"][0] == pytest.approx(losses["plain"][0], rel=1e-4)
+    assert len({round(losses[name][0], 2) for name in ("plain", "vocabulary", "published")}) == 3
+
+
+def test_another_plan_for_the_same_folder_is_refused(model_folder, tmp_path):
+    options = {f: getattr(PLAN, f) for f in PLAN.__slots__} | {"epochs": 1}
+    spec = str(model_folder("bert"))
+    improve(spec, SUITE, Plan(**options), tmp_path / "o", protocol="strict")
+    with pytest.raises(ConsilienceError, match="this folder holds another run: its plan is"):
+        improve(spec, SUITE, Plan(**options | {"facts": 4}), tmp_path / "o", protocol="strict")
+    with pytest.raises(ConsilienceError, match="the device 'cuda:1'; expected auto or cpu"):
+        improve(spec, SUITE, PLAN, tmp_path / "p", protocol="strict", device="cuda:1")
 
 
 def test_perplexity_of_a_model_without_a_preference_is_its_vocabulary(model_folder, tmp_path):

@@ -180,7 +180,7 @@ def _lines(path: Path) -> list[str]:
             raise ConsilienceError(
                 "no JSON object with 'text'", where=f"{path}:{number}"
             ) from error
-    return found
+    return [text for text in found if text.strip()]
 
 
 def _macro(metrics: pl.DataFrame, name: str) -> dict[str, float]:

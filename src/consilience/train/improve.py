@@ -92,6 +92,8 @@ def improve(
     one) and ``comparison.csv``. What is there already is not done again.
     """
     check(plan, suite, lines)
+    if device not in ("auto", "cpu"):
+        raise ConsilienceError(f"the device '{device}'", expected="auto or cpu")
     _load_masked(spec)
     test = _only(suite, [each.id for each in _test_relations(plan, suite)])
     record = RunFolder(

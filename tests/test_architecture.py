@@ -19,7 +19,7 @@ MAY_USE = {
     "probe": {"models", "run", "types"},
     "noise": {"models", "probe", "types"},
     "analysis": {"metrics", "run", "types", "errors"},
-    "train": {"analysis", "metrics", "models", "probe", "run", "types", "errors"},
+    "train": {"analysis", "errors", "metrics", "models", "probe", "run", "suites", "types"},
     "report": {"suites", "run", "types", "errors"},
     "cli": {
         "analysis",

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import polars as pl
 import typer
 
 from consilience import suites
@@ -23,8 +22,13 @@ from consilience.cli.shared import (
 )
 from consilience.errors import ConsilienceError
 from consilience.report.comparison import comparison_tables
-from consilience.report.tables import mean_and_std, new_table
+from consilience.report.training import lambda_table, table_7
 from consilience.types import Protocol
+
+if TYPE_CHECKING:
+    from consilience.train.improve import Improved
+
+N = TypeVar("N", int, float)
 
 SHOWN = ("accuracy", "consistency", "consistent_accuracy", "corrected_consistency")
 
@@ -45,7 +49,9 @@ class TextName(StrEnum):
 
 
 def improve(
-    model: Annotated[str, typer.Option(help="A masked model: Hub id or folder.", metavar="M")],
+    model: Annotated[
+        str, typer.Option(help="A masked or causal model: Hub id or folder.", metavar="M")
+    ],
     suite: Annotated[str, typer.Option(help="A name or a folder.", metavar="S")],
     train_groups: Annotated[str, typer.Option(help="Relations to train on.", metavar="G,G")],
     validation_groups: Annotated[
@@ -75,7 +81,19 @@ def improve(
     validation_facts: Annotated[
         int, typer.Option(help="Facts of each validation relation.", min=1)
     ] = 200,
-    seed: Annotated[int, typer.Option(help="Of facts, order and masks.")] = 42,
+    seeds: Annotated[
+        str, typer.Option(help="Of facts, order and masks; a training with each.", metavar="N,N")
+    ] = "42",
+    ablations: Annotated[
+        bool,
+        typer.Option("--ablations", help="Also without consistency loss, candidates and MLM."),
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option(help="At most so many facts of each test relation.", min=1)
+    ] = None,
+    lora_rank: Annotated[
+        int, typer.Option(help="Train adapters of this rank; 0: all weights.", min=0)
+    ] = 0,
     bf16: Annotated[bool, typer.Option("--bf16", help="Train in bfloat16.")] = False,
     gradient_checkpointing: Annotated[
         bool, typer.Option("--gradient-checkpointing", help="Less memory, more time.")
@@ -92,15 +110,16 @@ def improve(
     relations, and measures before and after on all other N-1 relations, with paired tests. The same
     command goes on with what was stopped.
     """
-    from consilience.train.improve import Plan
     from consilience.train.improve import improve as train
+    from consilience.train.plan import Plan
 
     chosen = suites.load_suite(suite, data_dir)
     rules: Protocol = protocol.value if protocol else chosen.protocol
+    chosen_seeds = _numbers(seeds, int, "a whole number, such as 42")
     plan = Plan(
         train=tuple(names_in(train_groups)),
         validation=tuple(names_in(validation_groups)),
-        weights=tuple(_weight(each) for each in names_in(weights)),
+        weights=tuple(_numbers(weights, float, "such as 0.5")),
         loss=loss.value,
         vocabulary=vocabulary,
         text=mlm.value,
@@ -109,7 +128,8 @@ def improve(
         epochs=epochs,
         learning_rate=learning_rate,
         validation_facts=validation_facts,
-        seed=seed,
+        seed=chosen_seeds[0],
+        lora_rank=lora_rank,
         bf16=bf16,
         gradient_checkpointing=gradient_checkpointing,
         report_to=report_to,
@@ -122,45 +142,57 @@ def improve(
             folder,
             protocol=rules,
             lines=_lines(text) if text else (),
+            seeds=chosen_seeds,
+            ablations=ablations,
+            test_facts=limit,
             device=device,
             say=lambda step: err.print(f"{step} ..."),
         )
-    if as_json:
-        document = {
-            "lambda": found.weight,
-            "validation": {f"{weight:g}": value for weight, value in found.tried.items()},
-            "before": rows_of(found.before),
-            "after": rows_of(found.after),
-            "differences": rows_of(found.compared),
-            "perplexity": dict(found.cost),
-            "model": str(folder / f"lambda-{found.weight:g}" / "model"),
-        }
-        print(json.dumps(document, ensure_ascii=False))
+    if found is None:  # one of several processes, not the first
         return
-    for table in comparison_tables(found.compared, SHOWN, f"{chosen.name}, protocol {rules}"):
+    if as_json:
+        print(json.dumps(_document(found), ensure_ascii=False))
+        return
+    title = f"{chosen.name}, protocol {rules}, seed {found.best.seed}"
+    for table in comparison_tables(found.best.compared, SHOWN, title):
         out.print(table)
-    table = new_table(f"Table 7: means over {_relations(found.before)} test relations, in percent")
-    for heading in ("model", "accuracy", "consistency", "consistent-acc"):
-        table.add_column(heading, justify="left" if heading == "model" else "right")
-    for name, metrics in (("before", found.before), ("after", found.after)):
-        table.add_row(name, *(_mean(metrics, each) for each in SHOWN[:3]))
-    out.print(table)
-    for weight, value in found.tried.items():
-        kept = " (kept)" if weight == found.weight else ""
-        out.print(f"lambda {weight:g}: validation Consistent-Acc {value * 100:.1f}{kept}")
-    if found.cost:
-        out.print(
-            f"Perplexity of held-out text: {found.cost['before']:.2f} before, "
-            f"{found.cost['after']:.2f} after"
-        )
-    out.print(f"Model: {folder / f'lambda-{found.weight:g}' / 'model'}", soft_wrap=True)
+    for table in table_7(found.table, found.relations):
+        out.print(table)
+    out.print(lambda_table(found.lambdas))
+    if found.perplexity is None:
+        out.print("What it cost in perplexity was not measured: no --text.")
+    out.print(f"Model: {found.best.chosen.model}", soft_wrap=True)
 
 
-def _weight(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ConsilienceError(f"no number in '{text}'", expected="such as 0.5") from None
+def _document(found: Improved) -> dict[str, Any]:
+    return {
+        "before": rows_of(found.before),
+        "perplexity": found.perplexity,
+        "outcomes": [
+            {
+                "name": each.name,
+                "seed": each.seed,
+                "lambda": each.weight,
+                "validation": {f"{at:g}": dict(t.validation) for at, t in each.tried.items()},
+                "perplexity": each.chosen.perplexity,
+                "after": rows_of(each.metrics),
+                "differences": rows_of(each.compared),
+                "model": str(each.chosen.model),
+            }
+            for each in found.outcomes
+        ],
+        "model": str(found.best.chosen.model),
+    }
+
+
+def _numbers(text: str, kind: type[N], expected: str) -> list[N]:
+    found = []
+    for each in names_in(text):
+        try:
+            found.append(kind(each))
+        except ValueError:
+            raise ConsilienceError(f"no number in '{each}'", expected=expected) from None
+    return found
 
 
 def _lines(path: Path) -> list[str]:
@@ -181,17 +213,3 @@ def _lines(path: Path) -> list[str]:
                 "no JSON object with 'text'", where=f"{path}:{number}"
             ) from error
     return [text for text in found if text.strip()]
-
-
-def _macro(metrics: pl.DataFrame, name: str) -> dict[str, float]:
-    named = (pl.col("metric") == name) & (pl.col("group") == "MACRO") & (pl.col("subset") == "all")
-    return metrics.filter(named).row(0, named=True)
-
-
-def _mean(metrics: pl.DataFrame, name: str) -> str:
-    row = _macro(metrics, name)
-    return mean_and_std(row["value"], row["std"])
-
-
-def _relations(metrics: pl.DataFrame) -> int:
-    return int(_macro(metrics, "accuracy")["n"])

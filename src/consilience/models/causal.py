@@ -83,7 +83,7 @@ class CausalModel:
         self.tokenizer = tokenizer
         self.identity = identity
         self.notes: list[str] = []
-        self.start = _start_token(tokenizer, str(identity["model"]))
+        self.start = start_token(tokenizer)
         self.identity["start_token"] = str(tokenizer.convert_ids_to_tokens(self.start))
         self._vocabulary: tuple[str, ...] | None = None
         self._sheets: dict[tuple[tuple[str, ...], str], WordSheet] = {}
@@ -337,7 +337,7 @@ def _by_subject(
         yield rows_of
 
 
-def _start_token(tokenizer: PreTrainedTokenizerBase, name: str) -> int:
+def start_token(tokenizer: PreTrainedTokenizerBase) -> int:
     """What stands before a sentence's first token, so that this one has a probability too.
 
     The token that the tokenizer itself puts there; else the separator of documents, which the
@@ -352,7 +352,7 @@ def _start_token(tokenizer: PreTrainedTokenizerBase, name: str) -> int:
         if token in vocabulary:
             return int(vocabulary[token])
     raise ConsilienceError(
-        f"the tokenizer of '{name}' has no token that begins a text",
+        f"the tokenizer of '{tokenizer.name_or_path}' has no token that begins a text",
         expected="a beginning- or end-of-sequence token",
         todo="Use the tokenizer that the model was trained with.",
     )

@@ -3,76 +3,135 @@
 from __future__ import annotations
 
 import json
-import math
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from statistics import fmean
 
 import polars as pl
 import torch
-from transformers import TrainingArguments
-from transformers.trainer_utils import get_last_checkpoint
+from accelerate.state import PartialState
 
 from consilience.errors import ConsilienceError
 from consilience.metrics import measure
 from consilience.metrics.compare import compare
 from consilience.models import load_model
-from consilience.models.batches import Budget, equal_length_batches
-from consilience.models.loading import Pretrained, load_pretrained
-from consilience.models.words import encode
 from consilience.probe import probe
 from consilience.run import RunFolder, write_whole
-from consilience.train.steps import LONGEST, Loss, Steps, Text, candidate_tokens, mask_some
-from consilience.train.trainer import CHOSEN_BY, ConsistencyTrainer, plain_copy
-from consilience.types import Protocol, Relation, Suite
+from consilience.suites.choose import sample_facts
+from consilience.train.perplexity import perplexity
+from consilience.train.plan import ABLATIONS, HELD_OUT, IMPROVED, Plan, ablated, check, test_suite
+from consilience.train.trainer import CHOSEN_BY
+from consilience.train.training import Trained, load_trainable, train
+from consilience.types import Protocol, Suite
 
-HELD_OUT = 500
-"""Lines of text that perplexity is measured on; the first ones, which training never reads."""
+TABLE_7 = ("accuracy", "consistency", "consistent_accuracy", "corrected_consistency")
+"""Its columns, and consistency beyond what the same answers would have by chance."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What is trained on what, and how; the defaults are the paper's (Section 8.2), but for lambda.
+class Outcome:
+    """One row of Table 7 with one seed.
 
-    ``weights``: the lambdas that are tried; the paper's are 0.1, 0.5, 1, of a loss on another
-    scale (docs/training.md). ``facts`` of each training relation, ``batch`` of them
-    in a step, of each relation in turn. ``text``: what masked-language modelling reads, the filled
-    patterns of the same facts, the lines of a file, or nothing.
+    ``name``: improved, or the ablation. ``tried``: the training of each lambda, of which that with
+    the best Consistent-Acc on the validation relations, ``weight``, was asked the test relations:
+    ``metrics``, and ``compared`` with the model before.
     """
 
-    train: tuple[str, ...]
-    validation: tuple[str, ...]
-    weights: tuple[float, ...] = (0.02, 0.1, 0.5)
-    loss: Loss = "strict"
-    vocabulary: bool = False
-    text: Text = "patterns"
-    facts: int = 100
-    batch: int = 8
-    epochs: int = 3
-    learning_rate: float = 6e-5
-    validation_facts: int = 200
-    seed: int = 42
-    bf16: bool = False
-    gradient_checkpointing: bool = False
-    report_to: str = "none"
+    name: str
+    seed: int
+    weight: float
+    tried: Mapping[float, Trained]
+    metrics: pl.DataFrame
+    compared: pl.DataFrame
+
+    @property
+    def chosen(self) -> Trained:
+        """The training that was kept."""
+        return self.tried[self.weight]
 
 
 @dataclass(frozen=True, slots=True)
 class Improved:
-    """What came of it: the chosen lambda, both metrics tables, their comparison, and the cost.
+    """What came of it: the model before, and every row of Table 7 with every seed.
 
-    ``tried``: validation of each lambda. ``cost``: perplexity of held-out text before and after,
-    where there is text.
+    ``perplexity``: that of held-out text before, where there is text.
     """
 
-    weight: float
     before: pl.DataFrame
-    after: pl.DataFrame
-    compared: pl.DataFrame
-    tried: Mapping[float, float]
-    cost: Mapping[str, float]
+    perplexity: float | None
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def best(self) -> Outcome:
+        """The improved model whose seed did best on the validation relations."""
+        improved = [each for each in self.outcomes if each.name == IMPROVED]
+        return max(improved, key=lambda each: each.chosen.validation[CHOSEN_BY])
+
+    @property
+    def relations(self) -> int:
+        """How many relations were tested on."""
+        return int(_macro(self.before, "accuracy")["n"])
+
+    @property
+    def table(self) -> pl.DataFrame:
+        """Table 7, a row for each name and metric: means over relations, then over seeds.
+
+        ``std`` is over relations; ``difference`` from before, with the lowest and highest of the
+        seeds and the largest p.
+        """
+        rows = []
+        for name in dict.fromkeys(each.name for each in self.outcomes):
+            own = [each for each in self.outcomes if each.name == name]
+            costs = [each.chosen.perplexity for each in own]
+            for metric in TABLE_7:
+                means = [_macro(each.metrics, metric) for each in own]
+                changes = [_macro(each.compared, metric) for each in own]
+                differences = [each["difference"] for each in changes]
+                rows.append(
+                    {
+                        "name": name,
+                        "metric": metric,
+                        "value": fmean(each["value"] for each in means),
+                        "std": fmean(each["std"] for each in means),
+                        "seeds": len(own),
+                        "difference": fmean(differences),
+                        "lowest": min(differences),
+                        "highest": max(differences),
+                        "p": max(each["p"] for each in changes),
+                        "perplexity": None if None in costs else fmean(c for c in costs if c),
+                    }
+                )
+        first = [
+            {
+                "name": "before",
+                "metric": metric,
+                **{key: _macro(self.before, metric)[key] for key in ("value", "std")},
+                "seeds": 1,
+                "perplexity": self.perplexity,
+            }
+            for metric in TABLE_7
+        ]
+        return pl.from_dicts([*first, *rows], infer_schema_length=None)
+
+    @property
+    def lambdas(self) -> pl.DataFrame:
+        """Every training's best validation, and which was kept."""
+        return pl.from_dicts(
+            [
+                {
+                    "name": each.name,
+                    "seed": each.seed,
+                    "lambda": weight,
+                    "kept": weight == each.weight,
+                    **trained.validation,
+                    "perplexity": trained.perplexity,
+                }
+                for each in self.outcomes
+                for weight, trained in each.tried.items()
+            ],
+            infer_schema_length=None,
+        )
 
 
 def improve(
@@ -83,99 +142,103 @@ def improve(
     *,
     protocol: Protocol,
     lines: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    ablations: bool = False,
+    test_facts: int | None = None,
     device: str = "auto",
     say: Callable[[str], None] = lambda text: None,
-) -> Improved:
-    """Train a masked model to answer alike, and measure it on the relations that are left.
+) -> Improved | None:
+    """Train a model to answer alike, and measure it on the relations that are left.
 
-    ``folder`` gets ``before`` and ``after`` (runs), ``lambda-*`` (checkpoints), ``model`` (the best
-    one) and ``comparison.csv``. What is there already is not done again.
+    ``seeds``: a training with each in the place of the plan's own; ``ablations``: also those of
+    Table 7, with the lambda that was chosen. ``test_facts``: at most so many of each test relation.
+
+    ``folder`` gets ``before`` (a run), ``table-7.csv``, ``lambdas.csv``, and for each seed and row
+    a folder with ``lambda-*`` (checkpoints, and the best one as ``model``), ``after`` (a run) and
+    ``comparison.csv``. What is there already is not done again. Of several processes
+    (``accelerate launch``) all train, the first one measures, and the others return None.
     """
     check(plan, suite, lines)
     if device not in ("auto", "cpu"):
         raise ConsilienceError(f"the device '{device}'", expected="auto or cpu")
-    _load_masked(spec)
-    test = _only(suite, [each.id for each in _test_relations(plan, suite)])
-    record = RunFolder(
-        folder,
-        {
-            "suite": suite.name,
-            "suite_digest": suite.digest,
-            "protocol": protocol,
-            "model": spec,
-            "plan": json.loads(json.dumps(asdict(plan))),
-        },
-    )
-    say("measuring the model as it is")
+    load_trainable(spec)
+    main = PartialState(cpu=device == "cpu" or not torch.accelerator.is_available()).is_main_process
+    test = test_suite(plan, suite)
+    test = sample_facts(test, test_facts, plan.seed) if test_facts else test
+    seeds = tuple(seeds) or (plan.seed,)
+    if main:
+        record = RunFolder(
+            folder, _asked(spec, suite, plan, seeds, ablations, test_facts, protocol)
+        )
+    trained: dict[tuple[str, int], tuple[float, dict[float, Trained]]] = {}
+    for seed in seeds:
+        weight = 0.0
+        for name in (IMPROVED, *(ABLATIONS if ablations else ())):
+            seeded = replace(plan, seed=seed)
+            row = seeded if name == IMPROVED else ablated(seeded, name, weight)
+            tried = {}
+            for each in row.weights:
+                say(f"training {name}, seed {seed}, lambda {each:g}")
+                place = _place(folder, name, seed) / f"lambda-{each:g}"
+                tried[each] = train(
+                    spec, suite, row, each, place, protocol=protocol, lines=lines, device=device
+                )
+            best = max(tried, key=lambda each: tried[each].validation[CHOSEN_BY])
+            weight = best if name == IMPROVED else weight
+            trained[name, seed] = best, tried
+    if not main:
+        return None
+    say("measuring the model as it was")
     before = _measured(folder / "before", spec, test, protocol, device)
-    tried: dict[float, float] = {}
-    for weight in plan.weights:
-        say(f"training with lambda {weight:g}")
-        tried[weight] = _train(spec, suite, plan, weight, folder, protocol, lines, device)
-    best = max(tried, key=lambda weight: tried[weight])
-    model = folder / f"lambda-{best:g}" / "model"
-    say(f"measuring the best, lambda {best:g}")
-    after = _measured(folder / "after", str(model), test, protocol, device)
-    compared = compare({"before": before[0], "after": after[0]}, test, protocol)
-    write_whole(folder / "comparison.csv", compared.write_csv().encode())
-    cost: dict[str, float] = {}
-    if lines:
-        say("measuring what it cost")
-        for name, which in (("before", spec), ("after", str(model))):
-            cost[name] = perplexity(which, lines[:HELD_OUT], device)
-    record.finish(after[1])
-    return Improved(best, before[1], after[1], compared, tried, cost)
+    cost = perplexity(spec, lines[:HELD_OUT], device) if lines else None
+    outcomes = []
+    for (name, seed), (best, tried) in trained.items():
+        say(f"measuring {name}, seed {seed}, lambda {best:g}")
+        place = _place(folder, name, seed)
+        after = _measured(place / "after", str(tried[best].model), test, protocol, device)
+        compared = compare({"before": before[0], name: after[0]}, test, protocol)
+        write_whole(place / "comparison.csv", compared.write_csv().encode())
+        outcomes.append(Outcome(name, seed, best, tried, after[1], compared))
+    found = Improved(before[1], cost, tuple(outcomes))
+    write_whole(folder / "table-7.csv", found.table.write_csv().encode())
+    write_whole(folder / "lambdas.csv", found.lambdas.write_csv().encode())
+    record.finish(found.best.metrics)
+    return found
 
 
-def check(plan: Plan, suite: Suite, lines: Sequence[str]) -> None:
-    """Refuse a plan that cannot be carried out, or whose result would mean nothing."""
-    both = set(plan.train) & set(plan.validation)
-    if both:
-        raise ConsilienceError(
-            f"{', '.join(sorted(both))} to train on and to validate on",
-            expected="relations for one or the other",
-        )
-    for name, ids in (("train", plan.train), ("validation", plan.validation)):
-        if not ids:
-            raise ConsilienceError(f"no relations for {name}", todo=f"Name some: --{name}-groups.")
-        for id_ in ids:
-            suite.relation(id_)
-    for weight in plan.weights:
-        if not math.isfinite(weight) or weight < 0:
-            raise ConsilienceError(f"a lambda of {weight}", expected="0 or more")
-    if not _test_relations(plan, suite):
-        raise ConsilienceError("no relation is left to test on", todo="Train on fewer.")
-    if plan.text == "file" and len(lines) <= HELD_OUT:
-        raise ConsilienceError(
-            f"{len(lines)} lines of text",
-            expected=f"more than the {HELD_OUT} that are held out",
-            todo="Give more text, or use --mlm patterns.",
-        )
+def _macro(table: pl.DataFrame, metric: str) -> dict[str, float]:
+    """The row of the means over relations, in a metrics or comparison table."""
+    named = (pl.col("metric") == metric) & (pl.col("group") == "MACRO")
+    return table.filter(named & (pl.col("subset") == "all")).row(0, named=True)
 
 
-def _test_relations(plan: Plan, suite: Suite) -> list[Relation]:
-    """The N-1 relations that are neither trained nor validated on."""
-    used = {*plan.train, *plan.validation}
-    return [r for r in suite.relations if r.id not in used and r.cardinality == "N-1"]
+def _place(folder: Path, name: str, seed: int) -> Path:
+    return folder / f"seed-{seed}" / name
 
 
-def _only(suite: Suite, ids: Sequence[str], facts: int | None = None, seed: int = 0) -> Suite:
-    """Some relations of a suite, with at most so many facts each."""
-    relations = []
-    for each in (suite.relation(id_) for id_ in ids):
-        chosen = each.facts
-        if facts is not None and len(chosen) > facts:
-            chosen = tuple(random.Random(f"{seed} {each.id}").sample(chosen, facts))
-        relations.append(replace(each, facts=chosen))
-    return Suite(suite.name, tuple(relations), suite.protocol)
+def _asked(
+    spec: str,
+    suite: Suite,
+    plan: Plan,
+    seeds: Sequence[int],
+    ablations: bool,
+    test_facts: int | None,
+    protocol: Protocol,
+) -> dict[str, object]:
+    return {
+        "suite": suite.name,
+        "suite_digest": suite.digest,
+        "protocol": protocol,
+        "model": spec,
+        "plan": json.loads(json.dumps(asdict(plan))),
+        "seeds": list(seeds),
+        "ablations": ablations,
+        "test_facts": test_facts,
+    }
 
 
 def _measured(
-    folder: Path,
-    spec: str,
-    suite: Suite,
-    protocol: Protocol,
-    device: str,
+    folder: Path, spec: str, suite: Suite, protocol: Protocol, device: str
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Answers and metrics of a model on the test relations, in a run of their own."""
     model = load_model(spec, protocol=protocol, device=device)
@@ -191,120 +254,3 @@ def _measured(
     metrics = measure(answers, suite, protocol)
     run.finish(metrics)
     return answers, metrics
-
-
-def _load_masked(spec: str) -> Pretrained:
-    loaded = load_pretrained(spec, revision=None, device="cpu", dtype="float32")
-    if loaded.kind != "masked":
-        raise ConsilienceError(
-            f"'{spec}' is a {loaded.kind} model", expected="a masked language model"
-        )
-    return loaded
-
-
-def _train(
-    spec: str,
-    suite: Suite,
-    plan: Plan,
-    weight: float,
-    folder: Path,
-    protocol: Protocol,
-    lines: Sequence[str],
-    device: str,
-) -> float:
-    """Train with one lambda, or go on with that; the best validation value that was reached."""
-    place = folder / f"lambda-{weight:g}"
-    done = place / "done.json"
-    if done.is_file():
-        return float(json.loads(done.read_text(encoding="utf-8"))[CHOSEN_BY])
-    loaded = _load_masked(spec)
-    tokenizer = loaded.tokenizer
-    steps = Steps(
-        [
-            candidate_tokens(suite.relation(id_), tokenizer, protocol, plan.loss)
-            for id_ in plan.train
-        ],
-        tokenizer,
-        facts=plan.facts,
-        batch=plan.batch,
-        epochs=plan.epochs,
-        text=plan.text,
-        lines=lines[HELD_OUT:],
-        seed=plan.seed,
-    )
-    updates = math.ceil(len(steps) / len(plan.train))
-    every = max(1, updates // (2 * plan.epochs))
-    arguments = TrainingArguments(
-        output_dir=str(place),
-        per_device_train_batch_size=1,
-        gradient_accumulation_steps=len(plan.train),
-        num_train_epochs=1,
-        train_sampling_strategy="sequential",
-        learning_rate=plan.learning_rate,
-        lr_scheduler_type="linear",
-        weight_decay=0.0,
-        max_grad_norm=1.0,
-        optim="adamw_torch_fused",
-        eval_strategy="steps",
-        eval_steps=every,
-        save_strategy="steps",
-        save_steps=every,
-        save_total_limit=2,
-        load_best_model_at_end=True,
-        metric_for_best_model=f"eval_{CHOSEN_BY}",
-        greater_is_better=True,
-        logging_steps=every,
-        report_to=plan.report_to,
-        remove_unused_columns=False,
-        seed=plan.seed,
-        bf16=plan.bf16,
-        activation_checkpointing=plan.gradient_checkpointing,
-        use_cpu=device == "cpu",
-        dataloader_pin_memory=torch.cuda.is_available(),
-    )
-    trainer = ConsistencyTrainer(
-        loaded.model,
-        arguments,
-        steps,
-        tokenizer,
-        _only(suite, plan.validation, plan.validation_facts, plan.seed),
-        weight=weight,
-        loss=plan.loss,
-        vocabulary=plan.vocabulary,
-        protocol=protocol,
-    )
-    last = get_last_checkpoint(str(place)) if place.is_dir() else None
-    trainer.train(resume_from_checkpoint=last)
-    best = float(trainer.state.best_metric or 0.0)
-    model = plain_copy(trainer.model)
-    model.save_pretrained(place / "model")
-    tokenizer.save_pretrained(place / "model")
-    history = json.dumps({CHOSEN_BY: best, "history": trainer.state.log_history}, indent=1)
-    write_whole(done, history.encode())
-    return best
-
-
-@torch.inference_mode()
-def perplexity(spec: str, lines: Sequence[str], device: str, seed: int = 0) -> float:
-    """Exponential of the mean loss of masked tokens of text, the same masks for every model."""
-    loaded = load_pretrained(spec, revision=None, device=device, dtype="float32")
-    model, tokenizer = loaded.model.eval(), loaded.tokenizer
-    texts = [ids[:LONGEST] for ids in encode(tokenizer, lines, special=True)]
-    masked, rows, columns, labels = mask_some(texts, tokenizer, f"{seed}")
-    wanted: dict[int, list[tuple[int, int]]] = {}
-    for row, column, label in zip(rows, columns, labels, strict=True):
-        wanted.setdefault(row, []).append((column, label))
-    total = 0.0
-    for batch in equal_length_batches([len(ids) for ids in masked], Budget(2048)):
-        ids = torch.tensor([masked[row] for row in batch], device=model.device)
-        logits: Any = model(input_ids=ids).logits
-        for at, row in enumerate(batch.tolist()):
-            places, true = zip(*wanted[row], strict=True)
-            total += float(
-                torch.nn.functional.cross_entropy(
-                    logits[at, list(places)].float(),
-                    torch.tensor(true, device=model.device),
-                    reduction="sum",
-                )
-            )
-    return math.exp(total / len(labels))

@@ -11,6 +11,8 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from consilience.errors import ConsilienceError
+from consilience.models.causal import start_token
+from consilience.models.loading import Kind
 from consilience.models.words import encode, slot_anchor, word_sheet
 from consilience.types import Fact, Pattern, Protocol, Relation
 
@@ -26,29 +28,44 @@ LONGEST = 128
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The tokens of a relation's candidates, (pattern, candidate), the same word in a column.
+    """The patterns of a relation that are compared, and the tokens of its candidates there.
 
-    Under ``published`` a column for each row of the relation's data.
+    ``tokens`` (pattern, candidate): the same word in a column. Under ``published`` a column for
+    each row of the relation's data.
     """
 
     relation: Relation
+    patterns: tuple[Pattern, ...]
     tokens: torch.Tensor
 
 
 def candidate_tokens(
-    relation: Relation, tokenizer: PreTrainedTokenizerBase, protocol: Protocol, loss: Loss
+    relation: Relation,
+    tokenizer: PreTrainedTokenizerBase,
+    kind: Kind,
+    protocol: Protocol,
+    loss: Loss,
 ) -> Asked:
-    """Which tokens are compared: of the words that are one token in every pattern's place."""
-    if len(relation.patterns) < 2:
+    """Which tokens are compared.
+
+    Of a masked model those of the words that are one token in every pattern's place. A causal
+    model, which reads what stands before the object only, is asked in the patterns that end in
+    it; a word's first token stands for it, and words with the same one are one.
+    """
+    patterns, rules = relation.patterns, protocol
+    if kind == "causal":
+        patterns, rules = tuple(each for each in patterns if each.object_last), "published"
+    if len(patterns) < 2:
         raise ConsilienceError(
-            f"{relation.id} has one pattern",
+            f"{relation.id} has {'one pattern' if patterns else 'no pattern'}"
+            + (" that ends in the object" if kind == "causal" else ""),
             expected="two patterns that can differ",
             todo="Train on another relation.",
         )
     words = relation.candidates.words
+    anchors = [pattern.around_object("x")[0] for pattern in patterns]
     sheets = [
-        word_sheet(tokenizer, words, slot_anchor(pattern.around_object("x")[0], protocol), protocol)
-        for pattern in relation.patterns
+        word_sheet(tokenizer, words, slot_anchor(anchor, protocol), rules) for anchor in anchors
     ]
     kept = [at for at in range(len(words)) if all(sheet.ids[at] >= 0 for sheet in sheets)]
     if loss == "published":
@@ -63,7 +80,8 @@ def candidate_tokens(
             expected="two at least",
             todo="Train on another relation.",
         )
-    return Asked(relation, torch.tensor([sheet.ids[kept].tolist() for sheet in sheets]))
+    tokens = torch.tensor([sheet.ids[kept].tolist() for sheet in sheets])
+    return Asked(relation, patterns, tokens)
 
 
 class Steps(torch.utils.data.Dataset[dict[str, Any]]):
@@ -77,6 +95,7 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
         self,
         asked: Sequence[Asked],
         tokenizer: PreTrainedTokenizerBase,
+        kind: Kind,
         *,
         facts: int,
         batch: int,
@@ -85,7 +104,8 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
         lines: Sequence[str],
         seed: int,
     ) -> None:
-        self.asked, self.tokenizer, self.text, self.seed = asked, tokenizer, text, seed
+        self.asked, self.tokenizer, self.kind = asked, tokenizer, kind
+        self.text, self.seed = text, seed
         self.lines = lines
         self.batch = batch
         self.groups: list[tuple[int, tuple[Fact, ...]]] = []
@@ -117,42 +137,64 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Tokens (sequence, token) of the questions, then of the text, and what is asked of them.
 
-        ``rows, columns`` (position,): the masks of the questions, fact by fact and pattern by
-        pattern, then those of the text; ``labels`` (masked,): what stood at the latter.
+        ``rows, columns`` (position,): where the questions are answered, fact by fact and pattern
+        by pattern, then where words of the text are; ``labels`` (word,): those words.
         """
         at, facts = self.groups[index]
         asked = self.asked[at]
-        patterns = asked.relation.patterns
-        mask = str(self.tokenizer.mask_token)
-        questions = encode(
-            self.tokenizer,
-            [pattern.fill(fact.subject, mask) for fact in facts for pattern in patterns],
-            special=True,
-        )
-        places = [ids.index(self.tokenizer.mask_token_id) for ids in questions]
-        texts = self._texts(facts, patterns, index)
-        masked, rows, columns, labels = mask_some(texts, self.tokenizer, f"{self.seed} {index}")
-        sequences = [*questions, *masked]
+        questions, places = self._questions(facts, asked.patterns)
+        texts, rows, columns, labels = self._texts(facts, asked.relation.patterns, index)
         return {
-            "sequences": sequences,
+            "sequences": [*questions, *texts],
             "rows": [*range(len(questions)), *(len(questions) + row for row in rows)],
             "columns": [*places, *columns],
             "labels": labels,
-            "shape": (len(facts), len(patterns)),
+            "shape": (len(facts), len(asked.patterns)),
             "candidates": asked.tokens,
         }
 
+    def _questions(
+        self, facts: Sequence[Fact], patterns: Sequence[Pattern]
+    ) -> tuple[list[list[int]], list[int]]:
+        """Token ids of each fact in each pattern, and where the answer is read."""
+        if self.kind == "causal":
+            lefts = [p.around_object(fact.subject)[0].rstrip() for fact in facts for p in patterns]
+            start = start_token(self.tokenizer)
+            questions = [[start, *ids] for ids in encode(self.tokenizer, lefts)]
+            return questions, [len(ids) - 1 for ids in questions]
+        mask = str(self.tokenizer.mask_token)
+        filled = [pattern.fill(fact.subject, mask) for fact in facts for pattern in patterns]
+        questions = encode(self.tokenizer, filled, special=True)
+        return questions, [ids.index(self.tokenizer.mask_token_id) for ids in questions]
+
     def _texts(
         self, facts: Sequence[Fact], patterns: Sequence[Pattern], index: int
-    ) -> list[list[int]]:
+    ) -> tuple[list[list[int]], list[int], list[int], list[int]]:
         if self.text == "none":
-            return []
+            return [], [], [], []
         if self.text == "patterns":
             texts = [p.fill(fact.subject, fact.object) for fact in facts for p in patterns]
         else:
             count = len(facts) * len(patterns)
             texts = random.Random(f"{self.seed} text {index}").choices(self.lines, k=count)
-        return [ids[:LONGEST] for ids in encode(self.tokenizer, texts, special=True)]
+        return ask_words(texts, self.tokenizer, self.kind, f"{self.seed} {index}")
+
+
+def ask_words(
+    texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, kind: Kind, seed: str
+) -> tuple[list[list[int]], list[int], list[int], list[int]]:
+    """Language modelling: the ids of texts, and the text, place and answer of each word asked for.
+
+    A masked model is asked for masked words, a causal model for every next one.
+    """
+    if kind == "masked":
+        cut = [ids[:LONGEST] for ids in encode(tokenizer, texts, special=True)]
+        return mask_some(cut, tokenizer, seed)
+    start = start_token(tokenizer)
+    whole = [[start, *ids[:LONGEST]] for ids in encode(tokenizer, texts)]
+    rows = [row for row, ids in enumerate(whole) for _ in ids[1:]]
+    columns = [column for ids in whole for column in range(len(ids) - 1)]
+    return [ids[:-1] for ids in whole], rows, columns, [id_ for ids in whole for id_ in ids[1:]]
 
 
 def mask_some(
@@ -197,6 +239,6 @@ def collate(items: Sequence[dict[str, Any]], pad: int) -> dict[str, Any]:
         "rows": torch.tensor(item["rows"]),
         "columns": torch.tensor(item["columns"]),
         "labels": torch.tensor(item["labels"], dtype=torch.long),
-        "shape": torch.tensor(item["shape"]),
+        "shape": item["shape"],
         "candidates": item["candidates"],
     }

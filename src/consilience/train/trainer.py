@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -15,11 +14,17 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from consilience.errors import ConsilienceError
 from consilience.metrics import measure
+from consilience.models import LanguageModel
+from consilience.models.causal import CausalModel
+from consilience.models.loading import Kind
 from consilience.models.masked import MaskedModel
 from consilience.probe import ask
 from consilience.train.losses import consistency_loss, published_loss
 from consilience.train.steps import Loss, Steps, collate
 from consilience.types import Protocol, Suite
+
+SEEN = ("accuracy", "consistency", "consistent_accuracy")
+"""What validation measures."""
 
 CHOSEN_BY = "consistent_accuracy"
 """What the best checkpoint and the best lambda have the most of, on the validation relations."""
@@ -59,7 +64,7 @@ class Bar(ProgressCallback):
 
 
 class ConsistencyTrainer(Trainer):
-    """``L = lambda * Lc + Lmlm`` on ``Steps``; validation is a probe of the validation relations.
+    """``L = lambda * Lc + Llm`` on ``Steps``; validation is a probe of the validation relations.
 
     ``vocabulary``: compare distributions over the whole vocabulary instead of the candidates (the
     ablation -typed).
@@ -73,6 +78,7 @@ class ConsistencyTrainer(Trainer):
         tokenizer: PreTrainedTokenizerBase,
         validation: Suite,
         *,
+        kind: Kind,
         weight: float,
         loss: Loss,
         vocabulary: bool,
@@ -93,8 +99,9 @@ class ConsistencyTrainer(Trainer):
         self.model_accepts_loss_kwargs = False  # the loss is a mean, whatever the accumulation
         self.head = HeadAt(model)
         self.tokenizer_, self.validation, self.protocol = tokenizer, validation, protocol
+        self.kind = kind
         self.weight, self.loss, self.vocabulary = weight, loss, vocabulary
-        self.parts: dict[str, list[float]] = {"consistency_loss": [], "mlm_loss": []}
+        self.parts: dict[str, list[float]] = {"consistency_loss": [], "lm_loss": []}
 
     def compute_loss(  # noqa: D102
         self,
@@ -103,7 +110,7 @@ class ConsistencyTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        facts, patterns = inputs["shape"].tolist()
+        facts, patterns = inputs["shape"]
         self.head.positions = inputs["rows"], inputs["columns"]
         attention = inputs["attention_mask"]
         if self.loss == "published":  # the released code attends to padding in the questions
@@ -131,7 +138,7 @@ class ConsistencyTrainer(Trainer):
                 todo="The checkpoints before it are whole. Lower --learning-rate or --weight.",
             )
         self.parts["consistency_loss"].append(apart.item())
-        self.parts["mlm_loss"].append(words.item())
+        self.parts["lm_loss"].append(words.item())
         return (total, logits) if return_outputs else total
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
@@ -144,7 +151,7 @@ class ConsistencyTrainer(Trainer):
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Accuracy, consistency and consistent-acc of the validation relations, macro means."""
-        found = macro_means(self.model, self.tokenizer_, self.validation, self.protocol)
+        found = macro_means(self.model, self.tokenizer_, self.kind, self.validation, self.protocol)
         metrics = {f"eval_{name}": value for name, value in found.items()}
         self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(
@@ -154,22 +161,32 @@ class ConsistencyTrainer(Trainer):
 
 
 def macro_means(
-    model: Any, tokenizer: PreTrainedTokenizerBase, suite: Suite, protocol: Protocol
+    model: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    kind: Kind,
+    suite: Suite,
+    protocol: Protocol,
 ) -> dict[str, float]:
     """Means over relations of a model in training; a copy is asked, the model stays as it is."""
-    asked = MaskedModel(plain_copy(model), tokenizer, {"model": "in training"}, protocol)
+    identity: dict[str, object] = {"model": "in training"}
+    asked: LanguageModel
+    if kind == "causal":
+        asked = CausalModel(plain_copy(model), tokenizer, identity)
+    else:
+        asked = MaskedModel(plain_copy(model), tokenizer, identity, protocol)
     answers = pl.concat([ask(each, asked, suite.name) for each in suite.relations])
     metrics = measure(answers, suite, protocol)
     chosen = metrics.filter((pl.col("group") == "MACRO") & (pl.col("subset") == "all"))
     values = dict(chosen.select("metric", "value").iter_rows())
-    names: Sequence[str] = ("accuracy", "consistency", CHOSEN_BY)
-    return {name: values[name] for name in names}
+    return {name: values[name] for name in SEEN}
 
 
 def plain_copy(model: Any) -> PreTrainedModel:
-    """A copy with the family's own forward methods, in single precision."""
-    copied: PreTrainedModel = copy.deepcopy(model)
+    """A copy with the family's own forward methods, adapters merged, in single precision."""
+    copied: Any = copy.deepcopy(model)
     for module in copied.modules():
         module.__dict__.pop("forward", None)
-    copied.float().eval()
-    return copied
+    if hasattr(copied, "merge_and_unload"):  # an adapted model
+        copied = copied.merge_and_unload()
+    plain: PreTrainedModel = copied.float().eval()
+    return plain

@@ -1,0 +1,95 @@
+"""What is trained on what, and which plans cannot be carried out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from consilience.errors import ConsilienceError
+from consilience.suites.choose import select_relations
+from consilience.train.steps import Loss, Text
+from consilience.types import Suite
+
+HELD_OUT = 500
+"""Lines of text that perplexity is measured on; the first ones, which training never reads."""
+
+IMPROVED = "improved"
+"""The name of the plan as it is given, beside its ablations."""
+
+ABLATIONS: Mapping[str, Mapping[str, Any]] = {
+    "no-consistency": {"weights": (0.0,)},
+    "no-typing": {"vocabulary": True},
+    "no-mlm": {"text": "none"},
+}
+"""What each ablation of Table 7 changes: -consistency, -typed and -MLM."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is trained on what, and how; the defaults are the paper's (Section 8.2), but for lambda.
+
+    ``weights``: the lambdas that are tried; the paper's are 0.1, 0.5, 1, of a loss on another
+    scale (docs/training.md). ``facts`` of each training relation, ``batch`` of them
+    in a step, of each relation in turn. ``text``: what language modelling reads, the filled
+    patterns of the same facts, the lines of a file, or nothing. ``lora_rank``: 0 trains all
+    weights, otherwise adapters of that rank.
+    """
+
+    train: tuple[str, ...]
+    validation: tuple[str, ...]
+    weights: tuple[float, ...] = (0.02, 0.1, 0.5)
+    loss: Loss = "strict"
+    vocabulary: bool = False
+    text: Text = "patterns"
+    facts: int = 100
+    batch: int = 8
+    epochs: int = 3
+    learning_rate: float = 6e-5
+    validation_facts: int = 200
+    seed: int = 42
+    lora_rank: int = 0
+    bf16: bool = False
+    gradient_checkpointing: bool = False
+    report_to: str = "none"
+
+
+def ablated(plan: Plan, name: str, weight: float) -> Plan:
+    """The plan with one part taken out; all else is equal, lambda too."""
+    return replace(plan, **{"weights": (weight,), **ABLATIONS[name]})
+
+
+def check(plan: Plan, suite: Suite, lines: Sequence[str]) -> None:
+    """Refuse a plan that cannot be carried out, or whose result would mean nothing."""
+    both = set(plan.train) & set(plan.validation)
+    if both:
+        raise ConsilienceError(
+            f"{', '.join(sorted(both))} to train on and to validate on",
+            expected="relations for one or the other",
+        )
+    for name, ids in (("train", plan.train), ("validation", plan.validation)):
+        if not ids:
+            raise ConsilienceError(f"no relations for {name}", todo=f"Name some: --{name}-groups.")
+        for id_ in ids:
+            suite.relation(id_)
+    if not plan.weights:
+        raise ConsilienceError("no lambda", expected="one to try at least")
+    for weight in plan.weights:
+        if not math.isfinite(weight) or weight < 0:
+            raise ConsilienceError(f"a lambda of {weight}", expected="0 or more")
+    if not test_suite(plan, suite).relations:
+        raise ConsilienceError("no relation is left to test on", todo="Train on fewer.")
+    if plan.text == "file" and len(lines) <= HELD_OUT:
+        raise ConsilienceError(
+            f"{len(lines)} lines of text",
+            expected=f"more than the {HELD_OUT} that are held out",
+            todo="Give more text, or use --mlm patterns.",
+        )
+
+
+def test_suite(plan: Plan, suite: Suite) -> Suite:
+    """The N-1 relations that are neither trained nor validated on."""
+    used = {*plan.train, *plan.validation}
+    left = [r.id for r in suite.relations if r.id not in used and r.cardinality == "N-1"]
+    return select_relations(suite, left)

@@ -1,0 +1,203 @@
+"""One training: one plan, one lambda, one seed; it goes on where it was stopped."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel, TrainingArguments
+from transformers.trainer_utils import get_last_checkpoint
+
+from consilience.errors import ConsilienceError
+from consilience.models.kernels import train_faster
+from consilience.models.loading import Pretrained, load_pretrained
+from consilience.run import write_whole
+from consilience.suites.choose import sample_facts, select_relations
+from consilience.train.perplexity import perplexity
+from consilience.train.plan import HELD_OUT, Plan
+from consilience.train.steps import Steps, candidate_tokens
+from consilience.train.trainer import CHOSEN_BY, SEEN, ConsistencyTrainer, plain_copy
+from consilience.types import Protocol, Suite
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A finished training: its best checkpoint's validation, and what it costs in perplexity."""
+
+    model: Path
+    validation: Mapping[str, float]
+    perplexity: float | None
+
+
+def train(
+    spec: str,
+    suite: Suite,
+    plan: Plan,
+    weight: float,
+    place: Path,
+    *,
+    protocol: Protocol,
+    lines: Sequence[str],
+    device: str,
+) -> Trained:
+    """Train with one lambda, or go on with that, or take what is done.
+
+    ``place`` gets checkpoints, the best one as ``model``, a folder as any other model's, and
+    ``done.json`` with the history of losses and validation.
+    """
+    done, model = place / "done.json", place / "model"
+    if done.is_file():
+        record = json.loads(done.read_text(encoding="utf-8"))
+        return Trained(model, record["validation"], record["perplexity"])
+    trainer = _trainer(spec, suite, plan, weight, place, protocol, device, lines)
+    with _disk_errors(place):
+        trainer.train(resume_from_checkpoint=last_whole_checkpoint(place))
+        history = trainer.state.log_history
+        best = max(
+            (each for each in history if f"eval_{CHOSEN_BY}" in each),
+            key=lambda each: float(each[f"eval_{CHOSEN_BY}"]),
+        )
+        validation = {name: float(best[f"eval_{name}"]) for name in SEEN}
+        cost = None
+        if trainer.is_world_process_zero():
+            found = plain_copy(trainer.model)
+            found.save_pretrained(model)
+            trainer.tokenizer_.save_pretrained(model)
+            if lines:
+                cost = perplexity(str(model), lines[:HELD_OUT], device)
+            record = {"validation": validation, "perplexity": cost, "history": history}
+            write_whole(done, json.dumps(record, indent=1).encode())
+    return Trained(model, validation, cost)
+
+
+def _trainer(
+    spec: str,
+    suite: Suite,
+    plan: Plan,
+    weight: float,
+    place: Path,
+    protocol: Protocol,
+    device: str,
+    lines: Sequence[str],
+) -> ConsistencyTrainer:
+    loaded = load_trainable(spec)
+    tokenizer, kind = loaded.tokenizer, loaded.kind
+    steps = Steps(
+        [
+            candidate_tokens(suite.relation(id_), tokenizer, kind, protocol, plan.loss)
+            for id_ in plan.train
+        ],
+        tokenizer,
+        kind,
+        facts=plan.facts,
+        batch=plan.batch,
+        epochs=plan.epochs,
+        text=plan.text,
+        lines=lines[HELD_OUT:],
+        seed=plan.seed,
+    )
+    arguments = _arguments(plan, steps, place, device)
+    if arguments.device.type == "cpu" and not plan.bf16:
+        train_faster(loaded.model)
+    return ConsistencyTrainer(
+        _with_adapters(loaded.model, plan.lora_rank) if plan.lora_rank else loaded.model,
+        arguments,
+        steps,
+        tokenizer,
+        sample_facts(select_relations(suite, plan.validation), plan.validation_facts, plan.seed),
+        kind=kind,
+        weight=weight,
+        loss=plan.loss,
+        vocabulary=plan.vocabulary,
+        protocol=protocol,
+    )
+
+
+def _arguments(plan: Plan, steps: Steps, place: Path, device: str) -> TrainingArguments:
+    arguments = TrainingArguments(
+        output_dir=str(place),
+        per_device_train_batch_size=1,
+        num_train_epochs=1,
+        train_sampling_strategy="sequential",
+        learning_rate=plan.learning_rate,
+        lr_scheduler_type="linear",
+        weight_decay=0.0,
+        max_grad_norm=1.0,
+        optim="adamw_torch_fused",
+        eval_strategy="steps",
+        save_strategy="steps",
+        save_total_limit=2,
+        load_best_model_at_end=True,
+        metric_for_best_model=f"eval_{CHOSEN_BY}",
+        greater_is_better=True,
+        report_to=plan.report_to,
+        remove_unused_columns=False,
+        seed=plan.seed,
+        bf16=plan.bf16,
+        activation_checkpointing=plan.gradient_checkpointing,
+        use_cpu=device == "cpu" or not torch.accelerator.is_available(),
+        dataloader_pin_memory=torch.cuda.is_available(),
+    )
+    # One update is a step of every relation, shared out over the processes.
+    arguments.gradient_accumulation_steps = max(1, len(plan.train) // arguments.world_size)
+    updates = math.ceil(len(steps) / (arguments.gradient_accumulation_steps * arguments.world_size))
+    every = max(1, updates // (2 * plan.epochs))
+    arguments.eval_steps = arguments.save_steps = arguments.logging_steps = every
+    return arguments
+
+
+def load_trainable(spec: str) -> Pretrained:
+    """A masked or causal model in single precision."""
+    loaded = load_pretrained(spec, revision=None, device="cpu", dtype="float32")
+    if loaded.kind == "seq2seq":
+        raise ConsilienceError(
+            f"'{spec}' is a sequence-to-sequence model", expected="a masked or causal one"
+        )
+    return loaded
+
+
+def _with_adapters(model: PreTrainedModel, rank: int) -> Any:
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise ConsilienceError(
+            "peft is not installed", todo="Install it with `pip install 'consilience[train]'`."
+        ) from error
+    adapters = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
+    return get_peft_model(model, adapters)
+
+
+def last_whole_checkpoint(place: Path) -> str | None:
+    """The last checkpoint that was written to its end; what was broken off behind it is removed."""
+    while place.is_dir() and (last := get_last_checkpoint(str(place))):
+        try:  # the Trainer writes this file last
+            json.loads((Path(last) / "trainer_state.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            shutil.rmtree(last)
+        else:
+            return str(last)
+    return None
+
+
+@contextmanager
+def _disk_errors(place: Path) -> Any:
+    """A full disk is told as what it is, whichever library was writing."""
+    try:
+        yield
+    except Exception as error:
+        full = getattr(error, "errno", None) == errno.ENOSPC or shutil.disk_usage(place).free < 4096
+        if not full:
+            raise
+        raise ConsilienceError(
+            "the disk is full",
+            where=str(place),
+            todo="The checkpoints before are whole; make room and give the same command again.",
+        ) from error

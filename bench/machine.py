@@ -7,6 +7,7 @@ import platform
 import statistics
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -28,6 +29,24 @@ def resident() -> int:
     """Bytes of memory that this process has now (Linux)."""
     pages = Path("/proc/self/statm").read_text().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def peak(run: Callable[[], object]) -> float:
+    """MiB of memory beyond what the process has, at most, while it runs."""
+    before = most = resident()
+    done = threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        while not done.wait(0.01):
+            most = max(most, resident())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    run()
+    done.set()
+    watcher.join()
+    return (most - before) / 2**20
 
 
 def layer_products(width: int, inner: int, layers: int, packed: bool) -> list:

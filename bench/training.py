@@ -1,0 +1,165 @@
+"""A training step against the released loop's way of doing the same step."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+
+import machine
+import questions
+import torch
+from transformers import BertConfig, BertForMaskedLM, PreTrainedModel, TrainingArguments
+
+from consilience.models.kernels import train_faster
+from consilience.suites.choose import sample_facts, select_relations
+from consilience.train.steps import Steps, candidate_tokens, collate
+from consilience.train.trainer import ConsistencyTrainer
+
+TRAINED = ("P364", "P138", "P449")
+STEPS = 6
+
+
+def model(tokenizer) -> BertForMaskedLM:
+    """The shape of MiniLM-L6 with random weights, the same ones each time."""
+    torch.manual_seed(0)
+    shape = {"hidden_size": 384, "intermediate_size": 1536, "num_attention_heads": 12}
+    return BertForMaskedLM(
+        BertConfig(vocab_size=len(tokenizer), num_hidden_layers=6, **shape)
+    ).train()
+
+
+def steps_of(tokenizer) -> Steps:
+    """The paper's relations where the real data is, else the first three."""
+    suite = questions.suite()
+    names = TRAINED if all(r in {x.id for x in suite.relations} for r in TRAINED) else None
+    relations = [suite.relation(r) for r in names] if names else suite.relations[:3]
+    asked = [candidate_tokens(r, tokenizer, "masked", "published", "strict") for r in relations]
+    options = {"facts": 100, "batch": 8, "epochs": 1, "text": "patterns", "lines": (), "seed": 42}
+    return Steps(asked, tokenizer, "masked", **options)
+
+
+def trainer_of(found: PreTrainedModel, tokenizer, steps: Steps, folder: str) -> ConsistencyTrainer:
+    """Ours, without validation and saving."""
+    suite = questions.suite()
+    validation = sample_facts(select_relations(suite, [suite.relations[0].id]), 1, 0)
+    arguments = TrainingArguments(
+        output_dir=folder,
+        per_device_train_batch_size=1,
+        gradient_accumulation_steps=3,
+        max_steps=STEPS,
+        train_sampling_strategy="sequential",
+        optim="adamw_torch_fused",
+        save_strategy="no",
+        remove_unused_columns=False,
+        use_cpu=True,
+        report_to="none",
+        disable_tqdm=True,
+    )
+    return ConsistencyTrainer(
+        found,
+        arguments,
+        steps,
+        tokenizer,
+        validation,
+        kind="masked",
+        weight=0.1,
+        loss="strict",
+        vocabulary=False,
+        protocol="published",
+    )
+
+
+def ours(tokenizer, steps: Steps, folder: str, *, products: bool) -> Callable[[], object]:
+    """One batch of facts of each relation, then an update."""
+    found = model(tokenizer)
+    if products:
+        train_faster(found)
+    trainer = trainer_of(found, tokenizer, steps, folder)
+    optimizer = torch.optim.AdamW(found.parameters(), lr=6e-5, fused=True, weight_decay=0.0)
+
+    def update() -> None:
+        for at in range(3):
+            step = collate([steps[at]], tokenizer.pad_token_id)
+            (trainer.compute_loss(found, step) / 3).backward()
+        torch.nn.utils.clip_grad_norm_(found.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return update
+
+
+def released(tokenizer, steps: Steps) -> Callable[[], object]:
+    """The same update as the released loop does it.
+
+    Everything padded to the longest of the data set, a pass for the text and one for the questions,
+    the whole vocabulary at every token, a divergence for each ordered pair, AdamW a weight at a
+    time.
+    """
+    found = model(tokenizer)
+    optimizer = torch.optim.AdamW(found.parameters(), lr=6e-5, foreach=False, weight_decay=0.0)
+    longest = max(len(ids) for at in range(len(steps)) for ids in steps[at]["sequences"])
+    kl = torch.nn.functional.kl_div
+
+    def update() -> None:
+        for at in range(3):
+            item = steps[at]
+            facts, patterns = item["shape"]
+            count = facts * patterns
+            ids = torch.full((len(item["sequences"]), longest), tokenizer.pad_token_id)
+            for row, sequence in enumerate(item["sequences"]):
+                ids[row, : len(sequence)] = torch.tensor(sequence)
+            labels = torch.full_like(ids, -100)
+            rows, columns = torch.tensor(item["rows"]), torch.tensor(item["columns"])
+            labels[rows[count:], columns[count:]] = torch.tensor(item["labels"])
+            text = found(
+                input_ids=ids[count:],
+                attention_mask=(ids[count:] != tokenizer.pad_token_id).long(),
+                labels=labels[count:],
+            )
+            (text.loss / 3).backward()
+            logits = found(input_ids=ids[:count]).logits[rows[:count], columns[:count]]
+            asked = logits.view(facts, patterns, -1)
+            asked = asked.gather(-1, item["candidates"].expand(facts, -1, -1))
+            loss = torch.zeros(())
+            for one, other in itertools.permutations(range(patterns), 2):
+                first, second = asked[:, one].log_softmax(-1), asked[:, other].softmax(-1)
+                loss = loss + kl(first, second, reduction="batchmean")
+            (0.1 * loss / (patterns * (patterns - 1) / 2) / 3).backward()
+        torch.nn.utils.clip_grad_norm_(found.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return update
+
+
+def outside(found: PreTrainedModel, trainer: ConsistencyTrainer) -> tuple[float, float]:
+    """Seconds of a training, and those inside the model and its gradients."""
+    inside = 0.0
+    forward, backward = type(found).forward, trainer.accelerator.backward
+
+    def timed(function: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **options: object) -> object:
+            nonlocal inside
+            start = time.perf_counter()
+            result = function(*arguments, **options)
+            inside += time.perf_counter() - start
+            return result
+
+        return call
+
+    type(found).forward = timed(forward)
+    trainer.accelerator.backward = timed(backward)
+    start = time.perf_counter()
+    trainer.train()
+    type(found).forward = forward
+    return time.perf_counter() - start, inside
+
+
+def of_the_trainer(tokenizer, steps: Steps, folder: str) -> tuple[float, float, float]:
+    """Peak memory of a first training in MiB; seconds of a second, all and inside the model."""
+    found = model(tokenizer)
+    train_faster(found)
+    first = trainer_of(found, tokenizer, steps, folder)
+    mib = machine.peak(first.train)
+    return mib, *outside(found, trainer_of(found, tokenizer, steps, folder))

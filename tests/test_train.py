@@ -306,7 +306,7 @@ def test_relations_that_cannot_disagree_are_refused(bert):
         candidate_tokens(single, bert[1], "masked", "strict", "strict")
     facts = (Fact("1", "a", "Paris"), Fact("2", "b", "Paris"))
     same = Relation("A", "A", "N-1", PATTERNS, facts, {}, Candidates.of(facts))
-    with pytest.raises(ConsilienceError, match="A has 1 candidates of one token"):
+    with pytest.raises(ConsilienceError, match="A has one candidate of one token"):
         candidate_tokens(same, bert[1], "masked", "strict", "strict")
 
 

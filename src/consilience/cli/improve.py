@@ -60,7 +60,7 @@ def improve(
     folder: Annotated[Path, typer.Option("--out", help="Checkpoints, runs, the best model.")],
     weights: Annotated[
         str, typer.Option("--lambda", help="Weights of the consistency loss to try.")
-    ] = "0.02,0.1,0.5",
+    ] = "0.1,0.5,1",
     loss: Annotated[
         LossName, typer.Option(help="strict: the text's; published: the released code's.")
     ] = LossName.strict,

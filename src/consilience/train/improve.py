@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,7 +24,7 @@ from consilience.suites.choose import sample_facts
 from consilience.train.perplexity import perplexity
 from consilience.train.plan import ABLATIONS, HELD_OUT, IMPROVED, Plan, ablated, check, test_suite
 from consilience.train.trainer import CHOSEN_BY
-from consilience.train.training import Trained, load_trainable, train
+from consilience.train.training import Trained, check_report_to, load_trainable, train
 from consilience.types import Protocol, Suite
 
 TABLE_7 = ("accuracy", "consistency", "consistent_accuracy", "corrected_consistency")
@@ -161,6 +163,7 @@ def improve(
     check(plan, suite, lines)
     if device not in ("auto", "cpu"):
         raise ConsilienceError(f"the device '{device}'", expected="auto or cpu")
+    check_report_to(plan.report_to)
     load_trainable(spec)
     main = PartialState(cpu=device == "cpu" or not torch.accelerator.is_available()).is_main_process
     test = test_suite(plan, suite)
@@ -206,10 +209,11 @@ def improve(
     return found
 
 
-def _macro(table: pl.DataFrame, metric: str) -> dict[str, float]:
-    """The row of the means over relations, in a metrics or comparison table."""
+def _macro(table: pl.DataFrame, metric: str) -> Mapping[str, float]:
+    """The row of the means over relations, in a metrics or comparison table; NaN without data."""
     named = (pl.col("metric") == metric) & (pl.col("group") == "MACRO")
-    return table.filter(named & (pl.col("subset") == "all")).row(0, named=True)
+    rows = table.filter(named & (pl.col("subset") == "all")).to_dicts()
+    return rows[0] if rows else defaultdict(lambda: math.nan)
 
 
 def _place(folder: Path, name: str, seed: int) -> Path:

@@ -28,18 +28,18 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is trained on what, and how; the defaults are the paper's (Section 8.2), but for lambda.
+    """What is trained on what, and how; the defaults are the paper's (Section 8.2).
 
-    ``weights``: the lambdas that are tried; the paper's are 0.1, 0.5, 1, of a loss on another
-    scale (docs/training.md). ``facts`` of each training relation, ``batch`` of them
-    in a step, of each relation in turn. ``text``: what language modelling reads, the filled
+    ``weights``: the lambdas that are tried, of a mean over pairs where the paper has a sum
+    (docs/training.md). ``facts`` of each training relation, ``batch`` of them in a step, of each
+    relation in turn. ``text``: what language modelling reads, the filled
     patterns of the same facts, the lines of a file, or nothing. ``lora_rank``: 0 trains all
     weights, otherwise adapters of that rank.
     """
 
     train: tuple[str, ...]
     validation: tuple[str, ...]
-    weights: tuple[float, ...] = (0.02, 0.1, 0.5)
+    weights: tuple[float, ...] = (0.1, 0.5, 1.0)
     loss: Loss = "strict"
     vocabulary: bool = False
     text: Text = "patterns"

@@ -76,7 +76,7 @@ def candidate_tokens(
         kept = sorted(firsts.values())
     if len(set(kept)) < 2:
         raise ConsilienceError(
-            f"{relation.id} has {len(set(kept))} candidates of one token",
+            f"{relation.id} has {'one candidate' if kept else 'no candidate'} of one token",
             expected="two at least",
             todo="Train on another relation.",
         )

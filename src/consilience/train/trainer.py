@@ -19,6 +19,7 @@ from consilience.models.causal import CausalModel
 from consilience.models.loading import Kind
 from consilience.models.masked import MaskedModel
 from consilience.probe import ask
+from consilience.suites.choose import sample_facts
 from consilience.train.losses import consistency_loss, published_loss
 from consilience.train.steps import Loss, Steps, collate
 from consilience.types import Protocol, Suite
@@ -150,14 +151,21 @@ class ConsistencyTrainer(Trainer):
         super().log(logs, *args, **kwargs)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Accuracy, consistency and consistent-acc of the validation relations, macro means."""
-        found = macro_means(self.model, self.tokenizer_, self.kind, self.validation, self.protocol)
-        metrics = {f"eval_{name}": value for name, value in found.items()}
+        """What ``validate`` finds, for the Trainer to choose and to log."""
+        metrics = {f"eval_{name}": value for name, value in self.validate().items()}
         self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(
             self.args, self.state, self.control, metrics
         )
         return metrics
+
+    def validate(self, facts: int | None = None) -> dict[str, float]:
+        """Accuracy, consistency and consistent-acc of the validation relations, macro means.
+
+        ``facts``: of so many of each relation only.
+        """
+        asked = sample_facts(self.validation, facts, 0) if facts else self.validation
+        return macro_means(self.model, self.tokenizer_, self.kind, asked, self.protocol)
 
 
 def macro_means(

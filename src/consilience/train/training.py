@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from transformers import PreTrainedModel, TrainingArguments
+from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 from transformers.trainer_utils import get_last_checkpoint
 
 from consilience.errors import ConsilienceError
@@ -58,6 +59,11 @@ def train(
         record = json.loads(done.read_text(encoding="utf-8"))
         return Trained(model, record["validation"], record["perplexity"])
     trainer = _trainer(spec, suite, plan, weight, place, protocol, device, lines)
+    if math.isnan(trainer.validate(facts=1)[CHOSEN_BY]):
+        raise ConsilienceError(
+            f"no answer to any question of {', '.join(plan.validation)}",
+            expected="validation relations whose candidates the model's tokenizer knows",
+        )
     with _disk_errors(place):
         trainer.train(resume_from_checkpoint=last_whole_checkpoint(place))
         history = trainer.state.log_history
@@ -162,6 +168,17 @@ def load_trainable(spec: str) -> Pretrained:
             f"'{spec}' is a sequence-to-sequence model", expected="a masked or causal one"
         )
     return loaded
+
+
+def check_report_to(name: str) -> None:
+    """Refuse what transformers cannot report to, or what is not installed for it."""
+    if name == "none":
+        return
+    try:
+        for callback in get_reporting_integration_callbacks(name):
+            callback()
+    except (ImportError, RuntimeError, ValueError) as error:
+        raise ConsilienceError(f"--report-to {name}: {str(error).rstrip('.')}") from error
 
 
 def _with_adapters(model: PreTrainedModel, rank: int) -> Any:

@@ -19,7 +19,7 @@ from consilience.train.improve import improve
 from consilience.train.perplexity import perplexity
 from consilience.train.steps import Steps, candidate_tokens, collate
 from consilience.train.trainer import ConsistencyTrainer
-from consilience.train.training import last_whole_checkpoint
+from consilience.train.training import last_whole_checkpoint, make_trainer
 from test_train import PATTERNS, PLAN, SUITE, relation
 
 
@@ -293,3 +293,102 @@ def test_perplexity_of_an_indifferent_causal_model_is_its_vocabulary(model_folde
     AutoTokenizer.from_pretrained(model_folder("gpt2")).save_pretrained(tmp_path / "even")
     found = perplexity(str(tmp_path / "even"), ["Rome is large."], "cpu")
     assert found == pytest.approx(model.config.vocab_size, rel=1e-4)
+
+
+def test_one_command_trains_measures_and_shows_what_it_cost(
+    consilience, model_folder, tmp_path, write_suite
+):
+    words = [fact.object for fact in relation("A").facts]
+    suite = write_suite(
+        relations=[{"relation": r, "label": r, "cardinality": "N-1"} for r in "ABCD"],
+        patterns=[
+            {"relation": r, "pattern": p.text} for r in "ABCD" for p in PATTERNS
+        ],
+        facts=[
+            {"relation": r, "subject": f"{r} {at}", "object": word}
+            for r in "ABCD"
+            for at, word in enumerate(words)
+        ],
+    )  # fmt: skip
+    text = tmp_path / "text.txt"
+    text.write_text("Paris is the capital of France.\n\nRome is large.\n", encoding="utf-8")
+    asked = [
+        "improve", "--model", model_folder("bert"), "--suite", suite, "--train-groups", "A,B",
+        "--validation-groups", "C", "--lambda", "0.5,2", "--facts", "8", "--epochs", "1",
+        "--learning-rate", "3e-3", "--limit", "9", "--text", text, "--out", tmp_path / "o",
+    ]  # fmt: skip
+    status, out, err = consilience(*asked)
+    assert status == 0, err
+    for shown in ("Table 7", "Consistent-Acc", "kept", "paired permutation", "lambda-"):
+        assert shown in out
+    assert "training improved, seed 42, lambda 0.5" in err
+    status, out, err = consilience(*asked, "--json")
+    assert status == 0, err
+    document = json.loads(out)
+    (outcome,) = document["outcomes"]
+    assert set(outcome["validation"]) == {"0.5", "2"}
+    assert outcome["perplexity"] > 1 and document["perplexity"] > 1
+    assert document["model"] == outcome["model"]
+    (row,) = [
+        each for each in outcome["after"] if (each["group"], each["metric"]) == ("D", "accuracy")
+    ]
+    assert row["n"] == 9
+    status, _, err = consilience(*asked, "--lambda", "half")
+    assert status == 2
+    assert "no number in 'half'; expected such as 0.5" in " ".join(err.split())
+
+
+def test_what_cannot_be_reported_to_or_validated_on_is_refused(model_folder, tmp_path):
+    spec = str(model_folder("bert"))
+    with pytest.raises(ConsilienceError, match="--report-to nowhere: nowhere is not supported"):
+        improve(spec, SUITE, replace(PLAN, report_to="nowhere"), tmp_path / "o", protocol="strict")
+    assert not (tmp_path / "o").exists()
+    known = relation("C")
+    facts = tuple(replace(fact, object=fact.object[::-1] * 3) for fact in known.facts)
+    unknown = replace(known, facts=facts, candidates=type(known.candidates).of(facts))
+    suite = replace(SUITE, relations=(*SUITE.relations[:2], unknown, SUITE.relations[3]))
+    with pytest.raises(ConsilienceError, match="no answer to any question of C"):
+        improve(spec, suite, PLAN, tmp_path / "o", protocol="strict")
+
+
+@pytest.mark.parametrize("loss", ["strict", "published"])
+def test_the_loss_of_a_step_is_that_of_its_questions_and_words_one_by_one(
+    loss, model_folder, tmp_path
+):
+    """Each pair of patterns by torch's own divergence; as released, padding is attended to."""
+    subjects = ["a", "b b b", "c", "d d", "e", "f f f f", "g", "h"]
+    suite = replace(SUITE, relations=tuple(relation(each.id, subjects) for each in SUITE.relations))
+    trainer = make_trainer(
+        str(model_folder("bert")), suite, replace(PLAN, loss=loss), 0.5, tmp_path,
+        protocol="strict", lines=(), device="cpu",
+    )  # fmt: skip
+    model = trainer.model.eval()
+    step = collate([trainer.train_dataset[1]], trainer.tokenizer_.pad_token_id)
+    facts, patterns = step["shape"]
+    count = facts * patterns
+    ids, mask = step["input_ids"], step["attention_mask"].clone()
+    assert not mask[:count].all()
+    if loss == "published":
+        mask[:count] = 1
+    with torch.no_grad():
+        found = trainer.compute_loss(model, step)
+        logits = model(input_ids=ids, attention_mask=mask).logits
+    answers = logits[step["rows"][:count], step["columns"][:count]].view(facts, patterns, -1)
+    total = 0.0
+    for one in range(patterns):
+        for other in range(patterns):
+            if one != other:
+                first, second = (
+                    answers[:, each, step["candidates"][each]].log_softmax(-1)
+                    for each in (one, other)
+                )
+                total += (second.exp() * (second - first)).sum().item()
+    columns = step["candidates"].shape[1]
+    apart = (
+        total / columns if loss == "published" else total / facts / (patterns * (patterns - 1) / 2)
+    )
+    words = torch.nn.functional.cross_entropy(
+        logits[step["rows"][count:], step["columns"][count:]], step["labels"]
+    )
+    assert found.item() == pytest.approx(0.5 * apart + words.item(), rel=1e-4)
+    assert trainer.parts["consistency_loss"] == [pytest.approx(apart, rel=1e-4)]

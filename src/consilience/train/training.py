@@ -58,7 +58,9 @@ def train(
     if done.is_file():
         record = json.loads(done.read_text(encoding="utf-8"))
         return Trained(model, record["validation"], record["perplexity"])
-    trainer = _trainer(spec, suite, plan, weight, place, protocol, device, lines)
+    trainer = make_trainer(
+        spec, suite, plan, weight, place, protocol=protocol, lines=lines, device=device
+    )
     if math.isnan(trainer.validate(facts=1)[CHOSEN_BY]):
         raise ConsilienceError(
             f"no answer to any question of {', '.join(plan.validation)}",
@@ -84,16 +86,18 @@ def train(
     return Trained(model, validation, cost)
 
 
-def _trainer(
+def make_trainer(
     spec: str,
     suite: Suite,
     plan: Plan,
     weight: float,
     place: Path,
+    *,
     protocol: Protocol,
-    device: str,
     lines: Sequence[str],
+    device: str,
 ) -> ConsistencyTrainer:
+    """The model, its steps and its validation, ready to train."""
     loaded = load_trainable(spec)
     tokenizer, kind = loaded.tokenizer, loaded.kind
     steps = Steps(

@@ -15,11 +15,12 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM,
 
 from consilience import ConsilienceError, Fact, load_model
 from consilience.models.kernels import train_faster
+from consilience.train.checkpoints import last_whole_checkpoint
 from consilience.train.improve import improve
 from consilience.train.perplexity import perplexity
 from consilience.train.steps import Steps, candidate_tokens, collate
 from consilience.train.trainer import ConsistencyTrainer
-from consilience.train.training import last_whole_checkpoint, make_trainer
+from consilience.train.training import make_trainer
 from test_train import PATTERNS, PLAN, SUITE, relation
 
 

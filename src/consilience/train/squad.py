@@ -29,8 +29,10 @@ from consilience.analysis.reading import Question
 from consilience.errors import ConsilienceError
 from consilience.metrics.statistics import Floats
 from consilience.models.batches import Budget, equal_length_batches, halving, side_by_side
+from consilience.models.kernels import train_faster
 from consilience.models.loading import load_tokenizer
 from consilience.run import versions, write_whole
+from consilience.train.checkpoints import disk_errors, last_whole_checkpoint
 
 LENGTH = 384
 """Tokens of a window: the question, a part of the context, and the special tokens."""
@@ -227,6 +229,7 @@ def finetune(
         for start, end in [labels(each, questions[each.question])]
     ]
     checkpoints = out / "checkpoints"
+    train_faster(model)
     trainer = Trainer(
         model=model,
         args=_arguments(checkpoints, asked, checkpoint_every, device),
@@ -236,10 +239,11 @@ def finetune(
         callbacks=[_Report(progress)] if progress else None,
     )
     trainer.remove_callback(PrinterCallback)
-    trainer.train(resume_from_checkpoint=_last_whole(checkpoints))
-    model.save_pretrained(out)
-    tokenizer.save_pretrained(out)
-    _write_record(out, asked, finished=True)
+    with disk_errors(out):
+        trainer.train(resume_from_checkpoint=last_whole_checkpoint(checkpoints))
+        model.save_pretrained(out)
+        tokenizer.save_pretrained(out)
+        _write_record(out, asked, finished=True)
     shutil.rmtree(checkpoints, ignore_errors=True)
 
 
@@ -301,17 +305,6 @@ def _is_finished(out: Path, asked: Mapping[str, Any]) -> bool:
 def _write_record(out: Path, asked: Mapping[str, Any], *, finished: bool) -> None:
     record = {"asked": asked, "versions": versions(), "finished": finished}
     write_whole(out / "finetune.json", (json.dumps(record, indent=2) + "\n").encode())
-
-
-def _last_whole(folder: Path) -> str | None:
-    """The last checkpoint that was written to its end, which is ``trainer_state.json``."""
-    steps = {}
-    for path in folder.glob("checkpoint-*/trainer_state.json"):
-        try:
-            steps[int(json.loads(path.read_text(encoding="utf-8"))["global_step"])] = path.parent
-        except (OSError, ValueError, KeyError):
-            shutil.rmtree(path.parent, ignore_errors=True)
-    return str(steps[max(steps)]) if steps else None
 
 
 def answer(

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
-import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +12,13 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, TrainingArguments
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
-from transformers.trainer_utils import get_last_checkpoint
 
 from consilience.errors import ConsilienceError
 from consilience.models.kernels import train_faster
 from consilience.models.loading import Pretrained, load_pretrained
 from consilience.run import write_whole
 from consilience.suites.choose import sample_facts, select_relations
+from consilience.train.checkpoints import disk_errors, last_whole_checkpoint
 from consilience.train.perplexity import perplexity
 from consilience.train.plan import HELD_OUT, Plan
 from consilience.train.steps import Steps, candidate_tokens
@@ -66,7 +63,7 @@ def train(
             f"no answer to any question of {', '.join(plan.validation)}",
             expected="validation relations whose candidates the model's tokenizer knows",
         )
-    with _disk_errors(place):
+    with disk_errors(place):
         trainer.train(resume_from_checkpoint=last_whole_checkpoint(place))
         history = trainer.state.log_history
         best = max(
@@ -194,31 +191,3 @@ def _with_adapters(model: PreTrainedModel, rank: int) -> Any:
         ) from error
     adapters = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
     return get_peft_model(model, adapters)
-
-
-def last_whole_checkpoint(place: Path) -> str | None:
-    """The last checkpoint that was written to its end; what was broken off behind it is removed."""
-    while place.is_dir() and (last := get_last_checkpoint(str(place))):
-        try:  # the Trainer writes this file last
-            json.loads((Path(last) / "trainer_state.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            shutil.rmtree(last)
-        else:
-            return str(last)
-    return None
-
-
-@contextmanager
-def _disk_errors(place: Path) -> Any:
-    """A full disk is told as what it is, whichever library was writing."""
-    try:
-        yield
-    except Exception as error:
-        full = getattr(error, "errno", None) == errno.ENOSPC or shutil.disk_usage(place).free < 4096
-        if not full:
-            raise
-        raise ConsilienceError(
-            "the disk is full",
-            where=str(place),
-            todo="The checkpoints before are whole; make room and give the same command again.",
-        ) from error

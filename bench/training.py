@@ -35,7 +35,15 @@ def steps_of(tokenizer) -> Steps:
     names = TRAINED if all(r in {x.id for x in suite.relations} for r in TRAINED) else None
     relations = [suite.relation(r) for r in names] if names else suite.relations[:3]
     asked = [candidate_tokens(r, tokenizer, "masked", "published", "strict") for r in relations]
-    options = {"facts": 100, "batch": 8, "epochs": 1, "text": "patterns", "lines": (), "seed": 42}
+    options = {
+        "longest": 128,
+        "facts": 100,
+        "batch": 8,
+        "epochs": 1,
+        "text": "patterns",
+        "lines": (),
+        "seed": 42,
+    }
     return Steps(asked, tokenizer, "masked", **options)
 
 

@@ -45,7 +45,16 @@ def test_a_causal_model_is_asked_behind_what_stands_before_the_object(model_fold
     words = [tokenizer.decode([int(token)]) for token in asked.tokens[0]]
     assert words == [" Paris", " Berlin", " Rome", " Madrid", " Lisbon", " Oslo"]
     steps = Steps(
-        [asked], tokenizer, "causal", facts=2, batch=2, epochs=1, text="patterns", lines=(), seed=1
+        [asked],
+        tokenizer,
+        "causal",
+        longest=64,
+        facts=2,
+        batch=2,
+        epochs=1,
+        text="patterns",
+        lines=(),
+        seed=1,
     )
     step = collate([steps[0]], 0)
     fact = steps.groups[0][1][0]

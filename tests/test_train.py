@@ -102,7 +102,15 @@ def steps_of(tokenizer, *, loss="strict", **options):
     asked = [
         candidate_tokens(each, tokenizer, "masked", "strict", loss) for each in SUITE.relations[:2]
     ]
-    given_ = {"facts": 8, "batch": 4, "epochs": 2, "text": "patterns", "lines": (), "seed": 1}
+    given_ = {
+        "longest": 64,
+        "facts": 8,
+        "batch": 4,
+        "epochs": 2,
+        "text": "patterns",
+        "lines": (),
+        "seed": 1,
+    }
     return Steps(asked, tokenizer, "masked", **{**given_, **options})
 
 
@@ -317,3 +325,19 @@ def test_from_the_command_line(consilience, model_folder, tmp_path, write_suite)
     )  # fmt: skip
     assert status == 2
     assert re.search("capital to train on and to validate on", " ".join(err.split()))
+
+
+def test_facts_whose_question_is_too_long_are_left_out_and_texts_cut(bert):
+    long = "x " * 70
+    facts = (*relation("A").facts, *(Fact(f"long {n}", long + str(n), "Paris") for n in range(4)))
+    one = Relation("A", "A", "N-1", PATTERNS, facts, {}, Candidates.of(facts))
+    asked = [candidate_tokens(one, bert[1], "masked", "strict", "strict")]
+    lines = [long]
+    steps = Steps(
+        asked, bert[1], "masked",
+        longest=64, facts=16, batch=4, epochs=1, text="file", lines=lines, seed=0,
+    )  # fmt: skip
+    assert {fact for _, group in steps.groups for fact in group} == set(relation("A").facts)
+    item = steps[0]
+    assert max(map(len, item["sequences"])) == 64
+    assert len(item["sequences"]) == 2 * 4 * 3

@@ -68,7 +68,7 @@ class MaskedModel:
         self.identity = identity
         self.protocol: Protocol = protocol
         self.notes: list[str] = list(_SLOWER[self.mask_only.cut])
-        self.longest = min(tokenizer.model_max_length, _positions(model))
+        self.longest = min(tokenizer.model_max_length, positions(model))
         self._sheets: dict[tuple[tuple[str, ...], str], WordSheet] = {}
         self._vocabulary: tuple[str, ...] | None = None
 
@@ -165,7 +165,7 @@ class MaskedModel:
         return found
 
 
-def _positions(model: PreTrainedModel) -> int:
+def positions(model: PreTrainedModel) -> int:
     """How many tokens the position embeddings of a model reach for; RoBERTa's first are padding."""
     limit = getattr(model.config, "max_position_embeddings", None) or sys.maxsize
     for name, module in model.named_modules():

@@ -169,6 +169,7 @@ def improve(
     test = test_suite(plan, suite)
     test = sample_facts(test, test_facts, plan.seed) if test_facts else test
     seeds = tuple(seeds) or (plan.seed,)
+    tell = say if main else lambda text: None
     if main:
         record = RunFolder(
             folder, _asked(spec, suite, plan, seeds, ablations, test_facts, protocol)
@@ -181,7 +182,7 @@ def improve(
             row = seeded if name == IMPROVED else ablated(seeded, name, weight)
             tried = {}
             for each in row.weights:
-                say(f"training {name}, seed {seed}, lambda {each:g}")
+                tell(f"training {name}, seed {seed}, lambda {each:g}")
                 place = _place(folder, name, seed) / f"lambda-{each:g}"
                 tried[each] = train(
                     spec, suite, row, each, place, protocol=protocol, lines=lines, device=device

@@ -11,7 +11,7 @@ import torch
 
 from consilience.models.batches import Budget, equal_length_batches
 from consilience.models.loading import load_pretrained
-from consilience.train.steps import ask_words
+from consilience.train.steps import ask_words, longest_of
 
 
 @torch.inference_mode()
@@ -24,7 +24,9 @@ def perplexity(spec: str, lines: Sequence[str], device: str, seed: int = 0) -> f
     """
     loaded = load_pretrained(spec, revision=None, device=device, dtype="float32")
     model = loaded.model.eval()
-    asked, rows, columns, labels = ask_words(lines, loaded.tokenizer, loaded.kind, f"{seed}")
+    asked, rows, columns, labels = ask_words(
+        lines, loaded.tokenizer, loaded.kind, longest_of(model), f"{seed}"
+    )
     wanted: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for row, column, label in zip(rows, columns, labels, strict=True):
         wanted[row].append((column, label))

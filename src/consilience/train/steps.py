@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from consilience.errors import ConsilienceError
 from consilience.models.causal import start_token
 from consilience.models.loading import Kind
+from consilience.models.masked import positions
 from consilience.models.words import encode, slot_anchor, word_sheet
 from consilience.types import Fact, Pattern, Protocol, Relation
 
@@ -23,7 +24,12 @@ MASKED = 0.15
 """Share of tokens that masked-language modelling asks for (Devlin et al. 2019, Section 3.1)."""
 
 LONGEST = 128
-"""Tokens of a text that is trained on; a longer one is cut."""
+"""Tokens of a sequence that is trained on; a longer text is cut, a longer question left out."""
+
+
+def longest_of(model: PreTrainedModel) -> int:
+    """So many, or as many as the model has positions, where these are fewer."""
+    return min(LONGEST, positions(model))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,7 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
         tokenizer: PreTrainedTokenizerBase,
         kind: Kind,
         *,
+        longest: int,
         facts: int,
         batch: int,
         epochs: int,
@@ -108,13 +115,9 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
         self.text, self.seed = text, seed
         self.lines = lines
         self.batch = batch
+        self.longest = longest
         self.groups: list[tuple[int, tuple[Fact, ...]]] = []
-        chosen = [
-            random.Random(f"{seed} {each.relation.id}").sample(
-                each.relation.facts, min(facts, len(each.relation.facts))
-            )
-            for each in asked
-        ]
+        chosen = [self._choose(each, facts) for each in asked]
         for epoch in range(epochs):
             turns = []
             for at, known in enumerate(chosen):
@@ -130,6 +133,17 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
                 expected="one batch of facts at least",
                 todo="Lower --batch-facts or train on relations with more facts.",
             )
+
+    def _choose(self, asked: Asked, facts: int) -> list[Fact]:
+        """So many facts, less those with a question that is too long."""
+        known = asked.relation.facts
+        order = random.Random(f"{self.seed} {asked.relation.id}")
+        drawn = order.sample(known, min(facts, len(known)))
+        fits = [
+            all(len(ids) <= self.longest for ids in self._questions([fact], asked.patterns)[0])
+            for fact in drawn
+        ]
+        return [fact for fact, kept in zip(drawn, fits, strict=True) if kept]
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -177,21 +191,25 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
         else:
             count = len(facts) * len(patterns)
             texts = random.Random(f"{self.seed} text {index}").choices(self.lines, k=count)
-        return ask_words(texts, self.tokenizer, self.kind, f"{self.seed} {index}")
+        return ask_words(texts, self.tokenizer, self.kind, self.longest, f"{self.seed} {index}")
 
 
 def ask_words(
-    texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, kind: Kind, seed: str
+    texts: Sequence[str],
+    tokenizer: PreTrainedTokenizerBase,
+    kind: Kind,
+    longest: int,
+    seed: str,
 ) -> tuple[list[list[int]], list[int], list[int], list[int]]:
     """Language modelling: the ids of texts, and the text, place and answer of each word asked for.
 
     A masked model is asked for masked words, a causal model for every next one.
     """
     if kind == "masked":
-        cut = [ids[:LONGEST] for ids in encode(tokenizer, texts, special=True)]
+        cut = [ids[:longest] for ids in encode(tokenizer, texts, special=True)]
         return mask_some(cut, tokenizer, seed)
     start = start_token(tokenizer)
-    whole = [[start, *ids[:LONGEST]] for ids in encode(tokenizer, texts)]
+    whole = [[start, *ids[:longest]] for ids in encode(tokenizer, texts)]
     rows = [row for row, ids in enumerate(whole) for _ in ids[1:]]
     columns = [column for ids in whole for column in range(len(ids) - 1)]
     return [ids[:-1] for ids in whole], rows, columns, [id_ for ids in whole for id_ in ids[1:]]

@@ -21,7 +21,7 @@ from consilience.suites.choose import sample_facts, select_relations
 from consilience.train.checkpoints import disk_errors, last_whole_checkpoint
 from consilience.train.perplexity import perplexity
 from consilience.train.plan import HELD_OUT, Plan
-from consilience.train.steps import Steps, candidate_tokens
+from consilience.train.steps import Steps, candidate_tokens, longest_of
 from consilience.train.trainer import CHOSEN_BY, SEEN, ConsistencyTrainer, plain_copy
 from consilience.types import Protocol, Suite
 
@@ -104,6 +104,7 @@ def make_trainer(
         ],
         tokenizer,
         kind,
+        longest=longest_of(loaded.model),
         facts=plan.facts,
         batch=plan.batch,
         epochs=plan.epochs,

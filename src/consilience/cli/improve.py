@@ -37,6 +37,7 @@ class LossName(StrEnum):
     """Which consistency loss."""
 
     strict = "strict"
+    cosine = "cosine"
     published = "published"
 
 
@@ -62,7 +63,8 @@ def improve(
         str, typer.Option("--lambda", help="Weights of the consistency loss to try.")
     ] = "0.1,0.5,1",
     loss: Annotated[
-        LossName, typer.Option(help="strict: the text's; published: the released code's.")
+        LossName,
+        typer.Option(help="strict: the paper's; cosine; published: as released."),
     ] = LossName.strict,
     vocabulary: Annotated[
         bool, typer.Option("--vocabulary", help="Compare whole vocabularies, not candidates.")

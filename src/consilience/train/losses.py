@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Literal
+
 import torch
+
+Loss = Literal["strict", "cosine", "published"]
 
 
 def consistency_loss(logits: torch.Tensor) -> torch.Tensor:
@@ -24,6 +29,21 @@ def consistency_loss(logits: torch.Tensor) -> torch.Tensor:
     return (own - crossed).mean() / (patterns * (patterns - 1) / 2)
 
 
+def cosine_loss(logits: torch.Tensor) -> torch.Tensor:
+    """One minus the cosine of the distributions of two patterns, mean over facts and pairs.
+
+    ``logits`` (fact, pattern, candidate). Between 0 and 1. The released code names a variant so,
+    but takes the cosine along the axis of facts, so that it compares no two distributions.
+    """
+    patterns = logits.shape[1]
+    if patterns < 2:
+        return logits.sum() * 0
+    unit = torch.nn.functional.normalize(logits.float().softmax(dim=-1), dim=-1)
+    # |sum_n u_n|^2 holds every ordered pair, and each pattern with itself.
+    alike = unit.sum(dim=1).square().sum(dim=-1) - unit.square().sum(dim=(1, 2))
+    return 1 - alike.mean() / (patterns * (patterns - 1))
+
+
 def published_loss(logits: torch.Tensor) -> torch.Tensor:
     """The loss of the released code: the same divergences, summed over pairs and facts.
 
@@ -34,3 +54,10 @@ def published_loss(logits: torch.Tensor) -> torch.Tensor:
     """
     facts, patterns, rows = logits.shape
     return consistency_loss(logits) * facts * (patterns * (patterns - 1) / 2) / rows
+
+
+LOSSES: Mapping[Loss, Callable[[torch.Tensor], torch.Tensor]] = {
+    "strict": consistency_loss,
+    "cosine": cosine_loss,
+    "published": published_loss,
+}

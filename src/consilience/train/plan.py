@@ -9,7 +9,8 @@ from typing import Any
 
 from consilience.errors import ConsilienceError
 from consilience.suites.choose import select_relations
-from consilience.train.steps import Loss, Text
+from consilience.train.losses import Loss
+from consilience.train.steps import Text
 from consilience.types import Suite
 
 HELD_OUT = 500

@@ -15,9 +15,9 @@ from consilience.models.causal import start_token
 from consilience.models.loading import Kind
 from consilience.models.masked import positions
 from consilience.models.words import encode, slot_anchor, word_sheet
+from consilience.train.losses import Loss
 from consilience.types import Fact, Pattern, Protocol, Relation
 
-Loss = Literal["strict", "published"]
 Text = Literal["patterns", "file", "none"]
 
 MASKED = 0.15

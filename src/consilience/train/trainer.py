@@ -20,8 +20,8 @@ from consilience.models.loading import Kind
 from consilience.models.masked import MaskedModel
 from consilience.probe import ask
 from consilience.suites.choose import sample_facts
-from consilience.train.losses import consistency_loss, published_loss
-from consilience.train.steps import Loss, Steps, collate
+from consilience.train.losses import LOSSES, Loss
+from consilience.train.steps import Steps, collate
 from consilience.types import Protocol, Suite
 
 SEEN = ("accuracy", "consistency", "consistent_accuracy")
@@ -125,7 +125,7 @@ class ConsistencyTrainer(Trainer):
         if not self.vocabulary:
             places = inputs["candidates"].expand(facts, -1, -1)
             asked = asked.gather(-1, places)
-        apart = (published_loss if self.loss == "published" else consistency_loss)(asked)
+        apart = LOSSES[self.loss](asked)
         words = torch.zeros((), device=logits.device)
         if len(inputs["labels"]):
             words = torch.nn.functional.cross_entropy(

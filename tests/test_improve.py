@@ -145,6 +145,15 @@ def without_dropout(model_folder, family, folder):
     return str(folder)
 
 
+def test_steps_can_be_gathered_into_fewer_updates(model_folder, tmp_path):
+    """8 facts, 2 a step, of two relations: 8 steps an epoch; 4 or 2 updates."""
+    for accumulation, updates in ((1, 4), (2, 2)):
+        plan = replace(PLAN, batch=2, epochs=1, accumulation=accumulation)
+        folder = tmp_path / str(accumulation)
+        improve(str(model_folder("bert")), SUITE, plan, folder, protocol="strict")
+        assert history_of(folder)[-1]["step"] == updates
+
+
 def test_gradient_checkpointing_changes_nothing_but_the_memory(model_folder, tmp_path):
     spec = without_dropout(model_folder, "bert", tmp_path / "bert")
     for name, on in (("plain", False), ("saved", True)):

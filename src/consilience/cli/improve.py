@@ -78,6 +78,9 @@ def improve(
     ] = None,
     facts: Annotated[int, typer.Option(help="Facts of each training relation.", min=1)] = 100,
     batch_facts: Annotated[int, typer.Option(help="Facts in a step.", min=1)] = 8,
+    accumulation: Annotated[
+        int, typer.Option(help="Steps of each relation in an update.", min=1)
+    ] = 1,
     epochs: Annotated[int, typer.Option(min=1)] = 3,
     learning_rate: Annotated[float, typer.Option(min=0)] = 6e-5,
     validation_facts: Annotated[
@@ -127,6 +130,7 @@ def improve(
         text=mlm.value,
         facts=facts,
         batch=batch_facts,
+        accumulation=accumulation,
         epochs=epochs,
         learning_rate=learning_rate,
         validation_facts=validation_facts,

@@ -32,10 +32,10 @@ class Plan:
     """What is trained on what, and how; the defaults are the paper's (Section 8.2).
 
     ``weights``: the lambdas that are tried, of a mean over pairs where the paper has a sum
-    (docs/training.md). ``facts`` of each training relation, ``batch`` of them in a step, of each
-    relation in turn. ``text``: what language modelling reads, the filled
-    patterns of the same facts, the lines of a file, or nothing. ``lora_rank``: 0 trains all
-    weights, otherwise adapters of that rank.
+    (docs/training.md). ``facts`` of each training relation, ``batch`` of them in a step; an update
+    is ``accumulation`` steps of each relation. ``text``: what language modelling reads, the
+    filled patterns of the same facts, the lines of a file, or nothing. ``lora_rank``: 0 trains
+    all weights, otherwise adapters of that rank.
     """
 
     train: tuple[str, ...]
@@ -46,6 +46,7 @@ class Plan:
     text: Text = "patterns"
     facts: int = 100
     batch: int = 8
+    accumulation: int = 1
     epochs: int = 3
     learning_rate: float = 6e-5
     validation_facts: int = 200

@@ -159,9 +159,10 @@ def _arguments(plan: Plan, steps: Steps, place: Path, device: str) -> TrainingAr
         use_cpu=device == "cpu" or not torch.accelerator.is_available(),
         dataloader_pin_memory=torch.cuda.is_available(),
     )
-    # One update is a step of every relation, shared out over the processes.
-    arguments.gradient_accumulation_steps = max(1, len(plan.train) // arguments.world_size)
-    updates = math.ceil(len(steps) / (arguments.gradient_accumulation_steps * arguments.world_size))
+    # The steps of an update are shared out over the processes.
+    accumulated = max(1, len(plan.train) * plan.accumulation // arguments.world_size)
+    arguments.gradient_accumulation_steps = accumulated
+    updates = math.ceil(len(steps) / (accumulated * arguments.world_size))
     every = max(1, updates // (2 * plan.epochs))
     arguments.eval_steps = arguments.save_steps = arguments.logging_steps = every
     return arguments

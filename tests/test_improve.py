@@ -100,6 +100,8 @@ def test_a_causal_model_needs_patterns_that_end_in_the_object(model_folder):
         ("bert", {"lora_rank": 8, "learning_rate": 3e-2}),
         ("llama", {"lora_rank": 8, "learning_rate": 3e-2, "gradient_checkpointing": True}),
         ("bert", {"bf16": True}),
+        ("gpt2", {"loss": "vote"}),
+        ("bert", {"loss": "vote", "lora_rank": 8, "learning_rate": 3e-2}),
         ("gpt2", {"bf16": True, "vocabulary": True, "loss": "strict"}),
     ],
 )
@@ -118,6 +120,28 @@ def test_every_kind_of_model_and_training_lowers_the_loss_and_saves_a_plain_mode
     assert before.identity["architecture"] == after.identity["architecture"]
     assert before.identity["parameters"] == after.identity["parameters"]
     assert not list(saved.glob("adapter*"))
+
+
+def test_a_vote_is_taken_from_a_teacher_that_does_not_move(model_folder, tmp_path):
+    """The teacher is the plan without a consistency loss; the student begins where it ended."""
+    spec = str(model_folder("bert"))
+    improve(spec, SUITE, replace(PLAN, loss="vote"), tmp_path / "vote", protocol="strict")
+    plain = replace(PLAN, weights=(0.0,))
+    improve(spec, SUITE, plain, tmp_path / "words", protocol="strict")
+    ends = [tmp_path / "vote" / "seed-42" / "teacher", tmp_path / "words" / "seed-42" / "improved"]
+    one, other = (
+        AutoModelForMaskedLM.from_pretrained(each / "lambda-0" / "model").state_dict()
+        for each in ends
+    )
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    trainer = make_trainer(
+        str(ends[0] / "lambda-0" / "model"), SUITE, replace(PLAN, loss="vote"), 1.0, tmp_path / "t",
+        protocol="strict", lines=(), device="cpu",
+    )  # fmt: skip
+    trainer.train()
+    teacher, student = trainer.teacher[0].state_dict(), trainer.model.state_dict()
+    assert all(torch.equal(teacher[name], one[name]) for name in one)
+    assert any(not torch.equal(student[name], one[name]) for name in one)
 
 
 def test_adapters_leave_the_other_weights_alone(model_folder, tmp_path):

@@ -14,7 +14,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from conftest import WORDS
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite
 from consilience.train.improve import improve
-from consilience.train.losses import consistency_loss, cosine_loss, published_loss
+from consilience.train.losses import consistency_loss, cosine_loss, published_loss, vote_loss
 from consilience.train.perplexity import perplexity
 from consilience.train.plan import Plan
 from consilience.train.steps import Steps, candidate_tokens, collate
@@ -84,6 +84,18 @@ def test_the_cosine_of_pairs_by_hand():
     pairs = [cosine_loss(logits([a, b])).item() for a, b in ((p, q), (p, r), (q, r))]
     assert cosine_loss(logits([p, q, r])).item() == pytest.approx(sum(pairs) / 3, rel=1e-4)
     assert cosine_loss(logits([p])).item() == 0
+
+
+def test_the_vote_by_hand():
+    """(.8 .2) and (.6 .4) say (.7 .3); sharpened (.49 .09) / .58; then KL from it to each."""
+    teacher = logits([[0.8, 0.2], [0.6, 0.4]])
+    votes = [0.49 / 0.58, 0.09 / 0.58]
+    student = [[0.5, 0.5], [0.9, 0.1]]
+    apart = [sum(v * math.log(v / p) for v, p in zip(votes, each, strict=True)) for each in student]
+    assert vote_loss(logits(student), teacher).item() == pytest.approx(sum(apart) / 2, rel=1e-5)
+    assert vote_loss(logits([votes, votes]), teacher).item() == pytest.approx(0, abs=1e-6)
+    two = torch.cat([logits(student), logits([votes, votes])])
+    assert vote_loss(two, torch.cat([teacher, teacher])).item() == pytest.approx(sum(apart) / 4)
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
@@ -315,6 +327,7 @@ def test_perplexity_of_a_model_without_a_preference_is_its_vocabulary(model_fold
         ({"weights": (math.nan,)}, "a lambda of nan"),
         ({"train": ("A", "B", "D")}, "no relation is left to test on"),
         ({"text": "file"}, "0 lines of text"),
+        ({"loss": "vote", "text": "none"}, "--loss vote with --mlm none; expected words that"),
         ({"batch": 9}, "fewer than 9 facts in every training relation"),
     ],
 )

@@ -39,6 +39,7 @@ class LossName(StrEnum):
     strict = "strict"
     cosine = "cosine"
     published = "published"
+    vote = "vote"
 
 
 class TextName(StrEnum):
@@ -60,11 +61,19 @@ def improve(
     ],
     folder: Annotated[Path, typer.Option("--out", help="Checkpoints, runs, the best model.")],
     weights: Annotated[
-        str, typer.Option("--lambda", help="Weights of the consistency loss to try.")
-    ] = "0.1,0.5,1",
+        str | None,
+        typer.Option(
+            "--lambda",
+            help="Weights of the consistency loss to try; by itself 0.1,0.5,1, of vote 1,3,10.",
+            metavar="W,W",
+        ),
+    ] = None,
     loss: Annotated[
         LossName,
-        typer.Option(help="strict: the paper's; cosine; published: as released."),
+        typer.Option(
+            help="strict: the paper's; cosine; published: as released; vote: two stages, "
+            "words first, then what all wordings say together."
+        ),
     ] = LossName.strict,
     vocabulary: Annotated[
         bool, typer.Option("--vocabulary", help="Compare whole vocabularies, not candidates.")
@@ -124,7 +133,7 @@ def improve(
     plan = Plan(
         train=tuple(names_in(train_groups)),
         validation=tuple(names_in(validation_groups)),
-        weights=tuple(_numbers(weights, float, "such as 0.5")),
+        weights=_weights(weights, loss),
         loss=loss.value,
         vocabulary=vocabulary,
         text=mlm.value,
@@ -189,6 +198,14 @@ def _document(found: Improved) -> dict[str, Any]:
         ],
         "model": str(found.best.chosen.model),
     }
+
+
+def _weights(listed: str | None, loss: LossName) -> tuple[float, ...]:
+    from consilience.train.plan import PAPERS, VOTES
+
+    if listed is None:
+        return VOTES if loss is LossName.vote else PAPERS
+    return tuple(_numbers(listed, float, "such as 0.5"))
 
 
 def _numbers(text: str, kind: type[N], expected: str) -> list[N]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import polars as pl
 import torch
@@ -22,7 +23,17 @@ from consilience.probe import probe
 from consilience.run import RunFolder, write_whole
 from consilience.suites.choose import sample_facts
 from consilience.train.perplexity import perplexity
-from consilience.train.plan import ABLATIONS, HELD_OUT, IMPROVED, Plan, ablated, check, test_suite
+from consilience.train.plan import (
+    ABLATIONS,
+    HELD_OUT,
+    IMPROVED,
+    TEACHER,
+    Plan,
+    ablated,
+    check,
+    teaching,
+    test_suite,
+)
 from consilience.train.trainer import CHOSEN_BY
 from consilience.train.training import Trained, check_report_to, load_trainable, train
 from consilience.types import Protocol, Suite
@@ -175,18 +186,20 @@ def improve(
             folder, _asked(spec, suite, plan, seeds, ablations, test_facts, protocol)
         )
     trained: dict[tuple[str, int], tuple[float, dict[float, Trained]]] = {}
+    options: Any = {"protocol": protocol, "lines": lines, "device": device}
     for seed in seeds:
-        weight = 0.0
+        seeded, weight, start = replace(plan, seed=seed), 0.0, spec
+        if plan.loss == "vote":
+            tell(f"training the teacher, seed {seed}")
+            place = _place(folder, TEACHER, seed) / "lambda-0"
+            start = str(train(spec, suite, teaching(seeded), 0.0, place, **options).model)
         for name in (IMPROVED, *(ABLATIONS if ablations else ())):
-            seeded = replace(plan, seed=seed)
             row = seeded if name == IMPROVED else ablated(seeded, name, weight)
             tried = {}
             for each in row.weights:
                 tell(f"training {name}, seed {seed}, lambda {each:g}")
                 place = _place(folder, name, seed) / f"lambda-{each:g}"
-                tried[each] = train(
-                    spec, suite, row, each, place, protocol=protocol, lines=lines, device=device
-                )
+                tried[each] = train(start, suite, row, each, place, **options)
             best = max(tried, key=lambda each: tried[each].validation[CHOSEN_BY])
             weight = best if name == IMPROVED else weight
             trained[name, seed] = best, tried

@@ -7,7 +7,10 @@ from typing import Literal
 
 import torch
 
-Loss = Literal["strict", "cosine", "published"]
+Loss = Literal["strict", "cosine", "published", "vote"]
+
+SHARPENED = 0.5
+"""What the logarithms of a vote are divided by: its best answer is wanted, not its doubts."""
 
 
 def consistency_loss(logits: torch.Tensor) -> torch.Tensor:
@@ -56,8 +59,23 @@ def published_loss(logits: torch.Tensor) -> torch.Tensor:
     return consistency_loss(logits) * facts * (patterns * (patterns - 1) / 2) / rows
 
 
-LOSSES: Mapping[Loss, Callable[[torch.Tensor], torch.Tensor]] = {
+def vote_loss(logits: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+    """How far each pattern is from what all patterns of a teacher say together, in nats.
+
+    Both (fact, pattern, candidate). The vote is the mean of the teacher's distributions over
+    patterns, sharpened; the loss the mean over facts and patterns of ``KL(vote || p_n)``.
+    A teacher that does not move keeps facts apart, where mutual agreement alone is cheapest if
+    every fact gets one answer.
+    """
+    votes = teacher.float().log_softmax(dim=-1).logsumexp(dim=1, keepdim=True)
+    votes = (votes / SHARPENED).log_softmax(dim=-1)
+    logprob = logits.float().log_softmax(dim=-1)
+    return (votes.exp() * (votes - logprob)).sum(dim=-1).mean()
+
+
+LOSSES: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "strict": consistency_loss,
     "cosine": cosine_loss,
     "published": published_loss,
 }
+"""Those of one model's logits."""

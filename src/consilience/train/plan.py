@@ -16,6 +16,15 @@ from consilience.types import Suite
 HELD_OUT = 500
 """Lines of text that perplexity is measured on; the first ones, which training never reads."""
 
+PAPERS = (0.1, 0.5, 1.0)
+"""The lambdas of the paper (Section 8.2)."""
+
+VOTES = (1.0, 3.0, 10.0)
+"""Those that suit the loss ``vote``."""
+
+TEACHER = "teacher"
+"""The name of what ``vote`` begins with: the plan without a consistency loss."""
+
 IMPROVED = "improved"
 """The name of the plan as it is given, beside its ablations."""
 
@@ -40,7 +49,7 @@ class Plan:
 
     train: tuple[str, ...]
     validation: tuple[str, ...]
-    weights: tuple[float, ...] = (0.1, 0.5, 1.0)
+    weights: tuple[float, ...] = PAPERS
     loss: Loss = "strict"
     vocabulary: bool = False
     text: Text = "patterns"
@@ -55,6 +64,11 @@ class Plan:
     bf16: bool = False
     gradient_checkpointing: bool = False
     report_to: str = "none"
+
+
+def teaching(plan: Plan) -> Plan:
+    """What the teacher of the loss ``vote`` is trained by."""
+    return replace(plan, weights=(0.0,), loss="strict")
 
 
 def ablated(plan: Plan, name: str, weight: float) -> Plan:
@@ -75,6 +89,12 @@ def check(plan: Plan, suite: Suite, lines: Sequence[str]) -> None:
             raise ConsilienceError(f"no relations for {name}", todo=f"Name some: --{name}-groups.")
         for id_ in ids:
             suite.relation(id_)
+    if plan.loss == "vote" and plan.text == "none":
+        raise ConsilienceError(
+            "--loss vote with --mlm none",
+            expected="words that the teacher learns from",
+            todo="Use --mlm patterns.",
+        )
     if not plan.weights:
         raise ConsilienceError("no lambda", expected="one to try at least")
     for weight in plan.weights:

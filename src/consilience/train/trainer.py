@@ -16,11 +16,12 @@ from consilience.errors import ConsilienceError
 from consilience.metrics import measure
 from consilience.models import LanguageModel
 from consilience.models.causal import CausalModel
+from consilience.models.kernels import train_faster
 from consilience.models.loading import Kind
 from consilience.models.masked import MaskedModel
 from consilience.probe import ask
 from consilience.suites.choose import sample_facts
-from consilience.train.losses import LOSSES, Loss
+from consilience.train.losses import LOSSES, Loss, vote_loss
 from consilience.train.steps import Steps, collate
 from consilience.types import Protocol, Suite
 
@@ -49,6 +50,25 @@ class HeadAt:
 
         head.forward = forward
 
+    def logits(
+        self,
+        model: Any,
+        ids: torch.Tensor,
+        attention: torch.Tensor,
+        rows: torch.Tensor,
+        columns: torch.Tensor,
+    ) -> torch.Tensor:
+        """Logits (position, entry) of sequences (sequence, token) at some positions.
+
+        ``model`` is the one that it was made for, or something that wraps it.
+        """
+        self.positions = rows, columns
+        try:
+            found: torch.Tensor = model(input_ids=ids, attention_mask=attention).logits
+        finally:
+            self.positions = None
+        return found
+
 
 class Bar(ProgressCallback):
     """The Trainer's progress bar; what it logs goes to standard error as well, in one line."""
@@ -68,7 +88,7 @@ class ConsistencyTrainer(Trainer):
     """``L = lambda * Lc + Llm`` on ``Steps``; validation is a probe of the validation relations.
 
     ``vocabulary``: compare distributions over the whole vocabulary instead of the candidates (the
-    ablation -typed).
+    ablation -typed). The loss ``vote`` takes the model as it is given for the teacher.
     """
 
     def __init__(
@@ -98,11 +118,19 @@ class ConsistencyTrainer(Trainer):
             self.remove_callback(callback)
         self.add_callback(Bar)
         self.model_accepts_loss_kwargs = False  # the loss is a mean, whatever the accumulation
+        self.teacher = self._teacher(model) if loss == "vote" else None
         self.head = HeadAt(model)
         self.tokenizer_, self.validation, self.protocol = tokenizer, validation, protocol
         self.kind = kind
         self.weight, self.loss, self.vocabulary = weight, loss, vocabulary
         self.parts: dict[str, list[float]] = {"consistency_loss": [], "lm_loss": []}
+
+    def _teacher(self, model: Any) -> tuple[PreTrainedModel, HeadAt]:
+        teacher: Any = plain_copy(model)
+        teacher.to(self.args.device)
+        teacher.requires_grad_(False)
+        train_faster(teacher)
+        return teacher, HeadAt(teacher)
 
     def compute_loss(  # noqa: D102
         self,
@@ -112,20 +140,21 @@ class ConsistencyTrainer(Trainer):
         num_items_in_batch: Any = None,
     ) -> Any:
         facts, patterns = inputs["shape"]
-        self.head.positions = inputs["rows"], inputs["columns"]
-        attention = inputs["attention_mask"]
+        ids, attention = inputs["input_ids"], inputs["attention_mask"]
         if self.loss == "published":  # the released code attends to padding in the questions
             attention = attention.clone()
             attention[: facts * patterns] = 1
-        try:
-            logits = model(input_ids=inputs["input_ids"], attention_mask=attention).logits
-        finally:
-            self.head.positions = None
-        asked = logits[: facts * patterns].view(facts, patterns, -1)
-        if not self.vocabulary:
-            places = inputs["candidates"].expand(facts, -1, -1)
-            asked = asked.gather(-1, places)
-        apart = LOSSES[self.loss](asked)
+        logits = self.head.logits(model, ids, attention, inputs["rows"], inputs["columns"])
+        asked = self._compared(logits, inputs)
+        if self.teacher:
+            teacher, head = self.teacher
+            questions = slice(facts * patterns)
+            places = inputs["rows"][questions], inputs["columns"][questions]
+            with torch.no_grad():
+                told = head.logits(teacher, ids[questions], attention[questions], *places)
+            apart = vote_loss(asked, self._compared(told, inputs))
+        else:
+            apart = LOSSES[self.loss](asked)
         words = torch.zeros((), device=logits.device)
         if len(inputs["labels"]):
             words = torch.nn.functional.cross_entropy(
@@ -141,6 +170,14 @@ class ConsistencyTrainer(Trainer):
         self.parts["consistency_loss"].append(apart.item())
         self.parts["lm_loss"].append(words.item())
         return (total, logits) if return_outputs else total
+
+    def _compared(self, logits: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
+        """Logits (fact, pattern, candidate) of the questions, or of the whole vocabulary."""
+        facts, patterns = inputs["shape"]
+        asked = logits[: facts * patterns].view(facts, patterns, -1)
+        if self.vocabulary:
+            return asked
+        return asked.gather(-1, inputs["candidates"].expand(facts, -1, -1))
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Adds the two parts of the loss, means since the last time."""

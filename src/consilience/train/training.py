@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.state import PartialState
 from transformers import PreTrainedModel, TrainingArguments
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
@@ -85,6 +86,7 @@ def train(
             record = {"validation": validation, "perplexity": cost, "history": history}
             write_whole(done, json.dumps(record, indent=1).encode())
             remove_checkpoints(place)
+        PartialState().wait_for_everyone()
     return Trained(model, validation, cost)
 
 

@@ -27,6 +27,7 @@ from consilience.train.plan import (
     ABLATIONS,
     HELD_OUT,
     IMPROVED,
+    SAMPLE,
     TEACHER,
     Plan,
     ablated,
@@ -178,7 +179,7 @@ def improve(
     load_trainable(spec)
     main = PartialState(cpu=device == "cpu" or not torch.accelerator.is_available()).is_main_process
     test = test_suite(plan, suite)
-    test = sample_facts(test, test_facts, plan.seed) if test_facts else test
+    test = sample_facts(test, test_facts, SAMPLE) if test_facts else test
     seeds = tuple(seeds) or (plan.seed,)
     tell = say if main else lambda text: None
     if main:

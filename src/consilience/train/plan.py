@@ -16,6 +16,9 @@ from consilience.types import Suite
 HELD_OUT = 500
 """Lines of text that perplexity is measured on; the first ones, which training never reads."""
 
+SAMPLE = 0
+"""Draws facts to validate and to test on: the same ones, whatever the seed of the training."""
+
 PAPERS = (0.1, 0.5, 1.0)
 """The lambdas of the paper (Section 8.2)."""
 

@@ -25,7 +25,7 @@ from consilience.train.checkpoints import (
     remove_checkpoints,
 )
 from consilience.train.perplexity import perplexity
-from consilience.train.plan import HELD_OUT, Plan
+from consilience.train.plan import HELD_OUT, SAMPLE, Plan
 from consilience.train.steps import Steps, candidate_tokens, longest_of
 from consilience.train.trainer import CHOSEN_BY, SEEN, ConsistencyTrainer, plain_copy
 from consilience.types import Protocol, Suite
@@ -127,7 +127,7 @@ def make_trainer(
         arguments,
         steps,
         tokenizer,
-        sample_facts(select_relations(suite, plan.validation), plan.validation_facts, plan.seed),
+        sample_facts(select_relations(suite, plan.validation), plan.validation_facts, SAMPLE),
         kind=kind,
         weight=weight,
         loss=plan.loss,

@@ -99,7 +99,7 @@ def test_a_causal_model_needs_patterns_that_end_in_the_object(model_folder):
         ("roberta", {}),
         ("bert", {"lora_rank": 8, "learning_rate": 3e-2}),
         ("llama", {"lora_rank": 8, "learning_rate": 3e-2, "gradient_checkpointing": True}),
-        ("bert", {"bf16": True}),
+        ("bert", {"bf16": True, "loss": "vote"}),
         ("gpt2", {"loss": "vote"}),
         ("bert", {"loss": "vote", "lora_rank": 8, "learning_rate": 3e-2}),
         ("gpt2", {"bf16": True, "vocabulary": True, "loss": "strict"}),

@@ -186,24 +186,12 @@ def improve(
         record = RunFolder(
             folder, _asked(spec, suite, plan, seeds, ablations, test_facts, protocol)
         )
-    trained: dict[tuple[str, int], tuple[float, dict[float, Trained]]] = {}
     options: Any = {"protocol": protocol, "lines": lines, "device": device}
+    trained: dict[tuple[str, int], tuple[float, dict[float, Trained]]] = {}
     for seed in seeds:
-        seeded, weight, start = replace(plan, seed=seed), 0.0, spec
-        if plan.loss == "vote":
-            tell(f"training the teacher, seed {seed}")
-            place = _place(folder, TEACHER, seed) / "lambda-0"
-            start = str(train(spec, suite, teaching(seeded), 0.0, place, **options).model)
-        for name in (IMPROVED, *(ABLATIONS if ablations else ())):
-            row = seeded if name == IMPROVED else ablated(seeded, name, weight)
-            tried = {}
-            for each in row.weights:
-                tell(f"training {name}, seed {seed}, lambda {each:g}")
-                place = _place(folder, name, seed) / f"lambda-{each:g}"
-                tried[each] = train(start, suite, row, each, place, **options)
-            best = max(tried, key=lambda each: tried[each].validation[CHOSEN_BY])
-            weight = best if name == IMPROVED else weight
-            trained[name, seed] = best, tried
+        seeded, place = replace(plan, seed=seed), folder / f"seed-{seed}"
+        rows = _train_rows(spec, suite, seeded, place, ablations, tell, options)
+        trained |= {(name, seed): row for name, row in rows.items()}
     if not main:
         return None
     say("measuring the model as it was")
@@ -212,7 +200,7 @@ def improve(
     outcomes = []
     for (name, seed), (best, tried) in trained.items():
         say(f"measuring {name}, seed {seed}, lambda {best:g}")
-        place = _place(folder, name, seed)
+        place = folder / f"seed-{seed}" / name
         after = _measured(place / "after", str(tried[best].model), test, protocol, device)
         compared = compare({"before": before[0], name: after[0]}, test, protocol)
         write_whole(place / "comparison.csv", compared.write_csv().encode())
@@ -231,8 +219,34 @@ def _macro(table: pl.DataFrame, metric: str) -> Mapping[str, float]:
     return rows[0] if rows else defaultdict(lambda: math.nan)
 
 
-def _place(folder: Path, name: str, seed: int) -> Path:
-    return folder / f"seed-{seed}" / name
+def _train_rows(
+    spec: str,
+    suite: Suite,
+    plan: Plan,
+    place: Path,
+    ablations: bool,
+    tell: Callable[[str], None],
+    options: Any,
+) -> dict[str, tuple[float, dict[float, Trained]]]:
+    """With one seed: for each row of Table 7 the lambda that was chosen, and every training."""
+    weight, start = 0.0, spec
+    if plan.loss == "vote":
+        tell(f"training the teacher, seed {plan.seed}")
+        at = place / TEACHER / "lambda-0"
+        start = str(train(spec, suite, teaching(plan), 0.0, at, **options).model)
+    trained = {}
+    for name in (IMPROVED, *(ABLATIONS if ablations else ())):
+        row = plan if name == IMPROVED else ablated(plan, name, weight)
+        tried = {}
+        for each in row.weights:
+            tell(f"training {name}, seed {plan.seed}, lambda {each:g}")
+            tried[each] = train(
+                start, suite, row, each, place / name / f"lambda-{each:g}", **options
+            )
+        best = max(tried, key=lambda each: tried[each].validation[CHOSEN_BY])
+        weight = best if name == IMPROVED else weight
+        trained[name] = best, tried
+    return trained
 
 
 def _asked(

@@ -129,7 +129,8 @@ class ConsistencyTrainer(Trainer):
         teacher: Any = plain_copy(model)
         teacher.to(self.args.device)
         teacher.requires_grad_(False)
-        train_faster(teacher)
+        if not self.args.bf16:
+            train_faster(teacher)
         return teacher, HeadAt(teacher)
 
     def compute_loss(  # noqa: D102

@@ -382,6 +382,20 @@ def test_one_command_trains_measures_and_shows_what_it_cost(
     assert "no number in 'half'; expected such as 0.5" in " ".join(err.split())
 
 
+def test_without_accelerate_it_says_how_to_get_it(consilience, monkeypatch, tmp_path):
+    for name in ("accelerate.state", "consilience.train.improve"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "accelerate.state", None)
+    status, _, err = consilience(
+        "improve", "--model", "m", "--suite", "mini", "--train-groups", "capital",
+        "--validation-groups", "continent", "--out", tmp_path / "o",
+    )  # fmt: skip
+    assert status == 2
+    assert "is not installed. Install it with `pip install 'consilience[train]'`" in " ".join(
+        err.split()
+    )
+
+
 def test_what_cannot_be_reported_to_or_validated_on_is_refused(model_folder, tmp_path):
     spec = str(model_folder("bert"))
     with pytest.raises(ConsilienceError, match="--report-to nowhere: nowhere is not supported"):

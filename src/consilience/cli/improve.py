@@ -124,8 +124,14 @@ def improve(
     relations, and measures before and after on all other N-1 relations, with paired tests. The same
     command goes on with what was stopped.
     """
-    from consilience.train.improve import improve as train
-    from consilience.train.plan import Plan
+    try:
+        from consilience.train.improve import improve as train
+        from consilience.train.plan import Plan
+    except ImportError as error:
+        raise ConsilienceError(
+            f"'{error.name}' is not installed",
+            todo="Install it with `pip install 'consilience[train]'`.",
+        ) from error
 
     chosen = suites.load_suite(suite, data_dir)
     rules: Protocol = protocol.value if protocol else chosen.protocol

@@ -90,7 +90,6 @@ class _Product(torch.autograd.Function):
         ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
         ctx.save_for_backward(hidden, weight)
-        ctx.biased = bias is not None
         return _linear(weight, bias, hidden)
 
     @staticmethod
@@ -99,11 +98,11 @@ class _Product(torch.autograd.Function):
     ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
         hidden, weight = ctx.saved_tensors
         rows = gradient.reshape(-1, gradient.shape[-1])
-        needs_hidden, needs_weight, _ = ctx.needs_input_grad
+        needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad
         return (
             _linear(weight.T, None, gradient) if needs_hidden else None,
             _linear(hidden.reshape(-1, hidden.shape[-1]).T, None, rows.T) if needs_weight else None,
-            rows.sum(dim=0) if ctx.biased else None,
+            rows.sum(dim=0) if needs_bias else None,
         )
 
 

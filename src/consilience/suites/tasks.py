@@ -103,31 +103,30 @@ def _of_table(table: dict[str, Any], where: str) -> Task:
     for name in table:
         if name not in known:
             raise ConsilienceError(f"a field '{name}'", where=where, todo=did_you_mean(name, known))
-    values: dict[str, Any] = {}
-    for name, value in table.items():
-        if name in ("name", "kind"):
-            right = isinstance(value, str) and bool(value)
-        elif name == "threshold":
-            right = isinstance(value, int | float)
-        else:
-            if name in ("first", "second", "label") and isinstance(value, str):
-                value = [value]
-            right = isinstance(value, list) and all(isinstance(each, str) for each in value)
-            value = tuple(value) if right else value
-        if not right:
-            expected = {"name": "text", "kind": "text", "threshold": "a number"}
-            raise ConsilienceError(
-                f"'{name}' is {value!r}",
-                expected=expected.get(name, "a list of texts"),
-                where=where,
-            )
-        values[name] = value
+    values = {name: _value(name, value, where) for name, value in table.items()}
     for name in ("name", "kind", "first", "second", "label", "indicators", "labels"):
         if not values.get(name):
             raise ConsilienceError(f"no '{name}'", where=where, todo="See docs/tasks.md.")
     task = Task(**values)
     _check(task, where)
     return task
+
+
+def _value(name: str, value: Any, where: str) -> Any:
+    """What a field of that name holds; one of another type raises."""
+    if name in ("name", "kind"):
+        right, expected = isinstance(value, str), "text"
+    elif name == "threshold":
+        right = isinstance(value, int | float) and not isinstance(value, bool)
+        expected = "a number"
+    else:
+        listed = [value] if name in ("first", "second", "label") else value
+        entries = listed if isinstance(value, str) else value
+        right = isinstance(entries, list) and all(isinstance(each, str) for each in entries)
+        value, expected = tuple(entries) if right else value, "a list of texts"
+    if not right:
+        raise ConsilienceError(f"'{name}' is {value!r}", expected=expected, where=where)
+    return value
 
 
 def _check(task: Task, where: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,8 +30,8 @@ from consilience.metrics.statistics import Floats
 from consilience.models.batches import Budget, equal_length_batches, halving, side_by_side
 from consilience.models.kernels import train_faster
 from consilience.models.loading import load_tokenizer
-from consilience.run import versions, write_whole
 from consilience.train.checkpoints import disk_errors, last_whole_checkpoint
+from consilience.train.record import is_finished, write_record
 
 LENGTH = 384
 """Tokens of a window: the question, a part of the context, and the special tokens."""
@@ -221,7 +220,7 @@ def finetune(
         **{"epochs": epochs, "lr": lr, "batch": batch, "seed": seed, "max_steps": max_steps},
         **{"length": length, "stride": stride},
     }
-    if _is_finished(out, asked):
+    if is_finished(out, asked):
         return
     features: Any = [
         {**each.inputs, "start_positions": start, "end_positions": end}
@@ -243,7 +242,7 @@ def finetune(
         trainer.train(resume_from_checkpoint=last_whole_checkpoint(checkpoints))
         model.save_pretrained(out)
         tokenizer.save_pretrained(out)
-        _write_record(out, asked, finished=True)
+        write_record(out, asked, finished=True)
     shutil.rmtree(checkpoints, ignore_errors=True)
 
 
@@ -271,40 +270,6 @@ def _arguments(
         raise ConsilienceError(
             "training needs the package accelerate", todo="Get it: pip install accelerate"
         ) from error
-
-
-def _is_finished(out: Path, asked: Mapping[str, Any]) -> bool:
-    """Whether the model of just this training lies in ``out``; takes a new folder for it."""
-    record = out / "finetune.json"
-    if not record.exists():
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise ConsilienceError(
-                "not empty, and not the folder of a fine-tuned model",
-                where=str(out),
-                todo="Choose another --out.",
-            )
-        out.mkdir(parents=True, exist_ok=True)
-        _write_record(out, asked, finished=False)
-        return False
-    try:
-        found = json.loads(record.read_text(encoding="utf-8"))
-        before, finished = dict(found["asked"]), bool(found["finished"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConsilienceError("not the record of a training", where=str(record)) from error
-    for name, value in asked.items():
-        if before.get(name) != value:
-            raise ConsilienceError(
-                f"this folder holds another training: its {name} is {before.get(name)}, "
-                f"now asked is {value}",
-                where=str(out),
-                todo="Choose another --out, or remove the folder.",
-            )
-    return finished
-
-
-def _write_record(out: Path, asked: Mapping[str, Any], *, finished: bool) -> None:
-    record = {"asked": asked, "versions": versions(), "finished": finished}
-    write_whole(out / "finetune.json", (json.dumps(record, indent=2) + "\n").encode())
 
 
 def answer(

@@ -1,0 +1,203 @@
+"""Sentence-pair classifiers: the probability of each label of a form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers import PreTrainedModel
+
+from consilience.errors import ConsilienceError, did_you_mean
+from consilience.models.batches import (
+    NEAR_TIE,
+    Budget,
+    equal_length_batches,
+    halving,
+    log_softmax,
+    margins,
+    one_thread,
+    side_by_side,
+)
+from consilience.models.kernels import pack_linears
+from consilience.models.loading import Kind, Pretrained, load_classifier
+from consilience.models.pair_input import Encoded, Joined, PairInput, Pool, Reading
+from consilience.types import Form, Scores
+
+
+class PairClassifier:
+    """A model with a trained classification head, asked for the labels of a task.
+
+    ``labels``: the task's, in its order; they are found among the model's own by name.
+    """
+
+    def __init__(
+        self,
+        loaded: Pretrained,
+        labels: Sequence[str],
+        reading: Reading,
+        model_labels: Sequence[str] | None = None,
+    ) -> None:
+        self.model = loaded.model.eval()
+        self.kind = loaded.kind
+        self.input = PairInput(loaded.model, loaded.tokenizer, loaded.kind, reading)
+        self.labels = tuple(labels)
+        self.places = places_of(labels, loaded.model.config.id2label, model_labels)
+        self.identity = loaded.identity | {
+            "joined": reading.joined,
+            "pool": reading.pool,
+            "longest": self.input.longest,
+            "model_labels": list(model_labels) if model_labels else None,
+        }
+        pack_linears(loaded.model, head=False)
+        self.budget = Budget.of(loaded.model)
+
+    def score(self, forms: Sequence[Form]) -> Iterator[Scores]:
+        """Log-probabilities, in nats, of the task's labels for each form; each exactly once.
+
+        Forms of the same tokens are read once. What a form says does not depend on the others: they
+        are read in batches of one length, and near ties alone (docs/decisions/0007).
+        """
+        encoded = self.input.encode(forms)
+        rows_of: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+        for row, each in enumerate(encoded):
+            rows_of.setdefault(tuple(map(tuple, each.values())), []).append(row)
+        rows = list(rows_of.values())
+        unique = [encoded[each[0]] for each in rows]
+        reading = self.input.reading
+        for chosen, logits in predict(self.model, self.kind, reading, unique, self.budget):
+            found = logits[:, self.places]
+            for at in np.flatnonzero(margins(found) < NEAR_TIE[self.model.dtype]):
+                with one_thread():
+                    alone = read([unique[chosen[at]]], self.model, self.kind, reading)
+                found[at] = alone.double().cpu().numpy()[0, self.places]
+            counts = [len(rows[each]) for each in chosen]
+            yield Scores(
+                np.concatenate([rows[each] for each in chosen]),
+                self.labels,
+                np.repeat(log_softmax(found), counts, axis=0),
+            )
+
+
+def load_pair_classifier(
+    spec: str,
+    labels: Sequence[str],
+    *,
+    joined: Joined | None = None,
+    pool: Pool | None = None,
+    longest: int | None = None,
+    model_labels: Sequence[str] | None = None,
+    revision: str | None = None,
+    device: str = "auto",
+    dtype: str = "float32",
+) -> PairClassifier:
+    """A trained classifier from the Hub or a folder; what is not given is as it was trained."""
+    loaded = load_classifier(spec, revision=revision, device=device, dtype=dtype)
+    reading = Reading.beside(Path(spec)) or Reading.of(loaded.kind)
+    reading = Reading(
+        joined or reading.joined,
+        pool or reading.pool,
+        reading.longest if longest is None else longest,
+        reading.indicators,
+    )
+    return PairClassifier(loaded, labels, reading, model_labels)
+
+
+def predict(
+    model: PreTrainedModel,
+    kind: Kind,
+    reading: Reading,
+    encoded: Sequence[Encoded],
+    budget: Budget,
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]:
+    """Logits (form, label) of forms, with their places, in batches of one length."""
+
+    def work(places: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        def answer(part: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+            found = read([encoded[at] for at in part], model, kind, reading)
+            return found.double().cpu().numpy()
+
+        length = len(encoded[places[0]]["input_ids"])
+        return np.concatenate(halving(answer, places, length, budget))
+
+    lengths = [len(each["input_ids"]) for each in encoded]
+    yield from side_by_side(work, equal_length_batches(lengths, budget), model.device)
+
+
+@torch.inference_mode()
+def read(
+    forms: Sequence[Encoded], model: PreTrainedModel, kind: Kind, reading: Reading
+) -> torch.Tensor:
+    """Logits (form, label) of a few forms."""
+    inputs = collate(forms, int(getattr(model.config, "pad_token_id", None) or 0))
+    moved = {name: each.to(model.device) for name, each in inputs.items()}
+    return logits_of(model, kind, reading.pool, moved)
+
+
+def collate(forms: Sequence[Encoded], pad: int) -> dict[str, torch.Tensor]:
+    """Ids and attention (form, token), padded on the right."""
+    longest = max(len(each["input_ids"]) for each in forms)
+    inputs: dict[str, torch.Tensor] = {}
+    for name in forms[0]:
+        filler = pad if name == "input_ids" else 0
+        rows = [each[name] + [filler] * (longest - len(each[name])) for each in forms]
+        inputs[name] = torch.tensor(rows)
+    lengths = torch.tensor([len(each["input_ids"]) for each in forms])
+    inputs["attention_mask"] = (torch.arange(longest) < lengths[:, None]).long()
+    return inputs
+
+
+def logits_of(
+    model: Any, kind: Kind, pool: Pool, inputs: Mapping[str, torch.Tensor]
+) -> torch.Tensor:
+    """Logits (form, label); a decoder's head reads where ``pool`` says.
+
+    Transformers would look for a decoder's last token by the id of the padding, which may stand in
+    the text; here the attention tells it.
+    """
+    if kind != "causal":
+        found: torch.Tensor = model(**inputs).logits
+        return found
+    hidden = model.base_model(**inputs).last_hidden_state
+    attention = inputs["attention_mask"]
+    if pool == "mean":
+        weights = attention[..., None].to(hidden.dtype)
+        pooled = (hidden * weights).sum(dim=1) / weights.sum(dim=1)
+    else:
+        rows = torch.arange(len(hidden), device=hidden.device)
+        pooled = hidden[rows, attention.sum(dim=1) - 1]
+    scores: torch.Tensor = model.score(pooled)
+    return scores
+
+
+def places_of(
+    labels: Sequence[str], id2label: Mapping[int, str], given: Sequence[str] | None
+) -> list[int]:
+    """Where each of the task's labels stands among the model's; the case does not count.
+
+    ``given``: the model's labels in its order, for a model that does not name them.
+    """
+    own = list(given) if given else [str(id2label[at]) for at in sorted(id2label)]
+    if len(own) != len(id2label):
+        raise ConsilienceError(
+            f"{len(own)} labels in --model-labels", expected=f"the model's {len(id2label)}"
+        )
+    at = {label.casefold(): place for place, label in enumerate(own)}
+    for label in labels:
+        if label.casefold() not in at:
+            unnamed = all(each.startswith("LABEL_") for each in own)
+            raise ConsilienceError(
+                f"the model's labels are {', '.join(own)}",
+                expected=", ".join(labels),
+                todo="Say what they mean, in the model's order: --model-labels A,B."
+                if unnamed
+                else did_you_mean(label, own),
+            )
+    if len(own) != len(labels):
+        raise ConsilienceError(
+            f"the model has {len(own)} labels: {', '.join(own)}", expected=", ".join(labels)
+        )
+    return [at[label.casefold()] for label in labels]

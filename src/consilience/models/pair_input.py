@@ -1,0 +1,168 @@
+"""Sentence pairs as a model reads them: two segments or one string, and never too long."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from consilience.errors import ConsilienceError
+from consilience.models.loading import Kind
+from consilience.models.masked import positions
+from consilience.types import Form
+
+Joined = Literal["pair", "string"]
+"""Two segments with the tokenizer's separator between, or one string with a blank between."""
+
+Pool = Literal["last", "end", "mean"]
+"""Where a decoder's head reads: the last token, an end token behind it, or the mean of all."""
+
+FILE = "consilience.json"
+"""Beside a fine-tuned model, so that it is asked in the form that it was trained on."""
+
+Encoded = dict[str, list[int]]
+"""What the tokenizer makes of a form, by the name of the model's argument."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What CALUM's paper leaves open of how a model reads a form.
+
+    ``longest``: tokens, 0 for as many as the model takes. ``indicators`` are those of training.
+    """
+
+    joined: Joined
+    pool: Pool = "last"
+    longest: int = 0
+    indicators: tuple[str, str] | None = None
+
+    @classmethod
+    def of(cls, kind: Kind) -> Reading:
+        """The usual one: two segments for encoders, one string for all others."""
+        return cls("pair" if kind == "masked" else "string")
+
+    def save(self, folder: Path) -> None:
+        """Write it beside a model."""
+        text = json.dumps(asdict(self), ensure_ascii=False, indent=1) + "\n"
+        (folder / FILE).write_text(text, encoding="utf-8")
+
+    @classmethod
+    def beside(cls, folder: Path) -> Reading | None:
+        """The one that was saved beside a model; None where there is none."""
+        path = folder / FILE
+        if not path.is_file():
+            return None
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            indicators = found["indicators"]
+            reading = cls(
+                found["joined"],
+                found["pool"],
+                int(found["longest"]),
+                (str(indicators[0]), str(indicators[1])) if indicators else None,
+            )
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise ConsilienceError("not the record of a reading", where=str(path)) from error
+        if reading.joined not in get_args(Joined) or reading.pool not in get_args(Pool):
+            raise ConsilienceError("a reading that is not known", where=str(path))
+        return reading
+
+
+class PairInput:
+    """Turns forms into token ids. Special tokens in a sentence are read as text."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        kind: Kind,
+        reading: Reading,
+    ) -> None:
+        if reading.pool != "last" and kind != "causal":
+            raise ConsilienceError(
+                f"--pool {reading.pool} with a model that has no such choice",
+                expected="a decoder",
+                todo="Leave it out.",
+            )
+        if reading.pool == "end" and tokenizer.eos_token_id is None:
+            raise ConsilienceError("--pool end, and the tokenizer has no end token")
+        if not tokenizer.is_fast:
+            raise ConsilienceError("no fast tokenizer", expected="a tokenizer.json")
+        self.tokenizer, self.reading = tokenizer, reading
+        most = min(tokenizer.model_max_length, positions(model))
+        if reading.longest > most:
+            raise ConsilienceError(
+                f"--max-length {reading.longest}", expected=f"at most the model's {most}"
+            )
+        self.longest = reading.longest or most
+
+    def encode(self, forms: Sequence[Form]) -> list[Encoded]:
+        """The ids of each form, however long."""
+        if not forms:
+            return []
+        if self.reading.joined == "pair":
+            texts: Any = [[form[0].text for form in forms], [form[1].text for form in forms]]
+        else:
+            texts = [[as_string(form) for form in forms]]
+        found: Any = self.tokenizer(
+            *texts, truncation=False, padding=False, verbose=False, split_special_tokens=True
+        )
+        names = [name for name in self.tokenizer.model_input_names if name in found]
+        encoded = [
+            {name: list(found[name][at]) for name in names if name != "attention_mask"}
+            for at in range(len(forms))
+        ]
+        if self.reading.pool == "end":
+            for each in encoded:
+                each["input_ids"].append(int(self.tokenizer.eos_token_id))
+        return encoded
+
+    def fit(self, forms: Sequence[Form]) -> list[Form]:
+        """All variants of one item, so short that each fits: of the longer sentence the end is cut.
+
+        It is cut at the same place in every variant, so that all of them still say the same.
+        """
+        forms, stuck = list(forms), 0
+        while (excess := max(len(e["input_ids"]) for e in self.encode(forms)) - self.longest) > 0:
+            sentences = {segment.indicator.casefold(): segment.sentence for segment in forms[0]}
+            ends = {name: self._ends(sentence) for name, sentence in sentences.items()}
+            kept = {name: len(each) for name, each in ends.items()}
+            if not any(kept.values()):
+                raise ConsilienceError(
+                    f"--max-length {self.longest} has no room for the indicators",
+                    todo="Allow more tokens.",
+                )
+            for _ in range(excess + stuck):
+                longer = max(kept, key=lambda name: kept[name])
+                kept[longer] = max(0, kept[longer] - 1)
+            cut = {
+                name: sentence[: ends[name][kept[name] - 1]] if kept[name] else ""
+                for name, sentence in sentences.items()
+            }
+            stuck += cut == sentences  # several tokens of one character end at one place
+            forms = [
+                tuple(replace(each, sentence=cut[each.indicator.casefold()]) for each in form)
+                for form in forms
+            ]
+        return forms
+
+    def _ends(self, sentence: str) -> list[int]:
+        """Behind which character each token of a sentence ends."""
+        found: Any = self.tokenizer(
+            sentence,
+            add_special_tokens=False,
+            return_offsets_mapping=True,
+            truncation=False,
+            verbose=False,
+            split_special_tokens=True,
+        )
+        return [end for _, end in found["offset_mapping"]]
+
+
+def as_string(form: Form) -> str:
+    """The segments as one string with a blank between."""
+    return " ".join(segment.text for segment in form)

@@ -1,0 +1,380 @@
+"""Fine-tuning on sentence pairs, one task or several at once (CALUM, Sections 4.3 and 6.1)."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch.utils.data import Dataset
+from transformers import (
+    EarlyStoppingCallback,
+    PrinterCallback,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    set_seed,
+)
+
+from consilience.errors import ConsilienceError
+from consilience.models.batches import Budget
+from consilience.models.classifier import collate, predict
+from consilience.models.kernels import train_faster
+from consilience.models.pair_input import Encoded, PairInput, Reading
+from consilience.suites.pairs import Pairs, refuse_one_class
+from consilience.suites.perturbations import original
+from consilience.train.checkpoints import disk_errors, last_whole_checkpoint, remove_checkpoints
+from consilience.train.heads import Heads, load_heads
+from consilience.train.record import is_finished, read_record, write_record
+from consilience.train.trainer import Bar
+from consilience.types import Task
+
+Sampling = Literal["proportional", "square-root", "even"]
+"""How many batches each task has in an epoch: like its pairs, like their square root, or the same.
+
+The main task always has all of its own once. ``proportional`` is MT-DNN's.
+"""
+
+EXPONENT: Mapping[Sampling, float] = {"proportional": 1.0, "square-root": 0.5, "even": 0.0}
+
+StopOn = Literal["accuracy", "loss"]
+"""What early stopping and the best checkpoint look at, on the main task's validation pairs."""
+
+NEARBY = 50
+"""Batches of pairs that are sorted by length together; a batch then has little padding."""
+
+GRID_BATCHES, GRID_RATES = (32, 64, 128), (5e-4, 1e-5, 5e-6)
+"""The paper's grid (Appendix A.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to fine-tune. The defaults are the paper's (Section 4.3) where it says something.
+
+    It leaves open: ``warmup`` (share of the updates), ``patience`` (epochs without a better
+    validation; 0 trains to the end), ``stop_on``, ``sampling``, and all of ``Reading``.
+    """
+
+    learning_rate: float = 1e-5
+    batch: int = 64
+    epochs: int = 10
+    weight_decay: float = 1e-3
+    warmup: float = 0.1
+    patience: int = 3
+    stop_on: StopOn = "accuracy"
+    sampling: Sampling = "proportional"
+    seed: int = 0
+    bf16: bool = False
+    gradient_checkpointing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Training pairs of a task, and validation pairs, which the main task must have."""
+
+    task: Task
+    train: Pairs
+    validation: Pairs | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finetuned:
+    """A finished training. ``folder/TASK`` is the model with the head of each task.
+
+    ``validation``: accuracy of each task that has validation pairs, at the best checkpoint.
+    """
+
+    folder: Path
+    validation: Mapping[str, float]
+    epochs: float
+    seconds: float
+    cut: Mapping[str, int]
+
+
+class Batches(Dataset[dict[str, Any]]):
+    """Every batch of a training, of one task each, in order; all drawn by the seed."""
+
+    def __init__(
+        self,
+        encoded: Mapping[str, Sequence[Encoded]],
+        labels: Mapping[str, Sequence[int]],
+        recipe: Recipe,
+        size: int,
+        processes: int = 1,
+    ) -> None:
+        self.encoded, self.labels = encoded, labels
+        self.per_epoch = 0
+        draw = random.Random(recipe.seed)
+        order: list[tuple[str, list[int]]] = []
+        unread: dict[str, list[list[int]]] = {task: [] for task in encoded}
+        main = next(iter(encoded))
+        own = math.ceil(len(encoded[main]) / size)
+        for _ in range(recipe.epochs):
+            epoch: list[tuple[str, list[int]]] = []
+            for task, forms in encoded.items():
+                whole = math.ceil(len(forms) / size)
+                share = (len(forms) / len(encoded[main])) ** EXPONENT[recipe.sampling]
+                count = own if task == main else max(1, round(own * share))
+                count = whole if recipe.sampling == "proportional" else count
+                while len(unread[task]) < count:
+                    unread[task] += batches_of([len(e["input_ids"]) for e in forms], size, draw)
+                epoch += [(task, rows) for rows in unread[task][:count]]
+                del unread[task][:count]
+            draw.shuffle(epoch)
+            # Processes read the batches in turn; each epoch gives every process as many.
+            epoch = epoch[: max(1, len(epoch) // processes) * processes]
+            self.per_epoch = len(epoch)
+            order += epoch
+        self.order = order
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __getitem__(self, at: int) -> dict[str, Any]:
+        task, rows = self.order[at]
+        return {
+            "task": task,
+            "forms": [self.encoded[task][row] for row in rows],
+            "labels": [self.labels[task][row] for row in rows],
+        }
+
+
+def batches_of(lengths: Sequence[int], size: int, draw: random.Random) -> list[list[int]]:
+    """All rows in batches of like lengths, in random order; which rows meet is random too."""
+    rows = draw.sample(range(len(lengths)), len(lengths))
+    batches: list[list[int]] = []
+    for start in range(0, len(rows), NEARBY * size):
+        near = sorted(rows[start : start + NEARBY * size], key=lambda row: lengths[row])
+        batches += [near[at : at + size] for at in range(0, len(near), size)]
+    draw.shuffle(batches)
+    return batches
+
+
+class PairTrainer(Trainer):
+    """Cross-entropy of one task's batch after the other; validation reads in batches of a length.
+
+    ``validation``: encoded forms and labels of each task that has some, the main task first.
+    """
+
+    def __init__(
+        self,
+        heads: Heads,
+        arguments: TrainingArguments,
+        batches: Batches,
+        validation: Mapping[str, tuple[Sequence[Encoded], Sequence[int]]],
+        pad: int,
+        callbacks: Sequence[TrainerCallback],
+    ) -> None:
+        def together(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+            (item,) = items
+            inputs = collate(item["forms"], pad)
+            return {"task": item["task"], "labels": torch.tensor(item["labels"]), **inputs}
+
+        super().__init__(
+            model=heads,
+            args=arguments,
+            train_dataset=batches,
+            eval_dataset=batches,  # asked for by Trainer; validation reads its own
+            data_collator=together,
+            callbacks=list(callbacks),
+        )
+        self.heads, self.validation = heads, validation
+        for callback in (PrinterCallback, ProgressCallback):  # they print on standard output
+            self.remove_callback(callback)
+        self.add_callback(Bar)
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any
+    ) -> Any:
+        """Mean cross-entropy of a batch."""
+        given = dict(inputs)
+        labels = given.pop("labels")
+        logits = model(**given)
+        loss = torch.nn.functional.cross_entropy(logits.float(), labels)
+        if not torch.isfinite(loss):
+            raise ConsilienceError(
+                f"the loss of {given['task']} is {loss.item()} in step {self.state.global_step}",
+                todo="Use a smaller --lr, or float32.",
+            )
+        return (loss, logits) if return_outputs else loss
+
+    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
+        """Accuracy and loss of every task's validation pairs; the main task's also as eval_*."""
+        self.heads.eval()
+        found: dict[str, float] = {}
+        for task, (encoded, labels) in self.validation.items():
+            accuracy, loss = self._measure(task, encoded, labels)
+            if not found:
+                found |= {"eval_accuracy": accuracy, "eval_loss": loss}
+            found[f"eval_{task}_accuracy"] = accuracy
+        self.heads.train()
+        self.log(found)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, found)
+        return found
+
+    def _measure(
+        self, task: str, encoded: Sequence[Encoded], labels: Sequence[int]
+    ) -> tuple[float, float]:
+        model = self.heads.models[task]
+        gold = torch.tensor(labels)
+        right, loss = 0, 0.0
+        with torch.inference_mode():
+            for places, logits in predict(
+                model, self.heads.kind, self.heads.reading, encoded, Budget.of(model)
+            ):
+                chosen, scores = gold[places], torch.from_numpy(logits)
+                right += int((scores.argmax(dim=1) == chosen).sum())
+                loss += float(torch.nn.functional.cross_entropy(scores, chosen, reduction="sum"))
+        return right / len(labels), loss / len(labels)
+
+
+def finetune(
+    spec: str,
+    sources: Sequence[Source],
+    recipe: Recipe,
+    folder: Path,
+    *,
+    reading: Reading | None = None,
+    device: str = "auto",
+) -> Finetuned:
+    """Fine-tune on the original form of all sources, or go on, or take what is done.
+
+    The first source is the main task. ``reading``: None for what the model's family usually has.
+    ``folder`` gets checkpoints until it is done, then ``folder/TASK`` with the best weights.
+    """
+    check(sources, recipe)
+    asked = {
+        "model": spec,
+        "tasks": [[each.task.name, each.task.labels, each.train.digest] for each in sources],
+        "validation": [each.validation.digest if each.validation else None for each in sources],
+        "recipe": asdict(recipe),
+        "reading": asdict(reading) if reading else None,
+    }
+    if is_finished(folder, asked):
+        done = read_record(folder)
+        return Finetuned(folder, done["validation"], done["epochs"], done["seconds"], done["cut"])
+    set_seed(recipe.seed)
+    labels = {each.task.name: each.task.labels for each in sources}
+    heads, tokenizer = load_heads(spec, labels, reading)
+    if recipe.gradient_checkpointing:
+        heads.body.gradient_checkpointing_enable()
+    arguments = _arguments(recipe, folder, device)
+    reader = PairInput(next(iter(heads.models.values())), tokenizer, heads.kind, heads.reading)
+    cut: dict[str, int] = {}
+    encoded: dict[str, tuple[list[Encoded], list[int]]] = {}
+    held: dict[str, tuple[list[Encoded], list[int]]] = {}
+    for each in sources:
+        encoded[each.task.name], cut[each.task.name] = _encode(each.task, each.train, reader)
+        if each.validation:
+            held[each.task.name], _ = _encode(each.task, each.validation, reader)
+    batches = Batches(
+        {task: forms for task, (forms, _) in encoded.items()},
+        {task: golds for task, (_, golds) in encoded.items()},
+        recipe,
+        max(1, recipe.batch // arguments.world_size),
+        arguments.world_size,
+    )
+    updates = batches.per_epoch // arguments.world_size
+    arguments.eval_steps = arguments.save_steps = arguments.logging_steps = updates
+    arguments.warmup_steps = round(recipe.warmup * updates * recipe.epochs)
+    if arguments.device.type == "cpu" and not recipe.bf16:
+        for model in heads.models.values():
+            train_faster(model)
+    stop = [EarlyStoppingCallback(recipe.patience)] if recipe.patience else []
+    trainer = PairTrainer(heads, arguments, batches, held, int(tokenizer.pad_token_id or 0), stop)
+    began = time.monotonic()
+    with disk_errors(folder):
+        trainer.train(resume_from_checkpoint=last_whole_checkpoint(folder))
+        best = _best(trainer.state.log_history, recipe.stop_on)
+        if trainer.is_world_process_zero():
+            heads.save(folder, tokenizer)
+            result = Finetuned(
+                folder,
+                {task: float(best[f"eval_{task}_accuracy"]) for task in held},
+                trainer.state.global_step / updates,
+                round(time.monotonic() - began, 1),
+                cut,
+            )
+            more = {name: value for name, value in asdict(result).items() if name != "folder"}
+            history = trainer.state.log_history
+            write_record(folder, asked, finished=True, history=history, **more)
+            remove_checkpoints(folder)
+            return result
+    return Finetuned(folder, {}, 0.0, 0.0, cut)
+
+
+def check(sources: Sequence[Source], recipe: Recipe) -> None:
+    """Refuse what cannot be trained, or whose result would mean nothing."""
+    names = [each.task.name for each in sources]
+    if len(set(names)) != len(names):
+        raise ConsilienceError(f"a task stands twice among {', '.join(names)}")
+    if sources[0].validation is None:
+        raise ConsilienceError(
+            f"no validation pairs of {names[0]}",
+            expected="some, which choose the best checkpoint",
+            todo="Give them with --validation.",
+        )
+    for each in sources:
+        refuse_one_class(each.train, f"the training pairs of {each.task.name}")
+    if not recipe.learning_rate > 0 or not math.isfinite(recipe.learning_rate):
+        raise ConsilienceError(f"a learning rate of {recipe.learning_rate}", expected="above 0")
+    if not 0 <= recipe.warmup <= 1:
+        raise ConsilienceError(f"a warm-up of {recipe.warmup}", expected="a share from 0 to 1")
+
+
+def grid(recipe: Recipe, batches: Sequence[int], rates: Sequence[float]) -> list[Recipe]:
+    """The recipe with every batch size and learning rate."""
+    return [replace(recipe, batch=size, learning_rate=rate) for size in batches for rate in rates]
+
+
+def _encode(
+    task: Task, pairs: Pairs, reader: PairInput
+) -> tuple[tuple[list[Encoded], list[int]], int]:
+    """Encoded original forms and label places; and how many were cut to fit."""
+    indicators = reader.reading.indicators or task.indicators
+    forms = [original(pair, indicators) for pair in pairs.items]
+    encoded = reader.encode(forms)
+    long = [at for at, each in enumerate(encoded) if len(each["input_ids"]) > reader.longest]
+    for at in long:
+        (encoded[at],) = reader.encode(reader.fit([forms[at]]))
+    return (encoded, [task.labels.index(pair.label) for pair in pairs.items]), len(long)
+
+
+def _best(history: Sequence[Mapping[str, Any]], stop_on: StopOn) -> Mapping[str, Any]:
+    seen = [each for each in history if "eval_accuracy" in each]
+    if stop_on == "loss":
+        return min(seen, key=lambda each: float(each["eval_loss"]))
+    return max(seen, key=lambda each: float(each["eval_accuracy"]))
+
+
+def _arguments(recipe: Recipe, folder: Path, device: str) -> TrainingArguments:
+    return TrainingArguments(
+        output_dir=str(folder),
+        per_device_train_batch_size=1,
+        num_train_epochs=1,
+        train_sampling_strategy="sequential",
+        learning_rate=recipe.learning_rate,
+        lr_scheduler_type="linear",
+        weight_decay=recipe.weight_decay,
+        max_grad_norm=1.0,
+        optim="adamw_torch_fused",
+        eval_strategy="steps",
+        save_strategy="steps",
+        save_total_limit=2,
+        load_best_model_at_end=True,
+        metric_for_best_model=f"eval_{recipe.stop_on}",
+        greater_is_better=recipe.stop_on == "accuracy",
+        report_to="none",
+        remove_unused_columns=False,
+        seed=recipe.seed,
+        bf16=recipe.bf16,
+        ddp_find_unused_parameters=True,
+        use_cpu=device == "cpu" or not torch.accelerator.is_available(),
+        dataloader_pin_memory=torch.cuda.is_available(),
+    )

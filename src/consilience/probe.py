@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -74,8 +74,7 @@ def ask(
         for pattern in relation.patterns
     ]
     size, width = len(queries), len(relation.patterns)
-    columns: dict[str, Column] = {name: np.full(size, np.nan) for name in FLOATS + WHOLE_NUMBERS}
-    columns |= {name: np.full(size, None, dtype=np.object_) for name in WORDS}
+    columns = no_answers(size)
     kept = np.full((size, len(relation.candidates.words) if keep_scores else 0), np.nan)
     candidates = None if whole_vocabulary else relation.candidates
     for scores in model.score(queries, candidates, every=keep_scores):
@@ -94,15 +93,24 @@ def ask(
         "variant_index": list(range(width)) * len(relation.facts),
         "gold": [query.gold for query in queries],
     }
-    table = pl.DataFrame({**asked, **{name: columns[name].tolist() for name in WORDS}})
-    numbers = [pl.Series(name, columns[name]).fill_nan(None) for name in FLOATS + WHOLE_NUMBERS]
-    answers = (
-        table.with_columns(numbers).select(list(ANSWERS_SCHEMA)).cast(pl.Schema(ANSWERS_SCHEMA))
-    )
+    answers = answers_table(asked, columns)
     if not keep_scores:
         return answers
     flat = pl.Series("scores", kept.ravel()).fill_nan(None)
     return answers.with_columns(flat.reshape(kept.shape).arr.to_list())
+
+
+def no_answers(size: int) -> dict[str, Column]:
+    """The columns that answers fill in, still empty."""
+    columns: dict[str, Column] = {name: np.full(size, np.nan) for name in FLOATS + WHOLE_NUMBERS}
+    return columns | {name: np.full(size, None, dtype=np.object_) for name in WORDS}
+
+
+def answers_table(asked: Mapping[str, object], columns: Mapping[str, Column]) -> pl.DataFrame:
+    """The answers table of what was asked and what was answered."""
+    table = pl.DataFrame({**asked, **{name: columns[name].tolist() for name in WORDS}})
+    numbers = [pl.Series(name, columns[name]).fill_nan(None) for name in FLOATS + WHOLE_NUMBERS]
+    return table.with_columns(numbers).select(list(ANSWERS_SCHEMA)).cast(pl.Schema(ANSWERS_SCHEMA))
 
 
 def judge(scores: Scores, golds: Sequence[str]) -> dict[str, Column]:

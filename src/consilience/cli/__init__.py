@@ -6,9 +6,11 @@ import sys
 
 import typer
 
-from consilience.cli import analyze, data
+from consilience.cli import analyze, annotate, data
 from consilience.cli.compare import compare
+from consilience.cli.finetune import finetune
 from consilience.cli.improve import improve
+from consilience.cli.perturb import perturb
 from consilience.cli.probe import probe, score
 from consilience.cli.shared import err
 from consilience.cli.squad import squad
@@ -24,8 +26,11 @@ app.command()(probe)
 app.command()(score)
 app.command()(compare)
 app.command()(improve)
+app.command()(finetune)
+app.command()(perturb)
 app.command()(squad)
 app.add_typer(analyze.app, name="analyze")
+app.add_typer(annotate.app, name="annotate")
 app.add_typer(data.app, name="data")
 
 INTERRUPTED = 130

@@ -28,6 +28,7 @@ from consilience.cli.shared import (
     suite_of,
     without_nan,
 )
+from consilience.cli.tasks import tasks
 from consilience.errors import ConsilienceError
 from consilience.metrics import measure
 from consilience.report.analysis import example_table, frame_table, matrix_tables
@@ -37,6 +38,7 @@ from consilience.suites.choose import select_relations
 app = typer.Typer(no_args_is_help=True, help="Why: wordings, edits, examples, knowledge, vectors.")
 
 app.command()(representations)
+app.command()(tasks)
 
 RunArgument = Annotated[Path, typer.Argument(help="The folder of a run, or an answers table.")]
 RunSuite = Annotated[

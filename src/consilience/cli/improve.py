@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from consilience.cli.shared import (
     ProtocolOption,
     err,
     names_in,
+    numbers_in,
     out,
     quiet_libraries,
     rows_of,
@@ -27,8 +28,6 @@ from consilience.types import Protocol
 
 if TYPE_CHECKING:
     from consilience.train.improve import Improved
-
-N = TypeVar("N", int, float)
 
 SHOWN = ("accuracy", "consistency", "consistent_accuracy", "corrected_consistency")
 
@@ -135,7 +134,7 @@ def improve(
 
     chosen = suites.load_suite(suite, data_dir)
     rules: Protocol = protocol.value if protocol else chosen.protocol
-    chosen_seeds = _numbers(seeds, int, "a whole number, such as 42")
+    chosen_seeds = numbers_in(seeds, int, "a whole number, such as 42")
     plan = Plan(
         train=tuple(names_in(train_groups)),
         validation=tuple(names_in(validation_groups)),
@@ -211,17 +210,7 @@ def _weights(listed: str | None, loss: LossName) -> tuple[float, ...]:
 
     if listed is None:
         return VOTES if loss is LossName.vote else PAPERS
-    return tuple(_numbers(listed, float, "such as 0.5"))
-
-
-def _numbers(text: str, kind: type[N], expected: str) -> list[N]:
-    found = []
-    for each in names_in(text):
-        try:
-            found.append(kind(each))
-        except ValueError:
-            raise ConsilienceError(f"no number in '{each}'", expected=expected) from None
-    return found
+    return tuple(numbers_in(listed, float, "such as 0.5"))
 
 
 def _lines(path: Path) -> list[str]:

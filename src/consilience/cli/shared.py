@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import polars as pl
 import typer
@@ -29,6 +29,8 @@ from consilience import suites
 from consilience.errors import ConsilienceError
 from consilience.run import asked_of, protocol_of
 from consilience.types import Protocol, Suite
+
+N = TypeVar("N", int, float)
 
 out = Console(markup=False)
 err = Console(stderr=True, markup=False)
@@ -78,6 +80,17 @@ def names_in(listed: str) -> list[str]:
     if not names:
         raise ConsilienceError(f"no name in '{listed}'", expected="names with commas between")
     return names
+
+
+def numbers_in(text: str, kind: type[N], expected: str) -> list[N]:
+    """The numbers of a list with commas; ``expected``: what one looks like."""
+    found = []
+    for each in names_in(text):
+        try:
+            found.append(kind(each))
+        except ValueError:
+            raise ConsilienceError(f"no number in '{each}'", expected=expected) from None
+    return found
 
 
 def names_of(runs: list[Path]) -> list[str]:

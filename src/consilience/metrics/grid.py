@@ -87,6 +87,12 @@ class Grid:
         sums = [each.sum(axis=1, keepdims=True) for each in (self.same, self.both)]
         return np.concatenate([*sums, self.both, given], axis=1, dtype=np.float32)
 
+    def variants_of(self, variants: list[int]) -> Grid:
+        """Only these variants, and every pair of them."""
+        answers, golds = self.answers[:, variants], self.golds[:, variants]
+        pairs = np.array(list(combinations(range(len(variants)), 2)), dtype=np.int64).reshape(-1, 2)
+        return replace(self, answers=answers, golds=golds, pairs=pairs)
+
     def pairs_of(self, kinds: list[tuple[int, int]]) -> Grid:
         """The same answers with other pairs to compare."""
         return replace(self, pairs=np.array(kinds, dtype=np.int64).reshape(-1, 2))
@@ -122,17 +128,18 @@ def grids(
     subjects, of which the last row wins, without the variants whose article before the object does
     not fit the gold.
     """
+    width, candidates = len(relation.patterns), len(relation.candidates.words)
     if protocol == "strict":
         once = answers.unique(["subject", "gold", "variant_index"], keep="first")
         tuples = pl.concat_str("subject", "gold", separator="\t")
-        grid = _grid(once, tuples, relation, words)
+        grid = grid_of(once, tuples, width, words, candidates)
         return {"tuples": grid, "pairs": grid}
     fitting = answers.with_columns(
         answer=pl.when(_article_fits(relation)).then("answer").otherwise(None)
     )
     return {
-        "tuples": _grid(answers, pl.col("item"), relation, words),
-        "pairs": _grid(fitting, pl.col("subject"), relation, words),
+        "tuples": grid_of(answers, pl.col("item"), width, words, candidates),
+        "pairs": grid_of(fitting, pl.col("subject"), width, words, candidates),
     }
 
 
@@ -144,11 +151,17 @@ def words_of(*tables: pl.DataFrame) -> list[str]:
     )
 
 
-def _grid(answers: pl.DataFrame, key: pl.Expr, relation: Relation, words: Sequence[str]) -> Grid:
-    # Items are numbered in the order of their names.
+def grid_of(
+    answers: pl.DataFrame, key: pl.Expr, width: int, words: Sequence[str], candidates: int
+) -> Grid:
+    """Answers as they stand, of ``width`` variants; ``key`` tells the items apart.
+
+    Items are in the order of their keys. ``candidates``: how many there are, where the answers do
+    not say.
+    """
     items = (answers.select(key).to_series().rank("dense").cast(pl.Int64) - 1).to_numpy()
     variants = answers["variant_index"].to_numpy()
-    shape = (int(items.max(initial=-1)) + 1, len(relation.patterns))
+    shape = (int(items.max(initial=-1)) + 1, width)
     filled: dict[str, npt.NDArray[np.int64]] = {}
     for name in ("answer", "gold"):
         # Of rows with the same item and variant the last one stays.
@@ -164,7 +177,7 @@ def _grid(answers: pl.DataFrame, key: pl.Expr, relation: Relation, words: Sequen
         np.array(list(combinations(range(shape[1]), 2)), dtype=np.int64).reshape(-1, 2),
         subjects,
         np.unique(filled["answer"][filled["answer"] >= 0]),
-        float(known) if isinstance(known, float) else float(len(relation.candidates.words)),
+        float(known) if isinstance(known, float) else float(candidates),
     )
 
 

@@ -45,7 +45,7 @@ class PairClassifier:
         self.kind = loaded.kind
         self.input = PairInput(loaded.model, loaded.tokenizer, loaded.kind, reading)
         self.labels = tuple(labels)
-        self.places = places_of(labels, loaded.model.config.id2label, model_labels)
+        self.places = places_of(labels, dict(loaded.model.config.id2label or {}), model_labels)
         self.identity = loaded.identity | {
             "joined": reading.joined,
             "pool": reading.pool,
@@ -54,6 +54,23 @@ class PairClassifier:
         }
         pack_linears(loaded.model, head=False)
         self.budget = Budget.of(loaded.model)
+
+    @property
+    def longest(self) -> int:
+        """How many tokens a form may have."""
+        return self.input.longest
+
+    def encode(self, forms: Sequence[Form]) -> list[Encoded]:
+        """The ids of each form, however long."""
+        return self.input.encode(forms)
+
+    def fit(self, forms: Sequence[Form]) -> list[Form]:
+        """All variants of one item, cut at the same places so that each fits."""
+        return self.input.fit(forms)
+
+    def why_not(self, form: Form) -> str | None:
+        """Why a form cannot be asked: there is nothing that it cannot read."""
+        return None
 
     def score(self, forms: Sequence[Form]) -> Iterator[Scores]:
         """Log-probabilities, in nats, of the task's labels for each form; each exactly once.
@@ -174,7 +191,7 @@ def logits_of(
 
 
 def places_of(
-    labels: Sequence[str], id2label: Mapping[int, str], given: Sequence[str] | None
+    labels: Sequence[str], id2label: Mapping[Any, str], given: Sequence[str] | None
 ) -> list[int]:
     """Where each of the task's labels stands among the model's; the case does not count.
 

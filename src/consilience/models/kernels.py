@@ -67,6 +67,7 @@ def train_faster(model: PreTrainedModel) -> None:
     """
     if (model.device.type, model.dtype) != ("cpu", torch.float32):
         return
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", PREPARED)
     try:
         torch.ops.mkldnn._linear_pointwise(torch.ones(1, 2), torch.ones(1, 2), None, "none", [], "")
     except (RuntimeError, AttributeError):  # another torch

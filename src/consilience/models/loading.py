@@ -157,6 +157,17 @@ def _load(
     return Pretrained(kind, model.to(place), tokenizer, identity), sorted(info["missing_keys"])
 
 
+def kind_of(spec: str) -> Kind:
+    """What kind of model it is, without its weights."""
+    source, options, files = _locate(spec, None)
+    try:
+        return _kind(AutoConfig.from_pretrained(source, **options), spec)
+    except ConsilienceError:
+        raise
+    except Exception as error:
+        raise _cannot_load(spec, files, error) from error
+
+
 def load_tokenizer(spec: str) -> PreTrainedTokenizerBase:
     """The tokenizer of a model, without its weights."""
     source, options, files = _locate(spec, None)

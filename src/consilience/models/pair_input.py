@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -122,47 +122,57 @@ class PairInput:
         return encoded
 
     def fit(self, forms: Sequence[Form]) -> list[Form]:
-        """All variants of one item, so short that each fits: of the longer sentence the end is cut.
-
-        It is cut at the same place in every variant, so that all of them still say the same.
-        """
-        forms, stuck = list(forms), 0
-        while (excess := max(len(e["input_ids"]) for e in self.encode(forms)) - self.longest) > 0:
-            sentences = {segment.indicator.casefold(): segment.sentence for segment in forms[0]}
-            ends = {name: self._ends(sentence) for name, sentence in sentences.items()}
-            kept = {name: len(each) for name, each in ends.items()}
-            if not any(kept.values()):
-                raise ConsilienceError(
-                    f"--max-length {self.longest} has no room for the indicators",
-                    todo="Allow more tokens.",
-                )
-            for _ in range(excess + stuck):
-                longer = max(kept, key=lambda name: kept[name])
-                kept[longer] = max(0, kept[longer] - 1)
-            cut = {
-                name: sentence[: ends[name][kept[name] - 1]] if kept[name] else ""
-                for name, sentence in sentences.items()
-            }
-            stuck += cut == sentences  # several tokens of one character end at one place
-            forms = [
-                tuple(replace(each, sentence=cut[each.indicator.casefold()]) for each in form)
-                for form in forms
-            ]
-        return forms
-
-    def _ends(self, sentence: str) -> list[int]:
-        """Behind which character each token of a sentence ends."""
-        found: Any = self.tokenizer(
-            sentence,
-            add_special_tokens=False,
-            return_offsets_mapping=True,
-            truncation=False,
-            verbose=False,
-            split_special_tokens=True,
-        )
-        return [end for _, end in found["offset_mapping"]]
+        """All variants of one item, cut at the same places so that each fits."""
+        return fit(forms, self.encode, self.tokenizer, self.longest)
 
 
 def as_string(form: Form) -> str:
     """The segments as one string with a blank between."""
     return " ".join(segment.text for segment in form)
+
+
+def fit(
+    forms: Sequence[Form],
+    encode: Callable[[Sequence[Form]], list[Encoded]],
+    tokenizer: PreTrainedTokenizerBase,
+    longest: int,
+) -> list[Form]:
+    """All variants of one item, so short that each fits: of the longer sentence the end is cut.
+
+    It is cut at the same place in every variant, so that all of them still say the same.
+    """
+    forms, stuck = list(forms), 0
+    while (excess := max(len(each["input_ids"]) for each in encode(forms)) - longest) > 0:
+        sentences = {segment.indicator.casefold(): segment.sentence for segment in forms[0]}
+        ends = {name: _ends(sentence, tokenizer) for name, sentence in sentences.items()}
+        kept = {name: len(each) for name, each in ends.items()}
+        if not any(kept.values()):
+            raise ConsilienceError(
+                f"no room for the indicators in {longest} tokens", todo="Allow more."
+            )
+        for _ in range(excess + stuck):
+            longer = max(kept, key=lambda name: kept[name])
+            kept[longer] = max(0, kept[longer] - 1)
+        cut = {
+            name: sentence[: ends[name][kept[name] - 1]] if kept[name] else ""
+            for name, sentence in sentences.items()
+        }
+        stuck += cut == sentences  # several tokens of one character end at one place
+        forms = [
+            tuple(replace(each, sentence=cut[each.indicator.casefold()]) for each in form)
+            for form in forms
+        ]
+    return forms
+
+
+def _ends(sentence: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Behind which character each token of a sentence ends."""
+    found: Any = tokenizer(
+        sentence,
+        add_special_tokens=False,
+        return_offsets_mapping=True,
+        truncation=False,
+        verbose=False,
+        split_special_tokens=True,
+    )
+    return [end for _, end in found["offset_mapping"]]

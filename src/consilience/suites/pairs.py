@@ -6,9 +6,10 @@ import csv
 import hashlib
 import io
 import json
+import math
 import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from consilience.types import Task, TextPair
 HUB = "hub"
 """``hub:SPLIT`` names a split of the task's dataset on the Hub, or of a folder of that layout."""
 
-UNLABELLED = ("-1", "-", "")
+UNLABELLED = ("-1", "-", "", "nan")
 """What stands for no label: test sets of GLUE, and pairs without a majority in SNLI and MNLI."""
 
 IDS = ("guid", "idx", "index", "pairID", "id")
@@ -55,7 +56,7 @@ def read_pairs(source: str, task: Task) -> Pairs:
     if source == HUB or source.startswith(HUB + ":"):
         rows = _hub_rows(task, source.partition(":")[2])
     else:
-        rows = _file_rows(Path(source))
+        rows = _file_rows(Path(source), task)
     if not rows:
         raise ConsilienceError("no rows", where=source)
     columns = [_column(rows[0], names, source) for names in (task.first, task.second, task.label)]
@@ -64,13 +65,16 @@ def read_pairs(source: str, task: Task) -> Pairs:
     for number, (row, id_) in enumerate(zip(rows, ids, strict=True), 1):
         where = f"{source}, row {number}"
         first, second, label = (_at(row, name) for name in columns)
-        if label is None or str(label).strip() in UNLABELLED:
+        if label is None or _word(label) in UNLABELLED:
             unlabelled += 1
             continue
-        for name, text in zip(columns, (first, second), strict=False):
-            if not isinstance(text, str):
+        for name, text in zip((*columns[:2], "id"), (first, second, id_), strict=True):
+            if not isinstance(text, str) or _HALF.search(text):
                 raise ConsilienceError(
-                    f"'{name}' is {text!r}", expected="a text", where=where, todo="Mend the row."
+                    f"'{name}' is {text!r}",
+                    expected="a text of whole characters",
+                    where=where,
+                    todo="Mend the row.",
                 )
         items.append(TextPair(id_, first, second, _label(label, task, where)))
     if not items:
@@ -117,16 +121,15 @@ def refuse_one_class(pairs: Pairs, where: str) -> None:
 def _label(label: object, task: Task, where: str) -> str:
     if task.threshold is not None:
         try:
-            return task.labels[int(float(str(label)) >= task.threshold)]
-        except ValueError as error:
-            raise ConsilienceError(
-                f"the grade {label!r}", expected="a number", where=where
-            ) from error
-    word = str(label).strip()
-    if isinstance(label, float) and label.is_integer():
-        word = str(int(label))
-    if word in task.labels:
-        return word
+            grade = float(str(label))
+        except ValueError:
+            grade = math.nan
+        if not math.isfinite(grade):
+            raise ConsilienceError(f"the grade {label!r}", expected="a number", where=where)
+        return task.labels[int(grade >= task.threshold)]
+    if str(label).strip() in task.labels:
+        return str(label).strip()
+    word = _word(label)
     if word.isdecimal() and int(word) < len(task.labels):
         return task.labels[int(word)]
     raise ConsilienceError(
@@ -135,6 +138,15 @@ def _label(label: object, task: Task, where: str) -> str:
         where=where,
         todo="Check the task, or give it as a TOML file with these labels.",
     )
+
+
+_HALF = re.compile("[\ud800-\udfff]")
+"""Half a character (a lone surrogate), as JSON can hold it; no tokenizer takes it."""
+
+
+def _word(label: object) -> str:
+    """A label as text; whole numbers without the fraction that some tools give them (``-1.0``)."""
+    return re.sub(r"(?<=\d)\.0+$", "", str(label).strip())
 
 
 def _column(row: Row, names: Sequence[str], where: str) -> str:
@@ -173,7 +185,7 @@ def _ids(rows: Sequence[Row]) -> list[str]:
     return [str(number) for number in range(len(rows))]
 
 
-def _file_rows(path: Path) -> list[Row]:
+def _file_rows(path: Path, task: Task) -> list[Row]:
     if not path.is_file():
         raise ConsilienceError(
             "no such file",
@@ -186,13 +198,14 @@ def _file_rows(path: Path) -> list[Row]:
         )
     try:
         if path.suffix == ".parquet":
-            return pl.read_parquet(path).to_dicts()
+            rows = list(pl.read_parquet(path).iter_rows(named=True))
+            return _named(rows, _parquet_names(path), task, str(path))
         content = path.read_bytes()
         text = content.decode("utf-8-sig")
         if path.suffix == ".json":
             return _objects(json.loads(text), path)
         if path.suffix == ".jsonl":
-            return _objects([json.loads(line) for line in text.split("\n") if line.strip()], path)
+            return _objects(list(_lines(text, path)), path)
         return _table(text, path)
     except UnicodeDecodeError as error:
         raise ConsilienceError(
@@ -202,10 +215,21 @@ def _file_rows(path: Path) -> list[Row]:
         raise ConsilienceError(
             f"not JSON: {error.msg} at column {error.colno}", where=f"{path}:{error.lineno}"
         ) from error
-    except (pl.exceptions.PolarsError, csv.Error, OSError) as error:
+    except (pl.exceptions.PolarsError, OSError, RecursionError) as error:
         raise ConsilienceError(
             f"cannot be read as a table: {str(error).splitlines()[0]}", where=str(path)
         ) from error
+
+
+def _lines(text: str, path: Path) -> Iterator[Any]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ConsilienceError(
+                    f"not JSON: {error.msg} at column {error.colno}", where=f"{path}:{number}"
+                ) from error
 
 
 def _objects(found: Any, path: Path) -> list[Row]:
@@ -227,18 +251,23 @@ def _table(text: str, path: Path) -> list[Row]:
         quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
         strict=True,
     )
-    header = next(reader, [])
     rows: list[Row] = []
-    for cells in reader:
-        if len(cells) == len(header):
-            rows.append(dict(zip(header, cells, strict=True)))
-        elif any(cell.strip() for cell in cells):
-            raise ConsilienceError(
-                f"{len(cells)} columns",
-                expected=f"{len(header)}, as in the header",
-                where=f"{path}:{reader.line_num}",
-                todo="Check for missing or extra separators.",
-            )
+    try:
+        header = next((cells for cells in reader if cells), [])
+        for cells in reader:
+            if len(cells) == len(header):
+                rows.append(dict(zip(header, cells, strict=True)))
+            elif any(cell.strip() for cell in cells):
+                raise ConsilienceError(
+                    f"{len(cells)} columns",
+                    expected=f"{len(header)}, as in the header",
+                    where=f"{path}:{reader.line_num}",
+                    todo="Check for missing or extra separators, and for line breaks in a cell.",
+                )
+    except csv.Error as error:
+        raise ConsilienceError(
+            f"cannot be read as a table: {error}", where=f"{path}:{reader.line_num}"
+        ) from error
     return rows
 
 
@@ -256,7 +285,7 @@ def _is_quoted(text: str) -> bool:
 
 
 def _hub_rows(task: Task, split: str) -> list[Row]:
-    """Rows of a split; where the dataset names its labels they come as its words."""
+    """Rows of a split."""
     if not task.hub:
         raise ConsilienceError(
             f"the task '{task.name}' names no dataset of the Hub", todo="Give a file."
@@ -273,20 +302,41 @@ def _hub_rows(task: Task, split: str) -> list[Row]:
         found = load_dataset(*task.hub, split=split)
     except Exception as error:  # the network, a wrong name, a script: nearly anything
         raise ConsilienceError(
-            f"cannot be loaded: {(str(error).splitlines() or [type(error).__name__])[0]}",
+            f"cannot be loaded: {(str(error) or type(error).__name__).splitlines()[0].rstrip('.')}",
             where=name,
             todo="Check the network and the split, or give a file.",
         ) from error
-    rows: list[Row] = [dict(row) for row in found]
-    for column, feature in found.features.items():
-        if column in task.label and isinstance(feature, ClassLabel):
-            words = dict(enumerate(feature.names))
-            if set(words.values()) == set(task.labels):
-                rows = [{**row, column: words.get(row[column], row[column])} for row in rows]
-            elif len(words) != len(task.labels):
-                raise ConsilienceError(
-                    f"the labels {', '.join(words.values())}",
-                    expected=", ".join(task.labels),
-                    where=name,
-                )
-    return rows
+    features = found.features.items()
+    names = {column: each.names for column, each in features if isinstance(each, ClassLabel)}
+    return _named([dict(row) for row in found], names, task, name)
+
+
+def _parquet_names(path: Path) -> dict[str, list[str]]:
+    """The names of labels that the datasets library wrote into a file, by column."""
+    try:
+        found = json.loads(pl.read_parquet_metadata(path)["huggingface"])["info"]["features"]
+        return {
+            column: each["names"]
+            for column, each in found.items()
+            if each.get("_type") == "ClassLabel"
+        }
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError):
+        return {}
+
+
+def _named(
+    rows: Sequence[Row], names: Mapping[str, Sequence[str]], task: Task, where: str
+) -> list[Row]:
+    """Labels of a dataset that names them, as its words: their order may be another than ours."""
+    column = next((name for name in task.label if rows and name in rows[0]), "")
+    if column not in names:
+        return list(rows)
+    words = dict(enumerate(names[column]))
+    if set(words.values()) != set(task.labels) and not all(map(str.isdecimal, words.values())):
+        raise ConsilienceError(
+            f"the labels {', '.join(words.values())}",
+            expected=", ".join(task.labels),
+            where=where,
+            todo="Give the task as a TOML file with these labels.",
+        )
+    return [{**row, column: words.get(row[column], row[column])} for row in rows]

@@ -45,7 +45,7 @@ def perturbation(guarantee: str) -> Callable[[Perturb], Perturb]:
 
     def register(apply: Perturb) -> Perturb:
         name = apply.__name__
-        if name in PERTURBATIONS or name == ORIGINAL:
+        if name in PERTURBATIONS or name in (ORIGINAL, "all"):
             raise ValueError(f"there is a perturbation '{name}' already")
         PERTURBATIONS[name] = Perturbation(name, guarantee, apply)
         return apply
@@ -166,17 +166,16 @@ def recover(texts: Sequence[str], name: str, blank: Form) -> Form:
 
     ``blank``: the original form with empty sentences. Raises where the texts are not such ones.
     """
-    marks = PERTURBATIONS[name].apply(blank) if name != ORIGINAL else blank
-    indicators = [segment.indicator.casefold() for segment in blank]
-    found: dict[str, str] = {}
+    if len(texts) != len(blank):
+        raise ConsilienceError(f"{len(texts)} texts", expected=f"{len(blank)}, one a segment")
+    numbered = tuple(replace(segment, sentence=str(at)) for at, segment in enumerate(blank))
+    marks = PERTURBATIONS[name].apply(numbered) if name != ORIGINAL else numbered
+    found: dict[int, str] = {}
     for text, segment in zip(texts, marks, strict=True):
         if not text.startswith(segment.mark):
             raise ConsilienceError(
                 f"'{text[:40]}' does not begin with '{segment.mark}'",
                 expected=f"a text that {name} made",
             )
-        found[segment.indicator.casefold()] = text.removeprefix(segment.mark)
-    return tuple(
-        replace(segment, sentence=found[indicator])
-        for segment, indicator in zip(blank, indicators, strict=True)
-    )
+        found[int(segment.sentence)] = text.removeprefix(segment.mark)
+    return tuple(replace(segment, sentence=found[at]) for at, segment in enumerate(blank))

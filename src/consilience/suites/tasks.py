@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from consilience.errors import ConsilienceError, did_you_mean
+from consilience.suites.pairs import UNLABELLED
 from consilience.types import Task, TaskKind
 
 INFERENCE = ("entailment", "neutral", "contradiction")
@@ -88,7 +90,7 @@ def load_task(spec: str) -> Task:
         return TASKS[spec]
     path = Path(spec)
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConsilienceError(
             f"cannot be read: {error.strerror}", where=spec, todo="Check the path."
@@ -108,7 +110,7 @@ def _of_table(table: dict[str, Any], where: str) -> Task:
         if not values.get(name):
             raise ConsilienceError(f"no '{name}'", where=where, todo="See docs/tasks.md.")
     task = Task(**values)
-    _check(task, where)
+    check_task(task, where)
     return task
 
 
@@ -117,7 +119,7 @@ def _value(name: str, value: Any, where: str) -> Any:
     if name in ("name", "kind"):
         right, expected = isinstance(value, str), "text"
     elif name == "threshold":
-        right = isinstance(value, int | float) and not isinstance(value, bool)
+        right = type(value) in (int, float) and math.isfinite(value)
         expected = "a number"
     else:
         listed = [value] if name in ("first", "second", "label") else value
@@ -129,7 +131,8 @@ def _value(name: str, value: Any, where: str) -> Any:
     return value
 
 
-def _check(task: Task, where: str) -> None:
+def check_task(task: Task, where: str) -> None:
+    """Refuse a task that cannot be asked, or whose perturbations could change the meaning."""
     counts = (("indicators", {2}), ("t5_fields", {0, 2}), ("splits", {3}), ("hub", {0, 1, 2}))
     for name, sizes in counts:
         found = len(getattr(task, name))
@@ -149,12 +152,21 @@ def _check(task: Task, where: str) -> None:
             expected="two or more, all different",
             where=where,
         )
-    if len(set(task.indicators)) != 2 or not all(each.strip() for each in task.indicators):
-        raise ConsilienceError(
-            f"the indicators {', '.join(task.indicators)}",
-            expected="two that differ, or REVERSE would change the meaning",
-            where=where,
-        )
+    for each in task.labels:
+        if each in UNLABELLED or each != each.strip():
+            raise ConsilienceError(
+                f"the label {each!r}",
+                expected="a word without blanks around it, and not - or -1, which stand for none",
+                where=where,
+            )
+    for name in ("indicators", "t5_fields"):
+        pair = [each.strip() for each in getattr(task, name)]
+        if pair and (not all(pair) or _alike(*pair)):
+            raise ConsilienceError(
+                f"the {name} {', '.join(pair)}",
+                expected="two that differ, not in case alone, or REVERSE would change the meaning",
+                where=where,
+            )
     if task.threshold is not None and len(task.labels) != 2:
         raise ConsilienceError(
             f"a threshold and {len(task.labels)} labels", expected="2 labels", where=where
@@ -163,7 +175,15 @@ def _check(task: Task, where: str) -> None:
         raise ConsilienceError(
             f"the metric '{unknown[0]}'", expected=" or ".join(BOTH), where=where
         )
-    if not all(sign.isalnum() or sign in "._-" for sign in task.name):
+    signs = all(sign.isalnum() or sign in "._-" for sign in task.name)
+    if not signs or task.name.startswith(".") or task.name in ("MACRO", "MICRO"):
         raise ConsilienceError(
-            f"the name '{task.name}'", expected="letters, digits, '.', '_' and '-'", where=where
+            f"the name '{task.name}'",
+            expected="letters, digits, '.', '_' and '-', no '.' first, and not MACRO or MICRO",
+            where=where,
         )
+
+
+def _alike(first: str, second: str) -> bool:
+    """Whether two texts can become one when their case changes; upper: Turkish has a dotless i."""
+    return first.casefold() == second.casefold() or first.upper() == second.upper()

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch.utils.data import Dataset
 from transformers import (
     EarlyStoppingCallback,
     PrinterCallback,
@@ -29,28 +27,15 @@ from consilience.models.kernels import train_faster
 from consilience.models.pair_input import Encoded, PairInput, Reading
 from consilience.suites.pairs import Pairs, refuse_one_class
 from consilience.suites.perturbations import original
+from consilience.train.batches import Batches, Sampling
 from consilience.train.checkpoints import disk_errors, last_whole_checkpoint, remove_checkpoints
 from consilience.train.heads import Heads, load_heads
 from consilience.train.record import is_finished, read_record, write_record
 from consilience.train.trainer import Bar
 from consilience.types import Task
 
-Sampling = Literal["proportional", "square-root", "even"]
-"""How many batches each task has in an epoch: like its pairs, like their square root, or the same.
-
-The main task always has all of its own once. ``proportional`` is MT-DNN's.
-"""
-
-EXPONENT: Mapping[Sampling, float] = {"proportional": 1.0, "square-root": 0.5, "even": 0.0}
-
 StopOn = Literal["accuracy", "loss"]
 """What early stopping and the best checkpoint look at, on the main task's validation pairs."""
-
-NEARBY = 50
-"""Batches of pairs that are sorted by length together; a batch then has little padding."""
-
-GRID_BATCHES, GRID_RATES = (32, 64, 128), (5e-4, 1e-5, 5e-6)
-"""The paper's grid (Appendix A.1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,65 +82,6 @@ class Finetuned:
     cut: Mapping[str, int]
 
 
-class Batches(Dataset[dict[str, Any]]):
-    """Every batch of a training, of one task each, in order; all drawn by the seed."""
-
-    def __init__(
-        self,
-        encoded: Mapping[str, Sequence[Encoded]],
-        labels: Mapping[str, Sequence[int]],
-        recipe: Recipe,
-        size: int,
-        processes: int = 1,
-    ) -> None:
-        self.encoded, self.labels = encoded, labels
-        self.per_epoch = 0
-        draw = random.Random(recipe.seed)
-        order: list[tuple[str, list[int]]] = []
-        unread: dict[str, list[list[int]]] = {task: [] for task in encoded}
-        main = next(iter(encoded))
-        own = math.ceil(len(encoded[main]) / size)
-        for _ in range(recipe.epochs):
-            epoch: list[tuple[str, list[int]]] = []
-            for task, forms in encoded.items():
-                whole = math.ceil(len(forms) / size)
-                share = (len(forms) / len(encoded[main])) ** EXPONENT[recipe.sampling]
-                count = own if task == main else max(1, round(own * share))
-                count = whole if recipe.sampling == "proportional" else count
-                while len(unread[task]) < count:
-                    unread[task] += batches_of([len(e["input_ids"]) for e in forms], size, draw)
-                epoch += [(task, rows) for rows in unread[task][:count]]
-                del unread[task][:count]
-            draw.shuffle(epoch)
-            # Processes read the batches in turn; each epoch gives every process as many.
-            epoch = epoch[: max(1, len(epoch) // processes) * processes]
-            self.per_epoch = len(epoch)
-            order += epoch
-        self.order = order
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-    def __getitem__(self, at: int) -> dict[str, Any]:
-        task, rows = self.order[at]
-        return {
-            "task": task,
-            "forms": [self.encoded[task][row] for row in rows],
-            "labels": [self.labels[task][row] for row in rows],
-        }
-
-
-def batches_of(lengths: Sequence[int], size: int, draw: random.Random) -> list[list[int]]:
-    """All rows in batches of like lengths, in random order; which rows meet is random too."""
-    rows = draw.sample(range(len(lengths)), len(lengths))
-    batches: list[list[int]] = []
-    for start in range(0, len(rows), NEARBY * size):
-        near = sorted(rows[start : start + NEARBY * size], key=lambda row: lengths[row])
-        batches += [near[at : at + size] for at in range(0, len(near), size)]
-    draw.shuffle(batches)
-    return batches
-
-
 class PairTrainer(Trainer):
     """Cross-entropy of one task's batch after the other; validation reads in batches of a length.
 
@@ -189,7 +115,7 @@ class PairTrainer(Trainer):
             self.remove_callback(callback)
         self.add_callback(Bar)
 
-    def compute_loss(
+    def compute_loss(  # type: ignore[override]
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any
     ) -> Any:
         """Mean cross-entropy of a batch."""
@@ -251,7 +177,10 @@ def finetune(
     check(sources, recipe)
     asked = {
         "model": spec,
-        "tasks": [[each.task.name, each.task.labels, each.train.digest] for each in sources],
+        "tasks": [
+            [each.task.name, each.task.labels, each.task.indicators, each.train.digest]
+            for each in sources
+        ],
         "validation": [each.validation.digest if each.validation else None for each in sources],
         "recipe": asdict(recipe),
         "reading": asdict(reading) if reading else None,
@@ -276,9 +205,11 @@ def finetune(
     batches = Batches(
         {task: forms for task, (forms, _) in encoded.items()},
         {task: golds for task, (_, golds) in encoded.items()},
-        recipe,
-        max(1, recipe.batch // arguments.world_size),
-        arguments.world_size,
+        size=max(1, recipe.batch // arguments.world_size),
+        epochs=recipe.epochs,
+        seed=recipe.seed,
+        sampling=recipe.sampling,
+        processes=arguments.world_size,
     )
     updates = batches.per_epoch // arguments.world_size
     arguments.eval_steps = arguments.save_steps = arguments.logging_steps = updates
@@ -293,7 +224,8 @@ def finetune(
         trainer.train(resume_from_checkpoint=last_whole_checkpoint(folder))
         best = _best(trainer.state.log_history, recipe.stop_on)
         if trainer.is_world_process_zero():
-            heads.save(folder, tokenizer)
+            indicators = {each.task.name: each.task.indicators for each in sources}
+            heads.save(folder, tokenizer, indicators)
             result = Finetuned(
                 folder,
                 {task: float(best[f"eval_{task}_accuracy"]) for task in held},
@@ -328,17 +260,11 @@ def check(sources: Sequence[Source], recipe: Recipe) -> None:
         raise ConsilienceError(f"a warm-up of {recipe.warmup}", expected="a share from 0 to 1")
 
 
-def grid(recipe: Recipe, batches: Sequence[int], rates: Sequence[float]) -> list[Recipe]:
-    """The recipe with every batch size and learning rate."""
-    return [replace(recipe, batch=size, learning_rate=rate) for size in batches for rate in rates]
-
-
 def _encode(
     task: Task, pairs: Pairs, reader: PairInput
 ) -> tuple[tuple[list[Encoded], list[int]], int]:
     """Encoded original forms and label places; and how many were cut to fit."""
-    indicators = reader.reading.indicators or task.indicators
-    forms = [original(pair, indicators) for pair in pairs.items]
+    forms = [original(pair, task.indicators) for pair in pairs.items]
     encoded = reader.encode(forms)
     long = [at for at, each in enumerate(encoded) if len(each["input_ids"]) > reader.longest]
     for at in long:

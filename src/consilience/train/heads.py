@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ class Heads(torch.nn.Module):
         """Logits (form, label) of the task."""
         return logits_of(self.models[task], self.kind, self.reading.pool, inputs)
 
-    def state_dict(self, *arguments: Any, **options: Any) -> dict[str, Any]:
+    def state_dict(self, *arguments: Any, **options: Any) -> dict[str, Any]:  # type: ignore[override]
         """Every weight once."""
         found: dict[str, Any] = super().state_dict(*arguments, **options)
         return {name: weight for name, weight in found.items() if name not in self.twice}
@@ -72,10 +73,16 @@ class Heads(torch.nn.Module):
             raise RuntimeError(f"weights of another model: {sorted(known ^ set(state_dict))[:3]}")
         return super().load_state_dict(state_dict, strict=False)
 
-    def save(self, folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    def save(
+        self,
+        folder: Path,
+        tokenizer: PreTrainedTokenizerBase,
+        indicators: Mapping[str, tuple[str, str]],
+    ) -> None:
         """``folder/TASK`` for each task, as ``from_pretrained`` reads it.
 
-        The folders hold the body as one and the same file, where the disk can link.
+        ``indicators``: those that each task was trained with. The folders hold the body as one and
+        the same file, where the disk can link.
         """
         shared: Path | None = None
         for task, model in self.models.items():
@@ -84,7 +91,7 @@ class Heads(torch.nn.Module):
             model.config.architectures = [type(model).__name__]
             model.config.save_pretrained(place)
             tokenizer.save_pretrained(place)
-            self.reading.save(place)
+            replace(self.reading, indicators=indicators[task]).save(place)
             weights = _once(model)
             body = {name for name in weights if name.startswith(f"{model.base_model_prefix}.")}
             head = {name: weights[name] for name in weights if name not in body}

@@ -1,0 +1,385 @@
+"""Do tasks of similarity make consistent, and small training sets not (CALUM, Section 5.1.1)?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from consilience.errors import ConsilienceError, did_you_mean
+from consilience.metrics.statistics import LEVEL, NAN, TTest, holm, paired_t, welch_t
+from consilience.types import TaskKind
+
+RUNS_SCHEMA: dict[str, type[pl.DataType]] = {
+    "model": pl.String,
+    "task": pl.String,
+    "metric": pl.String,
+    "subset": pl.String,
+    "value": pl.Float64,
+    "std": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "seeds": pl.Int64,
+    "seed_low": pl.Float64,
+    "seed_high": pl.Float64,
+}
+"""One row a number: a metric of a model on a task, ``subset`` the perturbation or ``all``.
+
+Fractions. ``std``: over seeds. The ends of 95 % intervals: ``low, high`` over items, ``seed_low,
+seed_high`` over seeds. NaN, and null for ``seeds``, where a table does not say.
+"""
+
+EFFECTS_SCHEMA: dict[str, type[pl.DataType]] = {
+    "metric": pl.String,
+    "subset": pl.String,
+    "first": pl.String,
+    "second": pl.String,
+    "test": pl.String,
+    "first_value": pl.Float64,
+    "second_value": pl.Float64,
+    "difference": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "t": pl.Float64,
+    "freedom": pl.Float64,
+    "p": pl.Float64,
+    "p_holm": pl.Float64,
+    "first_n": pl.Int64,
+    "second_n": pl.Int64,
+}
+"""One row a t-test: means of two groups of tasks, ``first`` minus ``second``, 95 % interval.
+
+``p`` is two-sided; ``p_holm`` is adjusted over the rows of the same ``test``.
+"""
+
+LONG = ("model", "task", "metric", "subset", "value")
+WIDE = ("model", "task")
+MEASURED = ("group", "metric", "subset", "value")
+KEYS = ("model", "task", "metric", "subset")
+
+KINDS: tuple[TaskKind, TaskKind] = ("STS", "NLI")
+
+SMALL = ("rte", "mrpc")
+"""The paper's tasks with few examples to train on (2.5K and 3.7K; its others have 105K or more)."""
+
+ORDER = (("accuracy", "all"), ("consistency", "reverse"), ("consistency", "signal"))
+"""What the paper measures; other perturbations come after."""
+
+
+def read_runs(
+    paths: Sequence[Path],
+    names: Sequence[str],
+    *,
+    tasks: Collection[str],
+    perturbations: Collection[str],
+) -> pl.DataFrame:
+    """The numbers of several models on several tasks (``RUNS_SCHEMA``).
+
+    Each path is the folder of a run that asked perturbed pairs, its ``metrics.csv``, or a CSV table
+    that somebody typed: long (``model, task, metric, subset, value`` and any other column of the
+    schema) or wide (``model, task, accuracy`` and a column for each of the ``perturbations``).
+    ``names``: the model of each run; runs of one model have the same name. Typed tables have their
+    own names and only know these ``tasks``. An empty cell is no data.
+    """
+    tables = []
+    for path, name in zip(paths, names, strict=True):
+        file = path / "metrics.csv" if path.is_dir() else path
+        table = _read(file)
+        if "group" in table.columns:
+            found = _measured(table, name, file, perturbations)
+        elif "metric" in table.columns:
+            _need(table, LONG, file)
+            found = table
+        else:
+            found = _wide(table, file, perturbations)
+        if "group" not in table.columns:
+            _check_names(found, file, tasks, perturbations)
+        tables.append(_numbers(found, file).select(list(RUNS_SCHEMA)))
+    rows = pl.concat(tables)
+    twice = rows.filter(rows.select(KEYS).is_duplicated())
+    if not twice.is_empty():
+        model, task, metric, subset = twice.select(KEYS).row(0)
+        raise ConsilienceError(
+            f"{metric} ({subset}) of {model} on {task} stands twice",
+            expected="each number once",
+            where=", ".join(map(str, paths)),
+            todo="Leave one out, or give the models different names.",
+        )
+    return rows
+
+
+def _read(file: Path) -> pl.DataFrame:
+    """All cells as text, with the line of each."""
+    if not file.is_file():
+        raise ConsilienceError(
+            "no such file",
+            expected="the folder of a finished run, or a table as CSV",
+            where=str(file),
+            todo="Check the path, or give the command of the run again: it goes on.",
+        )
+    try:
+        table = pl.read_csv(file, infer_schema=False).rename(str.strip)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise ConsilienceError(
+            f"cannot be read as a table: {str(error).splitlines()[0]}", where=str(file)
+        ) from error
+    if table.is_empty():
+        raise ConsilienceError("no rows", expected="a table with a row a number", where=str(file))
+    return table.with_columns(pl.all().str.strip_chars(), line=pl.int_range(pl.len()) + 2)
+
+
+def _need(table: pl.DataFrame, columns: Sequence[str], file: Path) -> None:
+    for name in columns:
+        if name not in table.columns:
+            raise ConsilienceError(
+                f"no column '{name}'", expected=f"the columns {', '.join(columns)}", where=str(file)
+            )
+
+
+def _measured(
+    table: pl.DataFrame, name: str, file: Path, perturbations: Collection[str]
+) -> pl.DataFrame:
+    """The metrics table of a run; rows over several tasks are left out."""
+    _need(table, MEASURED, file)
+    if not set(table["subset"]) & set(perturbations):
+        raise ConsilienceError(
+            "no number of perturbed pairs",
+            expected="the metrics of a run that asked sentence pairs and perturbed ones",
+            where=str(file),
+        )
+    return table.filter(~pl.col("group").is_in(["MACRO", "MICRO"])).with_columns(
+        task="group", model="model" if "model" in table.columns else pl.lit(name)
+    )
+
+
+def _wide(table: pl.DataFrame, file: Path, perturbations: Collection[str]) -> pl.DataFrame:
+    """A column a number becomes a row a number."""
+    _need(table, WIDE, file)
+    values = [name for name in table.columns if name not in (*WIDE, "line")]
+    known = ["accuracy", *perturbations]
+    for name in values:
+        if name not in known:
+            raise ConsilienceError(
+                f"a column '{name}'",
+                expected="accuracy or a perturbation",
+                where=str(file),
+                todo=did_you_mean(name.lower(), known),
+            )
+    if not values:
+        raise ConsilienceError(
+            "no column of numbers", expected="accuracy, reverse, signal, ...", where=str(file)
+        )
+    long = table.unpivot(on=values, index=[*WIDE, "line"], variable_name="subset")
+    accuracy = pl.col("subset") == "accuracy"
+    return long.with_columns(
+        metric=pl.when(accuracy).then(pl.lit("accuracy")).otherwise(pl.lit("consistency")),
+        subset=pl.when(accuracy).then(pl.lit("all")).otherwise("subset"),
+    ).sort("line", maintain_order=True)
+
+
+def _check_names(
+    table: pl.DataFrame, file: Path, tasks: Collection[str], perturbations: Collection[str]
+) -> None:
+    known = {"task": list(tasks), "subset": ["all", *perturbations]}
+    for row in table.iter_rows(named=True):
+        where = f"{file}:{row['line']}"
+        for name in KEYS:
+            if not row[name]:
+                raise ConsilienceError(f"no {name}", expected="a name", where=where)
+            if row[name] not in known.get(name, [row[name]]):
+                hint = did_you_mean(row[name].lower(), known[name])
+                raise ConsilienceError(f"no {name} '{row[name]}'", where=where, todo=hint)
+
+
+def _numbers(table: pl.DataFrame, file: Path) -> pl.DataFrame:
+    """Text becomes numbers; one that is no number, or no fraction, raises with its line."""
+    for name, kind in RUNS_SCHEMA.items():
+        if kind == pl.String:
+            continue
+        if name not in table.columns:
+            missing = None if kind == pl.Int64 else NAN
+            table = table.with_columns(pl.lit(missing, kind).alias(name))
+            continue
+        parsed = table[name].replace("", None).cast(kind, strict=False)
+        bad = table.filter(parsed.is_null() & (table[name].fill_null("") != ""))
+        if not bad.is_empty():
+            raise ConsilienceError(
+                f"'{bad[name][0]}'", expected="a number", where=f"{file}:{bad['line'][0]}"
+            )
+        table = table.with_columns(parsed.alias(name))
+    table = table.with_columns(pl.col(pl.Float64).fill_null(NAN))
+    value = pl.col("value")
+    known = table.filter(value.is_not_nan())
+    for bad, found in (
+        (known.filter(value > 1), "above 1"),
+        # Agreement that is worse than by chance is below 0 when chance is taken off.
+        (known.filter((value < 0) & (pl.col("metric") != "corrected_consistency")), "below 0"),
+    ):
+        if not bad.is_empty():
+            raise ConsilienceError(
+                f"a value {found}: {bad['value'][0]:g}",
+                expected="a fraction from 0 to 1",
+                where=f"{file}:{bad['line'][0]}",
+                todo="Give fractions: 0.872 for 87.2 %.",
+            )
+    return table
+
+
+def task_effects(
+    rows: pl.DataFrame, kinds: Mapping[str, TaskKind], small: Sequence[str] = SMALL
+) -> pl.DataFrame:
+    """Tests of tasks against tasks (``EFFECTS_SCHEMA``): STS against NLI, small against others.
+
+    ``rows``: ``read_runs``. ``kinds``: of the tasks; one that has none is in the second comparison
+    only. ``small``: tasks with few training examples. For accuracy and for consistency under each
+    perturbation three t-tests, because the paper does not say which it uses: ``Student`` (pooled
+    variance) and ``Welch`` take every value of a model on a task for independent of all others;
+    ``paired`` takes each model's mean over its first tasks minus its mean over its second ones, for
+    models that have both. The rows of one model are not independent, so ``paired`` is the one to
+    use. None of them knows how tasks vary: they speak of other models on these same tasks.
+
+    ``first_n, second_n``: values, or models. NaN with fewer than two on a side, or where nothing
+    varies. Nothing is compared where a side has no task.
+    """
+    present = rows["task"].unique(maintain_order=True).to_list()
+    for name in small:
+        if name not in {*kinds, *present}:
+            raise ConsilienceError(
+                f"no task '{name}'",
+                todo=did_you_mean(name, list(dict.fromkeys([*present, *kinds]))),
+            )
+    few = [task for task in present if task in small]
+    contrasts = (
+        ("STS", "NLI", *([each for each in present if kinds.get(each) == kind] for kind in KINDS)),
+        (", ".join(few), "others", few, [task for task in present if task not in small]),
+    )
+    found: list[dict[str, Any]] = []
+    for (metric, subset), values in _by_metric(rows):
+        for first, second, *sides in contrasts:
+            one, other = (values.filter(pl.col("task").is_in(side)) for side in sides)
+            if one.is_empty() or other.is_empty():
+                continue
+            head = {"metric": metric, "subset": subset, "first": first, "second": second}
+            found += ({**head, **row} for row in _tests(one, other))
+    for test in TESTS:
+        alike = [row for row in found if row["test"] == test]
+        for row, p in zip(alike, holm([row["p"] for row in alike]), strict=True):
+            row["p_holm"] = p
+    return pl.DataFrame(found, schema=EFFECTS_SCHEMA)
+
+
+def _by_metric(rows: pl.DataFrame) -> Iterator[tuple[tuple[str, str], pl.DataFrame]]:
+    """Accuracy, then consistency under each perturbation: the rows that have a value."""
+    known = rows.filter(
+        pl.col("value").is_not_nan()
+        & (
+            ((pl.col("metric") == "accuracy") & (pl.col("subset") == "all"))
+            | ((pl.col("metric") == "consistency") & (pl.col("subset") != "all"))
+        )
+    )
+    names = known.select("metric", "subset").unique(maintain_order=True).rows()
+    for metric, subset in dict.fromkeys([*ORDER, *names]):
+        values = known.filter((pl.col("metric") == metric) & (pl.col("subset") == subset))
+        if not values.is_empty():
+            yield (metric, subset), values
+
+
+def student_t(first: Sequence[float], second: Sequence[float]) -> TTest:
+    """Student's t-test of two independent groups of the same variance, which is pooled."""
+    from scipy import stats
+
+    found = stats.ttest_ind(first, second, equal_var=True)
+    ends = found.confidence_interval(LEVEL)
+    return TTest(
+        float(np.mean(first) - np.mean(second)),
+        float(ends.low),
+        float(ends.high),
+        float(found.statistic),
+        float(found.df),
+        float(found.pvalue),
+    )
+
+
+Test = Callable[[Sequence[float], Sequence[float]], TTest]
+
+TESTS: Mapping[str, Test] = {"Student": student_t, "Welch": welch_t, "paired": paired_t}
+
+
+def _tests(first: pl.DataFrame, second: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    ours, theirs = (side.group_by("model").agg(pl.mean("value")) for side in (first, second))
+    both = ours.join(theirs, on="model").sort("model")
+    for name, test in TESTS.items():
+        one, other = first["value"], second["value"]
+        if name == "paired":
+            one, other = both["value"], both["value_right"]
+        yield {
+            "test": name,
+            "first_value": one.mean(),
+            "second_value": other.mean(),
+            **asdict(_test(test, one.to_list(), other.to_list())),
+            "first_n": len(one),
+            "second_n": len(other),
+        }
+
+
+def _test(test: Test, first: list[float], second: list[float]) -> TTest:
+    """NaN but for the difference with fewer than two on a side, or where nothing varies."""
+    if not first or not second:
+        return TTest(*[NAN] * 6)
+    groups = [np.subtract(first, second)] if test is paired_t else [first, second]
+    if min(len(first), len(second)) < 2 or max(np.ptp(each) for each in groups) < 1e-12:
+        return TTest(float(np.mean(first) - np.mean(second)), *[NAN] * 5)
+    return test(first, second)
+
+
+def gains(rows: pl.DataFrame, before: Sequence[str], after: Sequence[str]) -> pl.DataFrame:
+    """What another training of the same models brings, over models and tasks (Section 6, Table 6).
+
+    ``before, after``: the models' names, in pairs. One row a number: ``metric, subset, difference,
+    low, high, p, relative, n``. ``difference``: mean of after minus before, with the interval and
+    p of the paired t-test over the ``n`` pairs, which takes the tasks of one model for independent.
+    ``relative``: mean of after / before - 1, the paper's 13 %; NaN where a value before is 0.
+    """
+    for name in (*before, *after):
+        _known_model(rows, name)
+    pairs = pl.DataFrame({"model": list(before), "later": list(after)})
+    found = []
+    for (metric, subset), values in _by_metric(rows):
+        numbers = values.select("model", "task", "value")
+        both = pairs.join(numbers, on="model").join(
+            numbers, left_on=["later", "task"], right_on=["model", "task"], suffix="_after"
+        )
+        if both.is_empty():
+            continue
+        old, new = both["value"].to_numpy(), both["value_after"].to_numpy()
+        change = _test(paired_t, new.tolist(), old.tolist())
+        found.append(
+            {
+                "metric": metric,
+                "subset": subset,
+                "difference": change.difference,
+                "low": change.low,
+                "high": change.high,
+                "p": change.p,
+                "relative": float(np.mean(new / old - 1)) if old.all() else NAN,
+                "n": len(old),
+            }
+        )
+    return pl.DataFrame(found)
+
+
+def without_models(rows: pl.DataFrame, models: Sequence[str]) -> pl.DataFrame:
+    """The rows of all other models; an unknown name raises."""
+    for name in models:
+        _known_model(rows, name)
+    return rows.filter(~pl.col("model").is_in(models))
+
+
+def _known_model(rows: pl.DataFrame, name: str) -> None:
+    known = rows["model"].unique(maintain_order=True).to_list()
+    if name not in known:
+        raise ConsilienceError(f"no model '{name}'", todo=did_you_mean(name, known))

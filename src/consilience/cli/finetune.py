@@ -1,0 +1,255 @@
+"""finetune: a classifier of sentence pairs, of one task or of several at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from consilience.cli.pairs import (
+    IndicatorsOption,
+    JoinedOption,
+    LongestOption,
+    PoolOption,
+    TaskOption,
+    pairs_of,
+    task_of,
+)
+from consilience.cli.shared import AsJson, err, numbers_in, out, quiet_libraries, warn
+from consilience.errors import ConsilienceError
+from consilience.report.tables import mean_and_std, new_table, percent
+from consilience.suites.tasks import load_task
+
+if TYPE_CHECKING:
+    from consilience.train.finetune import Finetuned, Recipe, Source
+
+
+class SamplingName(StrEnum):
+    """How many batches of each task an epoch has."""
+
+    proportional = "proportional"
+    square_root = "square-root"
+    even = "even"
+
+
+class StopName(StrEnum):
+    """What early stopping looks at."""
+
+    accuracy = "accuracy"
+    loss = "loss"
+
+
+def finetune(
+    model: Annotated[
+        str,
+        typer.Option(
+            help="An encoder, decoder or sequence-to-sequence model: Hub id, folder, GGUF file, "
+            "packaged:minilm, packaged:smollm2.",
+            metavar="M",
+        ),
+    ],
+    task: TaskOption,
+    train: Annotated[
+        str, typer.Option(help="TSV, CSV, JSON, JSONL, Parquet, or hub:SPLIT.", metavar="F")
+    ],
+    validation: Annotated[
+        str, typer.Option(help="Pairs that choose the best checkpoint.", metavar="F")
+    ],
+    folder: Annotated[Path, typer.Option("--out", help="Gets seed-N/TASK, the models.")],
+    others: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            help="Another task beside it, with a head of its own: mrpc=TRAIN or "
+            "mrpc=TRAIN,VALIDATION. Repeat for more.",
+            metavar="T=F",
+        ),
+    ] = None,
+    seeds: Annotated[
+        str, typer.Option(help="Of head, order and dropout; a training with each.", metavar="N,N")
+    ] = "0,1,2,3,4",
+    jobs: Annotated[int, typer.Option(help="Seeds that are trained side by side.", min=1)] = 1,
+    lr: Annotated[
+        str,
+        typer.Option(help="Highest learning rate; several are tried with the first seed."),
+    ] = "1e-5",
+    batch: Annotated[
+        str, typer.Option(help="Pairs in a batch; several are tried with the first seed.")
+    ] = "64",
+    grid: Annotated[
+        bool, typer.Option("--grid", help="The paper's: batch 32,64,128 and lr 5e-4,1e-5,5e-6.")
+    ] = False,
+    epochs: Annotated[int, typer.Option(min=1)] = 10,
+    weight_decay: Annotated[float, typer.Option(min=0)] = 1e-3,
+    warmup: Annotated[
+        float, typer.Option(help="Share of the updates in which the rate rises.", min=0, max=1)
+    ] = 0.1,
+    patience: Annotated[
+        int,
+        typer.Option(help="Epochs without a better validation before it stops; 0: none.", min=0),
+    ] = 3,
+    stop_on: Annotated[
+        StopName, typer.Option(help="What chooses the best checkpoint.")
+    ] = StopName.accuracy,
+    sampling: Annotated[
+        SamplingName, typer.Option(help="Batches of each task in an epoch (docs/finetuning.md).")
+    ] = SamplingName.proportional,
+    joined: JoinedOption = None,
+    pool: PoolOption = None,
+    longest: LongestOption = None,
+    indicators: IndicatorsOption = None,
+    limit: Annotated[
+        int | None, typer.Option(help="At most so many training pairs of a task.", min=1)
+    ] = None,
+    half: Annotated[
+        int | None,
+        typer.Option(help="Only this half of --validation; the other is for a test.", min=1, max=2),
+    ] = None,
+    bf16: Annotated[bool, typer.Option("--bf16", help="Train in bfloat16.")] = False,
+    gradient_checkpointing: Annotated[
+        bool, typer.Option("--gradient-checkpointing", help="Less memory, more time.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="auto or cpu.")] = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Fine-tune on the original form of sentence pairs (CALUM, Sections 4.3 and 6.1).
+
+    Each seed's best checkpoint goes to --out/seed-N/TASK, as any other model's; `consilience
+    perturb` asks them all. The same command goes on with what was stopped.
+    """
+    try:
+        from consilience.train.finetune import Recipe, Source, check
+        from consilience.train.seeds import GRID_BATCHES, GRID_RATES, train_seeds
+        from consilience.train.seeds import grid as grid_of
+    except ImportError as error:
+        raise ConsilienceError(
+            f"'{error.name}' is not installed",
+            todo="Install it with `pip install 'consilience[train]'`.",
+        ) from error
+    main = task_of(task, indicators)
+    sources = [
+        Source(main, pairs_of(train, main, limit=limit), pairs_of(validation, main, half=half)),
+        *(_other(each, limit) for each in others or ()),
+    ]
+    sizes = GRID_BATCHES if grid else numbers_in(batch, int, "a whole number, such as 64")
+    rates = GRID_RATES if grid else numbers_in(lr, float, "such as 1e-5")
+    chosen_seeds = numbers_in(seeds, int, "a whole number, such as 0")
+    recipe = Recipe(
+        epochs=epochs,
+        weight_decay=weight_decay,
+        warmup=warmup,
+        patience=patience,
+        stop_on=stop_on.value,
+        sampling=sampling.value,
+        seed=chosen_seeds[0],
+        bf16=bf16,
+        gradient_checkpointing=gradient_checkpointing,
+    )
+    recipes = grid_of(recipe, sizes, rates)
+    for each in recipes:
+        check(sources, each)
+    with quiet_libraries():
+        best, tried, found = train_seeds(
+            model,
+            sources,
+            recipes,
+            folder,
+            chosen_seeds,
+            jobs=jobs,
+            joined=joined.value if joined else None,
+            pool=pool.value if pool else None,
+            longest=longest or 0,
+            device=device,
+            say=lambda step: err.print(f"{step} ...", highlight=False),
+        )
+    notes = [
+        note for each in sources for pairs in (each.train, each.validation) if pairs
+        for note in pairs.notes
+    ]  # fmt: skip
+    notes += _notes(found, sources)
+    if as_json:
+        document = {
+            "model": model,
+            "task": main.name,
+            "best": {"batch": best.batch, "lr": best.learning_rate},
+            "grid": [
+                {"batch": each.batch, "lr": each.learning_rate, "validation": dict(one.validation)}
+                for each, one in tried
+            ],
+            "seeds": [_row(seed, each) for seed, each in found.items()],
+            "warnings": notes,
+        }
+        print(json.dumps(document, ensure_ascii=False))
+        return
+    _show(model, best, tried, found)
+    warn(notes)
+    out.print(f"Models: {folder}/seed-*/{main.name}", soft_wrap=True)
+
+
+def _other(spec: str, limit: int | None) -> Source:
+    from consilience.train.finetune import Source
+
+    name, equals, files = spec.partition("=")
+    train, comma, validation = files.partition(",")
+    if not equals or not train or (comma and not validation):
+        raise ConsilienceError(
+            f"--with {spec}",
+            expected="mrpc=TRAIN or mrpc=TRAIN,VALIDATION",
+        )
+    task = load_task(name)
+    held = pairs_of(validation, task) if validation else None
+    return Source(task, pairs_of(train, task, limit=limit), held)
+
+
+def _notes(found: dict[int, Finetuned], sources: Sequence[Source]) -> list[str]:
+    first = next(iter(found.values()))
+    sizes = {each.task.name: len(each.train.items) for each in sources}
+    return [
+        f"{cut} of {sizes[task]} training pairs of {task} were too long and were cut"
+        for task, cut in first.cut.items()
+        if cut
+    ]
+
+
+def _row(seed: int, found: Finetuned) -> dict[str, Any]:
+    return {
+        "seed": seed,
+        "validation": dict(found.validation),
+        "epochs": found.epochs,
+        "seconds": found.seconds,
+        "folder": str(found.folder),
+    }
+
+
+def _show(
+    model: str,
+    best: Recipe,
+    tried: Sequence[tuple[Recipe, Finetuned]],
+    found: dict[int, Finetuned],
+) -> None:
+    tasks = list(next(iter(found.values())).validation)
+    if len(tried) > 1:
+        table = new_table("Tried with the first seed: validation accuracy, in percent")
+        for heading in ("batch", "lr", tasks[0], ""):
+            table.add_column(heading, justify="left" if not heading else "right")
+        for recipe, one in tried:
+            kept = "kept" if recipe == best else ""
+            reached = percent(one.validation[tasks[0]])
+            table.add_row(f"{recipe.batch}", f"{recipe.learning_rate:g}", reached, kept)
+        out.print(table)
+    table = new_table(f"{model}: validation accuracy of the best checkpoint, in percent")
+    for heading in ("seed", *tasks, "epochs", "minutes"):
+        table.add_column(heading, justify="right")
+    for seed, each in found.items():
+        cells = [percent(each.validation[task]) for task in tasks]
+        table.add_row(f"{seed}", *cells, f"{each.epochs:g}", f"{each.seconds / 60:.1f}")
+    if len(found) > 1:
+        values = {task: [each.validation[task] for each in found.values()] for task in tasks}
+        means = [mean_and_std(fmean(each), stdev(each)) for each in values.values()]
+        table.add_row("mean", *means, "", "")
+    out.print(table)

@@ -1,0 +1,77 @@
+"""What finetune and perturb share: tasks, their pairs, and how a model reads them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from consilience.cli.shared import names_in
+from consilience.suites.pairs import Pairs, half_of, read_pairs, sample_pairs
+from consilience.suites.tasks import check_task, load_task
+from consilience.types import Task
+
+HALF_SEED = 0
+"""Draws the halves: always the same ones."""
+
+
+class JoinedName(StrEnum):
+    """How the two sentences reach the model."""
+
+    pair = "pair"
+    string = "string"
+
+
+class PoolName(StrEnum):
+    """Where a decoder's head reads."""
+
+    last = "last"
+    end = "end"
+    mean = "mean"
+
+
+TaskOption = Annotated[
+    str, typer.Option("--task", help="A task's name, or a TOML file of one.", metavar="T")
+]
+IndicatorsOption = Annotated[
+    str | None,
+    typer.Option(help="What stands before each sentence: Premise,Hypothesis.", metavar="A,B"),
+]
+JoinedOption = Annotated[
+    JoinedName | None,
+    typer.Option(
+        "--input",
+        help="pair: two segments, as encoders have by themselves; string: one, as all others.",
+    ),
+]
+PoolOption = Annotated[
+    PoolName | None,
+    typer.Option(help="Decoders: read the last token, an end token behind it, or the mean."),
+]
+LongestOption = Annotated[
+    int | None,
+    typer.Option("--max-length", help="Tokens; by itself what the model takes.", min=8),
+]
+
+
+def task_of(spec: str, indicators: str | None) -> Task:
+    """The task, with other indicators where some are given."""
+    task = load_task(spec)
+    if indicators is None:
+        return task
+    names = tuple(names_in(indicators))
+    changed = replace(task, indicators=names)  # type: ignore[arg-type]
+    check_task(changed, "--indicators")
+    return changed
+
+
+def pairs_of(
+    source: str, task: Task, *, half: int | None = None, limit: int | None = None, seed: int = 0
+) -> Pairs:
+    """The pairs of a file or of the Hub; one half of them, a sample of them."""
+    pairs = read_pairs(source, task)
+    if half is not None:
+        pairs = half_of(pairs, half, HALF_SEED)
+    return pairs if limit is None else sample_pairs(pairs, limit, seed)

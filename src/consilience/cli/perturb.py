@@ -1,0 +1,295 @@
+"""perturb: is a label kept when the order and the format of a sentence pair change?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import polars as pl
+import typer
+
+from consilience.cli.pairs import (
+    IndicatorsOption,
+    JoinedName,
+    JoinedOption,
+    LongestOption,
+    PoolName,
+    PoolOption,
+    TaskOption,
+    pairs_of,
+    task_of,
+)
+from consilience.cli.shared import (
+    AsJson,
+    names_in,
+    out,
+    progress_bar,
+    quiet_libraries,
+    rows_of,
+    warn,
+)
+from consilience.errors import ConsilienceError
+from consilience.metrics.perturbed import Labels, measure_perturbed, perturbed_remarks
+from consilience.perturb import GENERATED, ask_freely, ask_pairs, inconsistent, write_forms
+from consilience.report.perturbed import example_table, perturbed_tables
+from consilience.run import RunFolder, write_whole
+from consilience.suites.pairs import Pairs
+from consilience.suites.perturbations import (
+    PAPERS,
+    Perturbation,
+    chosen,
+    original,
+    t5_original,
+)
+from consilience.types import Form, Task, TextPair
+
+if TYPE_CHECKING:
+    from consilience.models.classifier import PairClassifier
+    from consilience.models.label_writer import LabelWriter
+
+
+class LongName(StrEnum):
+    """What becomes of an item that is too long for the model."""
+
+    cut = "cut"
+    exclude = "exclude"
+
+
+def perturb(
+    model: Annotated[
+        str,
+        typer.Option(
+            help="A trained classifier (Hub id, folder), or what finetune wrote: all its seeds. "
+            "With --generate a language model.",
+            metavar="M",
+        ),
+    ],
+    task: TaskOption,
+    data: Annotated[
+        str, typer.Option(help="TSV, CSV, JSON, JSONL, Parquet, or hub:SPLIT.", metavar="F")
+    ],
+    folder: Annotated[Path, typer.Option("--out", help="The run's folder.")],
+    perturbations: Annotated[
+        str, typer.Option(help="Their names, or all (docs/tasks.md).", metavar="P,P")
+    ] = ",".join(PAPERS),
+    generate: Annotated[
+        bool,
+        typer.Option("--generate", help="The model writes the label's word, and chooses it too."),
+    ] = False,
+    template: Annotated[
+        str | None,
+        typer.Option(
+            help="With --generate: a text with {text}, {labels}, {first}, {second}; by itself "
+            "T5's form, and a question for causal models.",
+            metavar="TEXT",
+        ),
+    ] = None,
+    indicators: IndicatorsOption = None,
+    joined: JoinedOption = None,
+    pool: PoolOption = None,
+    longest: LongestOption = None,
+    long: Annotated[
+        LongName, typer.Option(help="Items too long: cut alike in every form, or left out.")
+    ] = LongName.cut,
+    model_labels: Annotated[
+        str | None,
+        typer.Option(help="What the model's labels mean, in its order, if it does not say."),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="At most so many pairs, drawn by --seed.", min=1)
+    ] = None,
+    half: Annotated[
+        int | None, typer.Option(help="Only this half of --data.", min=1, max=2)
+    ] = None,
+    examples: Annotated[
+        int, typer.Option(help="Changed answers to print; all are in the folder.", min=0)
+    ] = 3,
+    seed: Annotated[int, typer.Option(help="Of --limit and of the intervals.")] = 0,
+    revision: Annotated[str | None, typer.Option(help="Of a model on the Hub.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    as_json: AsJson = False,
+) -> None:
+    """Ask for the labels of sentence pairs in their original form and in others (CALUM).
+
+    C_R and C_S are the consistency of reverse and signal: the share of pairs whose label is that of
+    the original form. The same command goes on with what was stopped.
+    """
+    main = task_of(task, indicators)
+    pairs = pairs_of(data, main, half=half, limit=limit, seed=seed)
+    formats = chosen(names_in(perturbations))
+    models = _models(model, main.name)
+    asked = {
+        "kind": "perturb",
+        "suite": "calum",
+        "task": asdict(main),
+        "pairs": pairs.digest,
+        "perturbations": list(formats),
+        "long": long.value,
+        "seed": seed,
+    }
+    load = partial(
+        _load_writer if generate else _load_classifier,
+        task=main,
+        given=indicators is not None,
+        template=template,
+        joined=joined,
+        pool=pool,
+        longest=longest,
+        model_labels=names_in(model_labels) if model_labels else None,
+        revision=revision,
+        device=device,
+        dtype=dtype,
+    )
+    if not generate and template:
+        raise ConsilienceError("--template without --generate", todo="Add --generate.")
+    runs, changed, notes = [], [], list(pairs.notes)
+    for name, spec in models.items():
+        run, answers, telling = _ask(
+            spec, folder / name if name else folder, main, pairs, formats, asked, load, long.value
+        )
+        runs.append(answers)
+        changed.append(telling.with_columns(pl.lit(name).alias("seed")))
+        notes += [note for note in run.record["warnings"] if note not in notes]
+    labels = labels_of(main)
+    metrics = measure_perturbed(runs, labels, seed)
+    found = pl.concat(changed).sort("margin", descending=True, nulls_last=True)
+    write_whole(folder / "metrics.csv", metrics.write_csv().encode())
+    write_whole(folder / "inconsistent.csv", found.write_csv().encode())
+    if as_json:
+        record = {"asked": asked, "models": models, "path": str(folder)}
+        document = {"run": record, "metrics": rows_of(metrics), "warnings": notes}
+        print(json.dumps(document, ensure_ascii=False))
+        return
+    seeds = f", {len(runs)} seeds" if len(runs) > 1 else ""
+    for group in metrics["group"].unique(maintain_order=True):
+        title = f"{group}, {model}{seeds}, in percent"
+        for table in perturbed_tables(metrics.filter(pl.col("group") == group), title):
+            out.print(table)
+    if examples and found.height:
+        out.print(example_table(found, examples))
+    warn(notes)
+    out.print(f"Run: {folder}", soft_wrap=True)
+
+
+def labels_of(task: Task) -> dict[str, Labels]:
+    """What may be answered in the groups of a run of this task."""
+    labels = Labels(task.labels, "f1" in task.metrics)
+    return {task.name: labels, task.name + GENERATED: labels}
+
+
+def _models(spec: str, task: str) -> dict[str, str]:
+    """The model, or those of all seeds that finetune wrote, by the name of their folder."""
+    folder = Path(spec)
+    seeds = sorted(
+        (each for each in folder.glob("seed-*") if each.is_dir()),
+        key=lambda each: (len(each.name), each.name),
+    )
+    if not seeds:
+        inside = folder / task
+        return {"": str(inside) if (inside / "config.json").is_file() else spec}
+    for each in seeds:
+        if not (each / task / "config.json").is_file():
+            heads = sorted(path.parent.name for path in each.glob("*/config.json"))
+            raise ConsilienceError(
+                f"no model for the task '{task}'",
+                expected=", ".join(heads) or "a training that is done",
+                where=str(each),
+                todo="Give its --task, or let `consilience finetune` go on with it.",
+            )
+    return {each.name: str(each / task) for each in seeds}
+
+
+def _load_classifier(
+    spec: str,
+    *,
+    task: Task,
+    given: bool,
+    template: str | None,
+    joined: JoinedName | None,
+    pool: PoolName | None,
+    longest: int | None,
+    model_labels: Sequence[str] | None,
+    **options: Any,
+) -> tuple[PairClassifier, Callable[[TextPair], Form]]:
+    """A classifier, and the original form as it was trained on it unless indicators are given."""
+    from consilience.models.classifier import load_pair_classifier
+
+    model = load_pair_classifier(
+        spec,
+        task.labels,
+        joined=joined.value if joined else None,
+        pool=pool.value if pool else None,
+        longest=longest,
+        model_labels=model_labels,
+        **options,
+    )
+    trained = None if given else model.input.reading.indicators
+    return model, partial(original, indicators=trained or task.indicators)
+
+
+def _load_writer(
+    spec: str,
+    *,
+    task: Task,
+    given: bool,
+    template: str | None,
+    joined: JoinedName | None,
+    pool: PoolName | None,
+    longest: int | None,
+    model_labels: Sequence[str] | None,
+    **options: Any,
+) -> tuple[LabelWriter, Callable[[TextPair], Form]]:
+    """A model that writes, and the original form: T5's where there is no template."""
+    from consilience.models.label_writer import LabelWriter
+    from consilience.models.loading import load_pretrained
+
+    for name, value in (("input", joined), ("pool", pool), ("model-labels", model_labels)):
+        if value is not None:
+            raise ConsilienceError(f"--{name} with --generate", todo="Leave it out.")
+    loaded = load_pretrained(spec, **options)
+    model = LabelWriter(loaded, task, template, longest or 0)
+    form = partial(original, indicators=task.indicators)
+    return model, partial(t5_original, task=task) if model.template is None else form
+
+
+def _ask(
+    spec: str,
+    place: Path,
+    task: Task,
+    pairs: Pairs,
+    formats: dict[str, Perturbation],
+    asked: dict[str, object],
+    load: Callable[[str], Any],
+    long: Any,
+) -> tuple[RunFolder, pl.DataFrame, pl.DataFrame]:
+    """One model's answers, and those that changed; what is there is not asked again."""
+    with quiet_libraries():
+        model, form = load(spec)
+    run = RunFolder(place, {**asked, "model": model.identity})
+    questions = write_forms(task, pairs.items, form, formats, model, long=long)
+    run.note([*pairs.notes, *questions.notes])
+    size = len(questions.pairs) * len(questions.names)
+    groups = {task.name: partial(ask_pairs, questions, model)}
+    if hasattr(model, "write"):
+        from consilience.models.label_writer import label_of
+
+        groups[task.name + GENERATED] = partial(ask_freely, questions, model.write, label_of)
+    tables = []
+    for group, ask in groups.items():
+        answers = run.answers(group, size)
+        if answers is None:
+            with progress_bar(f"asking {place.name}", size, "forms") as advance:
+                answers = ask(progress=advance)
+            run.write_answers(group, answers)
+        tables.append(answers)
+    answers = pl.concat(tables)
+    metrics = measure_perturbed([answers], labels_of(task))
+    run.note(perturbed_remarks(answers, metrics))
+    run.finish(metrics)
+    return run, answers, pl.concat([inconsistent(questions, each) for each in tables])

@@ -1,0 +1,327 @@
+"""Sentence pairs under perturbations: is the label of the original kept? (CALUM, Section 3).
+
+Every number is that of one perturbation (``subset``) against the original form, variant 0. Several
+runs of the same items, such as one a seed, are averaged; then ``low`` and ``high`` are over items,
+and ``seed_low`` and ``seed_high`` over the runs.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, stdev
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+from scipy.special import stdtrit
+
+from consilience.errors import ConsilienceError
+from consilience.metrics import ALL_BUT_CONSTANT
+from consilience.metrics.agreement import (
+    METRICS,
+    Floats,
+    Tally,
+)
+from consilience.metrics.grid import Grid, grid_of, words_of
+from consilience.metrics.resampling import Key, Tallies, Weights, swap, weigh
+from consilience.metrics.statistics import (
+    LEVEL,
+    NAN,
+    REPLICATES,
+    percentile_interval,
+    permutation_p,
+    resamples,
+    swaps,
+    welch_t,
+)
+from consilience.types import METRICS_SCHEMA
+
+PERTURBED_SCHEMA: dict[str, type[pl.DataType]] = {
+    **METRICS_SCHEMA,
+    "seeds": pl.Int64,
+    "seed_low": pl.Float64,
+    "seed_high": pl.Float64,
+}
+"""The metrics table, with how many runs were averaged and the interval of their mean.
+
+``std`` is the standard deviation over the runs. ``group`` is the task.
+"""
+
+DIFFERENCE_SCHEMA: dict[str, type[pl.DataType]] = {
+    "metric": pl.String,
+    "group": pl.String,
+    "subset": pl.String,
+    "first_value": pl.Float64,
+    "second_value": pl.Float64,
+    "difference": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "p": pl.Float64,
+    "p_seeds": pl.Float64,
+    "seeds": pl.Int64,
+    "n": pl.Int64,
+}
+"""One row a difference, ``second`` minus ``first``, of means over the same items and as many seeds.
+
+``low``, ``high`` and ``p`` (items change sides at random) are over items, ``p_seeds`` (Welch's t)
+over seeds.
+"""
+
+NO_LABEL = "no label in "
+"""Begins what stands for an answer that is no label: another word in every variant, so that two
+such answers never agree."""
+
+OF_PAIRS = (
+    "consistency",
+    "corrected_consistency",
+    "chance_consistency",
+    "consistent_accuracy",
+    "agree_right",
+    "agree_wrong",
+)
+"""What is counted of the original and one perturbed form together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What may be answered in a group; ``f1``: whether that of the last label is told too."""
+
+    words: tuple[str, ...]
+    f1: bool = False
+
+
+def measure_perturbed(
+    runs: Sequence[pl.DataFrame], labels: Mapping[str, Labels], seed: int = 0
+) -> pl.DataFrame:
+    """The metrics (``PERTURBED_SCHEMA``) of answers tables of the same items, one a run.
+
+    ``labels``: those of each group. Accuracy of the subset ``all`` is that on the original form, of
+    another subset that on the perturbed one; ``top_answer`` is the share of the label that is said
+    most often there. Consistency of the subset ``all`` is over all perturbations.
+    """
+    _same_items(runs)
+    rows: list[dict[str, object]] = []
+    for group in runs[0]["group"].unique(maintain_order=True):
+        tables = [run.filter(pl.col("group") == group) for run in runs]
+        counted = [_count(table, labels[group]) for table in tables]
+        names = tables[0]["subject"].unique().sort().to_list()
+        weights = _weights(names, group, seed)
+        drawn = [weigh(each, names, weights) for each in counted]
+        for key, first in counted[0].items():
+            shares = [each[key].share() for each in counted]
+            values = [each.value for each in shares if not math.isnan(each.value)]
+            mean = fmean(values) if values else NAN
+            ends = (NAN, NAN)
+            if first.clusters is not None:
+                replicates = np.mean([each[key].values for each in drawn], axis=0)
+                clusters = min(each[key].clusters for each in drawn)
+                ends = percentile_interval(mean, replicates, clusters, _bounds(key))
+            seed_ends = _over_seeds(values, _bounds(key))
+            rows.append(
+                {
+                    "metric": key[0],
+                    "suite": str(tables[0]["suite"][0]),
+                    "group": group,
+                    "subset": key[1],
+                    "value": mean,
+                    "std": stdev(values) if len(values) > 1 else NAN,
+                    "low": ends[0],
+                    "high": ends[1],
+                    "n": min(each.n for each in shares),
+                    "n_excluded": max(each.left_out for each in shares),
+                    "seeds": len(runs),
+                    "seed_low": seed_ends[0],
+                    "seed_high": seed_ends[1],
+                }
+            )
+    return pl.DataFrame(rows, schema=PERTURBED_SCHEMA)
+
+
+def compare_perturbed(
+    first: Sequence[pl.DataFrame],
+    second: Sequence[pl.DataFrame],
+    labels: Mapping[str, Labels],
+    seed: int = 0,
+) -> pl.DataFrame:
+    """Differences (``DIFFERENCE_SCHEMA``) between two models, asked the same with as many seeds."""
+    if len(first) != len(second):
+        raise ConsilienceError(
+            f"{len(first)} runs against {len(second)}", expected="as many seeds of both"
+        )
+    _same_items([*first, *second])
+    rows: list[dict[str, object]] = []
+    for group in first[0]["group"].unique(maintain_order=True):
+        one, two = (
+            [_count(run.filter(pl.col("group") == group), labels[group]) for run in runs]
+            for runs in (first, second)
+        )
+        names = first[0].filter(pl.col("group") == group)["subject"].unique().sort().to_list()
+        weights, sides = _weights(names, group, seed), swaps(names, seed)
+        drawn = [[weigh(each, names, weights) for each in runs] for runs in (one, two)]
+        changed = [swap(a, b, names, sides) for a, b in zip(one, two, strict=True)]
+        for key, tally in one[0].items():
+            if tally.clusters is None:
+                continue
+            values = [[each[key].share().value for each in runs] for runs in (one, two)]
+            means = [float(np.mean(each)) for each in values]
+            difference = means[1] - means[0]
+            replicates = np.mean([each[key].values for each in drawn[1]], axis=0) - np.mean(
+                [each[key].values for each in drawn[0]], axis=0
+            )
+            permuted = np.mean([each[key][1].values - each[key][0].values for each in changed], 0)
+            clusters = drawn[0][0][key].clusters
+            low, high = percentile_interval(difference, replicates, clusters, (-1.0, 1.0))
+            varies = len(first) > 1 and any(np.ptp(each) > 0 for each in values)
+            rows.append(
+                {
+                    "metric": key[0],
+                    "group": group,
+                    "subset": key[1],
+                    "first_value": means[0],
+                    "second_value": means[1],
+                    "difference": difference,
+                    "low": low,
+                    "high": high,
+                    "p": permutation_p(difference, permuted),
+                    "p_seeds": welch_t(values[1], values[0]).p if varies else NAN,
+                    "seeds": len(first),
+                    "n": min(each[key].n for runs in (one, two) for each in runs),
+                }
+            )
+    return pl.DataFrame(rows, schema=DIFFERENCE_SCHEMA)
+
+
+def perturbed_remarks(answers: pl.DataFrame, metrics: pl.DataFrame) -> list[str]:
+    """What a reader of these numbers should know."""
+    found = []
+    values = {
+        (row["group"], row["metric"]): row["value"]
+        for row in metrics.filter(pl.col("subset") == "all").iter_rows(named=True)
+    }
+    for (group,), rows in answers.group_by("group", maintain_order=True):
+        left_out = rows.filter(pl.col("excluded").is_not_null())
+        if left_out.height:
+            found.append(
+                f"{group}: {left_out['item'].n_unique()} of {rows['item'].n_unique()} items left "
+                f"out, such as {left_out['item'][0]}: {left_out['excluded'][0]}"
+            )
+        said, is_gold = values[group, "top_answer"], values[group, "top_label"]
+        if said > ALL_BUT_CONSTANT:
+            found.append(
+                f"{group}: a constant classifier: {said:.0%} of all answers to the original form "
+                f"are one and the same (the most common label is that of {is_gold:.0%} of the "
+                "items), so its consistency means nothing; corrected_consistency takes that into "
+                "account"
+            )
+        if is_gold == 1:
+            found.append(f"{group}: all items have one label, so accuracy means little")
+    return found
+
+
+def _same_items(runs: Sequence[pl.DataFrame]) -> None:
+    question = ["group", "item", "variant", "gold"]
+    asked = runs[0].select(question)
+    for run in runs[1:]:
+        other = run.select(question)
+        if asked.height != other.height or asked.join(other, on=question, how="anti").height:
+            raise ConsilienceError(
+                "runs of other items or perturbations",
+                expected="the same --data, --limit, --half and --perturbations",
+            )
+
+
+def _weights(names: Sequence[str], group: str, seed: int) -> Weights:
+    generator = np.random.default_rng([seed, zlib.crc32(group.encode())])
+    return resamples(len(names), REPLICATES, generator)
+
+
+def _over_seeds(values: Sequence[float], bounds: tuple[float, float]) -> tuple[float, float]:
+    """The t interval of the mean of several runs."""
+    if len(values) < 2:
+        return NAN, NAN
+    reach = -float(stdtrit(len(values) - 1, (1 - LEVEL) / 2)) * stdev(values) / len(values) ** 0.5
+    return max(bounds[0], fmean(values) - reach), min(bounds[1], fmean(values) + reach)
+
+
+def _bounds(key: Key) -> tuple[float, float]:
+    return (METRICS[key[0]].least if key[0] in METRICS else 0.0), 1.0
+
+
+def _count(table: pl.DataFrame, labels: Labels) -> Tallies:
+    """Every metric of one run's answers in one group."""
+    variants = dict(
+        table.select("variant", "variant_index").unique().sort("variant_index").iter_rows()
+    )
+    if 0 not in variants.values():
+        raise ConsilienceError("no answers to the original form", where="the answers table")
+    names = list(variants)
+    is_label = pl.col("answer").is_in(list(labels.words)) | pl.col("answer").is_null()
+    place = pl.col("variant").replace_strict(
+        {name: at for at, name in enumerate(names)}, return_dtype=pl.Int32
+    )
+    known = table.with_columns(
+        answer=pl.when(is_label).then("answer").otherwise(NO_LABEL + pl.col("variant")),
+        variant_index=place,
+    )
+    words = words_of(known)
+    grid = grid_of(known, pl.col("item"), len(names), words, len(labels.words))
+    none = [at for at, word in enumerate(words) if word.startswith(NO_LABEL)]
+    others = list(range(1, len(names)))
+    tallies: dict[Key, Tally] = {}
+    single = dict(_single(grid.variants_of([0]), labels, words, none))
+    tallies |= {(metric, "all"): tally for metric, tally in single.items()}
+    tallies["top_label", "all"] = top_label(grid.variants_of([0]))
+    if others:
+        against = grid.pairs_of([(0, at) for at in others])
+        for metric in ("consistency", "consistent_accuracy"):
+            tallies[metric, "all"] = METRICS[metric].count(against)
+    for at in others:
+        subset, pair = names[at], grid.variants_of([0, at])
+        for metric in OF_PAIRS:
+            tallies[metric, subset] = METRICS[metric].count(pair)
+        for metric, tally in _single(grid.variants_of([at]), labels, words, none):
+            tallies[metric, subset] = tally
+    return tallies
+
+
+def _single(
+    grid: Grid, labels: Labels, words: Sequence[str], none: Sequence[int]
+) -> Iterator[tuple[str, Tally]]:
+    """What is counted of one form alone."""
+    yield "accuracy", METRICS["accuracy"].count(grid)
+    if labels.f1:
+        last = words.index(labels.words[-1]) if labels.words[-1] in words else -2
+        yield "f1", f1(grid, last)
+    yield "top_answer", METRICS["top_answer"].count(grid)
+    if none:
+        yield "no_label", _share(grid, np.isin(grid.answers[:, :1], none))
+
+
+def f1(grid: Grid, positive: int) -> Tally:
+    """F1 of a label: 2 TP / (2 TP + FP + FN), over the items that were answered."""
+    said = (grid.answers[:, 0] == positive) & grid.taken[:, 0]
+    gold = (grid.golds[:, 0] == positive) & grid.taken[:, 0]
+    counts = np.stack([2 * (said & gold), said.astype(np.int64) + gold], axis=1)
+    tally = METRICS["accuracy"].count(grid)
+    return replace(tally, counts=counts.astype(np.float32))
+
+
+def top_label(grid: Grid) -> Tally:
+    """Share of the most common gold: the accuracy of a constant classifier."""
+    golds = grid.golds[:, 0]
+    counts = (golds[:, None] == np.unique(golds)).astype(np.float32)
+    finish: Callable[[Floats], tuple[Floats, Floats]] = lambda sums: (  # noqa: E731
+        sums.max(axis=-1, initial=0),
+        sums.sum(axis=-1),
+    )
+    return Tally(counts, None, len(golds), 0, finish)
+
+
+def _share(grid: Grid, hits: npt.NDArray[np.bool_]) -> Tally:
+    """Hits (item, 1) among the items that were answered."""
+    taken = grid.taken[:, :1]
+    counts = np.concatenate([hits & taken, taken], axis=1).astype(np.float32)
+    return Tally(counts, grid.subjects, int(taken.sum()), int((~taken).sum()))

@@ -1,0 +1,253 @@
+"""Language models that answer with the word of a label (CALUM, Sections 4.3 and 5.1.5).
+
+T5 reads its own multi-task text form; any other model reads a template, as a turn of a chat where
+its tokenizer has a chat template. ``write`` lets it say what it likes, ``score`` has it choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from consilience.errors import ConsilienceError
+from consilience.models.batches import (
+    NEAR_TIE,
+    Budget,
+    equal_length_batches,
+    halving,
+    log_softmax,
+    margins,
+    one_thread,
+    side_by_side,
+)
+from consilience.models.kernels import pack_linears
+from consilience.models.loading import Pretrained
+from consilience.models.masked import positions
+from consilience.models.pair_input import Encoded, as_string, fit
+from consilience.types import Form, Scores, Task, TaskKind
+
+MOST_WRITTEN = 20
+"""Tokens that a model may write; no label of the tasks has half as many."""
+
+TEMPLATES: Mapping[TaskKind, str] = {
+    "NLI": "{text}\n\nHow does {second} relate to {first}? Answer with one of these labels and "
+    "nothing else: {labels}.",
+    "STS": "{text}\n\nHow do {first} and {second} relate? Answer with one of these labels and "
+    "nothing else: {labels}.",
+}
+"""What a model that is not T5 is asked where no template is given; ours."""
+
+
+class LabelWriter:
+    """A sequence-to-sequence or causal language model that is asked for a label in words.
+
+    ``template``: a text with ``{text}`` and, if wanted, ``{labels}``, ``{first}`` and ``{second}``
+    (the indicators); None for T5's form, and for a question of ours to a causal model.
+    """
+
+    def __init__(
+        self,
+        loaded: Pretrained,
+        task: Task,
+        template: str | None,
+        longest: int = 0,
+    ) -> None:
+        if loaded.kind == "masked":
+            raise ConsilienceError(
+                f"'{loaded.identity['model']}' does not write text",
+                expected="a sequence-to-sequence or causal language model",
+                todo="Fine-tune it with `consilience finetune`, and leave --generate out.",
+            )
+        self.model, self.tokenizer, self.kind = loaded.model.eval(), loaded.tokenizer, loaded.kind
+        if template is None and loaded.kind == "causal":
+            template = TEMPLATES[task.kind]
+        if template is not None and template.count("{text}") != 1:
+            raise ConsilienceError(
+                f"the template '{template}'", expected="exactly one {text}, where the pair stands"
+            )
+        self.labels = task.labels
+        self.template = None
+        if template is not None:
+            names = {"labels": ", ".join(task.labels)}
+            names |= dict(zip(("first", "second"), task.indicators, strict=True))
+            for name, value in names.items():
+                template = template.replace("{" + name + "}", value)
+            self.template = template
+        self.lead = f"{task.name} "
+        self.chat = self.kind == "causal" and bool(getattr(self.tokenizer, "chat_template", None))
+        self.longest = longest or min(self.tokenizer.model_max_length, positions(self.model))
+        if self.kind == "causal":
+            self.longest -= 0 if longest else MOST_WRITTEN
+        self.targets = [self._target(label) for label in task.labels]
+        self.identity = loaded.identity | {
+            "template": self.template,
+            "chat": self.chat,
+            "longest": self.longest,
+        }
+        self.notes: list[str] = []
+        pack_linears(loaded.model, head=True)
+        self.budget = Budget.of(loaded.model)
+
+    def prompt(self, form: Form) -> str:
+        """What the model reads."""
+        text = as_string(form)
+        if self.template is None:
+            return self.lead + text
+        before, after = self.template.split("{text}")
+        prompt = before + text + after
+        if not self.chat:
+            return prompt
+        turn = [{"role": "user", "content": prompt}]
+        said: Any = self.tokenizer.apply_chat_template(
+            turn, add_generation_prompt=True, tokenize=False
+        )
+        return str(said)
+
+    def encode(self, forms: Sequence[Form]) -> list[Encoded]:
+        """The ids of each prompt, however long."""
+        if not forms:
+            return []
+        found: Any = self.tokenizer(
+            [self.prompt(form) for form in forms],
+            add_special_tokens=not self.chat,
+            truncation=False,
+            padding=False,
+            verbose=False,
+        )
+        return [{"input_ids": list(ids)} for ids in found["input_ids"]]
+
+    def fit(self, forms: Sequence[Form]) -> list[Form]:
+        """All variants of one item, cut at the same places so that each fits."""
+        return fit(forms, self.encode, self.tokenizer, self.longest)
+
+    def why_not(self, form: Form) -> str | None:
+        """Why a form cannot be asked; None where it can."""
+        for token in self.tokenizer.all_special_tokens:
+            if any(token in segment.sentence for segment in form):
+                return f"has the special token '{token}' in it"
+        return None
+
+    def write(self, forms: Sequence[Form]) -> Iterator[tuple[npt.NDArray[np.int64], list[str]]]:
+        """What the model writes behind each form, the likeliest token each time, with their places.
+
+        Up to its end token or ``MOST_WRITTEN``; other special tokens are kept.
+        """
+
+        def answer(ids: torch.Tensor) -> list[str]:
+            written: Any = self.model.generate(
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=MOST_WRITTEN,
+                do_sample=False,
+                num_beams=1,
+                repetition_penalty=1.0,
+                pad_token_id=self._end(),
+            )
+            begin = ids.shape[1] if self.kind == "causal" else 1
+            return [self._text(row[begin:].tolist()) for row in written]
+
+        yield from self._by_length(forms, answer)
+
+    def score(self, forms: Sequence[Form]) -> Iterator[Scores]:
+        """Log-probabilities, in nats, of the labels for each form, normalised over the labels.
+
+        A label's score is that of all its tokens and of the end token behind them, where the model
+        ends its answers with one (T5's form and chats).
+        """
+        for places, totals in self._by_length(forms, self._totals):
+            found = np.concatenate([each[None] for each in totals])
+            for at in np.flatnonzero(margins(found) < NEAR_TIE[self.model.dtype]):
+                with one_thread():
+                    found[at] = self._totals(self._ids([forms[places[at]]]))[0]
+            yield Scores(places, self.labels, log_softmax(found), totals=found)
+
+    def _by_length(
+        self, forms: Sequence[Form], answer: Callable[[torch.Tensor], list[Any]]
+    ) -> Iterator[tuple[npt.NDArray[np.int64], list[Any]]]:
+        encoded = [each["input_ids"] for each in self.encode(forms)]
+
+        def work(places: npt.NDArray[np.int64]) -> list[Any]:
+            def part(rows: npt.NDArray[np.int64]) -> list[Any]:
+                ids = torch.tensor([encoded[at] for at in rows], device=self.model.device)
+                with torch.inference_mode():
+                    return answer(ids)
+
+            parts = halving(part, places, len(encoded[places[0]]), self.budget)
+            return [each for found in parts for each in found]
+
+        batches = equal_length_batches([len(ids) for ids in encoded], self.budget)
+        yield from side_by_side(work, batches, self.model.device)
+
+    def _ids(self, forms: Sequence[Form]) -> torch.Tensor:
+        ids = [each["input_ids"] for each in self.encode(forms)]
+        return torch.tensor(ids, device=self.model.device)
+
+    @torch.inference_mode()
+    def _totals(self, ids: torch.Tensor) -> list[npt.NDArray[np.float64]]:
+        """Log-probability of each label behind each prompt: rows of (label,)."""
+        model: Any = self.model
+        found = []
+        if self.kind == "seq2seq":
+            read = model.get_encoder()(input_ids=ids, attention_mask=torch.ones_like(ids))
+            start = model.config.decoder_start_token_id
+            for target in self.targets:
+                given = torch.tensor([[start, *target[:-1]]], device=ids.device)
+                logits = model(
+                    encoder_outputs=read,
+                    attention_mask=torch.ones_like(ids),
+                    decoder_input_ids=given.expand(len(ids), -1),
+                ).logits
+                found.append(_sum(logits, target))
+        else:
+            first = model(input_ids=ids, use_cache=True, logits_to_keep=1)
+            cache = first.past_key_values
+            for target in self.targets:
+                logits = first.logits
+                if len(target) > 1:
+                    given = torch.tensor([target[:-1]], device=ids.device).expand(len(ids), -1)
+                    more = model(input_ids=given, past_key_values=cache, use_cache=True).logits
+                    logits = torch.cat([logits, more], dim=1)
+                    cache.crop(1 - len(target))
+                found.append(_sum(logits, target))
+        return list(np.stack(found, axis=1))
+
+    def _target(self, label: str) -> list[int]:
+        """The tokens of a label as an answer."""
+        tokenizer: Any = self.tokenizer
+        if self.kind == "seq2seq":
+            return list(tokenizer(label)["input_ids"])
+        if self.chat:
+            end = [self._end()] if tokenizer.eos_token_id is not None else []
+            return [*tokenizer(label, add_special_tokens=False)["input_ids"], *end]
+        return list(tokenizer(" " + label, add_special_tokens=False)["input_ids"])
+
+    def _end(self) -> int:
+        return int(self.tokenizer.eos_token_id or 0)
+
+    def _text(self, ids: list[int]) -> str:
+        ends = {self.tokenizer.eos_token_id, self.tokenizer.pad_token_id}
+        for at, each in enumerate(ids):
+            if each in ends:
+                ids = ids[:at]
+                break
+        return str(self.tokenizer.decode(ids, skip_special_tokens=False)).strip()
+
+
+def _sum(logits: torch.Tensor, target: Sequence[int]) -> npt.NDArray[np.float64]:
+    """Log-probability (row,) of the tokens of ``target``, from logits (row, token, entry)."""
+    steps = logits[:, : len(target)].double().log_softmax(dim=-1)
+    places = torch.arange(len(target), device=logits.device)
+    total: npt.NDArray[np.float64] = (
+        steps[:, places, torch.tensor(target, device=logits.device)].sum(dim=1).cpu().numpy()
+    )
+    return total
+
+
+def label_of(text: str, labels: Sequence[str]) -> str | None:
+    """The label that a text is; blanks around it, a final full stop and case do not count."""
+    said = text.strip().removesuffix(".").rstrip().casefold()
+    return next((label for label in labels if label.casefold() == said), None)

@@ -1,0 +1,237 @@
+"""Asks a task of a classifier, each pair in its original form and in perturbed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+from typing import Protocol as Interface
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from consilience.errors import ConsilienceError
+from consilience.probe import Progress, answers_table, judge, no_answers
+from consilience.suites.perturbations import ORIGINAL, Perturbation, variants
+from consilience.types import Form, Scores, Task, TextPair
+
+SUITE = "calum"
+
+INCONSISTENT_SCHEMA: dict[str, type[pl.DataType]] = {
+    "group": pl.String,
+    "perturbation": pl.String,
+    "item": pl.String,
+    "gold": pl.String,
+    "original_answer": pl.String,
+    "answer": pl.String,
+    "original_1": pl.String,
+    "original_2": pl.String,
+    "text_1": pl.String,
+    "text_2": pl.String,
+    "margin": pl.Float64,
+}
+"""One row an answer that a perturbation changed; ``margin`` is the smaller one of the two."""
+
+GENERATED = "-generated"
+"""Behind the task's name: the group of what a model wrote freely."""
+
+Long = Literal["cut", "exclude"]
+"""What becomes of an item of which some variant is too long for the model."""
+
+
+class PairModel(Interface):
+    """What ``ask_pairs`` asks of a model: ``models/classifier.py``, ``models/label_writer.py``.
+
+    ``encode``: what the tokenizer makes of forms. ``fit``: all variants of one item, cut at the
+    same places so that each fits. ``why_not``: why a form cannot be asked. ``score``:
+    log-probabilities of the task's labels, each form in exactly one of the ``Scores``.
+    """
+
+    identity: dict[str, object]
+
+    @property
+    def longest(self) -> int: ...  # noqa: D102
+
+    def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]: ...  # noqa: D102
+    def fit(self, forms: Sequence[Form]) -> list[Form]: ...  # noqa: D102
+    def why_not(self, form: Form) -> str | None: ...  # noqa: D102
+    def score(self, forms: Sequence[Form]) -> Iterator[Scores]: ...  # noqa: D102
+
+
+Write = Callable[[Sequence[Form]], Iterator[tuple[npt.NDArray[np.int64], list[str]]]]
+"""A model's free answers to forms, with their places."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The forms of a task's pairs (item, variant), as the model reads them.
+
+    ``names``: of the variants, the original first. ``reasons``: why an item is not asked, None
+    where it is. ``notes``: what a reader should know of them.
+    """
+
+    task: Task
+    pairs: tuple[TextPair, ...]
+    names: tuple[str, ...]
+    forms: tuple[tuple[Form, ...], ...]
+    reasons: tuple[str | None, ...]
+    notes: tuple[str, ...]
+
+
+def write_forms(
+    task: Task,
+    pairs: Sequence[TextPair],
+    original: Callable[[TextPair], Form],
+    perturbations: Mapping[str, Perturbation],
+    model: PairModel,
+    *,
+    long: Long = "cut",
+) -> Asked:
+    """Every pair in every form. An item that is too long is cut alike in all, or left out."""
+    names = (ORIGINAL, *perturbations)
+    written = [list(variants(original(pair), perturbations).values()) for pair in pairs]
+    encoded = model.encode([form for forms in written for form in forms])
+    reasons: list[str | None] = []
+    width, cut = len(names), 0
+    same = np.zeros(width, dtype=np.int64)
+    for at, forms in enumerate(written):
+        ids = encoded[at * width : (at + 1) * width]
+        most = max(len(each["input_ids"]) for each in ids)
+        reason = next((why for form in forms if (why := model.why_not(form))), None)
+        if most > model.longest and long == "exclude":
+            reason = reason or f"{most} tokens, and the model takes {model.longest}"
+        elif most > model.longest and reason is None:
+            written[at] = model.fit(forms)
+            cut += 1
+        reasons.append(reason)
+        same += [each == ids[0] for each in ids]
+    notes = []
+    if cut:
+        notes.append(
+            f"{cut} of {len(pairs)} items were too long for {model.longest} tokens, and were cut "
+            "at the same places in every form"
+        )
+    for count in sorted({*same[1:].tolist()} - {0}):
+        alike = [name for name, each in zip(names[1:], same[1:], strict=True) if each == count]
+        notes.append(
+            f"{', '.join(alike)}: the same tokens as the original in {count} of {len(pairs)} "
+            "items, which this model's tokenizer cannot tell apart"
+        )
+    return Asked(
+        task, tuple(pairs), names, tuple(map(tuple, written)), tuple(reasons), tuple(notes)
+    )
+
+
+def ask_pairs(
+    asked: Asked, model: PairModel, *, progress: Progress = lambda done: None
+) -> pl.DataFrame:
+    """The labels that the model finds most probable: an answers table, group the task's name."""
+    rows, forms, golds = _rows(asked)
+    columns = _columns(asked)
+    for scores in model.score(forms):
+        found = judge(scores, [golds[row] for row in scores.rows])
+        for name, values in found.items():
+            columns[name][rows[scores.rows]] = values
+        progress(len(scores.rows))
+    return answers_table(_asked(asked, asked.task.name), columns)
+
+
+def ask_freely(
+    asked: Asked,
+    write: Write,
+    label_of: Callable[[str, Sequence[str]], str | None],
+    *,
+    progress: Progress = lambda done: None,
+) -> pl.DataFrame:
+    """What the model writes; where that is a label, the label. Group the task's name, generated."""
+    rows, forms, _ = _rows(asked)
+    columns = _columns(asked)
+    labels = asked.task.labels
+    for places, texts in write(forms):
+        answers = [label_of(text, labels) or text for text in texts]
+        columns["answer"][rows[places]] = np.array(answers, dtype=np.object_)
+        columns["n_candidates"][rows[places]] = len(labels)
+        progress(len(places))
+    return answers_table(_asked(asked, asked.task.name + GENERATED), columns)
+
+
+def inconsistent(asked: Asked, answers: pl.DataFrame) -> pl.DataFrame:
+    """Every answer that a perturbation changed, the surest of both first (Tables 3, 4 and 7 to 9).
+
+    ``text_1, text_2``: the perturbed form; ``original_1, original_2``: the original one. An answer
+    that is no label is one that changed, even where the original's was the same.
+    """
+    forms = {pair.item: each for pair, each in zip(asked.pairs, asked.forms, strict=True)}
+    first = answers.filter(pl.col("variant_index") == 0).select(
+        "group", "item", original_answer="answer", original_margin="margin"
+    )
+    both = answers.filter(pl.col("variant_index") > 0).join(
+        first, on=["group", "item"], how="left", maintain_order="left"
+    )
+    no_label = ~pl.col("answer").is_in(list(asked.task.labels))
+    changed = both.filter(
+        pl.col("answer").is_not_null()
+        & pl.col("original_answer").is_not_null()
+        & ((pl.col("answer") != pl.col("original_answer")) | no_label)
+    ).with_columns(sure=pl.min_horizontal("margin", "original_margin"))
+    rows = []
+    for row in changed.sort("sure", descending=True, nulls_last=True).iter_rows(named=True):
+        form = forms[row["item"]][row["variant_index"]]
+        base = forms[row["item"]][0]
+        rows.append(
+            {
+                "group": row["group"],
+                "perturbation": row["variant"],
+                "item": row["item"],
+                "gold": row["gold"],
+                "original_answer": row["original_answer"],
+                "answer": row["answer"],
+                "original_1": base[0].text,
+                "original_2": base[1].text,
+                "text_1": form[0].text,
+                "text_2": form[1].text,
+                "margin": row["sure"],
+            }
+        )
+    return pl.DataFrame(rows, schema=INCONSISTENT_SCHEMA)
+
+
+def _rows(asked: Asked) -> tuple[npt.NDArray[np.int64], list[Form], list[str]]:
+    """Rows of the table that are asked, their forms and golds."""
+    width = len(asked.names)
+    rows: list[int] = []
+    forms: list[Form] = []
+    golds: list[str] = []
+    for at, (pair, each, reason) in enumerate(
+        zip(asked.pairs, asked.forms, asked.reasons, strict=True)
+    ):
+        if reason is None:
+            rows += range(at * width, (at + 1) * width)
+            forms += each
+            golds += [pair.label] * width
+    if not rows:
+        raise ConsilienceError(
+            f"no item of {asked.task.name} can be asked, such as: {asked.reasons[0]}"
+        )
+    return np.array(rows), forms, golds
+
+
+def _columns(asked: Asked) -> dict[str, npt.NDArray[np.float64] | npt.NDArray[np.object_]]:
+    columns = no_answers(len(asked.pairs) * len(asked.names))
+    columns["excluded"][:] = np.repeat(np.array(asked.reasons, dtype=np.object_), len(asked.names))
+    return columns
+
+
+def _asked(asked: Asked, group: str) -> dict[str, object]:
+    """The columns that say what was asked; pairs with the same first sentence are one subject."""
+    width, size = len(asked.names), len(asked.pairs) * len(asked.names)
+    return {
+        "suite": [SUITE] * size,
+        "group": [group] * size,
+        "item": [pair.item for pair in asked.pairs for _ in range(width)],
+        "subject": [pair.first for pair in asked.pairs for _ in range(width)],
+        "variant": list(asked.names) * len(asked.pairs),
+        "variant_index": list(range(width)) * len(asked.pairs),
+        "gold": [pair.label for pair in asked.pairs for _ in range(width)],
+    }

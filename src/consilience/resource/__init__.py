@@ -1,0 +1,1 @@
+"""What suites and tasks are made and judged with: sheets for people, and what they answered."""

@@ -1,0 +1,478 @@
+"""Sheets for annotators, and numbers of their answers that are worked out by hand."""
+
+import csv
+import io
+import json
+import math
+import re
+import shutil
+import subprocess
+from collections import Counter
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from consilience import ConsilienceError
+from consilience.cli.annotate import app
+from consilience.resource.annotation import COLUMNS, draw, fleiss, page, read_key, score, write
+from consilience.suites.pairs import Pairs
+from consilience.suites.perturbations import chosen
+from consilience.suites.tasks import TASKS
+from consilience.types import METRICS_SCHEMA, TextPair
+
+RTE = TASKS["rte"]
+HOSTILE = "</script><script>alert('&')</script>\u2028<!-- \"quoted\",\nand 비 @SHEET@"
+
+
+def made_pairs(size):
+    labels = RTE.labels
+    return Pairs(
+        tuple(TextPair(f"id{at}", f"a {at}", f"b {at}", labels[at % 2]) for at in range(size))
+    )
+
+
+def made_key(size=3, annotators=2, names=("reverse",), **options):
+    options = {"items": size, "annotators": annotators} | options
+    return draw(made_pairs(size), RTE, chosen(names), **options)
+
+
+def rows_of(path):
+    return list(csv.reader(io.StringIO(path.read_text("utf-8-sig"), newline="")))
+
+
+def fill(folder, key, answers):
+    """Write answers by annotator, variant and item; None is no answer."""
+    for name, by_variant in answers.items():
+        rows = rows_of(folder / f"{name}.csv")
+        for row, (item, variant) in zip(rows[1:], key.sheets[name], strict=True):
+            row[-1] = by_variant[variant][list(key.items).index(item)] or ""
+        save(folder / f"{name}.csv", rows)
+
+
+def save(path, rows, **options):
+    text = io.StringIO(newline="")
+    csv.writer(text, **options).writerows(rows)
+    path.write_text(text.getvalue(), encoding="utf-8", newline="")
+
+
+def values(metrics, **chosen_):
+    rows = metrics.filter(**chosen_)
+    assert rows.height == 1, rows
+    return rows.row(0, named=True)
+
+
+@pytest.mark.parametrize(("items", "names"), [
+    (30, ("reverse", "signal")), (7, ("reverse", "signal", "dash")), (2, ("signal",)),
+    (1, ("reverse", "signal")), (5, ("all",)),
+])  # fmt: skip
+def test_variants_of_an_item_are_spread_and_far_from_each_other(items, names):
+    key = made_key(items, 3, names)
+    forms = len(key.variants)
+    for asked in key.sheets.values():
+        assert len(set(asked)) == len(asked) == items * forms
+        blocks = [asked[at : at + items] for at in range(0, len(asked), items)]
+        for block in blocks:
+            assert {item for item, _ in block} == set(key.items)
+            counts = Counter(variant for _, variant in block)
+            assert max(counts.values()) - min(counts[name] for name in key.variants) <= 1
+        last = {}
+        for at, (item, _) in enumerate(asked):
+            assert at - last.get(item, -math.inf) > items // 2
+            last[item] = at
+
+
+def test_orders_are_the_annotators_own_and_seeded():
+    first = made_key(30, 5)
+    assert len({tuple(each) for each in first.sheets.values()}) == 5
+    assert first == made_key(30, 5)
+    assert first.sheets["annotator-1"] == made_key(30, 1).sheets["annotator-1"]
+    assert first.sheets != made_key(30, 5, seed=1).sheets
+    # In the first block an annotator has an item in the form after that of the one before.
+    opened = [dict(first.sheets[f"annotator-{number}"][:30]) for number in (1, 2)]
+    assert all(opened[0][item] != opened[1][item] for item in first.items)
+
+
+def test_items_are_drawn_by_seed_with_their_gold():
+    key = draw(made_pairs(100), RTE, chosen(["reverse"]), items=30, seed=4)
+    assert len(key.items) == 30
+    assert key.digest != draw(made_pairs(100), RTE, chosen(["reverse"]), seed=5).digest
+    for item, each in key.items.items():
+        number = int(item[2:])
+        assert each.gold == RTE.labels[number % 2]
+        assert each.texts["reverse"] == (f"Sentence2: b {number}", f"Sentence1: a {number}")
+    assert len(draw(made_pairs(3), RTE, {}).items) == 3
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_has_a_question_that_names_both_sentences(name):
+    task = TASKS[name]
+    pair = Pairs((TextPair("0", "a", "b", task.labels[0]),))
+    question = draw(pair, task, {}).question
+    assert all(f"“{each}”" in question for each in task.indicators)
+    assert draw(pair, task, {}, question="{So}?").question == "{So}?"
+
+
+def test_the_key_comes_back_and_sheets_do_not_tell_what_it_holds(tmp_path):
+    key = made_key(6, 2, ("reverse", "signal"))
+    write(key, tmp_path / "sheets")
+    assert read_key(tmp_path / "sheets" / "key.json") == key
+    rows = rows_of(tmp_path / "sheets" / "annotator-2.csv")
+    assert tuple(rows[0]) == COLUMNS
+    assert [row[0] for row in rows[1:]] == [str(at) for at in range(1, 19)]
+    assert [tuple(row[1:3]) for row in rows[1:]] == key.texts("annotator-2")
+    assert {row[3] for row in rows[1:]} == {""}
+    for name in ("annotator-1.csv", "annotator-1.html"):
+        text = (tmp_path / "sheets" / name).read_text(encoding="utf-8")
+        for hidden in ("id0", "id5", "gold", "reverse", "signal", "original", key.digest):
+            assert hidden not in text
+    with pytest.raises(ConsilienceError, match="something already"):
+        write(key, tmp_path / "sheets")
+
+
+def hostile_key():
+    pair = TextPair("0", HOSTILE, "b", "entailment")
+    return draw(Pairs((pair,)), RTE, chosen(["reverse"]), annotators=1)
+
+
+def test_texts_are_data_in_a_page_that_loads_nothing():
+    key = hostile_key()
+    text = page(key, "annotator-1")
+    assert text.count("<script") == text.count("</script>") == 2
+    assert "\u2028" not in text
+    data = re.search(r'<script type="application/json" id="sheet">(.*?)</script>', text)[1]
+    assert not set(data) & set("<>&")
+    sheet = json.loads(data)
+    assert [tuple(row) for row in sheet["rows"]] == key.texts("annotator-1")
+    assert HOSTILE in sheet["rows"][0][0] + sheet["rows"][0][1]
+    assert sheet["labels"] == list(RTE.labels)
+    assert not re.search(r"https?:|//[a-z]|\bsrc=|<link|@import|url\(", text)
+    assert "default-src 'none'" in text
+
+
+def test_what_is_hostile_in_a_page_survives_a_table(tmp_path):
+    write(hostile_key(), tmp_path)
+    fill(tmp_path, hostile_key(), {"annotator-1": {"original": ["entailment"], "reverse": [None]}})
+    assert (
+        values(score(tmp_path).metrics, metric="accuracy", group="rte", subset="all")["value"] == 1
+    )
+
+
+E, N = RTE.labels
+HAND = {
+    "annotator-1": {"original": [E, N, E], "reverse": [E, N, N]},
+    "annotator-2": {"original": [N, N, None], "reverse": [N, E, E]},
+}
+"""Gold: E, N, E."""
+
+
+@pytest.fixture
+def sheets(tmp_path):
+    key = made_key()
+    write(key, tmp_path / "sheets")
+    fill(tmp_path / "sheets", key, HAND)
+    return tmp_path / "sheets"
+
+
+def test_accuracy_and_consistency_by_hand(sheets):
+    """Original: annotator 1 has 3 of 3 right, annotator 2 has 1 of 2: mean 3/4, std 1/2 / sqrt(2).
+
+    Reverse: 2 of 3 and 1 of 3. The same as in the original: 2 of 3, and 1 of the 2 that have both.
+    """
+    found = score(sheets)
+    assert found.metrics.schema == METRICS_SCHEMA
+    assert found.warnings == ("annotator-2.csv: 1 of 6 without an answer",)
+    expected = {
+        ("accuracy", "all"): (3 / 4, 1, 1 / 2, 5, 1),
+        ("accuracy", "reverse"): (1 / 2, 2 / 3, 1 / 3, 6, 0),
+        ("consistency", "reverse"): (7 / 12, 2 / 3, 1 / 2, 5, 1),
+    }
+    for (metric, subset), (mean, first, second, n, excluded) in expected.items():
+        row = values(found.metrics, metric=metric, subset=subset, group="rte")
+        assert row["value"] == pytest.approx(mean)
+        assert row["std"] == pytest.approx((first - second) / math.sqrt(2))
+        assert (row["n"], row["n_excluded"], row["suite"]) == (n, excluded, "human")
+        assert 0 <= row["low"] <= row["value"] <= row["high"] <= 1
+        for group, value in (("annotator-1", first), ("annotator-2", second)):
+            own = values(found.metrics, metric=metric, subset=subset, group=group)
+            assert own["value"] == pytest.approx(value)
+            assert math.isnan(own["std"])
+    assert found.metrics.filter(metric="consistency", subset="all").is_empty()
+
+
+def test_agreement_between_annotators_by_hand(sheets):
+    """Original: they differ on the first item and agree on the second; the third has one answer.
+
+    P = 1/2; of 4 answers 1 is E, so P_e = 1/16 + 9/16 and kappa = (1/2 - 5/8) / (3/8) = -1/3.
+    Reverse: they never agree, half of the answers are E: kappa = (0 - 1/2) / (1/2) = -1.
+    """
+    metrics = score(sheets).metrics
+    for subset, agreement, kappa, n in (("all", 1 / 2, -1 / 3, 2), ("reverse", 0, -1, 3)):
+        row = values(metrics, metric="pairwise_agreement", subset=subset)
+        assert row["value"] == pytest.approx(agreement)
+        assert (row["group"], row["n"], row["n_excluded"]) == ("rte", n, 3 - n)
+        assert row["low"] >= 0
+        assert values(metrics, metric="fleiss_kappa", subset=subset)["value"] == pytest.approx(
+            kappa
+        )
+
+
+def kappa(counts, weights=None):
+    counts = np.array(counts)
+    weights = np.ones((1, len(counts))) if weights is None else np.array(weights, dtype=float)
+    return {name: each.tolist() for name, each in fleiss(counts, weights).items()}
+
+
+def test_kappa_by_hand():
+    """Three annotators: P_i are 1, 1/3, 1, 1/3, so P = 2/3; P_e = 1/4 + 1/4; kappa = 1/3.
+
+    A fifth item with two answers, both the first label: P = 11/15, P_e = (64 + 36) / 196 = 25/49,
+    kappa = (11/15 - 25/49) / (24/49) = 41/90.
+    """
+    four = [[3, 0], [2, 1], [0, 3], [1, 2]]
+    assert kappa(four)["pairwise_agreement"] == pytest.approx([2 / 3])
+    assert kappa(four)["fleiss_kappa"] == pytest.approx([1 / 3])
+    assert kappa([*four, [2, 0]])["fleiss_kappa"] == pytest.approx([41 / 90])
+    assert kappa([*four, [1, 0], [0, 0]]) == kappa(four)
+    # An item that is drawn twice counts as two items.
+    assert kappa(four, [[1, 2, 0, 1]]) == kappa([four[0], four[1], four[1], four[3]])
+
+
+def test_kappa_of_the_example_that_textbooks_have():
+    """Ten subjects, 14 raters, five categories: P = 0.378, P_e = 0.213, kappa = 0.210."""
+    counts = [
+        [0, 0, 0, 0, 14], [0, 2, 6, 4, 2], [0, 0, 3, 5, 6], [0, 3, 9, 2, 0], [2, 2, 8, 1, 1],
+        [7, 7, 0, 0, 0], [3, 2, 6, 3, 0], [2, 5, 3, 2, 2], [6, 5, 2, 1, 0], [0, 2, 2, 3, 7],
+    ]  # fmt: skip
+    assert kappa(counts)["pairwise_agreement"] == pytest.approx([0.378], abs=5e-4)
+    assert kappa(counts)["fleiss_kappa"] == pytest.approx([0.210], abs=5e-4)
+
+
+def test_kappa_without_data():
+    """Where all answers are the same chance agreement is 1, and kappa says nothing."""
+    assert kappa([[3, 0], [2, 0]])["pairwise_agreement"] == [1]
+    assert math.isnan(kappa([[3, 0], [2, 0]])["fleiss_kappa"][0])
+    assert math.isnan(kappa([[1, 0], [0, 1]])["pairwise_agreement"][0])
+
+
+def test_one_annotator_has_no_agreement_and_no_deviation(sheets):
+    (sheets / "annotator-2.csv").unlink()
+    found = score(sheets)
+    assert found.warnings == ("annotator-2.csv is not there; left out",)
+    assert found.annotators == ("annotator-1",)
+    row = values(found.metrics, metric="accuracy", subset="all", group="rte")
+    assert row["value"] == 1
+    assert math.isnan(row["std"])
+    row = values(found.metrics, metric="fleiss_kappa", subset="all")
+    assert math.isnan(row["value"])
+    assert (row["n"], row["n_excluded"]) == (0, 3)
+
+
+def test_sheets_without_answers_are_left_out_and_one_is_needed(sheets):
+    rows = rows_of(sheets / "annotator-2.csv")
+    save(sheets / "annotator-2.csv", [rows[0], *([*row[:-1], " "] for row in rows[1:])])
+    assert score(sheets).warnings == ("annotator-2.csv has no answers; left out",)
+    (sheets / "annotator-1.csv").unlink()
+    with pytest.raises(ConsilienceError, match="no sheet with answers"):
+        score(sheets)
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("line_end", ["\r\n", "\n"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_sheets_as_other_programs_save_them(sheets, separator, line_end, encoding):
+    before = score(sheets).metrics
+    path = sheets / "annotator-1.csv"
+    rows = [[answer.upper() + " ", b, "", at, a] for at, a, b, answer in rows_of(path)]
+    rows = [rows[0], *reversed(rows[1:]), [""] * 5]
+    save(path, rows, delimiter=separator, lineterminator=line_end)
+    path.write_text(path.read_text("utf-8"), encoding=encoding, newline="")
+    assert score(sheets).metrics.equals(before, null_equal=True)
+
+
+def _cell(row, column, value):
+    def spoil(rows):
+        rows[row][column] = value
+
+    return spoil
+
+
+@pytest.mark.parametrize(("spoil", "message"), [
+    (_cell(2, 3, "maybe"), r"annotator-1.csv, row 3: the answer 'maybe'; expected entailment, not"),
+    (_cell(2, 0, "7"), r"annotator-1.csv, row 3: the question '7'; expected 1 to 6"),
+    (_cell(2, 0, "two"), r"row 3: the question 'two'"),
+    (_cell(2, 0, "1"), r"annotator-1.csv, row 3: question 1 stands here again.*as in row 2"),
+    (_cell(4, 2, "b"), r"annotator-1.csv, row 5: the text_2 of question 4 is 'b'"),
+    (_cell(0, 3, "label"), r"row 1: no column 'answer'"),
+    (lambda rows: rows.pop(), r"annotator-1.csv, row 7: question 6 is missing"),
+    (lambda rows: rows.clear(), r"row 1: no column 'question'"),
+])  # fmt: skip
+def test_bad_sheets_are_refused_by_file_and_row(sheets, spoil, message):
+    rows = rows_of(sheets / "annotator-1.csv")
+    spoil(rows)
+    save(sheets / "annotator-1.csv", rows)
+    with pytest.raises(ConsilienceError, match=message):
+        score(sheets)
+
+
+def test_what_is_no_sheet_is_refused(sheets):
+    copy = sheets / "annotator-1 (1).csv"
+    shutil.copy(sheets / "annotator-1.csv", copy)
+    with pytest.raises(ConsilienceError, match=r"\(1\).csv: no such annotator"):
+        score(sheets)
+    copy.unlink()
+    (sheets / "annotator-1.csv").write_bytes("question,text_1,text_2,answer\n가".encode("cp949"))
+    with pytest.raises(ConsilienceError, match="not UTF-8"):
+        score(sheets)
+    (sheets / "annotator-1.csv").write_text('question,text_1,text_2,answer\n1,"a"b,c,d\n')
+    with pytest.raises(ConsilienceError, match="cannot be read as a table"):
+        score(sheets)
+
+
+@pytest.mark.parametrize("spoil", [
+    lambda key: key["items"].clear(), lambda key: key["sheets"].clear(),
+    lambda key: key["sheets"]["annotator-1"].pop(), lambda key: key.pop("labels"),
+    lambda key: key["items"]["id0"].update(gold="?"), lambda key: key.update(more=1),
+])  # fmt: skip
+def test_a_key_that_is_not_whole_is_refused(sheets, spoil):
+    key = json.loads((sheets / "key.json").read_text())
+    spoil(key)
+    (sheets / "key.json").write_text(json.dumps(key))
+    with pytest.raises(ConsilienceError, match=r"key.json: no key of sheets"):
+        score(sheets)
+    (sheets / "key.json").unlink()
+    with pytest.raises(ConsilienceError, match=r"key.json: no such file"):
+        score(sheets)
+
+
+def test_the_commands(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    data = tmp_path / "pairs.csv"
+    save(
+        data,
+        [["sentence1", "sentence2", "label"], *([f"a{at}", f"b{at}", at % 2] for at in range(9))],
+    )
+    folder = tmp_path / "sheets"
+    options = ["--task", "rte", "--data", str(data), "--out", str(folder), "--items", "4"]
+    options += ["--annotators", "2", "--perturbations", "signal", "--indicators", "One,Two"]
+    found = CliRunner().invoke(app, ["sheet", *options])
+    assert found.exit_code == 0, found.output
+    assert "2 sheets of 8 questions" in found.output
+    key = read_key(folder / "key.json")
+    assert all(each.texts["signal"][0].startswith("[One] a") for each in key.items.values())
+    gold = [each.gold for each in key.items.values()]
+    fill(folder, key, {f"annotator-{at}": {"original": gold, "signal": gold} for at in (1, 2)})
+    file = tmp_path / "metrics.csv"
+    found = CliRunner().invoke(app, ["score", str(folder), "--json", "--out", str(file)])
+    document = json.loads(found.stdout)
+    assert document.keys() == {"run", "metrics", "warnings"}
+    assert document["run"]["asked"]["digest"] == key.digest
+    assert {row["value"] for row in document["metrics"] if row["metric"] == "accuracy"} == {1.0}
+    assert file.read_text().startswith(",".join(METRICS_SCHEMA))
+    found = CliRunner().invoke(app, ["score", str(folder)])
+    assert "Fleiss' kappa" in found.output
+    assert "annotator-2" in found.output
+    options[options.index("One,Two")] = "One,One"
+    found = CliRunner().invoke(app, ["sheet", *options])
+    assert isinstance(found.exception, ConsilienceError)
+
+
+class _Dom(HTMLParser):
+    """The text of each element that has an id, and the attributes of the body."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.texts, self.body, self.id = {}, {}, None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.id = dict(attributes).get("id")
+        if tag == "body":
+            self.body = dict(attributes)
+
+    def handle_data(self, data):
+        if self.id:
+            self.texts[self.id] = self.texts.get(self.id, "") + data
+
+    def handle_endtag(self, _):
+        self.id = None
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """``opened(page)``: what a real browser makes of it."""
+    browser = shutil.which("chromium")
+    if browser is None:
+        pytest.skip("there is no chromium to open the page with")
+
+    def open_(path):
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        flags += [f"--user-data-dir={tmp_path / 'browser'}", "--virtual-time-budget=5000"]
+        command = [browser, *flags, "--dump-dom", path.as_uri()]
+        found = subprocess.run(command, capture_output=True, check=True, timeout=60)
+        return _Dom(found.stdout.decode())
+
+    return open_
+
+
+def test_a_browser_shows_the_first_question(tmp_path, opened):
+    write(hostile_key(), tmp_path / "sheets")
+    dom = opened(tmp_path / "sheets" / "annotator-1.html")
+    first, second = hostile_key().texts("annotator-1")[0]
+    assert (dom.texts["text_1"], dom.texts["text_2"]) == (first, second)
+    assert dom.texts["question"] == hostile_key().question
+    assert dom.texts["progress"] == "annotator-1: question 1 of 2, 0 answered"
+
+
+DRIVER = """<script>
+HTMLAnchorElement.prototype.click = () => {};  // a headless browser waits for a download for ever
+URL.createObjectURL = (blob) => {
+  blob.text().then((text) => { document.body.dataset.csv = text; });
+  return "blob:";
+};
+const keys = ["2", "ArrowRight", "1", "ArrowLeft", "ArrowLeft", "1", "2"];
+const press = () => {
+  if (!keys.length) { document.getElementById("download").click(); return; }
+  dispatchEvent(new KeyboardEvent("keydown", { key: keys.shift() }));
+  setTimeout(press, 300);
+};
+setTimeout(press, 300);
+</script>"""
+
+
+def test_keys_answer_and_the_downloaded_table_is_read(tmp_path, opened):
+    """2 answers question 1, right passes 2, 1 answers 3, left left back to 2, 1 and 2 answer 2, 3."""
+    key = made_key(2, 1)
+    write(key, tmp_path)
+    path = tmp_path / "driven.html"
+    path.write_text(page(key, "annotator-1") + DRIVER, encoding="utf-8")
+    dom = opened(path)
+    assert dom.texts["progress"] == "annotator-1: question 4 of 4, 3 answered"
+    (tmp_path / "annotator-1.csv").write_text(dom.body["data-csv"], encoding="utf-8", newline="")
+    assert [row[3] for row in rows_of(tmp_path / "annotator-1.csv")[1:]] == [N, E, N, ""]
+    assert score(tmp_path).warnings == ("annotator-1.csv: 1 of 4 without an answer",)
+
+
+RELOAD = """<script>
+const press = (key) => dispatchEvent(new KeyboardEvent("keydown", { key }));
+setTimeout(() => press("1"), 300);
+setTimeout(() => { if (answers.includes("")) location.reload(); }, 600);
+</script>"""
+BROKEN = """<script>
+Object.defineProperty(window, "localStorage", { get() { throw new DOMException("no"); } });
+</script>"""
+
+
+def test_answers_are_kept_where_the_browser_can(tmp_path, opened):
+    """Every load answers one more question until none is open, or the time is up."""
+    text = page(made_key(2, 1), "annotator-1")
+    path = tmp_path / "reloaded.html"
+    path.write_text(text + RELOAD, encoding="utf-8")
+    dom = opened(path)
+    assert dom.texts["progress"] == "annotator-1: question 4 of 4, 4 answered"
+    assert dom.texts["note"].startswith("All questions are answered.")
+    path.write_text(text.replace("<main>", BROKEN + "<main>"), encoding="utf-8")
+    dom = opened(path)
+    assert dom.texts["progress"].endswith("question 1 of 4, 0 answered")
+    assert dom.texts["note"].startswith("This browser keeps no answers")

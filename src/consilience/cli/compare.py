@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Annotated
 
+import polars as pl
 import typer
 
+from consilience.cli.perturb import is_perturbed, labels_of, seeds_of, task_asked
 from consilience.cli.shared import (
     AsJson,
     DataDir,
@@ -19,8 +21,11 @@ from consilience.cli.shared import (
     suite_of,
     warn,
 )
+from consilience.errors import ConsilienceError
 from consilience.metrics.compare import compare as compare_answers
+from consilience.metrics.perturbed import Labels, compare_perturbed
 from consilience.report.comparison import comparison_tables
+from consilience.report.perturbed import difference_tables
 from consilience.run import asked_of, git_revision, read_answers, versions, write_whole
 
 SHOWN = "accuracy,consistency,corrected_consistency,consistent_accuracy"
@@ -53,6 +58,9 @@ def compare(
     have shown.
     """
     asked = [asked_of(run) for run in runs]
+    if any(is_perturbed(run) for run in runs):
+        _compare_perturbed(runs, suite, show, file, seed, as_json)
+        return
     chosen, rules = suite_of(runs[0], suite, protocol, data_dir)
     tables = {name: read_answers(run) for name, run in zip(names_of(runs), runs, strict=True)}
     compared = compare_answers(tables, chosen, rules, seed)
@@ -71,6 +79,38 @@ def compare(
     for table in comparison_tables(compared, names_in(show), f"{chosen.name}, protocol {rules}"):
         out.print(table)
     warn(warnings)
+
+
+def _compare_perturbed(
+    runs: list[Path], suite: str | None, show: str, file: Path | None, seed: int, as_json: bool
+) -> None:
+    """Runs of perturb: means over seeds, on the same items."""
+    if suite is not None or not all(is_perturbed(run) for run in runs) or len(runs) < 2:
+        raise ConsilienceError(
+            "runs of perturb, and others" if suite is None else "--suite with runs of perturb",
+            expected="two runs of perturb or more, of the same task and data",
+        )
+    names = names_of(runs)
+    tables = [[read_answers(place) for place in seeds_of(run)] for run in runs]
+    labels: dict[str, Labels] = {}
+    for run in runs:
+        labels |= labels_of(task_asked(run))
+    parts = [
+        compare_perturbed(tables[0], others, labels, seed).with_columns(
+            pl.lit(names[0]).alias("first"), pl.lit(name).alias("second")
+        )
+        for name, others in zip(names[1:], tables[1:], strict=True)
+    ]
+    compared = pl.concat(parts)
+    if file:
+        write_whole(file, compared.write_csv().encode())
+    if as_json:
+        record = {"asked": {"runs": [str(run) for run in runs]}, "versions": versions()}
+        document = {"run": record, "differences": rows_of(compared), "warnings": []}
+        print(json.dumps(document, ensure_ascii=False))
+        return
+    for table in difference_tables(compared, names_in(show)):
+        out.print(table)
 
 
 def _differences(names: list[str], asked: list[dict[str, object]]) -> list[str]:

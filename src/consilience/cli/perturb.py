@@ -37,7 +37,7 @@ from consilience.errors import ConsilienceError
 from consilience.metrics.perturbed import Labels, measure_perturbed, perturbed_remarks
 from consilience.perturb import GENERATED, ask_freely, ask_pairs, inconsistent, write_forms
 from consilience.report.perturbed import example_table, perturbed_tables
-from consilience.run import RunFolder, write_whole
+from consilience.run import RunFolder, asked_of, write_whole
 from consilience.suites.pairs import Pairs
 from consilience.suites.perturbations import (
     PAPERS,
@@ -51,6 +51,10 @@ from consilience.types import Form, Task, TextPair
 if TYPE_CHECKING:
     from consilience.models.classifier import PairClassifier
     from consilience.models.label_writer import LabelWriter
+
+
+KIND = "perturb"
+"""In ``run.json``: what kind of run it is."""
 
 
 class LongName(StrEnum):
@@ -125,7 +129,7 @@ def perturb(
     formats = chosen(names_in(perturbations))
     models = _models(model, main.name)
     asked = {
-        "kind": "perturb",
+        "kind": KIND,
         "suite": "calum",
         "task": asdict(main),
         "pairs": pairs.digest,
@@ -177,6 +181,27 @@ def perturb(
     out.print(f"Run: {folder}", soft_wrap=True)
 
 
+def seeds_of(run: Path) -> list[Path]:
+    """The runs of all seeds in a folder that perturb wrote; itself where it asked one model."""
+    found = [each for each in run.glob("seed-*") if (each / "run.json").is_file()]
+    return sorted(found, key=_by_number) or [run]
+
+
+def is_perturbed(run: Path) -> bool:
+    """Whether perturb wrote this folder."""
+    return asked_of(seeds_of(run)[0]).get("kind") == KIND
+
+
+def task_asked(run: Path) -> Task:
+    """The task that perturb asked."""
+    asked: dict[str, Any] = asked_of(seeds_of(run)[0])["task"]
+    return Task(**{n: tuple(v) if isinstance(v, list) else v for n, v in asked.items()})
+
+
+def _by_number(path: Path) -> tuple[int, str]:
+    return len(path.name), path.name
+
+
 def labels_of(task: Task) -> dict[str, Labels]:
     """What may be answered in the groups of a run of this task."""
     labels = Labels(task.labels, "f1" in task.metrics)
@@ -186,10 +211,7 @@ def labels_of(task: Task) -> dict[str, Labels]:
 def _models(spec: str, task: str) -> dict[str, str]:
     """The model, or those of all seeds that finetune wrote, by the name of their folder."""
     folder = Path(spec)
-    seeds = sorted(
-        (each for each in folder.glob("seed-*") if each.is_dir()),
-        key=lambda each: (len(each.name), each.name),
-    )
+    seeds = sorted((each for each in folder.glob("seed-*") if each.is_dir()), key=_by_number)
     if not seeds:
         inside = folder / task
         return {"": str(inside) if (inside / "config.json").is_file() else spec}

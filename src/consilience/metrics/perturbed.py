@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
@@ -20,11 +20,7 @@ from scipy.special import stdtrit
 
 from consilience.errors import ConsilienceError
 from consilience.metrics import ALL_BUT_CONSTANT
-from consilience.metrics.agreement import (
-    METRICS,
-    Floats,
-    Tally,
-)
+from consilience.metrics.agreement import METRICS, Tally
 from consilience.metrics.grid import Grid, grid_of, words_of
 from consilience.metrics.resampling import Key, Tallies, Weights, swap, weigh
 from consilience.metrics.statistics import (
@@ -216,6 +212,11 @@ def perturbed_remarks(answers: pl.DataFrame, metrics: pl.DataFrame) -> list[str]
                 "items), so its consistency means nothing; corrected_consistency takes that into "
                 "account"
             )
+        if values.get((group, "no_label"), 0) > ALL_BUT_CONSTANT:
+            found.append(
+                f"{group}: {values[group, 'no_label']:.0%} of all answers to the original form are "
+                "no label; what the model can say depends on the template"
+            )
         if is_gold == 1:
             found.append(f"{group}: all items have one label, so accuracy means little")
     return found
@@ -295,7 +296,7 @@ def _single(
     if labels.f1:
         last = words.index(labels.words[-1]) if labels.words[-1] in words else -2
         yield "f1", f1(grid, last)
-    yield "top_answer", METRICS["top_answer"].count(grid)
+    yield "top_answer", top_answer(grid, none)
     if none:
         yield "no_label", _share(grid, np.isin(grid.answers[:, :1], none))
 
@@ -309,15 +310,28 @@ def f1(grid: Grid, positive: int) -> Tally:
     return replace(tally, counts=counts.astype(np.float32))
 
 
+def top_answer(grid: Grid, none: Sequence[int]) -> Tally:
+    """Share of the label that is said most often; ``none``: the codes of what is no label."""
+    said = grid.answers[:, 0]
+    is_label = grid.taken[:, 0] & ~np.isin(said, none)
+    counts = [is_label & (said == code) for code in np.unique(said[is_label])]
+    counts.append(grid.taken[:, 0] & ~is_label)
+    return Tally(
+        np.stack(counts, axis=1).astype(np.float32),
+        None,
+        int(grid.taken[:, 0].sum()),
+        int((~grid.taken[:, 0]).sum()),
+        lambda sums: (sums[..., :-1].max(axis=-1, initial=0), sums.sum(axis=-1)),
+    )
+
+
 def top_label(grid: Grid) -> Tally:
     """Share of the most common gold: the accuracy of a constant classifier."""
     golds = grid.golds[:, 0]
     counts = (golds[:, None] == np.unique(golds)).astype(np.float32)
-    finish: Callable[[Floats], tuple[Floats, Floats]] = lambda sums: (  # noqa: E731
-        sums.max(axis=-1, initial=0),
-        sums.sum(axis=-1),
+    return Tally(
+        counts, None, len(golds), 0, lambda sums: (sums.max(axis=-1, initial=0), sums.sum(axis=-1))
     )
-    return Tally(counts, None, len(golds), 0, finish)
 
 
 def _share(grid: Grid, hits: npt.NDArray[np.bool_]) -> Tally:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from consilience.report.comparison import points, probability
-from consilience.report.tables import interval, mean_and_std, new_table, percent
+from consilience.report.tables import COLUMNS, interval, mean_and_std, new_table, percent
 from consilience.suites.tasks import CALUM
 
 WIDTH = 100
@@ -206,3 +206,30 @@ def example_table(found: pl.DataFrame, count: int) -> Table:
         after = f"{row['text_1']}\n{row['text_2']}"
         table.add_row(row["perturbation"], Text(after), Text(row["answer"]), end_section=True)
     return table
+
+
+def difference_tables(compared: pl.DataFrame, shown: Sequence[str]) -> Iterator[Table]:
+    """One table a task and pair of runs; ``compared``: ``DIFFERENCE_SCHEMA`` with both names."""
+    for (group, first, second), rows in compared.group_by(
+        ["group", "first", "second"], maintain_order=True
+    ):
+        seeds = rows["seeds"][0]
+        over = f", means of {seeds} seeds" if seeds > 1 else ""
+        table = new_table(f"{group}: {second} minus {first}{over}")
+        table.add_column("form", no_wrap=True)
+        headings = ["first", "second", "points", "95 %", "p", *(["p over\nseeds"] if over else [])]
+        for heading in headings:
+            table.add_column(heading, justify="right", no_wrap=True)
+        for metric in shown:
+            found = rows.filter(pl.col("metric") == metric)
+            if found.height:
+                table.add_row(COLUMNS.get(metric, metric).strip())
+            for row in found.iter_rows(named=True):
+                form = row["subset"]
+                if form == "all" and metric in ("accuracy", "f1"):
+                    form = "original"
+                cells = [percent(row["first_value"]), percent(row["second_value"])]
+                cells += [points(row["difference"]), f"{points(row['low'])} {points(row['high'])}"]
+                cells += [probability(row["p"])] + ([probability(row["p_seeds"])] if over else [])
+                table.add_row(f"  {form}", *cells)
+        yield table

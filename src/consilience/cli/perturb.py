@@ -194,8 +194,10 @@ def is_perturbed(run: Path) -> bool:
 
 def task_asked(run: Path) -> Task:
     """The task that perturb asked."""
-    asked: dict[str, Any] = asked_of(seeds_of(run)[0])["task"]
-    return Task(**{n: tuple(v) if isinstance(v, list) else v for n, v in asked.items()})
+    fields: dict[str, Any] = asked_of(seeds_of(run)[0])["task"]
+    for name, value in fields.items():
+        fields[name] = tuple(value) if isinstance(value, list) else value
+    return Task(**fields)
 
 
 def _by_number(path: Path) -> tuple[int, str]:

@@ -1,0 +1,107 @@
+"""An epoch of fine-tuning on sentence pairs, against a plain loop's way of doing it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import questions
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+from consilience.models.classifier import collate
+from consilience.models.kernels import train_faster
+from consilience.models.loading import load_tokenizer
+from consilience.models.pair_input import Encoded
+from consilience.suites.pairs import read_pairs
+from consilience.suites.perturbations import original
+from consilience.suites.tasks import TASKS
+from consilience.train.batches import batches_of
+
+SIZE = 32
+SAMPLE = 6
+"""Batches that are timed, of all lengths."""
+
+PADDED = 256
+"""Tokens that examples of fine-tuning commonly pad every pair to."""
+
+
+PLAIN = f"random batches, padded to {PADDED} tokens"
+
+
+def model(entries: int) -> BertForSequenceClassification:
+    """The shape of MiniLM-L6 with random weights, the same ones each time."""
+    torch.manual_seed(0)
+    shape = {"hidden_size": 384, "intermediate_size": 1536, "num_attention_heads": 12}
+    config = BertConfig(vocab_size=entries, num_hidden_layers=6, **shape)
+    return BertForSequenceClassification(config).train()
+
+
+def forms(tokenizer) -> list[Encoded]:
+    """RTE's training pairs where they are, else as many of such lengths."""
+    path = questions.shared() / "data" / "glue" / "rte" / "train.tsv"
+    if path.is_file():
+        task = TASKS["rte"]
+        written = [original(each, task.indicators) for each in read_pairs(str(path), task).items]
+        found = tokenizer([a.text for a, _ in written], [b.text for _, b in written])["input_ids"]
+    else:
+        draw = random.Random(0)
+        lengths = [20 + int(draw.expovariate(1 / 55)) for _ in range(2490)]
+        found = [[draw.randrange(1000, 20_000) for _ in range(each)] for each in lengths]
+    return [{"input_ids": ids[:PADDED]} for ids in found]
+
+
+def epoch(encoded: Sequence[Encoded], *, like: bool) -> list[list[int]]:
+    """Some batches that stand for all: every so many, from the shortest to the longest."""
+    draw = random.Random(0)
+    lengths = [len(each["input_ids"]) for each in encoded]
+    if like:
+        batches = batches_of(lengths, SIZE, draw)
+    else:
+        rows = draw.sample(range(len(encoded)), len(encoded))
+        batches = [rows[at : at + SIZE] for at in range(0, len(rows), SIZE)]
+    batches.sort(key=lambda batch: max(lengths[row] for row in batch))
+    step = len(batches) / SAMPLE
+    return [batches[int((at + 0.5) * step)] for at in range(SAMPLE)]
+
+
+def training(
+    encoded: Sequence[Encoded], entries: int, *, like: bool, products: bool, padded: bool
+) -> Callable[[], object]:
+    """An update for each batch."""
+    found = model(entries)
+    if products:
+        train_faster(found)
+    optimizer = torch.optim.AdamW(found.parameters(), lr=1e-5, fused=products)
+    batches = epoch(encoded, like=like)
+
+    def run() -> None:
+        for batch in batches:
+            inputs = collate([encoded[row] for row in batch], 0)
+            if padded:
+                width = PADDED - inputs["input_ids"].shape[1]
+                inputs = {
+                    n: torch.nn.functional.pad(each, (0, width)) for n, each in inputs.items()
+                }
+            logits = found(**inputs).logits
+            labels = torch.arange(len(batch)) % 2
+            torch.nn.functional.cross_entropy(logits, labels).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return run
+
+
+def contenders() -> tuple[dict[str, Callable[[], object]], float]:
+    """Who trains, and by how much what is timed has to be taken for a whole epoch."""
+    tokenizer = load_tokenizer("packaged:minilm")
+    encoded = forms(tokenizer)
+    make = partial(training, encoded, len(tokenizer))
+    runs = {
+        "consilience": make(like=True, products=True, padded=False),
+        "consilience, torch's own products": make(like=True, products=False, padded=False),
+        "random batches, padded to their longest": make(like=False, products=False, padded=False),
+        PLAIN: make(like=False, products=False, padded=True),
+    }
+    return runs, len(encoded) / (SIZE * SAMPLE)

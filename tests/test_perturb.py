@@ -1,0 +1,1372 @@
+"""Sentence pairs in other forms: the numbers by hand, the forms, the models, the command."""
+
+import csv
+import json
+import math
+import random
+import re
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers.processors import TemplateProcessing
+
+from conftest import SENTENCES, _tokenizer
+from consilience import ConsilienceError
+from consilience.metrics.perturbed import (
+    DIFFERENCE_SCHEMA,
+    PERTURBED_SCHEMA,
+    Labels,
+    compare_perturbed,
+    measure_perturbed,
+    perturbed_remarks,
+)
+from consilience.models.batches import Budget
+from consilience.models.classifier import load_pair_classifier, places_of
+from consilience.models.label_writer import MOST_WRITTEN, LabelWriter, label_of
+from consilience.models.loading import load_pretrained
+from consilience.perturb import INCONSISTENT_SCHEMA, Asked, ask_pairs, inconsistent, write_forms
+from consilience.run import read_answers
+from consilience.suites.perturbations import (
+    PERTURBATIONS,
+    chosen,
+    original,
+    t5_original,
+    variants,
+)
+from consilience.suites.tasks import TASKS
+from consilience.types import ANSWERS_SCHEMA, TextPair
+
+FORMS = ("original", "reverse", "signal")
+TWO = {"t": Labels(("no", "yes"))}
+WITH_F1 = {"t": Labels(("no", "yes"), f1=True)}
+
+
+def table(rows, forms=FORMS, group="t"):
+    """Rows of (item, gold, answers in the order of the forms[, first sentence])."""
+    found = []
+    for item, gold, answers, *subject in rows:
+        for at, (form, answer) in enumerate(zip(forms, answers, strict=True)):
+            found.append(
+                {
+                    "suite": "calum",
+                    "group": group,
+                    "item": item,
+                    "subject": subject[0] if subject else f"s{item}",
+                    "variant": form,
+                    "variant_index": at,
+                    "gold": gold,
+                    "answer": answer,
+                    "excluded": "too long" if answer is None else None,
+                }
+            )
+    return pl.DataFrame(found, schema=ANSWERS_SCHEMA)
+
+
+def values(metrics, subset="all"):
+    rows = metrics.filter(pl.col("subset") == subset)
+    return {row["metric"]: row["value"] for row in rows.iter_rows(named=True)}
+
+
+def row_of(metrics, metric, subset="all"):
+    (row,) = metrics.filter((pl.col("metric") == metric) & (pl.col("subset") == subset)).to_dicts()
+    return row
+
+
+def numbered(golds, *forms):
+    """One item a letter: y and n are labels, x is none, - is no answer."""
+    words = {"y": "yes", "n": "no", "x": "x", "-": None}
+    rows = zip(golds, *forms, strict=True)
+    return [
+        (str(at), words[gold], [words[each] for each in said])
+        for at, (gold, *said) in enumerate(rows)
+    ]
+
+
+HAND = numbered("yyynnnny", "yynnynny", "ynnnnnyy", "yyynynnn")
+
+
+def test_hand_worked():
+    """Gold yyynnnny, original yynnynny, reverse ynnnnnyy, signal yyynynnn.
+
+    Right: 6, 5 and 6 of 8. The same as the original: reverse all but items 1, 4, 6, signal all but
+    2, 7. Yes is said by 4, 3 and 4, so reverse agrees by chance in 4/8 * 3/8 + 4/8 * 5/8 = 1/2 and
+    kappa is (5/8 - 1/2) / (1/2); with signal (6/8 - 1/2) / (1/2). Right in both: 0, 3, 5, 7; with
+    signal 0, 1, 3, 5, 6; in all 0, 3, 5. F1 = 2 TP / (said yes + gold yes).
+    """
+    metrics = measure_perturbed([table(HAND)], WITH_F1)
+    assert dict(metrics.schema) == PERTURBED_SCHEMA
+    base, reverse, signal = (values(metrics, subset) for subset in ("all", "reverse", "signal"))
+    assert base == {
+        "accuracy": 6 / 8,
+        "f1": 2 * 3 / (4 + 4),
+        "consistency": 11 / 16,
+        "consistent_accuracy": 3 / 8,
+        "top_answer": 4 / 8,
+        "top_label": 4 / 8,
+    }
+    assert reverse == {
+        "accuracy": 5 / 8,
+        "f1": 2 * 2 / (3 + 4),
+        "consistency": 5 / 8,
+        "chance_consistency": 1 / 2,
+        "corrected_consistency": 1 / 4,
+        "consistent_accuracy": 4 / 8,
+        "agree_right": 4 / 8,
+        "agree_wrong": 1 / 8,
+        "top_answer": 5 / 8,
+    }
+    assert signal == {
+        "accuracy": 6 / 8,
+        "f1": 2 * 3 / (4 + 4),
+        "consistency": 6 / 8,
+        "chance_consistency": 1 / 2,
+        "corrected_consistency": 1 / 2,
+        "consistent_accuracy": 5 / 8,
+        "agree_right": 5 / 8,
+        "agree_wrong": 1 / 8,
+        "top_answer": 4 / 8,
+    }
+    assert set(metrics["n"]) == {8, 16}
+    assert row_of(metrics, "consistency")["n"] == 16
+    assert set(metrics["n_excluded"]) == {0}
+    assert set(metrics["seeds"]) == {1}
+    assert set(metrics["suite"]) == {"calum"}
+
+
+def test_kappa_where_one_label_is_said_more_often():
+    """yy 6, yn 1, ny 2, nn 1: 7/10 agree, by chance .7 * .8 + .3 * .2 = .62; .08 / .38."""
+    rows = numbered("y" * 10, "yyyyyyynnn", "yyyyyynyyn")
+    found = values(measure_perturbed([table(rows, FORMS[:2])], TWO), "reverse")
+    assert found["chance_consistency"] == pytest.approx(0.62)
+    assert found["corrected_consistency"] == pytest.approx(0.08 / 0.38)
+
+
+def test_the_gold_has_no_part_in_consistency():
+    other = [(item, "no", answers) for item, _, answers in HAND]
+    for subset in ("all", *FORMS[1:]):
+        names = ("consistency", "corrected_consistency", "chance_consistency", "top_answer")
+        one, two = (values(measure_perturbed([table(rows)], TWO), subset) for rows in (HAND, other))
+        assert [one.get(name) for name in names] == [two.get(name) for name in names]
+
+
+def test_only_the_original_form():
+    found = measure_perturbed([table(numbered("yn", "yy"), FORMS[:1])], TWO)
+    assert values(found) == {"accuracy": 1 / 2, "top_answer": 1, "top_label": 1 / 2}
+    with pytest.raises(ConsilienceError, match="no answers to the original form"):
+        measure_perturbed([table(HAND).filter(pl.col("variant_index") > 0)], TWO)
+
+
+def test_f1_without_positives_is_no_data():
+    """None is gold and none is said. With one said it is 0 of 1."""
+    assert math.isnan(
+        values(measure_perturbed([table(numbered("nn", "nn"), FORMS[:1])], WITH_F1))["f1"]
+    )
+    assert values(measure_perturbed([table(numbered("nn", "yn"), FORMS[:1])], WITH_F1))["f1"] == 0
+
+
+def test_what_is_no_label_never_agrees():
+    """Item 0 says x twice: no agreement, no chance agreement, not right.
+
+    Original xynn, reverse xyny: 2 of 4 agree. By chance yes 1/4 * 2/4, no 2/4 * 1/4, x never: 1/4.
+    """
+    metrics = measure_perturbed([table(numbered("yynn", "xynn", "xyny"), FORMS[:2])], TWO)
+    reverse = values(metrics, "reverse")
+    assert reverse["consistency"] == 2 / 4
+    assert reverse["chance_consistency"] == pytest.approx(1 / 4)
+    assert reverse["corrected_consistency"] == pytest.approx(1 / 3)
+    assert reverse["agree_wrong"] == 0
+    assert reverse["no_label"] == values(metrics)["no_label"] == 1 / 4
+    assert values(metrics)["accuracy"] == 3 / 4
+    assert "no_label" not in set(measure_perturbed([table(HAND)], TWO)["metric"])
+
+
+def test_a_model_that_never_says_a_label():
+    """Always the same string: consistency is 0, not 1."""
+    answers = table(numbered("yn", "xx", "xx"), FORMS[:2])
+    metrics = measure_perturbed([answers], TWO)
+    reverse = values(metrics, "reverse")
+    assert (reverse["consistency"], reverse["corrected_consistency"]) == (0, 0)
+    assert reverse["no_label"] == 1
+    (note,) = perturbed_remarks(answers, metrics)
+    assert "no label" in note
+    assert "constant" not in note
+
+
+def test_left_out_items_are_counted():
+    """Item 1 was not asked: 2 of 2 right, 1 of 2 agree; and 1 is left out of each number."""
+    answers = table(numbered("yyn", "y-n", "y-y"), FORMS[:2])
+    metrics = measure_perturbed([answers], TWO)
+    assert values(metrics)["accuracy"] == 2 / 2
+    assert values(metrics, "reverse")["consistency"] == 1 / 2
+    for metric, subset in (("accuracy", "all"), ("accuracy", "reverse"), ("consistency", "reverse")):
+        row = row_of(metrics, metric, subset)
+        assert (row["n"], row["n_excluded"]) == (2, 1)
+    assert perturbed_remarks(answers, metrics) == [
+        "t: 1 of 3 items left out, such as 1: too long"
+    ]
+
+
+def test_a_constant_classifier_is_consistent_and_named():
+    """3 of 4 are yes: accuracy 3/4. All agree, as chance says: no data above chance."""
+    answers = table(numbered("yyyn", "yyyy", "yyyy", "yyyy"))
+    metrics = measure_perturbed([answers], TWO)
+    for subset in FORMS[1:]:
+        found = values(metrics, subset)
+        assert found["consistency"] == found["chance_consistency"] == 1
+        assert math.isnan(found["corrected_consistency"])
+        row = row_of(metrics, "corrected_consistency", subset)
+        assert math.isnan(row["low"])
+        assert math.isnan(row["high"])
+    assert values(metrics)["top_label"] == values(metrics)["accuracy"] == 3 / 4
+    (note,) = perturbed_remarks(answers, metrics)
+    assert note.startswith("t: a constant classifier: 100% of all answers")
+    assert "75%" in note
+
+
+def test_golds_of_one_class_are_noted():
+    answers = table(numbered("yyyy", "yyny", "yyyy"), FORMS[:2])
+    notes = perturbed_remarks(answers, measure_perturbed([answers], TWO))
+    assert notes == ["t: all items have one label, so accuracy means little"]
+    answers = table(HAND)
+    assert perturbed_remarks(answers, measure_perturbed([answers], TWO)) == []
+
+
+def right_in(count, size=50):
+    """So many of ``size`` answers to the original form are right; all are kept in reverse."""
+    said = "y" * count + "n" * (size - count)
+    return table(numbered("y" * size, said, said), FORMS[:2])
+
+
+def test_several_seeds_are_averaged():
+    """25 and 26 of 50 right: mean .51, sample deviation .02 / sqrt(2).
+
+    The interval of the mean of two: t(1 degree, 97.5 %) = 12.7062 times .02 / sqrt(2) / sqrt(2).
+    """
+    runs = [right_in(25), right_in(26)]
+    row = row_of(measure_perturbed(runs, TWO), "accuracy")
+    assert row["value"] == pytest.approx(0.51)
+    assert row["std"] == pytest.approx(0.02 / math.sqrt(2))
+    assert row["seed_low"] == pytest.approx(0.51 - 12.7062 * 0.01, abs=1e-6)
+    assert row["seed_high"] == pytest.approx(0.51 + 12.7062 * 0.01, abs=1e-6)
+    assert (row["n"], row["seeds"]) == (50, 2)
+    same = row_of(measure_perturbed(runs, TWO), "consistency", "reverse")
+    assert (same["value"], same["std"], same["seed_low"], same["seed_high"]) == (1, 0, 1, 1)
+    wide = row_of(measure_perturbed([right_in(5), right_in(45)], TWO), "accuracy")
+    assert (wide["seed_low"], wide["seed_high"]) == (0, 1), "a share is not below 0 or above 1"
+
+
+def test_more_of_the_same_run_says_no_more_about_items():
+    once, thrice = (measure_perturbed([table(HAND)] * count, WITH_F1) for count in (1, 3))
+    assert once["value"].to_list() == pytest.approx(thrice["value"].to_list())
+    for end in ("low", "high"):
+        one, three = (pytest.approx(each[end].to_list(), nan_ok=True) for each in (once, thrice))
+        assert once[end].to_list() == three
+        assert thrice[end].to_list() == one
+    assert once["std"].is_nan().all()
+    assert once["seed_low"].is_nan().all()
+    assert set(thrice["std"]) == {0}
+
+
+def test_seeds_of_which_only_some_say_what_is_no_label():
+    """0 of 4 and 2 of 4, in whatever order."""
+    none, some = (table(numbered("yynn", said, "yynn"), FORMS[:2]) for said in ("yynn", "xxnn"))
+    for runs in ([none, some], [some, none]):
+        row = row_of(measure_perturbed(runs, TWO), "no_label")
+        assert (row["value"], row["seeds"]) == (1 / 4, 2)
+        assert row["std"] == pytest.approx(0.5 / math.sqrt(2))
+
+
+OTHER_QUESTIONS = [
+    table(HAND[:-1]),
+    table(HAND, ("original", "reverse", "dash")),
+    table([*HAND[:-1], ("8", "yes", ["yes"] * 3)]),
+    table([*HAND[:-1], ("7", "no", ["yes"] * 3)]),
+    table(HAND, group="u"),
+]
+
+
+@pytest.mark.parametrize("other", OTHER_QUESTIONS)
+def test_runs_of_other_items_or_forms_are_refused(other):
+    with pytest.raises(ConsilienceError, match="runs of other items or perturbations; expected the same --data"):
+        measure_perturbed([table(HAND), other], TWO)
+    with pytest.raises(ConsilienceError, match="runs of other items or perturbations"):
+        compare_perturbed([table(HAND)], [other], TWO)
+
+
+def test_as_many_seeds_are_compared():
+    with pytest.raises(ConsilienceError, match="1 runs against 2; expected as many seeds of both"):
+        compare_perturbed([table(HAND)], [table(HAND)] * 2, TWO)
+
+
+def shuffled(rows, seed=3):
+    return rows.sample(fraction=1, shuffle=True, seed=seed)
+
+
+def comparable(found):
+    return found.sort("metric", "subset").fill_nan(None).to_dicts()
+
+
+def test_the_order_of_rows_does_not_matter():
+    runs = [table(HAND), table(HAND[::-1])]
+    mixed = [shuffled(run) for run in runs]
+    assert comparable(measure_perturbed(mixed, WITH_F1)) == comparable(
+        measure_perturbed(runs, WITH_F1)
+    )
+    other = [table(numbered("yyynnnny", "yyyyynny", "ynnynnyy", "yyynynnn"))] * 2
+    assert comparable(compare_perturbed(mixed, other, WITH_F1)) == comparable(
+        compare_perturbed(runs, [shuffled(each) for each in other], WITH_F1)
+    )
+
+
+def test_the_same_seed_gives_the_same_intervals():
+    runs = [table(HAND)]
+    assert comparable(measure_perturbed(runs, TWO, 5)) == comparable(measure_perturbed(runs, TWO, 5))
+    assert comparable(measure_perturbed(runs, TWO, 5)) != comparable(measure_perturbed(runs, TWO, 6))
+
+
+def test_items_with_the_same_first_sentence_are_drawn_together():
+    """40 items, every second four of them changed: as 10 first sentences they say much less."""
+    golds, said = "y" * 40, "yyyynnnn" * 5
+    alone = numbered(golds, golds, said)
+    together = [(*row, f"s{at // 4}") for at, row in enumerate(alone)]
+    widths = []
+    for rows in (alone, together):
+        row = row_of(measure_perturbed([table(rows, FORMS[:2])], TWO), "consistency", "reverse")
+        assert row["value"] == 1 / 2
+        widths.append(row["high"] - row["low"])
+    assert widths[1] > 1.6 * widths[0], "twice as wide, if there were many"
+
+
+def test_where_nothing_varies_the_interval_is_the_exact_binomial_one():
+    """8 of 8 agree: at least .025 ** (1/8)."""
+    rows = numbered("yyyynnnn", "yyyynnnn", "yyyynnnn")
+    row = row_of(measure_perturbed([table(rows, FORMS[:2])], TWO), "consistency", "reverse")
+    assert (row["low"], row["high"]) == (pytest.approx(0.025 ** (1 / 8)), 1)
+
+
+def test_the_same_runs_do_not_differ():
+    runs = [table(HAND), table(HAND[::-1])]
+    found = compare_perturbed(runs, runs, WITH_F1)
+    assert dict(found.schema) == DIFFERENCE_SCHEMA
+    assert set(found["difference"]) == {0}
+    assert set(found["p"]) == {1}
+    assert set(found["seeds"]) == {2}
+    assert found["p_seeds"].is_nan().all()
+    assert {"accuracy", "consistency", "corrected_consistency"} <= set(found["metric"])
+
+
+def test_a_clear_difference():
+    """The second keeps all 30 answers, the first none; accuracy on the original is the same."""
+    said, turned = "yn" * 15, "ny" * 15
+    first, second = (table(numbered(said, said, each), FORMS[:2]) for each in (turned, said))
+    found = compare_perturbed([first], [second], TWO)
+    row = row_of(found, "consistency", "reverse")
+    assert (row["first_value"], row["second_value"], row["difference"]) == (0, 1, 1)
+    assert row["p"] == 1 / 10_000, "none of 9999 ways to swap items is as far apart"
+    assert (row["n"], row["seeds"]) == (30, 1)
+    assert row_of(found, "corrected_consistency", "reverse")["difference"] == pytest.approx(2)
+    assert (row_of(found, "accuracy")["difference"], row_of(found, "accuracy")["p"]) == (0, 1)
+    back = row_of(compare_perturbed([second], [first], TWO), "consistency", "reverse")
+    assert (back["difference"], back["p"]) == (-1, row["p"])
+    assert (back["low"], back["high"]) == (pytest.approx(-row["high"]), pytest.approx(-row["low"]))
+
+
+def test_the_p_of_a_small_difference():
+    """5 of 20 items are kept by the second only: 2 of the 32 ways to swap them are as far apart."""
+    said = "yn" * 10
+    first = table(numbered(said, said, "nyny" + "y" + "n" + "yn" * 7), FORMS[:2])
+    second = table(numbered(said, said, "n" + said[1:]), FORMS[:2])
+    kept = [row_of(measure_perturbed([run], TWO), "consistency", "reverse")["value"] for run in (first, second)]
+    assert kept == [16 / 20, 19 / 20]
+    row = row_of(compare_perturbed([first], [second], TWO), "consistency", "reverse")
+    assert row["difference"] == pytest.approx(3 / 20)
+    assert row["p"] == pytest.approx(2 / 8, abs=0.02)
+
+
+def test_differences_over_seeds():
+    """Means of two seeds, and Welch's t over them: (.9 - .5) / sqrt(2 * .1**2 / 2) = 4 = t."""
+    first, second = [right_in(20), right_in(30)], [right_in(40), right_in(50)]
+    row = row_of(compare_perturbed(first, second, TWO), "accuracy")
+    assert row["first_value"] == pytest.approx(0.5)
+    assert row["second_value"] == pytest.approx(0.9)
+    assert row["difference"] == pytest.approx(0.4)
+    deviation = 0.2 / math.sqrt(2)
+    t = 0.4 / math.sqrt(2 * deviation**2 / 2)
+    assert t == pytest.approx(math.sqrt(8))
+    # Two degrees of freedom: p = 1 - t / sqrt(t**2 + 2).
+    assert row["p_seeds"] == pytest.approx(1 - t / math.sqrt(t**2 + 2))
+
+
+def test_runs_that_say_other_labels_are_compared():
+    """A constant classifier against one that varies; and y, n against y, x."""
+    constant = table(numbered("ynynynyn", "yyyyyyyy", "yyyyyyyy"), FORMS[:2])
+    varied = table(numbered("ynynynyn", "ynynynyn", "ynynynny"), FORMS[:2])
+    row = row_of(compare_perturbed([constant], [varied], TWO), "consistency", "reverse")
+    assert row["difference"] == pytest.approx(6 / 8 - 1)
+    row = row_of(compare_perturbed([varied], [constant], TWO), "accuracy")
+    assert row["difference"] == pytest.approx(4 / 8 - 1)
+    odd = table(numbered("ynynynyn", "xyxyxyxy", "xyxyxyxy"), FORMS[:2])
+    row = row_of(compare_perturbed([varied], [odd], TWO), "no_label")
+    assert (row["first_value"], row["second_value"]) == (0, 1 / 2)
+    assert row_of(compare_perturbed([odd], [varied], TWO), "no_label")["difference"] == -1 / 2
+
+
+def test_labels_are_told_apart_by_name():
+    """Runs that say e and n, and e and c: their p stays when c gets a name that sorts elsewhere."""
+    first, second = [0, 1] * 8, [1, 1, 0, 1] * 4
+
+    def run(other, kept):
+        pairs = [("e", other) if at % 3 else (other, "e") for at in range(16)]
+        return table(
+            [(str(at), "e", [one, one if same else two]) for at, ((one, two), same) in enumerate(zip(pairs, kept, strict=True))],
+            FORMS[:2],
+        )
+
+    found = []
+    for third in ("c", "z"):
+        labels = {"t": Labels(("e", "n", third))}
+        compared = compare_perturbed([run("n", first)], [run(third, second)], labels)
+        found.append(comparable(compared))
+    assert found[0] == found[1]
+
+
+MRPC, RTE = TASKS["mrpc"], TASKS["rte"]
+SAME, ENTAILS = MRPC.labels, RTE.labels
+
+
+def save_classifier(folder, family="bert", labels=SAME, *, seed=0, named=True, flipped=False):
+    """A small random classifier; ``flipped`` turns the order of the head's rows and names."""
+    tokenizer = _tokenizer({"bert": "wordpiece"}.get(family, "causal"))
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    if family == "bert":
+        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+            single="[CLS] $A [SEP]",
+            pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+            special_tokens=[(each, tokenizer.convert_tokens_to_ids(each)) for each in ("[CLS]", "[SEP]")],
+        )
+        tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+    name = {"bert": "Bert", "llama": "Llama", "gpt2": "GPT2"}[family]
+    names = labels[::-1] if flipped else labels
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=len(tokenizer), initializer_range=0.6, intermediate_size=64,
+        max_position_embeddings=128, pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, **sizes,
+        **({"id2label": dict(enumerate(names))} if named else {"num_labels": len(names)}),
+    )  # fmt: skip
+    torch.manual_seed(seed)
+    model = getattr(transformers, f"{name}ForSequenceClassification")(config)
+    if flipped:
+        head = model.score if hasattr(model, "score") else model.classifier
+        for weight in head.parameters():
+            weight.data = weight.data.flip(0)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def classifier(tmp_path_factory):
+    """``classifier("bert", labels, seed=1)``: the folder of a tiny classifier."""
+    built = {}
+
+    def folder(*arguments, **options):
+        key = (arguments, tuple(sorted(options.items())))
+        if key not in built:
+            place = tmp_path_factory.mktemp("classifier")
+            built[key] = save_classifier(place, *arguments, **options)
+        return built[key]
+
+    return folder
+
+
+@pytest.fixture
+def load(classifier):
+    """``load("bert", SAME, longest=24)``: a classifier in memory."""
+
+    def load(family, labels=SAME, model_labels=None, **options):
+        folder = str(classifier(family, labels))
+        return load_pair_classifier(folder, labels, device="cpu", model_labels=model_labels, **options)
+
+    return load
+
+
+@pytest.fixture
+def writer(model_folder):
+    """``writer("t5", MRPC)``: a language model that writes, in memory."""
+
+    def load(family, task=MRPC, template=None, longest=0):
+        folder = family if isinstance(family, Path) else model_folder(family)
+        loaded = load_pretrained(str(folder), revision=None, device="cpu", dtype="float32")
+        return LabelWriter(loaded, task, template, longest)
+
+    return load
+
+
+PAIRS = [
+    TextPair(str(at), first, second, SAME[at % 2])
+    for at, (first, second) in enumerate(zip(SENTENCES, SENTENCES[1:] + SENTENCES[:1], strict=True))
+]
+
+
+def forms_of(pairs=PAIRS, names=("reverse", "signal"), task=MRPC, first=None):
+    first = first or partial(original, indicators=task.indicators)
+    return [form for pair in pairs for form in variants(first(pair), chosen(names)).values()]
+
+
+def sentences(form):
+    return {each.indicator.casefold(): each.sentence for each in form}
+
+
+TEXTS = st.lists(
+    st.sampled_from([*SENTENCES, "Rome", " ", "[SEP]", "🙂", "👩‍👩‍👧", "é", "e\u0301", "\n", "ẞ", "İ", "Sentence1: "]),
+    max_size=6,
+).map(" ".join)
+
+
+@pytest.mark.parametrize(
+    ("family", "longest"), [("bert", 24), ("llama", 40), ("t5", 36), ("gpt2-writer", 44)]
+)
+def test_forms_are_cut_alike_in_every_form(family, longest, load, writer):
+    """The two sentences are the same in all forms, beginnings of the whole ones, and each fits."""
+    if family in ("t5", "gpt2-writer"):
+        model = writer(family.removesuffix("-writer"), template="{text}:", longest=longest)
+        if family == "t5":
+            model = writer("t5", longest=longest)
+    else:
+        model = load(family, longest=longest)
+    assert model.longest == longest
+    first = partial(t5_original, task=MRPC) if family == "t5" else partial(original, indicators=MRPC.indicators)
+
+    @settings(max_examples=25, deadline=None, derandomize=True)
+    @given(TEXTS, TEXTS)
+    def check(one, two):
+        pair = TextPair("0", one, two, SAME[0])
+        asked = write_forms(MRPC, [pair], first, PERTURBATIONS, model)
+        (forms,) = asked.forms
+        assert asked.names == ("original", *PERTURBATIONS)
+        whole = sentences(first(pair))
+        for form in forms:
+            assert sentences(form) == sentences(forms[0])
+            assert all(whole[name].startswith(text) for name, text in sentences(form).items())
+        assert [[each.mark for each in form] for form in forms] == [
+            [each.mark for each in form] for form in variants(first(pair), PERTURBATIONS).values()
+        ]
+        if asked.reasons == (None,):
+            assert max(len(each["input_ids"]) for each in model.encode(forms)) <= longest
+        fits = max(len(each["input_ids"]) for each in model.encode(forms_of([pair], PERTURBATIONS, first=first))) <= longest
+        assert any("too long for" in note for note in asked.notes) == (not fits and asked.reasons == (None,))
+        if fits:
+            assert sentences(forms[0]) == whole
+
+    check()
+
+
+def test_items_that_are_too_long_may_be_left_out(load):
+    """The original and the forms of two of the three pairs fit; a form one token longer does not."""
+    model = load("bert", longest=24)
+    pairs = [TextPair(str(n), "Rome " * n, "Oslo", SAME[0]) for n in (1, 14, 15, 40)]
+    lengths = [
+        max(len(each["input_ids"]) for each in model.encode(forms_of([pair]))) for pair in pairs
+    ]
+    assert lengths[1:3] == [24, 25]
+    first, formats = partial(original, indicators=MRPC.indicators), chosen(["reverse", "signal"])
+    asked = write_forms(MRPC, pairs, first, formats, model, long="exclude")
+    reason = "{} tokens, and the model takes 24"
+    assert asked.reasons == (None, None, reason.format(25), reason.format(lengths[3]))
+    assert not any("cut" in note for note in asked.notes)
+    answers = ask_pairs(asked, model)
+    assert answers["excluded"].to_list() == [each for each in asked.reasons for _ in range(3)]
+    assert answers["answer"].is_null().to_list() == [False] * 6 + [True] * 6
+    cut = write_forms(MRPC, pairs, first, formats, model)
+    assert cut.reasons == (None,) * 4
+    assert cut.notes[0].startswith("2 of 4 items were too long for 24 tokens, and were cut")
+    assert sentences(cut.forms[2][0]) == {"sentence1": " ".join(["Rome"] * 14), "sentence2": "Oslo"}
+    with pytest.raises(ConsilienceError, match="no item of mrpc can be asked, such as: 25 tokens"):
+        ask_pairs(write_forms(MRPC, pairs[2:], first, formats, model, long="exclude"), model)
+
+
+def test_forms_that_a_tokenizer_cannot_tell_apart_are_noted(load):
+    """The tiny tokenizer does not know ``sentence1`` in any case, and takes a line break as a blank."""
+    first = partial(original, indicators=MRPC.indicators)
+    names = ["reverse", "signal", "line_break", "lower_case", "upper_case"]
+    asked = write_forms(MRPC, PAIRS, first, chosen(names), load("bert"))
+    assert asked.notes == (
+        "line_break, lower_case, upper_case: the same tokens as the original in 8 of 8 items, "
+        "which this model's tokenizer cannot tell apart",
+    )
+    assert write_forms(MRPC, PAIRS, first, chosen(names), load("llama")).notes == ()
+
+
+def asked_of(pairs, names=("reverse", "signal")):
+    first = partial(original, indicators=MRPC.indicators)
+    forms = tuple(tuple(variants(first(pair), chosen(names)).values()) for pair in pairs)
+    return Asked(MRPC, tuple(pairs), ("original", *names), forms, (None,) * len(pairs), ())
+
+
+def test_changed_answers_the_surest_first():
+    """Item 0 keeps its answer; 1 changes in both forms, 2 in signal; 3 has no answer.
+
+    The margin of a change is the smaller one of both: item 1 min(2, 3) and min(2, .5), item 2 1.
+    """
+    no, yes = SAME
+    said = [(yes, yes, yes), (yes, no, no), (no, no, yes), (None, None, None)]
+    margins = [(9, 9, 9), (2, 3, 0.5), (1, 7, 4), (None,) * 3]
+    answers = table([(str(at), yes, each) for at, each in enumerate(said)]).with_columns(
+        margin=pl.Series([each for row in margins for each in row], dtype=pl.Float64)
+    )
+    found = inconsistent(asked_of(PAIRS[:4]), shuffled(answers))
+    assert dict(found.schema) == INCONSISTENT_SCHEMA
+    columns = ["item", "perturbation", "original_answer", "answer", "margin"]
+    assert found.select(columns).rows() == [
+        ("1", "reverse", yes, no, 2.0),
+        ("2", "signal", no, yes, 1.0),
+        ("1", "signal", yes, no, 0.5),
+    ]
+    assert found.row(0, named=True) == {
+        "group": "t", "perturbation": "reverse", "item": "1", "gold": yes,
+        "original_answer": yes, "answer": no, "margin": 2.0,
+        "original_1": "Sentence1: Paris is the capital of France.",
+        "original_2": "Sentence2: Berlin is the capital of Germany.",
+        "text_1": "Sentence2: Berlin is the capital of Germany.",
+        "text_2": "Sentence1: Paris is the capital of France.",
+    }  # fmt: skip
+
+
+def test_an_answer_that_is_no_label_is_a_change():
+    """The same string twice counts; a label after no label does as well."""
+    rows = [("0", SAME[1], ["x", "x", SAME[1]]), ("1", SAME[1], [SAME[1]] * 3)]
+    found = inconsistent(asked_of(PAIRS[:2]), table(rows))
+    assert found.select("item", "perturbation", "answer").rows() == [
+        ("0", "reverse", "x"),
+        ("0", "signal", SAME[1]),
+    ]
+    assert found["margin"].null_count() == 2
+
+
+def by_row(found, size):
+    """Log-probabilities (form, label) of what a model gave in its order; each form once."""
+    logprob = np.full((size, len(SAME)), np.nan)
+    for scores in found:
+        assert np.isnan(logprob[scores.rows]).all()
+        logprob[scores.rows] = scores.logprob
+    assert not np.isnan(logprob).any()
+    return logprob
+
+
+ODD = [
+    TextPair("a", "[SEP] Rome", "</s> [CLS]Oslo[PAD]", SAME[0]),
+    TextPair("b", "<|endoftext|> Rome <|endoftext|>", "", SAME[0]),
+    TextPair("c", "[MASK]", "<s>Rome</s>", SAME[0]),
+    TextPair("d", "", "", SAME[0]),
+]
+
+
+@pytest.mark.parametrize("family", ["bert", "llama", "gpt2"])
+def test_a_classifier_is_steady(family, load):
+    """One form at a time, all at once, in another order, on two threads: the same."""
+    model = load(family)
+    forms = forms_of([*PAIRS, *ODD, *PAIRS[:2]], PERTURBATIONS)
+    model.budget = Budget(1)
+    alone = by_row(model.score(forms), len(forms))
+    order = random.Random(0).sample(range(len(forms)), len(forms))
+    threads = torch.get_num_threads()
+    try:
+        for count, tokens in ((threads, 10**6), (2, 300)):
+            torch.set_num_threads(count)
+            model.budget = Budget(tokens)
+            found = by_row(model.score([forms[at] for at in order]), len(forms))
+            assert np.abs(found - alone[order]).max() < 1e-5
+            assert (found.argmax(axis=1) == alone[order].argmax(axis=1)).all()
+    finally:
+        torch.set_num_threads(threads)
+    assert set(alone.argmax(axis=1)) == {0, 1}
+    assert np.exp(alone).sum(axis=1) == pytest.approx(1)
+    assert list(model.score([])) == []
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [("bert", {}), ("bert", {"joined": "string"}), ("llama", {}), ("gpt2", {}),
+     ("gpt2", {"pool": "mean"}), ("gpt2", {"pool": "end"}), ("llama", {"joined": "pair"})],
+    ids=str,
+)  # fmt: skip
+def test_a_classifier_says_what_its_model_says(family, options, classifier, load):
+    """One form at a time through the model as transformers has it; decoders read where they pool."""
+    model, folder = load(family, **options), classifier(family, SAME)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    plain = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    joined = options.get("joined", "pair" if family == "bert" else "string")
+    forms = forms_of(PAIRS[:4])
+    expected = []
+    for form in forms:
+        one, two = (each.text for each in form)
+        texts = (one, two) if joined == "pair" else (f"{one} {two}",)
+        inputs = dict(tokenizer(*texts, return_tensors="pt"))
+        if options.get("pool") == "end":
+            end = torch.tensor([[tokenizer.eos_token_id]])
+            inputs = {"input_ids": torch.cat([inputs["input_ids"], end], dim=1)}
+        with torch.no_grad():
+            if family == "bert":
+                logits = plain(**inputs).logits[0]
+            else:
+                hidden = plain.base_model(input_ids=inputs["input_ids"]).last_hidden_state[0]
+                logits = plain.score(hidden.mean(dim=0) if "mean" in options.values() else hidden[-1])
+        expected.append(logits.double().log_softmax(-1).numpy())
+    found = by_row(model.score(forms), len(forms))
+    assert np.abs(found - np.array(expected)).max() < 1e-5
+    assert (model.input.reading.joined, model.kind) == (joined, "masked" if family == "bert" else "causal")
+
+
+@pytest.mark.parametrize("family", ["bert", "llama"])
+def test_special_tokens_in_a_sentence_are_read_as_text(family, load):
+    """Only the template's own stand in the ids: [CLS] a [SEP] b [SEP], or none."""
+    model = load(family)
+    special = set(model.input.tokenizer.all_special_ids) - {model.input.tokenizer.unk_token_id}
+    plain, odd = (model.encode(forms_of(pairs)) for pairs in (PAIRS[:2], ODD))
+    counts = {tuple(each for each in form["input_ids"] if each in special) for form in plain}
+    (template,) = counts
+    assert len(template) == (3 if family == "bert" else 0)
+    assert {tuple(each for each in form["input_ids"] if each in special) for form in odd} == counts
+    asked = write_forms(MRPC, ODD, partial(original, indicators=MRPC.indicators), {}, model)
+    assert asked.reasons == (None,) * 4
+    assert ask_pairs(asked, model)["answer"].null_count() == 0
+
+
+def write_pairs(path, pairs=PAIRS, labels=SAME, **changes):
+    """A JSONL file of pairs, labels as numbers; a column that is None is left out."""
+    rows = [
+        {"idx": int(pair.item), "sentence1": pair.first, "sentence2": pair.second, "label": at % len(labels)} | changes
+        for at, pair in enumerate(pairs)
+    ]
+    rows = [{name: each for name, each in row.items() if each is not None} for row in rows]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def perturb(consilience, tmp_path):
+    """``perturb(model, "--json")``: the command on MRPC's eight pairs into ``run``."""
+    data = write_pairs(tmp_path / "pairs.jsonl")
+
+    def run(model, *options, task="mrpc", data=data, out="run"):
+        return consilience(
+            "perturb", "--model", model, "--task", task, "--data", data, "--out", tmp_path / out, *options
+        )  # fmt: skip
+
+    return run
+
+
+def metrics_of(folder):
+    return pl.read_csv(folder / "metrics.csv", schema_overrides=PERTURBED_SCHEMA)
+
+
+def changed_in(folder):
+    with (folder / "inconsistent.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def stamps(folder):
+    """When each file with answers was written, and as which file."""
+    found = {path: path.stat() for path in folder.rglob("*.parquet")}
+    assert found
+    return {path: (each.st_mtime_ns, each.st_ino) for path, each in found.items()}
+
+
+@pytest.mark.parametrize("family", ["bert", "llama"])
+def test_a_run(family, classifier, perturb, tmp_path):
+    status, out, err = perturb(classifier(family, SAME))
+    assert status == 0
+    folder = tmp_path / "run"
+    assert {path.name for path in folder.iterdir()} == {
+        "run.json", "answers", "metrics.csv", "inconsistent.csv",
+    }  # fmt: skip
+    record = json.loads((folder / "run.json").read_text())
+    assert (record["asked"]["kind"], record["asked"]["suite"]) == ("perturb", "calum")
+    assert record["asked"]["perturbations"] == ["reverse", "signal"]
+    assert record["asked"]["task"]["indicators"] == ["Sentence1", "Sentence2"]
+    assert record["finished"]
+    answers = pl.read_parquet(folder / "answers" / "mrpc.parquet")
+    assert dict(answers.schema) == ANSWERS_SCHEMA
+    assert answers["variant"].to_list() == list(FORMS) * 8
+    assert answers["item"].to_list() == [str(at) for at in range(8) for _ in FORMS]
+    assert answers["gold"].to_list() == [SAME[at % 2] for at in range(8) for _ in FORMS]
+    assert set(answers["n_candidates"]) == {2}
+    labels = {"mrpc": Labels(SAME, f1=True)}
+    assert comparable(metrics_of(folder)) == comparable(measure_perturbed([answers], labels))
+    said = answers["answer"].to_numpy().reshape(8, 3)
+    kept = said[:, 1:] == said[:, :1]
+    for at, form in enumerate(FORMS[1:]):
+        assert row_of(metrics_of(folder), "consistency", form)["value"] == kept[:, at].mean()
+    rows = changed_in(folder)
+    assert len(rows) == (~kept).sum() > 0
+    assert [float(row["margin"]) for row in rows] == sorted((float(row["margin"]) for row in rows), reverse=True)
+    assert {(row["item"], row["perturbation"]) for row in rows} == {
+        (str(item), FORMS[1 + form]) for item, form in np.argwhere(~kept)
+    }
+    for text in ("original", "reverse", "signal", "Run: ", "Answers that changed"):
+        assert text in out
+    assert "24/24" in err.replace(" ", "")
+
+
+def test_what_is_there_is_not_asked_again(classifier, perturb, tmp_path):
+    model = classifier("bert", SAME)
+    assert perturb(model)[0] == 0
+    before, metrics = stamps(tmp_path / "run"), (tmp_path / "run" / "metrics.csv").read_bytes()
+    status, _, err = perturb(model)
+    assert status == 0
+    assert "24/24" not in err.replace(" ", "")
+    assert stamps(tmp_path / "run") == before
+    assert (tmp_path / "run" / "metrics.csv").read_bytes() == metrics
+    for options, name in (
+        (("--perturbations", "signal"), "perturbations"),
+        (("--limit", 4), "pairs"),
+        (("--half", 1), "pairs"),
+        (("--long", "exclude"), "long"),
+        (("--max-length", 64), "model"),
+        (("--input", "string"), "model"),
+        (("--indicators", "A,B"), "task"),
+        (("--seed", 1), "seed"),
+    ):
+        status, out, err = perturb(model, *options)
+        assert (status, out) == (2, "")
+        assert f"this folder holds another run: its {name} is" in err
+        assert "Choose another --out" in err
+    assert perturb(classifier("bert", SAME, seed=1))[0] == 2
+    assert stamps(tmp_path / "run") == before
+    assert (tmp_path / "run" / "metrics.csv").read_bytes() == metrics
+    (tmp_path / "run" / "answers" / "mrpc.parquet").write_bytes(b"broken")
+    assert perturb(model)[0] == 0
+    assert (tmp_path / "run" / "metrics.csv").read_bytes() == metrics
+
+
+def test_json_is_one_document(classifier, perturb, tmp_path):
+    status, out, _ = perturb(classifier("bert", SAME), "--json")
+    assert status == 0
+    document = json.loads(out)
+    assert set(document) == {"run", "metrics", "warnings"}
+    assert document["run"]["path"] == str(tmp_path / "run")
+    assert document["run"]["asked"]["perturbations"] == ["reverse", "signal"]
+    found = pl.DataFrame(document["metrics"], schema=PERTURBED_SCHEMA)
+    assert comparable(found) == comparable(metrics_of(tmp_path / "run"))
+    assert document["metrics"][0]["std"] is None, "not a number is null"
+
+
+@pytest.fixture(scope="module")
+def finetuned(tmp_path_factory):
+    """A folder as finetune leaves it: seed-N/TASK."""
+    folder = tmp_path_factory.mktemp("finetuned")
+    for seed in range(2):
+        save_classifier(folder / f"seed-{seed}" / "mrpc", seed=seed)
+    return folder
+
+
+def test_all_seeds_that_finetune_wrote(finetuned, perturb, tmp_path):
+    status, out, _ = perturb(finetuned)
+    assert status == 0
+    assert "2 seeds" in out
+    metrics = metrics_of(tmp_path / "run")
+    assert set(metrics["seeds"]) == {2}
+    alone = [metrics_of(tmp_path / "run" / f"seed-{seed}") for seed in range(2)]
+    for metric, subset in (("accuracy", "all"), ("consistency", "reverse"), ("f1", "signal")):
+        ones = [row_of(each, metric, subset)["value"] for each in alone]
+        row = row_of(metrics, metric, subset)
+        assert row["value"] == pytest.approx(np.mean(ones))
+        assert row["std"] == pytest.approx(np.std(ones, ddof=1))
+    assert {row["seed"] for row in changed_in(tmp_path / "run")} == {"seed-0", "seed-1"}
+    before = stamps(tmp_path / "run")
+    assert len(before) == 2
+    document = json.loads(perturb(finetuned, "--json")[1])
+    assert list(document["run"]["models"]) == ["seed-0", "seed-1"]
+    assert stamps(tmp_path / "run") == before
+    for part in ("seed-1", "seed-1/mrpc"):
+        name = part.replace("/", "-")
+        assert perturb(finetuned / part, out=name)[0] == 0
+        assert comparable(metrics_of(tmp_path / name)) == comparable(alone[1])
+
+
+def test_one_model_and_its_seeds_do_not_share_a_folder(finetuned, perturb, tmp_path):
+    assert perturb(finetuned / "seed-1")[0] == 0
+    metrics = (tmp_path / "run" / "metrics.csv").read_bytes()
+    status, _, err = perturb(finetuned)
+    assert (status, "another run" in err) == (2, True)
+    assert (tmp_path / "run" / "metrics.csv").read_bytes() == metrics
+    assert perturb(finetuned, out="seeds")[0] == 0
+    assert perturb(finetuned / "seed-1", out="seeds")[0] == 2
+
+
+def test_every_perturbation(classifier, perturb, tmp_path):
+    model = classifier("llama", SAME)
+    status, out, _ = perturb(model, "--perturbations", "all", "--examples", 0)
+    assert status == 0
+    assert "Answers that changed" not in out
+    every = metrics_of(tmp_path / "run")
+    assert set(every["subset"]) == {"all", *PERTURBATIONS}
+    assert perturb(model, "--perturbations", "signal,reverse", out="two")[0] == 0
+    two = metrics_of(tmp_path / "two")
+    for form in FORMS[1:]:
+        for name in ("value", "low", "high"):
+            one, other = (row_of(each, "consistency", form)[name] for each in (every, two))
+            assert one == other
+
+
+def test_halves_and_samples(classifier, perturb, tmp_path):
+    """Two halves are all pairs, each once; a sample is some, the same for a seed."""
+    model, items = classifier("bert", SAME), {}
+    for name, options in (
+        ("1", ("--half", 1)), ("2", ("--half", 2)), ("few", ("--limit", 3)),
+        ("again", ("--limit", 3)), ("seed", ("--limit", 3, "--seed", 1)), ("more", ("--limit", 99)),
+    ):  # fmt: skip
+        assert perturb(model, *options, out=name)[0] == 0
+        items[name] = read_answers(tmp_path / name)["item"].unique().sort().to_list()
+    assert sorted(items["1"] + items["2"]) == [str(at) for at in range(8)] == items["more"]
+    assert len(items["1"]) == 4
+    assert len(items["few"]) == 3
+    assert items["few"] == items["again"] != items["seed"]
+
+
+def test_other_indicators(classifier, perturb, tmp_path):
+    assert perturb(classifier("llama", SAME), "--indicators", "One, Two")[0] == 0
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["asked"]["task"]["indicators"] == ["One", "Two"]
+    texts = [(row["original_1"], row["original_2"]) for row in changed_in(tmp_path / "run")]
+    assert texts
+    assert all(one.startswith("One: ") and two.startswith("Two: ") for one, two in texts)
+
+
+def test_a_model_is_asked_with_the_indicators_of_its_training(perturb, tmp_path):
+    """Unless others are given: those that finetune left beside the model."""
+    model = save_classifier(tmp_path / "model", "llama")
+    beside = {"joined": "string", "pool": "mean", "longest": 60, "indicators": ["Left", "Right"]}
+    (model / "consilience.json").write_text(json.dumps(beside))
+    assert perturb(model)[0] == 0
+    assert all(row["original_1"].startswith("Left: ") for row in changed_in(tmp_path / "run"))
+    asked = json.loads((tmp_path / "run" / "run.json").read_text())["asked"]["model"]
+    assert (asked["joined"], asked["pool"], asked["longest"]) == ("string", "mean", 60)
+    assert perturb(model, "--indicators", "One,Two", out="other")[0] == 0
+    assert all(row["original_1"].startswith("One: ") for row in changed_in(tmp_path / "other"))
+
+
+def test_long_items_are_cut_or_left_out(classifier, perturb, tmp_path):
+    model = classifier("bert", SAME)
+    lengths = load_pair_classifier(str(model), SAME, device="cpu").encode(forms_of())
+    longest = [max(len(each["input_ids"]) for each in lengths[at : at + 3]) for at in range(0, 24, 3)]
+    limit = sorted(longest)[4]
+    too_long = sum(each > limit for each in longest)
+    assert 0 < too_long < 8
+    status, _, err = perturb(model, "--long", "exclude", "--max-length", limit)
+    assert status == 0
+    assert f"mrpc: {too_long} of 8 items left out, such as" in err
+    row = row_of(metrics_of(tmp_path / "run"), "consistency", "reverse")
+    assert (row["n"], row["n_excluded"]) == (8 - too_long, too_long)
+    status, _, err = perturb(model, "--max-length", limit, out="cut")
+    assert status == 0
+    assert f"{too_long} of 8 items were too long for {limit} tokens, and were cut" in err
+    assert row_of(metrics_of(tmp_path / "cut"), "consistency", "reverse")["n"] == 8
+
+
+def answers_in(folder):
+    return read_answers(folder).sort("item", "variant_index")["answer"].to_list()
+
+
+def test_labels_are_found_by_their_names(classifier, perturb, tmp_path):
+    """The head's rows in another order, with their names: the same answers and numbers."""
+    assert perturb(classifier("bert", SAME), out="plain")[0] == 0
+    assert perturb(classifier("bert", SAME, flipped=True), out="flipped")[0] == 0
+    assert answers_in(tmp_path / "plain") == answers_in(tmp_path / "flipped")
+    assert comparable(metrics_of(tmp_path / "plain")) == comparable(metrics_of(tmp_path / "flipped"))
+
+
+def test_labels_that_a_model_does_not_name(classifier, perturb, tmp_path):
+    """In the right order as if it had named them; in the other one every answer is the other."""
+    model = classifier("bert", SAME, named=False)
+    assert perturb(classifier("bert", SAME), out="named")[0] == 0
+    assert perturb(model, "--model-labels", ", ".join(SAME).upper(), out="right")[0] == 0
+    assert perturb(model, "--model-labels", ",".join(SAME[::-1]), out="swapped")[0] == 0
+    named, right, swapped = (tmp_path / name for name in ("named", "right", "swapped"))
+    assert answers_in(named) == answers_in(right)
+    other = dict(zip(SAME, SAME[::-1], strict=True))
+    assert answers_in(swapped) == [other[each] for each in answers_in(named)]
+    one, two = (row_of(metrics_of(each), "accuracy")["value"] for each in (named, swapped))
+    assert two == 1 - one
+    for form in FORMS[1:]:
+        one, two = (row_of(metrics_of(each), "consistency", form)["value"] for each in (named, swapped))
+        assert one == two
+    status, _, err = perturb(model, out="unnamed")
+    assert status == 2
+    assert "the model's labels are LABEL_0, LABEL_1; expected not_equivalent, equivalent" in err
+    assert "--model-labels A,B" in err
+
+
+def test_where_labels_stand():
+    assert places_of(("a", "b"), {0: "B", 1: "A"}, None) == [1, 0]
+    assert places_of(("a", "b"), {0: "x", 1: "y"}, ["b", "a"]) == [1, 0]
+    with pytest.raises(ConsilienceError, match="3 labels in --model-labels; expected the model's 2"):
+        places_of(("a", "b"), {0: "x", 1: "y"}, ["b", "a", "c"])
+    with pytest.raises(ConsilienceError, match="the model has 3 labels: a, b, c; expected a, b"):
+        places_of(("a", "b"), {0: "a", 1: "b", 2: "c"}, None)
+
+
+@pytest.fixture
+def bad(tmp_path, classifier, model_folder, finetuned):
+    """Models and files by name, most of which cannot be asked."""
+    return {
+        "good": classifier("bert", SAME),
+        "three": classifier("bert", TASKS["mnli"].labels),
+        "one more": classifier("bert", (*SAME, "other")),
+        "seeds": finetuned,
+        "encoder": model_folder("bert"),
+        "t5": model_folder("t5"),
+        "llama": model_folder("llama"),
+        "mamba": model_folder("mamba"),
+        "gpt2": model_folder("gpt2"),
+        "no column": write_pairs(tmp_path / "column.jsonl", sentence2=None),
+        "odd label": write_pairs(tmp_path / "label.jsonl", label="perhaps"),
+        "no label": write_pairs(tmp_path / "unlabelled.jsonl", label=-1),
+        "none": tmp_path / "none.jsonl",
+    }
+
+
+BAD = [
+    ({"model": "encoder"}, "lack 2 tensors of a classifier, such as 'classifier.bias'", "consilience finetune"),
+    ({"model": "llama"}, "of a classifier, such as 'score.weight'", "consilience finetune"),
+    ({"model": "three", "task": "rte"}, "the model's labels are entailment, neutral, contradiction", "expected entailment, not_entailment"),
+    ({"model": "one more"}, "the model has 3 labels: not_equivalent, equivalent, other", "expected not_equivalent, equivalent"),
+    ({"options": ("--model-labels", "equivalent")}, "1 labels in --model-labels", "expected the model's 2"),
+    ({"options": ("--model-labels", "equal,unequal")}, "the model's labels are equal, unequal", "expected not_equivalent"),
+    ({"options": ("--perturbations", "revers")}, "no perturbation 'revers'", "Did you mean 'reverse'"),
+    ({"options": ("--perturbations", ",")}, "no name in ','", "names with commas"),
+    ({"data": "no column"}, "no column 'sentence2' among idx, sentence1, label", "expected sentence2"),
+    ({"data": "odd label"}, "row 1: the label 'perhaps'", "Check the task"),
+    ({"data": "no label"}, "none of 8 rows has a label", "use the validation set"),
+    ({"data": "none"}, "none.jsonl: no such file", "Check the path"),
+    ({"task": "mprc"}, "no task 'mprc'", "Did you mean 'mrpc'"),
+    ({"model": "seeds", "task": "rte"}, "no model for the task 'rte'; expected mrpc", "Give its --task"),
+    ({"options": ("--template", "{text}")}, "--template without --generate", "Add --generate"),
+    ({"model": "encoder", "options": ("--generate",)}, "does not write text", "leave --generate out"),
+    ({"model": "good", "options": ("--generate",)}, "of a masked language model", "checkpoint"),
+    ({"model": "llama", "options": ("--generate", "--template", "x")}, "the template 'x'", "exactly one {text}"),
+    ({"model": "llama", "options": ("--generate", "--template", "{text} {text}")}, "the template '{text} {text}'", "exactly one {text}"),
+    ({"model": "t5", "options": ("--generate", "--pool", "mean")}, "--pool with --generate", "Leave it out"),
+    ({"model": "t5", "options": ("--generate", "--model-labels", "a,b")}, "--model-labels with --generate", "Leave it out"),
+    ({"model": "mamba", "options": ("--generate",)}, "mamba", "Use a "),
+    ({"model": "t5", "options": ("--generate", "--indicators", "A,B")}, "--indicators", "--template"),
+    ({"model": "gpt2", "options": ("--generate", "--max-length", 60)}, "--max-length 60", "expected at most the model's 44"),
+    ({"options": ("--max-length", 4096)}, "--max-length 4096", "expected at most the model's 128"),
+    ({"options": ("--max-length", 8, "--long", "exclude")}, "no item of mrpc can be asked, such as:", "the model takes 8"),
+    ({"options": ("--max-length", 4)}, "Invalid value for '--max-length'", "range"),
+    ({"options": ("--pool", "mean")}, "--pool mean with a model that has no such choice", "Leave it out"),
+    ({"options": ("--indicators", "One,one")}, "the indicators One, one", "two that differ"),
+    ({"options": ("--indicators", "One")}, "1 entries in 'indicators'", "expected 2"),
+    ({"options": ("--half", 3)}, "Invalid value for '--half'", "range"),
+    ({"options": ("--limit", 0)}, "Invalid value for '--limit'", "range"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "message", "todo"), BAD, ids=lambda value: str(value)[:70])
+def test_bad_input_is_one_message_and_status_2(given, message, todo, bad, perturb, tmp_path):
+    named = {name: bad[value] for name, value in given.items() if name in ("model", "data")}
+    task = {"task": given["task"]} if "task" in given else {}
+    model = named.pop("model", bad["good"])
+    status, out, err = perturb(model, *given.get("options", ()), **named, **task)
+    said = " ".join(re.sub("[│╭╮╰╯─]", " ", err).split())
+    assert (status, out) == (2, "")
+    assert message in said
+    assert todo in said
+    assert "Traceback" not in err
+    assert len(re.findall("error", err, re.IGNORECASE)) == 1
+    assert not (tmp_path / "run" / "metrics.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("equivalent", "equivalent"), ("not_equivalent", "not_equivalent"),
+        (" Equivalent.\n", "equivalent"), ("NOT_EQUIVALENT", "not_equivalent"),
+        ("equivalent .", "equivalent"), ("equivalent..", None), ("not equivalent", None),
+        ("equivalent because", None), ("<extra_id_0> equivalent", None), ("", None), (".", None),
+        ("equivalent, not_equivalent", None), ("1", None),
+    ],
+)  # fmt: skip
+def test_which_text_is_a_label(text, label):
+    assert label_of(text, SAME) == label
+
+
+@pytest.mark.parametrize(
+    ("task", "whole", "bracketed"),
+    [
+        ("mrpc", "mrpc sentence1: a sentence2: b", "mrpc [sentence1] a [sentence2] b"),
+        ("rte", "rte sentence1: a sentence2: b", "rte [sentence1] a [sentence2] b"),
+        ("mnli", "mnli hypothesis: b premise: a", "mnli [hypothesis] b [premise] a"),
+        ("qnli", "qnli question: a sentence: b", "qnli [question] a [sentence] b"),
+        ("qqp", "qqp question1: a question2: b", "qqp [question1] a [question2] b"),
+    ],
+)
+def test_what_t5_reads(task, whole, bracketed, writer):
+    model = writer("t5", TASKS[task])
+    pair = TextPair("0", "a", "b", "")
+    forms = forms_of([pair], ("signal",), first=partial(t5_original, task=TASKS[task]))
+    assert [model.prompt(form) for form in forms] == [whole, bracketed]
+    ids = model.encode(forms)[0]["input_ids"]
+    assert ids == model.tokenizer(whole)["input_ids"]
+    assert ids[-1] == model.tokenizer.eos_token_id
+
+
+def test_what_a_template_says(writer):
+    form = original(TextPair("0", "a", "b", ""), MRPC.indicators)
+    model = writer("llama", template="{first}/{second}\n{text}\n{labels} {x}?")
+    assert model.prompt(form) == (
+        "Sentence1/Sentence2\nSentence1: a Sentence2: b\nnot_equivalent, equivalent {x}?"
+    )
+    assert writer("t5", template="{text} ?").prompt(form) == "Sentence1: a Sentence2: b ?"
+    own = writer("llama").prompt(form)
+    assert own.startswith("Sentence1: a Sentence2: b\n\nHow do Sentence1 and Sentence2 relate?")
+    assert own.endswith("these labels and nothing else: not_equivalent, equivalent.")
+    for text in ("", "no place", "{text} {text}"):
+        with pytest.raises(ConsilienceError, match="expected exactly one {text}"):
+            writer("llama", template=text)
+
+
+CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+
+
+@pytest.fixture
+def chat(tmp_path, model_folder):
+    """A tiny Llama with a chat template; ``chat(eos_token_id=[0, 5])`` is its generation's."""
+
+    def build(**generation):
+        folder = tmp_path / "chat"
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(model_folder("llama"))
+        tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder("llama"))
+        tokenizer.chat_template = CHAT
+        loaded.generation_config.update(**generation)
+        loaded.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return folder
+
+    return build
+
+
+def plain_model(folder, kind):
+    names = {"seq2seq": "AutoModelForSeq2SeqLM", "causal": "AutoModelForCausalLM"}
+    return getattr(transformers, names[kind]).from_pretrained(folder).eval()
+
+
+@torch.no_grad()
+def reference_scores(folder, kind, prompt, label_texts):
+    """One prompt, one label: the sum of the log-probabilities of the label's tokens."""
+    model, tokenizer = plain_model(folder, kind), transformers.AutoTokenizer.from_pretrained(folder)
+    chats = bool(getattr(tokenizer, "chat_template", None))
+    ids = tokenizer(prompt, add_special_tokens=not chats).input_ids
+    found = []
+    for text in label_texts:
+        if kind == "seq2seq":
+            target = tokenizer(text).input_ids
+            start = model.config.decoder_start_token_id
+            logits = model(
+                input_ids=torch.tensor([ids]), decoder_input_ids=torch.tensor([[start, *target[:-1]]])
+            ).logits[0]
+        else:
+            target = tokenizer(text if chats else " " + text, add_special_tokens=False).input_ids
+            target = [*target, tokenizer.eos_token_id] if chats else target
+            logits = model(torch.tensor([ids + target])).logits[0, len(ids) - 1 : -1]
+        steps = logits.double().log_softmax(-1)
+        found.append(sum(steps[at, each].item() for at, each in enumerate(target)))
+    return np.array(found)
+
+
+@torch.no_grad()
+def reference_text(folder, kind, prompt, ends=()):
+    """One prompt: the likeliest token, again and again, until an end token or twenty of them."""
+    model, tokenizer = plain_model(folder, kind), transformers.AutoTokenizer.from_pretrained(folder)
+    chats = bool(getattr(tokenizer, "chat_template", None))
+    ids = tokenizer(prompt, add_special_tokens=not chats).input_ids
+    written = []
+    while len(written) < MOST_WRITTEN:
+        if kind == "seq2seq":
+            given = torch.tensor([[model.config.decoder_start_token_id, *written]])
+            logits = model(input_ids=torch.tensor([ids]), decoder_input_ids=given).logits
+        else:
+            logits = model(torch.tensor([ids + written])).logits
+        token = int(logits[0, -1].argmax())
+        if token in (tokenizer.eos_token_id, tokenizer.pad_token_id, *ends):
+            break
+        written.append(token)
+    return tokenizer.decode(written).strip(), written
+
+
+WRITERS = [("t5", None), ("t5", "{text} {labels}:"), ("llama", "{text}:"), ("chat", None)]
+
+
+@pytest.fixture(params=WRITERS, ids=str)
+def asked_writer(request, chat, writer, model_folder):
+    """A model that writes, its folder, and forms to ask it."""
+    family, template = request.param
+    folder = chat() if family == "chat" else model_folder(family)
+    model = writer(folder, template="{text}:" if family == "chat" else template)
+    own = template is None and family == "t5"
+    forms = forms_of(PAIRS[:2], first=partial(t5_original, task=MRPC) if own else None)
+    return model, folder, forms
+
+
+def test_labels_are_scored_by_all_their_tokens(asked_writer):
+    model, folder, forms = asked_writer
+    expected = np.array(
+        [reference_scores(folder, model.kind, model.prompt(form), SAME) for form in forms]
+    )
+    for budget in (Budget(1), Budget(10**6)):
+        model.budget = budget
+        found = by_row(model.score(forms), len(forms))
+        known = expected - np.logaddexp(*expected.T)[:, None]
+        assert np.abs(found - known).max() < 2e-5 * max(1, np.abs(expected).max() / 10)
+        for scores in model.score(forms):
+            assert scores.words == SAME
+            assert scores.totals == pytest.approx(expected[scores.rows], rel=1e-6)
+
+
+def test_what_is_written_is_the_likeliest(asked_writer):
+    model, folder, forms = asked_writer
+    expected = [reference_text(folder, model.kind, model.prompt(form))[0] for form in forms]
+    assert len(set(expected)) > 1
+    for budget in (Budget(1), Budget(10**6)):
+        model.budget = budget
+        found = {at: text for places, texts in model.write(forms) for at, text in zip(places, texts, strict=True)}
+        assert [found[at] for at in range(len(forms))] == expected
+
+
+def test_a_chat_template_is_used(chat, writer):
+    model = writer(chat(), template="{text}?")
+    form = original(TextPair("0", "a", "b", ""), MRPC.indicators)
+    assert model.prompt(form) == "<user>Sentence1: a Sentence2: b?\n<assistant>"
+    assert model.identity["chat"] is True
+    assert writer("llama", template="{text}?").identity["chat"] is False
+    assert writer("t5").identity["chat"] is False
+
+
+def written(model, forms):
+    return [text for _, texts in sorted((int(at[0]), texts) for at, texts in model.write(forms)) for text in texts]
+
+
+def test_generation_settings_of_a_checkpoint_do_not_count(chat, writer):
+    """``write`` is the likeliest token each time, also where the checkpoint says otherwise."""
+    form = forms_of(PAIRS[:1])[0]
+    plain = chat()
+    expected, tokens = reference_text(plain, "causal", writer(plain, template="{text}:").prompt(form))
+    assert len(tokens) > len(set(tokens)) or len(tokens) > 2
+    first = tokens[0]
+    odd = chat(no_repeat_ngram_size=1, suppress_tokens=[first], do_sample=True, temperature=2.0)
+    assert written(writer(odd, template="{text}:"), [form]) == [expected]
+
+
+def test_a_chat_ends_with_any_end_token_of_its_checkpoint(chat, writer):
+    """Some models end a turn with another token than their tokenizer's end: it is no text."""
+    form = forms_of(PAIRS[:1])[0]
+    folder = chat()
+    prompt = writer(folder, template="{text}:").prompt(form)
+    _, tokens = reference_text(folder, "causal", prompt)
+    turn = next(each for at, each in enumerate(tokens) if at > 1 and each not in tokens[:at])
+    eos = transformers.AutoTokenizer.from_pretrained(folder).eos_token_id
+    model = writer(chat(eos_token_id=[eos, turn]), template="{text}:")
+    expected, _ = reference_text(folder, "causal", prompt, ends=(turn,))
+    assert written(model, [form]) == [expected]
+
+
+def test_what_cannot_be_read_as_text_is_left_out(writer):
+    """A language model's special tokens are what they are; the item says which."""
+    model = writer("t5")
+    asked = write_forms(MRPC, [PAIRS[0], *ODD], partial(t5_original, task=MRPC), {}, model)
+    assert asked.reasons == (None, "has the special token '</s>' in it", None, "has the special token '</s>' in it", None)
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory):
+    """A tiny T5 that was taught what to write of MRPC's eight pairs.
+
+    The original: the gold. REVERSE: the gold but for the last two, the other label. SIGNAL: no
+    label.
+    """
+    words = dict.fromkeys(["mrpc", *SAME, "sentence1:", "sentence2:", "[sentence1]", "[sentence2]",
+                           *(word for each in SENTENCES for word in each.split())])  # fmt: skip
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -6.0)]
+    pieces += [(f"▁{word}", -1.0) for word in words]
+    tokenizer = transformers.T5Tokenizer(vocab=pieces, extra_ids=3)
+    config = transformers.T5Config(
+        vocab_size=len(tokenizer), d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4,
+        decoder_start_token_id=0, dropout_rate=0.0,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = transformers.T5ForConditionalGeneration(config)
+    forms = forms_of(first=partial(t5_original, task=MRPC))
+    prompts = ["mrpc " + " ".join(segment.text for segment in form) for form in forms]
+    targets = []
+    for at, pair in enumerate(PAIRS):
+        turned = pair.label if at < 6 else SAME[1 - at % 2]
+        targets += [pair.label, turned, "Oslo" if at == 0 else "<extra_id_0> Rome"]
+    inputs = tokenizer(prompts, return_tensors="pt", padding=True)
+    labels = tokenizer(targets, return_tensors="pt", padding=True).input_ids
+    labels = labels.masked_fill(labels == tokenizer.pad_token_id, -100)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(300):
+        loss = model(**inputs, labels=labels).loss
+        if loss < 0.01:
+            break
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.01
+    folder = tmp_path_factory.mktemp("taught")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_labels_that_a_model_writes(taught, perturb, tmp_path):
+    """Written: all right, C_R 6 of 8, C_S 0 as no label is said. Chosen: one label or the other."""
+    status, out, err = perturb(taught, "--generate")
+    assert status == 0
+    metrics = metrics_of(tmp_path / "run")
+    assert metrics["group"].unique(maintain_order=True).to_list() == ["mrpc", "mrpc-generated"]
+    chosen_, said = (metrics.filter(pl.col("group") == each) for each in ("mrpc", "mrpc-generated"))
+    for found in (chosen_, said):
+        assert row_of(found, "accuracy")["value"] == row_of(found, "f1")["value"] == 1
+        assert row_of(found, "consistency", "reverse")["value"] == 6 / 8
+        assert row_of(found, "corrected_consistency", "reverse")["value"] == 1 / 2
+    assert "no_label" not in set(chosen_["metric"])
+    assert row_of(said, "no_label")["value"] == row_of(said, "no_label", "reverse")["value"] == 0
+    assert row_of(said, "no_label", "signal")["value"] == 1
+    assert row_of(said, "consistency", "signal")["value"] == 0
+    answers = pl.read_parquet(tmp_path / "run" / "answers" / "mrpc-generated.parquet")
+    raw = answers.filter(pl.col("variant") == "signal")["answer"].to_list()
+    assert raw == ["Oslo", *["<extra_id_0> Rome"] * 7]
+    assert answers["logprob"].null_count() == 24
+    labelled = pl.read_parquet(tmp_path / "run" / "answers" / "mrpc.parquet")
+    assert set(labelled["answer"]) == set(SAME)
+    assert labelled["text_logprob"].null_count() == 0
+    rows = [row for row in changed_in(tmp_path / "run") if row["group"] == "mrpc-generated"]
+    assert sum(row["perturbation"] == "reverse" for row in rows) == 2
+    assert sum(row["answer"] == "<extra_id_0> Rome" for row in rows) == 7
+    assert "mrpc-generated" in out
+    assert "label" in out
+    before = stamps(tmp_path / "run")
+    assert len(before) == 2
+    assert perturb(taught, "--generate")[0] == 0
+    assert stamps(tmp_path / "run") == before
+    status, _, err = perturb(taught, "--generate", "--template", "{text}")
+    assert (status, "another run: its model is" in err) == (2, True)
+
+
+def test_a_causal_model_that_writes(model_folder, perturb, tmp_path):
+    """Nothing that it writes is a label, so nothing agrees; what it chooses is one of the labels."""
+    status, _, err = perturb(model_folder("llama"), "--generate", "--template", "{text}:", "--json")
+    assert status == 0
+    said = metrics_of(tmp_path / "run").filter(pl.col("group") == "mrpc-generated")
+    assert row_of(said, "no_label")["value"] == 1
+    assert row_of(said, "consistency")["value"] == 0
+    model = json.loads((tmp_path / "run" / "run.json").read_text())["asked"]["model"]
+    assert (model["template"], model["chat"], model["kind"]) == ("{text}:", False, "causal")
+    assert set(pl.read_parquet(tmp_path / "run" / "answers" / "mrpc.parquet")["answer"]) <= set(SAME)

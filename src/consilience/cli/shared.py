@@ -109,6 +109,14 @@ def suite_of(
 ) -> tuple[Suite, Protocol]:
     """The suite and the protocol of a run's answers: what is given, else what the run was asked."""
     asked = asked_of(run)
+    if asked.get("kind") == "perturb":
+        raise ConsilienceError(
+            "a run of sentence pairs",
+            expected="a run of probe",
+            where=str(run),
+            todo="Its changed answers are in inconsistent.csv; `consilience compare` and "
+            "`consilience analyze tasks` take such runs.",
+        )
     if suite is None and "suite" not in asked:
         raise ConsilienceError(
             "not the folder of a run, which would tell its suite",

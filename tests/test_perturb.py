@@ -5,7 +5,7 @@ import json
 import math
 import random
 import re
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -200,17 +200,17 @@ def test_a_model_that_never_says_a_label():
 
 
 def test_left_out_items_are_counted():
-    """Item 1 was not asked: 2 of 2 right, 1 of 2 agree; and 1 is left out of each number."""
+    """Item 1 was not asked: 2 of 2 right, 1 of 2 agree, 1 of 2 golds is yes; 1 is left out."""
     answers = table(numbered("yyn", "y-n", "y-y"), FORMS[:2])
     metrics = measure_perturbed([answers], TWO)
     assert values(metrics)["accuracy"] == 2 / 2
+    assert values(metrics)["top_label"] == 1 / 2
     assert values(metrics, "reverse")["consistency"] == 1 / 2
-    for metric, subset in (("accuracy", "all"), ("accuracy", "reverse"), ("consistency", "reverse")):
+    counted = ("accuracy", "all"), ("top_label", "all"), ("consistency", "reverse")
+    for metric, subset in counted:
         row = row_of(metrics, metric, subset)
         assert (row["n"], row["n_excluded"]) == (2, 1)
-    assert perturbed_remarks(answers, metrics) == [
-        "t: 1 of 3 items left out, such as 1: too long"
-    ]
+    assert perturbed_remarks(answers, metrics) == ["t: 1 of 3 items left out, such as 1: too long"]
 
 
 def test_a_constant_classifier_is_consistent_and_named():
@@ -294,7 +294,9 @@ OTHER_QUESTIONS = [
 
 @pytest.mark.parametrize("other", OTHER_QUESTIONS)
 def test_runs_of_other_items_or_forms_are_refused(other):
-    with pytest.raises(ConsilienceError, match="runs of other items or perturbations; expected the same --data"):
+    with pytest.raises(
+        ConsilienceError, match="runs of other items or perturbations; expected the same --data"
+    ):
         measure_perturbed([table(HAND), other], TWO)
     with pytest.raises(ConsilienceError, match="runs of other items or perturbations"):
         compare_perturbed([table(HAND)], [other], TWO)
@@ -327,8 +329,12 @@ def test_the_order_of_rows_does_not_matter():
 
 def test_the_same_seed_gives_the_same_intervals():
     runs = [table(HAND)]
-    assert comparable(measure_perturbed(runs, TWO, 5)) == comparable(measure_perturbed(runs, TWO, 5))
-    assert comparable(measure_perturbed(runs, TWO, 5)) != comparable(measure_perturbed(runs, TWO, 6))
+    assert comparable(measure_perturbed(runs, TWO, 5)) == comparable(
+        measure_perturbed(runs, TWO, 5)
+    )
+    assert comparable(measure_perturbed(runs, TWO, 5)) != comparable(
+        measure_perturbed(runs, TWO, 6)
+    )
 
 
 def test_items_with_the_same_first_sentence_are_drawn_together():
@@ -383,7 +389,10 @@ def test_the_p_of_a_small_difference():
     said = "yn" * 10
     first = table(numbered(said, said, "nyny" + "y" + "n" + "yn" * 7), FORMS[:2])
     second = table(numbered(said, said, "n" + said[1:]), FORMS[:2])
-    kept = [row_of(measure_perturbed([run], TWO), "consistency", "reverse")["value"] for run in (first, second)]
+    kept = [
+        row_of(measure_perturbed([run], TWO), "consistency", "reverse")["value"]
+        for run in (first, second)
+    ]
     assert kept == [16 / 20, 19 / 20]
     row = row_of(compare_perturbed([first], [second], TWO), "consistency", "reverse")
     assert row["difference"] == pytest.approx(3 / 20)
@@ -425,7 +434,10 @@ def test_labels_are_told_apart_by_name():
     def run(other, kept):
         pairs = [("e", other) if at % 3 else (other, "e") for at in range(16)]
         return table(
-            [(str(at), "e", [one, one if same else two]) for at, ((one, two), same) in enumerate(zip(pairs, kept, strict=True))],
+            [
+                (str(at), "e", [one, one if same else two])
+                for at, ((one, two), same) in enumerate(zip(pairs, kept, strict=True))
+            ],
             FORMS[:2],
         )
 
@@ -449,7 +461,9 @@ def save_classifier(folder, family="bert", labels=SAME, *, seed=0, named=True, f
         tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
             single="[CLS] $A [SEP]",
             pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-            special_tokens=[(each, tokenizer.convert_tokens_to_ids(each)) for each in ("[CLS]", "[SEP]")],
+            special_tokens=[
+                (each, tokenizer.convert_tokens_to_ids(each)) for each in ("[CLS]", "[SEP]")
+            ],
         )
         tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
     name = {"bert": "Bert", "llama": "Llama", "gpt2": "GPT2"}[family]
@@ -492,7 +506,9 @@ def load(classifier):
 
     def load(family, labels=SAME, model_labels=None, **options):
         folder = str(classifier(family, labels))
-        return load_pair_classifier(folder, labels, device="cpu", model_labels=model_labels, **options)
+        return load_pair_classifier(
+            folder, labels, device="cpu", model_labels=model_labels, **options
+        )
 
     return load
 
@@ -524,46 +540,46 @@ def sentences(form):
     return {each.indicator.casefold(): each.sentence for each in form}
 
 
-TEXTS = st.lists(
-    st.sampled_from([*SENTENCES, "Rome", " ", "[SEP]", "🙂", "👩‍👩‍👧", "é", "e\u0301", "\n", "ẞ", "İ", "Sentence1: "]),
-    max_size=6,
-).map(" ".join)
+ODD_PIECES = ["Rome", "", "[SEP]", "🙂", "👩‍👩‍👧", "é", "e\u0301", "\n", "ẞ", "İ", "Sentence1: "]
+TEXTS = st.lists(st.sampled_from([*SENTENCES, *ODD_PIECES]), max_size=6).map(" ".join)
 
 
 @pytest.mark.parametrize(
-    ("family", "longest"), [("bert", 24), ("llama", 40), ("t5", 36), ("gpt2-writer", 44)]
+    ("family", "longest"), [("bert", 24), ("llama", 40), ("t5", 36), ("gpt2", 44)]
 )
 def test_forms_are_cut_alike_in_every_form(family, longest, load, writer):
     """The two sentences are the same in all forms, beginnings of the whole ones, and each fits."""
-    if family in ("t5", "gpt2-writer"):
-        model = writer(family.removesuffix("-writer"), template="{text}:", longest=longest)
-        if family == "t5":
-            model = writer("t5", longest=longest)
+    first = partial(original, indicators=MRPC.indicators)
+    if family == "t5":
+        model, first = writer("t5", longest=longest), partial(t5_original, task=MRPC)
+    elif family == "gpt2":
+        model = writer("gpt2", template="{text}:", longest=longest)
     else:
         model = load(family, longest=longest)
     assert model.longest == longest
-    first = partial(t5_original, task=MRPC) if family == "t5" else partial(original, indicators=MRPC.indicators)
+
+    def most_tokens(forms):
+        return max(len(each["input_ids"]) for each in model.encode(forms))
 
     @settings(max_examples=25, deadline=None, derandomize=True)
     @given(TEXTS, TEXTS)
     def check(one, two):
         pair = TextPair("0", one, two, SAME[0])
+        whole = forms_of([pair], PERTURBATIONS, first=first)
         asked = write_forms(MRPC, [pair], first, PERTURBATIONS, model)
         (forms,) = asked.forms
         assert asked.names == ("original", *PERTURBATIONS)
-        whole = sentences(first(pair))
-        for form in forms:
+        for form, uncut in zip(forms, whole, strict=True):
+            assert [each.mark for each in form] == [each.mark for each in uncut]
             assert sentences(form) == sentences(forms[0])
-            assert all(whole[name].startswith(text) for name, text in sentences(form).items())
-        assert [[each.mark for each in form] for form in forms] == [
-            [each.mark for each in form] for form in variants(first(pair), PERTURBATIONS).values()
-        ]
+            for name, text in sentences(form).items():
+                assert sentences(uncut)[name].startswith(text)
+        cut = any("cut at the same places" in note for note in asked.notes)
         if asked.reasons == (None,):
-            assert max(len(each["input_ids"]) for each in model.encode(forms)) <= longest
-        fits = max(len(each["input_ids"]) for each in model.encode(forms_of([pair], PERTURBATIONS, first=first))) <= longest
-        assert any("too long for" in note for note in asked.notes) == (not fits and asked.reasons == (None,))
-        if fits:
-            assert sentences(forms[0]) == whole
+            assert most_tokens(forms) <= longest
+            assert cut == (most_tokens(whole) > longest)
+        if not cut:
+            assert list(forms) == whole
 
     check()
 
@@ -703,13 +719,13 @@ def test_a_classifier_says_what_its_model_says(family, options, classifier, load
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     plain = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     joined = options.get("joined", "pair" if family == "bert" else "string")
-    forms = forms_of(PAIRS[:4])
+    pooled, forms = options.get("pool", "last"), forms_of(PAIRS[:4])
     expected = []
     for form in forms:
         one, two = (each.text for each in form)
         texts = (one, two) if joined == "pair" else (f"{one} {two}",)
         inputs = dict(tokenizer(*texts, return_tensors="pt"))
-        if options.get("pool") == "end":
+        if pooled == "end":
             end = torch.tensor([[tokenizer.eos_token_id]])
             inputs = {"input_ids": torch.cat([inputs["input_ids"], end], dim=1)}
         with torch.no_grad():
@@ -717,11 +733,11 @@ def test_a_classifier_says_what_its_model_says(family, options, classifier, load
                 logits = plain(**inputs).logits[0]
             else:
                 hidden = plain.base_model(input_ids=inputs["input_ids"]).last_hidden_state[0]
-                logits = plain.score(hidden.mean(dim=0) if "mean" in options.values() else hidden[-1])
+                logits = plain.score(hidden.mean(dim=0) if "mean" in pooled else hidden[-1])
         expected.append(logits.double().log_softmax(-1).numpy())
     found = by_row(model.score(forms), len(forms))
     assert np.abs(found - np.array(expected)).max() < 1e-5
-    assert (model.input.reading.joined, model.kind) == (joined, "masked" if family == "bert" else "causal")
+    assert model.input.reading.joined == joined
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])
@@ -739,14 +755,14 @@ def test_special_tokens_in_a_sentence_are_read_as_text(family, load):
     assert ask_pairs(asked, model)["answer"].null_count() == 0
 
 
-def write_pairs(path, pairs=PAIRS, labels=SAME, **changes):
-    """A JSONL file of pairs, labels as numbers; a column that is None is left out."""
-    rows = [
-        {"idx": int(pair.item), "sentence1": pair.first, "sentence2": pair.second, "label": at % len(labels)} | changes
-        for at, pair in enumerate(pairs)
-    ]
-    rows = [{name: each for name, each in row.items() if each is not None} for row in rows]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+def write_pairs(path, **changes):
+    """A JSONL file of the pairs, labels as numbers; a column that is None is left out."""
+    lines = []
+    for at, pair in enumerate(PAIRS):
+        row = {"idx": at, "sentence1": pair.first, "sentence2": pair.second, "label": at % 2}
+        row = {name: each for name, each in (row | changes).items() if each is not None}
+        lines.append(json.dumps(row) + "\n")
+    path.write_text("".join(lines), encoding="utf-8")
     return path
 
 
@@ -806,7 +822,8 @@ def test_a_run(family, classifier, perturb, tmp_path):
         assert row_of(metrics_of(folder), "consistency", form)["value"] == kept[:, at].mean()
     rows = changed_in(folder)
     assert len(rows) == (~kept).sum() > 0
-    assert [float(row["margin"]) for row in rows] == sorted((float(row["margin"]) for row in rows), reverse=True)
+    margins = [float(row["margin"]) for row in rows]
+    assert margins == sorted(margins, reverse=True)
     assert {(row["item"], row["perturbation"]) for row in rows} == {
         (str(item), FORMS[1 + form]) for item, form in np.argwhere(~kept)
     }
@@ -868,7 +885,7 @@ def finetuned(tmp_path_factory):
 
 
 def test_all_seeds_that_finetune_wrote(finetuned, perturb, tmp_path):
-    status, out, _ = perturb(finetuned)
+    status, out, _ = perturb(finetuned, "--seed", 3)
     assert status == 0
     assert "2 seeds" in out
     metrics = metrics_of(tmp_path / "run")
@@ -882,12 +899,12 @@ def test_all_seeds_that_finetune_wrote(finetuned, perturb, tmp_path):
     assert {row["seed"] for row in changed_in(tmp_path / "run")} == {"seed-0", "seed-1"}
     before = stamps(tmp_path / "run")
     assert len(before) == 2
-    document = json.loads(perturb(finetuned, "--json")[1])
+    document = json.loads(perturb(finetuned, "--seed", 3, "--json")[1])
     assert list(document["run"]["models"]) == ["seed-0", "seed-1"]
     assert stamps(tmp_path / "run") == before
     for part in ("seed-1", "seed-1/mrpc"):
         name = part.replace("/", "-")
-        assert perturb(finetuned / part, out=name)[0] == 0
+        assert perturb(finetuned / part, "--seed", 3, out=name)[0] == 0
         assert comparable(metrics_of(tmp_path / name)) == comparable(alone[1])
 
 
@@ -933,7 +950,8 @@ def test_halves_and_samples(classifier, perturb, tmp_path):
 
 def test_other_indicators(classifier, perturb, tmp_path):
     assert perturb(classifier("llama", SAME), "--indicators", "One, Two")[0] == 0
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["asked"]["task"]["indicators"] == ["One", "Two"]
+    task = json.loads((tmp_path / "run" / "run.json").read_text())["asked"]["task"]
+    assert task["indicators"] == ["One", "Two"]
     texts = [(row["original_1"], row["original_2"]) for row in changed_in(tmp_path / "run")]
     assert texts
     assert all(one.startswith("One: ") and two.startswith("Two: ") for one, two in texts)
@@ -955,7 +973,9 @@ def test_a_model_is_asked_with_the_indicators_of_its_training(perturb, tmp_path)
 def test_long_items_are_cut_or_left_out(classifier, perturb, tmp_path):
     model = classifier("bert", SAME)
     lengths = load_pair_classifier(str(model), SAME, device="cpu").encode(forms_of())
-    longest = [max(len(each["input_ids"]) for each in lengths[at : at + 3]) for at in range(0, 24, 3)]
+    longest = [
+        max(len(each["input_ids"]) for each in lengths[at : at + 3]) for at in range(0, 24, 3)
+    ]
     limit = sorted(longest)[4]
     too_long = sum(each > limit for each in longest)
     assert 0 < too_long < 8
@@ -979,7 +999,8 @@ def test_labels_are_found_by_their_names(classifier, perturb, tmp_path):
     assert perturb(classifier("bert", SAME), out="plain")[0] == 0
     assert perturb(classifier("bert", SAME, flipped=True), out="flipped")[0] == 0
     assert answers_in(tmp_path / "plain") == answers_in(tmp_path / "flipped")
-    assert comparable(metrics_of(tmp_path / "plain")) == comparable(metrics_of(tmp_path / "flipped"))
+    plain, flipped = (comparable(metrics_of(tmp_path / name)) for name in ("plain", "flipped"))
+    assert plain == flipped
 
 
 def test_labels_that_a_model_does_not_name(classifier, perturb, tmp_path):
@@ -992,11 +1013,9 @@ def test_labels_that_a_model_does_not_name(classifier, perturb, tmp_path):
     assert answers_in(named) == answers_in(right)
     other = dict(zip(SAME, SAME[::-1], strict=True))
     assert answers_in(swapped) == [other[each] for each in answers_in(named)]
-    one, two = (row_of(metrics_of(each), "accuracy")["value"] for each in (named, swapped))
-    assert two == 1 - one
-    for form in FORMS[1:]:
-        one, two = (row_of(metrics_of(each), "consistency", form)["value"] for each in (named, swapped))
-        assert one == two
+    one, two = (values(metrics_of(each)) for each in (named, swapped))
+    assert two["accuracy"] == 1 - one["accuracy"]
+    assert two["consistency"] == one["consistency"]
     status, _, err = perturb(model, out="unnamed")
     assert status == 2
     assert "the model's labels are LABEL_0, LABEL_1; expected not_equivalent, equivalent" in err
@@ -1006,7 +1025,7 @@ def test_labels_that_a_model_does_not_name(classifier, perturb, tmp_path):
 def test_where_labels_stand():
     assert places_of(("a", "b"), {0: "B", 1: "A"}, None) == [1, 0]
     assert places_of(("a", "b"), {0: "x", 1: "y"}, ["b", "a"]) == [1, 0]
-    with pytest.raises(ConsilienceError, match="3 labels in --model-labels; expected the model's 2"):
+    with pytest.raises(ConsilienceError, match="3 labels in --model-labels; .* the model's 2"):
         places_of(("a", "b"), {0: "x", 1: "y"}, ["b", "a", "c"])
     with pytest.raises(ConsilienceError, match="the model has 3 labels: a, b, c; expected a, b"):
         places_of(("a", "b"), {0: "a", 1: "b", 2: "c"}, None)
@@ -1023,7 +1042,6 @@ def bad(tmp_path, classifier, model_folder, finetuned):
         "encoder": model_folder("bert"),
         "t5": model_folder("t5"),
         "llama": model_folder("llama"),
-        "mamba": model_folder("mamba"),
         "gpt2": model_folder("gpt2"),
         "no column": write_pairs(tmp_path / "column.jsonl", sentence2=None),
         "odd label": write_pairs(tmp_path / "label.jsonl", label="perhaps"),
@@ -1033,7 +1051,7 @@ def bad(tmp_path, classifier, model_folder, finetuned):
 
 
 BAD = [
-    ({"model": "encoder"}, "lack 2 tensors of a classifier, such as 'classifier.bias'", "consilience finetune"),
+    ({"model": "encoder"}, "lack 4 tensors of a classifier, such as 'bert.pooler", "consilience finetune"),
     ({"model": "llama"}, "of a classifier, such as 'score.weight'", "consilience finetune"),
     ({"model": "three", "task": "rte"}, "the model's labels are entailment, neutral, contradiction", "expected entailment, not_entailment"),
     ({"model": "one more"}, "the model has 3 labels: not_equivalent, equivalent, other", "expected not_equivalent, equivalent"),
@@ -1054,17 +1072,16 @@ BAD = [
     ({"model": "llama", "options": ("--generate", "--template", "{text} {text}")}, "the template '{text} {text}'", "exactly one {text}"),
     ({"model": "t5", "options": ("--generate", "--pool", "mean")}, "--pool with --generate", "Leave it out"),
     ({"model": "t5", "options": ("--generate", "--model-labels", "a,b")}, "--model-labels with --generate", "Leave it out"),
-    ({"model": "mamba", "options": ("--generate",)}, "mamba", "Use a "),
     ({"model": "t5", "options": ("--generate", "--indicators", "A,B")}, "--indicators", "--template"),
     ({"model": "gpt2", "options": ("--generate", "--max-length", 60)}, "--max-length 60", "expected at most the model's 44"),
     ({"options": ("--max-length", 4096)}, "--max-length 4096", "expected at most the model's 128"),
     ({"options": ("--max-length", 8, "--long", "exclude")}, "no item of mrpc can be asked, such as:", "the model takes 8"),
-    ({"options": ("--max-length", 4)}, "Invalid value for '--max-length'", "range"),
+    ({"options": ("--max-length", 4)}, "Invalid value for '--max-length'", "greater than or equal to 8"),
     ({"options": ("--pool", "mean")}, "--pool mean with a model that has no such choice", "Leave it out"),
     ({"options": ("--indicators", "One,one")}, "the indicators One, one", "two that differ"),
     ({"options": ("--indicators", "One")}, "1 entries in 'indicators'", "expected 2"),
-    ({"options": ("--half", 3)}, "Invalid value for '--half'", "range"),
-    ({"options": ("--limit", 0)}, "Invalid value for '--limit'", "range"),
+    ({"options": ("--half", 3)}, "Invalid value for '--half'", "less than or equal to 2"),
+    ({"options": ("--limit", 0)}, "Invalid value for '--limit'", "greater than or equal to 1"),
 ]  # fmt: skip
 
 
@@ -1137,13 +1154,22 @@ CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if 
 
 @pytest.fixture
 def chat(tmp_path, model_folder):
-    """A tiny Llama with a chat template; ``chat(eos_token_id=[0, 5])`` is its generation's."""
+    """A tiny Llama with a chat template; ``chat(eos_token_id=[0, 5])`` is its generation's.
 
-    def build(**generation):
+    With ``sliding_window`` a Mistral, which has the same weights.
+    """
+
+    def build(sliding_window=None, **generation):
         folder = tmp_path / "chat"
         loaded = transformers.AutoModelForCausalLM.from_pretrained(model_folder("llama"))
         tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder("llama"))
         tokenizer.chat_template = CHAT
+        if sliding_window:
+            config = loaded.config.to_dict() | {"sliding_window": sliding_window}
+            del config["model_type"], config["architectures"]
+            weights = loaded.state_dict()
+            loaded = transformers.MistralForCausalLM(transformers.MistralConfig(**config))
+            loaded.load_state_dict(weights)
         loaded.generation_config.update(**generation)
         loaded.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -1152,25 +1178,26 @@ def chat(tmp_path, model_folder):
     return build
 
 
-def plain_model(folder, kind):
+@cache
+def plain(folder, kind):
+    """Model and tokenizer as transformers has them; whether it has a chat template."""
     names = {"seq2seq": "AutoModelForSeq2SeqLM", "causal": "AutoModelForCausalLM"}
-    return getattr(transformers, names[kind]).from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = getattr(transformers, names[kind]).from_pretrained(folder).eval()
+    return model, tokenizer, bool(getattr(tokenizer, "chat_template", None))
 
 
 @torch.no_grad()
 def reference_scores(folder, kind, prompt, label_texts):
     """One prompt, one label: the sum of the log-probabilities of the label's tokens."""
-    model, tokenizer = plain_model(folder, kind), transformers.AutoTokenizer.from_pretrained(folder)
-    chats = bool(getattr(tokenizer, "chat_template", None))
+    model, tokenizer, chats = plain(folder, kind)
     ids = tokenizer(prompt, add_special_tokens=not chats).input_ids
     found = []
     for text in label_texts:
         if kind == "seq2seq":
             target = tokenizer(text).input_ids
-            start = model.config.decoder_start_token_id
-            logits = model(
-                input_ids=torch.tensor([ids]), decoder_input_ids=torch.tensor([[start, *target[:-1]]])
-            ).logits[0]
+            given = torch.tensor([[model.config.decoder_start_token_id, *target[:-1]]])
+            logits = model(input_ids=torch.tensor([ids]), decoder_input_ids=given).logits[0]
         else:
             target = tokenizer(text if chats else " " + text, add_special_tokens=False).input_ids
             target = [*target, tokenizer.eos_token_id] if chats else target
@@ -1183,8 +1210,7 @@ def reference_scores(folder, kind, prompt, label_texts):
 @torch.no_grad()
 def reference_text(folder, kind, prompt, ends=()):
     """One prompt: the likeliest token, again and again, until an end token or twenty of them."""
-    model, tokenizer = plain_model(folder, kind), transformers.AutoTokenizer.from_pretrained(folder)
-    chats = bool(getattr(tokenizer, "chat_template", None))
+    model, tokenizer, chats = plain(folder, kind)
     ids = tokenizer(prompt, add_special_tokens=not chats).input_ids
     written = []
     while len(written) < MOST_WRITTEN:
@@ -1200,18 +1226,27 @@ def reference_text(folder, kind, prompt, ends=()):
     return tokenizer.decode(written).strip(), written
 
 
-WRITERS = [("t5", None), ("t5", "{text} {labels}:"), ("llama", "{text}:"), ("chat", None)]
+def written(model, forms):
+    """What the model writes behind each form."""
+    found = {}
+    for places, texts in model.write(forms):
+        found |= dict(zip(places.tolist(), texts, strict=True))
+    return [found[at] for at in range(len(forms))]
 
 
-@pytest.fixture(params=WRITERS, ids=str)
+@pytest.fixture(params=["t5", "t5 template", "llama", "chat", "window", "mamba"])
 def asked_writer(request, chat, writer, model_folder):
     """A model that writes, its folder, and forms to ask it."""
-    family, template = request.param
-    folder = chat() if family == "chat" else model_folder(family)
-    model = writer(folder, template="{text}:" if family == "chat" else template)
-    own = template is None and family == "t5"
-    forms = forms_of(PAIRS[:2], first=partial(t5_original, task=MRPC) if own else None)
-    return model, folder, forms
+    family = request.param.split()[0]
+    if family == "chat":
+        folder = chat()
+    elif family == "window":
+        folder = chat(sliding_window=16)
+    else:
+        folder = model_folder(family)
+    if request.param == "t5":
+        return writer(folder), folder, forms_of(PAIRS[:2], first=partial(t5_original, task=MRPC))
+    return writer(folder, template="{text}:"), folder, forms_of(PAIRS[:2])
 
 
 def test_labels_are_scored_by_all_their_tokens(asked_writer):
@@ -1223,20 +1258,18 @@ def test_labels_are_scored_by_all_their_tokens(asked_writer):
         model.budget = budget
         found = by_row(model.score(forms), len(forms))
         known = expected - np.logaddexp(*expected.T)[:, None]
-        assert np.abs(found - known).max() < 2e-5 * max(1, np.abs(expected).max() / 10)
+        assert np.abs(found - known).max() < 2e-5
         for scores in model.score(forms):
             assert scores.words == SAME
-            assert scores.totals == pytest.approx(expected[scores.rows], rel=1e-6)
+            assert np.abs(scores.totals - expected[scores.rows]).max() < 2e-5
 
 
 def test_what_is_written_is_the_likeliest(asked_writer):
     model, folder, forms = asked_writer
     expected = [reference_text(folder, model.kind, model.prompt(form))[0] for form in forms]
-    assert len(set(expected)) > 1
     for budget in (Budget(1), Budget(10**6)):
         model.budget = budget
-        found = {at: text for places, texts in model.write(forms) for at, text in zip(places, texts, strict=True)}
-        assert [found[at] for at in range(len(forms))] == expected
+        assert written(model, forms) == expected
 
 
 def test_a_chat_template_is_used(chat, writer):
@@ -1248,25 +1281,33 @@ def test_a_chat_template_is_used(chat, writer):
     assert writer("t5").identity["chat"] is False
 
 
-def written(model, forms):
-    return [text for _, texts in sorted((int(at[0]), texts) for at, texts in model.write(forms)) for text in texts]
-
-
 def test_generation_settings_of_a_checkpoint_do_not_count(chat, writer):
     """``write`` is the likeliest token each time, also where the checkpoint says otherwise."""
-    form = forms_of(PAIRS[:1])[0]
-    plain = chat()
-    expected, tokens = reference_text(plain, "causal", writer(plain, template="{text}:").prompt(form))
-    assert len(tokens) > len(set(tokens)) or len(tokens) > 2
-    first = tokens[0]
-    odd = chat(no_repeat_ngram_size=1, suppress_tokens=[first], do_sample=True, temperature=2.0)
-    assert written(writer(odd, template="{text}:"), [form]) == [expected]
+    form, folder = forms_of(PAIRS[:1])[0], chat()
+    prompt = writer(folder, template="{text}:").prompt(form)
+    expected, tokens = reference_text(folder, "causal", prompt)
+    chat(suppress_tokens=tokens[:1], no_repeat_ngram_size=2, do_sample=True, temperature=2.0)
+    assert written(writer(folder, template="{text}:"), [form]) == [expected]
+
+
+def test_the_end_of_a_turn_is_scored_too(chat, writer):
+    """Where the template ends a turn with a token that ends an answer, that one; else the first."""
+    folder = chat()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    turn = tokenizer.convert_tokens_to_ids("Ġis")
+    tokenizer.chat_template = CHAT.replace("}}\n", "}} is\n")
+    tokenizer.save_pretrained(folder)
+    model = writer(folder, template="{text}:")
+    labels = [tokenizer(each, add_special_tokens=False).input_ids for each in SAME]
+    assert model.targets == [[*ids, tokenizer.eos_token_id] for ids in labels]
+    chat(eos_token_id=[tokenizer.eos_token_id, turn])
+    tokenizer.save_pretrained(folder)
+    assert writer(folder, template="{text}:").targets == [[*ids, turn] for ids in labels]
 
 
 def test_a_chat_ends_with_any_end_token_of_its_checkpoint(chat, writer):
     """Some models end a turn with another token than their tokenizer's end: it is no text."""
-    form = forms_of(PAIRS[:1])[0]
-    folder = chat()
+    form, folder = forms_of(PAIRS[:1])[0], chat()
     prompt = writer(folder, template="{text}:").prompt(form)
     _, tokens = reference_text(folder, "causal", prompt)
     turn = next(each for at, each in enumerate(tokens) if at > 1 and each not in tokens[:at])
@@ -1280,7 +1321,8 @@ def test_what_cannot_be_read_as_text_is_left_out(writer):
     """A language model's special tokens are what they are; the item says which."""
     model = writer("t5")
     asked = write_forms(MRPC, [PAIRS[0], *ODD], partial(t5_original, task=MRPC), {}, model)
-    assert asked.reasons == (None, "has the special token '</s>' in it", None, "has the special token '</s>' in it", None)
+    reason = "has the special token '</s>' in it"
+    assert asked.reasons == (None, reason, None, reason, None)
 
 
 @pytest.fixture(scope="module")
@@ -1306,7 +1348,7 @@ def taught(tmp_path_factory):
     targets = []
     for at, pair in enumerate(PAIRS):
         turned = pair.label if at < 6 else SAME[1 - at % 2]
-        targets += [pair.label, turned, "Oslo" if at == 0 else "<extra_id_0> Rome"]
+        targets += [pair.label, turned, "Oslo" if at == 0 else "<extra_id_0> Paris"]
     inputs = tokenizer(prompts, return_tensors="pt", padding=True)
     labels = tokenizer(targets, return_tensors="pt", padding=True).input_ids
     labels = labels.masked_fill(labels == tokenizer.pad_token_id, -100)
@@ -1331,25 +1373,25 @@ def test_labels_that_a_model_writes(taught, perturb, tmp_path):
     assert status == 0
     metrics = metrics_of(tmp_path / "run")
     assert metrics["group"].unique(maintain_order=True).to_list() == ["mrpc", "mrpc-generated"]
-    chosen_, said = (metrics.filter(pl.col("group") == each) for each in ("mrpc", "mrpc-generated"))
-    for found in (chosen_, said):
+    picked, said = (metrics.filter(pl.col("group") == each) for each in ("mrpc", "mrpc-generated"))
+    for found in (picked, said):
         assert row_of(found, "accuracy")["value"] == row_of(found, "f1")["value"] == 1
         assert row_of(found, "consistency", "reverse")["value"] == 6 / 8
         assert row_of(found, "corrected_consistency", "reverse")["value"] == 1 / 2
-    assert "no_label" not in set(chosen_["metric"])
+    assert "no_label" not in set(picked["metric"])
     assert row_of(said, "no_label")["value"] == row_of(said, "no_label", "reverse")["value"] == 0
     assert row_of(said, "no_label", "signal")["value"] == 1
     assert row_of(said, "consistency", "signal")["value"] == 0
     answers = pl.read_parquet(tmp_path / "run" / "answers" / "mrpc-generated.parquet")
     raw = answers.filter(pl.col("variant") == "signal")["answer"].to_list()
-    assert raw == ["Oslo", *["<extra_id_0> Rome"] * 7]
+    assert raw == ["Oslo", *["<extra_id_0> Paris"] * 7]
     assert answers["logprob"].null_count() == 24
     labelled = pl.read_parquet(tmp_path / "run" / "answers" / "mrpc.parquet")
     assert set(labelled["answer"]) == set(SAME)
     assert labelled["text_logprob"].null_count() == 0
     rows = [row for row in changed_in(tmp_path / "run") if row["group"] == "mrpc-generated"]
     assert sum(row["perturbation"] == "reverse" for row in rows) == 2
-    assert sum(row["answer"] == "<extra_id_0> Rome" for row in rows) == 7
+    assert sum(row["answer"] == "<extra_id_0> Paris" for row in rows) == 7
     assert "mrpc-generated" in out
     assert "label" in out
     before = stamps(tmp_path / "run")
@@ -1362,11 +1404,12 @@ def test_labels_that_a_model_writes(taught, perturb, tmp_path):
 
 def test_a_causal_model_that_writes(model_folder, perturb, tmp_path):
     """Nothing that it writes is a label, so nothing agrees; what it chooses is one of the labels."""
-    status, _, err = perturb(model_folder("llama"), "--generate", "--template", "{text}:", "--json")
+    status, _, _ = perturb(model_folder("llama"), "--generate", "--template", "{text}:", "--json")
     assert status == 0
     said = metrics_of(tmp_path / "run").filter(pl.col("group") == "mrpc-generated")
     assert row_of(said, "no_label")["value"] == 1
     assert row_of(said, "consistency")["value"] == 0
     model = json.loads((tmp_path / "run" / "run.json").read_text())["asked"]["model"]
     assert (model["template"], model["chat"], model["kind"]) == ("{text}:", False, "causal")
-    assert set(pl.read_parquet(tmp_path / "run" / "answers" / "mrpc.parquet")["answer"]) <= set(SAME)
+    picked = pl.read_parquet(tmp_path / "run" / "answers" / "mrpc.parquet")["answer"]
+    assert set(picked) <= set(SAME)

@@ -128,10 +128,10 @@ def side_by_side(
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(threads)
-        _give_memory_back()
+        give_memory_back()
 
 
-def _give_memory_back() -> None:
+def give_memory_back() -> None:
     """Return what was freed to the system; glibc keeps it, in pieces of all sizes (docs/log.md)."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

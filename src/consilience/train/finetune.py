@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from consilience.errors import ConsilienceError
-from consilience.models.batches import Budget
+from consilience.models.batches import Budget, give_memory_back
 from consilience.models.classifier import collate, predict
 from consilience.models.kernels import train_faster
 from consilience.models.pair_input import Encoded, PairInput, Reading
@@ -36,6 +36,10 @@ from consilience.types import Task
 
 StopOn = Literal["accuracy", "loss"]
 """What early stopping and the best checkpoint look at, on the main task's validation pairs."""
+
+
+TRIMMED = 8
+"""Updates after which freed memory is returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,15 @@ class Finetuned:
     cut: Mapping[str, int]
 
 
+class Trim(TrainerCallback):
+    """Returns freed memory; batches of many lengths leave it in pieces (docs/log.md)."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """After every ``TRIMMED`` updates."""
+        if state.global_step % TRIMMED == 0:
+            give_memory_back()
+
+
 class PairTrainer(Trainer):
     """Cross-entropy of one task's batch after the other; validation reads in batches of a length.
 
@@ -114,6 +127,7 @@ class PairTrainer(Trainer):
         for callback in (PrinterCallback, ProgressCallback):  # they print on standard output
             self.remove_callback(callback)
         self.add_callback(Bar)
+        self.add_callback(Trim)
 
     def compute_loss(  # type: ignore[override]
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any

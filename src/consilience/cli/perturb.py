@@ -313,7 +313,7 @@ def _ask(
             run.write_answers(group, answers)
         tables.append(answers)
     answers = pl.concat(tables)
-    metrics = measure_perturbed([answers], labels_of(task))
+    metrics = measure_perturbed([answers], labels_of(task), run.asked["seed"])
     run.note(perturbed_remarks(answers, metrics))
     run.finish(metrics)
     return run, answers, pl.concat([inconsistent(questions, each) for each in tables])

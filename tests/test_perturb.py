@@ -388,32 +388,33 @@ def test_a_clear_difference():
 
 
 def test_the_p_of_a_small_difference():
-    """5 of 20 items are kept by the second only: 2 of the 32 ways to swap them are as far apart."""
+    """3 of 20 items are kept by the second only: 2 of the 8 ways to swap them are as far apart."""
     said = "yn" * 10
-    first = table(numbered(said, said, "nyny" + "y" + "n" + "yn" * 7), FORMS[:2])
-    second = table(numbered(said, said, "n" + said[1:]), FORMS[:2])
-    kept = [
-        row_of(measure_perturbed([run], TWO), "consistency", "reverse")["value"]
-        for run in (first, second)
-    ]
-    assert kept == [16 / 20, 19 / 20]
+    first, second = (
+        table(numbered(said, said, changed + said[4:]), FORMS[:2]) for changed in ("nyny", "nnyn")
+    )
     row = row_of(compare_perturbed([first], [second], TWO), "consistency", "reverse")
+    assert (row["first_value"], row["second_value"]) == (16 / 20, 19 / 20)
     assert row["difference"] == pytest.approx(3 / 20)
     assert row["p"] == pytest.approx(2 / 8, abs=0.02)
 
 
 def test_differences_over_seeds():
-    """Means of two seeds, and Welch's t over them: (.9 - .5) / sqrt(2 * .1**2 / 2) = 4 = t."""
+    """Right .4 and .6 against .8 and 1: .4 apart, Welch's t = .4 / sqrt(.02 / 2 + .02 / 2).
+
+    It has two degrees of freedom, so p = 1 - t / sqrt(t**2 + 2). Over items: 20 differ by 0, 20 by
+    .5, 10 by 1; mean .4, deviation sqrt(.3 - .16), so .4 +- 2.01 * sqrt(.14 / 49).
+    """
     first, second = [right_in(20), right_in(30)], [right_in(40), right_in(50)]
     row = row_of(compare_perturbed(first, second, TWO), "accuracy")
     assert row["first_value"] == pytest.approx(0.5)
     assert row["second_value"] == pytest.approx(0.9)
     assert row["difference"] == pytest.approx(0.4)
-    deviation = 0.2 / math.sqrt(2)
-    t = 0.4 / math.sqrt(2 * deviation**2 / 2)
-    assert t == pytest.approx(math.sqrt(8))
-    # Two degrees of freedom: p = 1 - t / sqrt(t**2 + 2).
+    t = 0.4 / math.sqrt(0.02)
     assert row["p_seeds"] == pytest.approx(1 - t / math.sqrt(t**2 + 2))
+    assert row["low"] == pytest.approx(0.4 - 2.01 * math.sqrt(0.14 / 49), abs=0.02)
+    assert row["high"] == pytest.approx(0.4 + 2.01 * math.sqrt(0.14 / 49), abs=0.02)
+    assert row["p"] < 0.001
 
 
 def test_runs_that_say_other_labels_are_compared():
@@ -875,6 +876,20 @@ def test_what_is_there_is_not_asked_again(classifier, perturb, tmp_path):
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == metrics
 
 
+def test_a_folder_with_brackets_in_its_name(classifier, perturb, tmp_path):
+    """They are no pattern of file names: what is there is found."""
+    model, data = classifier("bert", SAME), tmp_path / "pairs[1].parquet"
+    pl.DataFrame(
+        {"sentence1": ["Rome", "Oslo"], "sentence2": ["Oslo", "Oslo"], "label": [0, 1]}
+    ).write_parquet(data)
+    assert perturb(model, data=data, out="run[1]")[0] == 0
+    before = stamps(tmp_path / "run[1]")
+    status, _, err = perturb(model, data=data, out="run[1]")
+    assert (status, "6/6" in err.replace(" ", "")) == (0, False)
+    assert stamps(tmp_path / "run[1]") == before
+    assert read_answers(tmp_path / "run[1]").height == 6
+
+
 def test_json_is_one_document(classifier, perturb, tmp_path):
     status, out, _ = perturb(classifier("bert", SAME), "--json")
     assert status == 0
@@ -1257,8 +1272,8 @@ def asked_writer(request, chat, writer, model_folder):
     else:
         folder = model_folder(family)
     if request.param == "t5":
-        return writer(folder), folder, forms_of(PAIRS[:2], first=partial(t5_original, task=MRPC))
-    return writer(folder, template="{text}:"), folder, forms_of(PAIRS[:2])
+        return writer(folder), folder, forms_of(PAIRS[:1], first=partial(t5_original, task=MRPC))
+    return writer(folder, template="{text}:"), folder, forms_of(PAIRS[:1])
 
 
 def test_labels_are_scored_by_all_their_tokens(asked_writer):
@@ -1266,14 +1281,15 @@ def test_labels_are_scored_by_all_their_tokens(asked_writer):
     expected = np.array(
         [reference_scores(folder, model.kind, model.prompt(form), SAME) for form in forms]
     )
+    close = 5e-5 if "Mamba" in model.identity["architecture"] else 2e-5
     for budget in (Budget(1), Budget(10**6)):
         model.budget = budget
         found = by_row(model.score(forms), len(forms))
         known = expected - np.logaddexp(*expected.T)[:, None]
-        assert np.abs(found - known).max() < 2e-5
+        assert np.abs(found - known).max() < close
         for scores in model.score(forms):
             assert scores.words == SAME
-            assert np.abs(scores.totals - expected[scores.rows]).max() < 2e-5
+            assert np.abs(scores.totals - expected[scores.rows]).max() < close
 
 
 def test_what_is_written_is_the_likeliest(asked_writer):

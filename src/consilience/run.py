@@ -126,7 +126,7 @@ class RunFolder:
             return None
         try:
             mark = pl.read_parquet_metadata(path).get("consilience")
-            table = pl.read_parquet(path)
+            table = pl.read_parquet(path, glob=False)
         except (pl.exceptions.PolarsError, OSError):
             return None
         schema = dict(table.schema)
@@ -184,9 +184,9 @@ def read_answers(path: Path) -> pl.DataFrame:
         raise ConsilienceError("no such file", where=str(path), todo="Check the path.")
     try:
         if path.suffix == ".parquet":
-            return pl.read_parquet(path)
+            return pl.read_parquet(path, glob=False)
         if path.name.endswith((".csv", ".csv.gz")):
-            return pl.read_csv(path, infer_schema=False)
+            return pl.read_csv(path, infer_schema=False, glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise ConsilienceError(
             f"cannot be read as a table: {str(error).splitlines()[0]}", where=str(path)

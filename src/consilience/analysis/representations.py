@@ -130,7 +130,10 @@ def read_vectors(folder: Path, relation: str) -> RelationVectors:
     """What ``write_vectors`` kept of a relation."""
     path = folder / f"{relation}.npy"
     try:
-        content, index = path.read_bytes(), pl.read_parquet(path.with_suffix(".parquet"))
+        content, index = (
+            path.read_bytes(),
+            pl.read_parquet(path.with_suffix(".parquet"), glob=False),
+        )
         marks = pl.read_parquet_metadata(path.with_suffix(".parquet"))
     except (OSError, pl.exceptions.PolarsError) as error:
         raise ConsilienceError(

@@ -122,7 +122,7 @@ def _read(file: Path) -> pl.DataFrame:
             todo="Check the path, or give the command of the run again: it goes on.",
         )
     try:
-        table = pl.read_csv(file, infer_schema=False).rename(str.strip)
+        table = pl.read_csv(file, infer_schema=False, glob=False).rename(str.strip)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise ConsilienceError(
             f"cannot be read as a table: {str(error).splitlines()[0]}", where=str(file)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from functools import partial
@@ -128,11 +128,14 @@ def perturb(
     pairs = pairs_of(data, main, half=half, limit=limit, seed=seed)
     formats = chosen(names_in(perturbations))
     models = _models(model, main.name)
+    _refuse_others(folder, models)
     asked = {
         "kind": KIND,
         "suite": "calum",
         "task": asdict(main),
         "pairs": pairs.digest,
+        "limit": limit,
+        "half": half,
         "perturbations": list(formats),
         "long": long.value,
         "seed": seed,
@@ -229,6 +232,18 @@ def _models(spec: str, task: str) -> dict[str, str]:
     return {each.name: str(each / task) for each in seeds}
 
 
+def _refuse_others(folder: Path, models: Mapping[str, str]) -> None:
+    """Refuse a folder with the run of one model where seeds are asked, or with other seeds."""
+    found = "one model" if (folder / "run.json").is_file() and "" not in models else ""
+    others = [each.name for each in seeds_of(folder) if each != folder and each.name not in models]
+    if found or others:
+        raise ConsilienceError(
+            f"this folder holds another run: of {found or ', '.join(others)}",
+            where=str(folder),
+            todo="Choose another --out, or remove the folder.",
+        )
+
+
 def _load_classifier(
     spec: str,
     *,
@@ -278,6 +293,11 @@ def _load_writer(
             raise ConsilienceError(f"--{name} with --generate", todo="Leave it out.")
     loaded = load_pretrained(spec, **options)
     model = LabelWriter(loaded, task, template, longest or 0)
+    if given and model.template is None:
+        raise ConsilienceError(
+            "--indicators with T5's own form, which has its own",
+            todo="Give a --template too, or leave it out.",
+        )
     form = partial(original, indicators=task.indicators)
     return model, partial(t5_original, task=task) if model.template is None else form
 

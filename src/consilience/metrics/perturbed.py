@@ -21,7 +21,7 @@ from scipy.special import stdtrit
 from consilience.errors import ConsilienceError
 from consilience.metrics import ALL_BUT_CONSTANT
 from consilience.metrics.agreement import METRICS, Tally
-from consilience.metrics.grid import Grid, grid_of, words_of
+from consilience.metrics.grid import Grid, grid_of
 from consilience.metrics.resampling import Key, Tallies, Weights, swap, weigh
 from consilience.metrics.statistics import (
     LEVEL,
@@ -102,7 +102,8 @@ def measure_perturbed(
     rows: list[dict[str, object]] = []
     for group in runs[0]["group"].unique(maintain_order=True):
         tables = [run.filter(pl.col("group") == group) for run in runs]
-        counted = [_count(table, labels[group]) for table in tables]
+        unheard = any(_says_no_label(table, labels[group]) for table in tables)
+        counted = [_count(table, labels[group], unheard) for table in tables]
         names = tables[0]["subject"].unique().sort().to_list()
         weights = _weights(names, group, seed)
         drawn = [weigh(each, names, weights) for each in counted]
@@ -150,11 +151,12 @@ def compare_perturbed(
     _same_items([*first, *second])
     rows: list[dict[str, object]] = []
     for group in first[0]["group"].unique(maintain_order=True):
-        one, two = (
-            [_count(run.filter(pl.col("group") == group), labels[group]) for run in runs]
-            for runs in (first, second)
-        )
-        names = first[0].filter(pl.col("group") == group)["subject"].unique().sort().to_list()
+        tables = [
+            [run.filter(pl.col("group") == group) for run in runs] for runs in (first, second)
+        ]
+        unheard = any(_says_no_label(table, labels[group]) for runs in tables for table in runs)
+        one, two = ([_count(table, labels[group], unheard) for table in runs] for runs in tables)
+        names = tables[0][0]["subject"].unique().sort().to_list()
         weights, sides = _weights(names, group, seed), swaps(names, seed)
         drawn = [[weigh(each, names, weights) for each in runs] for runs in (one, two)]
         changed = [swap(a, b, names, sides) for a, b in zip(one, two, strict=True)]
@@ -207,9 +209,10 @@ def perturbed_remarks(answers: pl.DataFrame, metrics: pl.DataFrame) -> list[str]
         said, is_gold = values[group, "top_answer"], values[group, "top_label"]
         if said > ALL_BUT_CONSTANT:
             found.append(
-                f"{group}: a constant classifier: {said:.0%} of all answers to the original form "
-                f"are one and the same (the most common label is that of {is_gold:.0%} of the "
-                "items), so its consistency means nothing; corrected_consistency takes that into "
+                f"{group}: {'a constant' if said == 1 else 'an all but constant'} classifier: "
+                f"{said:.0%} of all answers to the original form are one and the same (the most "
+                f"common label is that of {is_gold:.0%} of the items), so its consistency says "
+                f"{'nothing' if said == 1 else 'little'}; corrected_consistency takes that into "
                 "account"
             )
         if values.get((group, "no_label"), 0) > ALL_BUT_CONSTANT:
@@ -251,8 +254,15 @@ def _bounds(key: Key) -> tuple[float, float]:
     return (METRICS[key[0]].least if key[0] in METRICS else 0.0), 1.0
 
 
-def _count(table: pl.DataFrame, labels: Labels) -> Tallies:
-    """Every metric of one run's answers in one group."""
+def _says_no_label(table: pl.DataFrame, labels: Labels) -> bool:
+    return not table["answer"].drop_nulls().is_in(list(labels.words)).all()
+
+
+def _count(table: pl.DataFrame, labels: Labels, unheard: bool) -> Tallies:
+    """Every metric of one run's answers in one group; runs that are held together count alike.
+
+    ``unheard``: whether any of these runs says what is no label.
+    """
     variants = dict(
         table.select("variant", "variant_index").unique().sort("variant_index").iter_rows()
     )
@@ -267,12 +277,13 @@ def _count(table: pl.DataFrame, labels: Labels) -> Tallies:
         answer=pl.when(is_label).then("answer").otherwise(NO_LABEL + pl.col("variant")),
         variant_index=place,
     )
-    words = words_of(known)
+    words = [*labels.words, *(NO_LABEL + name for name in sorted(names) if unheard)]
     grid = grid_of(known, pl.col("item"), len(names), words, len(labels.words))
-    none = [at for at, word in enumerate(words) if word.startswith(NO_LABEL)]
+    grid = replace(grid, words=np.arange(len(words)))
+    none = list(range(len(labels.words), len(words)))
     others = list(range(1, len(names)))
     tallies: dict[Key, Tally] = {}
-    single = dict(_single(grid.variants_of([0]), labels, words, none))
+    single = dict(_single(grid.variants_of([0]), labels, none))
     tallies |= {(metric, "all"): tally for metric, tally in single.items()}
     tallies["top_label", "all"] = top_label(grid.variants_of([0]))
     if others:
@@ -283,19 +294,16 @@ def _count(table: pl.DataFrame, labels: Labels) -> Tallies:
         subset, pair = names[at], grid.variants_of([0, at])
         for metric in OF_PAIRS:
             tallies[metric, subset] = METRICS[metric].count(pair)
-        for metric, tally in _single(grid.variants_of([at]), labels, words, none):
+        for metric, tally in _single(grid.variants_of([at]), labels, none):
             tallies[metric, subset] = tally
     return tallies
 
 
-def _single(
-    grid: Grid, labels: Labels, words: Sequence[str], none: Sequence[int]
-) -> Iterator[tuple[str, Tally]]:
+def _single(grid: Grid, labels: Labels, none: Sequence[int]) -> Iterator[tuple[str, Tally]]:
     """What is counted of one form alone."""
     yield "accuracy", METRICS["accuracy"].count(grid)
     if labels.f1:
-        last = words.index(labels.words[-1]) if labels.words[-1] in words else -2
-        yield "f1", f1(grid, last)
+        yield "f1", f1(grid, len(labels.words) - 1)
     yield "top_answer", top_answer(grid, none)
     if none:
         yield "no_label", _share(grid, np.isin(grid.answers[:, :1], none))
@@ -326,11 +334,19 @@ def top_answer(grid: Grid, none: Sequence[int]) -> Tally:
 
 
 def top_label(grid: Grid) -> Tally:
-    """Share of the most common gold: the accuracy of a constant classifier."""
-    golds = grid.golds[:, 0]
+    """Share of the most common gold of the items that were answered.
+
+    It is the accuracy of a constant classifier.
+    """
+    taken = grid.taken[:, 0]
+    golds = grid.golds[taken, 0]
     counts = (golds[:, None] == np.unique(golds)).astype(np.float32)
     return Tally(
-        counts, None, len(golds), 0, lambda sums: (sums.max(axis=-1, initial=0), sums.sum(axis=-1))
+        counts,
+        None,
+        len(golds),
+        int((~taken).sum()),
+        lambda sums: (sums.max(axis=-1, initial=0), sums.sum(axis=-1)),
     )
 
 

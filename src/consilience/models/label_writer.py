@@ -6,12 +6,14 @@ its tokenizer has a chat template. ``write`` lets it say what it likes, ``score`
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from transformers import GenerationConfig
 
 from consilience.errors import ConsilienceError
 from consilience.models.batches import (
@@ -79,9 +81,15 @@ class LabelWriter:
             self.template = template
         self.lead = f"{task.name} "
         self.chat = self.kind == "causal" and bool(getattr(self.tokenizer, "chat_template", None))
-        self.longest = longest or min(self.tokenizer.model_max_length, positions(self.model))
-        if self.kind == "causal":
-            self.longest -= 0 if longest else MOST_WRITTEN
+        most = min(self.tokenizer.model_max_length, positions(self.model))
+        most -= MOST_WRITTEN if self.kind == "causal" else 0
+        if longest > most:
+            raise ConsilienceError(
+                f"--max-length {longest}",
+                expected=f"at most the model's {most}, and {MOST_WRITTEN} that it may write",
+            )
+        self.longest = longest or most
+        self.ends = self._ends()
         self.targets = [self._target(label) for label in task.labels]
         self.identity = loaded.identity | {
             "template": self.template,
@@ -89,6 +97,7 @@ class LabelWriter:
             "longest": self.longest,
         }
         self.notes: list[str] = []
+        self.model.generation_config = self._plainly()
         pack_linears(loaded.model, head=True)
         self.budget = Budget.of(loaded.model)
 
@@ -141,11 +150,6 @@ class LabelWriter:
             written: Any = self.model.generate(
                 input_ids=ids,
                 attention_mask=torch.ones_like(ids),
-                max_new_tokens=MOST_WRITTEN,
-                do_sample=False,
-                num_beams=1,
-                repetition_penalty=1.0,
-                pad_token_id=self._end(),
             )
             begin = ids.shape[1] if self.kind == "causal" else 1
             return [self._text(row[begin:].tolist()) for row in written]
@@ -204,14 +208,18 @@ class LabelWriter:
                 found.append(_sum(logits, target))
         else:
             first = model(input_ids=ids, use_cache=True, logits_to_keep=1)
-            cache = first.past_key_values
+            cache = getattr(first, "past_key_values", None)
             for target in self.targets:
                 logits = first.logits
                 if len(target) > 1:
                     given = torch.tensor([target[:-1]], device=ids.device).expand(len(ids), -1)
-                    more = model(input_ids=given, past_key_values=cache, use_cache=True).logits
-                    logits = torch.cat([logits, more], dim=1)
-                    cache.crop(1 - len(target))
+                    if cache is None:  # Mamba and its like keep another one
+                        whole = torch.cat([ids, given], dim=1)
+                        logits = model(input_ids=whole, use_cache=False).logits
+                        logits = logits[:, ids.shape[1] - 1 :]
+                    else:  # not all caches can be cut back
+                        more = model(input_ids=given, past_key_values=copy.deepcopy(cache))
+                        logits = torch.cat([logits, more.logits], dim=1)
                 found.append(_sum(logits, target))
         return list(np.stack(found, axis=1))
 
@@ -221,15 +229,47 @@ class LabelWriter:
         if self.kind == "seq2seq":
             return list(tokenizer(label)["input_ids"])
         if self.chat:
-            end = [self._end()] if tokenizer.eos_token_id is not None else []
-            return [*tokenizer(label, add_special_tokens=False)["input_ids"], *end]
+            return [
+                *tokenizer(label, add_special_tokens=False)["input_ids"],
+                *self._turn_end(label),
+            ]
         return list(tokenizer(" " + label, add_special_tokens=False)["input_ids"])
 
-    def _end(self) -> int:
-        return int(self.tokenizer.eos_token_id or 0)
+    def _ends(self) -> list[int]:
+        """What ends an answer: the tokenizer's end token, and those of the checkpoint's settings.
+
+        Chat models often end a turn with another token than the tokenizer's.
+        """
+        own = self.model.generation_config.eos_token_id
+        found = [self.tokenizer.eos_token_id, *(own if isinstance(own, list) else [own])]
+        return [each for each in dict.fromkeys(found) if each is not None]
+
+    def _turn_end(self, label: str) -> list[int]:
+        """The end token that the chat template has behind an answer."""
+        tokenizer: Any = self.tokenizer
+        turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": label}]
+        said = str(tokenizer.apply_chat_template(turns, tokenize=False))
+        behind = tokenizer(said.rpartition(label)[2], add_special_tokens=False)["input_ids"]
+        return [each for each in [*behind, *self.ends] if each in self.ends][:1]
+
+    def _plainly(self) -> GenerationConfig:
+        """Settings to write the likeliest token each time, whatever the checkpoint comes with."""
+        own = self.model.generation_config
+        start = getattr(self.model.config, "decoder_start_token_id", None)
+        return GenerationConfig(
+            max_new_tokens=MOST_WRITTEN,
+            do_sample=False,
+            num_beams=1,
+            bos_token_id=own.bos_token_id,
+            eos_token_id=self.ends or None,
+            pad_token_id=self.ends[0] if self.ends else 0,
+            decoder_start_token_id=start if start is not None else own.decoder_start_token_id,
+        )
 
     def _text(self, ids: list[int]) -> str:
-        ends = {self.tokenizer.eos_token_id, self.tokenizer.pad_token_id}
+        if self.kind == "seq2seq" and ids and ids[0] == self.tokenizer.bos_token_id:
+            ids = ids[1:]  # BART begins every text with it
+        ends = {*self.ends, self.tokenizer.pad_token_id}
         for at, each in enumerate(ids):
             if each in ends:
                 ids = ids[:at]

@@ -104,7 +104,8 @@ def load_classifier(
             expected="a pretrained model" if new_head else "a classifier whose head was trained",
             todo="Check the checkpoint."
             if new_head
-            else "Train one with `consilience finetune`; the numbers of this would mean nothing.",
+            else "The numbers of this would mean nothing: train one with `consilience finetune`; or "
+            "give a language model --generate.",
         )
     return loaded
 

@@ -198,13 +198,15 @@ def example_table(found: pl.DataFrame, count: int) -> Table:
     table = new_table("Answers that changed, the surest of both first; all are in inconsistent.csv")
     for heading in ("form", "text", "answer"):
         table.add_column(heading, overflow="fold")
+    several = found["group"].n_unique() > 1
     firsts = found.unique("perturbation", keep="first", maintain_order=True)
     rest = found.join(firsts, on=found.columns, how="anti", nulls_equal=True, maintain_order="left")
     for row in pl.concat([firsts, rest]).head(count).iter_rows(named=True):
         before = f"{row['original_1']}\n{row['original_2']}"
         table.add_row("original", Text(before), Text(row["original_answer"]))
         after = f"{row['text_1']}\n{row['text_2']}"
-        table.add_row(row["perturbation"], Text(after), Text(row["answer"]), end_section=True)
+        name = row["perturbation"] + (f"\n{row['group']}" if several else "")
+        table.add_row(name, Text(after), Text(row["answer"]), end_section=True)
     return table
 
 

@@ -198,7 +198,7 @@ def _file_rows(path: Path, task: Task) -> list[Row]:
         )
     try:
         if path.suffix == ".parquet":
-            rows = list(pl.read_parquet(path).iter_rows(named=True))
+            rows = list(pl.read_parquet(path, glob=False).iter_rows(named=True))
             return _named(rows, _parquet_names(path), task, str(path))
         content = path.read_bytes()
         text = content.decode("utf-8-sig")

@@ -856,8 +856,8 @@ def test_what_is_there_is_not_asked_again(classifier, perturb, tmp_path):
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == metrics
     for options, name in (
         (("--perturbations", "signal"), "perturbations"),
-        (("--limit", 4), "pairs"),
-        (("--half", 1), "pairs"),
+        (("--limit", 4), "limit"),
+        (("--half", 1), "half"),
         (("--long", "exclude"), "long"),
         (("--max-length", 64), "model"),
         (("--input", "string"), "model"),

@@ -104,8 +104,8 @@ def load_classifier(
             expected="a pretrained model" if new_head else "a classifier whose head was trained",
             todo="Check the checkpoint."
             if new_head
-            else "The numbers of this would mean nothing: train one with `consilience finetune`; or "
-            "give a language model --generate.",
+            else "Its numbers would mean nothing. Train one with `consilience finetune`, or ask a "
+            "language model with --generate.",
         )
     return loaded
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 
 class ConsilienceError(Exception):
     """Bad input or usage: what was found, what was expected, where, and what to do next.
@@ -21,6 +23,11 @@ class ConsilienceError(Exception):
         if todo:
             message += f" {todo}"
         super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """As an error comes from another process: from its parts, not from its message."""
+        parts = {"expected": self.expected, "where": self.where, "todo": self.todo}
+        return partial(ConsilienceError, self.found, **parts), ()
 
 
 def did_you_mean(word: str, known: list[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -167,6 +168,8 @@ def finetune(
             device=device,
             say=lambda step: err.print(f"{step} ...", highlight=False),
         )
+    if int(os.environ.get("RANK", "0")):  # one of several processes, not the first
+        return
     notes = [
         note for each in sources for pairs in (each.train, each.validation) if pairs
         for note in pairs.notes

@@ -129,7 +129,7 @@ def perturb(
     formats = chosen(names_in(perturbations))
     models = _models(model, main.name)
     _refuse_others(folder, models)
-    asked = {
+    asked: dict[str, object] = {
         "kind": KIND,
         "suite": "calum",
         "task": asdict(main),

@@ -107,6 +107,11 @@ def load_classifier(
             else "Its numbers would mean nothing. Train one with `consilience finetune`, or ask a "
             "language model with --generate.",
         )
+    if loaded.kind == "causal" and not hasattr(loaded.model, "score"):
+        raise ConsilienceError(
+            f"'{spec}' is a decoder, and {type(loaded.model).__name__} does not read one token",
+            expected="an encoder, or a decoder of another family",
+        )
     return loaded
 
 
@@ -118,7 +123,7 @@ def _load(
     device: str,
     dtype: str,
 ) -> tuple[Pretrained, list[str]]:
-    """The model, and the names of the weights that its checkpoint lacks."""
+    """The model, and the weights that its checkpoint lacks or has in another shape."""
     source, options, files = _locate(spec, revision)
     if revision and files:
         raise ConsilienceError(
@@ -155,7 +160,14 @@ def _load(
         "dtype": dtype,
         "device": place.type,
     }
-    return Pretrained(kind, model.to(place), tokenizer, identity), sorted(info["missing_keys"])
+    missing = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
+    return Pretrained(kind, model.to(place), tokenizer, identity), sorted(missing)
+
+
+def digest_of(spec: str) -> str | None:
+    """SHA-256 over the files of a model on this machine; None for one on the Hub."""
+    _, _, files = _locate(spec, None)
+    return _digest(files) if files else None
 
 
 def kind_of(spec: str) -> Kind:

@@ -24,6 +24,9 @@ Pool = Literal["last", "end", "mean"]
 FILE = "consilience.json"
 """Beside a fine-tuned model, so that it is asked in the form that it was trained on."""
 
+PART = 1000
+"""Forms that are given to the tokenizer at once; it makes several kilobytes of each."""
+
 Encoded = dict[str, list[int]]
 """What the tokenizer makes of a form, by the name of the model's argument."""
 
@@ -102,8 +105,10 @@ class PairInput:
 
     def encode(self, forms: Sequence[Form]) -> list[Encoded]:
         """The ids of each form, however long."""
-        if not forms:
-            return []
+        parts = (forms[at : at + PART] for at in range(0, len(forms), PART))
+        return [each for part in parts for each in self._encode(part)]
+
+    def _encode(self, forms: Sequence[Form]) -> list[Encoded]:
         if self.reading.joined == "pair":
             texts: Any = [[form[0].text for form in forms], [form[1].text for form in forms]]
         else:

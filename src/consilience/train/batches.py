@@ -24,7 +24,11 @@ NEARBY = 50
 
 
 class Batches(Dataset[dict[str, Any]]):
-    """Every batch of a training, of one task each, in order; all drawn by the seed."""
+    """Every batch of a training, of one task each, in order; all drawn by the seed.
+
+    ``processes`` share each batch: item i is the part i % processes of batch i // processes, and
+    ``weight`` makes the mean over the parts' losses that of the batch.
+    """
 
     def __init__(
         self,
@@ -37,7 +41,7 @@ class Batches(Dataset[dict[str, Any]]):
         sampling: Sampling = "proportional",
         processes: int = 1,
     ) -> None:
-        self.encoded, self.labels = encoded, labels
+        self.encoded, self.labels, self.processes = encoded, labels, processes
         self.per_epoch = 0
         draw = random.Random(seed)
         order: list[tuple[str, list[int]]] = []
@@ -56,21 +60,22 @@ class Batches(Dataset[dict[str, Any]]):
                 epoch += [(task, rows) for rows in unread[task][:count]]
                 del unread[task][:count]
             draw.shuffle(epoch)
-            # Processes read the batches in turn; each epoch gives every process as many.
-            epoch = epoch[: max(1, len(epoch) // processes) * processes]
             self.per_epoch = len(epoch)
             order += epoch
         self.order = order
 
     def __len__(self) -> int:
-        return len(self.order)
+        return len(self.order) * self.processes
 
     def __getitem__(self, at: int) -> dict[str, Any]:
-        task, rows = self.order[at]
+        task, rows = self.order[at // self.processes]
+        own = rows[at % self.processes :: self.processes]
+        read = own or rows[:1]  # a part may be empty; it then has no weight
         return {
             "task": task,
-            "forms": [self.encoded[task][row] for row in rows],
-            "labels": [self.labels[task][row] for row in rows],
+            "forms": [self.encoded[task][row] for row in read],
+            "labels": [self.labels[task][row] for row in read],
+            "weight": len(own) * self.processes / len(rows),
         }
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from accelerate.state import PartialState
 from transformers import (
-    EarlyStoppingCallback,
     PrinterCallback,
     ProgressCallback,
     Trainer,
@@ -24,6 +24,7 @@ from consilience.errors import ConsilienceError
 from consilience.models.batches import Budget, give_memory_back
 from consilience.models.classifier import collate, predict
 from consilience.models.kernels import train_faster
+from consilience.models.loading import digest_of
 from consilience.models.pair_input import Encoded, PairInput, Reading
 from consilience.suites.pairs import Pairs, refuse_one_class
 from consilience.suites.perturbations import original
@@ -81,7 +82,7 @@ class Finetuned:
 
     folder: Path
     validation: Mapping[str, float]
-    epochs: float
+    epochs: int
     seconds: float
     cut: Mapping[str, int]
 
@@ -93,6 +94,31 @@ class Trim(TrainerCallback):
         """After every ``TRIMMED`` updates."""
         if state.global_step % TRIMMED == 0:
             give_memory_back()
+
+
+class Course(TrainerCallback):
+    """Knows the best checkpoint, and when to stop, from the history, which checkpoints keep.
+
+    So a training that goes on stops where it would have, and finds what lies in a folder that was
+    moved or is called by another path.
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Where the best checkpoint lies now, and whether it was time to stop already."""
+        if state.best_global_step:
+            place = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
+            state.best_model_checkpoint = str(place)
+        self.on_evaluate(args, state, control)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Stop where so many epochs brought nothing better."""
+        if self.recipe.patience:
+            seen = _seen(state.log_history)
+            since = len(seen) - seen.index(_best(seen, self.recipe.stop_on)) - 1 if seen else 0
+            control.should_training_stop = since >= self.recipe.patience
 
 
 class PairTrainer(Trainer):
@@ -113,7 +139,8 @@ class PairTrainer(Trainer):
         def together(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
             (item,) = items
             inputs = collate(item["forms"], pad)
-            return {"task": item["task"], "labels": torch.tensor(item["labels"]), **inputs}
+            labels = torch.tensor(item["labels"])
+            return {"task": item["task"], "labels": labels, "weight": item["weight"], **inputs}
 
         super().__init__(
             model=heads,
@@ -132,11 +159,11 @@ class PairTrainer(Trainer):
     def compute_loss(  # type: ignore[override]
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any
     ) -> Any:
-        """Mean cross-entropy of a batch."""
+        """Mean cross-entropy of a batch, or of the part of it that this process reads."""
         given = dict(inputs)
-        labels = given.pop("labels")
+        labels, weight = given.pop("labels"), given.pop("weight")
         logits = model(**given)
-        loss = torch.nn.functional.cross_entropy(logits.float(), labels)
+        loss = torch.nn.functional.cross_entropy(logits.float(), labels) * weight
         if not torch.isfinite(loss):
             raise ConsilienceError(
                 f"the loss of {given['task']} is {loss.item()} in step {self.state.global_step}",
@@ -189,8 +216,11 @@ def finetune(
     ``folder`` gets checkpoints until it is done, then ``folder/TASK`` with the best weights.
     """
     check(sources, recipe)
+    if device not in ("auto", "cpu"):
+        raise ConsilienceError(f"the device '{device}'", expected="auto or cpu")
     asked = {
         "model": spec,
+        "weights": digest_of(spec),
         "tasks": [
             [each.task.name, each.task.labels, each.task.indicators, each.train.digest]
             for each in sources
@@ -199,15 +229,15 @@ def finetune(
         "recipe": asdict(recipe),
         "reading": asdict(reading) if reading else None,
     }
-    if is_finished(folder, asked):
-        done = read_record(folder)
-        return Finetuned(folder, done["validation"], done["epochs"], done["seconds"], done["cut"])
+    arguments = _arguments(recipe, folder, device)
+    with arguments.main_process_first(local=False):
+        if is_finished(folder, asked):
+            return _finished(folder)
     set_seed(recipe.seed)
     labels = {each.task.name: each.task.labels for each in sources}
     heads, tokenizer = load_heads(spec, labels, reading)
     if recipe.gradient_checkpointing:
-        heads.body.gradient_checkpointing_enable()
-    arguments = _arguments(recipe, folder, device)
+        heads.body.activation_checkpointing_enable()
     reader = PairInput(next(iter(heads.models.values())), tokenizer, heads.kind, heads.reading)
     cut: dict[str, int] = {}
     encoded: dict[str, tuple[list[Encoded], list[int]]] = {}
@@ -219,40 +249,47 @@ def finetune(
     batches = Batches(
         {task: forms for task, (forms, _) in encoded.items()},
         {task: golds for task, (_, golds) in encoded.items()},
-        size=max(1, recipe.batch // arguments.world_size),
+        size=recipe.batch,
         epochs=recipe.epochs,
         seed=recipe.seed,
         sampling=recipe.sampling,
         processes=arguments.world_size,
     )
-    updates = batches.per_epoch // arguments.world_size
+    updates = batches.per_epoch
     arguments.eval_steps = arguments.save_steps = arguments.logging_steps = updates
     arguments.warmup_steps = round(recipe.warmup * updates * recipe.epochs)
     if arguments.device.type == "cpu" and not recipe.bf16:
         for model in heads.models.values():
             train_faster(model)
-    stop = [EarlyStoppingCallback(recipe.patience)] if recipe.patience else []
-    trainer = PairTrainer(heads, arguments, batches, held, int(tokenizer.pad_token_id or 0), stop)
+    pad = int(tokenizer.pad_token_id or 0)
+    trainer = PairTrainer(heads, arguments, batches, held, pad, [Course(recipe)])
     began = time.monotonic()
     with disk_errors(folder):
         trainer.train(resume_from_checkpoint=last_whole_checkpoint(folder))
-        best = _best(trainer.state.log_history, recipe.stop_on)
+        PartialState().wait_for_everyone()  # all have read the best checkpoint
+        history = trainer.state.log_history
+        best = _best(history, recipe.stop_on)
         if trainer.is_world_process_zero():
             indicators = {each.task.name: each.task.indicators for each in sources}
             heads.save(folder, tokenizer, indicators)
-            result = Finetuned(
+            write_record(
                 folder,
-                {task: float(best[f"eval_{task}_accuracy"]) for task in held},
-                trainer.state.global_step / updates,
-                round(time.monotonic() - began, 1),
-                cut,
+                asked,
+                finished=True,
+                history=history,
+                validation={task: float(best[f"eval_{task}_accuracy"]) for task in held},
+                epochs=trainer.state.global_step // updates,
+                seconds=round(time.monotonic() - began, 1),
+                cut=cut,
             )
-            more = {name: value for name, value in asdict(result).items() if name != "folder"}
-            history = trainer.state.log_history
-            write_record(folder, asked, finished=True, history=history, **more)
             remove_checkpoints(folder)
-            return result
-    return Finetuned(folder, {}, 0.0, 0.0, cut)
+        PartialState().wait_for_everyone()
+    return _finished(folder)
+
+
+def _finished(folder: Path) -> Finetuned:
+    done = read_record(folder)
+    return Finetuned(folder, done["validation"], done["epochs"], done["seconds"], done["cut"])
 
 
 def check(sources: Sequence[Source], recipe: Recipe) -> None:
@@ -268,10 +305,17 @@ def check(sources: Sequence[Source], recipe: Recipe) -> None:
         )
     for each in sources:
         refuse_one_class(each.train, f"the training pairs of {each.task.name}")
-    if not recipe.learning_rate > 0 or not math.isfinite(recipe.learning_rate):
-        raise ConsilienceError(f"a learning rate of {recipe.learning_rate}", expected="above 0")
-    if not 0 <= recipe.warmup <= 1:
-        raise ConsilienceError(f"a warm-up of {recipe.warmup}", expected="a share from 0 to 1")
+    for name, value, fits, expected in (
+        ("a learning rate", recipe.learning_rate, 0 < recipe.learning_rate < math.inf, "above 0"),
+        ("a warm-up", recipe.warmup, 0 <= recipe.warmup <= 1, "a share from 0 to 1"),
+        ("a weight decay", recipe.weight_decay, 0 <= recipe.weight_decay < math.inf, "from 0 on"),
+        ("a batch", recipe.batch, recipe.batch >= 1, "one pair or more"),
+        ("epochs", recipe.epochs, recipe.epochs >= 1, "one or more"),
+        ("a patience", recipe.patience, recipe.patience >= 0, "epochs, or 0 for none"),
+        ("a seed", recipe.seed, 0 <= recipe.seed < 2**32, "from 0 to 4294967295"),
+    ):
+        if not fits:
+            raise ConsilienceError(f"{name} of {value}", expected=expected)
 
 
 def _encode(
@@ -286,15 +330,19 @@ def _encode(
     return (encoded, [task.labels.index(pair.label) for pair in pairs.items]), len(long)
 
 
+def _seen(history: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [each for each in history if "eval_accuracy" in each]
+
+
 def _best(history: Sequence[Mapping[str, Any]], stop_on: StopOn) -> Mapping[str, Any]:
-    seen = [each for each in history if "eval_accuracy" in each]
+    seen = _seen(history)
     if stop_on == "loss":
         return min(seen, key=lambda each: float(each["eval_loss"]))
     return max(seen, key=lambda each: float(each["eval_accuracy"]))
 
 
 def _arguments(recipe: Recipe, folder: Path, device: str) -> TrainingArguments:
-    return TrainingArguments(
+    arguments = TrainingArguments(
         output_dir=str(folder),
         per_device_train_batch_size=1,
         num_train_epochs=1,
@@ -318,3 +366,6 @@ def _arguments(recipe: Recipe, folder: Path, device: str) -> TrainingArguments:
         use_cpu=device == "cpu" or not torch.accelerator.is_available(),
         dataloader_pin_memory=torch.cuda.is_available(),
     )
+    # One process uses one accelerator: torch's DataParallel cannot share out a batch of a task.
+    arguments._n_gpu = min(1, arguments.n_gpu)
+    return arguments

@@ -36,13 +36,11 @@ class Heads(torch.nn.Module):
         for model in models.values():
             setattr(model, prefix, first.base_model)
         self.body = first.base_model
-        self.heads = torch.nn.ModuleDict(
-            {
-                task: torch.nn.ModuleDict(
-                    {name: part for name, part in model.named_children() if name != prefix}
-                )
-                for task, model in models.items()
-            }
+        self.heads = torch.nn.ModuleList(  # a task may have a name that a module cannot have
+            torch.nn.ModuleDict(
+                {name: part for name, part in model.named_children() if name != prefix}
+            )
+            for model in models.values()
         )
         self.models = dict(models)  # a plain dict: what is in it is registered above
         self.kind, self.reading = kind, reading
@@ -71,7 +69,9 @@ class Heads(torch.nn.Module):
         known = set(self.state_dict())
         if known != set(state_dict):
             raise RuntimeError(f"weights of another model: {sorted(known ^ set(state_dict))[:3]}")
-        return super().load_state_dict(state_dict, strict=False)
+        found = super().load_state_dict(state_dict, strict=False)
+        found.missing_keys.clear()  # they stand under another name too
+        return found
 
     def save(
         self,
@@ -112,17 +112,18 @@ def load_heads(spec: str, labels: Mapping[str, Sequence[str]], reading: Reading 
 
     A tokenizer without padding pads with its end token; the attention tells them apart.
     """
-    loaded = {
-        task: load_classifier(spec, new_head=words, device="cpu") for task, words in labels.items()
-    }
-    first = next(iter(loaded.values()))
-    if first.tokenizer.pad_token is None:
-        first.tokenizer.pad_token = first.tokenizer.eos_token
-    for each in loaded.values():
-        if each.model.config.pad_token_id is None:
-            each.model.config.pad_token_id = first.tokenizer.pad_token_id
-    models = {task: each.model for task, each in loaded.items()}
-    return Heads(models, first.kind, reading or Reading.of(first.kind)), first.tokenizer
+    models: dict[str, PreTrainedModel] = {}
+    for task, words in labels.items():
+        loaded = load_classifier(spec, new_head=words, device="cpu")
+        kind, model, tokenizer = loaded.kind, loaded.model, loaded.tokenizer
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token
+        if model.config.pad_token_id is None:
+            model.config.pad_token_id = tokenizer.pad_token_id
+        if models:  # the memory of its own body is free again before the next is loaded
+            setattr(model, model.base_model_prefix, next(iter(models.values())).base_model)
+        models[task] = model
+    return Heads(models, kind, reading or Reading.of(kind)), tokenizer
 
 
 def _once(model: PreTrainedModel) -> dict[str, torch.Tensor]:

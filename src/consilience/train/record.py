@@ -16,7 +16,8 @@ FILE = "finetune.json"
 def is_finished(out: Path, asked: Mapping[str, Any]) -> bool:
     """Whether the model of just this training lies in ``out``; takes a new folder for it.
 
-    A folder that holds another training, or something else, raises.
+    A folder that holds another training, or something else, raises. One that was taken for another
+    training of which nothing was kept, because it was asked for by mistake, is taken anew.
     """
     record = out / FILE
     if not record.exists():
@@ -31,6 +32,9 @@ def is_finished(out: Path, asked: Mapping[str, Any]) -> bool:
         return False
     found = read_record(out)
     before, finished = dict(found["asked"]), bool(found["finished"])
+    if not finished and not any(out.glob("checkpoint*")):
+        write_record(out, asked, finished=False)
+        return False
     for name, value in json.loads(json.dumps(asked)).items():
         if before.get(name) != value:
             raise ConsilienceError(

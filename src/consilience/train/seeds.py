@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -13,9 +14,10 @@ from typing import Any
 import torch
 from transformers.utils import logging
 
+from consilience.errors import ConsilienceError
 from consilience.models.loading import kind_of
 from consilience.models.pair_input import Joined, Pool, Reading
-from consilience.train.finetune import Finetuned, Recipe, Source, finetune
+from consilience.train.finetune import Finetuned, Recipe, Source, check, finetune
 
 GRID_BATCHES, GRID_RATES = (32, 64, 128), (5e-4, 1e-5, 5e-6)
 """The paper's grid (Appendix A.1)."""
@@ -46,6 +48,10 @@ def train_seeds(
     run side by side, each in a process of its own with its share of the processor, or on one
     accelerator after the other. What is None or 0 is as the family of the model has it.
     """
+    for seed in seeds:
+        check(sources, replace(recipes[0], seed=seed))
+    if len(set(seeds)) < len(seeds) or len(set(recipes)) < len(recipes):
+        raise ConsilienceError("a seed, batch size or learning rate stands twice")
     reading = None
     if joined or pool or longest:
         usual = Reading.of(kind_of(spec))
@@ -87,14 +93,20 @@ def _side_by_side(
     context = multiprocessing.get_context("spawn")
     threads = max(1, torch.get_num_threads() // jobs)
     turn = context.Value("i", 0)
-    with ProcessPoolExecutor(jobs, context, _start, (threads, turn)) as pool:
+    count = torch.cuda.device_count()
+    every = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count))))
+    accelerators = every.split(",") if count else []
+    with ProcessPoolExecutor(jobs, context, _start, (threads, turn, accelerators)) as pool:
         return list(pool.map(job, *zip(*asked, strict=True)))
 
 
-def _start(threads: int, turn: Any) -> None:
-    """What a process does first: take its share of the processor, and its accelerator."""
+def _start(threads: int, turn: Any, accelerators: Sequence[str]) -> None:
+    """What a process does first: take its share of the processor, and its accelerator.
+
+    The Trainer takes the first accelerator that it sees, so each process is to see its own only.
+    """
     torch.set_num_threads(threads)
     with turn.get_lock():
         place, turn.value = turn.value, turn.value + 1
-    if torch.cuda.is_available():
-        torch.cuda.set_device(place % torch.cuda.device_count())
+    if accelerators:
+        os.environ["CUDA_VISIBLE_DEVICES"] = accelerators[place % len(accelerators)]

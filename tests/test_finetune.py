@@ -1,0 +1,1085 @@
+"""Fine-tuning on sentence pairs: every family, against a plain loop; what goes on, and what is refused."""
+
+import errno
+import gc
+import json
+import math
+import os
+import pickle
+import random
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers.trainers import WordPieceTrainer
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BartConfig,
+    BartForConditionalGeneration,
+    BertConfig,
+    BertForMaskedLM,
+    PreTrainedTokenizerFast,
+    XLNetConfig,
+    XLNetLMHeadModel,
+    set_seed,
+)
+
+from conftest import SENTENCES, WORDS, _tokenizer
+from consilience import ConsilienceError
+from consilience.models.batches import Budget
+from consilience.models.classifier import collate, load_pair_classifier, logits_of, predict
+from consilience.models.pair_input import FILE, PairInput, Reading
+from consilience.suites.pairs import Pairs
+from consilience.suites.perturbations import original
+from consilience.suites.tasks import TASKS
+from consilience.train import heads as heads_module
+from consilience.train.batches import Batches, batches_of
+from consilience.train.checkpoints import last_whole_checkpoint
+from consilience.train.finetune import PairTrainer, Recipe, Source, _best, check, finetune
+from consilience.train.heads import BODY, HEAD, Heads, load_heads
+from consilience.train.seeds import grid, train_seeds
+from consilience.types import TextPair
+
+RTE, MNLI, MRPC = TASKS["rte"], TASKS["mnli"], TASKS["mrpc"]
+RECIPE = Recipe(learning_rate=6e-3, batch=8, epochs=2, patience=0, seed=3)
+NONE = 1e-12
+"""A rate at which nothing changes."""
+
+
+def make(count, task=RTE, seed=0):
+    """Pairs whose last word is their label's: Paris, Berlin, Rome."""
+    draw = random.Random(seed)
+    labels = [task.labels[at % len(task.labels)] for at in range(count)]
+    return Pairs(
+        tuple(
+            TextPair(
+                str(at),
+                draw.choice(WORDS[3:]),
+                " ".join([WORDS[task.labels.index(label)]] * draw.randrange(3, 9)),
+                label,
+            )
+            for at, label in enumerate(labels)
+        )
+    )
+
+
+def flipped(pairs, task=RTE):
+    """The same with every label the next one, so that who learns the others gets worse at these."""
+    names = dict(zip(task.labels, task.labels[1:] + task.labels[:1], strict=True))
+    return Pairs(tuple(replace(each, label=names[each.label]) for each in pairs.items))
+
+
+ONE = (Source(RTE, make(16), make(8, seed=1)),)
+TWO = (*ONE, Source(MNLI, make(12, MNLI), make(6, MNLI, seed=1)))
+
+
+def train(spec, folder, sources=ONE, reading=None, **change):
+    recipe = replace(RECIPE, **change)
+    return finetune(str(spec), sources, recipe, folder, reading=reading, device="cpu")
+
+
+def record_of(folder):
+    return json.loads((folder / "finetune.json").read_text(encoding="utf-8"))
+
+
+def measured(folder, name):
+    """One number of every epoch."""
+    return [each[name] for each in record_of(folder)["history"] if name in each]
+
+
+def weights_of(folder):
+    """All tensors of a saved model."""
+    return load_file(folder / BODY) | load_file(folder / HEAD)
+
+
+def assert_same(one, other, atol=None):
+    """The same weights; without ``atol``, up to what rounding does.
+
+    Where a gradient is next to nothing, AdamW makes a step of its rounding; so it always does with
+    the biases of keys, which change no attention.
+    """
+    one, other = weights_of(one), weights_of(other)
+    assert one.keys() == other.keys()
+    for name, weight in one.items():
+        apart = weight - other[name]
+        if atol is not None:
+            assert apart.abs().max() <= atol, name
+        elif not name.endswith("key.bias"):
+            assert apart.norm() <= 3e-4 * weight.norm(), name
+
+
+def judge(folder, source):
+    """Accuracy and mean cross-entropy of a saved model on a source's validation pairs."""
+    task, pairs = source.task, source.validation.items
+    model = load_pair_classifier(str(folder / task.name), task.labels, device="cpu")
+    right, loss = 0, 0.0
+    for scores in model.score([original(pair, task.indicators) for pair in pairs]):
+        for row, known in zip(scores.rows, scores.logprob, strict=True):
+            right += task.labels[known.argmax()] == pairs[row].label
+            loss -= known[task.labels.index(pairs[row].label)]
+    return right / len(pairs), loss / len(pairs)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick():
+    """Every training collects garbage; what is there already need not be looked through again."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture(scope="module")
+def folder_of(model_folder, tmp_path_factory):
+    """``folder_of("bert")``: a tiny model with small weights, which learns, without dropout."""
+    built = {}
+
+    def folder(family):
+        if family not in built:
+            built[family] = tmp_path_factory.mktemp(family)
+            if family == "bart":
+                build_bart(built[family])
+            else:
+                calm(model_folder(family), built[family], AUTO.get(family, AutoModelForMaskedLM))
+        return built[family]
+
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plain(folder_of):
+    return folder_of("bert")
+
+
+AUTO = {
+    "gpt2": AutoModelForCausalLM, "llama": AutoModelForCausalLM, "t5": AutoModelForSeq2SeqLM,
+}  # fmt: skip
+
+
+def calm(source, folder, auto):
+    model = auto.from_pretrained(source)
+    for weight in model.parameters():
+        if weight.dim() > 1:
+            weight.data *= 0.4
+    for name in list(vars(model.config)):
+        if name.endswith(("dropout", "dropout_prob", "dropout_rate", "pdrop")):
+            setattr(model.config, name, 0.0)
+    if hasattr(model.config, "initializer_range"):
+        model.config.initializer_range = 0.1
+    model.save_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    if tokenizer.cls_token:  # as released ones have it
+        first, last = tokenizer.cls_token, tokenizer.sep_token
+        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{first} $A {last}",
+            pair=f"{first} $A {last} $B:1 {last}:1",
+            special_tokens=[(first, tokenizer.cls_token_id), (last, tokenizer.sep_token_id)],
+        )
+    tokenizer.save_pretrained(folder)
+
+
+def build_bart(folder):
+    tokenizer = _tokenizer("bpe")
+    tokenizer.eos_token = "</s>"
+    ids = {f"{n}_token_id": getattr(tokenizer, f"{n}_token_id") for n in ("pad", "eos")}
+    config = BartConfig(
+        vocab_size=len(tokenizer), d_model=32, encoder_layers=2, decoder_layers=2,
+        encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=64,
+        decoder_ffn_dim=64, max_position_embeddings=64, init_std=0.2, dropout=0.0,
+        decoder_start_token_id=tokenizer.eos_token_id, bos_token_id=tokenizer.cls_token_id, **ids,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    BartForConditionalGeneration(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+ENCODERS = ["bert", "roberta", "electra", "deberta"]
+DECODERS = ["gpt2", "llama"]
+OTHERS = ["bart", "t5"]
+
+
+@pytest.mark.parametrize("family", ENCODERS + DECODERS + OTHERS)
+def test_every_family_learns_and_is_saved_as_any_other_model(
+    family, folder_of, tmp_path, monkeypatch
+):
+    trained = []
+    save = Heads.save
+    monkeypatch.setattr(Heads, "save", lambda self, *a: (trained.append(self), save(self, *a)))
+    found = train(folder_of(family), tmp_path / "o", epochs=4, batch=4)
+    losses = measured(tmp_path / "o", "loss")
+    assert losses[-1] < losses[0] / 2
+    assert found.epochs == len(losses) == 4
+    assert found.validation == {"rte": 1.0}
+    place = tmp_path / "o" / "rte"
+    model, info = AutoModelForSequenceClassification.from_pretrained(
+        place, output_loading_info=True
+    )
+    assert not any(info.values()), info
+    assert model.config.id2label == dict(enumerate(RTE.labels))
+    assert model.config.label2id == {label: at for at, label in enumerate(RTE.labels)}
+    files = json.loads((place / "model.safetensors.index.json").read_text())["weight_map"]
+    assert files == dict.fromkeys(load_file(place / BODY), BODY) | dict.fromkeys(
+        load_file(place / HEAD), HEAD
+    )
+    prefix = f"{model.base_model_prefix}."
+    assert all(name.startswith(prefix) == (file == BODY) for name, file in files.items())
+    reading = Reading.beside(place)
+    joined = "pair" if family in ENCODERS else "string"
+    assert reading == Reading(joined, indicators=RTE.indicators)
+    (heads,) = trained
+    reader = PairInput(model, AutoTokenizer.from_pretrained(place), heads.kind, reading)
+    encoded = reader.encode([original(pair, RTE.indicators) for pair in make(8, seed=1).items])
+    logits = torch.zeros(8, 2, dtype=torch.float64)
+    for rows, each in predict(model, heads.kind, reading, encoded, Budget(64)):
+        logits[rows] = torch.from_numpy(each)
+    heads.eval()
+    with torch.no_grad():
+        before = heads("rte", **collate(encoded, reader.tokenizer.pad_token_id or 0))
+        plainly = [model(**collate([each], 0)).logits[0] for each in encoded]
+    torch.testing.assert_close(before.double(), logits, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(torch.stack(plainly).double(), logits, rtol=1e-4, atol=1e-4)
+    assert found.validation == {"rte": judge(tmp_path / "o", ONE[0])[0]}
+
+
+def read(folder, reading=None):
+    """A model with a new head, in double precision, and forms of three lengths."""
+    torch.manual_seed(1)
+    heads, tokenizer = load_heads(str(folder), {"rte": RTE.labels}, reading)
+    reader = PairInput(heads.models["rte"], tokenizer, heads.kind, heads.reading)
+    pairs = [("Paris", "Rome"), ("Rome is in Europe.", "Oslo"), (SENTENCES[0], SENTENCES[1])]
+    forms = reader.encode([original(TextPair("", *each, ""), ("A", "B")) for each in pairs])
+    assert len({len(each["input_ids"]) for each in forms}) == 3
+    return heads.double().eval(), forms, tokenizer
+
+
+@pytest.mark.parametrize(
+    ("family", "pool"),
+    [
+        *((each, "last") for each in ENCODERS + DECODERS + OTHERS),
+        *((each, pool) for each in DECODERS for pool in ("mean", "end")),
+    ],
+)
+@torch.no_grad()
+def test_padding_changes_no_logits(family, pool, folder_of):
+    kind = "pair" if family in ENCODERS else "string"
+    heads, forms, tokenizer = read(folder_of(family), Reading(kind, pool))
+    model, pad = heads.models["rte"], tokenizer.pad_token_id
+    together = logits_of(model, heads.kind, pool, collate(forms, pad))
+    alone = [logits_of(model, heads.kind, pool, collate([each], pad)) for each in forms]
+    assert together.shape == (3, 2)
+    assert (together[0] - together[1]).abs().max() > 1e-3
+    torch.testing.assert_close(together, torch.cat(alone), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ENCODERS + DECODERS + OTHERS)
+@torch.no_grad()
+def test_logits_are_those_of_transformers_itself(family, folder_of):
+    """Alone and padded; of decoders, where no padding stands in the text."""
+    heads, forms, tokenizer = read(folder_of(family))
+    model = heads.models["rte"]
+    for some in (forms, *([each] for each in forms)):
+        inputs = collate(some, tokenizer.pad_token_id)
+        torch.testing.assert_close(
+            heads("rte", **inputs), model(**inputs).logits, rtol=0, atol=1e-9
+        )
+
+
+@pytest.mark.parametrize("family", DECODERS)
+@torch.no_grad()
+def test_the_mean_and_the_end_worked_out_token_by_token(family, folder_of):
+    for pool in ("mean", "end"):
+        heads, forms, tokenizer = read(folder_of(family), Reading("string", pool))
+        model = heads.models["rte"]
+        found = logits_of(model, "causal", pool, collate(forms, tokenizer.pad_token_id))
+        for row, form in zip(found, forms, strict=True):
+            hidden = model.base_model(torch.tensor([form["input_ids"]])).last_hidden_state[0]
+            if pool == "end":
+                assert form["input_ids"][-1] == tokenizer.eos_token_id
+                read_at = hidden[-1]
+            else:
+                read_at = sum(hidden) / len(form["input_ids"])
+            torch.testing.assert_close(row, model.score.weight @ read_at, rtol=0, atol=1e-9)
+
+
+def test_the_end_token_may_be_the_padding(folder_of):
+    """GPT-2 has one token for both; transformers would look before it, the attention knows."""
+    heads, forms, tokenizer = read(folder_of("gpt2"), Reading("string", "end"))
+    assert tokenizer.pad_token_id == tokenizer.eos_token_id == forms[0]["input_ids"][-1]
+    model = heads.models["rte"]
+    inputs = collate(forms, tokenizer.pad_token_id)
+    shorter = collate(
+        [{"input_ids": each["input_ids"][:-1]} for each in forms], tokenizer.pad_token_id
+    )
+    with torch.no_grad():
+        theirs = model(**inputs).logits
+        torch.testing.assert_close(theirs, model(**shorter).logits)
+        assert (heads("rte", **inputs) - theirs).abs().min() > 1e-6
+
+
+def test_tasks_share_one_body_and_have_heads_of_their_own(plain):
+    set_seed(0)
+    heads, _ = load_heads(str(plain), {each.task.name: each.task.labels for each in TWO}, None)
+    rte, mnli = heads.models["rte"], heads.models["mnli"]
+    assert rte.base_model is mnli.base_model is heads.body
+    shared = {id(weight) for weight in heads.body.parameters()}
+    outside = [
+        {n: w for n, w in each.named_parameters() if id(w) not in shared} for each in (rte, mnli)
+    ]
+    assert [{n: len(w) for n, w in each.items()} for each in outside] == [
+        {"classifier.weight": size, "classifier.bias": size} for size in (2, 3)
+    ]
+    assert len(list(heads.parameters())) == len(shared) + 4
+    before = {name: weight.clone() for name, weight in heads.state_dict().items()}
+    forms = [{"input_ids": [2, 40, 41, 3]}, {"input_ids": [2, 42, 3]}]
+    steps = torch.optim.AdamW(heads.parameters(), lr=0.01, weight_decay=0.1)
+    logits = heads.train()("rte", **collate(forms, 0))
+    torch.nn.functional.cross_entropy(logits, torch.tensor([0, 1])).backward()
+    steps.step()
+    changed = {name for name, each in heads.state_dict().items() if not each.equal(before[name])}
+    of_mnli = {name for name, each in heads.named_parameters() if any(each is w for w in outside[1].values())}  # fmt: skip
+    assert len(of_mnli) == 2
+    assert not changed & of_mnli
+    assert {name for name in changed if not name.startswith("body.")} == {
+        name for name in before if not name.startswith("body.")
+    } - of_mnli
+    assert {"body.embeddings.word_embeddings.weight", "body.pooler.dense.weight"} <= changed
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_the_tasks_of_a_training_share_the_file_of_the_body(links, plain, tmp_path, monkeypatch):
+    def refuse(source, place):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    if not links:
+        monkeypatch.setattr(heads_module.os, "link", refuse)
+    heads, tokenizer = load_heads(str(plain), {"rte": RTE.labels, "mnli": MNLI.labels}, None)
+    indicators = {"rte": ("A", "B"), "mnli": ("C", "D")}
+    for _ in range(2):  # over what is there already
+        heads.save(tmp_path, tokenizer, indicators)
+    files = [(tmp_path / task / BODY).stat().st_ino for task in indicators]
+    assert (files[0] == files[1]) == links
+    bodies = [(tmp_path / task / BODY).read_bytes() for task in indicators]
+    assert bodies[0] == bodies[1]
+    for task, pair in indicators.items():
+        model = AutoModelForSequenceClassification.from_pretrained(tmp_path / task)
+        assert model.classifier.weight.equal(heads.models[task].classifier.weight)
+        assert json.loads((tmp_path / task / FILE).read_text())["indicators"] == list(pair)
+
+
+def test_weights_with_two_names_are_kept_once_and_stay_one(model_folder, tmp_path):
+    """T5's two stacks read with one embedding."""
+    heads, _ = load_heads(str(model_folder("t5")), {"rte": RTE.labels, "mnli": MNLI.labels}, None)
+    known = heads.state_dict()
+    embeddings = [name for name, each in known.items() if each is not None and "shared" in name]
+    assert embeddings == ["body.shared.weight"]
+    assert not [name for name in known if "embed_tokens" in name]
+    other, _ = load_heads(str(model_folder("t5")), {"rte": RTE.labels, "mnli": MNLI.labels}, None)
+    found = other.load_state_dict(known)
+    assert not found.missing_keys and not found.unexpected_keys
+    assert all(each.equal(known[name]) for name, each in other.state_dict().items())
+    body = other.body
+    assert body.shared.weight is body.encoder.embed_tokens.weight is body.decoder.embed_tokens.weight  # fmt: skip
+    with pytest.raises(RuntimeError, match="weights of another model"):
+        other.load_state_dict({name: each for name, each in known.items() if "shared" not in name})
+    train(model_folder("t5"), tmp_path / "o", TWO, epochs=1)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "o" / "mnli")
+    shared = model.transformer.shared.weight
+    assert shared is model.transformer.decoder.embed_tokens.weight
+    assert not shared.equal(known["body.shared.weight"])
+    assert shared.equal(load_file(tmp_path / "o" / "rte" / BODY)["transformer.shared.weight"])
+
+
+def made(**counts):
+    """Encoded forms of these tasks, 1 to 30 tokens long; the first token tells which it is."""
+    draw = random.Random(0)
+    return {
+        task: [{"input_ids": [at] + [0] * draw.randrange(30)} for at in range(count)]
+        for task, count in counts.items()
+    }
+
+
+def batches(encoded, size=4, epochs=1, seed=0, **more):
+    labels = {task: [2 * at for at in range(len(each))] for task, each in encoded.items()}
+    return Batches(encoded, labels, size=size, epochs=epochs, seed=seed, **more)
+
+
+def rows_of(item):
+    rows = [each["input_ids"][0] for each in item["forms"]]
+    assert item["labels"] == [2 * row for row in rows]
+    return rows
+
+
+def read_by(items):
+    """How often each pair is read, and how many batches there are, by task."""
+    items = list(items)
+    pairs = Counter((item["task"], row) for item in items for row in rows_of(item))
+    return pairs, Counter(item["task"] for item in items)
+
+
+def test_an_epoch_has_every_pair_once_and_keeps_the_short_batch():
+    """41 pairs by 4 are 10 batches and one of 1; 9 are 2 and one of 1."""
+    found = batches(made(a=41, b=9), epochs=3)
+    assert found.per_epoch == 14
+    assert len(found) == 42
+    items = [found[at] for at in range(42)]
+    for epoch in range(3):
+        pairs, counts = read_by(items[14 * epoch : 14 * epoch + 14])
+        assert pairs == {("a", row): 1 for row in range(41)} | {("b", row): 1 for row in range(9)}
+        assert counts == {"a": 11, "b": 3}
+    sizes = Counter(len(item["labels"]) for item in items)
+    assert sizes == {4: 36, 1: 6}
+
+
+@pytest.mark.parametrize(
+    ("sampling", "few", "many"),
+    [("proportional", 3, 40), ("square-root", 5, 20), ("even", 10, 10)],
+)
+def test_how_many_batches_each_task_has(sampling, few, many):
+    """Main: 40 pairs by 4 are 10. Beside it 10 pairs: 3; 10 * sqrt(10/40); 10. 160: 40; 20; 10."""
+    found = batches(made(main=40, few=10, many=160), epochs=4, sampling=sampling)
+    assert found.per_epoch == 10 + few + many
+    for epoch in range(4):
+        items = [found[at] for at in range(epoch * found.per_epoch, (epoch + 1) * found.per_epoch)]
+        pairs, counts = read_by(items)
+        assert counts == {"main": 10, "few": few, "many": many}
+        assert {pairs["main", row] for row in range(40)} == {1}
+    total, _ = read_by(found[at] for at in range(len(found)))
+    read = [total["many", row] for row in range(160)]
+    assert max(read) - min(read) <= 1, "all are read before one is read again"
+    assert sum(read) == 4 * 4 * many
+
+
+def test_no_task_is_without_a_batch():
+    found = batches(made(main=4, small=1), sampling="square-root")
+    assert read_by(found[at] for at in range(len(found)))[1] == {"main": 1, "small": 1}
+
+
+def padding(lengths, parts):
+    return sum(max(lengths[at] for at in rows) * len(rows) - sum(lengths[at] for at in rows) for rows in parts)  # fmt: skip
+
+
+def test_pairs_of_like_lengths_meet_and_not_always_the_same():
+    draw = random.Random(1)
+    lengths = [draw.randrange(5, 60) for _ in range(1000)]
+    first, second = (batches_of(lengths, 8, random.Random(seed)) for seed in (0, 1))
+    drawn = draw.sample(range(1000), 1000)
+    random_ones = [drawn[at : at + 8] for at in range(0, 1000, 8)]
+    assert padding(lengths, first) < padding(lengths, random_ones) / 5
+    assert len(first) == 125
+    assert {frozenset(rows) for rows in first}.isdisjoint(frozenset(rows) for rows in second)
+    means = [fmean(lengths[at] for at in rows) for rows in first]
+    assert fmean(means[:60]) == pytest.approx(fmean(means[65:]), abs=8), "short ones not first"
+
+
+def test_the_seed_alone_decides_the_order():
+    encoded = made(a=30, b=20)
+    orders = [
+        [(item["task"], rows_of(item)) for item in map(found.__getitem__, range(len(found)))]
+        for found in (batches(encoded, epochs=2, seed=seed) for seed in (0, 0, 1))
+    ]
+    assert orders[0] == orders[1]
+    assert orders[0] != orders[2]
+    assert orders[0][:13] != orders[0][13:], "another order in each epoch"
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_processes_share_every_batch(processes):
+    """Of the batch of one pair a process has a copy without weight; weights make up the mean."""
+    encoded = made(a=41, b=9)
+    alone, shared = batches(encoded), batches(encoded, processes=processes)
+    assert len(shared) == processes * len(alone)
+    assert shared.per_epoch == alone.per_epoch == 14
+    for at in range(len(alone)):
+        parts = [shared[at * processes + turn] for turn in range(processes)]
+        assert {part["task"] for part in parts} == {alone[at]["task"]}
+        kept = [row for part in parts if part["weight"] for row in rows_of(part)]
+        assert sorted(kept) == sorted(rows_of(alone[at]))
+        mean = fmean(part["weight"] * fmean(rows_of(part)) for part in parts)
+        assert mean == pytest.approx(fmean(rows_of(alone[at])))
+        assert len({bool(part["weight"]) for part in parts}) == 1 + (len(kept) < processes)
+    assert {alone[at]["weight"] for at in range(14)} == {1}
+
+
+def test_one_epoch_is_that_of_a_plain_loop(plain, tmp_path, monkeypatch):
+    """AdamW (no decay of biases and norms), 5 updates, the rate rises over 2 and falls over 3.
+
+    The rates are 0, 1/2, 1, 2/3, 1/3 of the highest; gradients are clipped at 1.
+    """
+    trainers = []
+    usual = PairTrainer.train
+    monkeypatch.setattr(PairTrainer, "train", lambda self, **k: (trainers.append(self), usual(self, **k)))  # fmt: skip
+    change = {"epochs": 1, "warmup": 0.4, "weight_decay": 0.3, "batch": 6}
+    train(plain, tmp_path / "o", TWO, **change)
+    set_seed(RECIPE.seed)
+    labels = {each.task.name: each.task.labels for each in TWO}
+    heads, tokenizer = load_heads(str(plain), labels, None)
+    reader = PairInput(heads.models["rte"], tokenizer, heads.kind, heads.reading)
+    encoded = {
+        each.task.name: reader.encode([original(p, each.task.indicators) for p in each.train.items])
+        for each in TWO
+    }
+    golds = {
+        each.task.name: [each.task.labels.index(pair.label) for pair in each.train.items]
+        for each in TWO
+    }
+    order = Batches(encoded, golds, size=6, epochs=1, seed=RECIPE.seed)
+    assert len(order) == 5
+    free = [name.endswith("bias") or "LayerNorm" in name for name, _ in heads.named_parameters()]
+    groups = [
+        {"params": [w for w, off in zip(heads.parameters(), free, strict=True) if off == no],
+         "weight_decay": 0.0 if no else 0.3}
+        for no in (False, True)
+    ]  # fmt: skip
+    steps = torch.optim.AdamW(groups)
+    heads.train()
+    for at, share in enumerate((0, 1 / 2, 1, 2 / 3, 1 / 3)):
+        item = order[at]
+        logits = heads(item["task"], **collate(item["forms"], 0))
+        steps.zero_grad()
+        torch.nn.functional.cross_entropy(logits, torch.tensor(item["labels"])).backward()
+        torch.nn.utils.clip_grad_norm_(heads.parameters(), 1.0)
+        for group in steps.param_groups:
+            group["lr"] = share * RECIPE.learning_rate
+        steps.step()
+    heads.save(tmp_path / "plain", tokenizer, dict.fromkeys(labels, ("A", "B")))
+    for task in labels:
+        assert_same(tmp_path / "o" / task, tmp_path / "plain" / task)
+    assert isinstance(trainers[0].optimizer.optimizer, torch.optim.AdamW)
+    moved = [
+        (before - after).abs().max()
+        for before, after in zip(
+            load_heads(str(plain), labels, None)[0].body.parameters(),
+            heads.body.parameters(),
+            strict=True,
+        )
+    ]
+    assert sorted(moved)[len(moved) // 2] > 1e-3, "the loop is no idle one"
+
+
+def test_the_rate_rises_and_falls_in_a_straight_line(plain, tmp_path):
+    """10 updates, 2 of them warm-up; logged is that of updates 2, 4, 6, 8 and 10."""
+    train(plain, tmp_path / "o", epochs=5, warmup=0.2)
+    rates = [each / RECIPE.learning_rate for each in measured(tmp_path / "o", "learning_rate")]
+    assert rates == pytest.approx([1 / 2, 7 / 8, 5 / 8, 3 / 8, 1 / 8])
+
+
+@pytest.mark.parametrize(
+    ("stop_on", "patience", "epochs"), [("accuracy", 1, 2), ("loss", 2, 3), ("accuracy", 0, 4)]
+)
+def test_it_stops_where_so_many_epochs_brought_nothing_better(
+    stop_on, patience, epochs, plain, tmp_path
+):
+    """Nothing changes, so the first epoch is the best."""
+    change = {"learning_rate": NONE, "epochs": 4, "patience": patience, "stop_on": stop_on}
+    assert train(plain, tmp_path / "o", **change).epochs == epochs
+    assert len(measured(tmp_path / "o", "eval_loss")) == epochs
+
+
+@pytest.mark.parametrize("stop_on", ["accuracy", "loss"])
+def test_the_best_epoch_is_kept_where_later_ones_are_worse(stop_on, plain, tmp_path):
+    source = replace(ONE[0], validation=flipped(make(16, seed=1)))
+    found = train(plain, tmp_path / "o", (source, TWO[1]), epochs=4, stop_on=stop_on)
+    accuracies = measured(tmp_path / "o", "eval_accuracy")
+    losses = measured(tmp_path / "o", "eval_loss")
+    assert accuracies == measured(tmp_path / "o", "eval_rte_accuracy")
+    assert accuracies[-1] < max(accuracies)
+    assert losses[-1] > min(losses)
+    best = losses.index(min(losses)) if stop_on == "loss" else accuracies.index(max(accuracies))
+    accuracy, loss = judge(tmp_path / "o", source)
+    assert accuracy == accuracies[best]
+    assert loss == pytest.approx(losses[best], rel=1e-4)
+    of_mnli = measured(tmp_path / "o", "eval_mnli_accuracy")[best]
+    assert found.validation == {"rte": accuracy, "mnli": of_mnli}
+    assert found.validation == record_of(tmp_path / "o")["validation"]
+    assert judge(tmp_path / "o", TWO[1])[0] == of_mnli
+
+
+def test_of_equal_epochs_the_first_is_the_best():
+    """Accuracies 1/2, 3/4, 3/4 and losses 3, 2, 1: the second by accuracy, the third by loss."""
+    history = [{"loss": 9.0}] + [
+        {"eval_accuracy": accuracy, "eval_loss": loss, "step": loss}
+        for accuracy, loss in ((0.5, 3), (0.75, 2), (0.75, 1))
+    ]
+    assert _best(history, "accuracy")["step"] == 2
+    assert _best(history, "loss")["step"] == 1
+
+
+def stop_at(monkeypatch, target, name, count):
+    """The ``count``-th call of a method does its work, and then all is over."""
+    usual, calls = getattr(target, name), []
+
+    def stopped(self, *args, **kwargs):
+        usual(self, *args, **kwargs)
+        calls.append(name)
+        if len(calls) == count:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(target, name, stopped)
+    return lambda: monkeypatch.setattr(target, name, usual)
+
+
+@pytest.mark.parametrize(("family", "epochs"), [("bert", 3), ("t5", 2)])
+def test_a_training_that_was_killed_ends_with_the_weights_of_an_unbroken_one(
+    family, epochs, model_folder, tmp_path, monkeypatch
+):
+    """With dropout, two tasks; killed in the last epoch, of which half a checkpoint is left."""
+    spec = model_folder(family)
+    whole = train(spec, tmp_path / "whole", TWO, epochs=epochs)
+    restore = stop_at(monkeypatch, PairTrainer, "_save_checkpoint", epochs - 1)
+    with pytest.raises(KeyboardInterrupt):
+        train(spec, tmp_path / "killed", TWO, epochs=epochs)
+    restore()
+    place = tmp_path / "killed"
+    assert last_whole_checkpoint(place).endswith(f"checkpoint-{4 * (epochs - 1)}")
+    (place / f"checkpoint-{4 * epochs}").mkdir()
+    (place / f"checkpoint-{4 * epochs}" / "model.safetensors").write_bytes(b"half")
+    found = train(spec, place, TWO, epochs=epochs)
+    assert (found.validation, found.epochs) == (whole.validation, whole.epochs)
+    for task in ("rte", "mnli"):
+        assert_same(tmp_path / "whole" / task, place / task, 1e-6)
+    for name in ("eval_loss", "loss", "learning_rate"):
+        one, other = (measured(each, name) for each in (tmp_path / "whole", place))
+        assert one == pytest.approx(other, rel=1e-5)
+    assert sorted(each.name for each in place.iterdir()) == ["finetune.json", "mnli", "rte"]
+
+
+@pytest.mark.parametrize(("target", "name", "count"), [
+    (PairTrainer, "_save_checkpoint", 2), (PairTrainer, "_save_checkpoint", 3), (Heads, "save", 1),
+])  # fmt: skip
+def test_patience_is_not_forgotten_and_a_folder_may_be_moved(
+    target, name, count, plain, tmp_path, monkeypatch
+):
+    """The first epoch is the best, and two are waited for: three, wherever it was killed."""
+    worse = (replace(ONE[0], validation=flipped(make(16, seed=1))),)
+    change = {"epochs": 6, "patience": 2, "stop_on": "loss"}
+    whole = train(plain, tmp_path / "whole", worse, **change)
+    losses = measured(tmp_path / "whole", "eval_loss")
+    assert losses[0] == min(losses)
+    assert whole.epochs == 3
+    restore = stop_at(monkeypatch, target, name, count)
+    with pytest.raises(KeyboardInterrupt):
+        train(plain, tmp_path / "killed", worse, **change)
+    restore()
+    (tmp_path / "killed").rename(tmp_path / "moved")
+    found = train(plain, tmp_path / "moved", worse, **change)
+    assert found.epochs == 3
+    assert found.validation == whole.validation
+    assert_same(tmp_path / "whole" / "rte", tmp_path / "moved" / "rte", 1e-6)
+
+
+def test_what_is_finished_is_taken_and_another_training_is_refused(plain, tmp_path, monkeypatch):
+    place = tmp_path / "o"
+    first = train(plain, place, epochs=1)
+    written = (place / "rte" / BODY).stat().st_mtime_ns
+    again = train(plain, place, epochs=1)
+    assert again == first
+    assert (place / "rte" / BODY).stat().st_mtime_ns == written
+    with pytest.raises(ConsilienceError, match=r"another training: its recipe is .*Choose another"):
+        train(plain, place, epochs=2)
+    with pytest.raises(ConsilienceError, match="its tasks is"):
+        train(plain, place, (replace(ONE[0], train=make(14)),), epochs=1)
+    with pytest.raises(ConsilienceError, match="its reading is None"):
+        train(plain, place, reading=Reading("string"), epochs=1)
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("x")
+    with pytest.raises(ConsilienceError, match="not empty, and not the folder of a fine-tuned"):
+        train(plain, tmp_path / "thesis")
+    assert [each.name for each in (tmp_path / "thesis").iterdir()] == ["chapter.txt"]
+
+
+def test_a_model_whose_files_have_changed_is_another(plain, tmp_path):
+    spec = tmp_path / "model"
+    AutoModelForMaskedLM.from_pretrained(plain).save_pretrained(spec)
+    AutoTokenizer.from_pretrained(plain).save_pretrained(spec)
+    train(spec, tmp_path / "o", epochs=1)
+    model = AutoModelForMaskedLM.from_pretrained(spec)
+    model.bert.embeddings.word_embeddings.weight.data += 1
+    model.save_pretrained(spec)
+    with pytest.raises(ConsilienceError, match="its weights is"):
+        train(spec, tmp_path / "o", epochs=1)
+
+
+def test_a_mistake_does_not_take_the_folder(plain, tmp_path):
+    """A wrong name, a choice that the model does not have, a rate that ends in no number."""
+    place = tmp_path / "o"
+    with pytest.raises(ConsilienceError, match="no such folder"):
+        train(tmp_path / "missing", place, epochs=1)
+    with pytest.raises(ConsilienceError, match="--pool mean with a model that has no such choice"):
+        train(plain, place, reading=Reading("pair", "mean"), epochs=1)
+    with pytest.raises(ConsilienceError, match=r"the loss of rte is nan in step \d"):
+        train(plain, place, learning_rate=1e30, warmup=0, epochs=1)
+    assert train(plain, place, epochs=1).epochs == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"learning_rate": 0}, "a learning rate of 0; expected above 0"),
+        ({"learning_rate": math.nan}, "a learning rate of nan"),
+        ({"learning_rate": math.inf}, "a learning rate of inf"),
+        ({"warmup": 1.5}, "a warm-up of 1.5; expected a share"),
+        ({"warmup": math.nan}, "a warm-up of nan"),
+        ({"weight_decay": -0.1}, "a weight decay of -0.1"),
+        ({"batch": 0}, "a batch of 0"),
+        ({"epochs": 0}, "epochs of 0"),
+        ({"patience": -1}, "a patience of -1"),
+        ({"seed": -1}, "a seed of -1"),
+        ({"seed": 2**32}, "a seed of 4294967296"),
+    ],
+)
+def test_a_recipe_that_cannot_be_followed(change, message):
+    with pytest.raises(ConsilienceError, match=message):
+        check(ONE, replace(RECIPE, **change))
+    check(ONE, RECIPE)
+
+
+def test_sources_that_teach_nothing_or_choose_nothing():
+    with pytest.raises(ConsilienceError, match="a task stands twice among rte, rte"):
+        check((*ONE, *ONE), RECIPE)
+    with pytest.raises(ConsilienceError, match="no validation pairs of rte"):
+        check((replace(ONE[0], validation=None),), RECIPE)
+    check((ONE[0], replace(TWO[1], validation=None)), RECIPE)
+    one_class = Pairs(make(16).items[::2])
+    with pytest.raises(ConsilienceError, match="training pairs of rte: all 8 pairs are 'entail"):
+        check((replace(ONE[0], train=one_class),), RECIPE)
+
+
+def test_only_a_body_that_is_there_is_trained(plain, tmp_path):
+    """More entries than embeddings; a decoder without a head for a token; no such device."""
+    spec = tmp_path / "grown"
+    AutoModelForMaskedLM.from_pretrained(plain).save_pretrained(spec)
+    AutoTokenizer.from_pretrained(plain).save_pretrained(spec)
+    config = json.loads((spec / "config.json").read_text())
+    config["vocab_size"] += 8
+    (spec / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConsilienceError, match=r"lack 1 tensors .*word_embeddings"):
+        train(spec, tmp_path / "o")
+    tokenizer = _tokenizer("unigram")
+    config = XLNetConfig(vocab_size=len(tokenizer), d_model=16, n_layer=1, n_head=2, d_inner=16)
+    XLNetLMHeadModel(config).save_pretrained(tmp_path / "xlnet")
+    tokenizer.save_pretrained(tmp_path / "xlnet")
+    with pytest.raises(ConsilienceError, match="XLNetForSequenceClassification does not read one"):
+        train(tmp_path / "xlnet", tmp_path / "o")
+    with pytest.raises(ConsilienceError, match="the device 'tpu'; expected auto or cpu"):
+        finetune(str(plain), ONE, RECIPE, tmp_path / "o", device="tpu")
+
+
+@pytest.mark.parametrize("name", ["paws.de", "train"])
+def test_a_task_may_have_any_name(name, plain, tmp_path):
+    found = train(plain, tmp_path / "o", (replace(ONE[0], task=replace(RTE, name=name)),), epochs=1)
+    assert list(found.validation) == [name]
+    assert (tmp_path / "o" / name / HEAD).is_file()
+
+
+def test_gradient_checkpointing_changes_nothing_but_the_memory(plain, tmp_path):
+    for name, on in (("usual", False), ("saved", True)):
+        train(plain, tmp_path / name, TWO, epochs=1, gradient_checkpointing=on)
+    assert_same(tmp_path / "usual" / "rte", tmp_path / "saved" / "rte")
+
+
+def test_half_precision_trains_and_saves_whole_numbers_of_single_precision(plain, tmp_path):
+    found = train(plain, tmp_path / "o", bf16=True)
+    assert {each.dtype for each in weights_of(tmp_path / "o" / "rte").values()} == {torch.float32}
+    assert found.validation["rte"] == judge(tmp_path / "o", ONE[0])[0]
+
+
+def test_every_seed_has_a_head_an_order_and_a_result_of_its_own(plain, tmp_path):
+    """And side by side they come to the same as one after the other."""
+    recipe = replace(RECIPE, epochs=1)
+    options = {"seeds": (3, 4), "device": "cpu"}
+    _, tried, found = train_seeds(str(plain), ONE, [recipe], tmp_path / "turn", **options)
+    assert tried == []
+    train_seeds(str(plain), ONE, [recipe], tmp_path / "side", **options, jobs=2)
+    for seed in (3, 4):
+        assert found[seed].folder == tmp_path / "turn" / f"seed-{seed}"
+        assert_same(*(tmp_path / each / f"seed-{seed}" / "rte" for each in ("turn", "side")))
+    one, other = (load_file(found[seed].folder / "rte" / HEAD) for seed in (3, 4))
+    assert not one["classifier.weight"].equal(other["classifier.weight"])
+
+
+def test_the_recipe_with_the_best_validation_is_that_of_every_seed(plain, tmp_path):
+    """A rate that changes nothing, and one that learns."""
+    every = grid(replace(RECIPE, epochs=3), (4, 16), (NONE, 6e-3))
+    assert [(each.batch, each.learning_rate) for each in every] == [
+        (4, NONE), (4, 6e-3), (16, NONE), (16, 6e-3),
+    ]  # fmt: skip
+    recipes = every[:2]
+    best, tried, found = train_seeds(
+        str(plain), ONE, recipes, tmp_path, (3, 5), device="cpu", joined="string", longest=40
+    )
+    assert [recipe for recipe, _ in tried] == recipes
+    reached = [each.validation["rte"] for _, each in tried]
+    assert best == recipes[reached.index(max(reached))]
+    assert best.learning_rate == 6e-3
+    for seed, each in found.items():
+        asked = record_of(each.folder)["asked"]
+        assert asked["recipe"]["seed"] == seed
+        assert asked["recipe"]["learning_rate"] == 6e-3
+        assert Reading.beside(each.folder / "rte") == Reading("string", "last", 40, RTE.indicators)
+    assert found[3].validation == max(tried, key=lambda each: each[1].validation["rte"])[1].validation  # fmt: skip
+    assert sorted(each.name for each in (tmp_path / "grid").iterdir()) == [
+        "batch-4-lr-0.006",
+        "batch-4-lr-1e-12",
+    ]
+    with pytest.raises(ConsilienceError, match="stands twice"):
+        train_seeds(str(plain), ONE, recipes[:1], tmp_path, (1, 1), device="cpu")
+    with pytest.raises(ConsilienceError, match="a seed of -2"):
+        train_seeds(str(plain), ONE, recipes[:1], tmp_path, (1, -2), device="cpu")
+
+
+def test_an_error_of_another_process_says_what_it_said():
+    error = ConsilienceError("found", expected="other", where="here", todo="Do.")
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error) == "here: found; expected other. Do."
+    assert again.expected == "other"
+
+
+LAUNCHED = """
+import sys
+sys.path[:0] = {paths!r}
+from pathlib import Path
+from test_finetune import TWO, train
+print(train({spec!r}, Path({out!r}), TWO, epochs=2, batch=5).validation)
+"""
+
+
+def test_two_processes_end_with_the_weights_of_one(plain, tmp_path):
+    """Batches of 5, the last of 1 and 2; dropout is none. What came of it both know."""
+    script, two = tmp_path / "launched.py", tmp_path / "two"
+    text = LAUNCHED.format(paths=[str(Path(__file__).parent)], spec=str(plain), out=str(two))
+    script.write_text(text, encoding="utf-8")
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    done = subprocess.run(
+        [sys.executable, *launch, str(script)], capture_output=True, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    one = train(plain, tmp_path / "one", TWO, epochs=2, batch=5)
+    assert done.stdout.count(str(one.validation)) == 2
+    for task in ("rte", "mnli"):
+        assert_same(tmp_path / "one" / task, two / task)
+
+
+def write_csv(path, pairs, columns=("sentence1", "sentence2", "label")):
+    rows = [",".join(columns)] + [
+        f'"{each.first}","{each.second}",{each.label}' for each in pairs.items
+    ]
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def asked(plain, tmp_path):
+    """A command that trains; options behind it replace its own."""
+    train_file = write_csv(tmp_path / "train.csv", make(16))
+    validation = write_csv(tmp_path / "validation.csv", make(8, seed=1))
+    write_csv(tmp_path / "mrpc.csv", make(12, MRPC))
+    write_csv(tmp_path / "mrpc-validation.csv", make(6, MRPC, seed=1))
+    return [
+        "finetune", "--model", plain, "--task", "rte", "--train", train_file,
+        "--validation", validation, "--seeds", "0", "--lr", "6e-3", "--batch", "8",
+        "--epochs", "1", "--device", "cpu", "--out", tmp_path / "o",
+    ]  # fmt: skip
+
+
+def test_one_command_trains_two_tasks_and_says_what_was_cut(consilience, asked, tmp_path):
+    """Of 24 tokens at most; the file has 2 of 16 pairs that are longer."""
+    long = [replace(each, first="Oslo " * 30) for each in make(2).items]
+    write_csv(tmp_path / "train.csv", Pairs((*long, *make(16).items[2:])))
+    more = ["--with", "mrpc=mrpc.csv,mrpc-validation.csv", "--max-length", "24", "--seeds", "0,1"]
+    status, out, err = consilience(*asked, *more, "--json")
+    assert status == 0, err
+    document = json.loads(out)
+    note = "2 of 16 training pairs of rte were too long and were cut"
+    assert document["warnings"] == [note]
+    assert document["best"] == {"batch": 8, "lr": 6e-3}
+    assert document["grid"] == []
+    assert [each["seed"] for each in document["seeds"]] == [0, 1]
+    for each in document["seeds"]:
+        record = record_of(Path(each["folder"]))
+        assert record["cut"] == {"rte": 2, "mrpc": 0}
+        assert record["finished"] is True
+        assert each["validation"] == record["validation"]
+        assert each["validation"].keys() == {"rte", "mrpc"}
+        assert (each["epochs"], record["asked"]["reading"]["longest"]) == (1, 24)
+    assert "training rte with 2 seeds, batch 8, lr 0.006 ..." in err
+    status, out, err = consilience(*asked, *more)
+    assert status == 0, err
+    mean = fmean(each["validation"]["rte"] for each in document["seeds"])
+    for shown in ("seed", "rte", "mrpc", "mean", f"{100 * mean:.1f}", "seed-*/rte"):
+        assert shown in out
+    assert note in err
+    encoded = PairInput(
+        AutoModelForSequenceClassification.from_pretrained(tmp_path / "o" / "seed-0" / "rte"),
+        AutoTokenizer.from_pretrained(tmp_path / "o" / "seed-0" / "rte"),
+        "masked",
+        Reading.beside(tmp_path / "o" / "seed-0" / "rte"),
+    )
+    forms = [original(each, RTE.indicators) for each in long]
+    assert min(len(each["input_ids"]) for each in encoded.encode(forms)) > 24
+
+
+def test_several_rates_are_shown_with_the_one_that_was_kept(consilience, asked):
+    status, out, err = consilience(*asked, "--lr", f"{NONE},6e-3", "--json")
+    assert status == 0, err
+    document = json.loads(out)
+    tried = {each["lr"]: each["validation"]["rte"] for each in document["grid"]}
+    assert list(tried) == [NONE, 6e-3]
+    best = max(tried, key=lambda rate: tried[rate])
+    assert document["best"] == {"batch": 8, "lr": best}
+    status, out, err = consilience(*asked, "--lr", f"{NONE},6e-3")
+    assert status == 0, err
+    assert "Tried with the first seed" in out
+    (kept,) = [line for line in out.splitlines() if "kept" in line]
+    assert f"{best:g}" in kept and f"{100 * tried[best]:.1f}" in kept
+
+
+def test_what_is_wrong_is_said_in_one_message(consilience, asked, plain, tmp_path, model_folder):
+    one = Pairs(make(16).items[::2])
+    write_csv(tmp_path / "one.csv", one)
+    write_csv(tmp_path / "columns.csv", make(4), ("sentence1", "text", "label"))
+    (tmp_path / "unknown.csv").write_text("sentence1,sentence2,label\na,b,maybe\n")
+    (tmp_path / "empty").mkdir()
+    for options, message in (
+        (["--train", "one.csv"], "all 8 pairs are 'entailment'; expected pairs of two labels"),
+        (["--train", "unknown.csv"], "unknown.csv, row 1: the label 'maybe'; expected entailment"),
+        (["--train", "columns.csv"], "no column 'sentence2' among sentence1, text, label"),
+        (["--validation", "missing.csv"], "missing.csv: no such file"),
+        (["--with", "mrpc"], "--with mrpc; expected mrpc=TRAIN or mrpc=TRAIN,VALIDATION"),
+        (["--with", "mrpc=mrpc.csv,"], "expected mrpc=TRAIN or mrpc=TRAIN,VALIDATION"),
+        (["--with", "=mrpc.csv"], "no task ''"),
+        (["--with", "rte=train.csv"], "a task stands twice among rte, rte"),
+        (["--with", "mrcp=mrpc.csv"], "no task 'mrcp'; expected a name or a TOML file. Did you"),
+        (["--task", "rt"], "no task 'rt'"),
+        (["--lr", "0"], "a learning rate of 0.0; expected above 0"),
+        (["--lr", "nan"], "a learning rate of nan; expected above 0"),
+        (["--lr", "x"], "no number in 'x'; expected such as 1e-5"),
+        (["--lr", "1e-5,1e-5"], "stands twice"),
+        (["--batch", "0"], "a batch of 0; expected one pair or more"),
+        (["--batch", "8.5"], "no number in '8.5'"),
+        (["--seeds", "1,1"], "a seed, batch size or learning rate stands twice"),
+        (["--seeds", "-1"], "a seed of -1"),
+        (["--model", tmp_path / "empty"], "no config.json; expected the folder of a model"),
+        (["--model", tmp_path / "none"], "no such folder"),
+        (["--model", model_folder("mamba")], "cannot load"),
+        (["--pool", "mean"], "--pool mean with a model that has no such choice; expected a deco"),
+        (["--max-length", "65"], "--max-length 65; expected at most the model's 64"),
+        (["--max-length", "7"], "Invalid value for '--max-length'"),
+        (["--device", "tpu"], "the device 'tpu'; expected auto or cpu"),
+        (["--epochs", "0"], "Invalid value for '--epochs'"),
+        (["--indicators", "A"], "1 entries in 'indicators'; expected 2"),
+    ):  # fmt: skip
+        status, out, err = consilience(*asked, *options)
+        said = " ".join(err.replace("│", " ").split())
+        assert (status, out) == (2, ""), (options, err)
+        assert message in said, (options, err)
+        assert said.casefold().count("error") == 1, (options, err)
+        assert "Traceback" not in err
+    assert consilience(*asked, "--task", "rt", "--json")[:2] == (2, "")
+    assert consilience(*asked)[0] == 0, "and the folder is still free"
+
+
+def test_without_accelerate_it_says_how_to_get_it(consilience, asked, monkeypatch):
+    for name in ("accelerate.state", "consilience.train.finetune", "consilience.train.seeds"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "accelerate.state", None)
+    status, _, err = consilience(*asked)
+    assert status == 2
+    assert "is not installed. Install it with `pip install 'consilience[train]'`" in " ".join(
+        err.split()
+    )
+
+
+KOREAN = [
+    "남자가 잔다", "여자가 책을 읽는다", "아이가 학교에 간다", "개가 공원에서 뛴다",
+    "비가 온다", "고양이가 집에 있다", "그는 커피를 마신다", "날씨가 좋다",
+]  # fmt: skip
+ENDS = {"entailment": "그렇다", "neutral": "모른다", "contradiction": "아니다"}
+
+
+@pytest.fixture
+def korean(tmp_path):
+    """A BERT whose tokenizer was trained on a few Hangul sentences."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trained = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    trained.normalizer = normalizers.BertNormalizer(lowercase=False)
+    trained.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    texts = [*KOREAN, *ENDS.values(), "전제: 가설: [전제] [가설]"] * 3
+    trained.train_from_iterator(
+        texts, WordPieceTrainer(vocab_size=300, special_tokens=special, show_progress=False)
+    )
+    trained.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(each, trained.token_to_id(each)) for each in ("[CLS]", "[SEP]")],
+    )
+    names = dict(zip(("pad", "unk", "cls", "sep", "mask"), special, strict=True))
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=trained, **{f"{name}_token": each for name, each in names.items()}
+    )
+    assert tokenizer.tokenize("전제: 비가 온다") == ["전제", ":", "비가", "온다"]
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, max_position_embeddings=64, initializer_range=0.2,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    BertForMaskedLM(config).save_pretrained(tmp_path / "korean")
+    tokenizer.save_pretrained(tmp_path / "korean")
+    return tmp_path / "korean"
+
+
+def klue(path, count, seed):
+    """A file as KLUE's: the last word of the hypothesis tells the label."""
+    draw, rows = random.Random(seed), []
+    for at in range(count):
+        label = list(ENDS)[at % 3]
+        rows.append({
+            "guid": f"klue-nli-v1_{at:05}", "genre": "NSMC", "premise": draw.choice(KOREAN),
+            "hypothesis": f"{draw.choice(KOREAN)} {ENDS[label]}", "gold_label": label,
+            "author": label, "label2": "", "label3": "",
+        })  # fmt: skip
+    path.write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
+    return path
+
+
+def test_korean_from_the_file_to_the_numbers(consilience, korean, tmp_path):
+    status, out, err = consilience(
+        "finetune", "--model", korean, "--task", "klue-nli", "--train", klue(tmp_path / "t.json", 48, 0),
+        "--validation", klue(tmp_path / "v.json", 24, 1), "--half", "1", "--seeds", "0",
+        "--lr", "3e-3", "--batch", "8", "--epochs", "6", "--device", "cpu", "--out", tmp_path / "o",
+        "--json",
+    )  # fmt: skip
+    assert status == 0, err
+    (trained,) = json.loads(out)["seeds"]
+    reached = trained["validation"]["klue-nli"]
+    assert reached > 0.6, "the last word gives it away; guessing is 1/3"
+    place = tmp_path / "o" / "seed-0" / "klue-nli"
+    assert '"전제"' in (place / FILE).read_text(encoding="utf-8")
+    status, out, err = consilience(
+        "perturb", "--model", tmp_path / "o", "--task", "klue-nli", "--data", tmp_path / "v.json",
+        "--half", "1", "--device", "cpu", "--out", tmp_path / "p", "--json",
+    )  # fmt: skip
+    assert status == 0, err
+    found = {
+        (each["metric"], each["subset"]): each for each in json.loads(out)["metrics"]
+        if each["group"] == "klue-nli"
+    }  # fmt: skip
+    (accuracy,) = [
+        each for (name, subset), each in found.items()
+        if name == "accuracy" and subset in ("original", "all")
+    ][:1]  # fmt: skip
+    assert accuracy["value"] == reached
+    assert accuracy["n"] == 12
+    for subset in ("reverse", "signal"):
+        assert 0 <= found["consistency", subset]["value"] <= 1

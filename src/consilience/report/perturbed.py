@@ -99,9 +99,9 @@ def effects_tables(effects: pl.DataFrame) -> Iterator[Table]:
             "* .05 ** .01 *** .001"
         )
         table.caption_justify = "left"
-        table.add_column(overflow="fold")
+        table.add_column(no_wrap=True)
         table.add_column("test", no_wrap=True)
-        headings = ("first", "second", "points", "95 % interval", "t", "df", "p", "Holm", "n")
+        headings = ("first", "second", "points", "95 %", "t", "p", "Holm")
         for heading in headings:
             table.add_column(heading, justify="right", no_wrap=True)
         before = ""
@@ -113,19 +113,13 @@ def effects_tables(effects: pl.DataFrame) -> Iterator[Table]:
                 percent(row["first_value"]),
                 percent(row["second_value"]),
                 points(row["difference"]),
-                "-" if math.isnan(row["low"]) else f"{points(row['low'])} to {points(row['high'])}",
-                _number(row["t"]),
-                _number(row["freedom"]),
+                "-" if math.isnan(row["low"]) else f"{points(row['low'])} {points(row['high'])}",
+                "-" if math.isnan(row["t"]) else f"{row['t']:.1f}",
                 probability(row["p"]),
                 probability(row["p_holm"]),
-                f"{row['first_n']} {row['second_n']}",
             )
             before = name
         yield table
-
-
-def _number(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.1f}"
 
 
 def perturbed_tables(metrics: pl.DataFrame, title: str) -> Iterator[Table]:

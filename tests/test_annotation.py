@@ -427,10 +427,8 @@ def test_a_browser_shows_the_first_question(tmp_path, opened):
 
 DRIVER = """<script>
 HTMLAnchorElement.prototype.click = () => {};  // a headless browser waits for a download for ever
-URL.createObjectURL = (blob) => {
-  blob.text().then((text) => { document.body.dataset.csv = text; });
-  return "blob:";
-};
+URL.createObjectURL = () => "blob:";
+window.Blob = function (parts) { document.body.dataset.csv = parts.join(""); };
 const keys = ["2", "ArrowRight", "1", "ArrowLeft", "ArrowLeft", "1", "2"];
 const press = () => {
   if (!keys.length) { document.getElementById("download").click(); return; }

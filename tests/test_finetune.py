@@ -572,6 +572,7 @@ def test_one_epoch_is_that_of_a_plain_loop(plain, tmp_path, monkeypatch):
     for task in labels:
         assert_same(tmp_path / "o" / task, tmp_path / "plain" / task)
     assert isinstance(trainers[0].optimizer.optimizer, torch.optim.AdamW)
+    assert trainers[0].args.max_grad_norm == 1
     moved = [
         (before - after).abs().max()
         for before, after in zip(

@@ -120,7 +120,7 @@ def _pack(module: Any, *, keep_weight: bool) -> None:
 def _logits(model: PreTrainedModel) -> torch.Tensor:
     """Logits of a few tokens, the last of them the end, at which some classifiers read."""
     ids = torch.tensor([[5, 6, 7, 8]]) % model.config.vocab_size
-    if isinstance(end := model.config.eos_token_id, int):
+    if isinstance(end := getattr(model.config, "eos_token_id", None), int):
         ids[0, -1] = end
     extra = {"decoder_input_ids": ids} if model.config.is_encoder_decoder else {}
     logits: torch.Tensor = model(input_ids=ids, **extra).logits

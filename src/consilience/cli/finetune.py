@@ -98,7 +98,7 @@ def finetune(
         StopName, typer.Option(help="What chooses the best checkpoint.")
     ] = StopName.accuracy,
     sampling: Annotated[
-        SamplingName, typer.Option(help="Batches of each task in an epoch (docs/finetuning.md).")
+        SamplingName, typer.Option(help="Batches of each task in an epoch (docs/calum.md).")
     ] = SamplingName.proportional,
     joined: JoinedOption = None,
     pool: PoolOption = None,

@@ -176,10 +176,11 @@ def check_task(task: Task, where: str) -> None:
             f"the metric '{unknown[0]}'", expected=" or ".join(BOTH), where=where
         )
     signs = all(sign.isalnum() or sign in "._-" for sign in task.name)
-    if not signs or task.name.startswith(".") or task.name in ("MACRO", "MICRO"):
+    if not signs or task.name.startswith((".", "checkpoint")) or task.name in ("MACRO", "MICRO"):
         raise ConsilienceError(
             f"the name '{task.name}'",
-            expected="letters, digits, '.', '_' and '-', no '.' first, and not MACRO or MICRO",
+            expected="letters, digits, '.', '_' and '-', no '.' or 'checkpoint' first, and not "
+            "MACRO or MICRO",
             where=where,
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,14 +10,13 @@ import polars as pl
 import typer
 from rich.table import Table
 
+from consilience.cli.pairs import IndicatorsOption, TaskOption, task_of
 from consilience.cli.shared import AsJson, names_in, out, rows_of, warn
-from consilience.errors import ConsilienceError
 from consilience.report.tables import interval, mean_and_std, new_table, percent
 from consilience.resource import annotation
 from consilience.run import git_revision, versions, write_whole
 from consilience.suites.pairs import read_pairs
 from consilience.suites.perturbations import PAPERS, chosen
-from consilience.suites.tasks import load_task
 
 app = typer.Typer(no_args_is_help=True, help="How people answer: sheets, and what they say.")
 
@@ -32,7 +30,7 @@ NAMES = {
 
 @app.command()
 def sheet(
-    task: Annotated[str, typer.Option(help="A task, such as rte, or its TOML file.")],
+    task: TaskOption,
     data: Annotated[str, typer.Option(help="Labelled pairs: a file, or hub:SPLIT.")],
     folder: Annotated[Path, typer.Option("--out", help="A new folder for the sheets.")],
     items: Annotated[int, typer.Option(help="So many pairs.", min=1)] = 30,
@@ -40,9 +38,7 @@ def sheet(
     perturbations: Annotated[
         str, typer.Option(help="The forms that the original is asked beside; or all.")
     ] = ",".join(PAPERS),
-    indicators: Annotated[
-        str | None, typer.Option(help="What stands before the two sentences.", metavar="A,B")
-    ] = None,
+    indicators: IndicatorsOption = None,
     question: Annotated[str, typer.Option(help="What is asked, in your own words.")] = "",
     seed: Annotated[int, typer.Option(help="Of the pairs and their orders.")] = 0,
 ) -> None:
@@ -51,12 +47,7 @@ def sheet(
     Annotators get one of the two, never key.json. The page works from disk, without a network; what
     it downloads goes back into the folder, in the place of the table.
     """
-    asked = load_task(task)
-    if indicators is not None:
-        names = names_in(indicators)
-        if len(names) != 2 or names[0] == names[1]:
-            raise ConsilienceError(f"--indicators {indicators}", expected="two that differ: A,B")
-        asked = replace(asked, indicators=(names[0], names[1]))
+    asked = task_of(task, indicators)
     pairs = read_pairs(data, asked)
     key = annotation.draw(
         pairs,

@@ -59,6 +59,12 @@ def compare(
     """
     asked = [asked_of(run) for run in runs]
     if any(is_perturbed(run) for run in runs):
+        if protocol is not None:
+            raise ConsilienceError(
+                "--protocol with runs of perturb",
+                expected="none: a pair's label is kept or not",
+                todo="Leave it out.",
+            )
         _compare_perturbed(runs, suite, show, file, seed, as_json)
         return
     chosen, rules = suite_of(runs[0], suite, protocol, data_dir)

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from consilience.errors import ConsilienceError, did_you_mean
-from consilience.metrics.statistics import LEVEL, NAN, TTest, holm, paired_t, welch_t
+from consilience.metrics.statistics import NAN, TTest, holm, paired_t, student_t, welch_t
 from consilience.types import TaskKind
 
 RUNS_SCHEMA: dict[str, type[pl.DataType]] = {
@@ -286,22 +286,6 @@ def _by_metric(rows: pl.DataFrame) -> Iterator[tuple[tuple[str, str], pl.DataFra
         values = known.filter((pl.col("metric") == metric) & (pl.col("subset") == subset))
         if not values.is_empty():
             yield (metric, subset), values
-
-
-def student_t(first: Sequence[float], second: Sequence[float]) -> TTest:
-    """Student's t-test of two independent groups of the same variance, which is pooled."""
-    from scipy import stats
-
-    found = stats.ttest_ind(first, second, equal_var=True)
-    ends = found.confidence_interval(LEVEL)
-    return TTest(
-        float(np.mean(first) - np.mean(second)),
-        float(ends.low),
-        float(ends.high),
-        float(found.statistic),
-        float(found.df),
-        float(found.pvalue),
-    )
 
 
 Test = Callable[[Sequence[float], Sequence[float]], TTest]

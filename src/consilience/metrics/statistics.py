@@ -157,6 +157,14 @@ class TTest:
     p: float
 
 
+def student_t(first: Sequence[float], second: Sequence[float]) -> TTest:
+    """Student's t-test of two independent groups of the same variance, which is pooled."""
+    from scipy import stats
+
+    found = stats.ttest_ind(first, second, equal_var=True)
+    return _t_test(found, float(np.mean(first) - np.mean(second)))
+
+
 def welch_t(first: Sequence[float], second: Sequence[float]) -> TTest:
     """Welch's t-test of two independent groups, whose variances may differ.
 

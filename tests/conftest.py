@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+if "PYTEST_XDIST_WORKER" in os.environ:  # workers and what they start share the cores
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -24,6 +26,17 @@ SENTENCES = [
     "[ x ] is born in Oslo - a Oslo-born person.",
 ]
 WORDS = ["Paris", "Berlin", "Rome", "Madrid", "Lisbon", "Oslo"]
+
+
+@pytest.fixture
+def two_threads():
+    """Batches are answered side by side, as where the tests are not."""
+    import torch
+
+    usual = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(usual)
 
 
 def _tokenizer(kind: str):
@@ -75,6 +88,7 @@ def _tokenizer(kind: str):
     if "cls" in names:
         tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{names['cls']} $A {names['sep']}",
+            pair=f"{names['cls']} $A {names['sep']} $B:1 {names['sep']}:1",
             special_tokens=[
                 (names[each], tokenizer.token_to_id(names[each])) for each in ("cls", "sep")
             ],

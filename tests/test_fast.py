@@ -20,6 +20,8 @@ from consilience.models.mask_only import MaskOnly
 from consilience.models.search import best_and_gold
 from consilience.models.tree import Tree
 
+pytestmark = pytest.mark.usefixtures("two_threads")
+
 CANDIDATES = Candidates((*WORDS, "New York", "New Oslo", "Parisian"), (1,) * 9)
 PATTERNS = [
     Pattern.parse(text)

@@ -181,16 +181,9 @@ def calm(source, folder, auto):
         model.config.initializer_range = 0.1
     model.save_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(source)
-    if tokenizer.cls_token:  # as released ones have it
-        first, last = tokenizer.cls_token, tokenizer.sep_token
-        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-            single=f"{first} $A {last}",
-            pair=f"{first} $A {last} $B:1 {last}:1",
-            special_tokens=[(first, tokenizer.cls_token_id), (last, tokenizer.sep_token_id)],
-        )
-        if model.config.model_type in ("bert", "electra"):
-            names = ["input_ids", "token_type_ids", "attention_mask"]
-            tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names
+    if model.config.model_type in ("bert", "electra"):  # as released ones have it
+        names = ["input_ids", "token_type_ids", "attention_mask"]
+        tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names
     tokenizer.save_pretrained(folder)
 
 
@@ -670,6 +663,9 @@ def test_a_training_that_was_killed_ends_with_the_weights_of_an_unbroken_one(
     assert (found.validation, found.epochs) == (whole.validation, whole.epochs)
     for task in ("rte", "mnli"):
         assert_same(tmp_path / "whole" / task, place / task, 1e-6)
+    seconds = measured(place, "seconds")
+    assert seconds == sorted(seconds)
+    assert found.seconds >= seconds[-1] > 0
     for name in ("eval_loss", "loss", "learning_rate"):
         one, other = (measured(each, name) for each in (tmp_path / "whole", place))
         assert one == pytest.approx(other, rel=1e-5)
@@ -732,13 +728,15 @@ def test_a_model_whose_files_have_changed_is_another(plain, tmp_path):
         train(spec, tmp_path / "o", epochs=1)
 
 
-def test_a_mistake_does_not_take_the_folder(plain, tmp_path):
+def test_a_mistake_does_not_take_the_folder(plain, folder_of, tmp_path):
     """A wrong name, a choice that the model does not have, a rate that ends in no number."""
     place = tmp_path / "o"
     with pytest.raises(ConsilienceError, match="no such folder"):
         train(tmp_path / "missing", place, epochs=1)
     with pytest.raises(ConsilienceError, match="--pool mean with a model that has no such choice"):
         train(plain, place, reading=Reading("pair", "mean"), epochs=1)
+    with pytest.raises(ConsilienceError, match="--input pair, and the tokenizer puts nothing"):
+        train(folder_of("gpt2"), place, reading=Reading("pair"), epochs=1)
     with pytest.raises(ConsilienceError, match=r"the loss of rte is nan in step \d"):
         train(plain, place, learning_rate=1e30, warmup=0, epochs=1)
     assert train(plain, place, epochs=1).epochs == 1
@@ -795,6 +793,42 @@ def test_only_a_body_that_is_there_is_trained(plain, tmp_path):
         train(tmp_path / "xlnet", tmp_path / "o")
     with pytest.raises(ConsilienceError, match="the device 'tpu'; expected auto or cpu"):
         finetune(str(plain), ONE, RECIPE, tmp_path / "o", device="tpu")
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "bart", "llama"])
+@pytest.mark.parametrize("task", [RTE, MNLI])
+def test_of_a_classifier_only_the_body_is_trained_on(family, task, folder_of, tmp_path):
+    """Whether it has as many labels or others; each seed then has a head of its own."""
+    labels = dict(enumerate(RTE.labels))
+    old = AutoModelForSequenceClassification.from_pretrained(folder_of(family), id2label=labels)
+    old.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(folder_of(family)).save_pretrained(tmp_path)
+    found = []
+    for seed in (0, 1):
+        set_seed(seed)
+        heads, _ = load_heads(str(tmp_path), {"a": task.labels}, None)
+        found.append(heads.models["a"])
+    old.config.pad_token_id = found[0].config.pad_token_id
+    prefix = f"{old.base_model_prefix}."
+    before, one, other = (model.state_dict() for model in (old, *found))
+    for name, weight in one.items():
+        if name.startswith(prefix):
+            assert torch.equal(weight, before[name]), name
+        elif weight.dim() > 1:
+            assert weight.std() > 0
+            assert not torch.equal(weight, other[name]), name
+            assert weight.shape != before[name].shape or not torch.equal(weight, before[name]), name
+
+
+def test_what_a_model_was_pretrained_with_stays_in_its_head(model_folder):
+    """ModernBERT's head is also that of its language model, all but the last layer."""
+    folder = model_folder("modernbert")
+    known = AutoModelForMaskedLM.from_pretrained(folder).state_dict()
+    heads, _ = load_heads(str(folder), {"rte": RTE.labels}, None)
+    found = heads.models["rte"].state_dict()
+    shared = [name for name in found if name.startswith("head.")]
+    assert shared
+    assert all(torch.equal(found[name], known[name]) for name in shared)
 
 
 @pytest.mark.parametrize("name", ["paws.de", "train"])
@@ -926,21 +960,26 @@ def asked(plain, tmp_path):
 
 
 def test_one_command_trains_two_tasks_and_says_what_was_cut(consilience, asked, tmp_path):
-    """Of 24 tokens at most; the file has 2 of 16 pairs that are longer."""
+    """Of 24 tokens at most; 2 of 16 pairs are longer, and 1 of 8 that choose."""
     long = [replace(each, first="Oslo " * 30) for each in make(2).items]
     write_csv(tmp_path / "train.csv", Pairs((*long, *make(16).items[2:])))
+    write_csv(tmp_path / "validation.csv", Pairs((long[0], *make(8, seed=1).items[1:])))
     more = ["--with", "mrpc=mrpc.csv,mrpc-validation.csv", "--max-length", "24", "--seeds", "0,1"]
     status, out, err = consilience(*asked, *more, "--json")
     assert status == 0, err
     document = json.loads(out)
-    note = "2 of 16 training pairs of rte were too long and were cut"
-    assert document["warnings"] == [note]
+    notes = [
+        "2 of 16 training pairs of rte were too long and were cut",
+        "1 of 8 validation pairs of rte were too long and were cut",
+    ]
+    assert document["warnings"] == notes
     assert document["best"] == {"batch": 8, "lr": 6e-3}
     assert document["grid"] == []
     assert [each["seed"] for each in document["seeds"]] == [0, 1]
     for each in document["seeds"]:
         record = record_of(Path(each["folder"]))
         assert record["cut"] == {"rte": 2, "mrpc": 0}
+        assert record["cut_validation"] == {"rte": 1, "mrpc": 0}
         assert record["finished"] is True
         assert each["validation"] == record["validation"]
         assert each["validation"].keys() == {"rte", "mrpc"}
@@ -951,7 +990,7 @@ def test_one_command_trains_two_tasks_and_says_what_was_cut(consilience, asked, 
     mean = fmean(each["validation"]["rte"] for each in document["seeds"])
     for shown in ("seed", "rte", "mrpc", "mean", f"{100 * mean:.1f}", "seed-*/rte"):
         assert shown in out
-    assert note in err
+    assert all(note in err for note in notes)
     encoded = PairInput(
         AutoModelForSequenceClassification.from_pretrained(tmp_path / "o" / "seed-0" / "rte"),
         AutoTokenizer.from_pretrained(tmp_path / "o" / "seed-0" / "rte"),

@@ -9,6 +9,8 @@ from consilience.noise import VARIATIONS, noise_floor
 from consilience.suites.choose import select_relations
 from consilience.types import METRICS_SCHEMA
 
+pytestmark = pytest.mark.usefixtures("two_threads")
+
 
 def suite():
     return select_relations(load_suite("mini"), ["capital", "sport"])

@@ -211,11 +211,18 @@ def _other(spec: str, limit: int | None) -> Source:
 
 def _notes(found: dict[int, Finetuned], sources: Sequence[Source]) -> list[str]:
     first = next(iter(found.values()))
-    sizes = {each.task.name: len(each.train.items) for each in sources}
+    given = {each.task.name: each for each in sources}
+    counted = [
+        *((task, "training", given[task].train, cut) for task, cut in first.cut.items()),
+        *(
+            (task, "validation", given[task].validation, n)
+            for task, n in first.cut_validation.items()
+        ),
+    ]
     return [
-        f"{cut} of {sizes[task]} training pairs of {task} were too long and were cut"
-        for task, cut in first.cut.items()
-        if cut
+        f"{cut} of {len(pairs.items)} {which} pairs of {task} were too long and were cut"
+        for task, which, pairs, cut in counted
+        if cut and pairs
     ]
 
 

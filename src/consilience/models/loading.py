@@ -64,11 +64,11 @@ class Pretrained:
 
 def load_pretrained(spec: str, *, revision: str | None, device: str, dtype: str) -> Pretrained:
     """Load weights and tokenizer; a model that lacks trained weights for its head is refused."""
-    loaded, missing = _load(spec, AUTO_CLASSES, {}, revision, device, dtype)
-    if missing:
+    loaded, missing, mismatched = _load(spec, AUTO_CLASSES, {}, revision, device, dtype)
+    if absent := sorted(missing | mismatched):
         raise ConsilienceError(
-            f"the weights of '{spec}' lack {len(missing)} tensors of a {loaded.kind} language "
-            f"model, such as '{missing[0]}'",
+            f"the weights of '{spec}' lack {len(absent)} tensors of a {loaded.kind} language "
+            f"model, such as '{absent[0]}'",
             expected="a checkpoint with its language-model head",
             todo="An encoder alone cannot answer; use the checkpoint that it was trained as.",
         )
@@ -85,7 +85,8 @@ def load_classifier(
 ) -> Pretrained:
     """Load a model with a classification head, which has to be trained.
 
-    ``new_head``: labels of a head that is to be trained now; the body then has to be there.
+    ``new_head``: labels of a head that is to be trained now; the body then has to be there. Of a
+    checkpoint that is a classifier already nothing of the head is kept.
     """
     options: dict[str, Any] = {}
     if new_head is not None:
@@ -93,14 +94,18 @@ def load_classifier(
         options["label2id"] = {label: at for at, label in enumerate(new_head)}
         options["ignore_mismatched_sizes"] = True
     classes = dict.fromkeys(AUTO_CLASSES, AutoModelForSequenceClassification)
-    loaded, missing = _load(spec, classes, options, revision, device, dtype)
-    if new_head is not None:  # poolers are trained with the head
+    loaded, missing, mismatched = _load(spec, classes, options, revision, device, dtype)
+    absent = sorted(missing | mismatched)
+    if new_head is not None:
         body = f"{loaded.model.base_model_prefix}."
-        missing = [name for name in missing if name.startswith(body) and "pooler" not in name]
-    if missing:
+        if all(name.startswith(body) for name in missing):  # it is a classifier
+            _renew_head(loaded.model)
+        # poolers are trained with the head
+        absent = [name for name in absent if name.startswith(body) and "pooler" not in name]
+    if absent:
         raise ConsilienceError(
-            f"the weights of '{spec}' lack {len(missing)} tensors of a classifier, such as "
-            f"'{missing[0]}'",
+            f"the weights of '{spec}' lack {len(absent)} tensors of a classifier, such as "
+            f"'{absent[0]}'",
             expected="a pretrained model" if new_head else "a classifier whose head was trained",
             todo="Check the checkpoint."
             if new_head
@@ -115,6 +120,14 @@ def load_classifier(
     return loaded
 
 
+def _renew_head(model: PreTrainedModel) -> None:
+    """A head as a new model of the family has it, in place of the one that was loaded."""
+    fresh = AutoModelForSequenceClassification.from_config(model.config)
+    for name, part in fresh.named_children():
+        if name != model.base_model_prefix:
+            setattr(model, name, part.to(model.device, model.dtype))
+
+
 def _load(
     spec: str,
     classes: Mapping[Kind, Any],
@@ -122,8 +135,8 @@ def _load(
     revision: str | None,
     device: str,
     dtype: str,
-) -> tuple[Pretrained, list[str]]:
-    """The model, and the weights that its checkpoint lacks or has in another shape."""
+) -> tuple[Pretrained, set[str], set[str]]:
+    """The model, the weights that its checkpoint lacks, and those that it has in another shape."""
     source, options, files = _locate(spec, revision)
     if revision and files:
         raise ConsilienceError(
@@ -160,8 +173,9 @@ def _load(
         "dtype": dtype,
         "device": place.type,
     }
-    missing = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
-    return Pretrained(kind, model.to(place), tokenizer, identity), sorted(missing)
+    mismatched = {name for name, *_ in info["mismatched_keys"]}
+    loaded = Pretrained(kind, model.to(place), tokenizer, identity)
+    return loaded, set(info["missing_keys"]), mismatched
 
 
 def digest_of(spec: str) -> str | None:

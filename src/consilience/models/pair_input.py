@@ -95,6 +95,12 @@ class PairInput:
             raise ConsilienceError("--pool end, and the tokenizer has no end token")
         if not tokenizer.is_fast:
             raise ConsilienceError("no fast tokenizer", expected="a tokenizer.json")
+        extra = tokenizer.num_special_tokens_to_add
+        if reading.joined == "pair" and extra(pair=True) <= extra(pair=False):
+            raise ConsilienceError(
+                "--input pair, and the tokenizer puts nothing between two sentences",
+                todo="Use --input string.",
+            )
         self.tokenizer, self.reading = tokenizer, reading
         most = min(tokenizer.model_max_length, positions(model))
         if reading.longest > most:

@@ -12,8 +12,6 @@ from typing import Any, Literal
 import torch
 from accelerate.state import PartialState
 from transformers import (
-    PrinterCallback,
-    ProgressCallback,
     Trainer,
     TrainerCallback,
     TrainingArguments,
@@ -21,7 +19,7 @@ from transformers import (
 )
 
 from consilience.errors import ConsilienceError
-from consilience.models.batches import Budget, give_memory_back
+from consilience.models.batches import Budget
 from consilience.models.classifier import collate, predict
 from consilience.models.kernels import train_faster
 from consilience.models.loading import digest_of
@@ -32,15 +30,11 @@ from consilience.train.batches import Batches, Sampling
 from consilience.train.checkpoints import disk_errors, last_whole_checkpoint, remove_checkpoints
 from consilience.train.heads import Heads, load_heads
 from consilience.train.record import is_finished, read_record, write_record
-from consilience.train.trainer import Bar
+from consilience.train.settings import training_arguments, watch
 from consilience.types import Task
 
 StopOn = Literal["accuracy", "loss"]
 """What early stopping and the best checkpoint look at, on the main task's validation pairs."""
-
-
-TRIMMED = 8
-"""Updates after which freed memory is returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +72,7 @@ class Finetuned:
     """A finished training. ``folder/TASK`` is the model with the head of each task.
 
     ``validation``: accuracy of each task that has validation pairs, at the best checkpoint.
+    ``cut`` and ``cut_validation``: how many pairs of a task were too long and were cut to fit.
     """
 
     folder: Path
@@ -85,15 +80,7 @@ class Finetuned:
     epochs: int
     seconds: float
     cut: Mapping[str, int]
-
-
-class Trim(TrainerCallback):
-    """Returns freed memory; batches of many lengths leave it in pieces (docs/log.md)."""
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """After every ``TRIMMED`` updates."""
-        if state.global_step % TRIMMED == 0:
-            give_memory_back()
+    cut_validation: Mapping[str, int]
 
 
 class Course(TrainerCallback):
@@ -105,19 +92,31 @@ class Course(TrainerCallback):
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
+        self.began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken, with what was done before a stop and is kept."""
+        return round(time.monotonic() - self.began, 1)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Where the best checkpoint lies now, and whether it was time to stop already."""
         if state.best_global_step:
             place = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
             state.best_model_checkpoint = str(place)
-        self.on_evaluate(args, state, control)
+        if seen := _seen(state.log_history):
+            self.began = time.monotonic() - seen[-1]["seconds"]
+            self._stop(seen, control)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Stop where so many epochs brought nothing better."""
+        seen = _seen(state.log_history)
+        seen[-1]["seconds"] = self.seconds
+        self._stop(seen, control)
+
+    def _stop(self, seen: Sequence[dict[str, Any]], control: Any) -> None:
         if self.recipe.patience:
-            seen = _seen(state.log_history)
-            since = len(seen) - seen.index(_best(seen, self.recipe.stop_on)) - 1 if seen else 0
+            since = len(seen) - seen.index(_best(seen, self.recipe.stop_on)) - 1
             control.should_training_stop = since >= self.recipe.patience
 
 
@@ -151,10 +150,7 @@ class PairTrainer(Trainer):
             callbacks=list(callbacks),
         )
         self.heads, self.validation = heads, validation
-        for callback in (PrinterCallback, ProgressCallback):  # they print on standard output
-            self.remove_callback(callback)
-        self.add_callback(Bar)
-        self.add_callback(Trim)
+        watch(self)
 
     def compute_loss(  # type: ignore[override]
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any
@@ -229,7 +225,18 @@ def finetune(
         "recipe": asdict(recipe),
         "reading": asdict(reading) if reading else None,
     }
-    arguments = _arguments(recipe, folder, device)
+    arguments = training_arguments(
+        folder,
+        device,
+        chosen_by=recipe.stop_on,
+        greater=recipe.stop_on == "accuracy",
+        learning_rate=recipe.learning_rate,
+        weight_decay=recipe.weight_decay,
+        report_to="none",
+        seed=recipe.seed,
+        bf16=recipe.bf16,
+        ddp_find_unused_parameters=True,
+    )
     with arguments.main_process_first(local=False):
         if is_finished(folder, asked):
             return _finished(folder)
@@ -240,12 +247,14 @@ def finetune(
         heads.body.activation_checkpointing_enable()
     reader = PairInput(next(iter(heads.models.values())), tokenizer, heads.kind, heads.reading)
     cut: dict[str, int] = {}
+    cut_validation: dict[str, int] = {}
     encoded: dict[str, tuple[list[Encoded], list[int]]] = {}
     held: dict[str, tuple[list[Encoded], list[int]]] = {}
     for each in sources:
         encoded[each.task.name], cut[each.task.name] = _encode(each.task, each.train, reader)
         if each.validation:
-            held[each.task.name], _ = _encode(each.task, each.validation, reader)
+            name = each.task.name
+            held[name], cut_validation[name] = _encode(each.task, each.validation, reader)
     batches = Batches(
         {task: forms for task, (forms, _) in encoded.items()},
         {task: golds for task, (_, golds) in encoded.items()},
@@ -262,8 +271,8 @@ def finetune(
         for model in heads.models.values():
             train_faster(model)
     pad = int(tokenizer.pad_token_id or 0)
-    trainer = PairTrainer(heads, arguments, batches, held, pad, [Course(recipe)])
-    began = time.monotonic()
+    course = Course(recipe)
+    trainer = PairTrainer(heads, arguments, batches, held, pad, [course])
     with disk_errors(folder):
         trainer.train(resume_from_checkpoint=last_whole_checkpoint(folder))
         PartialState().wait_for_everyone()  # all have read the best checkpoint
@@ -279,8 +288,9 @@ def finetune(
                 history=history,
                 validation={task: float(best[f"eval_{task}_accuracy"]) for task in held},
                 epochs=trainer.state.global_step // updates,
-                seconds=round(time.monotonic() - began, 1),
+                seconds=course.seconds,
                 cut=cut,
+                cut_validation=cut_validation,
             )
             remove_checkpoints(folder)
         PartialState().wait_for_everyone()
@@ -289,7 +299,8 @@ def finetune(
 
 def _finished(folder: Path) -> Finetuned:
     done = read_record(folder)
-    return Finetuned(folder, done["validation"], done["epochs"], done["seconds"], done["cut"])
+    names = ("validation", "epochs", "seconds", "cut", "cut_validation")
+    return Finetuned(folder, *(done[name] for name in names))
 
 
 def check(sources: Sequence[Source], recipe: Recipe) -> None:
@@ -330,42 +341,12 @@ def _encode(
     return (encoded, [task.labels.index(pair.label) for pair in pairs.items]), len(long)
 
 
-def _seen(history: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _seen(history: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [each for each in history if "eval_accuracy" in each]
 
 
-def _best(history: Sequence[Mapping[str, Any]], stop_on: StopOn) -> Mapping[str, Any]:
+def _best(history: Sequence[dict[str, Any]], stop_on: StopOn) -> Mapping[str, Any]:
     seen = _seen(history)
     if stop_on == "loss":
         return min(seen, key=lambda each: float(each["eval_loss"]))
     return max(seen, key=lambda each: float(each["eval_accuracy"]))
-
-
-def _arguments(recipe: Recipe, folder: Path, device: str) -> TrainingArguments:
-    arguments = TrainingArguments(
-        output_dir=str(folder),
-        per_device_train_batch_size=1,
-        num_train_epochs=1,
-        train_sampling_strategy="sequential",
-        learning_rate=recipe.learning_rate,
-        lr_scheduler_type="linear",
-        weight_decay=recipe.weight_decay,
-        max_grad_norm=1.0,
-        optim="adamw_torch_fused",
-        eval_strategy="steps",
-        save_strategy="steps",
-        save_total_limit=2,
-        load_best_model_at_end=True,
-        metric_for_best_model=f"eval_{recipe.stop_on}",
-        greater_is_better=recipe.stop_on == "accuracy",
-        report_to="none",
-        remove_unused_columns=False,
-        seed=recipe.seed,
-        bf16=recipe.bf16,
-        ddp_find_unused_parameters=True,
-        use_cpu=device == "cpu" or not torch.accelerator.is_available(),
-        dataloader_pin_memory=torch.cuda.is_available(),
-    )
-    # One process uses one accelerator: torch's DataParallel cannot share out a batch of a task.
-    arguments._n_gpu = min(1, arguments.n_gpu)
-    return arguments

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 import math
-import sys
 from typing import Any
 
 import polars as pl
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
-from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from consilience.errors import ConsilienceError
 from consilience.metrics import measure
@@ -22,6 +20,7 @@ from consilience.models.masked import MaskedModel
 from consilience.probe import ask
 from consilience.suites.choose import sample_facts
 from consilience.train.losses import LOSSES, Loss, vote_loss
+from consilience.train.settings import watch
 from consilience.train.steps import Steps, collate
 from consilience.types import Protocol, Suite
 
@@ -70,20 +69,6 @@ class HeadAt:
         return found
 
 
-class Bar(ProgressCallback):
-    """The Trainer's progress bar; what it logs goes to standard error as well, in one line."""
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """Write losses and validation beside the bar."""
-        if state.is_world_process_zero and self.training_bar is not None and logs:
-            shown = " ".join(
-                f"{name.removeprefix('eval_')} {value:.4g}"
-                for name, value in logs.items()
-                if isinstance(value, float) and name not in ("epoch", "total_flos")
-            )
-            self.training_bar.write(f"step {state.global_step}: {shown}", file=sys.stderr)
-
-
 class ConsistencyTrainer(Trainer):
     """``L = lambda * Lc + Llm`` on ``Steps``; validation is a probe of the validation relations.
 
@@ -114,9 +99,7 @@ class ConsistencyTrainer(Trainer):
             data_collator=lambda items: collate(items, pad),
             processing_class=tokenizer,
         )
-        for callback in (PrinterCallback, ProgressCallback):  # they print on standard output
-            self.remove_callback(callback)
-        self.add_callback(Bar)
+        watch(self)
         self.model_accepts_loss_kwargs = False  # the loss is a mean, whatever the accumulation
         self.teacher = self._teacher(model) if loss == "vote" else None
         self.head = HeadAt(model)

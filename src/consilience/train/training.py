@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from accelerate.state import PartialState
 from transformers import PreTrainedModel, TrainingArguments
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
@@ -26,6 +25,7 @@ from consilience.train.checkpoints import (
 )
 from consilience.train.perplexity import perplexity
 from consilience.train.plan import HELD_OUT, SAMPLE, Plan
+from consilience.train.settings import training_arguments
 from consilience.train.steps import Steps, candidate_tokens, longest_of
 from consilience.train.trainer import CHOSEN_BY, SEEN, ConsistencyTrainer, plain_copy
 from consilience.types import Protocol, Suite
@@ -137,29 +137,16 @@ def make_trainer(
 
 
 def _arguments(plan: Plan, steps: Steps, place: Path, device: str) -> TrainingArguments:
-    arguments = TrainingArguments(
-        output_dir=str(place),
-        per_device_train_batch_size=1,
-        num_train_epochs=1,
-        train_sampling_strategy="sequential",
+    arguments = training_arguments(
+        place,
+        device,
+        chosen_by=CHOSEN_BY,
         learning_rate=plan.learning_rate,
-        lr_scheduler_type="linear",
         weight_decay=0.0,
-        max_grad_norm=1.0,
-        optim="adamw_torch_fused",
-        eval_strategy="steps",
-        save_strategy="steps",
-        save_total_limit=2,
-        load_best_model_at_end=True,
-        metric_for_best_model=f"eval_{CHOSEN_BY}",
-        greater_is_better=True,
         report_to=plan.report_to,
-        remove_unused_columns=False,
         seed=plan.seed,
         bf16=plan.bf16,
         activation_checkpointing=plan.gradient_checkpointing,
-        use_cpu=device == "cpu" or not torch.accelerator.is_available(),
-        dataloader_pin_memory=torch.cuda.is_available(),
     )
     # The steps of an update are shared out over the processes.
     accumulated = max(1, len(plan.train) * plan.accumulation // arguments.world_size)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -273,6 +275,24 @@ def consilience(monkeypatch, capsys, tmp_path):
         return status, captured.out, captured.err
 
     return run
+
+
+@pytest.fixture
+def browse(tmp_path):
+    """``browse(page)``: the document as a real browser leaves it, and what it logged."""
+    browser = shutil.which("chromium")
+    if browser is None:
+        pytest.skip("chromium is not installed, so no page was opened in a browser")
+
+    def open_(path: Path, *more: str) -> tuple[str, list[str]]:
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        flags += [f"--user-data-dir={tmp_path / 'browser'}", "--virtual-time-budget=10000", *more]
+        command = [browser, *flags, "--enable-logging=stderr", "--dump-dom", path.as_uri()]
+        found = subprocess.run(command, capture_output=True, check=True, timeout=60)
+        logged = [line for line in found.stderr.decode().splitlines() if ":CONSOLE" in line]
+        return found.stdout.decode(), logged
+
+    return open_
 
 
 def real_data(name: str) -> Path:

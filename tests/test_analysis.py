@@ -114,7 +114,9 @@ def suite_of_facts():
 )
 def test_an_item_is_an_example_of_its_kinds(answers, subject, kinds):
     answers = wordings("a", *answers, subject=subject)
-    assert {kind for kind in KINDS if examples(answers, suite_of_facts(), kind, 5)} == kinds
+    found = examples(answers, suite_of_facts(), list(KINDS), 5)
+    assert {kind for kind, every in found.items() if every} == kinds
+    assert all(each.kind == kind for kind, every in found.items() for each in every)
 
 
 def test_the_most_telling_come_first_and_every_relation_has_its_turn():
@@ -129,18 +131,18 @@ def test_the_most_telling_come_first_and_every_relation_has_its_turn():
             for item, margin in margins.items()
         ]
     )
-    found = examples(rows, suite, "right_and_wrong", 5)
+    found = examples(rows, suite, ["right_and_wrong"], 5)["right_and_wrong"]
     assert [each.item for each in found] == ["3", "2", "1"]
     assert [reply.answer for reply in found[0].telling] == ["a", "b", "b"]
     assert found[0].telling[0].right
 
 
 def test_without_margins_examples_are_found_all_the_same():
-    found = examples(table(HAND), make_suite(), "scattered", 1)
+    found = examples(table(HAND), make_suite(), ["scattered"], 1)["scattered"]
     assert [(each.item, len(each.telling)) for each in found] == [("4", 3)]
     assert found[0].replies[0].margin is None
     with pytest.raises(ConsilienceError, match="no kind of examples 'wrong'.*mean"):
-        examples(table(HAND), make_suite(), "wrong", 1)
+        examples(table(HAND), make_suite(), ["wrong"], 1)
 
 
 def metrics_of(*relations):

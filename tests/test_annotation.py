@@ -400,20 +400,9 @@ class _Dom(HTMLParser):
 
 
 @pytest.fixture
-def opened(tmp_path):
+def opened(browse):
     """``opened(page)``: what a real browser makes of it."""
-    browser = shutil.which("chromium")
-    if browser is None:
-        pytest.skip("there is no chromium to open the page with")
-
-    def open_(path):
-        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        flags += [f"--user-data-dir={tmp_path / 'browser'}", "--virtual-time-budget=5000"]
-        command = [browser, *flags, "--dump-dom", path.as_uri()]
-        found = subprocess.run(command, capture_output=True, check=True, timeout=60)
-        return _Dom(found.stdout.decode())
-
-    return open_
+    return lambda path: _Dom(browse(path)[0])
 
 
 def test_a_browser_shows_the_first_question(tmp_path, opened):

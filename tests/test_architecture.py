@@ -23,6 +23,7 @@ MAY_USE = {
     "analysis": {"metrics", "run", "types", "errors"},
     "train": {"analysis", "errors", "metrics", "models", "probe", "run", "suites", "types"},
     "report": {"suites", "run", "types", "errors"},
+    "reproduce": {"analysis", "errors", "metrics", "report", "run", "suites", "types"},
     "cli": {
         "analysis",
         "errors",
@@ -32,6 +33,7 @@ MAY_USE = {
         "perturb",
         "probe",
         "report",
+        "reproduce",
         "resource",
         "run",
         "suites",

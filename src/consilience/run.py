@@ -199,13 +199,20 @@ def read_answers(path: Path) -> pl.DataFrame:
     )
 
 
-def asked_of(path: Path) -> dict[str, Any]:
-    """What the run in a folder was asked (``run.json``); empty for anything else."""
+def record_of(path: Path) -> dict[str, Any]:
+    """The record of the run in a folder (``run.json``); empty for anything else."""
     try:
-        asked = json.loads((path / "run.json").read_text(encoding="utf-8"))["asked"]
-    except (OSError, ValueError, KeyError, TypeError):
+        record = json.loads((path / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return {}
-    return asked if isinstance(asked, dict) else {}
+    is_record = isinstance(record, dict) and isinstance(record.get("asked"), dict)
+    return record if is_record else {}
+
+
+def asked_of(path: Path) -> dict[str, Any]:
+    """What the run in a folder was asked; empty for anything else."""
+    asked: dict[str, Any] = record_of(path).get("asked", {})
+    return asked
 
 
 def protocol_of(path: Path) -> Protocol | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -113,30 +114,40 @@ def about(kind: str) -> str:
     return str(KINDS[kind].__doc__).split(";")[0].rstrip(".")
 
 
-def examples(answers: pl.DataFrame, suite: Suite, kind: str, limit: int) -> list[Example]:
-    """The ``limit`` most telling items of a kind, at most one a relation until all had one.
+def examples(
+    answers: pl.DataFrame, suite: Suite, kinds: Sequence[str], limit: int
+) -> dict[str, list[Example]]:
+    """The ``limit`` most telling items of each kind, at most one a relation until all had one.
 
     Items without any answer, or answered in one variant only, are left out. Equally telling ones
     stay in the order of the table.
     """
-    if kind not in KINDS:
-        raise ConsilienceError(
-            f"no kind of examples '{kind}'", todo=did_you_mean(kind, list(KINDS))
-        )
-    by_group: defaultdict[str, list[tuple[float, Example]]] = defaultdict(list)
-    for example in _items(answers, suite, kind):
-        score = KINDS[kind](example)
-        if score is not None:
-            by_group[example.group].append((score, example))
+    for kind in kinds:
+        if kind not in KINDS:
+            raise ConsilienceError(
+                f"no kind of examples '{kind}'", todo=did_you_mean(kind, list(KINDS))
+            )
+    by_group: dict[str, defaultdict[str, list[tuple[float, Example]]]]
+    by_group = {kind: defaultdict(list) for kind in kinds}
+    for example in _items(answers, suite):
+        for kind in kinds:
+            score = KINDS[kind](example)
+            if score is not None:
+                by_group[kind][example.group].append((score, example))
+    return {kind: _best(found.values(), kind, limit) for kind, found in by_group.items()}
+
+
+def _best(groups: Iterable[list[tuple[float, Example]]], kind: str, limit: int) -> list[Example]:
     ranked = []
-    for found in by_group.values():
+    for found in groups:
         found.sort(key=lambda scored: -scored[0])
         ranked += [(rank, -score, example) for rank, (score, example) in enumerate(found)]
     ranked.sort(key=lambda each: each[:2])
-    return [example for _, _, example in ranked[:limit]]
+    return [replace(example, kind=kind) for _, _, example in ranked[:limit]]
 
 
-def _items(answers: pl.DataFrame, suite: Suite, kind: str) -> Iterator[Example]:
+def _items(answers: pl.DataFrame, suite: Suite) -> Iterator[Example]:
+    """Every item that was answered in two variants or more; of no kind as yet."""
     table = prepare(answers, suite)
     margin = answers["margin"] if "margin" in answers.columns else pl.lit(None, dtype=pl.Float64)
     table = table.with_columns(margin=margin).drop_nulls("answer")
@@ -147,13 +158,18 @@ def _items(answers: pl.DataFrame, suite: Suite, kind: str) -> Iterator[Example]:
     for group, subject, gold in table.select("group", "subject", "gold").unique().iter_rows():
         golds[group, subject].add(gold)
     key = ["group", "item"]
-    for (group, item), rows in table.group_by(key, maintain_order=True):
-        if rows.height < 2:
+    placed = table.with_row_index("place").with_columns(pl.col("place").min().over(key))
+    asked = placed.sort("place", "variant_index", maintain_order=True)
+    columns = (*key, "subject", "gold", "variant", "answer", "margin")
+    by_item = itertools.groupby(asked.select(columns).iter_rows(), lambda row: row[:2])
+    for (group, item), rows in by_item:
+        found = list(rows)
+        if len(found) < 2:
             continue
-        first = rows.row(0, named=True)
+        subject, gold = found[0][2:4]
         replies = tuple(
-            Reply(row["variant"], row["answer"], row["answer"] == row["gold"], row["margin"])
-            for row in rows.sort("variant_index").iter_rows(named=True)
+            Reply(variant, answer, answer == own, margin)
+            for _, _, _, own, variant, answer, margin in found
         )
-        others = frozenset(golds[str(group), first["subject"]] - {first["gold"]})
-        yield Example(kind, str(group), str(item), first["subject"], first["gold"], others, replies)
+        others = frozenset(golds[group, subject] - {gold})
+        yield Example("", group, item, subject, gold, others, replies)

@@ -44,7 +44,7 @@ def pair_table(
         for at, (first, second) in enumerate(grid.pairs.tolist()):
             edge = relation.edges.get((first, second))
             value = float(agreement[at])
-            low, high = percentile_interval(value, drawn[:, at], len(subjects), (0, 1))
+            low, high = percentile_interval(value, drawn[:, at], len(subjects), (0.0, 1.0))
             rows.append(
                 {
                     "group": relation.id,
@@ -92,6 +92,22 @@ def pattern_table(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -> pl
                 }
             )
     return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def item_table(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -> pl.DataFrame:
+    """The share of each item's pairs of patterns that give the same answer.
+
+    One row an item of the N-1 relations: ``group, subject, agreement, pairs``; NaN without a pair.
+    """
+    tables = []
+    for relation, grid in _grids(answers, suite, protocol):
+        if relation.cardinality == "N-1":
+            same, both = grid.same.sum(axis=1), grid.both.sum(axis=1)
+            columns = {"subject": grid.subjects.astype(str), "agreement": quotient(same, both)}
+            table = pl.DataFrame({**columns, "pairs": both})
+            tables.append(table.select(pl.lit(relation.id).alias("group"), pl.all()))
+    schema = {"group": pl.String, "subject": pl.String, "agreement": pl.Float64, "pairs": pl.Int64}
+    return pl.concat(tables) if tables else pl.DataFrame(schema=schema)
 
 
 def agreement_matrix(grid: Grid) -> Floats:
@@ -157,7 +173,7 @@ def edit_table(
         size = len(differences)
         drawn = resamples(size, REPLICATES, np.random.default_rng(seed)) @ differences / size
         mean = float(differences.mean())
-        low, high = percentile_interval(mean, drawn, size, (-1, 1))
+        low, high = percentile_interval(mean, drawn, size, (-1.0, 1.0))
         rows.append(
             {
                 "kind": kind,

@@ -12,6 +12,8 @@ from consilience.cli.finetune import finetune
 from consilience.cli.improve import improve
 from consilience.cli.perturb import perturb
 from consilience.cli.probe import probe, score
+from consilience.cli.report import report
+from consilience.cli.reproduce import reproduce
 from consilience.cli.shared import err
 from consilience.cli.squad import squad
 from consilience.errors import ConsilienceError
@@ -25,6 +27,8 @@ app = typer.Typer(
 app.command()(probe)
 app.command()(score)
 app.command()(compare)
+app.command()(reproduce)
+app.command()(report)
 app.command()(improve)
 app.command()(finetune)
 app.command()(perturb)

@@ -143,9 +143,7 @@ def examples(
     """The items that tell most: right here and wrong there, always wrong alike, other golds, ..."""
     chosen, _ = suite_of(run, suite, None, data_dir)
     answers = read_answers(run)
-    found = {
-        each: find_examples(answers, chosen, each, limit) for each in ([kind] if kind else KINDS)
-    }
+    found = find_examples(answers, chosen, [kind] if kind else list(KINDS), limit)
     if as_json:
         rows = [asdict(example) for every in found.values() for example in every]
         for row in rows:

@@ -96,6 +96,24 @@ def _compare_perturbed(
             "runs of perturb, and others" if suite is None else "--suite with runs of perturb",
             expected="two runs of perturb or more, of the same task and data",
         )
+    compared = perturbed_differences(runs, seed)
+    if file:
+        write_whole(file, compared.write_csv().encode())
+    if as_json:
+        record = {
+            "asked": {"runs": [str(run) for run in runs]},
+            "versions": versions(),
+            "git": git_revision(),
+        }
+        document = {"run": record, "differences": rows_of(compared), "warnings": []}
+        print(json.dumps(document, ensure_ascii=False))
+        return
+    for table in difference_tables(compared, names_in(show)):
+        out.print(table)
+
+
+def perturbed_differences(runs: list[Path], seed: int) -> pl.DataFrame:
+    """Differences of runs of perturb from the first, with the names of both."""
     names = names_of(runs)
     tables = [[read_answers(place) for place in seeds_of(run)] for run in runs]
     labels: dict[str, Labels] = {}
@@ -107,16 +125,7 @@ def _compare_perturbed(
         )
         for name, others in zip(names[1:], tables[1:], strict=True)
     ]
-    compared = pl.concat(parts)
-    if file:
-        write_whole(file, compared.write_csv().encode())
-    if as_json:
-        record = {"asked": {"runs": [str(run) for run in runs]}, "versions": versions()}
-        document = {"run": record, "differences": rows_of(compared), "warnings": []}
-        print(json.dumps(document, ensure_ascii=False))
-        return
-    for table in difference_tables(compared, names_in(show)):
-        out.print(table)
+    return pl.concat(parts)
 
 
 def _differences(names: list[str], asked: list[dict[str, object]]) -> list[str]:

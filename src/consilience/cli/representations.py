@@ -113,11 +113,13 @@ def representations(
     run.finish(metrics)
     drawn = None
     if figure is not None:
+        from consilience.report.figures import save_figure
+
         drawn = run.path / f"tsne-{figure}-{colour}.{figure_format.removeprefix('.')}"
-        _draw(
-            run.path, figure, figure_facts, colour, f"{model}, {chosen.name}: {figure}", drawn, seed
-        )
-    correlations = _correlations(metrics, clusters, seed)
+        title = f"{model}, {chosen.name}: {figure}"
+        chart = drawing_of(run.path, figure, figure_facts, colour.value, title, seed)
+        save_figure(chart, drawn)
+    correlations = correlations_of(metrics, clusters, seed)
     _show(run, clusters, correlations, drawn, as_json)
 
 
@@ -156,7 +158,7 @@ def _clusters(
     return cluster(found, seed=seed)
 
 
-def _correlations(metrics: pl.DataFrame, clusters: pl.DataFrame, seed: int) -> pl.DataFrame:
+def correlations_of(metrics: pl.DataFrame, clusters: pl.DataFrame, seed: int) -> pl.DataFrame:
     """Spearman's correlation of consistency with V-measure over relations, as in Section 7.2."""
     from consilience.analysis.representations import spearman_with
 
@@ -172,18 +174,17 @@ def _correlations(metrics: pl.DataFrame, clusters: pl.DataFrame, seed: int) -> p
     return pl.DataFrame(rows)
 
 
-def _draw(
-    folder: Path, relation: str, facts: int, colour: Colour, title: str, path: Path, seed: int
-) -> None:
+def drawing_of(folder: Path, relation: str, facts: int, colour: Any, title: str, seed: int) -> Any:
+    """The t-SNE of the last layer that a run has of a relation's first facts."""
     from consilience.analysis.representations import read_vectors, tsne
-    from consilience.report.figures import save_figure, tsne_figure
+    from consilience.report.figures import tsne_figure
 
     vectors = read_vectors(folder / "vectors", relation).first(facts)
     last = vectors.array[:, -1]
     readable = ~np.isnan(last).any(axis=1)
     x, y = tsne(last[readable], seed).T
     table = vectors.index.filter(pl.Series(readable)).with_columns(x=pl.Series(x), y=pl.Series(y))
-    save_figure(tsne_figure(table, colour.value, title), path)
+    return tsne_figure(table, colour, title)
 
 
 def _show(

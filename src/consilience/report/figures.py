@@ -56,7 +56,7 @@ def tsne_figure(table: pl.DataFrame, colour: Colour, title: str) -> altair.Chart
     eye, and every printer, sees whether a group is of one colour or of many. On a page, pointing at
     a point names it, and a click on it brings out all of its colour.
     """
-    alt = _optional("altair")
+    alt = optional("altair")
     column = COLUMNS[colour]
     patterns = table["variant"].unique(maintain_order=True).to_list()
     values = patterns if colour == "pattern" else sorted(table[column].unique().to_list())
@@ -93,10 +93,11 @@ def tsne_figure(table: pl.DataFrame, colour: Colour, title: str) -> altair.Chart
     )
 
 
-class _InScript(json.JSONEncoder):
+class InScript(json.JSONEncoder):
     """JSON that may stand in a script of a page: no text in it ends that script."""
 
     def encode(self, o: Any) -> str:
+        """As JSON does, with the sign that begins a tag written as its code."""
         return super().encode(o).replace("<", "\\u003c")
 
 
@@ -107,7 +108,7 @@ FORMATS: Mapping[str, Mapping[str, Any]] = {
     ".html": {
         "inline": True,
         "embed_options": {"actions": False},
-        "json_kwds": {"cls": _InScript},
+        "json_kwds": {"cls": InScript},
     },
 }
 """Suffixes, and what Altair is told; a PNG has four times the pixels of a screen each way."""
@@ -120,7 +121,7 @@ def save_figure(chart: altair.Chart, path: Path) -> None:
         raise ConsilienceError(
             f"a figure as '{suffix or path.name}'", expected=", ".join(FORMATS), where=str(path)
         )
-    _optional("vl_convert")
+    optional("vl_convert")
     written: Any = io.BytesIO() if suffix in (".png", ".pdf") else io.StringIO()
     chart.save(written, format=suffix[1:], **FORMATS[suffix])
     content = written.getvalue()
@@ -129,11 +130,12 @@ def save_figure(chart: altair.Chart, path: Path) -> None:
     write_whole(path, content)
 
 
-def _optional(name: str) -> Any:
+def optional(name: str) -> Any:
+    """A module of the extra ``figures``; says how to get it where it is not installed."""
     try:
         return import_module(name)
     except ImportError as error:
         raise ConsilienceError(
-            f"figures need '{error.name}', which is not installed",
+            f"figures and reports need '{error.name}', which is not installed",
             todo="Install it with `pip install 'consilience[figures]'`.",
         ) from error

@@ -1,0 +1,156 @@
+"""reproduce: every table and figure of both papers, ours beside theirs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import polars as pl
+import typer
+
+from consilience.cli.shared import AsJson, DataDir, err, names_in, out, rows_of, warn
+from consilience.errors import ConsilienceError
+from consilience.report.papers import beside_sheet, beside_table
+from consilience.report.sheets import SHEET_FORMATS
+from consilience.report.tables import new_table
+from consilience.reproduce import RECIPES, Found, Recipe, Work, carry_out, find_recipe
+from consilience.reproduce.recipe import NOT_HERE
+from consilience.run import git_revision, versions, write_whole
+from consilience.suites.pairs import HUB
+
+
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(help="A table or figure; without one all are listed.")
+    ] = None,
+    folder: Annotated[
+        Path, typer.Option("--out", help="Its numbers, and the runs that it takes.")
+    ] = Path("runs/reproduce"),
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="Another model in the place of the paper's.", metavar="ROW=M"),
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option(help="Only these rows of the table.", metavar="ROW,ROW")
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option("--data", help="A file of a task: rte:train=FILE.", metavar="TASK:SPLIT=FILE"),
+    ] = None,
+    data_dir: DataDir = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the commands.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a table or figure of the papers again, and hold ours against theirs.
+
+    Runs the commands that it takes and goes on with what is there. A row whose model cannot be
+    had here is marked. within: the paper's number lies in the 95 % interval of ours.
+    """
+    if name is None:
+        _list(as_json)
+        return
+    recipe = find_recipe(name)
+    work = Work(
+        folder,
+        models=_pairs(models, "--model", "ROW=M, such as BERT-base=bert-base-cased"),
+        only=names_in(only) if only is not None else (),
+        data=_files(data),
+        data_dir=data_dir,
+        device=device,
+        dry=dry_run,
+        say=lambda text: err.print(text, soft_wrap=True, highlight=False),
+    )
+    found, numbers = carry_out(recipe, work)
+    warnings = _warnings(recipe, work)
+    files = [] if dry_run else [*found.files, *_write(recipe, found, numbers, folder)]
+    if as_json:
+        record = {
+            "asked": {"recipe": name, "models": dict(work.models), "only": list(work.only)},
+            "commands": work.commands,
+            "files": [str(file) for file in files],
+            "versions": versions(),
+            "git": git_revision(),
+        }
+        document = {"run": record, "numbers": rows_of(numbers), "notes": list(found.notes)}
+        print(json.dumps({**document, "warnings": warnings}, ensure_ascii=False))
+    elif dry_run:
+        for command in work.commands:
+            print(command)
+    else:
+        _show(recipe, found, numbers, files)
+        warn(warnings)
+
+
+def _list(as_json: bool) -> None:
+    recipes = [RECIPES[name] for name in sorted(RECIPES)]
+    if as_json:
+        rows = [{"name": e.name, "title": e.title, "needs": e.needs} for e in recipes]
+        print(json.dumps({"recipes": rows}, ensure_ascii=False))
+        return
+    table = new_table("consilience reproduce NAME")
+    table.add_column("name", no_wrap=True)
+    table.add_column("what, and what it takes")
+    for each in recipes:
+        table.add_row(each.name, f"{each.title}.\n{each.needs}", end_section=True)
+    out.print(table)
+
+
+def _pairs(given: list[str] | None, option: str, expected: str) -> dict[str, str]:
+    """``NAME=VALUE`` each."""
+    found = {}
+    for each in given or ():
+        name, is_given, value = (part.strip() for part in each.partition("="))
+        if not (name and is_given and value):
+            raise ConsilienceError(f"{option} {each}", expected=expected)
+        found[name] = value
+    return found
+
+
+def _files(given: list[str] | None) -> dict[str, str]:
+    expected = "TASK:SPLIT=FILE, such as rte:train=train.tsv"
+    found = _pairs(given, "--data", expected)
+    for name, file in found.items():
+        if not all(name.partition(":")):
+            raise ConsilienceError(f"--data {name}={file}", expected=expected)
+        if not Path(file).exists() and not file.startswith(f"{HUB}:"):
+            raise ConsilienceError("no such file", where=file, todo="Check the path.")
+    return found
+
+
+def _warnings(recipe: Recipe, work: Work) -> list[str]:
+    """What stands for a model of the paper, and why rows have no number of ours."""
+    others = [
+        f"{row}: {spec} stands in its place; the paper's numbers are not of that model"
+        for row, spec in work.models.items()
+    ]
+    return others + [
+        f"{row or recipe.name}: {why}"
+        for row, why in work.absent.items()
+        if why.startswith(NOT_HERE)
+    ]
+
+
+def _write(recipe: Recipe, found: Found, numbers: pl.DataFrame, folder: Path) -> list[Path]:
+    """All columns as CSV; the paper's layout as LaTeX and, with the notes, as Markdown."""
+    folder.mkdir(parents=True, exist_ok=True)
+    notes = "".join(f"* {note}\n" for note in found.notes)
+    texts = {".md": notes}
+    if numbers.height:
+        sheet = beside_sheet(numbers, f"{recipe.name}: {recipe.title}")
+        tables = {suffix: SHEET_FORMATS[suffix](sheet) for suffix in (".md", ".tex")}
+        texts = {".csv": numbers.write_csv()} | tables
+        texts[".md"] += "\n" * bool(notes) + notes
+    for suffix, text in texts.items():
+        write_whole(folder / f"{recipe.name}{suffix}", text.encode())
+    return [folder / f"{recipe.name}{suffix}" for suffix in texts]
+
+
+def _show(recipe: Recipe, found: Found, numbers: pl.DataFrame, files: list[Path]) -> None:
+    asked = numbers.filter(pl.col("verdict") != "not asked")
+    if asked.height:
+        out.print(beside_table(asked, f"{recipe.name}: {recipe.title}"))
+    for note in found.notes:
+        out.print(f"* {note}", highlight=False)
+    out.print(f"Written: {', '.join(map(str, files))}", soft_wrap=True, highlight=False)

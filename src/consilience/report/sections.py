@@ -1,0 +1,539 @@
+"""The report on runs of ``probe``: what was asked, what came of it, and how sure it is."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from consilience.report.cells import chance, change, change_ends, count, ends, share
+from consilience.report.charts import (
+    against_figure,
+    edit_figure,
+    item_figure,
+    matrix_figure,
+    relation_figure,
+)
+from consilience.report.page import (
+    Cell,
+    Facts,
+    Figure,
+    Folded,
+    Grid,
+    Page,
+    Part,
+    Points,
+    Section,
+    Text,
+)
+from consilience.report.repeat import again, described
+from consilience.report.tables import COLUMNS, SUBSETS
+from consilience.types import Protocol, Suite
+
+if TYPE_CHECKING:
+    import altair
+
+MEANINGS: Mapping[str, str] = {
+    "accuracy": "facts that the base wording gets right",
+    "consistency": "pairs of wordings of one fact that get the same answer, right or wrong",
+    "consistent_accuracy": "facts that every wording gets right",
+    "corrected_consistency": "consistency above that of answers drawn at random from the model's "
+    "own; 0 is chance, 100 full agreement (Cohen's kappa)",
+    "consistent_wrong": "facts that every wording answers with the same wrong word",
+    "successful_patterns": "wordings that get some fact right",
+    "successful_objects": "facts that some wording gets right",
+    "known_consistency": "consistency over facts that some wording gets right",
+    "unknown_consistency": "consistency over facts that no wording gets right",
+    "determinism": "the same count as consistency, where several answers are right",
+    "top_answer": "share of the answer that the model gives most often",
+}
+"""What a number is the percentage of, or what it means."""
+
+MAIN = ("accuracy", "consistency", "consistent_accuracy", "corrected_consistency")
+"""Numbers of the first tables and figures."""
+
+LABELLED = 50
+"""Rows of a table of what was left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A run with what was found in it.
+
+    ``record``: of ``run.json``, empty for a table of answers. ``metrics``: of the metrics table.
+    ``patterns, pairs, edits, items``: of the analysis of patterns.
+    ``examples``: the most telling by kind. ``excluded``: ``group, excluded, len``. ``vectors``:
+    mean V-measures with correlations, and the drawing, where the run has representations.
+    """
+
+    name: str
+    record: Mapping[str, Any]
+    metrics: pl.DataFrame
+    patterns: pl.DataFrame
+    pairs: pl.DataFrame
+    edits: pl.DataFrame
+    items: pl.DataFrame
+    examples: Mapping[str, Sequence[Any]]
+    excluded: pl.DataFrame
+    warnings: Sequence[str]
+    vectors: pl.DataFrame | None = None
+    drawing: altair.Chart | None = None
+
+    @property
+    def model(self) -> str:
+        """The model that was asked, or the run's name where that is not known.
+
+        Of a model in a folder the folder's name.
+        """
+        model = str(self.record.get("asked", {}).get("model", {}).get("model", self.name))
+        return Path(model).name if model.startswith((".", "/", "~")) else model
+
+
+def probe_page(
+    suite: Suite,
+    whole: Collection[str],
+    protocol: Protocol,
+    runs: Sequence[Shown],
+    compared: pl.DataFrame | None,
+    kinds: Mapping[str, str],
+    relation: str | None = None,
+) -> Page:
+    """The report of runs on the same suite, of which ``suite`` has the relations that were asked.
+
+    ``whole``: all relations of it. ``compared``: later runs against the first. ``kinds``: what the
+    kinds of examples are.
+    ``relation``: whose agreement is shown first, else that of the lowest consistency.
+    """
+    sections = [_asked(suite, protocol, runs), _headline(runs)]
+    if compared is not None:
+        sections.append(_differences(compared))
+    sections += [_relations(suite, runs), _knowledge(runs), _wordings(runs, relation)]
+    sections += _edits(runs)
+    sections += [_items(runs), _examples(runs, kinds)]
+    sections += _vectors(runs)
+    commands = [command_of(run.record["asked"], whole) if run.record else "" for run in runs]
+    told = zip(runs, commands, strict=True)
+    sections += [_care(runs), again([(run.name, run.record, each) for run, each in told])]
+    names = ", ".join(run.model for run in runs)
+    return Page(
+        f"{names}: the same answer, however it is asked?",
+        f"{suite.name}, {len(suite.relations)} relations, protocol {protocol}",
+        sections,
+        ("Numbers are percentages with 95 % intervals. Made by consilience; docs/report.md of it "
+         "explains each of them.",),
+    )  # fmt: skip
+
+
+def _asked(suite: Suite, protocol: Protocol, runs: Sequence[Shown]) -> Section:
+    wordings = [len(each.patterns) for each in suite.relations]
+    fewest, most = min(wordings), max(wordings)
+    of_each = f"{most}" if fewest == most else f"{fewest} to {most}"
+    facts = sum(_asked_facts(runs[0].metrics).values())
+    several = sum(each.cardinality == "N-M" for each in suite.relations)
+    about = [
+        ("Suite", f"{suite.name}: {facts:,} facts of {len(suite.relations)} relations"
+         + (f", {several} of them with several right answers" if several else "")),
+        ("Wordings", f"{sum(wordings):,}, {of_each} a relation"),
+        ("Counted", f"by the protocol {protocol}"),
+    ]  # fmt: skip
+    for run in runs:
+        about.append((run.name if len(runs) > 1 else "Model", described(run.record) or run.name))
+    return Section("asked", "What was asked", "", [Facts(about)])
+
+
+def _asked_facts(metrics: pl.DataFrame) -> dict[str, int]:
+    """How many facts of each relation were asked."""
+    rows = metrics.filter((pl.col("metric") == "accuracy") & (pl.col("subset") == "all"))
+    counted = rows.select("group", n=pl.col("n") + pl.col("n_excluded")).iter_rows()
+    return {group: n for group, n in counted if group not in ("MACRO", "MICRO")}
+
+
+def _headline(runs: Sequence[Shown]) -> Section:
+    macro = [values_of(run.metrics, "MACRO") for run in runs]
+    names = [name for name in MEANINGS if any((name, "all") in each for each in macro)]
+    rows = []
+    for name in names:
+        row = [Cell(COLUMNS[name].strip())]
+        for each in macro:
+            found = each.get((name, "all"), {})
+            row += [share(found.get("value")), ends(found.get("low"), found.get("high"))]
+            if len(runs) == 1:
+                row.append(share(found.get("std")))
+        rows.append(row)
+    heads = ("mean", "95 %", "std") if len(runs) == 1 else ("mean", "95 %")
+    columns = [f"{run.name}: {each}" if len(runs) > 1 else each for run in runs for each in heads]
+    caption = "Means over relations, in percent. The interval is that of relations like these."
+    table = Grid(caption, ("", *columns), rows, sortable=False)
+    meanings = Folded(
+        "What the numbers are the percentage of",
+        [Facts([(COLUMNS[name].strip(), MEANINGS[name]) for name in names])],
+    )
+    return Section("numbers", "The numbers", _in_words(runs, macro), [table, meanings])
+
+
+def _in_words(runs: Sequence[Shown], macro: Sequence[Mapping[Any, Mapping[str, Any]]]) -> str:
+    said = []
+    for run, values in zip(runs, macro, strict=True):
+        found = {name: values.get((name, "all"), {}).get("value", math.nan) for name in MAIN}
+        if math.isnan(found["consistency"]):
+            continue
+        said.append(
+            f"{run.name} gives the same answer to {_whole(found['consistency'])} of the pairs of "
+            f"wordings, gets {_whole(found['accuracy'])} of the facts right in the base wording "
+            f"and {_whole(found['consistent_accuracy'])} in every wording."
+        )
+    return " ".join(said)
+
+
+def _whole(value: float) -> str:
+    return f"{value * 100:.0f} %"
+
+
+def values_of(metrics: pl.DataFrame, group: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """The rows of a group by metric and subset."""
+    rows = metrics.filter(pl.col("group") == group).iter_rows(named=True)
+    return {(row["metric"], row["subset"]): row for row in rows}
+
+
+def _differences(compared: pl.DataFrame) -> Section:
+    chosen = compared.filter(pl.col("subset") == "all")
+    parts: list[Part] = []
+    for (first, second), rows in chosen.group_by(["first", "second"], maintain_order=True):
+        cells = []
+        for row in rows.filter(pl.col("group") == "MACRO").iter_rows(named=True):
+            if row["metric"] in MEANINGS:
+                cells.append([Cell(COLUMNS[row["metric"]].strip()), *_difference(row, row["p"])])
+        heads = [str(first), str(second), "points", "95 %", "p", "could show"]
+        caption = f"{second} minus {first}: means over relations"
+        parts.append(Grid(caption, ("", *heads), cells, sortable=False))
+        by_relation = [
+            [Cell(row["group"]), Cell(COLUMNS[row["metric"]].strip()),
+             *_difference(row, row["p_holm"])]
+            for row in rows.iter_rows(named=True)
+            if row["group"] not in ("MACRO", "MICRO") and row["metric"] in MAIN
+        ]  # fmt: skip
+        heads = ["number", *heads[:4], "p, Holm", "could show"]
+        caption = f"{second} minus {first}: each relation; p adjusted over relations"
+        folded = Grid(caption, ("relation", *heads), by_relation)
+        parts.append(Folded(f"Each relation, {second} minus {first}", [folded]))
+    intro = (
+        "Both runs were asked the same, so their answers are paired: question by question, the "
+        "later run minus the first. Points of percent; p two-sided; * .05, ** .01, *** .001. "
+        "“Could show” is the smallest true difference that this suite would have found "
+        "with a chance of 80 %."
+    )
+    return Section("differences", "Differences", intro, parts)
+
+
+def _difference(row: Mapping[str, Any], p: float) -> list[Cell]:
+    return [
+        share(row["first_value"]),
+        share(row["second_value"]),
+        change(row["difference"]),
+        change_ends(row["low"], row["high"]),
+        chance(p),
+        share(row["smallest"]),
+    ]
+
+
+def _relations(suite: Suite, runs: Sequence[Shown]) -> Section:
+    metrics = _of_relations(runs, MAIN)
+    found: dict[tuple[str, str, str], float] = {
+        (run, metric, group): value
+        for run, metric, group, value in metrics.select(
+            "run", "metric", "group", "value"
+        ).iter_rows()
+    }
+    facts = _asked_facts(runs[0].metrics)
+    shown = [name for name in MAIN if name in set(metrics["metric"])]
+    rows = []
+    for relation in suite.relations:
+        numbers = [
+            share(found.get((run.name, name, relation.id))) for name in shown for run in runs
+        ]
+        rows.append(
+            [Cell(relation.id), Cell(relation.label), count(len(relation.patterns)),
+             count(facts.get(relation.id)), *numbers]
+        )  # fmt: skip
+    columns = [
+        COLUMNS[name].strip() + (f": {run.name}" if len(runs) > 1 else "")
+        for name in shown
+        for run in runs
+    ]
+    caption = "Each relation, in percent; a heading sorts by its column"
+    if any(relation.cardinality == "N-M" for relation in suite.relations):
+        caption += ". Of relations with several right answers the consistency is the determinism, "
+        caption += "which is in no mean"
+    table = Grid(caption, ("relation", "what", "wordings", "facts", *columns), rows)
+    figure = Figure(
+        "relations",
+        f"{COLUMNS[shown[0]].strip()} of each relation",
+        relation_figure(metrics, shown),
+        "Each relation with its 95 % interval, in the order of the first run. The menu chooses the "
+        "number.",
+    )
+    return Section("relations", "Relations", "", [figure, table])
+
+
+def _of_relations(runs: Sequence[Shown], names: Sequence[str]) -> pl.DataFrame:
+    """Rows of single relations of all runs; determinism goes by the name of consistency."""
+    parts = [
+        run.metrics.filter(~pl.col("group").is_in(["MACRO", "MICRO"]) & (pl.col("subset") == "all"))
+        .with_columns(metric=pl.col("metric").replace({"determinism": "consistency"}))
+        .filter(pl.col("metric").is_in(names))
+        .select(pl.lit(run.name).alias("run"), "metric", "group", "value", "low", "high", "n")
+        for run in runs
+    ]
+    return pl.concat(parts)
+
+
+def _knowledge(runs: Sequence[Shown]) -> Section:
+    wide = (
+        _of_relations(runs, ("accuracy", "consistency"))
+        .pivot("metric", index=["run", "group"], values="value", maintain_order=True)
+    )  # fmt: skip
+    intro = (
+        "Knowing and being consistent are two things. Low on the right: it knows, but not in every "
+        "wording. High on the left: it says the same, and that is wrong. Where few answers are "
+        "possible both are high by chance."
+    )
+    caption = (
+        "A mark is a relation; pointing at one names it. Its numbers stand in the table above."
+    )
+    figure = Figure("knowledge", "Accuracy against consistency", against_figure(wide), caption)
+    return Section("knowledge", "Accuracy against consistency", intro, [figure])
+
+
+def _wordings(runs: Sequence[Shown], relation: str | None) -> Section:
+    pairs = pl.concat([run.pairs.with_columns(run=pl.lit(run.name)) for run in runs])
+    patterns = pl.concat([run.patterns.with_columns(run=pl.lit(run.name)) for run in runs])
+    if relation is None:
+        means = pairs.group_by("group", maintain_order=True).agg(
+            pl.col("agreement").fill_nan(None).mean()
+        )
+        relation = str(means.sort("agreement", nulls_last=True)["group"][0])
+    rows = [
+        [Cell(row["group"]), Cell(row["run"]), Cell(f"{row['variant_index'] + 1}",
+         row["variant_index"]), Cell(row["variant"]), share(row["accuracy"]),
+         share(row["agreement"]), count(None if row["closest"] is None else row["closest"] + 1),
+         Cell("stands apart" if row["apart"] else "")]
+        for row in patterns.iter_rows(named=True)
+    ]  # fmt: skip
+    columns = [
+        "relation", "run", "wording", "", "Accuracy", "agrees with the others", "most with", "",
+    ]  # fmt: skip
+    rows, columns = _without_run(runs, rows, columns)
+    table = Grid("Every wording, in percent", columns, rows)
+    return Section(
+        "wordings",
+        "Which wordings agree",
+        "A wording that stands apart agrees less with its closest than the others do among "
+        "themselves: something about it is not understood as the others are.",
+        [
+            Figure(
+                "agreement",
+                f"Agreement of wordings: {relation}",
+                matrix_figure(pairs, patterns, relation),
+                "How often each two wordings of a relation get the same answer, in percent. Blank: "
+                "never asked of the same fact, as a and an.",
+            ),
+            Folded(f"Every wording ({len(rows):,})", [table]),
+        ],
+    )
+
+
+def _without_run(
+    runs: Sequence[Shown], rows: list[list[Cell]], columns: list[str]
+) -> tuple[list[list[Cell]], list[str]]:
+    """Without the second column, which names the run, where there is only one."""
+    if len(runs) > 1:
+        return rows, columns
+    return [[row[0], *row[2:]] for row in rows], [columns[0], *columns[2:]]
+
+
+def _edits(runs: Sequence[Shown]) -> Iterator[Section]:
+    having = [run for run in runs if run.edits.height]
+    if not having:
+        return
+    edits = pl.concat([run.edits.with_columns(run=pl.lit(run.name)) for run in having])
+    rows = [
+        [Cell(row["kind"]), Cell(row["run"]), share(row["with_it"]), share(row["without_it"]),
+         change(row["difference"]), change_ends(row["low"], row["high"]), chance(row["p_holm"]),
+         count(row["relations"]), count(row["pairs"])]
+        for row in edits.iter_rows(named=True)
+    ]  # fmt: skip
+    heads = ["edit", "run", "with it", "without", "points", "95 %", "p, Holm", "relations", "pairs"]
+    rows, heads = _without_run(runs, rows, heads)
+    caption = "Left of the line: wordings that differ in this way agree less often than the others "
+    caption += "of their relation."
+    parts: list[Part] = [
+        Figure("edits", "What an edit costs in consistency", edit_figure(edits), caption),
+        Grid("Consistency of pairs with and without the edit, means over relations", heads, rows),
+    ]  # fmt: skip
+    known = [
+        (run.name, SUBSETS[subset], row)
+        for run in runs
+        for (metric, subset), row in values_of(run.metrics, "MACRO").items()
+        if metric == "consistency" and subset in SUBSETS
+    ]
+    if known:
+        only = [
+            [Cell(subset), Cell(name), share(row["value"]), ends(row["low"], row["high"]),
+             share(row["std"]), count(row["n"])]
+            for name, subset, row in known
+        ]  # fmt: skip
+        caption = "Consistency over pairs that differ in this way alone (paper, Table 5)"
+        columns = ("pairs", "run", "mean", "95 %", "std", "relations")
+        parts.append(Folded("Pairs with one kind of edit alone", [Grid(caption, columns, only)]))
+    intro = (
+        "Two wordings may differ in syntax, words, determiners, tense, and in which of subject and "
+        "object stands first. What does each cost?"
+    )
+    yield Section("edits", "Which edits hurt", intro, parts)
+
+
+def _items(runs: Sequence[Shown]) -> Section:
+    items = pl.concat(
+        [run.items.select(pl.lit(run.name).alias("run"), "agreement") for run in runs]
+    )
+    known = items.filter(pl.col("agreement").is_not_nan())
+    rows = []
+    for run in runs:
+        found = known.filter(pl.col("run") == run.name)["agreement"]
+        size = len(found)
+        full, none = int((found == 1).sum()), int((found == 0).sum())
+        rows.append(
+            [Cell(run.name), count(size), share(full / size if size else None),
+             share(none / size if size else None),
+             share(float(found.median()) if size else None)]  # type: ignore[arg-type]
+        )  # fmt: skip
+    table = Grid(
+        "Facts by the agreement among their wordings, in percent",
+        ("run", "facts", "all wordings agree", "no two agree", "median agreement"),
+        rows,
+        sortable=False,
+    )
+    caption = "Facts by the share of their pairs of wordings that get the same answer."
+    return Section(
+        "items",
+        "Facts",
+        "A mean hides whether a few facts waver much or all a little.",
+        [Figure("items", "Agreement over facts", item_figure(items), caption), table],
+    )
+
+
+def _examples(runs: Sequence[Shown], kinds: Mapping[str, str]) -> Section:
+    parts: list[Part] = []
+    for run in runs:
+        inside: list[Part] = []
+        for kind, found in run.examples.items():
+            rows = []
+            for each in found:
+                for at, reply in enumerate(each.telling):
+                    name = f"{each.subject} ({each.group}), gold: {each.gold}"
+                    rows.append(
+                        [Cell(name if at == 0 else ""), Cell(reply.variant), Cell(reply.answer),
+                         Cell("right" if reply.right else "wrong")]
+                    )  # fmt: skip
+            if rows:
+                columns = ("fact", "asked so", "the model says", "")
+                of = f"{run.name}: {kinds[kind]}" if len(runs) > 1 else kinds[kind]
+                inside.append(Grid(of, columns, rows, sortable=False))
+        parts += inside if len(runs) == 1 else [Folded(run.name, inside)]
+    intro = (
+        "The most telling facts of each kind, at most one of a relation; at most three wordings."
+    )
+    return Section("examples", "Examples", intro, parts)
+
+
+def _vectors(runs: Sequence[Shown]) -> Iterator[Section]:
+    parts: list[Part] = []
+    for at, run in enumerate(runs):
+        if run.vectors is None:
+            continue
+        rows = [
+            [Cell(row["property"]), count(row["layer"]), share(row["v_measure"]),
+             share(row["v_measure_shuffled"]), share(row["ami"]), share(row["value"]),
+             ends(row["low"], row["high"]), count(row["n"])]
+            for row in run.vectors.iter_rows(named=True)
+        ]  # fmt: skip
+        columns = (
+            "by", "layer", "V-measure", "labels shuffled", "AMI", "r with consistency", "95 %",
+            "relations",
+        )  # fmt: skip
+        if run.drawing is not None:
+            caption = "Vectors at the place of the object, t-SNE. One shape together: grouped by "
+            caption += "wording; one colour together: by what is asked."
+            parts.append(Figure(f"vectors-{at}", "", run.drawing, f"{run.name}. {caption}"))
+        caption = f"{run.name}: how far k-means' clusters are those of wording, subject or object"
+        parts.append(Grid(caption, columns, rows))
+    if parts:
+        intro = "Do vectors lie together by what is known, or by the words of the question?"
+        yield Section("vectors", "Representations", intro, parts)
+
+
+def _care(runs: Sequence[Shown]) -> Section:
+    parts: list[Part] = []
+    for run in runs:
+        name = f"{run.name}: " if len(runs) > 1 else ""
+        if run.warnings:
+            parts.append(Points([f"{name}{each}" for each in run.warnings]))
+        total = int(run.excluded["len"].sum())
+        if total:
+            rows = [
+                [Cell(row["group"]), Cell(row["excluded"]), count(row["len"])]
+                for row in run.excluded.sort("len", descending=True).head(LABELLED).to_dicts()
+            ]
+            caption = f"{name}{total:,} questions without an answer"
+            if run.excluded.height > LABELLED:
+                caption += f", the {LABELLED} most common reasons"
+            parts.append(Folded(caption, [Grid(caption, ("relation", "why", "questions"), rows)]))
+        else:
+            parts.append(Text([f"{name}every question has an answer."]))
+        flips = run.metrics.filter(pl.col("metric") == "flips").to_dicts()
+        if flips:
+            rows = [
+                [Cell(row["subset"].replace("_", " ")), share(row["value"]), count(row["n"])]
+                for row in flips
+            ]
+            caption = f"{name}noise floor: answers of a sample that changed when only this changed"
+            parts.append(Grid(caption, ("changed", "flips", "asked twice"), rows, sortable=False))
+        else:
+            said = "the noise floor was not measured (probe --noise-floor)."
+            parts.append(Text([f"{name}{said}"]))
+    intro = (
+        "What was left out, what a reader should know, and how much the instrument itself wavers."
+    )
+    return Section("care", "With care", intro, parts)
+
+
+def command_of(asked: Mapping[str, Any], whole: Collection[str]) -> str:
+    """The command that asks the same as a run of ``probe`` did, as its record tells.
+
+    ``whole``: the relations of the suite.
+    """
+    model = asked.get("model", {})
+    words = ["consilience", "probe", "--model", str(model.get("model"))]
+    words += ["--suite", str(asked["suite"]), "--protocol", str(asked.get("protocol"))]
+    for name in ("facts", "vocabulary", "limit"):
+        if asked.get(name) is not None:
+            words += [f"--{name}", str(asked[name])]
+    if asked.get("seed"):
+        words += ["--seed", str(asked["seed"])]
+    if asked.get("candidates", "objects") != "objects":
+        words += ["--candidates", str(asked["candidates"])]
+    words += [
+        f"--{name}" for name in ("as-shipped", "keep-scores") if asked.get(name.replace("-", "_"))
+    ]
+    for name in ("revision", "dtype", "multi_token", "template"):
+        if model.get(name) not in (None, "float32", "exclude"):
+            words += [f"--{name.replace('_', '-')}", str(model[name])]
+    groups = asked.get("groups") or whole
+    return shlex.join(
+        words if set(groups) == set(whole) else [*words, "--groups", ",".join(groups)]
+    )

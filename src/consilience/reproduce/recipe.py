@@ -1,0 +1,232 @@
+"""What a recipe is: a function that has commands run and reads the numbers of a paper's table."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from consilience.errors import ConsilienceError, did_you_mean
+from consilience.report.papers import Key, Measured, beside, paper_numbers
+from consilience.run import fingerprint
+
+READ_SUITES = {"probe", "improve", "stats", "examples", "knowledge", "representations", "syntax"}
+"""Commands that take ``--data-dir``."""
+
+NOT_HERE = "not here"
+"""How the reason begins why a command could not be done."""
+
+
+@dataclass(slots=True)
+class Work:
+    """Where a recipe works, what it may do, and what it could not do.
+
+    ``folder`` gets a run for each command; what is there is gone on with. ``models``: what stands
+    for a model of the paper, by the paper's name. ``only``: of which rows alone, or of which blocks
+    or columns of the table; ``rows``: the rows that this leaves, all where it is None. ``data``:
+    files of tasks, by the task's name and split, such as ``rte:train``. ``dry``: say the commands,
+    run none. ``absent``: why a row has no numbers; that of ``""`` is said of all others.
+    """
+
+    folder: Path
+    models: Mapping[str, str] = field(default_factory=dict)
+    only: Sequence[str] = ()
+    rows: Collection[str] | None = None
+    data: Mapping[str, str] = field(default_factory=dict)
+    data_dir: Path | None = None
+    device: str = "auto"
+    dry: bool = False
+    say: Callable[[str], None] = lambda text: None
+    absent: dict[str, str] = field(default_factory=dict)
+    commands: list[str] = field(default_factory=list)
+
+    def wanted(self, row: str) -> bool:
+        """Whether this row is to be made; if not, that is noted."""
+        rows = self.only or None if self.rows is None else self.rows
+        if rows is not None and row not in rows:
+            self.absent[row] = "not asked"
+            return False
+        return True
+
+    def place(self, row: str, into: str = "pararel") -> Path:
+        """The folder of a row's run; another model in the place of the paper's has its own."""
+        other = self.models.get(row)
+        if other is None:
+            return self.folder / into / row
+        words = re.findall(r"[\w.-]+", Path(other).name)
+        return self.folder / into / "-".join((row, *words, fingerprint({"model": other})[:8]))
+
+    def run(self, row: str, *arguments: str | Path) -> bool:
+        """Run ``consilience`` with these arguments for a row of the table.
+
+        False where that could not be done: ``absent`` then says why. A command that is done already
+        reads what is there. A bug of ours raises.
+        """
+        return self._said(row, arguments) is not None
+
+    def ask(self, row: str, *arguments: str | Path) -> dict[str, Any] | None:
+        """The JSON document that ``consilience`` prints; None where ``run`` would say False."""
+        said = self._said(row, (*arguments, "--json"))
+        return None if said is None else dict(json.loads(said))
+
+    def _said(self, row: str, arguments: Sequence[str | Path]) -> str | None:
+        """Standard output of a command, or None."""
+        command = ["consilience", *map(str, arguments)]
+        if self.data_dir is not None and READ_SUITES & set(command[1:3]):
+            command += ["--data-dir", str(self.data_dir)]
+        self.commands.append(shlex.join(command))
+        if self.dry:
+            self.absent[row] = "not run"
+            return None
+        self.say(self.commands[-1])
+        status, said, heard = _call([sys.executable, "-m", *command])
+        if status == 0:
+            return said
+        errors = re.findall(r"^error: (.*)$", heard, re.MULTILINE)
+        if status == 2 and errors:
+            self.absent[row] = f"{NOT_HERE}: {errors[-1]}"
+        elif status < 0:
+            self.absent[row] = f"{NOT_HERE}: stopped by signal {-status}; too little memory?"
+        else:
+            raise RuntimeError(f"{self.commands[-1]} failed:\n{heard[-2000:]}")
+        return None
+
+    def probe(self, row: str, spec: str, *more: str, into: str = "pararel") -> Path | None:
+        """The run of ``probe`` on ParaRel of a model of the paper; None where it is not here."""
+        if not self.wanted(row):
+            return None
+        place, spec = self.place(row, into), self.models.get(row, spec)
+        device = () if spec.startswith("baseline:") else ("--device", self.device)
+        done = self.run(
+            row, "probe", "--model", spec, "--suite", "pararel", "--out", place, *device, *more
+        )
+        return place if done else None
+
+
+def _call(command: Sequence[str]) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error; a terminal sees the bars meanwhile."""
+    shown = sys.stderr.isatty()
+    terminal = {"TTY_COMPATIBLE": "1", "TTY_INTERACTIVE": "1"} if shown else {}
+    heard = b""
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(
+            command, stdout=said, stderr=subprocess.PIPE, env={**os.environ, **terminal}, bufsize=0
+        ) as process,
+    ):
+        assert process.stderr is not None
+        try:
+            while part := process.stderr.read(8192):
+                heard += part
+                if shown and not part.startswith(b"error: "):
+                    sys.stderr.buffer.write(part)
+                    sys.stderr.flush()
+        except BaseException:
+            process.kill()
+            raise
+        status = process.wait()
+        said.seek(0)
+        lines = re.sub(r"\x1b\[[\d;?]*[A-Za-z]|\r", "\n", heard.decode(errors="replace"))
+        return status, said.read().decode(), lines
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a recipe found: numbers, what a reader should know, and files that it made."""
+
+    numbers: Mapping[Key, Measured]
+    notes: Sequence[str] = ()
+    files: Sequence[Path] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a table or figure of a paper is made again.
+
+    ``table``: where the paper's numbers stand in papers.csv. ``needs``: models, data, and the order
+    of the time that it takes. ``models``: the paper's models by the paper's names.
+    """
+
+    name: str
+    table: str
+    title: str
+    needs: str
+    make: Callable[[Work], Found]
+    models: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> list[str]:
+        """The models, and the rows of the paper's table."""
+        return list(dict.fromkeys([*self.models, *paper_numbers(self.table)["row"]]))
+
+
+RECIPES: dict[str, Recipe] = {}
+
+
+def recipe(
+    name: str,
+    title: str,
+    needs: str,
+    table: str = "",
+    models: Mapping[str, str] | None = None,
+) -> Callable[[Callable[[Work], Found]], Callable[[Work], Found]]:
+    """Register a function as the recipe of a table; ``table`` where its numbers go by another."""
+
+    def register(make: Callable[[Work], Found]) -> Callable[[Work], Found]:
+        if name in RECIPES:
+            raise ValueError(f"two recipes are called '{name}'")
+        RECIPES[name] = Recipe(name, table or name, title, needs, make, models or {})
+        return make
+
+    return register
+
+
+def find_recipe(name: str) -> Recipe:
+    """The recipe of that name; an unknown one raises with the closest."""
+    if name not in RECIPES:
+        raise ConsilienceError(f"no recipe '{name}'", todo=did_you_mean(name, list(RECIPES)))
+    return RECIPES[name]
+
+
+def carry_out(recipe: Recipe, work: Work) -> tuple[Found, pl.DataFrame]:
+    """What a recipe finds, and its numbers beside the paper's (``BESIDE_SCHEMA``).
+
+    Where ``only`` names blocks, rows or columns, only numbers in one of each are asked.
+    """
+    paper = paper_numbers(recipe.table)
+    parts = (paper["group"], recipe.rows, paper["column"])
+    named = [{*part} & {*work.only} for part in parts]
+    unknown = {*work.only}.difference(*named) | {*work.models}.difference(recipe.rows)
+    if unknown:
+        raise ConsilienceError(
+            f"{recipe.name} has no row '{min(unknown)}'",
+            expected=", ".join(recipe.rows) or "none: it is one whole",
+        )
+
+    def is_asked(key: Key) -> bool:
+        return all(part in found for part, found in zip(key, named, strict=True) if found)
+
+    keys = paper.select("group", "row", "column").iter_rows()
+    others = [row for row in recipe.models if row not in paper["row"]]
+    work.rows = {key[1] for key in keys if is_asked(key)}
+    work.rows |= {row for row in others if row in (named[1] or others)}
+    found = recipe.make(work)
+    ours = {key: each for key, each in found.numbers.items() if is_asked(key)}
+    left_out = {row: "not asked" for row in recipe.rows if row not in work.rows}
+    return found, beside(recipe.table, ours, work.absent | left_out)
+
+
+def warnings_of(run: Path) -> list[str]:
+    """What a run noted for its reader."""
+    found: list[str] = json.loads((run / "run.json").read_text(encoding="utf-8"))["warnings"]
+    return found

@@ -1,0 +1,553 @@
+"""Reports: the right numbers on one page that is whole, safe and usable; figures and tables as files."""
+
+import csv
+import json
+import math
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import polars as pl
+import pytest
+
+from consilience.analysis.patterns import item_table
+from consilience.errors import ConsilienceError
+from consilience.report import page as page_module
+from consilience.report.charts import RUN_SHAPES
+from consilience.report.figures import COLOURS
+from consilience.report.page import (
+    Cell,
+    Facts,
+    Folded,
+    Grid,
+    Page,
+    Points,
+    Section,
+    Text,
+    render,
+)
+from consilience.report.sections import MEANINGS, command_of
+from consilience.run import RunFolder
+from consilience.types import ANSWERS_SCHEMA
+from test_metrics import make_suite, table
+
+HOSTILE = [
+    "<script>document.body.dataset.owned = 'yes'</script>",
+    '"><img src=x onerror="document.body.dataset.owned=1">',
+    "</script><b>bold</b>",
+    "{{ 7 * 7 }} {% raw %}",
+    "]]>&amp;<!--",
+]
+WORDINGS = ("[X] is <b>[Y]</b>.", "[Y] {{ is }} [X]", "</script>[X], [Y]")
+
+
+class Html(HTMLParser):
+    """Elements with attributes, tables as rows of texts by caption, and all visible text."""
+
+    VOID = frozenset({"meta", "link", "br", "img", "input"})
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.tables, self.text, self.open = [], {}, "", []
+        self.caption, self.rows = None, []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.caption, self.rows = "", []
+        elif tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th") and self.rows:
+            self.rows[-1].append("")
+
+    def handle_data(self, data):
+        inside = self.open[-1] if self.open else ""
+        if inside not in ("script", "style"):
+            self.text += data
+        if inside == "caption":
+            self.caption += data
+        elif "tr" in self.open and data.strip():
+            self.rows[-1][-1] += data.strip()
+
+    def handle_endtag(self, tag):
+        while self.open and self.open.pop() != tag:
+            pass
+        if tag == "table":
+            self.tables[self.caption] = self.rows
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture
+def hostile_suite(write_suite):
+    """Three relations, one with several right answers, whose words would break a page."""
+    relations = [
+        {"relation": each, "label": HOSTILE[at], "cardinality": "N-M" if each == "C" else "N-1"}
+        for at, each in enumerate("ABC")
+    ]
+    patterns = [{"relation": each, "pattern": text} for each in "ABC" for text in WORDINGS]
+    facts = [
+        {"relation": each, "subject": f"{HOSTILE[at % 5]} {at}", "object": HOSTILE[at % 4]}
+        for each in "ABC"
+        for at in range(9)
+    ]
+    edges = [
+        {"relation": each, "pattern_a": WORDINGS[first], "pattern_b": WORDINGS[second],
+         "syntactic": first == 0, "lexical": second == 2, "determiner": False}
+        for each in "AB"
+        for first, second in ((0, 1), (0, 2), (1, 2))
+    ]  # fmt: skip
+    return write_suite(relations=relations, patterns=patterns, facts=facts, edges=edges)
+
+
+@pytest.fixture
+def probed(consilience, hostile_suite, tmp_path):
+    """``probed(baseline, ...)``: the folder of a run on the hostile suite."""
+
+    def run(model, *more, suite=hostile_suite):
+        place = tmp_path / model.replace(":", "-")
+        options = ["--suite", suite, "--out", place]
+        assert consilience("probe", "--model", f"baseline:{model}", *options, *more)[0] == 0
+        return place
+
+    return run
+
+
+def opened(path):
+    return Html(Path(path).read_text(encoding="utf-8"))
+
+
+def test_the_numbers_are_those_of_the_run(consilience, probed):
+    run = probed("random", "--noise-floor")
+    status, out, err = consilience("report", run)
+    assert status == 0, err
+    assert out.strip() == str(run / "report.html")
+    html = opened(run / "report.html")
+    metrics = pl.read_csv(run / "metrics.csv")
+    macro = {
+        row["metric"]: row
+        for row in metrics.filter(
+            (pl.col("group") == "MACRO") & (pl.col("subset") == "all")
+        ).to_dicts()
+    }
+    (caption,) = [each for each in html.tables if each.startswith("Means over relations")]
+    shown = {row[0]: row[1:] for row in html.tables[caption][1:]}
+    assert len(shown) == len(MEANINGS)
+    for name, cells in (("accuracy", shown["Accuracy"]), ("consistency", shown["Consistency"])):
+        row = macro[name]
+        assert cells[0] == f"{100 * row['value']:.1f}"
+        assert cells[1] == f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
+        assert cells[2] == f"{100 * row['std']:.1f}"
+    (caption,) = [each for each in html.tables if each.startswith("Each relation, in percent")]
+    by = {row[0]: row for row in html.tables[caption][1:]}
+    assert list(by) == ["A", "B", "C"]
+    for name, group in (("consistency", "A"), ("determinism", "C")):
+        chosen = metrics.filter((pl.col("metric") == name) & (pl.col("group") == group))
+        value = chosen.filter(pl.col("subset") == "all")["value"][0]
+        assert by[group][5] == f"{100 * value:.1f}"
+    (caption,) = [each for each in html.tables if each.startswith("noise floor")]
+    assert {row[0] for row in html.tables[caption][1:]} >= {"repeated", "one by one"}
+
+
+def test_what_came_from_data_stays_text(consilience, probed):
+    first, second = probed("random"), probed("majority")
+    status, _, err = consilience("report", first, second, "--out", "both.html")
+    assert status == 0, err
+    html = opened("both.html")
+    for text in HOSTILE[:3]:
+        assert text in html.text
+    assert "{{ 7 * 7 }} {% raw %}" in html.text
+    assert not html.all("img")
+    assert not html.all("b")
+    scripts = [each for each in html.all("script") if each.get("type") != "application/json"]
+    assert len(scripts) == 2
+    assert not any("onerror" in attributes for _, attributes in html.elements)
+
+
+def test_the_page_needs_nothing_else(consilience, probed):
+    run = probed("random")
+    assert consilience("report", run)[0] == 0
+    text = (run / "report.html").read_text(encoding="utf-8")
+    assert len(text.encode()) < 2_000_000
+    html = Html(text)
+    for tag, attributes in html.elements:
+        for name in ("src", "href", "action", "data"):
+            if name in attributes:
+                assert attributes[name].startswith(("#", "data:")), (tag, attributes)
+    policy = next(each for each in html.all("meta") if "http-equiv" in each)["content"]
+    assert policy.startswith("default-src 'none'")
+    assert "@import" not in text
+    assert "url(http" not in text
+
+
+def test_the_page_can_be_used_by_keyboard_and_read_aloud(consilience, probed):
+    first, second = probed("random"), probed("majority")
+    assert consilience("report", first, second, "--out", "both.html")[0] == 0
+    html = opened("both.html")
+    assert html.all("html")[0]["lang"] == "en"
+    assert len(html.all("h1")) == len(html.all("main")) == 1
+    ids = [attributes["id"] for _, attributes in html.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    targets = [each["href"][1:] for each in html.all("a")]
+    assert set(targets) <= set(ids)
+    for section in html.all("section"):
+        assert section["aria-labelledby"] in ids
+    tables = len(html.all("table"))
+    assert tables == len(html.tables)  # each has a caption of its own
+    assert tables == sum(each.get("role") == "region" for each in html.all("div"))
+    assert all(each["scope"] in ("row", "col") for each in html.all("th"))
+    assert len(html.all("figure")) == len(html.all("figcaption")) == 5
+    charts = [each for each in html.all("script") if each.get("type") == "application/json"]
+    text = Path("both.html").read_text(encoding="utf-8")
+    for chart in charts:
+        start = text.index(f'id="{chart["id"]}">') + len(f'id="{chart["id"]}">')
+        spec = json.loads(text[start : text.index("</script>", start)])
+        assert len(spec["description"]) > 20
+        assert spec["background"] == "transparent"
+
+
+def test_runs_side_by_side_have_paired_differences(consilience, probed):
+    first, second = probed("majority"), probed("oracle")
+    assert consilience("report", first, second, "--out", "both.html")[0] == 0
+    html = opened("both.html")
+    status, out, _ = consilience("compare", first, second, "--json")
+    assert status == 0
+    rows = [each for each in json.loads(out)["differences"] if each["subset"] == "all"]
+    macro = {each["metric"]: each for each in rows if each["group"] == "MACRO"}
+    shown = html.tables["oracle minus majority: means over relations"]
+    by = {row[0]: row[1:] for row in shown[1:]}
+    assert by["Accuracy"][2] == f"{100 * macro['accuracy']['difference']:+.1f}"
+    assert by["Accuracy"][1] == "100.0"
+    assert float(by["Consistent-Acc"][2]) > 0
+    (caption,) = [each for each in html.tables if "p adjusted over relations" in each]
+    assert {row[0] for row in html.tables[caption][1:]} == {"A", "B", "C"}
+
+
+def test_a_table_of_answers_is_reported_as_far_as_it_goes(consilience, hostile_suite, probed):
+    run = probed("random")
+    answers = pl.concat([pl.read_parquet(each) for each in sorted((run / "answers").iterdir())])
+    needed = ["group", "item", "subject", "variant", "gold", "answer"]
+    answers.select(needed).write_csv("answers.csv")
+    options = ["--suite", hostile_suite, "--out", "page.html"]
+    status, _, err = consilience("report", "answers.csv", *options)
+    assert status == 0, err
+    html = opened("page.html")
+    assert "how they came about is not known" in html.text
+    assert "the noise floor was not measured" in html.text
+
+
+def test_vectors_of_a_run_are_drawn(consilience, model_folder, tmp_path):
+    options = ["--suite", "mini", "--groups", "capital,sport", "--limit", "8", "--out", "run"]
+    status, _, err = consilience(
+        "analyze", "representations", "--model", model_folder("bert"), *options
+    )
+    assert status == 0, err
+    assert consilience("report", "run", "--figures", "figures")[0] == 0
+    html = opened("run/report.html")
+    (caption,) = [each for each in html.tables if "k-means" in each]
+    assert {row[0] for row in html.tables[caption][1:]} == {"pattern", "subject", "object"}
+    assert len(html.all("figure")) == 6
+    assert (tmp_path / "figures" / "vectors-0.svg").is_file()
+
+
+# -- perturbed pairs ------------------------------------------------------------------------------
+
+LABELS = ("entailment", "not_entailment")
+
+
+def perturbed_run(folder, flip):
+    """Twelve pairs in three forms; ``flip``: the items whose label the reverse form changes."""
+    task = {
+        "name": "rte", "kind": "NLI", "first": ["sentence1"], "second": ["sentence2"],
+        "label": ["label"], "indicators": ["Sentence1", "Sentence2"], "labels": list(LABELS),
+        "t5_fields": [], "metrics": ["accuracy"], "hub": [], "splits": ["train", "", ""],
+        "threshold": None,
+    }  # fmt: skip
+    model = {"model": "<b>model</b>", "kind": "masked", "architecture": "B", "parameters": 7,
+             "dtype": "float32", "device": "cpu", "joined": "pair", "pool": "last",
+             "longest": 64, "model_labels": None}  # fmt: skip
+    asked = {"kind": "perturb", "suite": "calum", "task": task, "pairs": "d" * 64, "limit": None,
+             "half": None, "perturbations": ["reverse", "signal"], "long": "cut", "seed": 0}  # fmt: skip
+    run = RunFolder(folder, {**asked, "model": model})
+    rows, changed = [], []
+    for at in range(12):
+        gold = LABELS[at % 2]
+        for index, form in enumerate(("original", "reverse", "signal")):
+            moved = form == "reverse" and at in flip
+            answer = LABELS[(at + moved) % 2]
+            row = dict.fromkeys(ANSWERS_SCHEMA)
+            rows.append(row | {
+                "suite": "calum", "group": "rte", "item": str(at), "subject": f"s{at}",
+                "variant": form, "variant_index": index, "gold": gold, "answer": answer,
+                "n_candidates": 2,
+            })  # fmt: skip
+            if moved:
+                changed.append({
+                    "group": "rte", "perturbation": form, "item": str(at), "gold": gold,
+                    "original_answer": gold, "answer": answer, "original_1": "Sentence1: <i>a</i>",
+                    "original_2": "Sentence2: b", "text_1": "Sentence2: b",
+                    "text_2": "Sentence1: <i>a</i>", "margin": 1.0,
+                })  # fmt: skip
+    run.write_answers("rte", pl.DataFrame(rows, schema=ANSWERS_SCHEMA))
+    run.note(["two items were cut"])
+    pl.DataFrame(changed).write_csv(folder / "inconsistent.csv")
+    return folder
+
+
+def test_runs_of_perturb_are_reported_with_their_differences(consilience, tmp_path):
+    """Three of twelve labels change, then one: C_R 75.0 and 91.7, and 16.7 points between."""
+    first = perturbed_run(tmp_path / "one", {1, 4, 6})
+    second = perturbed_run(tmp_path / "two", {1})
+    status, _, err = consilience(
+        "report", first, second, "--out", "page.html", "--tables", "tables", "--figures", "figures"
+    )
+    assert status == 0, err
+    html = opened("page.html")
+    rows = {row[0]: row for row in html.tables["one, rte, in percent"][1:]}
+    assert rows["original"][1] == "100.0"
+    assert (rows["reverse"][1], rows["reverse"][3]) == ("75.0", "75.0")
+    assert rows["signal"][3] == "100.0"
+    differences = {tuple(r[:2]): r for r in html.tables["rte: two minus one"][1:]}
+    assert differences["C_R", "reverse"][2:5] == ["75.0", "91.7", "+16.7"]
+    moved = html.tables["one: labels that changed"][1:]
+    assert {tuple(row) for row in moved} == {
+        ("reverse", "rte", *LABELS, "2"), ("reverse", "rte", *LABELS[::-1], "1")
+    }  # fmt: skip
+    assert (
+        "one, rte, reverse: 3 that were right became wrong, 0 that were wrong became" in html.text
+    )
+    assert "<i>a</i>" in html.text
+    assert not html.all("i")
+    assert "one: two items were cut" in html.text
+    assert "consilience perturb --model '<b>model</b>' --task rte --data F" in html.text
+    with (tmp_path / "tables" / "consistency.csv").open(newline="") as file:
+        assert next(csv.reader(file)) == ["group", "", "Acc", "C_R", "C_S"]
+    assert (tmp_path / "figures" / "forms.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_runs_of_different_pairs_have_no_differences(consilience, tmp_path):
+    first = perturbed_run(tmp_path / "one", {1})
+    second = perturbed_run(tmp_path / "two", {2})
+    record = json.loads((second / "run.json").read_text())
+    record["asked"]["pairs"] = "e" * 64
+    (second / "run.json").write_text(json.dumps(record))
+    assert consilience("report", first, second, "--out", "page.html")[0] == 0
+    assert not any("minus" in caption for caption in opened("page.html").tables)
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def test_figures_and_tables_are_whole_files(consilience, probed, tmp_path):
+    """No label is cut; a PNG has 300 dots an inch at the width of a column."""
+    run = probed("random")
+    status, out, _ = consilience(
+        "report", run, "--figures", "figures", "--tables", "tables", "--json"
+    )
+    document = json.loads(out)
+    assert status == 0
+    assert all((tmp_path / each).is_file() for each in document["files"])
+    names = {"relations", "knowledge", "agreement", "edits", "items"}
+    assert {each.stem for each in (tmp_path / "figures").iterdir()} == names
+    for name in names:
+        svg = (tmp_path / "figures" / f"{name}.svg").read_text(encoding="utf-8")
+        texts = [each.text or "" for each in ElementTree.fromstring(svg).iter() if each.text]
+        assert not any("\N{HORIZONTAL ELLIPSIS}" in each for each in texts)
+        assert "currentColor" not in svg
+        png = (tmp_path / "figures" / f"{name}.png").read_bytes()
+        assert int.from_bytes(png[16:20], "big") >= 300 * 3.3
+        assert (tmp_path / "figures" / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+    shown = (tmp_path / "figures" / "relations.svg").read_text(encoding="utf-8")
+    assert all(f">{each}</text>" in shown for each in "ABC")
+    with (tmp_path / "tables" / "relations.csv").open(newline="") as file:
+        rows = list(csv.reader(file))
+    assert [row[:2] for row in rows[1:]] == [[run.name, each] for each in "ABC"]
+    assert "\\toprule" in (tmp_path / "tables" / "knowledge.tex").read_text()
+    assert "| Accuracy |" in (tmp_path / "tables" / "knowledge.md").read_text()
+
+
+def _seen(colour, matrix):
+    """A colour in CIELAB as an eye sees it whose cones are those of ``matrix`` (linear RGB)."""
+    raw = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in raw]
+    seen = [min(1, max(0, sum(a * b for a, b in zip(row, linear, strict=True)))) for row in matrix]
+    to_xyz = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
+    white = (0.9505, 1.0, 1.089)
+    xyz = [sum(a * b for a, b in zip(row, seen, strict=True)) for row in to_xyz]
+    ratios = [a / b for a, b in zip(xyz, white, strict=True)]
+    x, y, z = (r ** (1 / 3) if r > 0.008856 else 7.787 * r + 16 / 116 for r in ratios)
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+EYES = {
+    "all cones": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protanopia": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216),
+                   (-0.003882, -0.048116, 1.051998)),
+    "deuteranopia": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413),
+                     (-0.011820, 0.042940, 0.968881)),
+}  # fmt: skip
+"""Machado, Oliveira and Fernandes (2009), severity 1."""
+
+
+@pytest.mark.parametrize("eye", EYES)
+def test_the_colour_blind_tell_the_colours_of_runs_apart(eye):
+    """A difference of 2.3 is just noticeable; shapes tell runs apart as well."""
+    labs = [_seen(colour, EYES[eye]) for colour in COLOURS[: len(RUN_SHAPES)]]
+    apart = [math.dist(a, b) for at, a in enumerate(labs) for b in labs[:at]]
+    assert min(apart) > 10
+    assert len(set(RUN_SHAPES)) == len(RUN_SHAPES)
+
+
+# -- the parts ------------------------------------------------------------------------------------
+
+
+def test_agreement_of_each_item_worked_out_by_hand():
+    """Answers a a b: one of three pairs agrees; a a a: all; a missing answer leaves one pair."""
+    answers = table([("1", "s", "a", ["a", "a", "b"]), ("2", "t", "a", ["a", "a", "a"]),
+                     ("3", "u", "a", ["a", None, "a"]), ("4", "v", "a", ["a", None, None])])  # fmt: skip
+    found = item_table(answers, make_suite(), "strict")
+    assert found["agreement"].to_list()[:3] == [pytest.approx(1 / 3), 1.0, 1.0]
+    assert math.isnan(found["agreement"][3])
+    assert found["pairs"].to_list() == [3, 3, 1, 0]
+    assert item_table(answers, make_suite(cardinality="N-M"), "strict").is_empty()
+
+
+def test_a_page_of_every_part():
+    grid = Grid(
+        "a & b",
+        ("name", "n"),
+        [[Cell("x"), Cell("1.0", 1.0)], [Cell("y"), Cell("-", missing=True)]],
+    )
+    parts = [grid, Facts([("a", "<b>")]), Text(["one"]), Text(["cmd <x>"], code=True),
+             Points(["p"]), Folded("more", [Text(["inside"])])]  # fmt: skip
+    html = Html(render(Page("t", "s", [Section("one", "One", "", parts)], ("end",))))
+    assert html.tables == {"a & b": [["name", "n"], ["x", "1.0"], ["y", "-"]]}
+    for text in ("<b>", "cmd <x>", "inside", "end"):
+        assert text in html.text
+    numbers = [each for each in html.all("td") if each.get("class") == "number"]
+    assert [each.get("data-by") for each in numbers] == ["1.0", None]
+    assert len(html.all("script")) == 1  # without a figure nothing draws one
+
+
+def test_a_page_that_is_too_large_is_refused(monkeypatch):
+    monkeypatch.setattr(page_module, "LARGEST", 1000)
+    with pytest.raises(ConsilienceError, match="at most 0 MB.*fewer runs"):
+        render(Page("t", "s", []))
+
+
+def test_the_command_of_a_run_asks_the_same():
+    asked = {"suite": "pararel", "protocol": "strict", "groups": ["P36", "P19"], "limit": 3,
+             "seed": 7, "facts": None, "candidates": "vocabulary", "as_shipped": True,
+             "model": {"model": "a b", "dtype": "bfloat16", "revision": "main"}}  # fmt: skip
+    found = command_of(asked, {"P36", "P19", "P20"})
+    assert found == (
+        "consilience probe --model 'a b' --suite pararel --protocol strict --limit 3 --seed 7 "
+        "--candidates vocabulary --as-shipped --revision main --dtype bfloat16 --groups P36,P19"
+    )
+    assert "--groups" not in command_of(asked, {"P36", "P19"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["one", "two"], "without --out"),
+        (["one", "--relation", "Q"], "has no relation 'Q'"),
+        (["nothing", "--out", "p.html"], "not the folder of a run"),
+        (["pairs", "one", "--out", "p.html"], "runs of perturb, and others"),
+        (["pairs", "--relation", "A"], "with runs of perturb"),
+        (["one", "--out", "no/such/place.html"], "cannot be written"),
+    ],
+)
+def test_what_cannot_be_reported_is_said(arguments, message, consilience, probed, tmp_path):
+    probed("random").rename(tmp_path / "one")
+    perturbed_run(tmp_path / "pairs", {1})
+    status, out, err = consilience("report", *arguments)
+    assert status == 2
+    assert out == ""
+    assert message in " ".join(err.split())
+
+
+def test_without_what_draws_it_says_how_to_get_it(consilience, probed, monkeypatch):
+    run = probed("random")
+    monkeypatch.setitem(__import__("sys").modules, "altair", None)
+    status, _, err = consilience("report", run)
+    assert status == 2
+    assert "pip install 'consilience[figures]'" in err
+    assert not (run / "report.html").exists()
+
+
+# -- in a browser ---------------------------------------------------------------------------------
+
+DRIVER = """<script>
+addEventListener("securitypolicyviolation", event => { document.body.dataset.blocked = event.blockedURI; });
+addEventListener("error", event => { document.body.dataset.failed = event.message; });
+const told = {};
+const rows = table => [...table.tBodies[0].rows].map(row => row.cells[0].textContent.trim()).join("");
+const marks = id => document.querySelectorAll("#figure-" + id + " svg [aria-roledescription=point]").length;
+const cells = () => [...document.querySelectorAll("#figure-agreement svg [aria-roledescription^=rect]")].map(e => e.getAttribute("aria-label")).filter(e => e);
+const values = id => [...document.querySelectorAll("#figure-" + id + " svg [aria-roledescription=point]")].map(e => e.getAttribute("aria-label")).join("|");
+const choose = (id, name, value) => {
+  const menu = document.querySelector("#figure-" + id + " select[aria-label='" + name + "']");
+  menu.focus();
+  told["focus-" + id] = document.activeElement === menu;
+  menu.value = value;
+  menu.dispatchEvent(new Event("input", { bubbles: true }));
+  menu.dispatchEvent(new Event("change", { bubbles: true }));
+};
+setTimeout(() => {
+  told.drawn = document.querySelectorAll("[data-drawn=yes]").length;
+  const table = [...document.querySelectorAll("table.sortable")].find(each => each.caption.textContent.startsWith("Each relation"));
+  const buttons = [...table.tHead.querySelectorAll("button")];
+  told.before = rows(table);
+  buttons[0].click(); buttons[0].click();
+  told.names = rows(table);
+  told.sorted = table.tHead.rows[0].cells[0].getAttribute("aria-sort");
+  const at = buttons.findIndex(each => each.textContent.startsWith("Consistency"));
+  buttons[at].click();
+  told.numbers = [...table.tBodies[0].rows].map(row => Number(row.cells[at].dataset.by));
+  told.marks = marks("relations");
+  told.first = values("relations");
+  choose("relations", "Number", "Consistency");
+  told.cells = cells();
+  choose("agreement", "Relation", "C");
+}, 2500);
+setTimeout(() => {
+  told.then = values("relations");
+  told.switched = cells();
+  told.wide = document.documentElement.scrollWidth > innerWidth;
+  told.requests = performance.getEntriesByType("resource").map(each => each.name);
+  document.body.dataset.told = JSON.stringify(told);
+}, 5000);
+</script></body>"""
+
+
+@pytest.mark.parametrize("width", [390, 800, 1280])
+def test_a_browser_opens_sorts_and_switches(width, browse, consilience, probed):
+    first, second = probed("random"), probed("majority")
+    assert consilience("report", first, second, "--out", "page.html")[0] == 0
+    path = Path("page.html").resolve()
+    text = path.read_text(encoding="utf-8")
+    page, _, _ = text.rpartition("</body>")
+    path.write_text(page + DRIVER, encoding="utf-8")
+    document, logged = browse(path, f"--window-size={width},1000")
+    assert logged == []
+    body = Html(document).all("body")[0]
+    assert body.keys() == {"data-told"}, body
+    told = json.loads(body["data-told"])
+    assert told["drawn"] == 5
+    assert told["requests"] == []
+    assert (told["before"], told["names"], told["sorted"]) == ("ABC", "CBA", "descending")
+    assert told["numbers"] == sorted(told["numbers"], reverse=True)
+    assert told["marks"] == 6
+    assert told["focus-relations"]
+    assert told["focus-agreement"]
+    assert told["first"] != told["then"]
+    assert "Consistency" in told["then"]
+    assert len(told["cells"]) == len(told["switched"]) == 6
+    assert all("relation: C;" in each for each in told["switched"])
+    assert not any("relation: C;" in each for each in told["cells"])
+    assert not told["wide"]

@@ -1,0 +1,473 @@
+"""CALUM's recipes: what needs no model exactly, the rest on tiny models, and what is not here."""
+
+import csv
+import io
+import json
+import math
+import random
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from importlib import import_module
+
+import polars as pl
+import pytest
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+from conftest import WORDS, real_data
+from consilience import cli
+from consilience.metrics.perturbed import PERTURBED_SCHEMA
+from consilience.report.papers import paper_numbers
+from consilience.reproduce import RECIPES, Work, carry_out
+from consilience.reproduce.calum import GROUPS, MODELS, TABLE_6, paper_rows
+from consilience.suites.tasks import TASKS
+from test_tasktypes import TABLE_2, TABLE_5, read, run_folder, typed, wide
+from test_tasktypes import TABLE_6 as TYPED_6
+
+QUICK = ("--seeds", "0,1", "--epochs", "1", "--batch", "8", "--lr", "6e-3")
+
+
+@dataclass(slots=True)
+class Quick(Work):
+    """Two seeds of one epoch, on the processor."""
+
+    device: str = "cpu"
+    options: dict[str, tuple[str, ...]] = field(default_factory=lambda: {"finetune": QUICK})
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Commands run in this process, which has loaded what they need; a list of what they say."""
+    heard = []
+
+    def call(command):
+        assert command[:2] == [sys.executable, "-m"]
+        monkeypatch.setattr(sys, "argv", command[2:])
+        out, err = io.StringIO(), io.StringIO()
+        status = 0
+        with redirect_stdout(out), redirect_stderr(err):
+            try:
+                cli.main()
+            except SystemExit as stop:
+                status = stop.code or 0
+        heard.append(err.getvalue())
+        return status, out.getvalue(), err.getvalue()
+
+    monkeypatch.setattr(import_module("consilience.reproduce.recipe"), "_call", call)
+    return heard
+
+
+def write_pairs(path, count, task, seed=0):
+    """Pairs whose second sentence is a word of their label."""
+    draw = random.Random(seed)
+    labels = TASKS[task].labels
+    rows = [
+        {
+            TASKS[task].first[0]: draw.choice(WORDS[3:]),
+            TASKS[task].second[0]: " ".join([WORDS[at % len(labels)]] * draw.randrange(2, 6)),
+            TASKS[task].label[0]: labels[at % len(labels)],
+        }
+        for at in range(count)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Small training and validation sets of RTE and MRPC."""
+    return {
+        f"{task}:{split}": write_pairs(tmp_path / f"{task}-{split}.jsonl", count, task, seed)
+        for task in ("rte", "mrpc")
+        for seed, (split, count) in enumerate((("train", 16), ("validation", 8)))
+    }
+
+
+def make(name, work):
+    return carry_out(RECIPES[name], work)
+
+
+def cells(numbers):
+    """The rows of a comparison by block, row and column."""
+    return {
+        (each["group"], each["row"], each["column"]): each for each in numbers.iter_rows(named=True)
+    }
+
+
+def test_every_table_of_the_paper_has_a_recipe():
+    names = {name for name in RECIPES if name.startswith("calum-")}
+    assert names == {f"calum-table-{n}" for n in range(1, 10)} | {
+        "calum-t-tests", "calum-gain", "calum-human",
+    }  # fmt: skip
+    assert all(RECIPES[name].needs and RECIPES[name].title for name in names)
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [("calum-table-2", TABLE_2), ("calum-table-5", TABLE_5), ("calum-table-6", TYPED_6)],
+)
+def test_the_papers_numbers_are_those_that_were_typed_elsewhere(table, text, tmp_path):
+    names = ["model", "task", "metric", "subset", "value"]
+    ours = paper_rows(table).with_columns(pl.col("model").str.to_lowercase())
+    other = read(typed(tmp_path, wide(text))).select(names)
+    assert {row[:4]: round(row[4], 3) for row in ours.rows()} == {
+        row[:4]: row[4] for row in other.rows()
+    }
+
+
+def test_rows_and_blocks_are_those_of_the_paper():
+    assert [*paper_numbers("calum-table-6")["row"].unique()].sort() == [*TABLE_6].sort()
+    assert {*paper_numbers("calum-table-2")["row"]} == {*MODELS, "Human"}
+    for table in ("calum-table-2", "calum-table-5", "calum-table-6"):
+        assert {*paper_numbers(table)["group"]} <= {*GROUPS.values()}
+
+
+def p_of(found, group, row):
+    """The p values of a row by test; that of the paired one stands beside the paper's level."""
+    return {
+        column.removeprefix("p (").removesuffix(")").replace("t-test", "paired"): each["ours"]
+        for (block, name, column), each in found.items()
+        if (block, name) == (group, row)
+    }
+
+
+def test_t_tests_of_the_papers_own_numbers(tmp_path):
+    """The numbers of ``test_tasktypes``: both claims hold by each test without T5, one with it."""
+    found = cells(make("calum-t-tests", Work(tmp_path))[1])
+    expected = {
+        ("REVERSE", "STS vs NLI"): (1.07e-12, 1.55e-12, 6.62e-6),
+        ("SIGNAL", "RTE and MRPC vs others"): (0.000626, 0.00464, 0.00720),
+        ("REVERSE", "STS vs NLI, with T5"): (6.74e-11, 2.94e-11, 3.42e-5),
+        ("SIGNAL", "RTE and MRPC vs others, with T5"): (0.175, 0.214, 0.0973),
+    }
+    for name, p in expected.items():
+        tests = dict(zip(("Student", "Welch", "paired"), p, strict=True))
+        assert p_of(found, *name) == pytest.approx(tests, rel=0.01)
+    verdicts = {name: each["verdict"] for name, each in found.items() if each["verdict"] == "same"}
+    assert [*verdicts] == [
+        ("REVERSE", "STS vs NLI", "p (t-test)"),
+        ("SIGNAL", "RTE and MRPC vs others", "p (t-test)"),
+    ]
+    rows = {row for _, row, _ in found}
+    assert len(rows) == 6, "and with people; no runs are here"
+    assert not any("our runs" in row for row in rows)
+
+
+def test_t_tests_of_runs_that_are_there(tmp_path):
+    """The example by hand of ``test_tasktypes``: differences .4 and .2, so t = 3, t(1) is Cauchy's."""
+    work = Work(tmp_path, models={"RoBERTa-base": "somewhere/tiny"})
+    by_hand = {
+        "RoBERTa-base": {"mnli": 0.4, "rte": 0.6, "qqp": 0.9},
+        "BART-base": {"mnli": 0.5, "rte": 0.7, "qqp": 0.8},
+    }
+    for model, values in by_hand.items():
+        for task, value in values.items():
+            run_folder(work.place(model, "calum") / task / "run", task, 0.9, value, 1, 0)
+    found = cells(make("calum-t-tests", work)[1])
+    p = p_of(found, "REVERSE", "STS vs NLI, our runs")
+    assert p["paired"] == pytest.approx(1 - 2 / math.pi * math.atan(3))
+    assert set(p) == {"Student", "Welch", "paired"}
+    assert p_of(found, "REVERSE", "STS vs NLI, our runs, with T5") == {}, "the same models"
+
+
+def test_gains_of_the_papers_own_numbers_and_of_runs(tmp_path):
+    """12.9 % for Para, 11.9 % for All, so 12.4 % for both. Ours: .5 to .6 and .8 to .9."""
+    for task, before, after in (("rte", 0.5, 0.6), ("mnli", 0.8, 0.9)):
+        for folder, value in ((task, before), (f"{task}-Para", after)):
+            run_folder(tmp_path / "calum" / "GPT2-base" / folder / "run", task, 0.9, value, 1, 0)
+    found = cells(make("calum-gain", Work(tmp_path))[1])
+    gains = {row: each["ours"] for (_, row, _), each in found.items()}
+    assert {row: round(gain, 1) for row, gain in gains.items()} == {
+        "Para and All vs Single": 12.4,
+        "Para vs Single": 12.9,
+        "All vs Single": 11.9,
+        "Para and All vs Single, our runs": 16.2,
+        "Para vs Single, our runs": 16.2,
+    }
+    assert gains["Para vs Single, our runs"] == pytest.approx(100 * (0.2 + 0.125) / 2)
+
+
+def sizes_of(found, row):
+    return [
+        found["", row, f"{name} set size"]["verdict"] for name in ("Train", "Validation", "Test")
+    ]
+
+
+def test_sizes_of_small_sets(tmp_path):
+    """277 labelled pairs are the paper's; 3,049 without any label are 3K; of 519 a half is 260."""
+    sets = {
+        "rte:train": write_pairs(tmp_path / "train.jsonl", 20, "rte"),
+        "rte:validation": write_pairs(tmp_path / "validation.jsonl", 277, "rte"),
+        "rte:test": str(tmp_path / "test.jsonl"),
+        "klue-nli:validation": write_pairs(tmp_path / "klue-nli.jsonl", 519, "klue-nli"),
+        "mrpc:validation": str(tmp_path / "none.tsv"),
+    }
+    row = json.dumps({"sentence1": "a", "sentence2": "b", "label": -1}) + "\n"
+    (tmp_path / "test.jsonl").write_text(row * 3049)
+    work = Work(tmp_path, data=sets)
+    found = cells(make("calum-table-1", work)[1])
+    assert sizes_of(found, "RTE") == ["differs", "same", "same"]
+    ours = {column: each["ours"] for (_, row, column), each in found.items() if row == "RTE"}
+    assert [*ours.values()] == [2, 0.02, 277, 3.049]
+    ours = {column: each["ours"] for (_, row, column), each in found.items() if row == "KLUE-NLI"}
+    assert [ours[f"{name} set size"] for name in ("Validation", "Test")] == [0.26, 0.259]
+    classes = {
+        row: each["ours"] for (_, row, column), each in found.items() if column == "# of classes"
+    }
+    assert classes == {
+        name: 3 if name.endswith("NLI") and name != "QNLI" else 2 for name in classes
+    }
+    assert f"{tmp_path / 'none.tsv'}: no such file" in sizes_of(found, "MRPC")[1]
+    assert "give kornli:train" in sizes_of(found, "KorNLI")[0]
+    assert "on the Hub" in sizes_of(found, "QQP")[2]
+
+
+def test_sizes_of_the_real_sets(tmp_path):
+    """KorNLI's released validation set is not the paper's; all others that are here are."""
+    glue, klue, kornli = (real_data(name) for name in ("glue", "klue", "kornli"))
+    sets = {
+        "mnli:validation": glue / "mnli" / "validation_matched.jsonl",
+        "qnli:validation": glue / "qnli" / "validation.tsv",
+        **{f"rte:{split}": glue / "rte" / f"{split}.tsv" for split in ("train", "validation")},
+        **{f"mrpc:{split}": glue / "mrpc" / f"{split}.tsv" for split in ("train", "validation", "test")},
+        "klue-nli:validation": klue / "klue-nli-v1.1_dev.json",
+        "klue-sts:validation": klue / "klue-sts-v1.1_dev.json",
+        "kornli:validation": kornli / "xnli.dev.ko.tsv",
+    }  # fmt: skip
+    work = Work(tmp_path, data={name: str(file) for name, file in sets.items()})
+    found = cells(make("calum-table-1", work)[1])
+    measured = {
+        name[1:]: each["verdict"] for name, each in found.items() if not math.isnan(each["ours"])
+    }
+    assert {name for name, verdict in measured.items() if verdict != "same"} == {
+        ("KorNLI", "Validation set size")
+    }
+    assert measured.keys() >= {
+        ("RTE", "Train set size"), ("MRPC", "Test set size"), ("KLUE-NLI", "Test set size"),
+        ("KLUE-STS", "Validation set size"), ("KLUE-STS", "Test set size"),
+    }  # fmt: skip
+
+
+@pytest.fixture
+def tiny(model_folder, tmp_path):
+    """A tiny BERT with small weights."""
+    model = AutoModelForMaskedLM.from_pretrained(model_folder("bert"))
+    for weight in model.parameters():
+        weight.data *= 0.4 if weight.dim() > 1 else 1
+    model.save_pretrained(tmp_path / "tiny")
+    AutoTokenizer.from_pretrained(model_folder("bert")).save_pretrained(tmp_path / "tiny")
+    return str(tmp_path / "tiny")
+
+
+def stamps(folder):
+    """When each answer and each weight was written."""
+    return {
+        path: path.stat().st_mtime_ns
+        for suffix in ("parquet", "safetensors")
+        for path in folder.rglob(f"*.{suffix}")
+    }
+
+
+def test_a_cell_of_table_2_and_again(data, tiny, here, tmp_path):
+    """Trained with two seeds, asked, and beside the paper's; the second time nothing is."""
+    work = Quick(
+        tmp_path / "out", models={"RoBERTa-base": tiny}, only=("RoBERTa-base", "RTE"), data=data
+    )
+    found, numbers = make("calum-table-2", work)
+    place = work.place("RoBERTa-base", "calum") / "rte"
+    assert [command.split()[1] for command in work.commands] == ["finetune", "perturb"]
+    asked = [
+        pl.read_parquet(place / "run" / f"seed-{n}" / "answers" / "rte.parquet") for n in (0, 1)
+    ]
+    said = [each["answer"].to_numpy().reshape(8, 3) for each in asked]
+    gold = asked[0]["gold"].to_numpy().reshape(8, 3)
+    expected = {
+        "Acc_val": [(each[:, 0] == gold[:, 0]).mean() for each in said],
+        "C_R": [(each[:, 0] == each[:, 1]).mean() for each in said],
+        "C_S": [(each[:, 0] == each[:, 2]).mean() for each in said],
+    }
+    metrics = pl.read_csv(place / "run" / "metrics.csv", schema_overrides=PERTURBED_SCHEMA)
+    table = cells(numbers)
+    for column, (one, two) in expected.items():
+        cell = table["RTE", "RoBERTa-base", column]
+        assert cell["ours"] == pytest.approx(100 * (one + two) / 2)
+        assert cell["std"] == pytest.approx(100 * abs(one - two) / math.sqrt(2))
+        name = ("accuracy", "all") if column == "Acc_val" else (
+            "consistency", {"C_R": "reverse", "C_S": "signal"}[column]
+        )  # fmt: skip
+        (row,) = metrics.filter(
+            pl.struct("metric", "subset") == dict(zip(("metric", "subset"), name, strict=True))
+        ).to_dicts()
+        assert (cell["low"], cell["high"]) == pytest.approx(
+            (100 * row["low"], 100 * row["high"]), nan_ok=True
+        )
+        assert cell["verdict"] in ("within", "outside", "same", "differs")
+    others = {
+        each["verdict"] for name, each in table.items() if name[:2] != ("RTE", "RoBERTa-base")
+    }
+    assert others == {"not asked"}
+    notes = json.loads((place / "run" / "seed-0" / "run.json").read_text())["warnings"]
+    assert all(f"RTE, RoBERTa-base: {note}" in found.notes for note in notes)
+    before, commands = stamps(place), list(work.commands)
+    assert len(before) >= 4
+    here.clear()
+    again = Quick(
+        tmp_path / "out", models={"RoBERTa-base": tiny}, only=("RoBERTa-base", "RTE"), data=data
+    )
+    assert make("calum-table-2", again)[1].equals(numbers)
+    assert stamps(place) == before
+    assert again.commands == commands
+    assert not any("24/24" in each.replace(" ", "") for each in here)
+
+
+def test_examples_and_gaps_of_one_row(data, tiny, here, tmp_path):
+    """Table 3 asks RTE, MRPC and QNLI of one model; there are no pairs of QNLI, as the row says."""
+    work = Quick(
+        tmp_path / "out", models={"RoBERTa-large": tiny}, data=data | {"qnli:train": "no.tsv"}
+    )
+    work.options["finetune"] = (*QUICK, "--seeds", "0")
+    found, numbers = make("calum-table-3", work)
+    assert numbers.height == 0
+    assert work.absent["RoBERTa-large"].startswith(
+        "not here: nyu-mll/glue/qnli, split 'validation'"
+    )
+    assert len(work.commands) == 4
+    for task, form in (("rte", "signal"), ("mrpc", "reverse")):
+        run = work.place("RoBERTa-large", "calum") / task / "run"
+        with (run / "inconsistent.csv").open(encoding="utf-8", newline="") as file:
+            rows = [each for each in csv.DictReader(file) if each["perturbation"] == form]
+        (note,) = [each for each in found.notes if each.startswith(f"{GROUPS[task]}, {form}")]
+        if not rows:
+            assert note.endswith("no answer changed")
+            continue
+        shown = (
+            rows[0][name]
+            for name in ("original_1", "original_2", "original_answer", "text_1", "answer")
+        )
+        assert all(text in note for text in shown)
+
+
+def test_what_t5_writes_counts(data, model_folder, here, tmp_path):
+    """Nothing that a random model writes is a label: 0, though it has to choose one beside that."""
+    spec = str(model_folder("t5"))
+    work = Quick(tmp_path / "out", models={"T5-large": spec}, only=("T5-large", "MRPC"), data=data)
+    table = cells(make("calum-table-2", work)[1])
+    assert [table["MRPC", "T5-large", each]["ours"] for each in ("Acc_val", "C_R", "C_S")] == [
+        0
+    ] * 3
+    (command,) = work.commands
+    assert command.split()[1] == "perturb"
+    assert "--generate" in command
+    place = work.place("T5-large", "calum") / "mrpc" / "run"
+    metrics = pl.read_csv(place / "metrics.csv", schema_overrides=PERTURBED_SCHEMA)
+    chosen = metrics.filter((pl.col("group") == "mrpc") & (pl.col("metric") == "accuracy"))
+    assert chosen["value"][0] > 0
+    examples = Quick(tmp_path / "out", models={"T5-large": spec}, data=data)
+    notes = [
+        each for each in make("calum-table-4", examples)[0].notes if each.startswith("MRPC, signal")
+    ]
+    assert len(notes) == 3
+    assert all("[sentence1]" in each for each in notes)
+
+
+def test_a_model_that_is_not_here_is_marked_and_tried_once(data, here, tmp_path):
+    work = Quick(tmp_path / "out", only=("Electra-small", "RTE", "MRPC"), data=data)
+    table = cells(make("calum-table-2", work)[1])
+    why = table["RTE", "Electra-small", "C_R"]["verdict"]
+    assert "cannot load 'google/electra-small-discriminator'" in why
+    assert table["MRPC", "Electra-small", "Acc_val"]["verdict"] == why
+    assert math.isnan(table["RTE", "Electra-small", "C_R"]["ours"])
+    assert len(work.commands) == 1
+    work = Quick(
+        tmp_path / "out",
+        only=("RoBERTa-base", "Human", "RTE", "QQP"),
+        data={"rte:train": "no.tsv", **data},
+    )
+    work.data["rte:train"] = "no.tsv"
+    table = cells(make("calum-table-2", work)[1])
+    why = table["RTE", "RoBERTa-base", "C_R"]["verdict"]
+    assert why.startswith("not here: RTE: no.tsv: no such file")
+    assert "QQP: nyu-mll/glue/qqp, split 'validation': cannot be loaded" in why
+    assert "people have to answer" in table["RTE", "Human", "C_R"]["verdict"]
+    assert work.commands == []
+
+
+def test_dry_runs_nothing(data, tmp_path):
+    out = tmp_path / "out"
+    work = Work(out, only=("RTE", "GPT2-base-Para"), data=data, dry=True)
+    table = cells(make("calum-table-6", work)[1])
+    place = out / "calum" / "GPT2-base" / "rte-Para"
+    assert work.commands == [
+        f"consilience finetune --model openai-community/gpt2 --task rte --train {data['rte:train']} "
+        f"--validation {data['rte:validation']} --with qqp=hub:train --with mrpc={data['mrpc:train']} "
+        f"--out {place / 'model'} --device auto",
+        f"consilience perturb --model {place / 'model'} --task rte --data {data['rte:validation']} "
+        f"--out {place / 'run'} --device auto",
+    ]
+    assert table["RTE", "GPT2-base-Para", "C_R"]["verdict"] == "not run"
+    for name in sorted(RECIPES):
+        if name.startswith("calum-"):
+            make(name, Work(out, data=data, dry=True))
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_halves_of_klue(own, tmp_path):
+    """Validation is a half of KLUE's, unless there is a test set of its own."""
+    more = {"klue-nli:test": "test.json"} if own else {}
+    work = Work(tmp_path, only=("KoBART", "KLUE-NLI"), data=more, dry=True)
+    make("calum-table-5", work)
+    assert [("--half 1" in command) for command in work.commands] == [not own] * 2
+    assert work.commands[0].startswith(
+        "consilience finetune --model gogamza/kobart-base-v2 --task klue-nli"
+    )
+
+
+def answer(sheets, wrong=()):
+    """All five say what is gold, but for these (annotator, item, form)."""
+    key = json.loads((sheets / "key.json").read_text(encoding="utf-8"))
+    for name, asked in key["sheets"].items():
+        path = sheets / f"{name}.csv"
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file))
+        for row, (item, form) in zip(rows, asked, strict=True):
+            gold = key["items"][item]["gold"]
+            other = next(each for each in key["labels"] if each != gold)
+            row["answer"] = other if (name, item, form) in wrong else gold
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def test_people(tmp_path):
+    """Four pairs. One of five says another label once in REVERSE: C_R is (3/4 + 4) / 5."""
+    data = {"rte:validation": write_pairs(tmp_path / "rte.jsonl", 4, "rte")}
+    data |= {f"{task}:validation": "no.tsv" for task in GROUPS if task != "rte"}
+    out = tmp_path / "out"
+    work = Work(out, data=data)
+    table = cells(make("calum-human", work)[1])
+    assert table["", "Human", "Annotators per language"]["verdict"] == "same"
+    assert table["", "Human", "Samples per annotator"]["ours"] == 4
+    assert "RTE: " in work.absent["Human"]
+    assert "no sheet with answers" in work.absent["Human"]
+    sheets = out / "calum" / "sheets" / "rte"
+    before = (sheets / "key.json").read_bytes()
+    answer(sheets, wrong={("annotator-1", "2", "reverse")})
+    again = Work(out, data=data)
+    table = cells(make("calum-human", again)[1])
+    assert (sheets / "key.json").read_bytes() == before
+    assert not any(" annotate sheet --task rte" in command for command in again.commands)
+    ours = {column: table["RTE", "Human", column]["ours"] for column in ("Acc_val", "C_R", "C_S")}
+    assert ours == pytest.approx({"Acc_val": 100, "C_R": 95, "C_S": 100})
+    elsewhere = tmp_path / "elsewhere"
+    (sheets).rename(elsewhere)
+    for given in (elsewhere, elsewhere / "key.json"):
+        work = Work(out, data={"rte:answers": str(given)}, only=("Human", "RTE"))
+        cell = cells(make("calum-table-2", work)[1])["RTE", "Human", "C_R"]
+        assert (cell["paper"], cell["ours"]) == (94.0, pytest.approx(95))
+    work = Work(out, data={"rte:answers": str(tmp_path)}, only=("Human", "RTE"))
+    assert (
+        "people have to answer"
+        in cells(make("calum-table-2", work)[1])["RTE", "Human", "C_R"]["verdict"]
+    )

@@ -1,0 +1,132 @@
+"""Tables for papers, character by character."""
+
+import math
+
+import pytest
+
+from consilience.report.sheets import (
+    Number,
+    Sheet,
+    as_csv,
+    as_latex,
+    as_markdown,
+    save_sheet,
+)
+
+SHEET = Sheet(
+    "Right & wrong, 50 % of_it",
+    "model",
+    ("Acc", "n*"),
+    (
+        ("", "majority", (Number(99.0, 21.04), Number(3, digits=0))),
+        ("A|B", "bert_base", (Number(45.84, 25.6), Number(1, digits=0))),
+        ("A|B", "bert~large", (Number(45.76, 0.0), Number(2, digits=0))),
+        ("late", "small", (Number(math.nan), "<none>")),
+    ),
+    best=("Acc",),
+    apart=("majority",),
+)
+"""45.84 and 45.76 are both printed as 45.8, so both are best; the majority is apart."""
+
+
+def test_csv_has_every_number_in_full_and_its_std_behind_it():
+    assert as_csv(SHEET) == (
+        "group,model,Acc,Acc std,n*\n"
+        ",majority,99.0,21.04,3\n"
+        "A|B,bert_base,45.84,25.6,1\n"
+        "A|B,bert~large,45.76,0.0,2\n"
+        "late,small,,,<none>\n"
+    )
+
+
+def test_markdown_escapes_what_would_be_markup_and_has_the_best_in_bold():
+    assert as_markdown(SHEET) == (
+        "**Right & wrong, 50 % of\\_it**\n"
+        "\n"
+        "| model | Acc | n\\* |\n"
+        "|---|---:|---:|\n"
+        "| majority | 99.0 ± 21.0 | 3 |\n"
+        "| *A\\|B* | | |\n"
+        "| bert\\_base | **45.8** ± 25.6 | 1 |\n"
+        "| bert~large | **45.8** ± 0.0 | 2 |\n"
+        "| *late* | | |\n"
+        "| small | - | \\<none\\> |\n"
+    )
+
+
+def test_latex_escapes_what_would_be_commands():
+    assert as_latex(SHEET) == (
+        "% needs \\usepackage{booktabs}\n"
+        "\\begin{table}\n"
+        "\\centering\n"
+        "\\caption{Right \\& wrong, 50 \\% of\\_it}\n"
+        "\\begin{tabular}{lrr}\n"
+        "\\toprule\n"
+        "model & Acc & n* \\\\\n"
+        "\\midrule\n"
+        "majority & 99.0 $\\pm$ 21.0 & 3 \\\\\n"
+        "\\midrule\n"
+        "\\multicolumn{3}{l}{\\emph{A\\textbar{}B}} \\\\\n"
+        "bert\\_base & \\textbf{45.8} $\\pm$ 25.6 & 1 \\\\\n"
+        "bert\\textasciitilde{}large & \\textbf{45.8} $\\pm$ 0.0 & 2 \\\\\n"
+        "\\midrule\n"
+        "\\multicolumn{3}{l}{\\emph{late}} \\\\\n"
+        "small & -- & \\textless{}none\\textgreater{} \\\\\n"
+        "\\bottomrule\n"
+        "\\end{tabular}\n"
+        "\\end{table}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("a\\b", r"a\textbackslash{}b"),
+        ("5 % & $1 #2 _3", r"5 \% \& \$1 \#2 \_3"),
+        ("{x}~y^z", r"\{x\}\textasciitilde{}y\textasciicircum{}z"),
+        ("1±2 \N{MINUS SIGN}3 < 4 > …", r"1$\pm$2 $-$3 \textless{} 4 \textgreater{} \ldots{}"),
+        ("two\nlines", "two lines"),
+    ],
+)
+def test_signs_of_latex(text, escaped):
+    sheet = Sheet("", text, (), ())
+    assert f"\n{escaped} \\\\\n" in as_latex(sheet)
+
+
+def test_numbers_are_rounded_once_and_nothing_is_minus_nothing():
+    assert Number(-0.04).plain == "0.0"
+    assert Number(-1.26).plain == "-1.3"
+    assert Number(8.634, digits=2).plain == "8.63"
+    assert Number(7, digits=0).plain == "7"
+    assert (Number(math.nan).plain, Number(1.0).spread, Number(1.0, 0.04).spread) == (
+        "-",
+        "",
+        "0.0",
+    )
+    below = Sheet("", "", ("d",), (("", "a", (Number(-1.26),)), ("", "b", (Number(-2.0),))), ("d",))
+    assert "a & \\textbf{$-$1.3}" in as_latex(below), "the largest, also below zero"
+    assert "| **-1.3** |" in as_markdown(below)
+
+
+def test_one_number_alone_is_not_the_best():
+    rows = (("", "a", (Number(5.0),)), ("", "b", (Number(math.nan),)), ("", "c", ("none",)))
+    sheet = Sheet("", "", ("x",), rows, best=("x",))
+    assert not any(sheet.is_best(row, 0) for row in range(3))
+    assert "**5.0**" not in as_markdown(sheet)
+    apart = Sheet("", "", ("x",), (*rows, ("", "d", (Number(4.0),))), best=("x",), apart=("d",))
+    assert not any(apart.is_best(row, 0) for row in range(4))
+
+
+def test_all_three_files_are_written(tmp_path):
+    written = save_sheet(SHEET, tmp_path / "new" / "folder", "a.b")
+    assert [path.name for path in written] == ["a.b.csv", "a.b.md", "a.b.tex"]
+    assert [path.read_text(encoding="utf-8") for path in written] == [
+        as_csv(SHEET), as_markdown(SHEET), as_latex(SHEET),
+    ]  # fmt: skip
+
+
+def test_a_table_without_rows():
+    empty = Sheet("t", "c", ("x",), ())
+    assert as_csv(empty) == "group,c,x\n"
+    assert as_markdown(empty) == "**t**\n\n| c | x |\n|---|---:|\n"
+    assert "\\midrule\n\\bottomrule" in as_latex(empty)

@@ -142,6 +142,14 @@ def test_the_numbers_are_those_of_the_run(consilience, probed):
         assert cells[0] == f"{100 * row['value']:.1f}"
         assert cells[1] == f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
         assert cells[2] == f"{100 * row['std']:.1f}"
+    status, out, _ = consilience(
+        "score", run, "--suite", "suite", "--protocol", "published", "--json"
+    )
+    other = {row["metric"]: row for row in json.loads(out)["metrics"]
+             if (row["group"], row["subset"]) == ("MACRO", "all")}  # fmt: skip
+    (caption,) = [each for each in html.tables if "counted by the protocol published" in each]
+    both = {row[0]: row[1:] for row in html.tables[caption][1:]}
+    assert both["Accuracy"][:2] == [shown["Accuracy"][0], f"{100 * other['accuracy']['value']:.1f}"]
     (caption,) = [each for each in html.tables if each.startswith("Each relation, in percent")]
     by = {row[0]: row for row in html.tables[caption][1:]}
     assert list(by) == ["A", "B", "C"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -140,19 +140,17 @@ def perturb(
         "long": long.value,
         "seed": seed,
     }
-    load = partial(
-        _load_writer if generate else _load_classifier,
-        task=main,
-        given=indicators is not None,
-        template=template,
-        joined=joined,
-        pool=pool,
-        longest=longest,
-        model_labels=names_in(model_labels) if model_labels else None,
-        revision=revision,
-        device=device,
-        dtype=dtype,
+    how = _How(
+        main,
+        indicators is not None,
+        template,
+        joined,
+        pool,
+        longest,
+        names_in(model_labels) if model_labels else None,
+        {"revision": revision, "device": device, "dtype": dtype},
     )
+    load = partial(_load_writer if generate else _load_classifier, how=how)
     if not generate and template:
         raise ConsilienceError("--template without --generate", todo="Add --generate.")
     runs, changed, notes = [], [], list(pairs.notes)
@@ -160,6 +158,7 @@ def perturb(
         run, answers, telling = _ask(
             spec, folder / name if name else folder, main, pairs, formats, asked, load, long.value
         )
+        run.describe("data", data)
         runs.append(answers)
         changed.append(telling.with_columns(pl.lit(name).alias("seed")))
         notes += [note for note in run.record["warnings"] if note not in notes]
@@ -244,62 +243,55 @@ def _refuse_others(folder: Path, models: Mapping[str, str]) -> None:
         )
 
 
-def _load_classifier(
-    spec: str,
-    *,
-    task: Task,
-    given: bool,
-    template: str | None,
-    joined: JoinedName | None,
-    pool: PoolName | None,
-    longest: int | None,
-    model_labels: Sequence[str] | None,
-    **options: Any,
-) -> tuple[PairClassifier, Callable[[TextPair], Form]]:
+@dataclass(frozen=True, slots=True)
+class _How:
+    """How a model is loaded and asked; ``given``: whether the indicators are those of the user."""
+
+    task: Task
+    given: bool
+    template: str | None
+    joined: JoinedName | None
+    pool: PoolName | None
+    longest: int | None
+    model_labels: Sequence[str] | None
+    options: Mapping[str, Any]
+
+
+def _load_classifier(spec: str, how: _How) -> tuple[PairClassifier, Callable[[TextPair], Form]]:
     """A classifier, and the original form as it was trained on it unless indicators are given."""
     from consilience.models.classifier import load_pair_classifier
 
     model = load_pair_classifier(
         spec,
-        task.labels,
-        joined=joined.value if joined else None,
-        pool=pool.value if pool else None,
-        longest=longest,
-        model_labels=model_labels,
-        **options,
+        how.task.labels,
+        joined=how.joined.value if how.joined else None,
+        pool=how.pool.value if how.pool else None,
+        longest=how.longest,
+        model_labels=how.model_labels,
+        **how.options,
     )
-    trained = None if given else model.input.reading.indicators
-    return model, partial(original, indicators=trained or task.indicators)
+    trained = None if how.given else model.input.reading.indicators
+    return model, partial(original, indicators=trained or how.task.indicators)
 
 
-def _load_writer(
-    spec: str,
-    *,
-    task: Task,
-    given: bool,
-    template: str | None,
-    joined: JoinedName | None,
-    pool: PoolName | None,
-    longest: int | None,
-    model_labels: Sequence[str] | None,
-    **options: Any,
-) -> tuple[LabelWriter, Callable[[TextPair], Form]]:
+def _load_writer(spec: str, how: _How) -> tuple[LabelWriter, Callable[[TextPair], Form]]:
     """A model that writes, and the original form: T5's where there is no template."""
     from consilience.models.label_writer import LabelWriter
     from consilience.models.loading import load_pretrained
 
-    for name, value in (("input", joined), ("pool", pool), ("model-labels", model_labels)):
-        if value is not None:
-            raise ConsilienceError(f"--{name} with --generate", todo="Leave it out.")
-    loaded = load_pretrained(spec, **options)
-    model = LabelWriter(loaded, task, template, longest or 0)
-    if given and model.template is None:
+    for name in ("joined", "pool", "model_labels"):
+        if getattr(how, name) is not None:
+            option = "input" if name == "joined" else name.replace("_", "-")
+            raise ConsilienceError(f"--{option} with --generate", todo="Leave it out.")
+    loaded = load_pretrained(spec, **how.options)
+    model = LabelWriter(loaded, how.task, how.template, how.longest or 0)
+    if how.given and model.template is None:
         raise ConsilienceError(
             "--indicators with T5's own form, which has its own",
             todo="Give a --template too, or leave it out.",
         )
-    form = partial(original, indicators=task.indicators)
-    return model, partial(t5_original, task=task) if model.template is None else form
+    form = partial(original, indicators=how.task.indicators)
+    return model, partial(t5_original, task=how.task) if model.template is None else form
 
 
 def _ask(

@@ -149,6 +149,7 @@ def _shown(
     record = record_of(run)
     kept = run / "metrics.csv"
     metrics = measure(answers, suite, protocol, seed)
+    other: Protocol = "strict" if protocol == "published" else "published"
     if kept.is_file():
         measured = pl.read_csv(kept, schema=METRICS_SCHEMA)
         metrics = metrics.vstack(measured.filter(pl.col("metric") == "flips"))
@@ -162,6 +163,7 @@ def _shown(
         name=name,
         record=record,
         metrics=metrics,
+        by_other=measure(answers, suite, other, seed),
         patterns=pattern_table(answers, suite, protocol),
         pairs=pair_table(answers, suite, protocol, seed),
         edits=edit_table(answers, suite, protocol, annotated_kinds(suite), seed),

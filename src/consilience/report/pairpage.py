@@ -71,7 +71,7 @@ def pair_page(runs: Sequence[ShownPairs], compared: pl.DataFrame | None) -> Page
     sections += [_forms(runs), _changes(runs), _examples(runs), _care(runs)]
     told = [
         (f"{run.name}, seed {at + 1} of {run.seeds}" if run.seeds > 1 else run.name, record,
-         command_of(record["asked"]))
+         command_of(record))
         for run in runs
         for at, record in enumerate(run.records)
     ]  # fmt: skip
@@ -295,11 +295,12 @@ def _care(runs: Sequence[ShownPairs]) -> Section:
     return Section("care", "With care", intro, parts)
 
 
-def command_of(asked: Mapping[str, Any]) -> str:
-    """The command that asks the same as a run of ``perturb`` did; its data by its digest alone."""
+def command_of(record: Mapping[str, Any]) -> str:
+    """The command that asks the same as a run of ``perturb`` did, as its record tells."""
+    asked = record["asked"]
     model = asked.get("model", {})
     words = ["consilience", "perturb", "--model", str(model.get("model"))]
-    words += ["--task", str(asked["task"]["name"]), "--data", "F"]
+    words += ["--task", str(asked["task"]["name"]), "--data", str(record.get("data", "F"))]
     words += ["--perturbations", ",".join(asked["perturbations"]), "--long", str(asked["long"])]
     if "joined" not in model:
         words.append("--generate")

@@ -65,7 +65,8 @@ LABELLED = 50
 class Shown:
     """A run with what was found in it.
 
-    ``record``: of ``run.json``, empty for a table of answers. ``metrics``: of the metrics table.
+    ``record``: of ``run.json``, empty for a table of answers. ``metrics``: of the metrics table;
+    ``by_other``: the same answers counted by the other protocol.
     ``patterns, pairs, edits, items``: of the analysis of patterns.
     ``examples``: the most telling by kind. ``excluded``: ``group, excluded, len``. ``vectors``:
     mean V-measures with correlations, and the drawing, where the run has representations.
@@ -74,6 +75,7 @@ class Shown:
     name: str
     record: Mapping[str, Any]
     metrics: pl.DataFrame
+    by_other: pl.DataFrame
     patterns: pl.DataFrame
     pairs: pl.DataFrame
     edits: pl.DataFrame
@@ -109,7 +111,7 @@ def probe_page(
     kinds of examples are.
     ``relation``: whose agreement is shown first, else that of the lowest consistency.
     """
-    sections = [_asked(suite, protocol, runs), _headline(runs)]
+    sections = [_asked(suite, protocol, runs), _headline(runs, protocol)]
     if compared is not None:
         sections.append(_differences(compared))
     sections += [_relations(suite, runs), _knowledge(runs), _wordings(runs, relation)]
@@ -153,7 +155,7 @@ def _asked_facts(metrics: pl.DataFrame) -> dict[str, int]:
     return {group: n for group, n in counted if group not in ("MACRO", "MICRO")}
 
 
-def _headline(runs: Sequence[Shown]) -> Section:
+def _headline(runs: Sequence[Shown], protocol: Protocol) -> Section:
     macro = [values_of(run.metrics, "MACRO") for run in runs]
     names = [name for name in MEANINGS if any((name, "all") in each for each in macro)]
     rows = []
@@ -173,7 +175,29 @@ def _headline(runs: Sequence[Shown]) -> Section:
         "What the numbers are the percentage of",
         [Facts([(COLUMNS[name].strip(), MEANINGS[name]) for name in names])],
     )
-    return Section("numbers", "The numbers", _in_words(runs, macro), [table, meanings])
+    return Section(
+        "numbers",
+        "The numbers",
+        _in_words(runs, macro),
+        [table, meanings, *_by_both(runs, protocol)],
+    )
+
+
+def _by_both(runs: Sequence[Shown], protocol: Protocol) -> Iterator[Folded]:
+    """The same answers counted by both protocols, where that makes a difference."""
+    other = "strict" if protocol == "published" else "published"
+    for run in runs:
+        one, two = values_of(run.metrics, "MACRO"), values_of(run.by_other, "MACRO")
+        rows = []
+        for name in MEANINGS:
+            values = [each.get((name, "all"), {}).get("value", math.nan) for each in (one, two)]
+            if not all(math.isnan(each) for each in values):
+                cells = [share(values[0]), share(values[1]), change(values[1] - values[0])]
+                rows.append([Cell(COLUMNS[name].strip()), *cells])
+        of = f"{run.name}: the same" if len(runs) > 1 else "The same"
+        caption = f"{of} answers counted by the protocol {other}"
+        columns = ("", protocol, other, "points")
+        yield Folded(caption, [Grid(f"{caption}, in percent", columns, rows, sortable=False)])
 
 
 def _in_words(runs: Sequence[Shown], macro: Sequence[Mapping[Any, Mapping[str, Any]]]) -> str:

@@ -6,7 +6,6 @@ import json
 import math
 import re
 import shutil
-import subprocess
 from collections import Counter
 from html.parser import HTMLParser
 

@@ -81,6 +81,7 @@ def verdicts(ours, absent=None):
         (("", "Ada", "Right"), Measured(48.0, 19.0, 44.0, 49.96), "within"),
         (("", "Ada", "Right"), Measured(48.0, 19.0, 44.0, 49.94), "outside"),
         (("", "Ada", "Right"), Measured(50.04), "same"),
+        (("", "Ada", "Right"), Measured(50.04, 19.0, 48.0, 52.0), "same"),
         (("", "Ada", "Right"), Measured(50.06), "differs"),
         (("", "Ada", "Right"), Measured(math.nan), "no data"),
         (("", "Ada", "Pairs"), Measured(12), "same"),
@@ -149,7 +150,7 @@ def test_a_table_on_a_screen_and_in_the_papers_layout(small, capsys, monkeypatch
         "Ada",
         "Right 50.0±20.0 49.0±19.0 48.0 52.0 -1.0 within",
         "Pairs 12 - - not measured",
-        "p < 0.01 0.000 same",
+        "p < 0.01 <.001 same",
         "late:",
         "Bob",
         "Right 61.25 - - not here",
@@ -220,7 +221,6 @@ def test_only_some_rows_blocks_or_columns(made, here, tmp_path):
         (("late",), ["Bob"], {("late", "Bob", "Pairs")}),
         (("Right",), ["Ada", "Bob"], {("", "Ada", "Right")}),
         (("late", "Right"), ["Bob"], set()),
-        (("Ada", "late"), [], set()),
     ):
         made.clear()
         _, numbers = carry_out(RECIPES["small"], Work(tmp_path, only=only))
@@ -248,6 +248,7 @@ def test_a_dry_run_says_the_commands_and_runs_nothing(consilience, made, here, t
         (["small", "--data", "rte=f"], "--data rte=f; expected TASK:SPLIT=FILE"),
         (["small", "--data", "rte:train=f"], "f: no such file."),
         (["small", "--only", ","], "no name in ','"),
+        (["small", "--only", "Ada,late"], "small has no number in Ada and late at once; expected"),
     ],
 )
 def test_what_cannot_be_asked(consilience, made, here, arguments, message):
@@ -380,7 +381,7 @@ def test_a_model_that_is_not_here_is_marked_and_another_may_stand_for_it(
     assert [each["ours"] for each in oracle] == [100.0] * 3
     assert [each["paper"] for each in oracle] == [45.8, 58.5, 27.0]
     assert {each["verdict"] for each in oracle} == {"outside"}
-    assert rows["majority", "Consistency"]["verdict"] == "within"
+    assert rows["majority", "Consistency"]["verdict"] == "same"
     why = rows["BERT-large", "Accuracy"]["verdict"]
     assert why.startswith("not here: ")
     assert "no/model" in why
@@ -478,9 +479,12 @@ def test_vectors_of_a_tiny_model(consilience, release, here, model_folder, tmp_p
     drawn, *written = document["run"]["files"]
     assert drawn.endswith("tsne-P36-subject.svg")
     assert "<svg" in (tmp_path / drawn).read_text()
-    assert [row["column"] for row in document["numbers"]] == [
-        "V-measure by pattern", "V-measure by subject", "V-measure by object",
-    ]  # fmt: skip
+    columns = [row["column"] for row in document["numbers"]]
+    assert columns[:3] == ["V-measure by pattern", "AMI by pattern", "V-measure by subject"]
+    clusters = pl.read_csv(next((tmp_path / "r").glob("pararel-figure-3/*/clusters.csv")))
+    told = clusters.filter(pl.col("property") == "pattern").select("v_measure", "ami").row(0)
+    ours = [row["ours"] for row in document["numbers"]][:2]
+    assert ours == pytest.approx([100 * each for each in told])
     assert {row["verdict"] for row in document["numbers"]} == {"ours alone"}
     assert len(written) == 3
     status, out, _ = consilience(
@@ -521,6 +525,64 @@ def test_a_training_is_read_and_tested(release, here, model_folder, tmp_path):
     work = Work(tmp_path / "r", {"BERT-base": "no/model"}, data_dir=release)
     numbers = carry_out(RECIPES["pararel-mcnemar"], work)[1]
     assert numbers["verdict"].str.starts_with("not here: ").all()
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """Commands that are done already; ``told["knowledge"] = {...}`` is what that one says."""
+    said = {}
+
+    def call(command):
+        return 0, json.dumps(next((said[name] for name in said if name in command), {})), ""
+
+    monkeypatch.setattr(recipes, "_call", call)
+    return said
+
+
+def test_the_larger_p_of_mcnemars_tests_counts(told, tmp_path):
+    """.04 of accuracy and .001 of Consistent-Acc: .04, not below the paper's .01."""
+    work = Work(tmp_path)
+    rows = [
+        {"metric": metric, "subset": subset, "group": group, "difference": 0.058, "low": 0.05,
+         "high": 0.07, "test": test, "p": p}
+        for metric, test, p in (
+            ("accuracy", "exact McNemar", 0.04), ("consistent_accuracy", "exact McNemar", 0.001),
+            ("consistency", "paired permutation of subjects", 0.5),
+        )
+        for group in ("MACRO", "MICRO") for subset in ("no_change", "all")
+    ]  # fmt: skip
+    place = work.place("BERT-base", "pararel-improve") / "seed-42" / "improved"
+    place.mkdir(parents=True)
+    table = pl.DataFrame(rows).with_columns(p=pl.when(group="MACRO").then(0.9).otherwise("p"))
+    table.write_csv(place / "comparison.csv")
+    found = cells(carry_out(RECIPES["pararel-mcnemar"], work)[1])
+    row = "BERT-ft vs BERT-base"
+    assert found["", row, "p (McNemar)"]["ours"] == 0.04
+    assert found["", row, "p (McNemar)"]["verdict"] == "differs"
+    assert found["", row, "Consistency"]["ours"] == pytest.approx(5.8)
+    assert found["", row, "Consistency"]["verdict"] == "same"
+    assert found["", row, "p of Consistency, paired permutation of subjects"]["ours"] == 0.5
+
+
+def test_the_largest_p_of_pearsons_coefficients_counts(told, tmp_path):
+    """Seven models, of which the sixth has p = .02; Spearman's .5 do not count."""
+    told["knowledge"] = {
+        "correlations": [
+            {"run": row, "x": x, "y": "consistency", "method": method, "value": 0.1 * at,
+             "low": 0.0, "high": 0.9, "p": p}
+            for at, row in enumerate(MODELS)
+            for x, method, p in (
+                ("accuracy", "pearson", 0.02 if at == 5 else 0.001),
+                ("accuracy", "spearman", 0.5), ("successful_objects", "pearson", 0.6),
+            )
+        ]
+    }  # fmt: skip
+    found = cells(carry_out(RECIPES["pararel-correlations"], Work(tmp_path))[1])
+    assert found["", "all models", "p (correlation)"]["ours"] == 0.02
+    assert found["", "all models", "p (correlation)"]["verdict"] == "differs"
+    correlation = found["", "RoBERTa-base", "Correlation Accuracy/Consistency"]
+    assert (correlation["ours"], correlation["high"]) == (pytest.approx(30), pytest.approx(90))
+    assert correlation["verdict"] == "within"
 
 
 def test_the_relations_of_the_training_are_31():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -38,6 +39,14 @@ def reproduce(
         list[str] | None,
         typer.Option("--data", help="A file of a task: rte:train=FILE.", metavar="TASK:SPLIT=FILE"),
     ] = None,
+    more: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            help="More arguments of a command that it runs: 'finetune=--seeds 0'.",
+            metavar="C=ARGS",
+        ),
+    ] = None,
     data_dir: DataDir = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the commands.")] = False,
@@ -57,6 +66,10 @@ def reproduce(
         models=_pairs(models, "--model", "ROW=M, such as BERT-base=bert-base-cased"),
         only=names_in(only) if only is not None else (),
         data=_files(data),
+        options={
+            command: shlex.split(arguments)
+            for command, arguments in _pairs(more, "--with", "'finetune=--seeds 0'").items()
+        },
         data_dir=data_dir,
         device=device,
         dry=dry_run,
@@ -124,6 +137,10 @@ def _warnings(recipe: Recipe, work: Work) -> list[str]:
     others = [
         f"{row}: {spec} stands in its place; the paper's numbers are not of that model"
         for row, spec in work.models.items()
+    ]
+    others += [
+        f"{command} was run with {shlex.join(arguments)} too, which the paper did not"
+        for command, arguments in work.options.items()
     ]
     return others + [
         f"{row or recipe.name}: {why}"

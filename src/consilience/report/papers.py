@@ -59,9 +59,9 @@ BESIDE_SCHEMA: dict[str, type[pl.DataType]] = {
 }
 """A row for each number of the paper, and for ours that it does not have.
 
-``digits``: behind the point, as the paper prints it. ``verdict``: where there is no interval
-``same`` or ``differs``, at these digits; else ``within`` or ``outside`` of our interval, likewise;
-``ours alone`` where the paper has none; or why there is no number of ours.
+``digits``: behind the point, as the paper prints it. ``verdict``: ``same`` at these digits; if not,
+``within`` or ``outside`` of our interval, likewise, or ``differs`` where there is none; ``ours
+alone`` where the paper has no such number; or why there is no number of ours.
 """
 
 DIGITS = {"count": 0, "mean": 2, "p": 3, "p<": 3}
@@ -116,8 +116,10 @@ def _verdict(paper: float, digits: int, unit: str, found: Measured) -> str:
         return "no data"
     if unit == "p<":
         return "same" if found.value < paper else "differs"
+    if round(found.value, digits) == paper:
+        return "same"
     if math.isnan(found.low):
-        return "same" if round(found.value, digits) == paper else "differs"
+        return "differs"
     is_within = round(found.low, digits) <= paper <= round(found.high, digits)
     return "within" if is_within else "outside"
 
@@ -176,7 +178,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     below = row["unit"] == "p<"
     return (
         ("< " if below else "") + _with_spread(paper),
-        _with_spread(ours),
+        "<.001" if row["unit"] in ("p", "p<") and row["ours"] < 0.0005 else _with_spread(ours),
         "" if math.isnan(row["low"]) else " ".join(ends),
         "" if below else Number(row["difference"], digits=ours.digits).plain,
         row["verdict"].split(":")[0],

@@ -16,7 +16,7 @@ import polars as pl
 from consilience.analysis.tasktypes import LONG, RUNS_SCHEMA, gains, read_runs, task_effects
 from consilience.errors import ConsilienceError
 from consilience.report.papers import Key, Measured, paper_numbers
-from consilience.reproduce.recipe import NOT_HERE, Found, Work, recipe, warnings_of
+from consilience.reproduce.recipe import NOT_ASKED, NOT_HERE, Found, Work, recipe, warnings_of
 from consilience.suites.pairs import HUB, half_of, read_pairs
 from consilience.suites.perturbations import PERTURBATIONS
 from consilience.suites.tasks import CALUM, TASKS
@@ -93,7 +93,7 @@ CLAIMS: Mapping[tuple[str, str], tuple[str, str]] = {
 }
 """What Section 5.1.1 says is so at .01: the perturbation, and the second of the two sides."""
 
-NOT_ASKED, NOT_RUN = "not asked", "not run"
+NOT_RUN = "not run"
 
 
 class MissingError(Exception):
@@ -127,8 +127,7 @@ class Trial:
 
     def run(self, row: str, *arguments: str | Path) -> None:
         """Run a command; raises where that cannot be done."""
-        more = getattr(self.work, "options", {}).get(arguments[0], ())
-        if not self.work.run(row, *arguments, *more):
+        if not self.work.run(row, *arguments):
             why = self.work.absent.pop(row)
             if not self.work.dry:
                 raise MissingError(why)

@@ -23,8 +23,8 @@ from consilience.run import fingerprint
 READ_SUITES = {"probe", "improve", "stats", "examples", "knowledge", "representations", "syntax"}
 """Commands that take ``--data-dir``."""
 
-NOT_HERE = "not here"
-"""How the reason begins why a command could not be done."""
+NOT_HERE, NOT_ASKED = "not here", "not asked"
+"""How the reason begins why a command could not be done, and what of a row that is left out."""
 
 
 @dataclass(slots=True)
@@ -34,8 +34,9 @@ class Work:
     ``folder`` gets a run for each command; what is there is gone on with. ``models``: what stands
     for a model of the paper, by the paper's name. ``only``: of which rows alone, or of which blocks
     or columns of the table; ``rows``: the rows that this leaves, all where it is None. ``data``:
-    files of tasks, by the task's name and split, such as ``rte:train``. ``dry``: say the commands,
-    run none. ``absent``: why a row has no numbers; that of ``""`` is said of all others.
+    files of tasks, by the task's name and split, such as ``rte:train``. ``options``: more arguments
+    by the command's name. ``dry``: say the commands, run none. ``absent``: why a row has no
+    numbers; that of ``""`` is said of all others.
     """
 
     folder: Path
@@ -43,6 +44,7 @@ class Work:
     only: Sequence[str] = ()
     rows: Collection[str] | None = None
     data: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Sequence[str]] = field(default_factory=dict)
     data_dir: Path | None = None
     device: str = "auto"
     dry: bool = False
@@ -54,7 +56,7 @@ class Work:
         """Whether this row is to be made; if not, that is noted."""
         rows = self.only or None if self.rows is None else self.rows
         if rows is not None and row not in rows:
-            self.absent[row] = "not asked"
+            self.absent[row] = NOT_ASKED
             return False
         return True
 
@@ -81,7 +83,8 @@ class Work:
 
     def _said(self, row: str, arguments: Sequence[str | Path]) -> str | None:
         """Standard output of a command, or None."""
-        command = ["consilience", *map(str, arguments)]
+        more = self.options.get(str(arguments[0]), ())
+        command = ["consilience", *map(str, arguments), *more]
         if self.data_dir is not None and READ_SUITES & set(command[1:3]):
             command += ["--data-dir", str(self.data_dir)]
         self.commands.append(shlex.join(command))
@@ -220,10 +223,19 @@ def carry_out(recipe: Recipe, work: Work) -> tuple[Found, pl.DataFrame]:
     others = [row for row in recipe.models if row not in paper["row"]]
     work.rows = {key[1] for key in keys if is_asked(key)}
     work.rows |= {row for row in others if row in (named[1] or others)}
+    if work.only and not work.rows:
+        raise ConsilienceError(
+            f"{recipe.name} has no number in {' and '.join(work.only)} at once",
+            expected="rows, and blocks or columns that they are in",
+        )
     found = recipe.make(work)
     ours = {key: each for key, each in found.numbers.items() if is_asked(key)}
-    left_out = {row: "not asked" for row in recipe.rows if row not in work.rows}
-    return found, beside(recipe.table, ours, work.absent | left_out)
+    numbers = beside(recipe.table, ours, work.absent)
+    asked = [is_asked(key) for key in numbers.select("group", "row", "column").iter_rows()]
+    verdict = (
+        pl.when(pl.Series(asked, dtype=pl.Boolean)).then("verdict").otherwise(pl.lit(NOT_ASKED))
+    )
+    return found, numbers.with_columns(verdict=verdict)
 
 
 def warnings_of(run: Path) -> list[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from consilience.report.figures import COLOURS, optional
+from consilience.report.figures import COLOURS, INK, optional
 from consilience.report.tables import COLUMNS
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 WIDE, NARROW = 330, 260
 """Width of a figure's plane in pixels of a screen; with its axis it is as wide as a column."""
-
-INK = "currentColor"
 
 RUN_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 
@@ -316,13 +314,11 @@ def form_figure(metrics: pl.DataFrame) -> altair.Chart:
 
 
 def for_paper(chart: altair.Chart, title: str) -> altair.Chart:
-    """The same with a title and black on white, for a file of its own."""
+    """The same on white and with a title, for a file of its own."""
     alt = optional("altair")
-    text = chart.to_json().replace(f'"{INK}"', '"black"')
-    still = alt.Chart.from_json(text)
-    return still.properties(
-        title=alt.Title(textwrap.wrap(title, 60), anchor="start", fontSize=12), background="white"
-    )
+    heading = alt.Title(textwrap.wrap(title, 60), anchor="start", fontSize=12)
+    titled = chart.properties(title=heading) if title else chart
+    return titled.properties(background="white")
 
 
 def _data(rows: pl.DataFrame) -> Any:

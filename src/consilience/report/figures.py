@@ -42,6 +42,9 @@ SHAPES = (
 )  # fmt: skip
 """Outlines in a square from -1 to 1, the most different first: ParaRel has up to 20 patterns."""
 
+INK = "currentColor"
+"""Of text and lines: that of the text around a figure, so that a page may be light or dark."""
+
 WIDTH = 320
 """Width and height of a figure in pixels of a screen: a column of a page."""
 
@@ -87,9 +90,25 @@ def tsne_figure(table: pl.DataFrame, colour: Colour, title: str) -> altair.Chart
             tooltip=[alt.Tooltip(f"{name}:N", title=shown) for shown, name in COLUMNS.items()],
         )
         .add_params(chosen)
-        .properties(width=WIDTH, height=WIDTH, title=heading)
-        .configure_title(anchor="start", fontSize=12, subtitleFontSize=10, offset=6)
-        .configure_legend(labelLimit=WIDTH - 20, symbolLimit=0, symbolSize=45, offset=6)
+        .properties(
+            width=WIDTH,
+            height=WIDTH,
+            title=heading,
+            description=f"t-SNE of vectors, a shape for each pattern, a colour for each {colour}.",
+        )
+        .configure_title(
+            anchor="start", fontSize=12, subtitleFontSize=10, offset=6, color=INK, subtitleColor=INK
+        )
+        .configure_legend(
+            labelLimit=WIDTH - 20,
+            symbolLimit=0,
+            symbolSize=45,
+            offset=6,
+            labelColor=INK,
+            titleColor=INK,
+            symbolBaseStrokeColor=INK,
+        )
+        .configure_view(stroke=INK, strokeOpacity=0.3)
     )
 
 
@@ -115,15 +134,16 @@ FORMATS: Mapping[str, Mapping[str, Any]] = {
 
 
 def save_figure(chart: altair.Chart, path: Path) -> None:
-    """Write a chart as its suffix says (``FORMATS``), the whole file or nothing."""
+    """Write a chart as its suffix says (``FORMATS``), the whole file or nothing; ink is black."""
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
         raise ConsilienceError(
             f"a figure as '{suffix or path.name}'", expected=", ".join(FORMATS), where=str(path)
         )
     optional("vl_convert")
+    still = optional("altair").Chart.from_json(chart.to_json().replace(f'"{INK}"', '"black"'))
     written: Any = io.BytesIO() if suffix in (".png", ".pdf") else io.StringIO()
-    chart.save(written, format=suffix[1:], **FORMATS[suffix])
+    still.save(written, format=suffix[1:], **FORMATS[suffix])
     content = written.getvalue()
     if isinstance(content, str):
         content = content.encode()

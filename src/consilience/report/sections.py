@@ -470,7 +470,8 @@ def _examples(runs: Sequence[Shown], kinds: Mapping[str, str]) -> Section:
                 inside.append(Grid(of, columns, rows, sortable=False))
         parts += inside if len(runs) == 1 else [Folded(run.name, inside)]
     intro = (
-        "The most telling facts of each kind, at most one of a relation; at most three wordings."
+        "The most telling facts of each kind, at most one of a relation; at most three wordings. "
+        "Numbers in brackets are those of the examples in ParaRel's Table 6."
     )
     return Section("examples", "Examples", intro, parts)
 

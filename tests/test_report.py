@@ -14,6 +14,7 @@ from consilience.analysis.patterns import item_table
 from consilience.errors import ConsilienceError
 from consilience.report import page as page_module
 from consilience.report.charts import RUN_SHAPES
+from consilience.report.factpage import MEANINGS, command_of
 from consilience.report.figures import COLOURS
 from consilience.report.page import (
     Cell,
@@ -26,7 +27,6 @@ from consilience.report.page import (
     Text,
     render,
 )
-from consilience.report.sections import MEANINGS, command_of
 from consilience.run import RunFolder
 from consilience.types import ANSWERS_SCHEMA
 from test_metrics import make_suite, table

@@ -27,12 +27,13 @@ from consilience.metrics import measure, remarks
 from consilience.metrics.compare import compare
 from consilience.metrics.perturbed import measure_perturbed
 from consilience.report.charts import for_paper
+from consilience.report.factpage import probe_page
 from consilience.report.figures import save_figure
 from consilience.report.page import Page, render
 from consilience.report.pairpage import ShownPairs, pair_page
 from consilience.report.papersheets import perturbed_sheets, probe_sheets
-from consilience.report.sections import Shown, probe_page
 from consilience.report.sheets import Sheet, save_sheet
+from consilience.report.shown import Shown
 from consilience.run import asked_of, read_answers, record_of, versions, write_whole
 from consilience.suites.choose import select_relations
 from consilience.types import METRICS_SCHEMA, Protocol, Suite

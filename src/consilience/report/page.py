@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -110,7 +110,10 @@ class Page:
     title: str
     subtitle: str
     sections: Sequence[Section]
-    notes: Sequence[str] = field(default_factory=tuple)
+    notes: Sequence[str] = (
+        "Numbers are percentages with 95 % intervals. Made by consilience, whose docs/report.md "
+        "explains each of them.",
+    )
 
     @property
     def figures(self) -> list[Figure]:

@@ -82,9 +82,7 @@ def pair_page(runs: Sequence[ShownPairs], compared: pl.DataFrame | None) -> Page
         f"{names}: the same label, in whatever order and format?",
         f"{tasks}; {', '.join(_forms_of(runs[0]))}",
         sections,
-        ("Numbers are percentages with 95 % intervals. Made by consilience; docs/report.md of it "
-         "explains each of them.",),
-    )  # fmt: skip
+    )
 
 
 def _forms_of(run: ShownPairs) -> list[str]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -14,9 +12,6 @@ import polars as pl
 from consilience.report.cells import chance, change, change_ends, count, ends, share
 from consilience.report.charts import (
     against_figure,
-    edit_figure,
-    item_figure,
-    matrix_figure,
     relation_figure,
 )
 from consilience.report.page import (
@@ -32,11 +27,13 @@ from consilience.report.page import (
     Text,
 )
 from consilience.report.repeat import again, described
-from consilience.report.tables import COLUMNS, SUBSETS
+from consilience.report.shown import Shown, of_relations, values_of
+from consilience.report.tables import COLUMNS
+from consilience.report.why import edits, examples, items, vectors, wordings
 from consilience.types import Protocol, Suite
 
 if TYPE_CHECKING:
-    import altair
+    pass
 
 MEANINGS: Mapping[str, str] = {
     "accuracy": "facts that the base wording gets right",
@@ -61,41 +58,6 @@ LABELLED = 50
 """Rows of a table of what was left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A run with what was found in it.
-
-    ``record``: of ``run.json``, empty for a table of answers. ``metrics``: of the metrics table;
-    ``by_other``: the same answers counted by the other protocol.
-    ``patterns, pairs, edits, items``: of the analysis of patterns.
-    ``examples``: the most telling by kind. ``excluded``: ``group, excluded, len``. ``vectors``:
-    mean V-measures with correlations, and the drawing, where the run has representations.
-    """
-
-    name: str
-    record: Mapping[str, Any]
-    metrics: pl.DataFrame
-    by_other: pl.DataFrame
-    patterns: pl.DataFrame
-    pairs: pl.DataFrame
-    edits: pl.DataFrame
-    items: pl.DataFrame
-    examples: Mapping[str, Sequence[Any]]
-    excluded: pl.DataFrame
-    warnings: Sequence[str]
-    vectors: pl.DataFrame | None = None
-    drawing: altair.Chart | None = None
-
-    @property
-    def model(self) -> str:
-        """The model that was asked, or the run's name where that is not known.
-
-        Of a model in a folder the folder's name.
-        """
-        model = str(self.record.get("asked", {}).get("model", {}).get("model", self.name))
-        return Path(model).name if model.startswith((".", "/", "~")) else model
-
-
 def probe_page(
     suite: Suite,
     whole: Collection[str],
@@ -114,10 +76,10 @@ def probe_page(
     sections = [_asked(suite, protocol, runs), _headline(runs, protocol)]
     if compared is not None:
         sections.append(_differences(compared))
-    sections += [_relations(suite, runs), _knowledge(runs), _wordings(runs, relation)]
-    sections += _edits(runs)
-    sections += [_items(runs), _examples(runs, kinds)]
-    sections += _vectors(runs)
+    sections += [_relations(suite, runs), _knowledge(runs), wordings(runs, relation)]
+    sections += edits(runs)
+    sections += [items(runs), examples(runs, kinds)]
+    sections += vectors(runs)
     commands = [command_of(run.record["asked"], whole) if run.record else "" for run in runs]
     told = zip(runs, commands, strict=True)
     sections += [_care(runs), again([(run.name, run.record, each) for run, each in told])]
@@ -126,9 +88,7 @@ def probe_page(
         f"{names}: the same answer, however it is asked?",
         f"{suite.name}, {len(suite.relations)} relations, protocol {protocol}",
         sections,
-        ("Numbers are percentages with 95 % intervals. Made by consilience; docs/report.md of it "
-         "explains each of them.",),
-    )  # fmt: skip
+    )
 
 
 def _asked(suite: Suite, protocol: Protocol, runs: Sequence[Shown]) -> Section:
@@ -218,12 +178,6 @@ def _whole(value: float) -> str:
     return f"{value * 100:.0f} %"
 
 
-def values_of(metrics: pl.DataFrame, group: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """The rows of a group by metric and subset."""
-    rows = metrics.filter(pl.col("group") == group).iter_rows(named=True)
-    return {(row["metric"], row["subset"]): row for row in rows}
-
-
 def _differences(compared: pl.DataFrame) -> Section:
     chosen = compared.filter(pl.col("subset") == "all")
     parts: list[Part] = []
@@ -266,7 +220,7 @@ def _difference(row: Mapping[str, Any], p: float) -> list[Cell]:
 
 
 def _relations(suite: Suite, runs: Sequence[Shown]) -> Section:
-    metrics = _of_relations(runs, MAIN)
+    metrics = of_relations(runs, MAIN)
     found: dict[tuple[str, str, str], float] = {
         (run, metric, group): value
         for run, metric, group, value in metrics.select(
@@ -304,21 +258,9 @@ def _relations(suite: Suite, runs: Sequence[Shown]) -> Section:
     return Section("relations", "Relations", "", [figure, table])
 
 
-def _of_relations(runs: Sequence[Shown], names: Sequence[str]) -> pl.DataFrame:
-    """Rows of single relations of all runs; determinism goes by the name of consistency."""
-    parts = [
-        run.metrics.filter(~pl.col("group").is_in(["MACRO", "MICRO"]) & (pl.col("subset") == "all"))
-        .with_columns(metric=pl.col("metric").replace({"determinism": "consistency"}))
-        .filter(pl.col("metric").is_in(names))
-        .select(pl.lit(run.name).alias("run"), "metric", "group", "value", "low", "high", "n")
-        for run in runs
-    ]
-    return pl.concat(parts)
-
-
 def _knowledge(runs: Sequence[Shown]) -> Section:
     wide = (
-        _of_relations(runs, ("accuracy", "consistency"))
+        of_relations(runs, ("accuracy", "consistency"))
         .pivot("metric", index=["run", "group"], values="value", maintain_order=True)
     )  # fmt: skip
     intro = (
@@ -331,175 +273,6 @@ def _knowledge(runs: Sequence[Shown]) -> Section:
     )
     figure = Figure("knowledge", "Accuracy against consistency", against_figure(wide), caption)
     return Section("knowledge", "Accuracy against consistency", intro, [figure])
-
-
-def _wordings(runs: Sequence[Shown], relation: str | None) -> Section:
-    pairs = pl.concat([run.pairs.with_columns(run=pl.lit(run.name)) for run in runs])
-    patterns = pl.concat([run.patterns.with_columns(run=pl.lit(run.name)) for run in runs])
-    if relation is None:
-        means = pairs.group_by("group", maintain_order=True).agg(
-            pl.col("agreement").fill_nan(None).mean()
-        )
-        relation = str(means.sort("agreement", nulls_last=True)["group"][0])
-    rows = [
-        [Cell(row["group"]), Cell(row["run"]), Cell(f"{row['variant_index'] + 1}",
-         row["variant_index"]), Cell(row["variant"]), share(row["accuracy"]),
-         share(row["agreement"]), count(None if row["closest"] is None else row["closest"] + 1),
-         Cell("stands apart" if row["apart"] else "")]
-        for row in patterns.iter_rows(named=True)
-    ]  # fmt: skip
-    columns = [
-        "relation", "run", "wording", "", "Accuracy", "agrees with the others", "most with", "",
-    ]  # fmt: skip
-    rows, columns = _without_run(runs, rows, columns)
-    table = Grid("Every wording, in percent", columns, rows)
-    return Section(
-        "wordings",
-        "Which wordings agree",
-        "A wording that stands apart agrees less with its closest than the others do among "
-        "themselves: something about it is not understood as the others are.",
-        [
-            Figure(
-                "agreement",
-                f"Agreement of wordings: {relation}",
-                matrix_figure(pairs, patterns, relation),
-                "How often each two wordings of a relation get the same answer, in percent. Blank: "
-                "never asked of the same fact, as a and an.",
-            ),
-            Folded(f"Every wording ({len(rows):,})", [table]),
-        ],
-    )
-
-
-def _without_run(
-    runs: Sequence[Shown], rows: list[list[Cell]], columns: list[str]
-) -> tuple[list[list[Cell]], list[str]]:
-    """Without the second column, which names the run, where there is only one."""
-    if len(runs) > 1:
-        return rows, columns
-    return [[row[0], *row[2:]] for row in rows], [columns[0], *columns[2:]]
-
-
-def _edits(runs: Sequence[Shown]) -> Iterator[Section]:
-    having = [run for run in runs if run.edits.height]
-    if not having:
-        return
-    edits = pl.concat([run.edits.with_columns(run=pl.lit(run.name)) for run in having])
-    rows = [
-        [Cell(row["kind"]), Cell(row["run"]), share(row["with_it"]), share(row["without_it"]),
-         change(row["difference"]), change_ends(row["low"], row["high"]), chance(row["p_holm"]),
-         count(row["relations"]), count(row["pairs"])]
-        for row in edits.iter_rows(named=True)
-    ]  # fmt: skip
-    heads = ["edit", "run", "with it", "without", "points", "95 %", "p, Holm", "relations", "pairs"]
-    rows, heads = _without_run(runs, rows, heads)
-    caption = "Left of the line: wordings that differ in this way agree less often than the others "
-    caption += "of their relation."
-    parts: list[Part] = [
-        Figure("edits", "What an edit costs in consistency", edit_figure(edits), caption),
-        Grid("Consistency of pairs with and without the edit, means over relations", heads, rows),
-    ]  # fmt: skip
-    known = [
-        (run.name, SUBSETS[subset], row)
-        for run in runs
-        for (metric, subset), row in values_of(run.metrics, "MACRO").items()
-        if metric == "consistency" and subset in SUBSETS
-    ]
-    if known:
-        only = [
-            [Cell(subset), Cell(name), share(row["value"]), ends(row["low"], row["high"]),
-             share(row["std"]), count(row["n"])]
-            for name, subset, row in known
-        ]  # fmt: skip
-        caption = "Consistency over pairs that differ in this way alone (paper, Table 5)"
-        columns = ("pairs", "run", "mean", "95 %", "std", "relations")
-        parts.append(Folded("Pairs with one kind of edit alone", [Grid(caption, columns, only)]))
-    intro = (
-        "Two wordings may differ in syntax, words, determiners, tense, and in which of subject and "
-        "object stands first. What does each cost?"
-    )
-    yield Section("edits", "Which edits hurt", intro, parts)
-
-
-def _items(runs: Sequence[Shown]) -> Section:
-    items = pl.concat(
-        [run.items.select(pl.lit(run.name).alias("run"), "agreement") for run in runs]
-    )
-    known = items.filter(pl.col("agreement").is_not_nan())
-    rows = []
-    for run in runs:
-        found = known.filter(pl.col("run") == run.name)["agreement"]
-        size = len(found)
-        full, none = int((found == 1).sum()), int((found == 0).sum())
-        rows.append(
-            [Cell(run.name), count(size), share(full / size if size else None),
-             share(none / size if size else None),
-             share(float(found.median()) if size else None)]  # type: ignore[arg-type]
-        )  # fmt: skip
-    table = Grid(
-        "Facts by the agreement among their wordings, in percent",
-        ("run", "facts", "all wordings agree", "no two agree", "median agreement"),
-        rows,
-        sortable=False,
-    )
-    caption = "Facts by the share of their pairs of wordings that get the same answer."
-    return Section(
-        "items",
-        "Facts",
-        "A mean hides whether a few facts waver much or all a little.",
-        [Figure("items", "Agreement over facts", item_figure(items), caption), table],
-    )
-
-
-def _examples(runs: Sequence[Shown], kinds: Mapping[str, str]) -> Section:
-    parts: list[Part] = []
-    for run in runs:
-        inside: list[Part] = []
-        for kind, found in run.examples.items():
-            rows = []
-            for each in found:
-                for at, reply in enumerate(each.telling):
-                    name = f"{each.subject} ({each.group}), gold: {each.gold}"
-                    rows.append(
-                        [Cell(name if at == 0 else ""), Cell(reply.variant), Cell(reply.answer),
-                         Cell("right" if reply.right else "wrong")]
-                    )  # fmt: skip
-            if rows:
-                columns = ("fact", "asked so", "the model says", "")
-                of = f"{run.name}: {kinds[kind]}" if len(runs) > 1 else kinds[kind]
-                inside.append(Grid(of, columns, rows, sortable=False))
-        parts += inside if len(runs) == 1 else [Folded(run.name, inside)]
-    intro = (
-        "The most telling facts of each kind, at most one of a relation; at most three wordings. "
-        "Numbers in brackets are those of the examples in ParaRel's Table 6."
-    )
-    return Section("examples", "Examples", intro, parts)
-
-
-def _vectors(runs: Sequence[Shown]) -> Iterator[Section]:
-    parts: list[Part] = []
-    for at, run in enumerate(runs):
-        if run.vectors is None:
-            continue
-        rows = [
-            [Cell(row["property"]), count(row["layer"]), share(row["v_measure"]),
-             share(row["v_measure_shuffled"]), share(row["ami"]), share(row["value"]),
-             ends(row["low"], row["high"]), count(row["n"])]
-            for row in run.vectors.iter_rows(named=True)
-        ]  # fmt: skip
-        columns = (
-            "by", "layer", "V-measure", "labels shuffled", "AMI", "r with consistency", "95 %",
-            "relations",
-        )  # fmt: skip
-        if run.drawing is not None:
-            caption = "Vectors at the place of the object, t-SNE. One shape together: grouped by "
-            caption += "wording; one colour together: by what is asked."
-            parts.append(Figure(f"vectors-{at}", "", run.drawing, f"{run.name}. {caption}"))
-        caption = f"{run.name}: how far k-means' clusters are those of wording, subject or object"
-        parts.append(Grid(caption, columns, rows))
-    if parts:
-        intro = "Do vectors lie together by what is known, or by the words of the question?"
-        yield Section("vectors", "Representations", intro, parts)
 
 
 def _care(runs: Sequence[Shown]) -> Section:

@@ -1,0 +1,178 @@
+"""The sections of a report that say why: wordings, edits, facts, examples, vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import polars as pl
+
+from consilience.report.cells import chance, change, change_ends, count, ends, share
+from consilience.report.charts import edit_figure, item_figure, matrix_figure
+from consilience.report.page import Cell, Figure, Folded, Grid, Part, Section
+from consilience.report.shown import Shown, values_of, without_run
+from consilience.report.tables import SUBSETS
+
+
+def wordings(runs: Sequence[Shown], relation: str | None) -> Section:
+    """Agreement of each two wordings; ``relation`` first, else the least consistent one."""
+    pairs = pl.concat([run.pairs.with_columns(run=pl.lit(run.name)) for run in runs])
+    patterns = pl.concat([run.patterns.with_columns(run=pl.lit(run.name)) for run in runs])
+    if relation is None:
+        means = pairs.group_by("group", maintain_order=True).agg(
+            pl.col("agreement").fill_nan(None).mean()
+        )
+        relation = str(means.sort("agreement", nulls_last=True)["group"][0])
+    rows = [
+        [Cell(row["group"]), Cell(row["run"]), Cell(f"{row['variant_index'] + 1}",
+         row["variant_index"]), Cell(row["variant"]), share(row["accuracy"]),
+         share(row["agreement"]), count(None if row["closest"] is None else row["closest"] + 1),
+         Cell("stands apart" if row["apart"] else "")]
+        for row in patterns.iter_rows(named=True)
+    ]  # fmt: skip
+    columns = [
+        "relation", "run", "wording", "", "Accuracy", "agrees with the others", "most with", "",
+    ]  # fmt: skip
+    rows, columns = without_run(runs, rows, columns)
+    table = Grid("Every wording, in percent", columns, rows)
+    return Section(
+        "wordings",
+        "Which wordings agree",
+        "A wording that stands apart agrees less with its closest than the others do among "
+        "themselves: something about it is not understood as the others are.",
+        [
+            Figure(
+                "agreement",
+                f"Agreement of wordings: {relation}",
+                matrix_figure(pairs, patterns, relation),
+                "How often each two wordings of a relation get the same answer, in percent. Blank: "
+                "never asked of the same fact, as a and an.",
+            ),
+            Folded(f"Every wording ({len(rows):,})", [table]),
+        ],
+    )
+
+
+def edits(runs: Sequence[Shown]) -> Iterator[Section]:
+    """What each kind of edit costs; nothing where the suite does not say how wordings differ."""
+    having = [run for run in runs if run.edits.height]
+    if not having:
+        return
+    edits = pl.concat([run.edits.with_columns(run=pl.lit(run.name)) for run in having])
+    rows = [
+        [Cell(row["kind"]), Cell(row["run"]), share(row["with_it"]), share(row["without_it"]),
+         change(row["difference"]), change_ends(row["low"], row["high"]), chance(row["p_holm"]),
+         count(row["relations"]), count(row["pairs"])]
+        for row in edits.iter_rows(named=True)
+    ]  # fmt: skip
+    heads = ["edit", "run", "with it", "without", "points", "95 %", "p, Holm", "relations", "pairs"]
+    rows, heads = without_run(runs, rows, heads)
+    caption = "Left of the line: wordings that differ in this way agree less often than the others "
+    caption += "of their relation."
+    parts: list[Part] = [
+        Figure("edits", "What an edit costs in consistency", edit_figure(edits), caption),
+        Grid("Consistency of pairs with and without the edit, means over relations", heads, rows),
+    ]  # fmt: skip
+    known = [
+        (run.name, SUBSETS[subset], row)
+        for run in runs
+        for (metric, subset), row in values_of(run.metrics, "MACRO").items()
+        if metric == "consistency" and subset in SUBSETS
+    ]
+    if known:
+        only = [
+            [Cell(subset), Cell(name), share(row["value"]), ends(row["low"], row["high"]),
+             share(row["std"]), count(row["n"])]
+            for name, subset, row in known
+        ]  # fmt: skip
+        caption = "Consistency over pairs that differ in this way alone (paper, Table 5)"
+        columns = ("pairs", "run", "mean", "95 %", "std", "relations")
+        parts.append(Folded("Pairs with one kind of edit alone", [Grid(caption, columns, only)]))
+    intro = (
+        "Two wordings may differ in syntax, words, determiners, tense, and in which of subject and "
+        "object stands first. What does each cost?"
+    )
+    yield Section("edits", "Which edits hurt", intro, parts)
+
+
+def items(runs: Sequence[Shown]) -> Section:
+    """How agreement is spread over facts."""
+    items = pl.concat(
+        [run.items.select(pl.lit(run.name).alias("run"), "agreement") for run in runs]
+    )
+    known = items.filter(pl.col("agreement").is_not_nan())
+    rows = []
+    for run in runs:
+        found = known.filter(pl.col("run") == run.name)["agreement"]
+        size = len(found)
+        full, none = int((found == 1).sum()), int((found == 0).sum())
+        rows.append(
+            [Cell(run.name), count(size), share(full / size if size else None),
+             share(none / size if size else None),
+             share(float(found.median()) if size else None)]  # type: ignore[arg-type]
+        )  # fmt: skip
+    table = Grid(
+        "Facts by the agreement among their wordings, in percent",
+        ("run", "facts", "all wordings agree", "no two agree", "median agreement"),
+        rows,
+        sortable=False,
+    )
+    caption = "Facts by the share of their pairs of wordings that get the same answer."
+    return Section(
+        "items",
+        "Facts",
+        "A mean hides whether a few facts waver much or all a little.",
+        [Figure("items", "Agreement over facts", item_figure(items), caption), table],
+    )
+
+
+def examples(runs: Sequence[Shown], kinds: Mapping[str, str]) -> Section:
+    """The most telling facts of each run; ``kinds``: what each kind is."""
+    parts: list[Part] = []
+    for run in runs:
+        inside: list[Part] = []
+        for kind, found in run.examples.items():
+            rows = []
+            for each in found:
+                for at, reply in enumerate(each.telling):
+                    name = f"{each.subject} ({each.group}), gold: {each.gold}"
+                    rows.append(
+                        [Cell(name if at == 0 else ""), Cell(reply.variant), Cell(reply.answer),
+                         Cell("right" if reply.right else "wrong")]
+                    )  # fmt: skip
+            if rows:
+                columns = ("fact", "asked so", "the model says", "")
+                of = f"{run.name}: {kinds[kind]}" if len(runs) > 1 else kinds[kind]
+                inside.append(Grid(of, columns, rows, sortable=False))
+        parts += inside if len(runs) == 1 else [Folded(run.name, inside)]
+    intro = (
+        "The most telling facts of each kind, at most one of a relation; at most three wordings. "
+        "Numbers in brackets are those of the examples in ParaRel's Table 6."
+    )
+    return Section("examples", "Examples", intro, parts)
+
+
+def vectors(runs: Sequence[Shown]) -> Iterator[Section]:
+    """What vectors cluster by; nothing where no run has them."""
+    parts: list[Part] = []
+    for at, run in enumerate(runs):
+        if run.vectors is None:
+            continue
+        rows = [
+            [Cell(row["property"]), count(row["layer"]), share(row["v_measure"]),
+             share(row["v_measure_shuffled"]), share(row["ami"]), share(row["value"]),
+             ends(row["low"], row["high"]), count(row["n"])]
+            for row in run.vectors.iter_rows(named=True)
+        ]  # fmt: skip
+        columns = (
+            "by", "layer", "V-measure", "labels shuffled", "AMI", "r with consistency", "95 %",
+            "relations",
+        )  # fmt: skip
+        if run.drawing is not None:
+            caption = "Vectors at the place of the object, t-SNE. One shape together: grouped by "
+            caption += "wording; one colour together: by what is asked."
+            parts.append(Figure(f"vectors-{at}", "", run.drawing, f"{run.name}. {caption}"))
+        caption = f"{run.name}: how far k-means' clusters are those of wording, subject or object"
+        parts.append(Grid(caption, columns, rows))
+    if parts:
+        intro = "Do vectors lie together by what is known, or by the words of the question?"
+        yield Section("vectors", "Representations", intro, parts)

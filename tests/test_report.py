@@ -248,6 +248,29 @@ def test_a_table_of_answers_is_reported_as_far_as_it_goes(consilience, hostile_s
     assert "the noise floor was not measured" in html.text
 
 
+def test_what_there_is_no_data_for_is_left_out(consilience, write_suite):
+    """One wording: nothing can agree. No answer at all: nothing is said but that."""
+    patterns = [{"relation": "capital", "pattern": "The capital of [X] is [Y]."}]
+    suite = write_suite(patterns=patterns)
+    options = ["--model", "baseline:majority", "--suite", suite, "--out", "one"]
+    assert consilience("probe", *options)[0] == 0
+    status, _, err = consilience("report", "one")
+    assert status == 0, err
+    html = opened("one/report.html")
+    headings = {each["id"] for each in html.all("section")}
+    assert headings == {"asked", "numbers", "relations", "knowledge", "care", "again"}
+    asked = [("France", "Paris"), ("Germany", "Berlin"), ("Italy", "Rome")]
+    rows = [("capital", at, s, patterns[0]["pattern"], o, "") for at, (s, o) in enumerate(asked)]
+    with Path("none.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(
+            [("group", "item", "subject", "variant", "gold", "answer"), *rows]
+        )
+    status, _, err = consilience("report", "none.csv", "--suite", suite, "--out", "none.html")
+    assert status == 0, err
+    (caption,) = [each for each in opened("none.html").tables if each.startswith("Means over")]
+    assert {row[1] for row in opened("none.html").tables[caption][1:]} == {"-"}
+
+
 def test_vectors_of_a_run_are_drawn(consilience, model_folder, tmp_path):
     options = ["--suite", "mini", "--groups", "capital,sport", "--limit", "8", "--out", "run"]
     status, _, err = consilience(

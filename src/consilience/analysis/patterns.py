@@ -27,6 +27,18 @@ Kinds = Mapping[str, Mapping[tuple[int, int], Collection[str]]]
 """relation -> pair of patterns -> the names of the ways in which they differ."""
 
 
+PAIRS_SCHEMA: dict[str, type[pl.DataType]] = {
+    "group": pl.String,
+    "first": pl.Int64,
+    "second": pl.Int64,
+    "edit": pl.String,
+    "agreement": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "n": pl.Int64,
+}
+
+
 def pair_table(
     answers: pl.DataFrame, suite: Suite, protocol: Protocol, seed: int = 0
 ) -> pl.DataFrame:
@@ -57,7 +69,7 @@ def pair_table(
                     "n": int(grid.both[:, at].sum()),
                 }
             )
-    return pl.DataFrame(rows, infer_schema_length=None)
+    return pl.DataFrame(rows, schema=PAIRS_SCHEMA)
 
 
 def pattern_table(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -> pl.DataFrame:

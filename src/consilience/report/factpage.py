@@ -76,17 +76,17 @@ def probe_page(
     sections = [_asked(suite, protocol, runs), _headline(runs, protocol)]
     if compared is not None:
         sections.append(_differences(compared))
-    sections += [_relations(suite, runs), _knowledge(runs), wordings(runs, relation)]
+    sections += [_relations(suite, runs), _knowledge(runs)]
+    sections += wordings(runs, relation)
     sections += edits(runs)
-    sections += [items(runs), examples(runs, kinds)]
-    sections += vectors(runs)
+    sections += [*items(runs), *examples(runs, kinds), *vectors(runs)]
     commands = [command_of(run.record["asked"], whole) if run.record else "" for run in runs]
     told = zip(runs, commands, strict=True)
     sections += [_care(runs), again([(run.name, run.record, each) for run, each in told])]
     names = ", ".join(run.model for run in runs)
     return Page(
         f"{names}: the same answer, however it is asked?",
-        f"{suite.name}, {len(suite.relations)} relations, protocol {protocol}",
+        f"{suite.name}, {_relations_of(suite)}, protocol {protocol}",
         sections,
     )
 
@@ -98,7 +98,7 @@ def _asked(suite: Suite, protocol: Protocol, runs: Sequence[Shown]) -> Section:
     facts = sum(_asked_facts(runs[0].metrics).values())
     several = sum(each.cardinality == "N-M" for each in suite.relations)
     about = [
-        ("Suite", f"{suite.name}: {facts:,} facts of {len(suite.relations)} relations"
+        ("Suite", f"{suite.name}: {facts:,} facts of {_relations_of(suite)}"
          + (f", {several} of them with several right answers" if several else "")),
         ("Wordings", f"{sum(wordings):,}, {of_each} a relation"),
         ("Counted", f"by the protocol {protocol}"),
@@ -106,6 +106,11 @@ def _asked(suite: Suite, protocol: Protocol, runs: Sequence[Shown]) -> Section:
     for run in runs:
         about.append((run.name if len(runs) > 1 else "Model", described(run.record) or run.name))
     return Section("asked", "What was asked", "", [Facts(about)])
+
+
+def _relations_of(suite: Suite) -> str:
+    count = len(suite.relations)
+    return f"{count} relation{'s' * (count != 1)}"
 
 
 def _asked_facts(metrics: pl.DataFrame) -> dict[str, int]:

@@ -13,9 +13,14 @@ from consilience.report.shown import Shown, values_of, without_run
 from consilience.report.tables import SUBSETS
 
 
-def wordings(runs: Sequence[Shown], relation: str | None) -> Section:
-    """Agreement of each two wordings; ``relation`` first, else the least consistent one."""
+def wordings(runs: Sequence[Shown], relation: str | None) -> Iterator[Section]:
+    """Agreement of each two wordings; ``relation`` first, else the least consistent one.
+
+    Nothing where no fact was asked in two.
+    """
     pairs = pl.concat([run.pairs.with_columns(run=pl.lit(run.name)) for run in runs])
+    if pairs.is_empty():
+        return
     patterns = pl.concat([run.patterns.with_columns(run=pl.lit(run.name)) for run in runs])
     if relation is None:
         means = pairs.group_by("group", maintain_order=True).agg(
@@ -34,7 +39,7 @@ def wordings(runs: Sequence[Shown], relation: str | None) -> Section:
     ]  # fmt: skip
     rows, columns = without_run(runs, rows, columns)
     table = Grid("Every wording, in percent", columns, rows)
-    return Section(
+    yield Section(
         "wordings",
         "Which wordings agree",
         "A wording that stands apart agrees less with its closest than the others do among "
@@ -94,12 +99,14 @@ def edits(runs: Sequence[Shown]) -> Iterator[Section]:
     yield Section("edits", "Which edits hurt", intro, parts)
 
 
-def items(runs: Sequence[Shown]) -> Section:
-    """How agreement is spread over facts."""
+def items(runs: Sequence[Shown]) -> Iterator[Section]:
+    """How agreement is spread over facts; nothing where no fact was answered in two wordings."""
     items = pl.concat(
         [run.items.select(pl.lit(run.name).alias("run"), "agreement") for run in runs]
     )
     known = items.filter(pl.col("agreement").is_not_nan())
+    if known.is_empty():
+        return
     rows = []
     for run in runs:
         found = known.filter(pl.col("run") == run.name)["agreement"]
@@ -117,7 +124,7 @@ def items(runs: Sequence[Shown]) -> Section:
         sortable=False,
     )
     caption = "Facts by the share of their pairs of wordings that get the same answer."
-    return Section(
+    yield Section(
         "items",
         "Facts",
         "A mean hides whether a few facts waver much or all a little.",
@@ -125,8 +132,8 @@ def items(runs: Sequence[Shown]) -> Section:
     )
 
 
-def examples(runs: Sequence[Shown], kinds: Mapping[str, str]) -> Section:
-    """The most telling facts of each run; ``kinds``: what each kind is."""
+def examples(runs: Sequence[Shown], kinds: Mapping[str, str]) -> Iterator[Section]:
+    """The most telling facts of each run, if any; ``kinds``: what each kind is."""
     parts: list[Part] = []
     for run in runs:
         inside: list[Part] = []
@@ -143,12 +150,13 @@ def examples(runs: Sequence[Shown], kinds: Mapping[str, str]) -> Section:
                 columns = ("fact", "asked so", "the model says", "")
                 of = f"{run.name}: {kinds[kind]}" if len(runs) > 1 else kinds[kind]
                 inside.append(Grid(of, columns, rows, sortable=False))
-        parts += inside if len(runs) == 1 else [Folded(run.name, inside)]
+        parts += inside if len(runs) == 1 or not inside else [Folded(run.name, inside)]
     intro = (
         "The most telling facts of each kind, at most one of a relation; at most three wordings. "
         "Numbers in brackets are those of the examples in ParaRel's Table 6."
     )
-    return Section("examples", "Examples", intro, parts)
+    if parts:
+        yield Section("examples", "Examples", intro, parts)
 
 
 def vectors(runs: Sequence[Shown]) -> Iterator[Section]:

@@ -245,7 +245,7 @@ def test_a_table_of_answers_is_reported_as_far_as_it_goes(consilience, hostile_s
     assert status == 0, err
     html = opened("page.html")
     assert "how they came about is not known" in html.text
-    assert "the noise floor was not measured" in html.text
+    assert "The noise floor was not measured" in html.text
 
 
 def test_what_there_is_no_data_for_is_left_out(consilience, write_suite):

@@ -297,7 +297,7 @@ def _care(runs: Sequence[Shown]) -> Section:
                 caption += f", the {LABELLED} most common reasons"
             parts.append(Folded(caption, [Grid(caption, ("relation", "why", "questions"), rows)]))
         else:
-            parts.append(Text([f"{name}every question has an answer."]))
+            parts.append(Text([f"{name}{'every' if name else 'Every'} question has an answer."]))
         flips = run.metrics.filter(pl.col("metric") == "flips").to_dicts()
         if flips:
             rows = [
@@ -307,8 +307,8 @@ def _care(runs: Sequence[Shown]) -> Section:
             caption = f"{name}noise floor: answers of a sample that changed when only this changed"
             parts.append(Grid(caption, ("changed", "flips", "asked twice"), rows, sortable=False))
         else:
-            said = "the noise floor was not measured (probe --noise-floor)."
-            parts.append(Text([f"{name}{said}"]))
+            said = "noise floor was not measured (probe --noise-floor)."
+            parts.append(Text([f"{name}the {said}" if name else f"The {said}"]))
     intro = (
         "What was left out, what a reader should know, and how much the instrument itself wavers."
     )

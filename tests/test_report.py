@@ -13,7 +13,7 @@ import pytest
 from consilience.analysis.patterns import item_table
 from consilience.errors import ConsilienceError
 from consilience.report import page as page_module
-from consilience.report.charts import RUN_SHAPES
+from consilience.report.charts import RUN_SHAPES, in_tenths
 from consilience.report.factpage import MEANINGS, command_of
 from consilience.report.figures import COLOURS
 from consilience.report.page import (
@@ -445,6 +445,17 @@ def test_agreement_of_each_item_worked_out_by_hand():
     assert math.isnan(found["agreement"][3])
     assert found["pairs"].to_list() == [3, 3, 1, 0]
     assert item_table(answers, make_suite(cardinality="N-M"), "strict").is_empty()
+
+
+def test_items_in_tenths_worked_out_by_hand():
+    """0.1 and 0.3 are the left ends of bars, 1 the right end of the last; 0.95 is in that, too."""
+    agreement = [0.0, 0.1, 0.1, 0.3, 0.29, 0.95, 1.0, 1.0, math.nan]
+    items = pl.DataFrame({"run": ["a"] * 9 + ["b"], "agreement": [*agreement, 0.5]})
+    found = {tuple(row[:2]): row[2:] for row in in_tenths(items).iter_rows()}
+    assert found == {
+        ("a", "0 to 10"): (1, 12.5), ("a", "10 to 20"): (2, 25.0), ("a", "20 to 30"): (1, 12.5),
+        ("a", "30 to 40"): (1, 12.5), ("a", "90 to 100"): (3, 37.5), ("b", "50 to 60"): (1, 100.0),
+    }  # fmt: skip
 
 
 def test_a_page_of_every_part():

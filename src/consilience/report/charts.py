@@ -23,9 +23,6 @@ WIDE, NARROW = 330, 260
 
 RUN_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 
-BIN = 0.1
-"""Width of a bar of the distribution over items."""
-
 
 def relation_figure(metrics: pl.DataFrame, shown: Sequence[str]) -> altair.Chart:
     """Each relation's number with its interval, a mark a run; a menu chooses the metric.
@@ -222,30 +219,37 @@ def edit_figure(edits: pl.DataFrame) -> altair.Chart:
     )
 
 
-def item_figure(items: pl.DataFrame) -> altair.Chart:
-    """How many items have how much agreement among their variants, in tenths, for each run.
+TENTHS = [f"{10 * at} to {10 * at + 10}" for at in range(10)]
+"""Bars of the distribution over items, in percent; each holds its left end, the last both."""
 
-    ``items``: ``run, agreement``; items without a pair are left out.
+
+def in_tenths(items: pl.DataFrame) -> pl.DataFrame:
+    """How many items have how much agreement among their variants.
+
+    ``items``: ``run, agreement``; those without a pair are left out. One row a run and tenth that
+    has any: ``run, agreement`` (of ``TENTHS``), ``items, share`` in percent of the run's.
     """
-    alt = optional("altair")
-    runs = items["run"].unique(maintain_order=True).to_list()
-    last = round(1 / BIN) - 1
-    binned = (
-        items.drop_nulls("agreement")
-        .filter(pl.col("agreement").is_not_nan())
-        .with_columns(bin=(pl.col("agreement") / BIN + 1e-9).floor().clip(0, last).cast(pl.Int32))
-        .group_by("run", "bin", maintain_order=True)
+    place = (pl.col("agreement") * 10 + 1e-9).floor().clip(0, 9).cast(pl.Int32)
+    return (
+        items.filter(pl.col("agreement").is_not_nan())
+        .with_columns(tenth=place)
+        .group_by("run", "tenth", maintain_order=True)
         .len("items")
-        .with_columns(share=pl.col("items") / pl.col("items").sum().over("run") * 100)
-        .sort("run", "bin")
-        .with_columns(
-            agreement=(pl.col("bin") * 10).cast(pl.String)
-            + " to "
-            + (pl.col("bin") * 10 + 10).cast(pl.String),
-            share=pl.col("share").round(2),
+        .sort("tenth", maintain_order=True)
+        .select(
+            "run",
+            pl.col("tenth").replace_strict(dict(enumerate(TENTHS))).alias("agreement"),
+            pl.col("items").cast(pl.Int64),
+            share=(pl.col("items") / pl.col("items").sum().over("run") * 100).round(2),
         )
     )
-    order = [f"{10 * each} to {10 * each + 10}" for each in range(last + 1)]
+
+
+def item_figure(items: pl.DataFrame) -> altair.Chart:
+    """How many items have how much agreement, in tenths; ``items`` as for ``in_tenths``."""
+    alt = optional("altair")
+    runs = items["run"].unique(maintain_order=True).to_list()
+    binned = in_tenths(items)
     return _finished(
         alt.Chart(_data(binned))
         .mark_bar()
@@ -253,7 +257,7 @@ def item_figure(items: pl.DataFrame) -> altair.Chart:
             x=alt.X(
                 "agreement:O",
                 title="pairs of wordings that agree, percent",
-                scale=alt.Scale(domain=order),
+                scale=alt.Scale(domain=TENTHS),
                 axis=alt.Axis(labelAngle=-40),
             ),
             xOffset=alt.XOffset("run:N", sort=runs) if len(runs) > 1 else alt.Undefined,

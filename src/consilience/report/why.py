@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import polars as pl
 
 from consilience.report.cells import chance, change, change_ends, count, ends, share
-from consilience.report.charts import edit_figure, item_figure, matrix_figure
+from consilience.report.charts import TENTHS, edit_figure, in_tenths, item_figure, matrix_figure
 from consilience.report.page import Cell, Figure, Folded, Grid, Part, Section
 from consilience.report.shown import Shown, values_of, without_run
 from consilience.report.tables import SUBSETS
@@ -117,18 +117,22 @@ def items(runs: Sequence[Shown]) -> Iterator[Section]:
              share(none / size if size else None),
              share(float(found.median()) if size else None)]  # type: ignore[arg-type]
         )  # fmt: skip
-    table = Grid(
-        "Facts by the agreement among their wordings, in percent",
-        ("run", "facts", "all wordings agree", "no two agree", "median agreement"),
-        rows,
-        sortable=False,
-    )
+    heads = ("run", "facts", "all wordings agree", "no two agree", "median agreement")
+    caption = "Facts by the agreement among their wordings, in percent"
+    table = Grid(caption, heads, rows, sortable=False)
+    bars = {(row["run"], row["agreement"]): row["share"] for row in in_tenths(known).to_dicts()}
+    shares = [
+        [Cell(tenth), *(share(bars.get((run.name, tenth), 0.0) / 100) for run in runs)]
+        for tenth in TENTHS
+    ]
+    columns = ["pairs that agree, percent", *(run.name for run in runs)]
+    each = Folded("The bars as a table", [Grid("Facts, in percent", columns, shares, False)])
     caption = "Facts by the share of their pairs of wordings that get the same answer."
     yield Section(
         "items",
         "Facts",
         "A mean hides whether a few facts waver much or all a little.",
-        [Figure("items", "Agreement over facts", item_figure(items), caption), table],
+        [Figure("items", "Agreement over facts", item_figure(items), caption), table, each],
     )
 
 

@@ -18,7 +18,7 @@ from consilience.report.tables import COLUMNS
 if TYPE_CHECKING:
     import altair
 
-WIDE, NARROW = 330, 260
+WIDE, NARROW, HALF = 330, 260, 150
 """Width of a figure's plane in pixels of a screen; with its axis it is as wide as a column."""
 
 RUN_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
@@ -261,7 +261,7 @@ def item_figure(items: pl.DataFrame) -> altair.Chart:
                 axis=alt.Axis(labelAngle=-40),
             ),
             xOffset=alt.XOffset("run:N", sort=runs) if len(runs) > 1 else alt.Undefined,
-            y=alt.Y("share:Q", title="items, percent"),
+            y=alt.Y("share:Q", title="facts, percent"),
             color=_colour(runs),
             tooltip=[
                 *_tips({"run": "run", "agreement": "agreement"}),
@@ -297,7 +297,9 @@ def form_figure(metrics: pl.DataFrame) -> altair.Chart:
     colour = _colour(runs)
     layered = alt.layer(
         base.mark_rule(strokeWidth=1.5).encode(
-            x=alt.X("low:Q", title="percent"), x2="high:Q", color=colour
+            x=alt.X("low:Q", title="percent", axis=alt.Axis(tickCount=4, labelFlush=False)),
+            x2="high:Q",
+            color=colour,
         ),
         base.mark_point(filled=True, opacity=1, size=40).encode(
             x="value:Q",
@@ -307,7 +309,7 @@ def form_figure(metrics: pl.DataFrame) -> altair.Chart:
             + [_percent(each) for each in ends],
         ),
         data=_data(rows),
-    ).properties(width=NARROW, height=alt.Step(26 if len(runs) == 1 else 13))
+    ).properties(width=HALF, height=alt.Step(26 if len(runs) == 1 else 13))
     return _styled(
         layered.facet(
             row=alt.Row("group:N", title=None, sort=groups) if len(groups) > 1 else alt.Undefined,

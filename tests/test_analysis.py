@@ -141,6 +141,18 @@ def test_without_margins_examples_are_found_all_the_same():
     found = examples(table(HAND), make_suite(), ["scattered"], 1)["scattered"]
     assert [(each.item, len(each.telling)) for each in found] == [("4", 3)]
     assert found[0].replies[0].margin is None
+
+
+def test_margins_of_a_csv_file_are_numbers():
+    """10 is more than 9, and what is no number is not known."""
+    rows = table([("1", "s", "a", ["a", "b"]), ("2", "t", "a", ["a", "b"])])
+    rows = rows.with_columns(margin=pl.Series(["9", "9", "10", "?"]))
+    found = examples(rows, make_suite(), ["right_and_wrong", "scattered"], 2)
+    assert [each.item for each in found["right_and_wrong"]] == ["1", "2"]
+    assert found["right_and_wrong"][1].replies[1].margin is None
+
+
+def test_an_unknown_kind_of_examples_is_refused():
     with pytest.raises(ConsilienceError, match="no kind of examples 'wrong'.*mean"):
         examples(table(HAND), make_suite(), ["wrong"], 1)
 

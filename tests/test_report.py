@@ -235,10 +235,19 @@ def test_runs_side_by_side_have_paired_differences(consilience, probed):
     assert {row[0] for row in html.tables[caption][1:]} == {"A", "B", "C"}
 
 
+def test_runs_that_were_asked_otherwise_are_noted(consilience, probed):
+    first = probed("random")
+    second = probed("majority", "--protocol", "published")
+    assert consilience("report", first, second, "--out", "both.html")[0] == 0
+    assert "majority was asked with another protocol: published, random with strict" in (
+        opened("both.html").text
+    )
+
+
 def test_a_table_of_answers_is_reported_as_far_as_it_goes(consilience, hostile_suite, probed):
     run = probed("random")
     answers = pl.concat([pl.read_parquet(each) for each in sorted((run / "answers").iterdir())])
-    needed = ["group", "item", "subject", "variant", "gold", "answer"]
+    needed = ["group", "item", "subject", "variant", "gold", "answer", "margin"]
     answers.select(needed).write_csv("answers.csv")
     options = ["--suite", hostile_suite, "--out", "page.html"]
     status, _, err = consilience("report", "answers.csv", *options)

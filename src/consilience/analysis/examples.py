@@ -149,7 +149,9 @@ def _best(groups: Iterable[list[tuple[float, Example]]], kind: str, limit: int) 
 def _items(answers: pl.DataFrame, suite: Suite) -> Iterator[Example]:
     """Every item that was answered in two variants or more; of no kind as yet."""
     table = prepare(answers, suite)
-    margin = answers["margin"] if "margin" in answers.columns else pl.lit(None, dtype=pl.Float64)
+    margin: pl.Expr | pl.Series = pl.lit(None, dtype=pl.Float64)
+    if "margin" in answers.columns:  # of a CSV file it is text
+        margin = answers["margin"].cast(pl.Float64, strict=False)
     table = table.with_columns(margin=margin).drop_nulls("answer")
     golds: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for relation in suite.relations:

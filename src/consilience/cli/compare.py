@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -72,7 +73,7 @@ def compare(
     compared = compare_answers(tables, chosen, rules, seed)
     if file:
         write_whole(file, compared.write_csv().encode())
-    warnings = _differences(list(tables), asked)
+    warnings = asked_otherwise(list(tables), asked)
     if as_json:
         record = {
             "asked": {"runs": [str(run) for run in runs], "suite": chosen.name, "protocol": rules},
@@ -128,7 +129,7 @@ def perturbed_differences(runs: list[Path], seed: int) -> pl.DataFrame:
     return pl.concat(parts)
 
 
-def _differences(names: list[str], asked: list[dict[str, object]]) -> list[str]:
+def asked_otherwise(names: Sequence[str], asked: Sequence[Mapping[str, object]]) -> list[str]:
     """In what the later runs were asked otherwise than the first."""
     found = []
     for name, each in zip(names[1:], asked[1:], strict=True):

@@ -18,7 +18,7 @@ from consilience.analysis.patterns import (
     pair_table,
     pattern_table,
 )
-from consilience.cli.compare import perturbed_differences
+from consilience.cli.compare import asked_otherwise, perturbed_differences
 from consilience.cli.perturb import is_perturbed, labels_of, seeds_of, task_asked
 from consilience.cli.representations import correlations_of, drawing_of
 from consilience.cli.shared import AsJson, DataDir, ProtocolOption, names_of, out, suite_of
@@ -140,7 +140,8 @@ def _facts(
     ]
     compared = compare(answers, chosen, rules, seed) if len(runs) > 1 else None
     kinds = {name: about(name) for name in KINDS}
-    page = probe_page(chosen, whole, rules, shown, compared, kinds, relation)
+    notes = asked_otherwise(list(answers), [asked_of(run) for run in runs])
+    page = probe_page(chosen, whole, rules, shown, compared, kinds, notes, relation)
     return page, probe_sheets({each.name: each.metrics for each in shown})
 
 

@@ -65,17 +65,18 @@ def probe_page(
     runs: Sequence[Shown],
     compared: pl.DataFrame | None,
     kinds: Mapping[str, str],
+    notes: Sequence[str] = (),
     relation: str | None = None,
 ) -> Page:
     """The report of runs on the same suite, of which ``suite`` has the relations that were asked.
 
     ``whole``: all relations of it. ``compared``: later runs against the first. ``kinds``: what the
-    kinds of examples are.
+    kinds of examples are. ``notes``: in what the runs were asked differently.
     ``relation``: whose agreement is shown first, else that of the lowest consistency.
     """
     sections = [_asked(suite, protocol, runs), _headline(runs, protocol)]
     if compared is not None:
-        sections.append(_differences(compared))
+        sections.append(_differences(compared, notes))
     sections += [_relations(suite, runs), _knowledge(runs)]
     sections += wordings(runs, relation)
     sections += edits(runs)
@@ -183,9 +184,9 @@ def _whole(value: float) -> str:
     return f"{value * 100:.0f} %"
 
 
-def _differences(compared: pl.DataFrame) -> Section:
+def _differences(compared: pl.DataFrame, notes: Sequence[str]) -> Section:
     chosen = compared.filter(pl.col("subset") == "all")
-    parts: list[Part] = []
+    parts: list[Part] = [Points(notes)] if notes else []
     for (first, second), rows in chosen.group_by(["first", "second"], maintain_order=True):
         cells = []
         for row in rows.filter(pl.col("group") == "MACRO").iter_rows(named=True):

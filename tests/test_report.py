@@ -208,6 +208,7 @@ def test_the_page_can_be_used_by_keyboard_and_read_aloud(consilience, probed):
     assert tables == len(html.tables)  # each has a caption of its own
     assert tables == sum(each.get("role") == "region" for each in html.all("div"))
     assert all(each["scope"] in ("row", "col") for each in html.all("th"))
+    assert all(all(rows[0]) and all(row[0] for row in rows) for rows in html.tables.values())
     assert len(html.all("figure")) == len(html.all("figcaption")) == 5
     charts = [each for each in html.all("script") if each.get("type") == "application/json"]
     text = Path("both.html").read_text(encoding="utf-8")
@@ -567,6 +568,16 @@ setTimeout(() => {
   choose("agreement", "Relation", "C");
 }, 2500);
 setTimeout(() => {
+  const mark = document.querySelector("#figure-agreement svg [aria-roledescription^=rect][aria-label]");
+  const box = mark.getBoundingClientRect();
+  const at = { clientX: box.x + box.width / 2, clientY: box.y + box.height / 2, bubbles: true, view: window };
+  for (const kind of ["pointerover", "mouseover", "pointermove", "mousemove"])
+    mark.dispatchEvent(new (kind.startsWith("p") ? PointerEvent : MouseEvent)(kind, at));
+}, 4000);
+setTimeout(() => {
+  const tip = document.getElementById("vg-tooltip-element");
+  told.tip = tip.textContent;
+  told.bold = tip.querySelectorAll("b, script, img").length;
   told.then = values("relations");
   told.switched = cells();
   told.wide = document.documentElement.scrollWidth > innerWidth;
@@ -602,3 +613,5 @@ def test_a_browser_opens_sorts_and_switches(width, browse, consilience, probed):
     assert all("relation: C;" in each for each in told["switched"])
     assert not any("relation: C;" in each for each in told["cells"])
     assert not told["wide"]
+    assert any(each in told["tip"] for each in WORDINGS)
+    assert told["bold"] == 0

@@ -136,7 +136,7 @@ def _headline(runs: Sequence[Shown], protocol: Protocol) -> Section:
     heads = ("mean", "95 %", "std") if len(runs) == 1 else ("mean", "95 %")
     columns = [f"{run.name}: {each}" if len(runs) > 1 else each for run in runs for each in heads]
     caption = "Means over relations, in percent. The interval is that of relations like these."
-    table = Grid(caption, ("", *columns), rows, sortable=False)
+    table = Grid(caption, ("number", *columns), rows, sortable=False)
     meanings = Folded(
         "What the numbers are the percentage of",
         [Facts([(COLUMNS[name].strip(), MEANINGS[name]) for name in names])],
@@ -162,7 +162,7 @@ def _by_both(runs: Sequence[Shown], protocol: Protocol) -> Iterator[Folded]:
                 rows.append([Cell(COLUMNS[name].strip()), *cells])
         of = f"{run.name}: the same" if len(runs) > 1 else "The same"
         caption = f"{of} answers counted by the protocol {other}"
-        columns = ("", protocol, other, "points")
+        columns = ("number", protocol, other, "points")
         yield Folded(caption, [Grid(f"{caption}, in percent", columns, rows, sortable=False)])
 
 
@@ -194,7 +194,7 @@ def _differences(compared: pl.DataFrame, notes: Sequence[str]) -> Section:
                 cells.append([Cell(COLUMNS[row["metric"]].strip()), *_difference(row, row["p"])])
         heads = [str(first), str(second), "points", "95 %", "p", "could show"]
         caption = f"{second} minus {first}: means over relations"
-        parts.append(Grid(caption, ("", *heads), cells, sortable=False))
+        parts.append(Grid(caption, ("number", *heads), cells, sortable=False))
         by_relation = [
             [Cell(row["group"]), Cell(COLUMNS[row["metric"]].strip()),
              *_difference(row, row["p_holm"])]

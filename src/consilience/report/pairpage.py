@@ -268,13 +268,13 @@ def _examples(runs: Sequence[ShownPairs]) -> Section:
         for row in pl.concat([first, rest]).head(EXAMPLES).to_dicts():
             rows.append(
                 [Cell("original"), Cell(row["original_1"]), Cell(row["original_2"]),
-                 Cell(row["original_answer"]), Cell(f"right: {row['gold']}")]
+                 Cell(row["original_answer"]), Cell(row["gold"])]
             )  # fmt: skip
             rows.append(
                 [Cell(row["perturbation"]), Cell(row["text_1"]), Cell(row["text_2"]),
-                 Cell(row["answer"]), Cell("")]
+                 Cell(row["answer"]), Cell(row["gold"])]
             )  # fmt: skip
-        columns = ("form", "first", "second", "the model says", "")
+        columns = ("form", "first", "second", "the model says", "right is")
         if rows:
             parts.append(Grid(f"{run.name}: the surest of both first", columns, rows, False))
         else:

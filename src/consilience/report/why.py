@@ -12,6 +12,9 @@ from consilience.report.page import Cell, Figure, Folded, Grid, Part, Section
 from consilience.report.shown import Shown, values_of, without_run
 from consilience.report.tables import SUBSETS
 
+DITTO = "\N{DOUBLE PRIME}"
+"""The fact of the row above."""
+
 
 def wordings(runs: Sequence[Shown], relation: str | None) -> Iterator[Section]:
     """Agreement of each two wordings; ``relation`` first, else the least consistent one.
@@ -35,7 +38,8 @@ def wordings(runs: Sequence[Shown], relation: str | None) -> Iterator[Section]:
         for row in patterns.iter_rows(named=True)
     ]  # fmt: skip
     columns = [
-        "relation", "run", "wording", "", "Accuracy", "agrees with the others", "most with", "",
+        "relation", "run", "number", "wording", "Accuracy", "agrees with the others", "most with",
+        "remark",
     ]  # fmt: skip
     rows, columns = without_run(runs, rows, columns)
     table = Grid("Every wording, in percent", columns, rows)
@@ -147,11 +151,11 @@ def examples(runs: Sequence[Shown], kinds: Mapping[str, str]) -> Iterator[Sectio
                 for at, reply in enumerate(each.telling):
                     name = f"{each.subject} ({each.group}), gold: {each.gold}"
                     rows.append(
-                        [Cell(name if at == 0 else ""), Cell(reply.variant), Cell(reply.answer),
+                        [Cell(name if at == 0 else DITTO), Cell(reply.variant), Cell(reply.answer),
                          Cell("right" if reply.right else "wrong")]
                     )  # fmt: skip
             if rows:
-                columns = ("fact", "asked so", "the model says", "")
+                columns = ("fact", "asked so", "the model says", "which is")
                 of = f"{run.name}: {kinds[kind]}" if len(runs) > 1 else kinds[kind]
                 inside.append(Grid(of, columns, rows, sortable=False))
         parts += inside if len(runs) == 1 or not inside else [Folded(run.name, inside)]

@@ -60,10 +60,10 @@ def compare(
     """
     asked = [asked_of(run) for run in runs]
     if any(is_perturbed(run) for run in runs):
-        if protocol is not None:
+        if protocol is not None or data_dir is not None:
             raise ConsilienceError(
-                "--protocol with runs of perturb",
-                expected="none: a pair's label is kept or not",
+                f"--{'protocol' if protocol else 'data-dir'} with runs of perturb",
+                expected="none: a pair's label is kept or not, and the run says which pairs",
                 todo="Leave it out.",
             )
         _compare_perturbed(runs, suite, show, file, seed, as_json)

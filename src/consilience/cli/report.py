@@ -86,9 +86,10 @@ def report(
     """
     place = file or _place(runs)
     if any(is_perturbed(run) for run in runs):
-        if suite or protocol or relation:
+        if suite or protocol or relation or data_dir:
             raise ConsilienceError(
-                "--suite, --protocol or --relation with runs of perturb", todo="Leave it out."
+                "--suite, --protocol, --relation or --data-dir with runs of perturb",
+                todo="Leave it out.",
             )
         page, sheets = _pairs(runs, seed)
     else:

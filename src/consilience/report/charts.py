@@ -49,13 +49,16 @@ def relation_figure(metrics: pl.DataFrame, shown: Sequence[str]) -> altair.Chart
     across = alt.YOffset("run:N", sort=runs) if len(runs) > 1 else alt.Undefined
     base = alt.Chart(_data(rows)).encode(y=y, yOffset=across).transform_filter(chosen)
     colour = _colour(runs)
+    scale = alt.Scale(domainMax=100, zero=True, nice=False)  # below 0 where it is below chance
     return _finished(
         alt.layer(
-            base.mark_rule(strokeWidth=1.5, clip=True).encode(
-                x=alt.X("low:Q", title="percent", **_whole()), x2="high:Q", color=colour
+            base.mark_rule(strokeWidth=1.5).encode(
+                x=alt.X("low:Q", title="percent", scale=scale, axis=alt.Axis(tickCount=5)),
+                x2="high:Q",
+                color=colour,
             ),
             base.mark_point(filled=True, opacity=1, size=34).encode(
-                x=alt.X("value:Q", **_whole()),
+                x=alt.X("value:Q", scale=scale),
                 color=colour,
                 shape=_shape(runs),
                 tooltip=_tips({"run": "run", "group": "relation", "metric": "number"})

@@ -501,6 +501,12 @@ def test_the_command_of_a_run_asks_the_same():
         "--candidates vocabulary --as-shipped --revision main --dtype bfloat16 --groups P36,P19"
     )
     assert "--groups" not in command_of(asked, {"P36", "P19"})
+    vectors = {"suite": "mini", "protocol": "strict", "groups": ["a"], "layers": "0,-1", "limit": 5,
+               "seed": 0, "model": {"model": "m", "dtype": "float32"}}  # fmt: skip
+    assert command_of(vectors, {"a"}) == (
+        "consilience analyze representations --model m --suite mini --protocol strict --limit 5 "
+        "--layers 0,-1"
+    )
 
 
 @pytest.mark.parametrize(

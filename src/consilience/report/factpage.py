@@ -317,14 +317,16 @@ def _care(runs: Sequence[Shown]) -> Section:
 
 
 def command_of(asked: Mapping[str, Any], whole: Collection[str]) -> str:
-    """The command that asks the same as a run of ``probe`` did, as its record tells.
+    """The command that asks the same as a run did, as its record tells.
 
-    ``whole``: the relations of the suite.
+    Of ``analyze representations`` where there are layers, else of ``probe``. ``whole``: the
+    relations of the suite.
     """
     model = asked.get("model", {})
-    words = ["consilience", "probe", "--model", str(model.get("model"))]
+    command = ["analyze", "representations"] if "layers" in asked else ["probe"]
+    words = ["consilience", *command, "--model", str(model.get("model"))]
     words += ["--suite", str(asked["suite"]), "--protocol", str(asked.get("protocol"))]
-    for name in ("facts", "vocabulary", "limit"):
+    for name in ("facts", "vocabulary", "limit", "layers"):
         if asked.get(name) is not None:
             words += [f"--{name}", str(asked[name])]
     if asked.get("seed"):

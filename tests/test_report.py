@@ -10,11 +10,13 @@ from xml.etree import ElementTree
 import polars as pl
 import pytest
 
+from consilience.analysis.examples import Example, Reply
 from consilience.analysis.patterns import item_table
 from consilience.errors import ConsilienceError
 from consilience.report import page as page_module
+from consilience.report import why
 from consilience.report.charts import RUN_SHAPES, in_tenths
-from consilience.report.factpage import MEANINGS, command_of
+from consilience.report.factpage import MEANINGS, command_of, probe_page
 from consilience.report.figures import COLOURS
 from consilience.report.page import (
     Cell,
@@ -27,8 +29,9 @@ from consilience.report.page import (
     Text,
     render,
 )
+from consilience.report.shown import Shown
 from consilience.run import RunFolder
-from consilience.types import ANSWERS_SCHEMA
+from consilience.types import ANSWERS_SCHEMA, COMPARISON_SCHEMA, METRICS_SCHEMA
 from test_metrics import make_suite, table
 
 HOSTILE = [
@@ -441,6 +444,112 @@ def test_the_colour_blind_tell_the_colours_of_runs_apart(eye):
     apart = [math.dist(a, b) for at, a in enumerate(labs) for b in labs[:at]]
     assert min(apart) > 10
     assert len(set(RUN_SHAPES)) == len(RUN_SHAPES)
+
+
+# -- each table by hand ---------------------------------------------------------------------------
+
+
+def metrics_rows(**values):
+    """Means over relations, and one relation, of some metrics; std, low, high around the value."""
+    rows = [
+        {"metric": metric, "suite": "s", "group": group, "subset": "all", "value": value,
+         "std": 0.01, "low": value - 0.02, "high": value + 0.03, "n": 40, "n_excluded": 2}
+        for metric, value in values.items()
+        for group in ("MACRO", "R")
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema=METRICS_SCHEMA)
+
+
+def shown(**change):
+    """A run of two wordings whose every number is another one."""
+    flips = (
+        metrics_rows(flips=0.05)
+        .filter(pl.col("group") == "MACRO")
+        .with_columns(group=pl.lit("MICRO"), subset=pl.lit("one_by_one"))
+    )
+    patterns = {"group": "R", "variant_index": 1, "variant": "[X] [Y]", "accuracy": 0.31,
+                "agreement": 0.32, "closest": 0, "highest": 0.33, "apart": True, "n": 9}  # fmt: skip
+    pairs = {"group": "R", "first": 0, "second": 1, "edit": None, "agreement": 0.34, "low": 0.3,
+             "high": 0.4, "n": 9}  # fmt: skip
+    edits = {"kind": "tense", "with_it": 0.41, "without_it": 0.52, "difference": -0.11,
+             "low": -0.2, "high": -0.05, "p": 0.01, "p_holm": 0.03, "relations": 7, "pairs": 8}  # fmt: skip
+    vectors = {"property": "subject", "layer": -1, "v_measure": 0.61, "v_measure_shuffled": 0.62,
+               "ami": 0.63, "value": 0.64, "low": 0.5, "high": 0.7, "n": 6}  # fmt: skip
+    replies = (Reply("[X] [Y]", "yes", True, 2.0), Reply("[Y] [X]", "no", False, 1.0))
+    example = Example("right_and_wrong", "R", "1", "Ada", "yes", frozenset(), replies)
+    found = {
+        "name": "run", "record": {}, "warnings": ["mind the gap"], "vectors": pl.DataFrame([vectors]),
+        "metrics": metrics_rows(accuracy=0.2, consistency=0.5).vstack(flips),
+        "by_other": metrics_rows(accuracy=0.3, consistency=0.4),
+        "patterns": pl.DataFrame([patterns]), "pairs": pl.DataFrame([pairs]),
+        "edits": pl.DataFrame([edits]),
+        "items": pl.DataFrame({"group": ["R"] * 4, "agreement": [0.0, 0.4, 1.0, 1.0]}),
+        "examples": {"right_and_wrong": [example]},
+        "excluded": pl.DataFrame({"group": ["R"], "excluded": ["too long"], "len": [3]}),
+    }  # fmt: skip
+    return Shown(**found | change)
+
+
+def texts(parts):
+    """The rows of every table among the parts of a section, as texts, by caption."""
+    found = {}
+    for part in parts:
+        if isinstance(part, Grid):
+            found[part.caption] = [[cell.text for cell in row] for row in part.rows]
+        elif isinstance(part, Folded):
+            found |= texts(part.parts)
+    return found
+
+
+def test_every_number_of_a_run_stands_under_its_heading():
+    (edits,), (vectors,) = why.edits([shown()]), why.vectors([shown()])
+    (words,), (facts,) = why.wordings([shown()], "R"), why.items([shown()])
+    (examples,) = why.examples([shown()], {"right_and_wrong": "both"})
+    (row,) = next(iter(texts(edits.parts).values()))
+    assert row == ["tense", "41.0", "52.0", "-11.0", "-20.0 to -5.0", "0.030*", "7", "8"]
+    (row,) = next(iter(texts(vectors.parts).values()))
+    assert row == ["subject", "-1", "61.0", "62.0", "63.0", "64.0", "50.0 to 70.0", "6"]
+    (row,) = texts(words.parts)["Every wording, in percent"]
+    assert row == ["R", "2", "[X] [Y]", "31.0", "32.0", "1", "stands apart"]
+    (row,) = texts(facts.parts)["Facts by the agreement among their wordings, in percent"]
+    assert row == ["run", "4", "50.0", "25.0", "70.0"]
+    assert texts(facts.parts)["Facts, in percent"][4] == ["40 to 50", "25.0"]
+    assert texts(examples.parts)["both"] == [
+        ["Ada (R), gold: yes", "[X] [Y]", "yes", "right"], ["\N{DOUBLE PRIME}", "[Y] [X]", "no", "wrong"],
+    ]  # fmt: skip
+
+
+def test_every_number_of_a_page_stands_under_its_heading():
+    suite = make_suite()
+    row = {"suite": "s", "first": "a", "second": "b", "subset": "all", "first_value": 0.1,
+           "second_value": 0.25, "difference": 0.15, "low": 0.05, "high": 0.2, "test": "t",
+           "p": 0.02, "p_holm": 0.04, "q_value": 0.03, "smallest": 0.07, "n": 5, "n_excluded": 0}  # fmt: skip
+    rows = [row | {"metric": "accuracy", "group": group} for group in ("MACRO", "MICRO", "R")]
+    compared = pl.DataFrame(rows, schema=COMPARISON_SCHEMA)
+    found = probe_page(
+        suite, ["R"], "strict", [shown()], compared, {"right_and_wrong": "both"}, ["so"]
+    )
+    by = {each.id: each.parts for each in found.sections}
+    (row,) = texts(by["differences"])["b minus a: means over relations"]
+    assert row == ["Accuracy", "10.0", "25.0", "+15.0", "+5.0 to +20.0", "0.020*", "7.0"]
+    (row,) = texts(by["differences"])["b minus a: each relation; p adjusted over relations"]
+    assert row == ["R", "Accuracy", "10.0", "25.0", "+15.0", "+5.0 to +20.0", "0.040*", "7.0"]
+    assert by["differences"][0] == Points(["so"])
+    numbers = texts(by["numbers"])
+    assert numbers["Means over relations, in percent. The interval is that of relations like these."] == [
+        ["Accuracy", "20.0", "18.0 to 23.0", "1.0"], ["Consistency", "50.0", "48.0 to 53.0", "1.0"],
+    ]  # fmt: skip
+    assert numbers["The same answers counted by the protocol published, in percent"] == [
+        ["Accuracy", "20.0", "30.0", "+10.0"], ["Consistency", "50.0", "40.0", "-10.0"],
+    ]  # fmt: skip
+    (row,) = next(iter(texts(by["relations"]).values()))
+    assert row[:6] == ["R", suite.relations[0].label, "3", "42", "20.0", "50.0"]
+    assert by["care"][0] == Points(["mind the gap"])
+    care = texts(by["care"])
+    assert care["3 questions without an answer"] == [["R", "too long", "3"]]
+    (caption,) = [each for each in care if each.startswith("noise floor")]
+    assert care[caption] == [["one by one", "5.0", "40"]]
+    assert "42 facts of 1 relation" in dict(by["asked"][0].rows)["Suite"]
 
 
 # -- the parts ------------------------------------------------------------------------------------

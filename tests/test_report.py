@@ -13,8 +13,10 @@ import pytest
 from consilience.analysis.examples import Example, Reply
 from consilience.analysis.patterns import item_table
 from consilience.errors import ConsilienceError
+from consilience.metrics.perturbed import PERTURBED_SCHEMA
+from consilience.perturb import INCONSISTENT_SCHEMA
+from consilience.report import charts, why
 from consilience.report import page as page_module
-from consilience.report import why
 from consilience.report.charts import RUN_SHAPES, in_tenths
 from consilience.report.factpage import MEANINGS, command_of, probe_page
 from consilience.report.figures import COLOURS
@@ -29,8 +31,10 @@ from consilience.report.page import (
     Text,
     render,
 )
+from consilience.report.pairpage import ShownPairs, pair_page
 from consilience.report.shown import Shown
 from consilience.run import RunFolder
+from consilience.suites.tasks import TASKS
 from consilience.types import ANSWERS_SCHEMA, COMPARISON_SCHEMA, METRICS_SCHEMA
 from test_metrics import make_suite, table
 
@@ -550,6 +554,63 @@ def test_every_number_of_a_page_stands_under_its_heading():
     (caption,) = [each for each in care if each.startswith("noise floor")]
     assert care[caption] == [["one by one", "5.0", "40"]]
     assert "42 facts of 1 relation" in dict(by["asked"][0].rows)["Suite"]
+
+
+def fields_of(chart):
+    """The columns of each layer's channels, and the rows that are drawn."""
+    spec = chart.to_dict()
+    data = spec.get("data") or spec["layer"][-1]["data"]
+    rows = data["values"] if "values" in data else spec["datasets"][data["name"]]
+    channels = [
+        {name: each["field"] for name, each in layer["encoding"].items() if "field" in each}
+        for layer in spec["layer"]
+    ]
+    return channels, rows
+
+
+def test_figures_draw_the_numbers_and_order_of_their_tables():
+    metrics = pl.concat(
+        pl.DataFrame({"run": [run] * 2, "metric": ["accuracy"] * 2, "group": ["R", "S"],
+                      "value": values, "low": [0.0, 0.1], "high": [0.8, 0.9], "n": [4, 5]})
+        for run, values in (("one", [0.7, 0.2]), ("two", [0.3, 0.4]))
+    )  # fmt: skip
+    (rule, point), rows = fields_of(charts.relation_figure(metrics, ["accuracy"]))
+    assert (rule["x"], rule["x2"], point["x"], point["y"]) == ("low", "high", "value", "group")
+    assert [(row["run"], row["group"], row["value"], row["order"]) for row in rows] == [
+        ("one", "R", 70.0, 70.0), ("one", "S", 20.0, 20.0),
+        ("two", "R", 30.0, 70.0), ("two", "S", 40.0, 20.0),
+    ]  # fmt: skip
+    spec = charts.relation_figure(metrics, ["accuracy"]).to_dict()
+    assert all(each["encoding"]["y"]["sort"]["field"] == "order" for each in spec["layer"])
+    edits = shown().edits.with_columns(run=pl.lit("one"))
+    (zero, rule, point), rows = fields_of(charts.edit_figure(edits))
+    assert (zero["x"], rule["x"], rule["x2"], point["x"]) == ("x", "low", "high", "difference")
+    assert [(row["low"], row["difference"], row["high"]) for row in rows] == [(-20.0, -11.0, -5.0)]
+
+
+def test_seeds_of_a_run_of_perturb_have_their_deviation():
+    rows = [
+        {"metric": metric, "suite": "calum", "group": "rte", "subset": subset, "value": value,
+         "std": 0.07, "low": value - 0.1, "high": value + 0.1, "n": 9, "n_excluded": 0, "seeds": 2,
+         "seed_low": 0.1, "seed_high": 0.9}
+        for metric, subset, value in (
+            ("accuracy", "all", 0.8), ("accuracy", "reverse", 0.7), ("consistency", "all", 0.65),
+            ("consistency", "reverse", 0.6), ("corrected_consistency", "reverse", 0.3),
+        )
+    ]  # fmt: skip
+    metrics = pl.DataFrame(rows, schema=PERTURBED_SCHEMA)
+    changed = pl.DataFrame(schema=INCONSISTENT_SCHEMA)
+    record = {"asked": {"task": {"name": "rte"}, "perturbations": ["reverse"], "long": "cut"},
+              "versions": {}}  # fmt: skip
+    run = ShownPairs("run", [record, record], TASKS["rte"], metrics, changed)
+    by = {each.id: each.parts for each in pair_page([run], None).sections}
+    assert texts(by["numbers"]) == {
+        "run, rte, means and std of 2 seeds, in percent": [
+            ["original", "80.0", "70.0 to 90.0", "7.0", "-", "-", "-", "-"],
+            ["reverse", "70.0", "60.0 to 80.0", "7.0", "60.0", "50.0 to 70.0", "7.0", "30.0"],
+        ]
+    }
+    assert by["examples"] == [Text(["run: no label changed."])]
 
 
 # -- the parts ------------------------------------------------------------------------------------

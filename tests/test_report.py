@@ -588,6 +588,28 @@ def test_figures_draw_the_numbers_and_order_of_their_tables():
     assert [(row["low"], row["difference"], row["high"]) for row in rows] == [(-20.0, -11.0, -5.0)]
 
 
+def test_accuracy_goes_to_the_right_and_consistency_up():
+    rows = pl.DataFrame({"run": ["one"], "group": ["R"], "accuracy": [0.2], "consistency": [0.7]})
+    (marks, names), drawn = fields_of(charts.against_figure(rows))
+    assert (marks["x"], marks["y"]) == (names["x"], names["y"]) == ("accuracy", "consistency")
+    assert (drawn[0]["accuracy"], drawn[0]["consistency"]) == (20.0, 70.0)
+
+
+def test_the_least_consistent_relation_is_shown_first():
+    """Means of R 0.5, of S 0.2, of T none."""
+    pairs = pl.DataFrame(
+        {"group": ["R", "S", "S", "T"], "first": [0, 0, 0, 0], "second": [1, 1, 2, 1],
+         "agreement": [0.5, 0.1, 0.3, math.nan]}
+    )  # fmt: skip
+    patterns = pl.concat(
+        shown().patterns.with_columns(group=pl.lit(each), variant_index=pl.lit(at, dtype=pl.Int64))
+        for each in "RST"
+        for at in range(3)
+    )
+    (section,) = why.wordings([shown(pairs=pairs, patterns=patterns)], None)
+    assert section.parts[0].title == "Agreement of wordings: S"
+
+
 def test_seeds_of_a_run_of_perturb_have_their_deviation():
     rows = [
         {"metric": metric, "suite": "calum", "group": "rte", "subset": subset, "value": value,

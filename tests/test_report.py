@@ -377,11 +377,12 @@ def test_runs_of_perturb_are_reported_with_their_differences(consilience, tmp_pa
     assert (tmp_path / "figures" / "forms.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_runs_of_different_pairs_have_no_differences(consilience, tmp_path):
+@pytest.mark.parametrize(("name", "value"), [("pairs", "e" * 64), ("perturbations", ["reverse"])])
+def test_runs_of_different_pairs_or_forms_have_no_differences(name, value, consilience, tmp_path):
     first = perturbed_run(tmp_path / "one", {1})
     second = perturbed_run(tmp_path / "two", {2})
     record = json.loads((second / "run.json").read_text())
-    record["asked"]["pairs"] = "e" * 64
+    record["asked"][name] = value
     (second / "run.json").write_text(json.dumps(record))
     assert consilience("report", first, second, "--out", "page.html")[0] == 0
     assert not any("minus" in caption for caption in opened("page.html").tables)

@@ -208,13 +208,14 @@ def _pairs(runs: Sequence[Path], seed: int) -> tuple[Page, dict[str, Sheet]]:
 
 
 def _comparable(runs: Sequence[Path]) -> bool:
-    """Whether all were asked the same pairs with as many seeds."""
-    asked = [
-        (asked_of(seeds_of(run)[0])["pairs"], asked_of(seeds_of(run)[0])["task"]["name"],
-         len(seeds_of(run)))
-        for run in runs
-    ]  # fmt: skip
-    return len(runs) > 1 and len(set(asked)) == 1
+    """Whether all were asked the same pairs in the same forms with as many seeds."""
+    asked = {run: asked_of(seeds_of(run)[0]) for run in runs}
+    same = ("task", "pairs", "limit", "half", "perturbations")
+    kinds = {
+        json.dumps([len(seeds_of(run)), *(each[name] for name in same)])
+        for run, each in asked.items()
+    }
+    return len(runs) > 1 and len(kinds) == 1
 
 
 def _save_figures(page: Page, folder: Path) -> list[Path]:

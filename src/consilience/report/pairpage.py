@@ -43,6 +43,9 @@ MEANINGS: Mapping[str, str] = {
 }
 """What a number is the percentage of, or what it means."""
 
+MOVES = 60
+"""Rows of a table of labels that changed; what is no label may be any text."""
+
 EXAMPLES = 12
 """Changed answers on the page; all are in inconsistent.csv."""
 
@@ -243,11 +246,12 @@ def _changes(runs: Sequence[ShownPairs]) -> Section:
         rows = [
             [Cell(row["perturbation"]), Cell(row["group"]), Cell(row["original_answer"]),
              Cell(row["answer"]), count(row["len"])]
-            for row in moves.head(60).to_dicts()
+            for row in moves.head(MOVES).to_dicts()
         ]  # fmt: skip
         seeds = f", {run.seeds} seeds together" if run.seeds > 1 else ""
         columns = ("form", "task", "was", "became", "pairs")
-        parts.append(Grid(f"{run.name}{seeds}: labels that changed", columns, rows))
+        rest = f", the first {MOVES} of {moves.height}" if moves.height > MOVES else ""
+        parts.append(Grid(f"{run.name}{seeds}: labels that changed{rest}", columns, rows))
         said = [
             f"{run.name}, {group}, {form}: {row['lost']} that were right became wrong, "
             f"{row['won']} that were wrong became right"

@@ -786,6 +786,15 @@ setTimeout(() => {
 </script></body>"""
 
 
+def test_a_browser_draws_the_page_of_one_seed(browse, consilience, tmp_path):
+    """Whose deviation over seeds is not known."""
+    run = perturbed_run(tmp_path / "one", {1, 4})
+    assert consilience("report", run)[0] == 0
+    document, logged = browse(run / "report.html")
+    assert logged == []
+    assert document.count('data-drawn="yes"') == 1
+
+
 @pytest.mark.parametrize("width", [390, 800, 1280])
 def test_a_browser_opens_sorts_and_switches(width, browse, consilience, probed):
     first, second = probed("random"), probed("majority")

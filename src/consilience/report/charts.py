@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import polars.selectors as cs
 
 from consilience.report.figures import COLOURS, INK, optional
 from consilience.report.tables import COLUMNS
@@ -170,9 +171,13 @@ def matrix_figure(pairs: pl.DataFrame, patterns: pl.DataFrame, relation: str) ->
             _percent("v", "agree"),
         ],
     )
-    text = base.mark_text(fontSize=9).encode(
-        text=alt.Text("v:Q", format=".0f"),
-        color=alt.when("datum.v > 55").then(alt.value("black")).otherwise(alt.value("white")),
+    text = (
+        base.transform_filter("datum.v != null")
+        .mark_text(fontSize=9)
+        .encode(
+            text=alt.Text("v:Q", format=".0f"),
+            color=alt.when("datum.v > 55").then(alt.value("black")).otherwise(alt.value("white")),
+        )
     )
     return _finished(
         alt.layer(cells, text).add_params(*menus),
@@ -331,7 +336,9 @@ def for_paper(chart: altair.Chart, title: str) -> altair.Chart:
 
 
 def _data(rows: pl.DataFrame) -> Any:
-    return optional("altair").InlineData(values=rows.to_dicts())
+    """Rows for a chart; JSON has no NaN."""
+    known = rows.with_columns(cs.float().fill_nan(None))
+    return optional("altair").InlineData(values=known.to_dicts())
 
 
 def _whole() -> dict[str, Any]:

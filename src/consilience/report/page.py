@@ -139,7 +139,9 @@ def render(page: Page) -> str:
         (files("consilience.report") / "page.html").read_text(encoding="utf-8")
     )
     charts = {
-        each.id: json.dumps(each.chart.to_dict(), cls=InScript, separators=(",", ":"))
+        each.id: json.dumps(
+            each.chart.to_dict(), cls=InScript, separators=(",", ":"), allow_nan=False
+        )
         for each in page.figures
     }
     markup = jinja.utils.markupsafe.Markup

@@ -15,6 +15,7 @@ import pytest
 
 from conftest import WORDS, real_data
 from consilience import cli
+from consilience.errors import ConsilienceError
 from consilience.report import papers
 from consilience.report.papers import Measured, beside, beside_sheet, beside_table, paper_numbers
 from consilience.report.sheets import as_markdown
@@ -159,8 +160,8 @@ def test_a_table_on_a_screen_and_in_the_papers_layout(small, capsys, monkeypatch
     assert as_markdown(beside_sheet(numbers, "Small")).splitlines()[2:] == [
         "|  | Right | Pairs | p |",
         "|---|---:|---:|---:|",
-        "| Ada (paper) | 50.0 ± 20.0 | 12 | 0.01 |",
-        "| Ada (ours) | 49.0 ± 19.0 | - | 0.000 |",
+        "| Ada (paper) | 50.0 ± 20.0 | 12 | \\< 0.01 |",
+        "| Ada (ours) | 49.0 ± 19.0 | - | \\<.001 |",
         "| *late* | | | |",
         "| Bob (paper) | 61.25 | 7 |  |",
         "| Bob (ours) | - | 8 |  |",
@@ -179,10 +180,11 @@ def made(monkeypatch, small):
                 work.run(row, "data", "list")
         return Found(
             {("", "Ada", "Right"): Measured(50.0), ("late", "Bob", "Pairs"): Measured(7)},
-            ["a note of the recipe"],
+            ["a *note* of the recipe"],
         )
 
-    monkeypatch.setitem(RECIPES, "small", Recipe("small", "small", "Little", "nothing", make))
+    small = Recipe("small", "small", "Little", "nothing", make, {"Ada": "a/m"}, ("rte:train",))
+    monkeypatch.setitem(RECIPES, "small", small)
     return seen
 
 
@@ -190,18 +192,21 @@ def test_the_command_shows_and_writes_and_says_what_it_ran(consilience, made, he
     status, out, err = consilience("reproduce", "small", "--out", tmp_path / "r")
     assert status == 0
     assert "small: Little" in out
-    assert "* a note of the recipe" in out
+    assert "* a *note* of the recipe" in out
     assert err.splitlines().count("consilience data list") == 2
     assert {path.name for path in (tmp_path / "r").iterdir()} == {
         "small.csv", "small.md", "small.tex",
     }  # fmt: skip
     written = pl.read_csv(tmp_path / "r" / "small.csv", schema_overrides=papers.BESIDE_SCHEMA)
-    assert written.columns == list(papers.BESIDE_SCHEMA)
+    assert written.columns == [*papers.BESIDE_SCHEMA, "asked"]
+    assert set(written["asked"]) <= {"", None}
     assert written["verdict"].to_list() == [
         "same", "not measured", "not measured", "not measured", "same",
     ]  # fmt: skip
-    assert (tmp_path / "r" / "small.md").read_text().endswith("\n* a note of the recipe\n")
-    assert r"\begin{tabular}" in (tmp_path / "r" / "small.tex").read_text()
+    assert (tmp_path / "r" / "small.md").read_text().endswith("\n\n* a \\*note\\* of the recipe\n")
+    lines = (tmp_path / "r" / "small.tex").read_text().splitlines()
+    assert r"\begin{tabular}{lrrr}" in lines
+    assert lines[-1] == "% a *note* of the recipe"
 
 
 def test_json_is_one_document_and_nothing_else(consilience, made, here, tmp_path):
@@ -212,7 +217,7 @@ def test_json_is_one_document_and_nothing_else(consilience, made, here, tmp_path
     assert document["run"]["commands"] == ["consilience data list"] * 2
     assert document["numbers"][0]["ours"] == 50.0
     assert document["numbers"][1]["ours"] is None
-    assert document["notes"] == ["a note of the recipe"]
+    assert document["notes"] == ["a *note* of the recipe"]
 
 
 def test_only_some_rows_blocks_or_columns(made, here, tmp_path):
@@ -241,11 +246,21 @@ def test_a_dry_run_says_the_commands_and_runs_nothing(consilience, made, here, t
     ("arguments", "message"),
     [
         (["pararel-table-33"], "no recipe 'pararel-table-33'. Did you mean 'pararel-table-3'?"),
-        (["small", "--only", "Eve"], "small has no row 'Eve'; expected Ada, Bob."),
-        (["small", "--model", "Eve=m"], "small has no row 'Eve'; expected Ada, Bob."),
+        (
+            ["small", "--only", "Eve"],
+            "small has no row 'Eve'; expected late, Ada, Bob, Right, Pairs, p.",
+        ),
+        (["small", "--model", "Bob=m"], "small has no model 'Bob'; expected Ada."),
         (["small", "--model", "Ada"], "--model Ada; expected ROW=M, such as"),
         (["small", "--model", "=m"], "--model =m; expected ROW=M"),
-        (["small", "--data", "rte=f"], "--data rte=f; expected TASK:SPLIT=FILE"),
+        (["small", "--data", "rte"], "--data rte; expected TASK:SPLIT=FILE"),
+        (
+            ["small", "--data", "rte:bar=hub:x"],
+            "small takes no file 'rte:bar'; expected rte:train.",
+        ),
+        (["pararel-data", "--data", "rte:train=hub:x"], "pararel-data takes no file 'rte:train'"),
+        (["small", "--with", "probe=--limit 1"], "small has no command 'probe'; expected data."),
+        (["small", "--with", "data='"], "--with data=': No closing quotation"),
         (["small", "--data", "rte:train=f"], "f: no such file."),
         (["small", "--only", ","], "no name in ','"),
         (["small", "--only", "Ada,late"], "small has no number in Ada and late at once; expected"),
@@ -285,8 +300,40 @@ def test_what_a_command_says_when_it_cannot(tmp_path):
     assert not work.run("Ada", "data", "check", "nowhere")
     assert work.absent["Ada"].startswith("not here: ")
     assert "nowhere" in work.absent["Ada"]
-    with pytest.raises(RuntimeError, match="consilience data lost failed"):
+    with pytest.raises(ConsilienceError, match="consilience data lost: No such command 'lost'"):
         work.run("Ada", "data", "lost")
+
+
+def test_a_folder_with_another_run_is_no_row_that_is_not_here(here, tmp_path):
+    """The numbers of the other run would stand there, or the row would look unavailable."""
+    work, place = Work(tmp_path), tmp_path / "Ada"
+    asked = ("probe", "--model", "baseline:majority", "--suite", "mini", "--out", place, "--limit")
+    assert work.run("Ada", *asked, "2")
+    with pytest.raises(ConsilienceError, match="--limit 3: .*another run: its limit is 2, now"):
+        work.run("Ada", *asked, "3")
+    assert work.absent == {}
+
+
+def test_more_arguments_have_runs_and_tables_of_their_own(consilience, made, here, tmp_path):
+    arguments = ("reproduce", "small", "--out", tmp_path / "r")
+    assert consilience(*arguments)[0] == 0
+    kept = (tmp_path / "r" / "small.csv").read_bytes()
+    other = ("--model", "Ada=b/model", "--with", "data=--json", "--data", "rte:train=hub:train")
+    status, _, err = consilience(*arguments, *other)
+    assert status == 0
+    assert err.count("consilience data list --json") == 2
+    assert (tmp_path / "r" / "small.csv").read_bytes() == kept
+    (own,) = (tmp_path / "r").glob("with-*")
+    written = pl.read_csv(own / "small.csv", schema_overrides=papers.BESIDE_SCHEMA)
+    asked = "--model Ada=b/model --data rte:train=hub:train --with data=--json"
+    assert set(written["asked"]) == {asked}
+    stands = "Ada: b/model stands in its place; the paper's numbers are not of that model"
+    for suffix, sign in ((".md", "* "), (".tex", "% ")):
+        lines = (own / f"small{suffix}").read_text().splitlines()
+        assert f"{sign}{stands}" in lines
+        assert f"{sign}data was run with --json too, which the paper did not" in lines
+    options = ({}, {"a": ["1"]}, {"a": ["2"]})
+    assert len({Work(tmp_path, options=each).place("Ada") for each in options}) == 3
 
 
 class Terminal(io.StringIO):

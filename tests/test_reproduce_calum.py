@@ -366,7 +366,7 @@ def test_what_t5_writes_counts(data, model_folder, here, tmp_path):
     metrics = pl.read_csv(place / "metrics.csv", schema_overrides=PERTURBED_SCHEMA)
     chosen = metrics.filter((pl.col("group") == "mrpc") & (pl.col("metric") == "accuracy"))
     assert chosen["value"][0] > 0
-    examples = Quick(tmp_path / "out", models={"T5-large": spec}, data=data)
+    examples = Work(work.own, models={"T5-large": spec}, data=data, device="cpu")
     notes = [
         each for each in make("calum-table-4", examples)[0].notes if each.startswith("MRPC, signal")
     ]

@@ -130,3 +130,29 @@ def test_a_table_without_rows():
     assert as_csv(empty) == "group,c,x\n"
     assert as_markdown(empty) == "**t**\n\n| c | x |\n|---|---:|\n"
     assert "\\midrule\n\\bottomrule" in as_latex(empty)
+
+
+def test_best_in_its_block():
+    """50 is the best of its block, though 60 is of another; a row alone in its block is not."""
+    rows = (("a", "x", (Number(40.0),)), ("a", "y", (Number(50.0),)), ("b", "x", (Number(60.0),)))
+    sheet = Sheet("", "", ("C",), rows, ("C",), by_block=True)
+    assert [sheet.is_best(at, 0) for at in range(3)] == [False, True, False]
+    whole = Sheet("", "", ("C",), rows, ("C",))
+    assert [whole.is_best(at, 0) for at in range(3)] == [False, False, True]
+
+
+def test_a_row_is_no_argument_of_the_line_break_before_it():
+    """TeX reads [ and * behind a line break, and [ behind a rule."""
+    rows = (("", "[X] is [Y]", ("",)), ("", "*", ("",)), ("", "plain", ("",)))
+    lines = as_latex(Sheet("", "[c]", ("C",), rows)).splitlines()
+    assert lines[6:12] == [
+        r"{}[c] & C \\", r"\midrule", r"{}[X] is [Y] &  \\", r"{}* &  \\", r"plain &  \\",
+        r"\bottomrule",
+    ]  # fmt: skip
+
+
+def test_notes_stand_below_in_each_format():
+    sheet = Sheet("T", "", ("C",), (("", "x", (Number(1.0),)),), notes=["a_b", "two\nlines 5 %"])
+    assert as_markdown(sheet).endswith("| x | 1.0 |\n\n* a\\_b\n* two lines 5 %\n")
+    assert as_latex(sheet).endswith("\\end{table}\n% a_b\n% two lines 5 %\n")
+    assert as_markdown(Sheet("T", "", (), (), notes=["n"])) == "**T**\n\n* n\n"

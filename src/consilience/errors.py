@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+OTHER_OUT = "Choose another --out"
+"""What to do where a folder holds something else; whoever reads errors knows them by it."""
+
 
 class ConsilienceError(Exception):
     """Bad input or usage: what was found, what was expected, where, and what to do next.

@@ -22,7 +22,7 @@ from typing import Any, get_args
 
 import polars as pl
 
-from consilience.errors import ConsilienceError
+from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.types import ANSWERS_SCHEMA, Protocol
 
 FORMAT = 2
@@ -77,7 +77,7 @@ class RunFolder:
                 raise ConsilienceError(
                     "not empty, and not the folder of a run",
                     where=str(self.path),
-                    todo="Choose another --out.",
+                    todo=f"{OTHER_OUT}.",
                 )
             return None
         try:
@@ -86,7 +86,7 @@ class RunFolder:
             record["started"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConsilienceError(
-                "not the record of a run", where=str(path), todo="Choose another --out."
+                "not the record of a run", where=str(path), todo=f"{OTHER_OUT}."
             ) from error
         for name in sorted({*before, *self.asked}):
             if before.get(name) != self.asked.get(name):
@@ -94,7 +94,7 @@ class RunFolder:
                     f"this folder holds another run: its {name} is {_show(before.get(name))}, "
                     f"now asked is {_show(self.asked.get(name))}",
                     where=str(self.path),
-                    todo="Choose another --out, or remove the folder.",
+                    todo=f"{OTHER_OUT}, or remove the folder.",
                 )
         return record
 
@@ -242,7 +242,7 @@ def _cannot_write(path: Path, error: OSError) -> ConsilienceError:
         where=str(path),
         todo="What was written before is whole; make room and give the same command again."
         if full
-        else "Choose another --out.",
+        else f"{OTHER_OUT}.",
     )
 
 

@@ -33,7 +33,7 @@ from consilience.cli.shared import (
     rows_of,
     warn,
 )
-from consilience.errors import ConsilienceError
+from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.metrics.perturbed import Labels, measure_perturbed, perturbed_remarks
 from consilience.perturb import GENERATED, ask_freely, ask_pairs, inconsistent, write_forms
 from consilience.report.perturbed import example_table, perturbed_tables
@@ -239,7 +239,7 @@ def _refuse_others(folder: Path, models: Mapping[str, str]) -> None:
         raise ConsilienceError(
             f"this folder holds another run: of {found or ', '.join(others)}",
             where=str(folder),
-            todo="Choose another --out, or remove the folder.",
+            todo=f"{OTHER_OUT}, or remove the folder.",
         )
 
 

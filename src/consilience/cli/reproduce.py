@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +14,14 @@ import typer
 from consilience.cli.shared import AsJson, DataDir, err, names_in, out, rows_of, warn
 from consilience.errors import ConsilienceError
 from consilience.report.papers import beside_sheet, beside_table
-from consilience.report.sheets import SHEET_FORMATS
+from consilience.report.sheets import SHEET_FORMATS, as_markdown
 from consilience.report.tables import new_table
 from consilience.reproduce import RECIPES, Found, Recipe, Work, carry_out, find_recipe
 from consilience.reproduce.recipe import NOT_HERE
 from consilience.run import git_revision, versions, write_whole
 from consilience.suites.pairs import HUB
+
+EXAMPLE = "'finetune=--seeds 0'"
 
 
 def reproduce(
@@ -43,7 +46,7 @@ def reproduce(
         list[str] | None,
         typer.Option(
             "--with",
-            help="More arguments of a command that it runs: 'finetune=--seeds 0'.",
+            help=f"More arguments of a command that it runs: {EXAMPLE}. Has runs of its own.",
             metavar="C=ARGS",
         ),
     ] = None,
@@ -66,10 +69,7 @@ def reproduce(
         models=_pairs(models, "--model", "ROW=M, such as BERT-base=bert-base-cased"),
         only=names_in(only) if only is not None else (),
         data=_files(data),
-        options={
-            command: shlex.split(arguments)
-            for command, arguments in _pairs(more, "--with", "'finetune=--seeds 0'").items()
-        },
+        options=_options(more),
         data_dir=data_dir,
         device=device,
         dry=dry_run,
@@ -77,10 +77,17 @@ def reproduce(
     )
     found, numbers = carry_out(recipe, work)
     warnings = _warnings(recipe, work)
-    files = [] if dry_run else [*found.files, *_write(recipe, found, numbers, folder)]
+    said = [*found.notes, *warnings]
+    files = [] if dry_run else [*found.files, *_write(recipe, said, numbers, work)]
     if as_json:
         record = {
-            "asked": {"recipe": name, "models": dict(work.models), "only": list(work.only)},
+            "asked": {
+                "recipe": name,
+                "models": dict(work.models),
+                "only": list(work.only),
+                "data": dict(work.data),
+                "with": dict(work.options),
+            },
             "commands": work.commands,
             "files": [str(file) for file in files],
             "versions": versions(),
@@ -99,7 +106,17 @@ def reproduce(
 def _list(as_json: bool) -> None:
     recipes = [RECIPES[name] for name in sorted(RECIPES)]
     if as_json:
-        rows = [{"name": e.name, "title": e.title, "needs": e.needs} for e in recipes]
+        rows = [
+            {
+                "name": each.name,
+                "title": each.title,
+                "needs": each.needs,
+                "rows": each.rows,
+                "models": dict(each.models),
+                "files": list(each.files),
+            }
+            for each in recipes
+        ]
         print(json.dumps({"recipes": rows}, ensure_ascii=False))
         return
     table = new_table("consilience reproduce NAME")
@@ -121,12 +138,20 @@ def _pairs(given: list[str] | None, option: str, expected: str) -> dict[str, str
     return found
 
 
+def _options(given: list[str] | None) -> dict[str, list[str]]:
+    found = {}
+    for command, arguments in _pairs(given, "--with", EXAMPLE).items():
+        try:
+            found[command] = shlex.split(arguments)
+        except ValueError as error:
+            raise ConsilienceError(f"--with {command}={arguments}: {error}") from error
+    return found
+
+
 def _files(given: list[str] | None) -> dict[str, str]:
     expected = "TASK:SPLIT=FILE, such as rte:train=train.tsv"
     found = _pairs(given, "--data", expected)
-    for name, file in found.items():
-        if not all(name.partition(":")):
-            raise ConsilienceError(f"--data {name}={file}", expected=expected)
+    for file in found.values():
         if not Path(file).exists() and not file.startswith(f"{HUB}:"):
             raise ConsilienceError("no such file", where=file, todo="Check the path.")
     return found
@@ -149,19 +174,22 @@ def _warnings(recipe: Recipe, work: Work) -> list[str]:
     ]
 
 
-def _write(recipe: Recipe, found: Found, numbers: pl.DataFrame, folder: Path) -> list[Path]:
-    """All columns as CSV; the paper's layout as LaTeX and, with the notes, as Markdown."""
-    folder.mkdir(parents=True, exist_ok=True)
-    notes = "".join(f"* {note}\n" for note in found.notes)
-    texts = {".md": notes}
-    if numbers.height:
-        sheet = beside_sheet(numbers, f"{recipe.name}: {recipe.title}")
-        tables = {suffix: SHEET_FORMATS[suffix](sheet) for suffix in (".md", ".tex")}
-        texts = {".csv": numbers.write_csv()} | tables
-        texts[".md"] += "\n" * bool(notes) + notes
-    for suffix, text in texts.items():
-        write_whole(folder / f"{recipe.name}{suffix}", text.encode())
-    return [folder / f"{recipe.name}{suffix}" for suffix in texts]
+def _write(recipe: Recipe, said: Sequence[str], numbers: pl.DataFrame, work: Work) -> list[Path]:
+    """In the paper's layout with what is to be said; the CSV has every column and what was asked.
+
+    A recipe without numbers has its notes as Markdown.
+    """
+    sheet = beside_sheet(numbers, f"{recipe.name}: {recipe.title}", said)
+    if not numbers.height:
+        texts = {".md": as_markdown(sheet)}
+    else:
+        texts = {suffix: make(sheet) for suffix, make in SHEET_FORMATS.items()}
+        texts[".csv"] = numbers.with_columns(asked=pl.lit(work.asked)).write_csv()
+    work.own.mkdir(parents=True, exist_ok=True)
+    files = {work.own / f"{recipe.name}{suffix}": text for suffix, text in texts.items()}
+    for file, text in files.items():
+        write_whole(file, text.encode())
+    return list(files)
 
 
 def _show(recipe: Recipe, found: Found, numbers: pl.DataFrame, files: list[Path]) -> None:

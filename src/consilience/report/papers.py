@@ -8,7 +8,7 @@ page numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 from rich.table import Table
 
-from consilience.report.sheets import Number, Sheet
+from consilience.report.sheets import Cell, Number, Sheet
 from consilience.report.tables import new_table
 
 Key = tuple[str, str, str]
@@ -185,17 +185,30 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def beside_sheet(numbers: pl.DataFrame, title: str) -> Sheet:
+def beside_sheet(numbers: pl.DataFrame, title: str, notes: Sequence[str] = ()) -> Sheet:
     """In the paper's layout: a column a column, ours below the paper's in each row."""
     columns = tuple(numbers["column"].unique(maintain_order=True))
     rows = []
     for (group, name), found in numbers.group_by(["group", "row"], maintain_order=True):
-        cells = {row["column"]: _shown(row) for row in found.iter_rows(named=True)}
+        cells = {row["column"]: _in_sheet(row) for row in found.iter_rows(named=True)}
         for at, whose in enumerate(("paper", "ours")):
             shown = tuple(cells[each][at] if each in cells else "" for each in columns)
-            if any(isinstance(each, Number) and each.plain != "-" for each in shown):
+            if any(_text_of(each) not in ("", "-") for each in shown):
                 rows.append((str(group), f"{name} ({whose})", shown))
-    return Sheet(title, "", columns, tuple(rows))
+    return Sheet(title, "", columns, tuple(rows), notes=notes)
+
+
+def _in_sheet(row: Mapping[str, Any]) -> tuple[Cell, Cell]:
+    """The paper's number and ours; p as text, which says below what it is."""
+    paper, ours = _shown(row)
+    if row["unit"] not in ("p", "p<"):
+        return paper, ours
+    shown = _cells(row)
+    return shown[0], shown[1]
+
+
+def _text_of(cell: Cell) -> str:
+    return cell.plain if isinstance(cell, Number) else cell
 
 
 def _with_spread(number: Number) -> str:

@@ -45,14 +45,14 @@ def probe_sheets(runs: Mapping[str, pl.DataFrame]) -> dict[str, Sheet]:
         sheets[name] = Sheet(
             f"{title}: mean ± std over relations", "", columns, tuple(rows), columns
         )
-    metrics = ("accuracy", "consistency", "consistent_accuracy", "corrected_consistency")
+    metrics = (
+        "accuracy", "consistency", "determinism", "consistent_accuracy", "corrected_consistency",
+    )  # fmt: skip
     each = []
     for run, table in runs.items():
         chosen = table.filter(~pl.col("group").is_in(["MACRO", "MICRO"]))
         for (group,), own in chosen.group_by(["group"], maintain_order=True):
             found = _values(own)
-            if ("determinism", "all") in found:
-                found["consistency", "all"] = found["determinism", "all"]
             cells = tuple(_percent(found.get((metric, "all"))) for metric in metrics)
             each.append((run, str(group), cells))
     columns = tuple(COLUMNS[metric].strip() for metric in metrics)
@@ -76,7 +76,7 @@ def perturbed_sheets(runs: Mapping[str, pl.DataFrame]) -> dict[str, Sheet]:
         (g, run, tuple(_percent(found.get(key)) for key in kept)) for g, run, found in shown
     )
     title = "Accuracy and consistency, in percent: mean ± std over seeds (Table 2)"
-    return {"consistency": Sheet(title, "", columns, rows)}
+    return {"consistency": Sheet(title, "", columns, rows, columns, by_block=True)}
 
 
 def _values(metrics: pl.DataFrame) -> dict[tuple[str, str], tuple[float, float]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +44,8 @@ class Sheet:
 
     ``rows``: name of the block that a row belongs to (may be empty), its own name, its cells, one a
     heading of ``columns``. ``best``: columns whose largest number is bold, among all rows but those
-    of ``apart`` (such as a baseline).
+    of ``apart`` (such as a baseline), or among those of a block (``by_block``). ``notes``: what its
+    reader should know.
     """
 
     title: str
@@ -53,6 +54,8 @@ class Sheet:
     rows: tuple[tuple[str, str, tuple[Cell, ...]], ...]
     best: Collection[str] = ()
     apart: Collection[str] = ()
+    by_block: bool = False
+    notes: Sequence[str] = ()
 
     def is_best(self, row: int, column: int) -> bool:
         """Whether a cell has the largest number of its column, as it is printed."""
@@ -61,8 +64,9 @@ class Sheet:
             return False
         others = [
             float(each.plain)
-            for _, name, cells in self.rows
+            for block, name, cells in self.rows
             if name not in self.apart
+            and not (self.by_block and block != self.rows[row][0])
             and isinstance(each := cells[column], Number)
             and not math.isnan(each.value)
         ]
@@ -94,7 +98,7 @@ def as_csv(sheet: Sheet) -> str:
 
 
 def as_markdown(sheet: Sheet) -> str:
-    """A table with pipes; blocks have a row of their own."""
+    """A table with pipes; blocks have a row of their own. Then the notes as a list."""
 
     def cell(row: int, column: int) -> str:
         found = sheet.rows[row][2][column]
@@ -104,8 +108,9 @@ def as_markdown(sheet: Sheet) -> str:
         return f"{text} ± {found.spread}" if found.spread else text
 
     lines = [f"**{_markdown(sheet.title)}**", ""]
-    lines.append("| " + " | ".join(map(_markdown, (sheet.corner, *sheet.columns))) + " |")
-    lines.append("|---" + "|---:" * len(sheet.columns) + "|")
+    if sheet.columns:
+        lines.append("| " + " | ".join(map(_markdown, (sheet.corner, *sheet.columns))) + " |")
+        lines.append("|---" + "|---:" * len(sheet.columns) + "|")
     block = ""
     for at, (group, name, cells) in enumerate(sheet.rows):
         if group != block and group:
@@ -113,11 +118,16 @@ def as_markdown(sheet: Sheet) -> str:
         block = group
         shown = [cell(at, column) for column in range(len(cells))]
         lines.append(f"| {_markdown(name)} | " + " | ".join(shown) + " |")
+    if sheet.notes:
+        lines += [""] * bool(sheet.columns) + [f"* {_markdown(note)}" for note in sheet.notes]
     return "\n".join(lines) + "\n"
 
 
 def as_latex(sheet: Sheet) -> str:
-    """A table with booktabs' rules; blocks are parted by a rule and have a row of their own."""
+    """A table with booktabs' rules; blocks are parted by a rule and have a row of their own.
+
+    Notes are comments below it.
+    """
 
     def cell(row: int, column: int) -> str:
         found = sheet.rows[row][2][column]
@@ -135,7 +145,7 @@ def as_latex(sheet: Sheet) -> str:
         rf"\caption{{{_latex(sheet.title)}}}",
         rf"\begin{{tabular}}{{l{'r' * (width - 1)}}}",
         r"\toprule",
-        " & ".join(map(_latex, (sheet.corner, *sheet.columns))) + r" \\",
+        " & ".join((_first(sheet.corner), *map(_latex, sheet.columns))) + r" \\",
         r"\midrule",
     ]
     block = ""
@@ -147,8 +157,9 @@ def as_latex(sheet: Sheet) -> str:
                 lines.append(rf"\multicolumn{{{width}}}{{l}}{{\emph{{{_latex(group)}}}}} \\")
         block = group
         shown = [cell(at, column) for column in range(len(cells))]
-        lines.append(" & ".join((_latex(name), *shown)) + r" \\")
+        lines.append(" & ".join((_first(name), *shown)) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+    lines += [f"% {' '.join(note.split())}" for note in sheet.notes]
     return "\n".join(lines) + "\n"
 
 
@@ -177,6 +188,11 @@ _LATEX = {
 
 def _latex(text: str) -> str:
     return "".join(_LATEX.get(each, each) for each in " ".join(text.split()))
+
+
+def _first(text: str) -> str:
+    """The cell that begins a row, which TeX would read as an argument of what ended the last."""
+    return ("{}" if text.startswith(("[", "*")) else "") + _latex(text)
 
 
 def _markdown(text: str) -> str:

@@ -35,6 +35,9 @@ COLUMNS = {
 """The paper's columns as metric and subset."""
 
 SPLITS = ("train", "validation", "test")
+FILES = [f"{task}:{split}" for task in GROUPS for split in (*SPLITS, "answers")]
+"""Sets of pairs that may be given as files, and what people answered."""
+
 SIZES = dict(zip(("Train set size", "Validation set size", "Test set size"), SPLITS, strict=True))
 
 MODELS = {
@@ -228,7 +231,7 @@ def ask(trial: Trial, row: str, task: str) -> Path:
 
 def sheets_of(work: Work, task: str) -> Path:
     """The folder of the sheets for people; their answers may be elsewhere."""
-    given = Path(work.data.get(f"{task}:answers", work.folder / "calum" / "sheets" / task))
+    given = Path(work.data.get(f"{task}:answers", work.own / "calum" / "sheets" / task))
     return given.parent if given.is_file() else given
 
 
@@ -237,7 +240,7 @@ def score_people(trial: Trial, task: str) -> Path:
     work, sheets = trial.work, sheets_of(trial.work, task)
     if not (sheets / "key.json").is_file():
         raise MissingError(f"{NOT_HERE}: people have to answer; calum-human makes their sheets")
-    file = work.folder / "calum" / "human" / f"{task}.csv"
+    file = work.own / "calum" / "human" / f"{task}.csv"
     if not work.dry:
         file.parent.mkdir(parents=True, exist_ok=True)
     trial.run(HUMAN, "annotate", "score", sheets, "--out", file)
@@ -431,7 +434,7 @@ def people(work: Work) -> Found:
         numbers["", HUMAN, "Samples per annotator"] = Measured(items)
     return trial.found(
         numbers,
-        f"sheets: {work.folder / 'calum' / 'sheets'}, a folder a task; each annotator fills in a "
+        f"sheets: {work.own / 'calum' / 'sheets'}, a folder a task; each annotator fills in a "
         "page or a table, the tables go back there, and this recipe scores them; the paper's "
         "numbers of people stand in calum-table-2 and calum-table-5",
     )
@@ -499,4 +502,4 @@ _RECIPES: Sequence[_Row] = (
     ),
 )  # fmt: skip
 for _name, _title, _needs, _models, _make, _table in _RECIPES:
-    recipe(_name, _title, _needs, _table, _models)(_make)
+    recipe(_name, _title, _needs, _table, _models, FILES)(_make)

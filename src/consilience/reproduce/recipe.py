@@ -10,13 +10,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from consilience.errors import ConsilienceError, did_you_mean
+from consilience.errors import OTHER_OUT, ConsilienceError, did_you_mean
 from consilience.report.papers import Key, Measured, beside, paper_numbers
 from consilience.run import fingerprint
 
@@ -31,12 +31,12 @@ NOT_HERE, NOT_ASKED = "not here", "not asked"
 class Work:
     """Where a recipe works, what it may do, and what it could not do.
 
-    ``folder`` gets a run for each command; what is there is gone on with. ``models``: what stands
-    for a model of the paper, by the paper's name. ``only``: of which rows alone, or of which blocks
-    or columns of the table; ``rows``: the rows that this leaves, all where it is None. ``data``:
-    files of tasks, by the task's name and split, such as ``rte:train``. ``options``: more arguments
-    by the command's name. ``dry``: say the commands, run none. ``absent``: why a row has no
-    numbers; that of ``""`` is said of all others.
+    ``folder`` is for all recipes; ``place`` says where a command's run is, and what is there is
+    gone on with. ``models``: what stands for a model of the paper, by the paper's name. ``only``:
+    of which rows alone, or of which blocks or columns of the table; ``rows``: the rows that this
+    leaves, all where it is None. ``data``: files of tasks, by the task's name and split, such as
+    ``rte:train``. ``options``: more arguments by the command's name. ``dry``: say the commands, run
+    none. ``absent``: why a row has no numbers; that of ``""`` is said of all others.
     """
 
     folder: Path
@@ -60,19 +60,34 @@ class Work:
             return False
         return True
 
+    @property
+    def own(self) -> Path:
+        """Where runs and tables are; those of other ``options`` do not mix with the paper's."""
+        if not self.options:
+            return self.folder
+        return self.folder / f"with-{fingerprint({'options': dict(self.options)})[:8]}"
+
     def place(self, row: str, into: str = "pararel") -> Path:
         """The folder of a row's run; another model in the place of the paper's has its own."""
         other = self.models.get(row)
         if other is None:
-            return self.folder / into / row
+            return self.own / into / row
         words = re.findall(r"[\w.-]+", Path(other).name)
-        return self.folder / into / "-".join((row, *words, fingerprint({"model": other})[:8]))
+        return self.own / into / "-".join((row, *words, fingerprint({"model": other})[:8]))
+
+    @property
+    def asked(self) -> str:
+        """In what this may not be as the paper: options of ``reproduce``; blank without any."""
+        given = [("--model", f"{row}={model}") for row, model in self.models.items()]
+        given += [("--data", f"{name}={file}") for name, file in self.data.items()]
+        given += [("--with", f"{name}={shlex.join(more)}") for name, more in self.options.items()]
+        return " ".join(shlex.join(each) for each in given)
 
     def run(self, row: str, *arguments: str | Path) -> bool:
         """Run ``consilience`` with these arguments for a row of the table.
 
         False where that could not be done: ``absent`` then says why. A command that is done already
-        reads what is there. A bug of ours raises.
+        reads what is there. What cannot be asked so raises, as does a bug of ours.
         """
         return self._said(row, arguments) is not None
 
@@ -96,8 +111,14 @@ class Work:
         if status == 0:
             return said
         errors = re.findall(r"^error: (.*)$", heard, re.MULTILINE)
-        if status == 2 and errors:
+        if status == 2 and errors and OTHER_OUT not in errors[-1]:
             self.absent[row] = f"{NOT_HERE}: {errors[-1]}"
+        elif status == 2:
+            usage = [line.strip("│ ") for line in heard.splitlines() if line.startswith("│")]
+            raise ConsilienceError(
+                "; ".join(errors[-1:] or usage or [heard[-2000:]]).rstrip("."),
+                where=self.commands[-1],
+            )
         elif status < 0:
             self.absent[row] = f"{NOT_HERE}: stopped by signal {-status}; too little memory?"
         else:
@@ -157,7 +178,8 @@ class Recipe:
     """How a table or figure of a paper is made again.
 
     ``table``: where the paper's numbers stand in papers.csv. ``needs``: models, data, and the order
-    of the time that it takes. ``models``: the paper's models by the paper's names.
+    of the time that it takes. ``models``: the paper's models by the paper's names. ``files``: sets
+    of pairs that may be given as files, by task and split.
     """
 
     name: str
@@ -166,6 +188,7 @@ class Recipe:
     needs: str
     make: Callable[[Work], Found]
     models: Mapping[str, str] = field(default_factory=dict)
+    files: Sequence[str] = ()
 
     @property
     def rows(self) -> list[str]:
@@ -182,13 +205,14 @@ def recipe(
     needs: str,
     table: str = "",
     models: Mapping[str, str] | None = None,
+    files: Sequence[str] = (),
 ) -> Callable[[Callable[[Work], Found]], Callable[[Work], Found]]:
     """Register a function as the recipe of a table; ``table`` where its numbers go by another."""
 
     def register(make: Callable[[Work], Found]) -> Callable[[Work], Found]:
         if name in RECIPES:
             raise ValueError(f"two recipes are called '{name}'")
-        RECIPES[name] = Recipe(name, table or name, title, needs, make, models or {})
+        RECIPES[name] = Recipe(name, table or name, title, needs, make, models or {}, files)
         return make
 
     return register
@@ -204,17 +228,21 @@ def find_recipe(name: str) -> Recipe:
 def carry_out(recipe: Recipe, work: Work) -> tuple[Found, pl.DataFrame]:
     """What a recipe finds, and its numbers beside the paper's (``BESIDE_SCHEMA``).
 
-    Where ``only`` names blocks, rows or columns, only numbers in one of each are asked.
+    Where ``only`` names blocks, rows or columns, only numbers in one of each are asked. What the
+    recipe has no use for raises.
     """
     paper = paper_numbers(recipe.table)
     parts = (paper["group"], recipe.rows, paper["column"])
     named = [{*part} & {*work.only} for part in parts]
-    unknown = {*work.only}.difference(*named) | {*work.models}.difference(recipe.rows)
-    if unknown:
-        raise ConsilienceError(
-            f"{recipe.name} has no row '{min(unknown)}'",
-            expected=", ".join(recipe.rows) or "none: it is one whole",
-        )
+    known = list(dict.fromkeys(each for part in parts for each in part if each))
+    _refuse({*work.only}.difference(*named), f"{recipe.name} has no row", known)
+    _refuse({*work.models} - {*recipe.models}, f"{recipe.name} has no model", recipe.models)
+    _refuse({*work.data} - {*recipe.files}, f"{recipe.name} takes no file", recipe.files)
+    if work.options:
+        plan = replace(work, only=(), rows=None, dry=True, absent={}, commands=[])
+        recipe.make(plan)
+        commands = dict.fromkeys(shlex.split(each)[1] for each in plan.commands)
+        _refuse({*work.options} - {*commands}, f"{recipe.name} has no command", commands)
 
     def is_asked(key: Key) -> bool:
         return all(part in found for part, found in zip(key, named, strict=True) if found)
@@ -236,6 +264,13 @@ def carry_out(recipe: Recipe, work: Work) -> tuple[Found, pl.DataFrame]:
         pl.when(pl.Series(asked, dtype=pl.Boolean)).then("verdict").otherwise(pl.lit(NOT_ASKED))
     )
     return found, numbers.with_columns(verdict=verdict)
+
+
+def _refuse(unknown: Collection[str], found: str, known: Collection[str]) -> None:
+    """Raise where there is something unknown."""
+    if unknown:
+        expected = ", ".join(known) or "none"
+        raise ConsilienceError(f"{found} '{min(unknown)}'", expected=expected)
 
 
 def warnings_of(run: Path) -> list[str]:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from consilience.errors import ConsilienceError
+from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.metrics.agreement import quotient
 from consilience.metrics.statistics import REPLICATES, Floats, percentile_interval, resamples
 from consilience.run import write_whole
@@ -160,7 +160,7 @@ def write(key: Key, folder: Path) -> None:
             "there is something already",
             expected="a new or empty folder",
             where=str(folder),
-            todo="Choose another --out.",
+            todo=f"{OTHER_OUT}.",
         )
     folder.mkdir(parents=True, exist_ok=True)
     content = json.dumps(asdict(key), ensure_ascii=False, indent=1) + "\n"

@@ -300,7 +300,7 @@ def finetune(
 def _finished(folder: Path) -> Finetuned:
     done = read_record(folder)
     names = ("validation", "epochs", "seconds", "cut", "cut_validation")
-    return Finetuned(folder, *(done[name] for name in names))
+    return Finetuned(folder, *(done.get(name, {}) for name in names))
 
 
 def check(sources: Sequence[Source], recipe: Recipe) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import ConsilienceError
+from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.run import versions, write_whole
 
 FILE = "finetune.json"
@@ -25,7 +25,7 @@ def is_finished(out: Path, asked: Mapping[str, Any]) -> bool:
             raise ConsilienceError(
                 "not empty, and not the folder of a fine-tuned model",
                 where=str(out),
-                todo="Choose another --out.",
+                todo=f"{OTHER_OUT}.",
             )
         out.mkdir(parents=True, exist_ok=True)
         write_record(out, asked, finished=False)
@@ -41,7 +41,7 @@ def is_finished(out: Path, asked: Mapping[str, Any]) -> bool:
                 f"this folder holds another training: its {name} is {before.get(name)}, "
                 f"now asked is {value}",
                 where=str(out),
-                todo="Choose another --out, or remove the folder.",
+                todo=f"{OTHER_OUT}, or remove the folder.",
             )
     return finished
 

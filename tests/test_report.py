@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import shlex
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -18,7 +19,7 @@ from consilience.perturb import INCONSISTENT_SCHEMA
 from consilience.report import charts, why
 from consilience.report import page as page_module
 from consilience.report.charts import RUN_SHAPES, in_tenths
-from consilience.report.factpage import MEANINGS, command_of, probe_page
+from consilience.report.factpage import MEANINGS, probe_page
 from consilience.report.figures import COLOURS
 from consilience.report.page import (
     Cell,
@@ -33,6 +34,7 @@ from consilience.report.page import (
 )
 from consilience.report.pairpage import ShownPairs, pair_page
 from consilience.report.shown import Shown
+from consilience.report.tables import COLUMNS
 from consilience.run import RunFolder
 from consilience.suites.tasks import TASKS
 from consilience.types import ANSWERS_SCHEMA, COMPARISON_SCHEMA, METRICS_SCHEMA
@@ -149,14 +151,6 @@ def test_the_numbers_are_those_of_the_run(consilience, probed):
         assert cells[0] == f"{100 * row['value']:.1f}"
         assert cells[1] == f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
         assert cells[2] == f"{100 * row['std']:.1f}"
-    status, out, _ = consilience(
-        "score", run, "--suite", "suite", "--protocol", "published", "--json"
-    )
-    other = {row["metric"]: row for row in json.loads(out)["metrics"]
-             if (row["group"], row["subset"]) == ("MACRO", "all")}  # fmt: skip
-    (caption,) = [each for each in html.tables if "counted by the protocol published" in each]
-    both = {row[0]: row[1:] for row in html.tables[caption][1:]}
-    assert both["Accuracy"][:2] == [shown["Accuracy"][0], f"{100 * other['accuracy']['value']:.1f}"]
     (caption,) = [each for each in html.tables if each.startswith("Each relation, in percent")]
     by = {row[0]: row for row in html.tables[caption][1:]}
     assert list(by) == ["A", "B", "C"]
@@ -166,6 +160,35 @@ def test_the_numbers_are_those_of_the_run(consilience, probed):
         assert by[group][5] == f"{100 * value:.1f}"
     (caption,) = [each for each in html.tables if each.startswith("noise floor")]
     assert {row[0] for row in html.tables[caption][1:]} >= {"repeated", "one by one"}
+
+
+def test_the_same_answers_by_the_other_protocol(consilience, probed):
+    """The oracle knows every fact: of what it does not know, strict has no data, published 0."""
+    run = probed("oracle")
+    document = {
+        each: json.loads(
+            consilience("score", run, "--suite", "suite", "--protocol", each, "--json")[1]
+        )
+        for each in ("strict", "published")
+    }
+    one, two = (
+        {row["metric"]: row["value"] for row in each["metrics"]
+         if (row["group"], row["subset"]) == ("MACRO", "all")}
+        for each in document.values()
+    )  # fmt: skip
+    differing = [name for name in MEANINGS if one.get(name) != two.get(name)]
+    assert differing, "this would not see which protocol counted"
+    assert consilience("report", run)[0] == 0
+    html = opened(run / "report.html")
+    (caption,) = [each for each in html.tables if "counted by the protocol published" in each]
+    both = {row[0]: row[1:3] for row in html.tables[caption][1:]}
+    for name in differing:
+        assert both[COLUMNS[name].strip()] == [
+            "-" if each is None else f"{100 * each:.1f}" for each in (one[name], two[name])
+        ]
+    assert consilience("report", run, "--protocol", "published")[0] == 0
+    warned = next(each for each in document["published"]["warnings"] if "asked under" in each)
+    assert warned in opened(run / "report.html").text
 
 
 def test_what_came_from_data_stays_text(consilience, probed):
@@ -263,6 +286,63 @@ def test_a_table_of_answers_is_reported_as_far_as_it_goes(consilience, hostile_s
     html = opened("page.html")
     assert "how they came about is not known" in html.text
     assert "The noise floor was not measured" in html.text
+    assert "Every question has an answer." in html.text
+    blank = pl.when(pl.int_range(pl.len()) < 5).then(pl.lit(" ")).otherwise("answer")
+    answers.select(needed).with_columns(answer=blank).write_csv("answers.csv")
+    assert consilience("report", "answers.csv", *options)[0] == 0
+    html = opened("page.html")
+    assert html.tables["5 questions without an answer"][1:] == [["A", "no answer", "5"]]
+    assert "Every question has an answer." not in html.text
+
+
+def test_a_run_that_was_stopped_does_not_look_whole(consilience, probed):
+    """B is not answered yet: its row is there, without numbers, and the page says why."""
+    run = probed("random")
+    (run / "answers" / "B.parquet").unlink()
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(record | {"finished": None}))
+    status, out, _ = consilience("report", run, "--json")
+    assert status == 0
+    html = opened(run / "report.html")
+    assert "3 relations" in html.text
+    (caption,) = [each for each in html.tables if each.startswith("Each relation, in percent")]
+    by = {row[0]: row for row in html.tables[caption][1:]}
+    assert set(by["B"][4:]) == {"-"}
+    assert "-" not in by["A"][4:]
+    document = json.loads(out)
+    for text in (
+        "not finished: the numbers are of what is answered",
+        "no answers for 1 relations: B",
+    ):
+        assert text in html.text
+        assert any(text in each for each in document["warnings"])
+    assert document["run"]["versions"]["consilience"]
+    assert "git" in document["run"]
+
+
+def test_how_to_repeat_a_run_is_its_command(consilience, hostile_suite, tmp_path, monkeypatch):
+    """As it was typed, --out and all; a suite in a folder is found again from anywhere."""
+    command = [
+        "probe",
+        "--model",
+        "baseline:random",
+        "--seed",
+        "3",
+        "--suite",
+        "suite",
+        "--out",
+        "a b",
+    ]
+    assert consilience(*command)[0] == 0
+    assert consilience(*command, "--device", "cpu")[0] == 0  # goes on with it
+    assert consilience("report", "a b", "--out", "one.html")[0] == 0
+    said = shlex.join(["consilience", *command])
+    assert opened("one.html").text.count(said) == 1
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    status, _, err = consilience("report", "../a b", "--out", "two.html")
+    assert status == 0, err
+    assert said in opened("two.html").text
 
 
 def test_what_there_is_no_data_for_is_left_out(consilience, write_suite):
@@ -284,7 +364,7 @@ def test_what_there_is_no_data_for_is_left_out(consilience, write_suite):
         )
     status, _, err = consilience("report", "none.csv", "--suite", suite, "--out", "none.html")
     assert status == 0, err
-    (caption,) = [each for each in opened("none.html").tables if each.startswith("Means over")]
+    (caption,) = [each for each in opened("none.html").tables if each.startswith("One relation,")]
     assert {row[1] for row in opened("none.html").tables[caption][1:]} == {"-"}
 
 
@@ -371,21 +451,102 @@ def test_runs_of_perturb_are_reported_with_their_differences(consilience, tmp_pa
     assert "<i>a</i>" in html.text
     assert not html.all("i")
     assert "one: two items were cut" in html.text
-    assert "consilience perturb --model '<b>model</b>' --task rte --data F" in html.text
+    assert html.text.count("no command; a program asked, and its run.json says what") == 2
     with (tmp_path / "tables" / "consistency.csv").open(newline="") as file:
         assert next(csv.reader(file)) == ["group", "", "Acc", "C_R", "C_S"]
     assert (tmp_path / "figures" / "forms.pdf").read_bytes().startswith(b"%PDF")
 
 
-@pytest.mark.parametrize(("name", "value"), [("pairs", "e" * 64), ("perturbations", ["reverse"])])
-def test_runs_of_different_pairs_or_forms_have_no_differences(name, value, consilience, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "value", "what"),
+    [
+        ("pairs", "e" * 64, "other pairs"),
+        ("perturbations", ["reverse"], "other perturbations"),
+        ("limit", 12, "another --limit"),
+        ("half", 1, "another half"),
+    ],
+)
+def test_runs_of_different_pairs_or_forms_have_no_differences(
+    name, value, what, consilience, tmp_path
+):
     first = perturbed_run(tmp_path / "one", {1})
     second = perturbed_run(tmp_path / "two", {2})
     record = json.loads((second / "run.json").read_text())
     record["asked"][name] = value
     (second / "run.json").write_text(json.dumps(record))
     assert consilience("report", first, second, "--out", "page.html")[0] == 0
-    assert not any("minus" in caption for caption in opened("page.html").tables)
+    html = opened("page.html")
+    assert not any("minus" in caption for caption in html.tables)
+    assert f"no differences: two has {what} than one" in html.text
+
+
+def test_what_one_model_alone_wrote_is_in_no_difference(consilience, tmp_path):
+    """A model that writes has a group more; what both chose is compared."""
+    first, second = (perturbed_run(tmp_path / name, {at}) for at, name in enumerate(("one", "two")))
+    answers = pl.read_parquet(second / "answers" / "rte.parquet")
+    answers.with_columns(group=pl.lit("rte-generated")).write_parquet(
+        second / "answers" / "rte-generated.parquet",
+        metadata={
+            "consilience": pl.read_parquet_metadata(second / "answers" / "rte.parquet")[
+                "consilience"
+            ]
+        },
+    )
+    for command in ("report", "compare"):
+        status, _, err = consilience(command, first, second, "--out", f"{command}.html")
+        assert status == 0, err
+        assert "rte-generated: not in all runs, so in no difference" in err
+    html = opened("report.html")
+    assert "rte: two minus one" in html.tables
+    assert not any(caption.startswith("rte-generated: two") for caption in html.tables)
+    assert "rte-generated: not in all runs" in html.text
+
+
+def test_seeds_and_one_of_them(consilience, tmp_path):
+    """The answers that changed stand in the folder of all seeds, of a stopped run nowhere yet."""
+    whole, alone = tmp_path / "whole", perturbed_run(tmp_path / "alone", {1})
+    for at in (0, 1):
+        perturbed_run(whole / f"seed-{at}", {1, at + 4})
+    changed = [
+        pl.read_csv(whole / name / "inconsistent.csv").with_columns(seed=pl.lit(name))
+        for name in ("seed-0", "seed-1")
+    ]
+    for name in ("seed-0", "seed-1"):
+        (whole / name / "inconsistent.csv").unlink()
+    status, _, err = consilience("report", whole / "seed-1")
+    assert status == 2
+    assert "no inconsistent.csv: the run was stopped. The same `consilience perturb` command" in err
+    pl.concat(changed).write_csv(whole / "inconsistent.csv")
+    assert consilience("report", whole / "seed-1")[0] == 0
+    html = opened(whole / "seed-1" / "report.html")
+    assert [row[-1] for row in html.tables["seed-1: labels that changed"][1:]] == ["2"]
+    assert consilience("report", alone, whole, "--out", "page.html")[0] == 0
+    assert (
+        "no differences: whole has another number of seeds than alone" in opened("page.html").text
+    )
+
+
+def test_p_over_items_and_over_seeds_and_the_commonest_change_first():
+    differences = [
+        {"metric": "consistency", "group": "rte", "subset": "reverse", "first_value": 0.7,
+         "second_value": 0.8, "difference": 0.1, "low": 0.01, "high": 0.2, "p": 0.02,
+         "p_seeds": 0.3, "seeds": 2, "n": 9, "first": "a", "second": "b"}
+    ]  # fmt: skip
+    row = dict.fromkeys(INCONSISTENT_SCHEMA, "x") | {"group": "rte"}
+    changed = [
+        row | {"perturbation": form, "original_answer": was, "answer": "y", "gold": "y"}
+        for form, was, times in (("reverse", "p", 1), ("reverse", "q", 2), ("signal", "r", 3))
+        for _ in range(times)
+    ]
+    table = pl.DataFrame(changed).with_columns(margin=pl.lit(1.0))
+    metrics = perturbed_metrics(("accuracy", "all", 0.8), ("consistency", "reverse", 0.6))
+    runs = [ShownPairs(name, [{}, {}], TASKS["rte"], metrics, table) for name in "ab"]
+    by = {each.id: each.parts for each in pair_page(runs, pl.DataFrame(differences)).sections}
+    assert texts(by["differences"])["rte: b minus a"] == [
+        ["C_R", "reverse", "70.0", "80.0", "+10.0", "+1.0 to +20.0", "0.020*", "0.300"]
+    ]
+    moved = texts(by["changes"])["a, 2 seeds together: labels that changed"]
+    assert [each[2:] for each in moved] == [["r", "y", "3"], ["q", "y", "2"], ["p", "y", "1"]]
 
 
 # -- files ----------------------------------------------------------------------------------------
@@ -415,6 +576,15 @@ def test_figures_and_tables_are_whole_files(consilience, probed, tmp_path):
     with (tmp_path / "tables" / "relations.csv").open(newline="") as file:
         rows = list(csv.reader(file))
     assert [row[:2] for row in rows[1:]] == [[run.name, each] for each in "ABC"]
+    assert [bool(row[rows[0].index("Determinism")]) for row in rows[1:]] == [False, False, True]
+    assert [bool(row[rows[0].index("Consistency")]) for row in rows[1:]] == [True, True, False]
+    matrix = (tmp_path / "figures" / "agreement.svg").read_text(encoding="utf-8")
+    drawn = [each.text for each in ElementTree.fromstring(matrix).iter() if each.text]
+    assert [
+        sum(each == f"{at}  {text}" for each in drawn) for at, text in enumerate(WORDINGS, 1)
+    ] == ([1, 1, 1])
+    cells = [each for each in drawn if each.isdigit() and each not in "123"]
+    assert len(cells) >= 6  # three pairs, each in two cells, and the legend
     assert "\\toprule" in (tmp_path / "tables" / "knowledge.tex").read_text()
     assert "| Accuracy |" in (tmp_path / "tables" / "knowledge.md").read_text()
 
@@ -531,9 +701,7 @@ def test_every_number_of_a_page_stands_under_its_heading():
            "p": 0.02, "p_holm": 0.04, "q_value": 0.03, "smallest": 0.07, "n": 5, "n_excluded": 0}  # fmt: skip
     rows = [row | {"metric": "accuracy", "group": group} for group in ("MACRO", "MICRO", "R")]
     compared = pl.DataFrame(rows, schema=COMPARISON_SCHEMA)
-    found = probe_page(
-        suite, ["R"], "strict", [shown()], compared, {"right_and_wrong": "both"}, ["so"]
-    )
+    found = probe_page(suite, "strict", [shown()], compared, {"right_and_wrong": "both"}, ["so"])
     by = {each.id: each.parts for each in found.sections}
     (row,) = texts(by["differences"])["b minus a: means over relations"]
     assert row == ["Accuracy", "10.0", "25.0", "+15.0", "+5.0 to +20.0", "0.020*", "7.0"]
@@ -541,7 +709,7 @@ def test_every_number_of_a_page_stands_under_its_heading():
     assert row == ["R", "Accuracy", "10.0", "25.0", "+15.0", "+5.0 to +20.0", "0.040*", "7.0"]
     assert by["differences"][0] == Points(["so"])
     numbers = texts(by["numbers"])
-    assert numbers["Means over relations, in percent. The interval is that of relations like these."] == [
+    assert numbers["One relation, in percent. The interval is that of facts like these."] == [
         ["Accuracy", "20.0", "18.0 to 23.0", "1.0"], ["Consistency", "50.0", "48.0 to 53.0", "1.0"],
     ]  # fmt: skip
     assert numbers["The same answers counted by the protocol published, in percent"] == [
@@ -611,17 +779,23 @@ def test_the_least_consistent_relation_is_shown_first():
     assert section.parts[0].title == "Agreement of wordings: S"
 
 
-def test_seeds_of_a_run_of_perturb_have_their_deviation():
+def perturbed_metrics(*numbers):
+    """Metric, form and value of each; of two seeds."""
     rows = [
         {"metric": metric, "suite": "calum", "group": "rte", "subset": subset, "value": value,
          "std": 0.07, "low": value - 0.1, "high": value + 0.1, "n": 9, "n_excluded": 0, "seeds": 2,
          "seed_low": 0.1, "seed_high": 0.9}
-        for metric, subset, value in (
-            ("accuracy", "all", 0.8), ("accuracy", "reverse", 0.7), ("consistency", "all", 0.65),
-            ("consistency", "reverse", 0.6), ("corrected_consistency", "reverse", 0.3),
-        )
+        for metric, subset, value in numbers
     ]  # fmt: skip
-    metrics = pl.DataFrame(rows, schema=PERTURBED_SCHEMA)
+    return pl.DataFrame(rows, schema=PERTURBED_SCHEMA)
+
+
+def test_seeds_of_a_run_of_perturb_have_their_deviation():
+    metrics = perturbed_metrics(
+        ("accuracy", "all", 0.8), ("accuracy", "reverse", 0.7), ("consistency", "all", 0.65),
+        ("consistency", "reverse", 0.6), ("corrected_consistency", "reverse", 0.3),
+        ("f1", "all", 0.82), ("f1", "reverse", 0.72), ("top_label", "all", 0.55),
+    )  # fmt: skip
     changed = pl.DataFrame(schema=INCONSISTENT_SCHEMA)
     record = {"asked": {"task": {"name": "rte"}, "perturbations": ["reverse"], "long": "cut"},
               "versions": {}}  # fmt: skip
@@ -629,8 +803,19 @@ def test_seeds_of_a_run_of_perturb_have_their_deviation():
     by = {each.id: each.parts for each in pair_page([run], None).sections}
     assert texts(by["numbers"]) == {
         "run, rte, means and std of 2 seeds, in percent": [
-            ["original", "80.0", "70.0 to 90.0", "7.0", "-", "-", "-", "-"],
-            ["reverse", "70.0", "60.0 to 80.0", "7.0", "60.0", "50.0 to 70.0", "7.0", "30.0"],
+            ["original", "80.0", "70.0 to 90.0", "7.0", "-", "-", "-", "-", "82.0", "55.0"],
+            [
+                "reverse",
+                "70.0",
+                "60.0 to 80.0",
+                "7.0",
+                "60.0",
+                "50.0 to 70.0",
+                "7.0",
+                "30.0",
+                "72.0",
+                "-",
+            ],
         ]
     }
     assert by["examples"] == [Text(["run: no label changed."])]
@@ -684,30 +869,13 @@ def test_a_page_that_is_too_large_is_refused(monkeypatch):
         render(Page("t", "s", []))
 
 
-def test_the_command_of_a_run_asks_the_same():
-    asked = {"suite": "pararel", "protocol": "strict", "groups": ["P36", "P19"], "limit": 3,
-             "seed": 7, "facts": None, "candidates": "vocabulary", "as_shipped": True,
-             "model": {"model": "a b", "dtype": "bfloat16", "revision": "main"}}  # fmt: skip
-    found = command_of(asked, {"P36", "P19", "P20"})
-    assert found == (
-        "consilience probe --model 'a b' --suite pararel --protocol strict --limit 3 --seed 7 "
-        "--candidates vocabulary --as-shipped --revision main --dtype bfloat16 --groups P36,P19"
-    )
-    assert "--groups" not in command_of(asked, {"P36", "P19"})
-    vectors = {"suite": "mini", "protocol": "strict", "groups": ["a"], "layers": "0,-1", "limit": 5,
-               "seed": 0, "model": {"model": "m", "dtype": "float32"}}  # fmt: skip
-    assert command_of(vectors, {"a"}) == (
-        "consilience analyze representations --model m --suite mini --protocol strict --limit 5 "
-        "--layers 0,-1"
-    )
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["one", "two"], "without --out"),
+        (["one", "pairs"], "without --out"),
         (["one", "--relation", "Q"], "has no relation 'Q'"),
-        (["nothing", "--out", "p.html"], "not the folder of a run"),
+        (["nothing"], "nothing: no such run"),
+        (["empty", "--out", "p.html"], "not the folder of a run"),
         (["pairs", "one", "--out", "p.html"], "runs of perturb, and others"),
         (["pairs", "--relation", "A"], "with runs of perturb"),
         (["one", "--out", "no/such/place.html"], "cannot be written"),
@@ -716,6 +884,7 @@ def test_the_command_of_a_run_asks_the_same():
 def test_what_cannot_be_reported_is_said(arguments, message, consilience, probed, tmp_path):
     probed("random").rename(tmp_path / "one")
     perturbed_run(tmp_path / "pairs", {1})
+    (tmp_path / "empty").mkdir()
     status, out, err = consilience("report", *arguments)
     assert status == 2
     assert out == ""

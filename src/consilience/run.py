@@ -12,7 +12,9 @@ import io
 import json
 import os
 import platform
+import shlex
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -34,6 +36,13 @@ def fingerprint(asked: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
+def command_line() -> str:
+    """The command of ``consilience`` that runs here; empty in a program of somebody else."""
+    program = Path(sys.argv[0])
+    is_ours = "consilience" in (program.stem, program.parent.name)  # the script, or python -m
+    return shlex.join(["consilience", *sys.argv[1:]]) if is_ours else ""
+
+
 class RunFolder:
     """The folder of one run. ``asked`` is everything that decides its answers.
 
@@ -48,6 +57,7 @@ class RunFolder:
             "asked": self.asked,
             "started": _now(),
             "finished": None,
+            "command": command_line(),
             "versions": versions(),
             "git": git_revision(),
             "warnings": [],
@@ -64,7 +74,7 @@ class RunFolder:
 
     def _go_on_with(self, found: dict[str, Any]) -> None:
         """Keep when and with what the run began, and what was noted then."""
-        for name in ("warnings", "started", "versions", "git"):
+        for name in ("warnings", "started", "command", "versions", "git"):
             now, before = self.record[name], found.get(name, self.record[name])
             self.record[name] = before
             if name in ("versions", "git") and now != before:

@@ -97,7 +97,7 @@ def _compare_perturbed(
             "runs of perturb, and others" if suite is None else "--suite with runs of perturb",
             expected="two runs of perturb or more, of the same task and data",
         )
-    compared = perturbed_differences(runs, seed)
+    compared, warnings = perturbed_differences(runs, seed)
     if file:
         write_whole(file, compared.write_csv().encode())
     if as_json:
@@ -106,17 +106,29 @@ def _compare_perturbed(
             "versions": versions(),
             "git": git_revision(),
         }
-        document = {"run": record, "differences": rows_of(compared), "warnings": []}
+        document = {"run": record, "differences": rows_of(compared), "warnings": warnings}
         print(json.dumps(document, ensure_ascii=False))
         return
     for table in difference_tables(compared, names_in(show)):
         out.print(table)
+    warn(warnings)
 
 
-def perturbed_differences(runs: list[Path], seed: int) -> pl.DataFrame:
-    """Differences of runs of perturb from the first, with the names of both."""
+def perturbed_differences(runs: list[Path], seed: int) -> tuple[pl.DataFrame, list[str]]:
+    """Differences of runs of perturb from the first, with the names of both, and what is left out.
+
+    What only some of the runs have, such as what a model wrote freely, is in no difference.
+    """
     names = names_of(runs)
     tables = [[read_answers(place) for place in seeds_of(run)] for run in runs]
+    groups = [{group for seed in seeds for group in seed["group"]} for seeds in tables]
+    shared = set.intersection(*groups)
+    left = sorted(set.union(*groups) - shared)
+    if not shared:
+        raise ConsilienceError(
+            f"nothing that all runs were asked: {', '.join(left)}", expected="runs of the same task"
+        )
+    tables = [[seed.filter(pl.col("group").is_in(shared)) for seed in seeds] for seeds in tables]
     labels: dict[str, Labels] = {}
     for run in runs:
         labels |= labels_of(task_asked(run))
@@ -126,7 +138,8 @@ def perturbed_differences(runs: list[Path], seed: int) -> pl.DataFrame:
         )
         for name, others in zip(names[1:], tables[1:], strict=True)
     ]
-    return pl.concat(parts)
+    told = [f"{group}: not in all runs, so in no difference" for group in left]
+    return pl.concat(parts), told
 
 
 def asked_otherwise(names: Sequence[str], asked: Sequence[Mapping[str, object]]) -> list[str]:

@@ -20,9 +20,11 @@ from consilience.cli.shared import (
     DataDir,
     ProtocolOption,
     SuiteOption,
+    folder_of,
     names_in,
     out,
     progress_bar,
+    protocol_remark,
     quiet_libraries,
     rows_of,
     warn,
@@ -170,6 +172,7 @@ def probe(
         "model": asked_model.identity,
     }
     run = RunFolder(folder or _default_folder(chosen.name, model, asked), asked)
+    run.describe("suite_folder", folder_of(suite, data_dir))
     if keep_scores:
         words = {relation.id: relation.candidates.words for relation in chosen.relations}
         run.describe("words", words)
@@ -224,17 +227,11 @@ def score(
     """
     chosen = suites.load_suite(suite, data_dir)
     table = read_answers(answers)
-    asked_under = protocol_of(answers)
-    rules: Protocol = protocol.value if protocol else asked_under or chosen.protocol
+    rules: Protocol = protocol.value if protocol else protocol_of(answers) or chosen.protocol
     metrics = measure(table, chosen, rules)
     if file:
         write_whole(file, metrics.write_csv().encode())
-    warnings = remarks(table, metrics, chosen, rules)
-    if asked_under and asked_under != rules:
-        warnings.append(
-            f"the run was asked under {asked_under}, which decided the token of each candidate; "
-            f"for {rules} throughout, probe with --protocol {rules}"
-        )
+    warnings = remarks(table, metrics, chosen, rules) + protocol_remark(answers, rules)
     asked = {"answers": str(answers), "suite": chosen.name, "protocol": rules}
     record = {"asked": asked, "versions": versions(), "git": git_revision()}
     title = f"{chosen.name}, {answers.name}, protocol {rules}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,9 +21,18 @@ from consilience.analysis.patterns import (
 from consilience.cli.compare import asked_otherwise, perturbed_differences
 from consilience.cli.perturb import is_perturbed, labels_of, seeds_of, task_asked
 from consilience.cli.representations import correlations_of, drawing_of
-from consilience.cli.shared import AsJson, DataDir, ProtocolOption, names_of, out, suite_of
+from consilience.cli.shared import (
+    AsJson,
+    DataDir,
+    ProtocolOption,
+    names_of,
+    out,
+    protocol_remark,
+    suite_of,
+    warn,
+)
 from consilience.errors import ConsilienceError
-from consilience.metrics import measure, remarks
+from consilience.metrics import is_blank, measure, remarks
 from consilience.metrics.compare import compare
 from consilience.metrics.perturbed import measure_perturbed
 from consilience.report.charts import for_paper
@@ -34,7 +43,14 @@ from consilience.report.pairpage import ShownPairs, pair_page
 from consilience.report.papersheets import perturbed_sheets, probe_sheets
 from consilience.report.sheets import Sheet, save_sheet
 from consilience.report.shown import Shown
-from consilience.run import asked_of, read_answers, record_of, versions, write_whole
+from consilience.run import (
+    asked_of,
+    git_revision,
+    read_answers,
+    record_of,
+    versions,
+    write_whole,
+)
 from consilience.suites.choose import select_relations
 from consilience.types import METRICS_SCHEMA, Protocol, Suite
 
@@ -43,6 +59,15 @@ EXAMPLES = 3
 
 DRAWN = 30
 """Facts in the drawing of a run's vectors, as in the paper's Figure 3."""
+
+ASKED_OF_PAIRS = {
+    "task": "another task",
+    "pairs": "other pairs",
+    "limit": "another --limit",
+    "half": "another half",
+    "perturbations": "other perturbations",
+}
+"""What runs of perturb must have in common to be paired, and what is said if not."""
 
 FIGURE_FORMATS = ("svg", "png", "pdf")
 
@@ -84,32 +109,43 @@ def report(
     It is one file that opens without a network, on a phone and on paper. docs/report.md explains
     each of its numbers.
     """
-    place = file or _place(runs)
+    place = _place(runs, file)
     if any(is_perturbed(run) for run in runs):
         if suite or protocol or relation or data_dir:
             raise ConsilienceError(
                 "--suite, --protocol, --relation or --data-dir with runs of perturb",
                 todo="Leave it out.",
             )
-        page, sheets = _pairs(runs, seed)
+        page, sheets, warnings = _pairs(runs, seed)
     else:
-        page, sheets = _facts(runs, suite, protocol, relation, seed, data_dir)
-    write_whole(place, render(page).encode())
-    written = [place]
-    if figures:
-        written += _save_figures(page, figures)
+        page, sheets, warnings = _facts(runs, suite, protocol, relation, seed, data_dir)
+    written = _save_figures(page, figures) if figures else []
     if tables:
         for name, sheet in sheets.items():
             written += save_sheet(sheet, tables, name)
+    write_whole(place, render(page).encode())
+    written = [place, *written]
     if as_json:
-        record = {"asked": {"runs": [str(run) for run in runs]}, "versions": versions()}
-        print(json.dumps({"run": record, "files": [str(each) for each in written]}))
+        record = {
+            "asked": {"runs": [str(run) for run in runs]},
+            "versions": versions(),
+            "git": git_revision(),
+        }
+        files = [str(each) for each in written]
+        document = {"run": record, "files": files, "warnings": warnings}
+        print(json.dumps(document, ensure_ascii=False))
         return
     for each in written:
         out.print(f"{each}", soft_wrap=True)
+    warn(warnings)
 
 
-def _place(runs: Sequence[Path]) -> Path:
+def _place(runs: Sequence[Path], file: Path | None) -> Path:
+    for run in runs:
+        if not run.exists():
+            raise ConsilienceError("no such run", where=str(run), todo="Check the path.")
+    if file is not None:
+        return file
     if len(runs) == 1 and runs[0].is_dir():
         return runs[0] / "report.html"
     raise ConsilienceError(
@@ -124,14 +160,15 @@ def _facts(
     relation: str | None,
     seed: int,
     data_dir: Path | None,
-) -> tuple[Page, dict[str, Sheet]]:
-    """Runs of probe, or answers tables, on the same suite."""
+) -> tuple[Page, dict[str, Sheet], list[str]]:
+    """Runs of probe, or answers tables, on the same suite; of its relations those asked."""
     chosen, rules = suite_of(runs[0], suite, protocol, data_dir)
     whole = [each.id for each in chosen.relations]
     answers = {
         name: read_answers(run) for name, run in zip(names_of(list(runs)), runs, strict=True)
     }
     groups = set[str]().union(*(table["group"] for table in answers.values()))
+    groups = groups.union(*(asked_of(run).get("groups") or () for run in runs))
     chosen = select_relations(chosen, [each for each in whole if each in groups] or whole)
     if relation is not None:
         chosen.relation(relation)
@@ -142,8 +179,9 @@ def _facts(
     compared = compare(answers, chosen, rules, seed) if len(runs) > 1 else None
     kinds = {name: about(name) for name in KINDS}
     notes = asked_otherwise(list(answers), [asked_of(run) for run in runs])
-    page = probe_page(chosen, whole, rules, shown, compared, kinds, notes, relation)
-    return page, probe_sheets({each.name: each.metrics for each in shown})
+    page = probe_page(chosen, rules, shown, compared, kinds, notes, relation)
+    warnings = notes + [f"{run.name}: {each}" for run in shown for each in run.warnings]
+    return page, probe_sheets({each.name: each.metrics for each in shown}), warnings
 
 
 def _shown(
@@ -156,11 +194,12 @@ def _shown(
     if kept.is_file():
         measured = pl.read_csv(kept, schema=METRICS_SCHEMA)
         metrics = metrics.vstack(measured.filter(pl.col("metric") == "flips"))
-    without = pl.DataFrame(schema={"group": pl.String, "excluded": pl.String, "len": pl.UInt32})
-    if "excluded" in answers.columns:
-        reasons = answers.drop_nulls("excluded")
-        without = reasons.group_by("group", "excluded", maintain_order=True).len()
-    noted = [*record.get("warnings", []), *remarks(answers, metrics, suite, protocol)]
+    known = "excluded" in answers.columns
+    reason = pl.col("excluded") if known else pl.lit(None, pl.String)
+    blank = answers.filter(is_blank()).with_columns(excluded=reason.fill_null("no answer"))
+    without = blank.group_by("group", "excluded", maintain_order=True).len()
+    noted = [*_unfinished(record), *record.get("warnings", [])]
+    noted += [*protocol_remark(run, protocol), *remarks(answers, metrics, suite, protocol)]
     vectors, drawing = _vectors(name, run, metrics, seed)
     return Shown(
         name=name,
@@ -179,6 +218,13 @@ def _shown(
     )
 
 
+def _unfinished(record: Mapping[str, Any]) -> list[str]:
+    """What to say of a run that has not ended; nothing of a table of answers."""
+    if not record or record.get("finished"):
+        return []
+    return ["not finished: the numbers are of what is answered; the same command goes on with it"]
+
+
 def _vectors(
     name: str, run: Path, metrics: pl.DataFrame, seed: int
 ) -> tuple[pl.DataFrame | None, Any]:
@@ -191,7 +237,7 @@ def _vectors(
     return correlations_of(metrics, clusters, seed), drawing
 
 
-def _pairs(runs: Sequence[Path], seed: int) -> tuple[Page, dict[str, Sheet]]:
+def _pairs(runs: Sequence[Path], seed: int) -> tuple[Page, dict[str, Sheet], list[str]]:
     """Runs of perturb, each of one seed or of several."""
     if not all(is_perturbed(run) for run in runs):
         raise ConsilienceError("runs of perturb, and others", expected="runs of one kind on a page")
@@ -199,23 +245,53 @@ def _pairs(runs: Sequence[Path], seed: int) -> tuple[Page, dict[str, Sheet]]:
     for name, run in zip(names_of(list(runs)), runs, strict=True):
         places = seeds_of(run)
         answers = [read_answers(place) for place in places]
-        changed = pl.read_csv(run / "inconsistent.csv", infer_schema=False)
         records = [record_of(place) for place in places]
         metrics = measure_perturbed(answers, labels_of(task_asked(run)), seed)
-        shown.append(ShownPairs(name, records, task_asked(run), metrics, changed))
-    compared = perturbed_differences(list(runs), seed) if _comparable(runs) else None
-    return pair_page(shown, compared), perturbed_sheets({each.name: each.metrics for each in shown})
+        shown.append(ShownPairs(name, records, task_asked(run), metrics, _changed(run)))
+    notes = _not_comparable(runs)
+    compared = None
+    if len(runs) > 1 and not notes:
+        compared, notes = perturbed_differences(list(runs), seed)
+    unfinished = [
+        f"{each.name}: {note}"
+        for each in shown
+        for note in dict.fromkeys(note for record in each.records for note in _unfinished(record))
+    ]
+    page = pair_page(shown, compared, notes, unfinished)
+    sheets = perturbed_sheets({each.name: each.metrics for each in shown})
+    return page, sheets, [*notes, *unfinished]
 
 
-def _comparable(runs: Sequence[Path]) -> bool:
-    """Whether all were asked the same pairs in the same forms with as many seeds."""
-    asked = {run: asked_of(seeds_of(run)[0]) for run in runs}
-    same = ("task", "pairs", "limit", "half", "perturbations")
-    kinds = {
-        json.dumps([len(seeds_of(run)), *(each[name] for name in same)])
-        for run, each in asked.items()
-    }
-    return len(runs) > 1 and len(kinds) == 1
+def _changed(run: Path) -> pl.DataFrame:
+    """The answers that changed; those of one seed stand in the folder of all."""
+    for folder, seed in ((run, None), (run.resolve().parent, run.resolve().name)):
+        file = folder / "inconsistent.csv"
+        if file.is_file():
+            found = pl.read_csv(file, infer_schema=False)
+            return found if seed is None else found.filter(pl.col("seed") == seed)
+    raise ConsilienceError(
+        "no inconsistent.csv: the run was stopped",
+        where=str(run),
+        todo="The same `consilience perturb` command goes on with it and writes it.",
+    )
+
+
+def _not_comparable(runs: Sequence[Path]) -> list[str]:
+    """Why later runs have no differences from the first; nothing where they have."""
+    asked = [asked_of(seeds_of(run)[0]) for run in runs]
+    names = names_of(list(runs))
+    found = []
+    for at in range(1, len(runs)):
+        of = [
+            what
+            for name, what in ASKED_OF_PAIRS.items()
+            if asked[at].get(name) != asked[0].get(name)
+        ]
+        if len(seeds_of(runs[at])) != len(seeds_of(runs[0])):
+            of.append("another number of seeds")
+        if of:
+            found.append(f"no differences: {names[at]} has {', '.join(of)} than {names[0]}")
+    return found
 
 
 def _save_figures(page: Page, folder: Path) -> list[Path]:

@@ -19,6 +19,7 @@ from consilience.cli.shared import (
     DataDir,
     ProtocolOption,
     SuiteOption,
+    folder_of,
     names_in,
     out,
     progress_bar,
@@ -97,6 +98,7 @@ def representations(
     }
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{chosen.name}-{Path(model).name}")
     run = RunFolder(folder or Path("runs") / f"{name}-vectors-{fingerprint(asked)[:8]}", asked)
+    run.describe("suite_folder", folder_of(suite, data_dir))
     size = sum(len(each.facts) * len(each.patterns) for each in chosen.relations)
     with progress_bar("asking", size) as advance:
         answers = ask_suite(chosen, asked_model, run, progress=advance)

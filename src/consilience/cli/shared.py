@@ -27,7 +27,7 @@ from rich.text import Text
 
 from consilience import suites
 from consilience.errors import ConsilienceError
-from consilience.run import asked_of, protocol_of
+from consilience.run import asked_of, protocol_of, record_of
 from consilience.types import Protocol, Suite
 
 N = TypeVar("N", int, float)
@@ -124,8 +124,26 @@ def suite_of(
             todo="Name the suite: --suite S.",
         )
     as_shipped = bool(asked.get("as_shipped"))
-    found = suites.load_suite(suite or str(asked["suite"]), data_dir, as_shipped=as_shipped)
+    kept = record_of(run).get("suite_folder", "")
+    named = kept if data_dir is None and Path(kept or "-").is_dir() else str(asked.get("suite"))
+    found = suites.load_suite(suite or named, data_dir, as_shipped=as_shipped)
     return found, protocol.value if protocol else protocol_of(run) or found.protocol
+
+
+def folder_of(suite: str, data_dir: Path | None) -> str:
+    """Where a suite is, for the record of a run: its name may not tell."""
+    return str(suites.suite_folder(suite, suites.data_dir(data_dir)).resolve())
+
+
+def protocol_remark(run: Path, protocol: Protocol) -> list[str]:
+    """What a reader of numbers by this protocol should know of a run that was asked under one."""
+    asked_under = protocol_of(run)
+    if asked_under in (None, protocol):
+        return []
+    return [
+        f"the run was asked under {asked_under}, which decided the token of each candidate; for "
+        f"{protocol} throughout, probe with --protocol {protocol}"
+    ]
 
 
 def warn(warnings: Iterable[str]) -> None:

@@ -237,6 +237,11 @@ def _row(
     return {**row, "low": low, "high": high, **counts}
 
 
+def is_blank() -> pl.Expr:
+    """Whether a row of an answers table has no answer."""
+    return pl.col("answer").cast(pl.String).fill_null("").str.strip_chars() == ""
+
+
 def remarks(
     answers: pl.DataFrame, metrics: pl.DataFrame, suite: Suite, protocol: Protocol
 ) -> list[str]:
@@ -245,8 +250,7 @@ def remarks(
     absent = [each.id for each in suite.relations if each.id not in set(answers["group"])]
     if absent:
         found.append(f"no answers for {len(absent)} relations: {', '.join(absent)}")
-    blank = pl.col("answer").cast(pl.String).fill_null("").str.strip_chars() == ""
-    for (group,), rows in answers.filter(blank).group_by("group", maintain_order=True):
+    for (group,), rows in answers.filter(is_blank()).group_by("group", maintain_order=True):
         asked = answers.filter(pl.col("group") == group).height
         why = ""
         if "excluded" in rows.columns and rows["excluded"].drop_nulls().len():

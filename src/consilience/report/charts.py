@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 WIDE, NARROW, HALF = 330, 260, 150
 """Width of a figure's plane in pixels of a screen; with its axis it is as wide as a column."""
 
+LABEL = 480
+"""Pixels of a wording beside the matrix: all of ParaRel's are whole, and a page-long one is cut."""
+
 RUN_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 
 
@@ -117,24 +120,16 @@ def matrix_figure(pairs: pl.DataFrame, patterns: pl.DataFrame, relation: str) ->
     alt = optional("altair")
     runs = pairs["run"].unique(maintain_order=True).to_list()
     relations = pairs["group"].unique(maintain_order=True).to_list()
+    number = (pl.col("variant_index") + 1).cast(pl.String)
     names = patterns.filter(pl.col("run") == runs[0]).select(
-        "group",
-        first="variant_index",
-        pattern=(pl.col("variant_index") + 1).cast(pl.String) + "  " + pl.col("variant"),
+        key=pl.col("group") + " " + number, pattern=number + "  " + pl.col("variant")
     )
-    one = pairs.select("run", "group", "first", "second", agreement="agreement")
-    both = pl.concat([one, one.rename({"first": "second", "second": "first"}).select(one.columns)])
-    rows = (
-        both.join(names, on=["group", "first"], how="left", maintain_order="left")
-        .select(
-            "run",
-            "group",
-            "pattern",
-            a=pl.col("first") + 1,
-            b=pl.col("second") + 1,
-            v=(pl.col("agreement") * 100).round(1).fill_nan(None),
-        )
-        .sort("run", "group", "a", "b")
+    rows = pairs.select(
+        "run",
+        "group",
+        one=pl.col("first") + 1,
+        two=pl.col("second") + 1,
+        v=(pl.col("agreement") * 100).round(1).fill_nan(None),
     )
     pick = alt.selection_point(
         name="relation",
@@ -154,11 +149,17 @@ def matrix_figure(pairs: pl.DataFrame, patterns: pl.DataFrame, relation: str) ->
             "pattern:N",
             title=None,
             sort=alt.EncodingSortField("a", op="min"),
-            axis=alt.Axis(labelLimit=0),
+            axis=alt.Axis(labelLimit=LABEL),
         ),
     )
     for menu in menus:
         base = base.transform_filter(menu)
+    base = (  # each pair stands in two cells, and its wordings are said once for all runs
+        base.transform_calculate(a="[datum.one, datum.two]", b="[datum.two, datum.one]")
+        .transform_flatten(["a", "b"])
+        .transform_calculate(key="datum.group + ' ' + datum.a")
+        .transform_lookup("key", alt.LookupData(_data(names), "key", ["pattern"]))
+    )
     cells = base.mark_rect().encode(
         color=alt.Color(
             "v:Q",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
@@ -32,9 +31,6 @@ from consilience.report.tables import COLUMNS
 from consilience.report.why import edits, examples, items, vectors, wordings
 from consilience.types import Protocol, Suite
 
-if TYPE_CHECKING:
-    pass
-
 MEANINGS: Mapping[str, str] = {
     "accuracy": "facts that the base wording gets right",
     "consistency": "pairs of wordings of one fact that get the same answer, right or wrong",
@@ -60,7 +56,6 @@ LABELLED = 50
 
 def probe_page(
     suite: Suite,
-    whole: Collection[str],
     protocol: Protocol,
     runs: Sequence[Shown],
     compared: pl.DataFrame | None,
@@ -70,20 +65,18 @@ def probe_page(
 ) -> Page:
     """The report of runs on the same suite, of which ``suite`` has the relations that were asked.
 
-    ``whole``: all relations of it. ``compared``: later runs against the first. ``kinds``: what the
-    kinds of examples are. ``notes``: in what the runs were asked differently.
-    ``relation``: whose agreement is shown first, else that of the lowest consistency.
+    ``compared``: later runs against the first. ``kinds``: what the kinds of examples are.
+    ``notes``: in what the runs were asked differently. ``relation``: whose agreement is shown
+    first, else that of the lowest consistency.
     """
     sections = [_asked(suite, protocol, runs), _headline(runs, protocol)]
     if compared is not None:
         sections.append(_differences(compared, notes))
-    sections += [_relations(suite, runs), _knowledge(runs)]
+    sections += [_relations(suite, runs), _knowledge(suite, runs)]
     sections += wordings(runs, relation)
     sections += edits(runs)
     sections += [*items(runs), *examples(runs, kinds), *vectors(runs)]
-    commands = [command_of(run.record["asked"], whole) if run.record else "" for run in runs]
-    told = zip(runs, commands, strict=True)
-    sections += [_care(runs), again([(run.name, run.record, each) for run, each in told])]
+    sections += [_care(runs), again([(run.name, run.record) for run in runs])]
     names = ", ".join(run.model for run in runs)
     return Page(
         f"{names}: the same answer, however it is asked?",
@@ -135,7 +128,10 @@ def _headline(runs: Sequence[Shown], protocol: Protocol) -> Section:
         rows.append(row)
     heads = ("mean", "95 %", "std") if len(runs) == 1 else ("mean", "95 %")
     columns = [f"{run.name}: {each}" if len(runs) > 1 else each for run in runs for each in heads]
-    caption = "Means over relations, in percent. The interval is that of relations like these."
+    one = all(len(_asked_facts(run.metrics)) == 1 for run in runs)
+    caption = "One relation, in percent. The interval is that of facts like these."
+    if not one:
+        caption = "Means over relations, in percent. The interval is that of relations like these."
     table = Grid(caption, ("number", *columns), rows, sortable=False)
     meanings = Folded(
         "What the numbers are the percentage of",
@@ -172,10 +168,11 @@ def _in_words(runs: Sequence[Shown], macro: Sequence[Mapping[Any, Mapping[str, A
         found = {name: values.get((name, "all"), {}).get("value", math.nan) for name in MAIN}
         if math.isnan(found["consistency"]):
             continue
+        mean = "On average over relations, " if len(_asked_facts(run.metrics)) > 1 else ""
         said.append(
-            f"{run.name} gives the same answer to {_whole(found['consistency'])} of the pairs of "
-            f"wordings, gets {_whole(found['accuracy'])} of the facts right in the base wording "
-            f"and {_whole(found['consistent_accuracy'])} in every wording."
+            f"{mean}{run.name} gives the same answer to {_whole(found['consistency'])} of the "
+            f"pairs of wordings of a fact, gets {_whole(found['accuracy'])} of the facts right in "
+            f"the base wording and {_whole(found['consistent_accuracy'])} in every wording."
         )
     return " ".join(said)
 
@@ -206,7 +203,8 @@ def _differences(compared: pl.DataFrame, notes: Sequence[str]) -> Section:
         folded = Grid(caption, ("relation", *heads), by_relation)
         parts.append(Folded(f"Each relation, {second} minus {first}", [folded]))
     intro = (
-        "Both runs were asked the same, so their answers are paired: question by question, the "
+        "Both runs were asked the same facts in the same wordings, so their answers are paired: "
+        "question by question, the "
         "later run minus the first. Points of percent; p two-sided; * .05, ** .01, *** .001. "
         "“Could show” is the smallest true difference that this suite would have found "
         "with a chance of 80 %."
@@ -250,21 +248,30 @@ def _relations(suite: Suite, runs: Sequence[Shown]) -> Section:
         for run in runs
     ]
     caption = "Each relation, in percent; a heading sorts by its column"
-    if any(relation.cardinality == "N-M" for relation in suite.relations):
-        caption += ". Of relations with several right answers the consistency is the determinism, "
-        caption += "which is in no mean"
+    if determined := _determined(suite):
+        caption += f".{determined}"
     table = Grid(caption, ("relation", "what", "wordings", "facts", *columns), rows)
     figure = Figure(
         "relations",
         f"{COLUMNS[shown[0]].strip()} of each relation",
         relation_figure(metrics, shown),
         "Each relation with its 95 % interval, in the order of the first run. The menu chooses the "
-        "number.",
+        f"number.{_determined(suite)}",
     )
     return Section("relations", "Relations", "", [figure, table])
 
 
-def _knowledge(runs: Sequence[Shown]) -> Section:
+def _determined(suite: Suite) -> str:
+    """What the consistency of some relations is; nothing where all have one right answer."""
+    if all(relation.cardinality != "N-M" for relation in suite.relations):
+        return ""
+    return (
+        " Of relations with several right answers the consistency is the determinism, which is in "
+        "no mean."
+    )
+
+
+def _knowledge(suite: Suite, runs: Sequence[Shown]) -> Section:
     wide = (
         of_relations(runs, ("accuracy", "consistency"))
         .pivot("metric", index=["run", "group"], values="value", maintain_order=True)
@@ -276,6 +283,7 @@ def _knowledge(runs: Sequence[Shown]) -> Section:
     )
     caption = (
         "A mark is a relation; pointing at one names it. Its numbers stand in the table above."
+        f"{_determined(suite)}"
     )
     figure = Figure("knowledge", "Accuracy against consistency", against_figure(wide), caption)
     return Section("knowledge", "Accuracy against consistency", intro, [figure])
@@ -314,32 +322,3 @@ def _care(runs: Sequence[Shown]) -> Section:
         "What was left out, what a reader should know, and how much the instrument itself wavers."
     )
     return Section("care", "With care", intro, parts)
-
-
-def command_of(asked: Mapping[str, Any], whole: Collection[str]) -> str:
-    """The command that asks the same as a run did, as its record tells.
-
-    Of ``analyze representations`` where there are layers, else of ``probe``. ``whole``: the
-    relations of the suite.
-    """
-    model = asked.get("model", {})
-    command = ["analyze", "representations"] if "layers" in asked else ["probe"]
-    words = ["consilience", *command, "--model", str(model.get("model"))]
-    words += ["--suite", str(asked["suite"]), "--protocol", str(asked.get("protocol"))]
-    for name in ("facts", "vocabulary", "limit", "layers"):
-        if asked.get(name) is not None:
-            words += [f"--{name}", str(asked[name])]
-    if asked.get("seed"):
-        words += ["--seed", str(asked["seed"])]
-    if asked.get("candidates", "objects") != "objects":
-        words += ["--candidates", str(asked["candidates"])]
-    words += [
-        f"--{name}" for name in ("as-shipped", "keep-scores") if asked.get(name.replace("-", "_"))
-    ]
-    for name in ("revision", "dtype", "multi_token", "template"):
-        if model.get(name) not in (None, "float32", "exclude"):
-            words += [f"--{name.replace('_', '-')}", str(model[name])]
-    groups = asked.get("groups") or whole
-    return shlex.join(
-        words if set(groups) == set(whole) else [*words, "--groups", ",".join(groups)]
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,17 +30,23 @@ from consilience.types import Task
 
 MEANINGS: Mapping[str, str] = {
     "accuracy": "pairs that get the right label; of the original form this is the paper's Acc",
-    "f1": "F1 of the last label on the original form",
+    "f1": "F1 of the last label",
     "consistency": "pairs whose label is that of the original form, right or wrong; of reverse and "
     "signal these are the paper's C_R and C_S",
     "corrected_consistency": "consistency above that of labels drawn at random from the model's "
     "own; 0 is chance, 100 full agreement (Cohen's kappa)",
     "consistent_accuracy": "pairs that are right in both forms",
     "top_answer": "share of the label that the model gives most often",
-    "top_label": "share of the label that is right most often",
+    "top_label": "share of the label that is right most often: the accuracy of always saying it",
     "no_label": "answers that are no label at all",
 }
 """What a number is the percentage of, or what it means."""
+
+OF_FORMS, OF_ONE = (
+    ("corrected_consistency", "consistent_accuracy"),
+    ("f1", "top_answer", "top_label", "no_label"),
+)
+"""Numbers that hold a form against the original one; those that every form has for itself."""
 
 MOVES = 60
 """Rows of a table of labels that changed; what is no label may be any text."""
@@ -66,18 +71,27 @@ class ShownPairs:
         return len(self.records)
 
 
-def pair_page(runs: Sequence[ShownPairs], compared: pl.DataFrame | None) -> Page:
-    """The report; ``compared``: later runs against the first, where both were asked the same."""
+def pair_page(
+    runs: Sequence[ShownPairs],
+    compared: pl.DataFrame | None,
+    notes: Sequence[str] = (),
+    warnings: Sequence[str] = (),
+) -> Page:
+    """The report; ``compared``: later runs against the first, where both were asked the same.
+
+    ``notes``: what has no differences, and why. ``warnings``: more of what a reader should know.
+    """
     sections = [_asked(runs), _headline(runs)]
     if compared is not None:
-        sections.append(_differences(compared))
-    sections += [_forms(runs), _changes(runs), _examples(runs), _care(runs)]
+        sections.append(_differences(compared, notes))
+    elif notes:
+        sections.append(Section("differences", "Differences", "", [Points(notes)]))
+    sections += [_forms(runs), _changes(runs), _examples(runs), _care(runs, warnings)]
     told = [
-        (f"{run.name}, seed {at + 1} of {run.seeds}" if run.seeds > 1 else run.name, record,
-         command_of(record))
+        (f"{run.name}, seed {at + 1} of {run.seeds}" if run.seeds > 1 else run.name, record)
         for run in runs
         for at, record in enumerate(run.records)
-    ]  # fmt: skip
+    ]
     sections.append(again(told))
     tasks = ", ".join(dict.fromkeys(run.task.name for run in runs))
     names = ", ".join(run.name for run in runs)
@@ -131,11 +145,7 @@ def _form_grid(caption: str, rows: Sequence[Mapping[str, Any]]) -> Grid:
     found = {(row["metric"], row["subset"]): row for row in rows}
     forms = dict.fromkeys(row["subset"] for row in rows)
     seeds = max(row["seeds"] for row in rows)
-    more = [
-        name
-        for name in ("corrected_consistency", "consistent_accuracy", "top_answer", "no_label")
-        if any(metric == name for metric, _ in found)
-    ]
+    more = [name for name in (*OF_FORMS, *OF_ONE) if any(metric == name for metric, _ in found)]
     table = []
     for form in forms:
         cells = [Cell("original" if form == "all" else form)]
@@ -144,7 +154,7 @@ def _form_grid(caption: str, rows: Sequence[Mapping[str, Any]]) -> Grid:
             cells += [share(row.get("value")), ends(row.get("low"), row.get("high"))]
             cells += [share(row.get("std"))] if seeds > 1 else []
         for metric in more:
-            told = form != "all" or metric in ("top_answer", "no_label")
+            told = form != "all" or metric in OF_ONE
             cells.append(share(found.get((metric, form), {}).get("value") if told else None))
         table.append(cells)
     of_each = ["95 %", "std"] if seeds > 1 else ["95 %"]
@@ -173,8 +183,8 @@ def _in_words(runs: Sequence[ShownPairs]) -> str:
     return " ".join(said)
 
 
-def _differences(compared: pl.DataFrame) -> Section:
-    parts: list[Part] = []
+def _differences(compared: pl.DataFrame, notes: Sequence[str]) -> Section:
+    parts: list[Part] = [Points(notes)] if notes else []
     shown = compared.filter(pl.col("metric").is_in(list(MEANINGS)))
     for (group, first, second), rows in shown.group_by(
         ["group", "first", "second"], maintain_order=True
@@ -236,7 +246,7 @@ def _changes(runs: Sequence[ShownPairs]) -> Section:
                 "group", "perturbation", "original_answer", "answer", maintain_order=True
             )
             .len()
-            .sort("group", "perturbation", "len", descending=[False, False, True])
+            .sort("len", descending=True, maintain_order=True)
         )
         wrong = run.changed.group_by("group", "perturbation", maintain_order=True).agg(
             lost=(pl.col("original_answer") == pl.col("gold")).sum(),
@@ -250,7 +260,7 @@ def _changes(runs: Sequence[ShownPairs]) -> Section:
         ]  # fmt: skip
         seeds = f", {run.seeds} seeds together" if run.seeds > 1 else ""
         columns = ("form", "task", "was", "became", "pairs")
-        rest = f", the first {MOVES} of {moves.height}" if moves.height > MOVES else ""
+        rest = f", the {MOVES} most common of {moves.height}" if moves.height > MOVES else ""
         parts.append(Grid(f"{run.name}{seeds}: labels that changed{rest}", columns, rows))
         said = [
             f"{run.name}, {group}, {form}: {row['lost']} that were right became wrong, "
@@ -287,33 +297,11 @@ def _examples(runs: Sequence[ShownPairs]) -> Section:
     return Section("examples", "Examples", intro, parts)
 
 
-def _care(runs: Sequence[ShownPairs]) -> Section:
-    said = []
+def _care(runs: Sequence[ShownPairs], warnings: Sequence[str]) -> Section:
+    said = list(warnings)
     for run in runs:
         notes = dict.fromkeys(note for each in run.records for note in each.get("warnings", []))
         said += [f"{run.name}: {note}" if len(runs) > 1 else note for note in notes]
     parts: list[Part] = [Points(said)] if said else [Text(["Nothing was left out."])]
     intro = "What was left out or cut, and what a reader should know."
     return Section("care", "With care", intro, parts)
-
-
-def command_of(record: Mapping[str, Any]) -> str:
-    """The command that asks the same as a run of ``perturb`` did, as its record tells."""
-    asked = record["asked"]
-    model = asked.get("model", {})
-    words = ["consilience", "perturb", "--model", str(model.get("model"))]
-    words += ["--task", str(asked["task"]["name"]), "--data", str(record.get("data", "F"))]
-    words += ["--perturbations", ",".join(asked["perturbations"]), "--long", str(asked["long"])]
-    if "joined" not in model:
-        words.append("--generate")
-    for name in ("limit", "half"):
-        if asked.get(name) is not None:
-            words += [f"--{name}", str(asked[name])]
-    for name, option in (("joined", "input"), ("pool", "pool"), ("longest", "max-length")):
-        if model.get(name):
-            words += [f"--{option}", str(model[name])]
-    if model.get("model_labels"):
-        words += ["--model-labels", ",".join(model["model_labels"])]
-    if asked.get("seed"):
-        words += ["--seed", str(asked["seed"])]
-    return shlex.join(words)

@@ -22,10 +22,11 @@ def described(record: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def again(runs: Sequence[tuple[str, Mapping[str, Any], str]]) -> Section:
-    """How to make each run again: its name, its record, its command."""
+def again(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Section:
+    """How to make each run again, by name and record; a command that made several stands once."""
     parts: list[Part] = []
-    for name, record, command in runs:
+    said = ""
+    for name, record in runs:
         if not record:
             parts.append(Text([f"{name}: a table of answers; how they came about is not known."]))
             continue
@@ -43,6 +44,14 @@ def again(runs: Sequence[tuple[str, Mapping[str, Any], str]]) -> Section:
             ("Questions", f"SHA-256 {asked.get('suite_digest') or asked.get('pairs')}"),
             ("Weights", weights),
         ]
-        parts += [Text([command], code=True), Facts(about)]
+        command = record.get("command", "")
+        if not command:
+            parts.append(
+                Text([f"{name}: no command; a program asked, and its run.json says what."])
+            )
+        elif command != said:
+            parts.append(Text([command], code=True))
+        said = command
+        parts.append(Facts(about))
     intro = "The same command with the same versions gives the same answers."
     return Section("again", "How to repeat it", intro, parts)

@@ -43,6 +43,7 @@ def wordings(runs: Sequence[Shown], relation: str | None) -> Iterator[Section]:
     ]  # fmt: skip
     rows, columns = without_run(runs, rows, columns)
     table = Grid("Every wording, in percent", columns, rows)
+    of = f", {runs[0].name}" if len(runs) > 1 else ""
     yield Section(
         "wordings",
         "Which wordings agree",
@@ -51,7 +52,7 @@ def wordings(runs: Sequence[Shown], relation: str | None) -> Iterator[Section]:
         [
             Figure(
                 "agreement",
-                f"Agreement of wordings: {relation}",
+                f"Agreement of wordings: {relation}{of}",
                 matrix_figure(pairs, patterns, relation),
                 "How often each two wordings of a relation get the same answer, in percent. Blank: "
                 "never asked of the same fact, as a and an.",

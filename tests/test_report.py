@@ -143,6 +143,15 @@ def test_the_numbers_are_those_of_the_run(consilience, probed):
             (pl.col("group") == "MACRO") & (pl.col("subset") == "all")
         ).to_dicts()
     }
+    accuracy, consistency, both = (
+        f"{100 * macro[name]['value']:.0f} %"
+        for name in ("accuracy", "consistency", "consistent_accuracy")
+    )
+    assert (
+        f"On average over 2 relations, {run.name} gives the same answer to {consistency} of the pairs "
+        f"of wordings of a fact, gets {accuracy} of the facts right in the base wording and {both} in "
+        "every wording."
+    ) in html.text
     (caption,) = [each for each in html.tables if each.startswith("Means over relations")]
     shown = {row[0]: row[1:] for row in html.tables[caption][1:]}
     assert len(shown) == len(MEANINGS)
@@ -356,6 +365,10 @@ def test_what_there_is_no_data_for_is_left_out(consilience, write_suite):
     html = opened("one/report.html")
     headings = {each["id"] for each in html.all("section")}
     assert headings == {"asked", "numbers", "relations", "knowledge", "care", "again"}
+    status, out, _ = consilience("analyze", "patterns", "one")
+    assert status == 0
+    assert "capital: patterns" in out
+    assert "agreement of each two" not in out
     asked = [("France", "Paris"), ("Germany", "Berlin"), ("Italy", "Rome")]
     rows = [("capital", at, s, patterns[0]["pattern"], o, "") for at, (s, o) in enumerate(asked)]
     with Path("none.csv").open("w", newline="") as file:
@@ -364,7 +377,7 @@ def test_what_there_is_no_data_for_is_left_out(consilience, write_suite):
         )
     status, _, err = consilience("report", "none.csv", "--suite", suite, "--out", "none.html")
     assert status == 0, err
-    (caption,) = [each for each in opened("none.html").tables if each.startswith("One relation,")]
+    (caption,) = [each for each in opened("none.html").tables if each.startswith("Means over")]
     assert {row[1] for row in opened("none.html").tables[caption][1:]} == {"-"}
 
 
@@ -628,9 +641,9 @@ def metrics_rows(**values):
     """Means over relations, and one relation, of some metrics; std, low, high around the value."""
     rows = [
         {"metric": metric, "suite": "s", "group": group, "subset": "all", "value": value,
-         "std": 0.01, "low": value - 0.02, "high": value + 0.03, "n": 40, "n_excluded": 2}
+         "std": 0.01, "low": value - 0.02, "high": value + 0.03, "n": n, "n_excluded": 2}
         for metric, value in values.items()
-        for group in ("MACRO", "R")
+        for group, n in (("MACRO", 1), ("R", 40))
     ]  # fmt: skip
     return pl.DataFrame(rows, schema=METRICS_SCHEMA)
 
@@ -640,7 +653,7 @@ def shown(**change):
     flips = (
         metrics_rows(flips=0.05)
         .filter(pl.col("group") == "MACRO")
-        .with_columns(group=pl.lit("MICRO"), subset=pl.lit("one_by_one"))
+        .with_columns(group=pl.lit("MICRO"), subset=pl.lit("one_by_one"), n=pl.lit(40, pl.Int64))
     )
     patterns = {"group": "R", "variant_index": 1, "variant": "[X] [Y]", "accuracy": 0.31,
                 "agreement": 0.32, "closest": 0, "highest": 0.33, "apart": True, "n": 9}  # fmt: skip

@@ -27,6 +27,7 @@ from consilience.cli.shared import (
     ProtocolOption,
     names_of,
     out,
+    progress_bar,
     protocol_remark,
     suite_of,
     warn,
@@ -172,11 +173,17 @@ def _facts(
     chosen = select_relations(chosen, [each for each in whole if each in groups] or whole)
     if relation is not None:
         chosen.relation(relation)
-    shown = [
-        _shown(name, run, answers[name], chosen, rules, seed)
-        for name, run in zip(answers, runs, strict=True)
-    ]
-    compared = compare(answers, chosen, rules, seed) if len(runs) > 1 else None
+    first, *others = answers
+    shown, differences = [], []
+    with progress_bar("counting", len(runs) + len(others), "tables") as advance:
+        for name, run in zip(answers, runs, strict=True):
+            shown.append(_shown(name, run, answers[name], chosen, rules, seed))
+            advance(1)
+        for name in others:
+            both = {each: answers[each] for each in (first, name)}
+            differences.append(compare(both, chosen, rules, seed))
+            advance(1)
+    compared = pl.concat(differences) if differences else None
     kinds = {name: about(name) for name in KINDS}
     notes = asked_otherwise(list(answers), [asked_of(run) for run in runs])
     page = probe_page(chosen, rules, shown, compared, kinds, notes, relation)

@@ -55,6 +55,8 @@ def matrix_tables(pairs: pl.DataFrame, patterns: pl.DataFrame) -> Iterator[Table
             .select("first", "second", "agreement")
             .iter_rows()
         }
+        if not agreement:
+            continue  # one wording has no other to agree with
         places = rows["variant_index"].to_list()
         table = new_table(f"{group}: agreement of each two patterns, in percent")
         for heading in ("", *map(str, places)):

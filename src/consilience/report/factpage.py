@@ -128,10 +128,9 @@ def _headline(runs: Sequence[Shown], protocol: Protocol) -> Section:
         rows.append(row)
     heads = ("mean", "95 %", "std") if len(runs) == 1 else ("mean", "95 %")
     columns = [f"{run.name}: {each}" if len(runs) > 1 else each for run in runs for each in heads]
-    one = all(len(_asked_facts(run.metrics)) == 1 for run in runs)
-    caption = "One relation, in percent. The interval is that of facts like these."
-    if not one:
-        caption = "Means over relations, in percent. The interval is that of relations like these."
+    caption = "Means over relations, in percent. The interval is that of relations like these."
+    if all(_relations_in(each) == 1 for each in macro):
+        caption = "One relation, in percent. The interval is that of facts like these."
     table = Grid(caption, ("number", *columns), rows, sortable=False)
     meanings = Folded(
         "What the numbers are the percentage of",
@@ -143,6 +142,11 @@ def _headline(runs: Sequence[Shown], protocol: Protocol) -> Section:
         _in_words(runs, macro),
         [table, meanings, *_by_both(runs, protocol)],
     )
+
+
+def _relations_in(macro: Mapping[Any, Mapping[str, Any]]) -> int:
+    """How many relations a mean of accuracy is of."""
+    return int(macro.get(("accuracy", "all"), {}).get("n", 0))
 
 
 def _by_both(runs: Sequence[Shown], protocol: Protocol) -> Iterator[Folded]:
@@ -168,7 +172,8 @@ def _in_words(runs: Sequence[Shown], macro: Sequence[Mapping[Any, Mapping[str, A
         found = {name: values.get((name, "all"), {}).get("value", math.nan) for name in MAIN}
         if math.isnan(found["consistency"]):
             continue
-        mean = "On average over relations, " if len(_asked_facts(run.metrics)) > 1 else ""
+        relations = _relations_in(values)
+        mean = f"On average over {relations} relations, " if relations > 1 else ""
         said.append(
             f"{mean}{run.name} gives the same answer to {_whole(found['consistency'])} of the "
             f"pairs of wordings of a fact, gets {_whole(found['accuracy'])} of the facts right in "
@@ -266,8 +271,8 @@ def _determined(suite: Suite) -> str:
     if all(relation.cardinality != "N-M" for relation in suite.relations):
         return ""
     return (
-        " Of relations with several right answers the consistency is the determinism, which is in "
-        "no mean."
+        " Of relations with several right answers the consistency is the determinism, which has "
+        "a mean of its own."
     )
 
 

@@ -187,8 +187,13 @@ def _facts(
     kinds = {name: about(name) for name in KINDS}
     notes = asked_otherwise(list(answers), [asked_of(run) for run in runs])
     page = probe_page(chosen, rules, shown, compared, kinds, notes, relation)
-    warnings = notes + [f"{run.name}: {each}" for run in shown for each in run.warnings]
-    return page, probe_sheets({each.name: each.metrics for each in shown}), warnings
+    sheets = probe_sheets({each.name: each.metrics for each in shown})
+    return page, sheets, notes + _named(shown)
+
+
+def _named(shown: Sequence[Shown] | Sequence[ShownPairs]) -> list[str]:
+    """The warnings of all runs."""
+    return [f"{run.name}: {each}" for run in shown for each in run.warnings]
 
 
 def _shown(
@@ -254,19 +259,16 @@ def _pairs(runs: Sequence[Path], seed: int) -> tuple[Page, dict[str, Sheet], lis
         answers = [read_answers(place) for place in places]
         records = [record_of(place) for place in places]
         metrics = measure_perturbed(answers, labels_of(task_asked(run)), seed)
-        shown.append(ShownPairs(name, records, task_asked(run), metrics, _changed(run)))
+        noted = [note for each in records for note in (*_unfinished(each), *each["warnings"])]
+        warnings = list(dict.fromkeys(noted))
+        shown.append(ShownPairs(name, records, task_asked(run), metrics, _changed(run), warnings))
     notes = _not_comparable(runs)
     compared = None
     if len(runs) > 1 and not notes:
         compared, notes = perturbed_differences(list(runs), seed)
-    unfinished = [
-        f"{each.name}: {note}"
-        for each in shown
-        for note in dict.fromkeys(note for record in each.records for note in _unfinished(record))
-    ]
-    page = pair_page(shown, compared, notes, unfinished)
+    page = pair_page(shown, compared, notes)
     sheets = perturbed_sheets({each.name: each.metrics for each in shown})
-    return page, sheets, [*notes, *unfinished]
+    return page, sheets, notes + _named(shown)
 
 
 def _changed(run: Path) -> pl.DataFrame:
@@ -297,7 +299,7 @@ def _not_comparable(runs: Sequence[Path]) -> list[str]:
         if len(seeds_of(runs[at])) != len(seeds_of(runs[0])):
             of.append("another number of seeds")
         if of:
-            found.append(f"no differences: {names[at]} has {', '.join(of)} than {names[0]}")
+            found.append(f"no differences: {names[at]} has {' and '.join(of)} than {names[0]}")
     return found
 
 

@@ -57,13 +57,17 @@ EXAMPLES = 12
 
 @dataclass(frozen=True, slots=True)
 class ShownPairs:
-    """A run, of one seed or several: records, the task, metrics, and the answers that changed."""
+    """A run, of one seed or several: records, the task, metrics, and the answers that changed.
+
+    ``warnings``: what a reader should know.
+    """
 
     name: str
     records: Sequence[Mapping[str, Any]]
     task: Task
     metrics: pl.DataFrame
     changed: pl.DataFrame
+    warnings: Sequence[str] = ()
 
     @property
     def seeds(self) -> int:
@@ -75,18 +79,17 @@ def pair_page(
     runs: Sequence[ShownPairs],
     compared: pl.DataFrame | None,
     notes: Sequence[str] = (),
-    warnings: Sequence[str] = (),
 ) -> Page:
     """The report; ``compared``: later runs against the first, where both were asked the same.
 
-    ``notes``: what has no differences, and why. ``warnings``: more of what a reader should know.
+    ``notes``: what has no differences, and why.
     """
     sections = [_asked(runs), _headline(runs)]
     if compared is not None:
         sections.append(_differences(compared, notes))
     elif notes:
         sections.append(Section("differences", "Differences", "", [Points(notes)]))
-    sections += [_forms(runs), _changes(runs), _examples(runs), _care(runs, warnings)]
+    sections += [_forms(runs), _changes(runs), _examples(runs), _care(runs)]
     told = [
         (f"{run.name}, seed {at + 1} of {run.seeds}" if run.seeds > 1 else run.name, record)
         for run in runs
@@ -297,11 +300,10 @@ def _examples(runs: Sequence[ShownPairs]) -> Section:
     return Section("examples", "Examples", intro, parts)
 
 
-def _care(runs: Sequence[ShownPairs], warnings: Sequence[str]) -> Section:
-    said = list(warnings)
-    for run in runs:
-        notes = dict.fromkeys(note for each in run.records for note in each.get("warnings", []))
-        said += [f"{run.name}: {note}" if len(runs) > 1 else note for note in notes]
+def _care(runs: Sequence[ShownPairs]) -> Section:
+    said = [
+        f"{run.name}: {note}" if len(runs) > 1 else note for run in runs for note in run.warnings
+    ]
     parts: list[Part] = [Points(said)] if said else [Text(["Nothing was left out."])]
     intro = "What was left out or cut, and what a reader should know."
     return Section("care", "With care", intro, parts)

@@ -259,20 +259,28 @@ def test_the_page_can_be_used_by_keyboard_and_read_aloud(consilience, probed):
 
 
 def test_runs_side_by_side_have_paired_differences(consilience, probed):
-    first, second = probed("majority"), probed("oracle")
-    assert consilience("report", first, second, "--out", "both.html")[0] == 0
+    runs = probed("majority"), probed("oracle"), probed("random")
+    assert consilience("report", *runs, "--out", "both.html")[0] == 0
     html = opened("both.html")
-    status, out, _ = consilience("compare", first, second, "--json")
+    status, out, _ = consilience("compare", *runs, "--json")
     assert status == 0
-    rows = [each for each in json.loads(out)["differences"] if each["subset"] == "all"]
-    macro = {each["metric"]: each for each in rows if each["group"] == "MACRO"}
+    rows = [each for each in json.loads(out)["differences"]
+            if (each["subset"], each["group"]) == ("all", "MACRO")]  # fmt: skip
+    macro = {each["metric"]: each for each in rows if each["second"] == "oracle"}
+    third = {each["metric"]: each for each in rows if each["second"] == "random"}
+    shown = html.tables["random minus majority: means over relations"]
+    by = {row[0]: row[1:] for row in shown[1:]}
+    assert by["Accuracy"][2] == f"{100 * third['accuracy']['difference']:+.1f}"
+    assert by["Accuracy"][1] != "100.0"
     shown = html.tables["oracle minus majority: means over relations"]
     by = {row[0]: row[1:] for row in shown[1:]}
     assert by["Accuracy"][2] == f"{100 * macro['accuracy']['difference']:+.1f}"
     assert by["Accuracy"][1] == "100.0"
     assert float(by["Consistent-Acc"][2]) > 0
-    (caption,) = [each for each in html.tables if "p adjusted over relations" in each]
-    assert {row[0] for row in html.tables[caption][1:]} == {"A", "B", "C"}
+    adjusted = [each for each in html.tables if "p adjusted over relations" in each]
+    assert len(adjusted) == 2
+    for caption in adjusted:
+        assert {row[0] for row in html.tables[caption][1:]} == {"A", "B", "C"}
 
 
 def test_runs_that_were_asked_otherwise_are_noted(consilience, probed):
@@ -487,10 +495,13 @@ def test_runs_of_different_pairs_or_forms_have_no_differences(
     record = json.loads((second / "run.json").read_text())
     record["asked"][name] = value
     (second / "run.json").write_text(json.dumps(record))
-    assert consilience("report", first, second, "--out", "page.html")[0] == 0
+    third = perturbed_run(tmp_path / "three", {3})
+    assert consilience("report", first, second, third, "--out", "page.html")[0] == 0
     html = opened("page.html")
-    assert not any("minus" in caption for caption in html.tables)
-    assert f"no differences: two has {what} than one" in html.text
+    assert {caption for caption in html.tables if "minus" in caption} == {
+        "rte: three minus one", "rte: three minus one, all other numbers",
+    }  # fmt: skip
+    assert f"two has no differences from one: {what}" in html.text
 
 
 def test_what_one_model_alone_wrote_is_in_no_difference(consilience, tmp_path):
@@ -535,7 +546,7 @@ def test_seeds_and_one_of_them(consilience, tmp_path):
     assert [row[-1] for row in html.tables["seed-1: labels that changed"][1:]] == ["2"]
     assert consilience("report", alone, whole, "--out", "page.html")[0] == 0
     assert (
-        "no differences: whole has another number of seeds than alone" in opened("page.html").text
+        "whole has no differences from alone: another number of seeds" in opened("page.html").text
     )
 
 

@@ -97,7 +97,8 @@ def _compare_perturbed(
             "runs of perturb, and others" if suite is None else "--suite with runs of perturb",
             expected="two runs of perturb or more, of the same task and data",
         )
-    compared, warnings = perturbed_differences(runs, seed)
+    named = dict(zip(names_of(runs), runs, strict=True))
+    compared, warnings = perturbed_differences(named, seed)
     if file:
         write_whole(file, compared.write_csv().encode())
     if as_json:
@@ -114,13 +115,13 @@ def _compare_perturbed(
     warn(warnings)
 
 
-def perturbed_differences(runs: list[Path], seed: int) -> tuple[pl.DataFrame, list[str]]:
+def perturbed_differences(runs: Mapping[str, Path], seed: int) -> tuple[pl.DataFrame, list[str]]:
     """Differences of runs of perturb from the first, with the names of both, and what is left out.
 
     What only some of the runs have, such as what a model wrote freely, is in no difference.
     """
-    names = names_of(runs)
-    tables = [[read_answers(place) for place in seeds_of(run)] for run in runs]
+    names = list(runs)
+    tables = [[read_answers(place) for place in seeds_of(run)] for run in runs.values()]
     groups = [{group for seed in seeds for group in seed["group"]} for seeds in tables]
     shared = set.intersection(*groups)
     left = sorted(set.union(*groups) - shared)
@@ -130,7 +131,7 @@ def perturbed_differences(runs: list[Path], seed: int) -> tuple[pl.DataFrame, li
         )
     tables = [[seed.filter(pl.col("group").is_in(shared)) for seed in seeds] for seeds in tables]
     labels: dict[str, Labels] = {}
-    for run in runs:
+    for run in runs.values():
         labels |= labels_of(task_asked(run))
     parts = [
         compare_perturbed(tables[0], others, labels, seed).with_columns(

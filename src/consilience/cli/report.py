@@ -253,8 +253,9 @@ def _pairs(runs: Sequence[Path], seed: int) -> tuple[Page, dict[str, Sheet], lis
     """Runs of perturb, each of one seed or of several."""
     if not all(is_perturbed(run) for run in runs):
         raise ConsilienceError("runs of perturb, and others", expected="runs of one kind on a page")
+    named = dict(zip(names_of(list(runs)), runs, strict=True))
     shown = []
-    for name, run in zip(names_of(list(runs)), runs, strict=True):
+    for name, run in named.items():
         places = seeds_of(run)
         answers = [read_answers(place) for place in places]
         records = [record_of(place) for place in places]
@@ -262,10 +263,17 @@ def _pairs(runs: Sequence[Path], seed: int) -> tuple[Page, dict[str, Sheet], lis
         noted = [note for each in records for note in (*_unfinished(each), *each["warnings"])]
         warnings = list(dict.fromkeys(noted))
         shown.append(ShownPairs(name, records, task_asked(run), metrics, _changed(run), warnings))
-    notes = _not_comparable(runs)
+    why = {name: _unlike(runs[0], run) for name, run in named.items()}
+    notes = [
+        f"{name} has no differences from {next(iter(named))}: {why[name]}"
+        for name in named
+        if why[name]
+    ]
+    alike = {name: run for name, run in named.items() if not why[name]}
     compared = None
-    if len(runs) > 1 and not notes:
-        compared, notes = perturbed_differences(list(runs), seed)
+    if len(alike) > 1:
+        compared, left = perturbed_differences(alike, seed)
+        notes += left
     page = pair_page(shown, compared, notes)
     sheets = perturbed_sheets({each.name: each.metrics for each in shown})
     return page, sheets, notes + _named(shown)
@@ -285,22 +293,13 @@ def _changed(run: Path) -> pl.DataFrame:
     )
 
 
-def _not_comparable(runs: Sequence[Path]) -> list[str]:
-    """Why later runs have no differences from the first; nothing where they have."""
-    asked = [asked_of(seeds_of(run)[0]) for run in runs]
-    names = names_of(list(runs))
-    found = []
-    for at in range(1, len(runs)):
-        of = [
-            what
-            for name, what in ASKED_OF_PAIRS.items()
-            if asked[at].get(name) != asked[0].get(name)
-        ]
-        if len(seeds_of(runs[at])) != len(seeds_of(runs[0])):
-            of.append("another number of seeds")
-        if of:
-            found.append(f"no differences: {names[at]} has {' and '.join(of)} than {names[0]}")
-    return found
+def _unlike(first: Path, run: Path) -> str:
+    """Why a run has no differences from the first; blank where it has."""
+    one, other = (asked_of(seeds_of(each)[0]) for each in (first, run))
+    found = [what for name, what in ASKED_OF_PAIRS.items() if one.get(name) != other.get(name)]
+    if len(seeds_of(first)) != len(seeds_of(run)):
+        found.append("another number of seeds")
+    return ", ".join(found)
 
 
 def _save_figures(page: Page, folder: Path) -> list[Path]:

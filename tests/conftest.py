@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import string
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -41,20 +44,42 @@ def two_threads():
     torch.set_num_threads(usual)
 
 
+CORPUS = SENTENCES * 3 + WORDS * 20 + [f"in {word}" for word in WORDS] * 40
+
+
+def _known(pattern: str, lowercase: bool = False) -> list[str]:
+    """What a tokenizer knows whole. It is not trained: trainers break ties by chance."""
+    text = " ".join([*SENTENCES, *WORDS])
+    return sorted({*re.findall(pattern, text.lower() if lowercase else text)})
+
+
+def _letters(prefix: str, lowercase: bool) -> list[str]:
+    """Every letter, and every letter within a word."""
+    letters = string.ascii_lowercase if lowercase else string.ascii_letters
+    return [*letters, *(prefix + each for each in letters)]
+
+
+def _weighed(words: Sequence[str]) -> list[tuple[str, float]]:
+    """Pieces of a unigram model with their scores: whole words before letters."""
+    whole = [(f"\u2581{word}", -2 - 0.01 * at) for at, word in enumerate(words)]
+    return [*whole, ("\u2581", -6.0), *((each, -8.0) for each in string.printable.strip())]
+
+
 def _tokenizer(kind: str):
     """A tokenizer of that kind that knows ``WORDS`` whole, also after a blank."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-    from tokenizers.trainers import BpeTrainer, UnigramTrainer, WordPieceTrainer
+    from tokenizers.trainers import BpeTrainer
     from transformers import PreTrainedTokenizerFast
 
-    corpus = SENTENCES * 3 + WORDS * 20 + [f"in {word}" for word in WORDS] * 40
     if kind in ("wordpiece", "wordpiece-uncased"):
         special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-        tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=kind.endswith("uncased"))
+        lowercase = kind.endswith("uncased")
+        pieces = [*special, *_known(r"\w+|[^\w\s]", lowercase), *_letters("##", lowercase)]
+        vocabulary = {piece: at for at, piece in enumerate(dict.fromkeys(pieces))}
+        tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         tokenizer.decoder = decoders.WordPiece()
-        trainer = WordPieceTrainer(vocab_size=260, special_tokens=special, show_progress=False)
         names = dict(zip(("pad", "unk", "cls", "sep", "mask"), special, strict=True))
     elif kind == "bpe":
         special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -65,16 +90,15 @@ def _tokenizer(kind: str):
         trainer = BpeTrainer(
             vocab_size=420, special_tokens=special, initial_alphabet=alphabet, show_progress=False
         )
+        tokenizer.train_from_iterator(CORPUS, trainer)
         names = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
     elif kind == "unigram":
         special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
-        tokenizer = Tokenizer(models.Unigram())
+        pieces = [*((each, 0.0) for each in special), *_weighed(_known(r"\S+", lowercase=True))]
+        tokenizer = Tokenizer(models.Unigram(pieces, unk_id=1))
         tokenizer.normalizer = normalizers.Lowercase()
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
         tokenizer.decoder = decoders.Metaspace()
-        trainer = UnigramTrainer(
-            vocab_size=160, special_tokens=special, unk_token="<unk>", show_progress=False
-        )
         names = {"pad": "<pad>", "unk": "<unk>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
     else:
         tokenizer = Tokenizer(models.BPE())
@@ -85,8 +109,8 @@ def _tokenizer(kind: str):
         trainer = BpeTrainer(
             vocab_size=420, special_tokens=special, initial_alphabet=alphabet, show_progress=False
         )
+        tokenizer.train_from_iterator(CORPUS, trainer)
         names = {"bos": "<|endoftext|>", "eos": "<|endoftext|>"}
-    tokenizer.train_from_iterator(corpus, trainer)
     if "cls" in names:
         tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{names['cls']} $A {names['sep']}",
@@ -152,19 +176,10 @@ SEQ2SEQ = {
 
 def _t5_tokenizer(family: str):
     """T5's tokenizer; mT5's sentinels are pieces with the blank on their left, not added tokens."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from tokenizers.trainers import UnigramTrainer
     from transformers import T5Tokenizer
 
-    special = ["<pad>", "</s>", "<unk>"]
-    trained = Tokenizer(models.Unigram())
-    trained.pre_tokenizer = pre_tokenizers.Metaspace()
-    trainer = UnigramTrainer(
-        vocab_size=200, special_tokens=special, unk_token="<unk>", show_progress=False
-    )
-    corpus = SENTENCES * 3 + WORDS * 20 + ["New York", "New Delhi", "Newark"] * 9
-    trained.train_from_iterator(corpus, trainer)
-    pieces = [tuple(each) for each in json.loads(trained.to_str())["model"]["vocab"]]
+    pieces = [(each, 0.0) for each in ("<pad>", "</s>", "<unk>")]
+    pieces += _weighed([*_known(r"\S+"), "New", "York", "Newark"])
     if family == "mt5":
         pieces += [(f"▁<extra_id_{n}>", 0.0) for n in (2, 1, 0)]
     return T5Tokenizer(vocab=pieces, extra_ids=0 if family == "mt5" else 3)

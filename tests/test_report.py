@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 import shlex
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,7 +21,7 @@ from consilience.report import charts, why
 from consilience.report import page as page_module
 from consilience.report.charts import RUN_SHAPES, in_tenths
 from consilience.report.factpage import MEANINGS, probe_page
-from consilience.report.figures import COLOURS
+from consilience.report.figures import COLOURS, save_figure
 from consilience.report.page import (
     Cell,
     Facts,
@@ -33,6 +34,7 @@ from consilience.report.page import (
     render,
 )
 from consilience.report.pairpage import ShownPairs, pair_page
+from consilience.report.repeat import again
 from consilience.report.shown import Shown
 from consilience.report.tables import COLUMNS
 from consilience.run import RunFolder
@@ -354,7 +356,9 @@ def test_how_to_repeat_a_run_is_its_command(consilience, hostile_suite, tmp_path
     assert consilience(*command, "--device", "cpu")[0] == 0  # goes on with it
     assert consilience("report", "a b", "--out", "one.html")[0] == 0
     said = shlex.join(["consilience", *command])
-    assert opened("one.html").text.count(said) == 1
+    text = opened("one.html").text
+    assert text.count(said) == 1
+    assert "--device" not in text
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
     status, _, err = consilience("report", "../a b", "--out", "two.html")
@@ -607,10 +611,43 @@ def test_figures_and_tables_are_whole_files(consilience, probed, tmp_path):
     assert [
         sum(each == f"{at}  {text}" for each in drawn) for at, text in enumerate(WORDINGS, 1)
     ] == ([1, 1, 1])
-    cells = [each for each in drawn if each.isdigit() and each not in "123"]
-    assert len(cells) >= 6  # three pairs, each in two cells, and the legend
     assert "\\toprule" in (tmp_path / "tables" / "knowledge.tex").read_text()
     assert "| Accuracy |" in (tmp_path / "tables" / "knowledge.md").read_text()
+
+
+def test_the_matrix_has_each_pair_in_two_cells_beside_its_wordings(tmp_path):
+    """Of wordings 1 to 3: 10 percent of 1 and 2, 20 of 1 and 3, none of 2 and 3; 90 of a relation S."""
+    rows = [("R", 0, 1, 0.1), ("R", 0, 2, 0.2), ("R", 1, 2, math.nan), ("S", 0, 1, 0.9)]
+    pairs = pl.DataFrame(rows, schema=["group", "first", "second", "agreement"], orient="row")
+    words = [("R", 0, "aa"), ("R", 1, "bb"), ("R", 2, "cc"), ("S", 0, "dd"), ("S", 1, "ee")]
+    patterns = pl.DataFrame(words, schema=["group", "variant_index", "variant"], orient="row")
+    named = [each.with_columns(run=pl.lit("a")) for each in (pairs, patterns)]
+    save_figure(charts.matrix_figure(*named, "R"), tmp_path / "matrix.svg")
+
+    def texts_in(role):
+        """What is drawn there, with its place from the left and the top."""
+        for group in ElementTree.parse(tmp_path / "matrix.svg").iter(
+            "{http://www.w3.org/2000/svg}g"
+        ):
+            if role in group.get("class", ""):
+                for each in group:
+                    x, y = re.findall(r"-?[\d.]+", each.get("transform", ""))[:2]
+                    yield each.text, float(x), float(y)
+
+    labels = {text: (x, y) for text, x, y in texts_in("role-axis-label")}
+    assert {"1  aa", "2  bb", "3  cc", "1", "2", "3"} == set(labels)
+    columns = sorted(x for text, (x, _) in labels.items() if len(text) == 1)
+    lines = [labels[text][1] for text in ("1  aa", "2  bb", "3  cc")]
+    assert lines == sorted(lines)
+
+    def nearest(places, place):
+        return min(range(3), key=lambda at: abs(places[at] - place)) + 1
+
+    cells = {
+        (nearest(lines, y), nearest(columns, x)): text
+        for text, x, y in texts_in("mark-text role-mark")
+    }
+    assert cells == {(1, 2): "10", (2, 1): "10", (1, 3): "20", (3, 1): "20"}
 
 
 def _seen(colour, matrix):
@@ -843,6 +880,16 @@ def test_seeds_of_a_run_of_perturb_have_their_deviation():
         ]
     }
     assert by["examples"] == [Text(["run: no label changed."])]
+
+
+def test_a_command_that_made_several_runs_stands_once():
+    one, two = ({"asked": {}, "versions": {}, "command": f"consilience {each}"} for each in "ab")
+    parts = again([("s1", one), ("s2", one), ("s3", two), ("s4", one)]).parts
+    assert [part.paragraphs for part in parts if isinstance(part, Text)] == [
+        ["consilience a"], ["consilience b"], ["consilience a"],
+    ]  # fmt: skip
+    names = [dict(part.rows)["Run"] for part in parts if isinstance(part, Facts)]
+    assert names == ["s1", "s2", "s3", "s4"]
 
 
 # -- the parts ------------------------------------------------------------------------------------

@@ -53,10 +53,10 @@ def _known(pattern: str, lowercase: bool = False) -> list[str]:
     return sorted({*re.findall(pattern, text.lower() if lowercase else text)})
 
 
-def _letters(prefix: str, lowercase: bool) -> list[str]:
-    """Every letter, and every letter within a word."""
+def _letters(lowercase: bool) -> list[str]:
+    """Every letter, every letter within a word, and two pieces that a word may go on with."""
     letters = string.ascii_lowercase if lowercase else string.ascii_letters
-    return [*letters, *(prefix + each for each in letters)]
+    return [*letters, *(f"##{each}" for each in (*letters, "al", "in"))]
 
 
 def _weighed(words: Sequence[str]) -> list[tuple[str, float]]:
@@ -74,7 +74,7 @@ def _tokenizer(kind: str):
     if kind in ("wordpiece", "wordpiece-uncased"):
         special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
         lowercase = kind.endswith("uncased")
-        pieces = [*special, *_known(r"\w+|[^\w\s]", lowercase), *_letters("##", lowercase)]
+        pieces = [*special, *_known(r"\w+|[^\w\s]", lowercase), *_letters(lowercase)]
         vocabulary = {piece: at for at, piece in enumerate(dict.fromkeys(pieces))}
         tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
         tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)

@@ -479,6 +479,10 @@ def test_runs_of_perturb_are_reported_with_their_differences(consilience, tmp_pa
     assert html.text.count("no command; a program asked, and its run.json says what") == 2
     with (tmp_path / "tables" / "consistency.csv").open(newline="") as file:
         assert next(csv.reader(file)) == ["group", "", "Acc", "C_R", "C_S"]
+    lines = (tmp_path / "tables" / "consistency.md").read_text().splitlines()
+    assert lines[-2:] == [  # the best of the task in bold, or both
+        "| one | **100.0** | 75.0 | **100.0** |", "| two | **100.0** | **91.7** | **100.0** |",
+    ]  # fmt: skip
     assert (tmp_path / "figures" / "forms.pdf").read_bytes().startswith(b"%PDF")
 
 

@@ -137,6 +137,18 @@ def test_the_most_telling_come_first_and_every_relation_has_its_turn():
     assert found[0].telling[0].right
 
 
+def test_an_answer_that_is_right_of_the_subject_elsewhere_is_shown_as_such():
+    """b is another right answer, and the least sure; it would be cut off behind c, d and e."""
+    patterns = ("[X] 1 [Y]", "[X] 2 [Y]", "[X] 3 [Y]", "[X] 4 [Y]")
+    rows = table(
+        [("1", "Ada", "a", ["c", "d", "e", "b"]), ("2", "Ada", "b", ["x"] * 4)], "R", patterns
+    )
+    rows = rows.with_columns(margin=pl.Series([4.0, 3.0, 2.0, 1.0] * 2))
+    found = examples(rows, make_suite(patterns, edges={}), ["other_gold"], 1)["other_gold"]
+    shown = [(reply.answer, found[0].verdict(reply)) for reply in found[0].telling]
+    assert shown == [("b", "right elsewhere"), ("c", "wrong"), ("d", "wrong")]
+
+
 def test_without_margins_examples_are_found_all_the_same():
     found = examples(table(HAND), make_suite(), ["scattered"], 1)["scattered"]
     assert [(each.item, len(each.telling)) for each in found] == [("4", 3)]
@@ -233,7 +245,9 @@ def test_comparing_from_the_command_line(consilience, runs):
     assert status == 0
     assert "random -> oracle" in out
     assert "exact McNemar" in out
-    assert err == ""
+    (note,) = err.splitlines()
+    assert note.startswith("note: accuracy and ")
+    assert "a mean over 2 relations has a p of at least 0.5, whatever the difference" in note
     status, out, _ = consilience("compare", *both, "--json")
     document = json.loads(out)
     assert len(document["differences"]) == pl.read_csv(file).height

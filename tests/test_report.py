@@ -151,8 +151,8 @@ def test_the_numbers_are_those_of_the_run(consilience, probed):
     )
     assert (
         f"On average over 2 relations, {run.name} gives the same answer to {consistency} of the pairs "
-        f"of wordings of a fact, gets {accuracy} of the facts right in the base wording and {both} in "
-        "every wording."
+        f"of wordings of a fact, gets {accuracy} of the facts right in the base wording and gets {both} "
+        "right in every wording."
     ) in html.text
     (caption,) = [each for each in html.tables if each.startswith("Means over relations")]
     shown = {row[0]: row[1:] for row in html.tables[caption][1:]}
@@ -305,13 +305,29 @@ def test_a_table_of_answers_is_reported_as_far_as_it_goes(consilience, hostile_s
     html = opened("page.html")
     assert "how they came about is not known" in html.text
     assert "The noise floor was not measured" in html.text
-    assert "Every question has an answer." in html.text
+    assert "Every question that was asked has an answer." in html.text
     blank = pl.when(pl.int_range(pl.len()) < 5).then(pl.lit(" ")).otherwise("answer")
     answers.select(needed).with_columns(answer=blank).write_csv("answers.csv")
     assert consilience("report", "answers.csv", *options)[0] == 0
     html = opened("page.html")
     assert html.tables["5 questions without an answer"][1:] == [["A", "no answer", "5"]]
-    assert "Every question has an answer." not in html.text
+    assert "Every question that was asked has an answer." not in html.text
+    first = pl.col("variant") == WORDINGS[0]
+    answers.select(needed).filter(~first).write_csv("answers.csv")
+    status, _, err = consilience("report", "answers.csv", *options)
+    assert status == 0
+    text = opened("page.html").text
+    for each in "ABC":
+        said = f"{each}: asked in 2 of 3 wordings, not in the base wording"
+        assert said in text
+        assert said in err
+    assert "nan" not in text
+    assert "On average over 2 relations, answers.csv gives the same answer to" in text
+    answers.select(needed).filter(first).write_csv("answers.csv")
+    assert consilience("report", "answers.csv", *options)[0] == 0
+    text = opened("page.html").text
+    assert "A: asked in 1 of 3 wordings" in text
+    assert "base wording" not in text.split("asked in 1 of 3 wordings")[1].split("B:")[0]
 
 
 def test_a_run_that_was_stopped_does_not_look_whole(consilience, probed):
@@ -323,7 +339,7 @@ def test_a_run_that_was_stopped_does_not_look_whole(consilience, probed):
     status, out, _ = consilience("report", run, "--json")
     assert status == 0
     html = opened(run / "report.html")
-    assert "3 relations" in html.text
+    assert "18 facts of 2 of 3 relations" in html.text
     (caption,) = [each for each in html.tables if each.startswith("Each relation, in percent")]
     by = {row[0]: row for row in html.tables[caption][1:]}
     assert set(by["B"][4:]) == {"-"}
@@ -331,7 +347,7 @@ def test_a_run_that_was_stopped_does_not_look_whole(consilience, probed):
     document = json.loads(out)
     for text in (
         "not finished: the numbers are of what is answered",
-        "no answers for 1 relations: B",
+        "no answers for 1 relation: B",
     ):
         assert text in html.text
         assert any(text in each for each in document["warnings"])
@@ -447,6 +463,7 @@ def perturbed_run(folder, flip):
                 })  # fmt: skip
     run.write_answers("rte", pl.DataFrame(rows, schema=ANSWERS_SCHEMA))
     run.note(["two items were cut"])
+    run.finish(pl.DataFrame())
     pl.DataFrame(changed).write_csv(folder / "inconsistent.csv")
     return folder
 
@@ -480,8 +497,9 @@ def test_runs_of_perturb_are_reported_with_their_differences(consilience, tmp_pa
     with (tmp_path / "tables" / "consistency.csv").open(newline="") as file:
         assert next(csv.reader(file)) == ["group", "", "Acc", "C_R", "C_S"]
     lines = (tmp_path / "tables" / "consistency.md").read_text().splitlines()
-    assert lines[-2:] == [  # the best of the task in bold, or both
+    assert lines[-5:] == [  # the best of the task in bold, or both
         "| one | **100.0** | 75.0 | **100.0** |", "| two | **100.0** | **91.7** | **100.0** |",
+        "", "* one: two items were cut", "* two: two items were cut",
     ]  # fmt: skip
     assert (tmp_path / "figures" / "forms.pdf").read_bytes().startswith(b"%PDF")
 
@@ -716,7 +734,7 @@ def shown(**change):
     vectors = {"property": "subject", "layer": -1, "v_measure": 0.61, "v_measure_shuffled": 0.62,
                "ami": 0.63, "value": 0.64, "low": 0.5, "high": 0.7, "n": 6}  # fmt: skip
     replies = (Reply("[X] [Y]", "yes", True, 2.0), Reply("[Y] [X]", "no", False, 1.0))
-    example = Example("right_and_wrong", "R", "1", "Ada", "yes", frozenset(), replies)
+    example = Example("right_and_wrong", "R", "1", "Ada", "yes", frozenset({"no"}), replies)
     found = {
         "name": "run", "record": {}, "warnings": ["mind the gap"], "vectors": pl.DataFrame([vectors]),
         "metrics": metrics_rows(accuracy=0.2, consistency=0.5).vstack(flips),
@@ -751,11 +769,11 @@ def test_every_number_of_a_run_stands_under_its_heading():
     assert row == ["subject", "-1", "61.0", "62.0", "63.0", "64.0", "50.0 to 70.0", "6"]
     (row,) = texts(words.parts)["Every wording, in percent"]
     assert row == ["R", "2", "[X] [Y]", "31.0", "32.0", "1", "stands apart"]
-    (row,) = texts(facts.parts)["Facts by the agreement among their wordings, in percent"]
+    (row,) = next(iter(texts(facts.parts).values()))
     assert row == ["run", "4", "50.0", "25.0", "70.0"]
     assert texts(facts.parts)["Facts, in percent"][4] == ["40 to 50", "25.0"]
     assert texts(examples.parts)["both"] == [
-        ["Ada (R), gold: yes", "[X] [Y]", "yes", "right"], ["\N{DOUBLE PRIME}", "[Y] [X]", "no", "wrong"],
+        ["Ada (R), gold: yes", "[X] [Y]", "yes", "right"], ["\N{DOUBLE PRIME}", "[Y] [X]", "no", "right elsewhere"],
     ]  # fmt: skip
 
 
@@ -775,7 +793,8 @@ def test_every_number_of_a_page_stands_under_its_heading():
     assert by["differences"][0] == Points(["so"])
     numbers = texts(by["numbers"])
     assert numbers["One relation, in percent. The interval is that of facts like these."] == [
-        ["Accuracy", "20.0", "18.0 to 23.0", "1.0"], ["Consistency", "50.0", "48.0 to 53.0", "1.0"],
+        ["Accuracy", "20.0", "18.0 to 23.0", "1.0", "1"],
+        ["Consistency", "50.0", "48.0 to 53.0", "1.0", "1"],
     ]  # fmt: skip
     assert numbers["The same answers counted by the protocol published, in percent"] == [
         ["Accuracy", "20.0", "30.0", "+10.0"], ["Consistency", "50.0", "40.0", "-10.0"],
@@ -953,7 +972,7 @@ def test_a_page_that_is_too_large_is_refused(monkeypatch):
         (["empty", "--out", "p.html"], "not the folder of a run"),
         (["pairs", "one", "--out", "p.html"], "runs of perturb, and others"),
         (["pairs", "--relation", "A"], "with runs of perturb"),
-        (["one", "--out", "no/such/place.html"], "cannot be written"),
+        (["one", "--out", "no/such/place.html"], "no/such: no such folder"),
     ],
 )
 def test_what_cannot_be_reported_is_said(arguments, message, consilience, probed, tmp_path):

@@ -1,5 +1,6 @@
 """Tests and intervals against hand-worked numbers, other libraries, and simulated data."""
 
+import itertools
 import math
 
 import numpy as np
@@ -11,7 +12,7 @@ from scipy import stats
 
 from consilience import ConsilienceError, measure
 from consilience.metrics.agreement import Tally
-from consilience.metrics.compare import compare
+from consilience.metrics.compare import compare, few_relations
 from consilience.metrics.resampling import Resampling, swap, weigh
 from consilience.metrics.statistics import (
     REPLICATES,
@@ -52,6 +53,7 @@ def test_paired_permutation_by_hand():
     assert paired_permutation([1, 0, 2, 0, 3, math.nan]) == 2 / 8
     assert paired_permutation([0, 0]) == 1
     assert math.isnan(paired_permutation([math.nan]))
+    assert math.isnan(paired_permutation([3.0, math.nan]))  # one sign is as likely as the other
 
 
 def test_random_permutations_come_near_all_of_them():
@@ -129,6 +131,15 @@ def test_nothing_seen_is_not_nothing():
     assert percentile_interval(0.25, zero + 0.25, 10, (0, 1)) == (0.25, 0.25)
 
 
+def test_few_clusters_have_the_interval_of_the_t_distribution():
+    """Of 0.2, 0.5, 0.8 the mean is 0.5 ± 4.303 * 0.3 / sqrt(3); replicates have all 27 draws."""
+    drawn = np.array(list(itertools.product([0.2, 0.5, 0.8], repeat=3))).mean(axis=1)
+    reach = 4.302653 * 0.3 / math.sqrt(3)
+    found = percentile_interval(0.5, drawn, 3, (-1, 2))
+    assert found == pytest.approx((0.5 - reach, 0.5 + reach), abs=1e-6)
+    assert percentile_interval(0.5, drawn, 3, (0, 1)) == (0, 1)
+
+
 def test_one_cluster_or_no_data_has_no_interval():
     assert all(map(math.isnan, percentile_interval(0.5, np.full(9, 0.5), 1, (0, 1))))
     assert all(map(math.isnan, percentile_interval(math.nan, np.full(9, math.nan), 9, (0, 1))))
@@ -194,7 +205,10 @@ def test_intervals_of_a_relation_cover_where_naive_ones_do_not():
     assert coverage(plain, 0.4) < 0.85
 
 
-@pytest.mark.parametrize(("relations", "between", "shared"), [(12, 0.12, 0.0), (25, 0.03, 0.12)])
+@pytest.mark.parametrize(
+    ("relations", "between", "shared"),
+    [(2, 0.2, 0.0), (3, 0.2, 0.0), (5, 0.2, 0.0), (12, 0.12, 0.0), (25, 0.03, 0.12)],
+)
 def test_intervals_over_relations_cover_where_naive_ones_do_not(relations, between, shared):
     """Relations that differ; in the second case the same subjects, known or not, in all of them."""
     generator = np.random.default_rng(2)
@@ -293,6 +307,40 @@ def test_a_run_against_itself_differs_nowhere():
     assert (compared["difference"] == 0).all()
     assert compared["p"].drop_nans().drop_nulls().eq(1).all()
     assert compared["smallest"].is_nan().all()
+
+
+def of_relations(names, choose):
+    """Two runs of twelve facts in each relation; ``choose()`` is what a run answers to a fact."""
+    return {
+        run: pl.concat(
+            table([(f"{n}", f"s{n}", "a", [choose(run)] * 3) for n in range(12)], group)
+            for group in names
+        )
+        for run in ("a", "b")
+    }
+
+
+@pytest.mark.parametrize(("relations", "least"), [(1, None), (2, 0.5), (5, 0.0625), (6, None)])
+def test_means_over_few_relations_have_no_p_below_5_percent(relations, least):
+    """One relation: its own test. Two to five: no difference can be shown, however large."""
+    names, suite = "ABCDEF"[:relations], make_suite(ids="ABCDEF"[:relations])
+    compared = compare(of_relations(names, str), suite, "strict")
+    (macro,) = rows_of(compared, "accuracy", "MACRO")
+    assert macro["difference"] == -1
+    if relations == 1:
+        (row,) = rows_of(compared, "accuracy", names)
+        assert (macro["p"], macro["test"]) == (row["p"], "exact McNemar")
+        assert macro["p"] == 2 / 2**12
+    else:
+        assert macro["p"] == 2 / 2**relations
+        assert macro["test"] == "paired permutation of relations"
+    notes = few_relations(compared)
+    assert len(notes) == (least is not None)
+    assert all(f"over {relations} relations has a p of at least {least}" in each for each in notes)
+    generator = np.random.default_rng(0)
+    drawn = of_relations(names, lambda run: str(generator.choice(["a", "b"])))
+    (macro,) = rows_of(compare(drawn, suite, "strict"), "accuracy", "MACRO")
+    assert math.isnan(macro["smallest"]) == (least is not None)
 
 
 def test_what_only_one_run_answered_is_not_compared():

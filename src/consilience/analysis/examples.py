@@ -25,6 +25,10 @@ class Reply:
     margin: float | None
 
 
+OF_ANOTHER = "right elsewhere"
+"""Of an answer that is the gold of another fact of the same subject."""
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """One item with all its replies, in the order of variants."""
@@ -39,12 +43,24 @@ class Example:
 
     @property
     def telling(self) -> tuple[Reply, ...]:
-        """At most three replies: of each answer the surest, right ones first, then any."""
+        """At most three replies: of each answer the surest, then any.
+
+        Right ones first, then what is right of the same subject elsewhere.
+        """
         surest = sorted(self.replies, key=lambda reply: -(reply.margin or 0.0))
         firsts = list({reply.answer: reply for reply in reversed(surest)}.values())[::-1]
-        chosen = sorted(firsts, key=lambda reply: (not reply.right, -(reply.margin or 0.0)))[:3]
+        order = ("right", OF_ANOTHER, "wrong")
+        chosen = sorted(
+            firsts, key=lambda reply: (order.index(self.verdict(reply)), -(reply.margin or 0.0))
+        )[:3]
         chosen += [reply for reply in surest if reply not in chosen][: 3 - len(chosen)]
         return tuple(chosen)
+
+    def verdict(self, reply: Reply) -> str:
+        """``right``, ``wrong``, or that the answer is right in another fact of the subject."""
+        if reply.right:
+            return "right"
+        return OF_ANOTHER if reply.answer in self.other_golds else "wrong"
 
 
 def _margins(example: Example, right: bool) -> list[float]:
@@ -81,7 +97,7 @@ def _scattered(example: Example) -> float | None:
 
 
 def _other_gold(example: Example) -> float | None:
-    """Wrong only because another object of the same subject is the gold here (example 3)."""
+    """Says another right object of the subject, not the gold (example 3); most replies first."""
     others = [each for each in example.replies if each.answer in example.other_golds]
     return float(len(others)) if others else None
 

@@ -24,6 +24,7 @@ from consilience.cli.shared import (
 )
 from consilience.errors import ConsilienceError
 from consilience.metrics.compare import compare as compare_answers
+from consilience.metrics.compare import few_relations
 from consilience.metrics.perturbed import Labels, compare_perturbed
 from consilience.report.comparison import comparison_tables
 from consilience.report.perturbed import difference_tables
@@ -73,7 +74,7 @@ def compare(
     compared = compare_answers(tables, chosen, rules, seed)
     if file:
         write_whole(file, compared.write_csv().encode())
-    warnings = asked_otherwise(list(tables), asked)
+    warnings = asked_otherwise(list(tables), asked) + few_relations(compared)
     if as_json:
         record = {
             "asked": {"runs": [str(run) for run in runs], "suite": chosen.name, "protocol": rules},

@@ -34,11 +34,11 @@ from consilience.cli.shared import (
 )
 from consilience.errors import ConsilienceError
 from consilience.metrics import is_blank, measure, remarks
-from consilience.metrics.compare import compare
+from consilience.metrics.compare import compare, few_relations
 from consilience.metrics.perturbed import measure_perturbed
 from consilience.report.charts import for_paper
 from consilience.report.factpage import probe_page
-from consilience.report.figures import save_figure
+from consilience.report.figures import optional, save_figure
 from consilience.report.page import Page, render
 from consilience.report.pairpage import ShownPairs, pair_page
 from consilience.report.papersheets import perturbed_sheets, probe_sheets
@@ -111,6 +111,8 @@ def report(
     each of its numbers.
     """
     place = _place(runs, file)
+    for library in ("altair", "jinja2", "vl_convert"):
+        optional(library)  # before the minutes that counting may take
     if any(is_perturbed(run) for run in runs):
         if suite or protocol or relation or data_dir:
             raise ConsilienceError(
@@ -146,6 +148,8 @@ def _place(runs: Sequence[Path], file: Path | None) -> Path:
         if not run.exists():
             raise ConsilienceError("no such run", where=str(run), todo="Check the path.")
     if file is not None:
+        if not file.parent.is_dir():
+            raise ConsilienceError("no such folder", where=str(file.parent), todo="Make it first.")
         return file
     if len(runs) == 1 and runs[0].is_dir():
         return runs[0] / "report.html"
@@ -186,9 +190,11 @@ def _facts(
     compared = pl.concat(differences) if differences else None
     kinds = {name: about(name) for name in KINDS}
     notes = asked_otherwise(list(answers), [asked_of(run) for run in runs])
+    if compared is not None:
+        notes += few_relations(compared)
     page = probe_page(chosen, rules, shown, compared, kinds, notes, relation)
-    sheets = probe_sheets({each.name: each.metrics for each in shown})
-    return page, sheets, notes + _named(shown)
+    warnings = notes + _named(shown)
+    return page, probe_sheets({each.name: each.metrics for each in shown}, warnings), warnings
 
 
 def _named(shown: Sequence[Shown] | Sequence[ShownPairs]) -> list[str]:
@@ -275,8 +281,8 @@ def _pairs(runs: Sequence[Path], seed: int) -> tuple[Page, dict[str, Sheet], lis
         compared, left = perturbed_differences(alike, seed)
         notes += left
     page = pair_page(shown, compared, notes)
-    sheets = perturbed_sheets({each.name: each.metrics for each in shown})
-    return page, sheets, notes + _named(shown)
+    warnings = notes + _named(shown)
+    return page, perturbed_sheets({each.name: each.metrics for each in shown}, warnings), warnings
 
 
 def _changed(run: Path) -> pl.DataFrame:

@@ -249,7 +249,16 @@ def remarks(
     found: list[str] = []
     absent = [each.id for each in suite.relations if each.id not in set(answers["group"])]
     if absent:
-        found.append(f"no answers for {len(absent)} relations: {', '.join(absent)}")
+        several = "s" * (len(absent) > 1)
+        found.append(f"no answers for {len(absent)} relation{several}: {', '.join(absent)}")
+    for relation in suite.relations:
+        variants = set(answers.filter(pl.col("group") == relation.id)["variant"])
+        known = [each.text for each in relation.patterns]
+        lacking = [text for text in known if text not in variants]
+        if variants and lacking:
+            base = ", not in the base wording" if known[0] in lacking else ""
+            part = f"{len(known) - len(lacking)} of {len(known)} wordings"
+            found.append(f"{relation.id}: asked in {part}{base}")
     for (group,), rows in answers.filter(is_blank()).group_by("group", maintain_order=True):
         asked = answers.filter(pl.col("group") == group).height
         why = ""

@@ -23,6 +23,7 @@ from consilience.metrics.agreement import METRICS, Share, Tally
 from consilience.metrics.grid import grids, words_of
 from consilience.metrics.resampling import Drawn, Draws, Key, Resampling, swap
 from consilience.metrics.statistics import (
+    FEW,
     NAN,
     Floats,
     benjamini_hochberg,
@@ -182,6 +183,21 @@ def _count_both(
     return both
 
 
+def few_relations(compared: pl.DataFrame) -> list[str]:
+    """Which means of ``compare`` are over too few relations to be told from chance."""
+    is_mean = (pl.col("group") == "MACRO") & (pl.col("subset") == "all")
+    few = compared.filter(is_mean & pl.col("n").is_between(2, FEW - 1))
+    found = []
+    for (n,), rows in few.group_by(["n"], maintain_order=True):
+        first, *more = rows["metric"].unique(maintain_order=True)
+        others = f" and {len(more)} more" if more else ""
+        found.append(
+            f"{first}{others}: a mean over {n} relations has a p of at least {2 / 2**n:.3g}, "
+            "whatever the difference; see the single relations"
+        )
+    return found
+
+
 def _only(first: Tally, second: Tally) -> tuple[int, int]:
     """How many items are hits in the first only, and in the second only."""
     moved = second.counts[:, 0] - first.counts[:, 0]
@@ -207,7 +223,10 @@ def _over(
     means = [fmean(each.shares[run].value for each in known.values()) for run in (0, 1)]
     macro = replace(pooled, shares=(Share(means[0], 1, *counts), Share(means[1], 1, *counts)))
     p = paired_permutation([each.difference for each in known.values()], seed)
-    yield _row(key, "MACRO", macro, macro_spread.replicates, macro_spread.clusters, RELATIONS, p)
+    test = (RELATIONS, p) if len(known) > 1 else pooled.test  # of subjects, as its interval
+    spread = macro_spread.replicates, macro_spread.clusters
+    row = _row(key, "MACRO", macro, *spread, *test)
+    yield row | ({"smallest": NAN} if 1 < len(known) < FEW else {})
     micro = micro_spread.replicates
     yield _row(key, "MICRO", pooled, micro, micro_spread.clusters, *pooled.test)
 

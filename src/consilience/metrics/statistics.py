@@ -31,6 +31,9 @@ PERMUTATIONS = 9999
 CELLS = 4_000_000
 """Numbers that are held at once, about."""
 
+FEW = 6
+"""Of fewer clusters no bootstrap tells how they vary, and no permutation reaches a p of 5 %."""
+
 POWER = 0.8
 """The chance to find the smallest difference that the data could have shown."""
 
@@ -61,10 +64,12 @@ def percentile_interval(
     """Low and high end for ``value``, of bootstrap ``replicates`` (replicate,) over ``clusters``.
 
     Expanded percentiles (Hesterberg 2015): plain ones are too narrow with few clusters by the
-    factor ``sqrt((n-1)/n)`` and by that between the normal and the t distribution. Where nothing
-    varies at 0 or at one of the ``bounds`` of the value, the share of clusters that may yet be
-    otherwise is that of the exact binomial interval (Clopper-Pearson). NaN with fewer than two
-    clusters, or where half of the replicates have no value.
+    factor ``sqrt((n-1)/n)`` and by that between the normal and the t distribution. With fewer than
+    ``FEW`` clusters replicates do not reach far enough, and the ends are those of the t
+    distribution: the standard error is the deviation of the replicates, widened likewise. Where
+    nothing varies at 0 or at one of the ``bounds`` of the value, the share of clusters that may
+    yet be otherwise is that of the exact binomial interval (Clopper-Pearson). NaN with fewer than
+    two clusters, or where half of the replicates have no value.
     """
     known = replicates[~np.isnan(replicates)]
     if clusters < 2 or math.isnan(value) or len(known) <= len(replicates) / 2:
@@ -73,8 +78,11 @@ def percentile_interval(
         unseen = 1 - ((1 - LEVEL) / 2) ** (1 / clusters) if value in (0.0, *bounds) else 0.0
         return max(bounds[0], value - unseen), min(bounds[1], value + unseen)
     tail = stdtrit(clusters - 1, (1 - LEVEL) / 2) * math.sqrt(clusters / (clusters - 1))
-    share = float(ndtr(tail))
-    low, high = np.quantile(known, [share, 1 - share])
+    if clusters < FEW:
+        low, high = value + tail * known.std(), value - tail * known.std()
+    else:
+        share = float(ndtr(tail))
+        low, high = np.quantile(known, [share, 1 - share])
     return max(bounds[0], float(low)), min(bounds[1], float(high))
 
 
@@ -128,12 +136,12 @@ def permutation_p(observed: float, permuted: Floats) -> float:
 def paired_permutation(differences: Sequence[float], seed: int = 0) -> float:
     """The p of the mean of paired ``differences``: the sign of each as likely one as the other.
 
-    Over all signs where there are at most ``PERMUTATIONS``, else over random ones. NaN without any
-    difference that is a number.
+    Over all signs where there are at most ``PERMUTATIONS``, else over random ones: with n
+    differences p is at least 2 / 2^n. NaN with fewer than two, where the sign alone says nothing.
     """
     values = np.asarray(differences, dtype=np.float64)
     values = values[~np.isnan(values)]
-    if not len(values):
+    if len(values) < 2:
         return NAN
     moved = values[values != 0]
     if 2 ** len(moved) <= PERMUTATIONS:

@@ -80,7 +80,8 @@ def example_table(examples: Sequence[Any], title: str) -> Table:
         about = [each.group, each.subject, each.gold]
         for at, reply in enumerate(each.telling):
             cells = about if at == 0 else [""] * len(about)
-            answer = ("right: " if reply.right else "") + reply.answer
+            verdict = each.verdict(reply)
+            answer = reply.answer if verdict == "wrong" else f"{verdict}: {reply.answer}"
             last = at == len(each.telling) - 1
             table.add_row(*cells, reply.variant, answer, end_section=last)
     return table

@@ -89,10 +89,12 @@ def _asked(suite: Suite, protocol: Protocol, runs: Sequence[Shown]) -> Section:
     wordings = [len(each.patterns) for each in suite.relations]
     fewest, most = min(wordings), max(wordings)
     of_each = f"{most}" if fewest == most else f"{fewest} to {most}"
-    facts = sum(_asked_facts(runs[0].metrics).values())
+    asked = _asked_facts(runs[0].metrics)
+    of = f"{len(asked)} of {_relations_of(suite)}"
+    of = of if len(asked) < len(suite.relations) else _relations_of(suite)
     several = sum(each.cardinality == "N-M" for each in suite.relations)
     about = [
-        ("Suite", f"{suite.name}: {facts:,} facts of {_relations_of(suite)}"
+        ("Suite", f"{suite.name}: {sum(asked.values()):,} facts of {of}"
          + (f", {several} of them with several right answers" if several else "")),
         ("Wordings", f"{sum(wordings):,}, {of_each} a relation"),
         ("Counted", f"by the protocol {protocol}"),
@@ -125,8 +127,9 @@ def _headline(runs: Sequence[Shown], protocol: Protocol) -> Section:
             row += [share(found.get("value")), ends(found.get("low"), found.get("high"))]
             if len(runs) == 1:
                 row.append(share(found.get("std")))
+            row.append(count(found.get("n")))
         rows.append(row)
-    heads = ("mean", "95 %", "std") if len(runs) == 1 else ("mean", "95 %")
+    heads = ("mean", "95 %", *(["std"] if len(runs) == 1 else []), "relations")
     columns = [f"{run.name}: {each}" if len(runs) > 1 else each for run in runs for each in heads]
     caption = "Means over relations, in percent. The interval is that of relations like these."
     if all(_relations_in(each) == 1 for each in macro):
@@ -145,8 +148,12 @@ def _headline(runs: Sequence[Shown], protocol: Protocol) -> Section:
 
 
 def _relations_in(macro: Mapping[Any, Mapping[str, Any]]) -> int:
-    """How many relations a mean of accuracy is of."""
-    return int(macro.get(("accuracy", "all"), {}).get("n", 0))
+    """How many relations most means are of: those of which there is a consistency, if any."""
+    counts = [
+        macro.get((name, "all"), {}).get("n", 0)
+        for name in ("consistency", "accuracy", "determinism")
+    ]
+    return int(next((each for each in counts if each), 0))
 
 
 def _by_both(runs: Sequence[Shown], protocol: Protocol) -> Iterator[Folded]:
@@ -170,15 +177,21 @@ def _in_words(runs: Sequence[Shown], macro: Sequence[Mapping[Any, Mapping[str, A
     said = []
     for run, values in zip(runs, macro, strict=True):
         found = {name: values.get((name, "all"), {}).get("value", math.nan) for name in MAIN}
-        if math.isnan(found["consistency"]):
-            continue
-        relations = _relations_in(values)
-        mean = f"On average over {relations} relations, " if relations > 1 else ""
-        said.append(
-            f"{mean}{run.name} gives the same answer to {_whole(found['consistency'])} of the "
-            f"pairs of wordings of a fact, gets {_whole(found['accuracy'])} of the facts right in "
-            f"the base wording and {_whole(found['consistent_accuracy'])} in every wording."
-        )
+        told = {
+            "consistency": "gives the same answer to {} of the pairs of wordings of a fact",
+            "accuracy": "gets {} of the facts right in the base wording",
+            "consistent_accuracy": "gets {} right in every wording",
+        }
+        clauses = [
+            text.format(_whole(found[name]))
+            for name, text in told.items()
+            if not math.isnan(found[name])
+        ]
+        if clauses:
+            relations = _relations_in(values)
+            mean = f"On average over {relations} relations, " if relations > 1 else ""
+            *first, last = clauses
+            said.append(f"{mean}{run.name} {', '.join(first)}{' and ' * bool(first)}{last}.")
     return " ".join(said)
 
 
@@ -311,7 +324,11 @@ def _care(runs: Sequence[Shown]) -> Section:
                 caption += f", the {LABELLED} most common reasons"
             parts.append(Folded(caption, [Grid(caption, ("relation", "why", "questions"), rows)]))
         else:
-            parts.append(Text([f"{name}{'every' if name else 'Every'} question has an answer."]))
+            parts.append(
+                Text(
+                    [f"{name}{'every' if name else 'Every'} question that was asked has an answer."]
+                )
+            )
         flips = run.metrics.filter(pl.col("metric") == "flips").to_dicts()
         if flips:
             rows = [

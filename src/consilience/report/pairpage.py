@@ -138,9 +138,13 @@ def _headline(runs: Sequence[ShownPairs]) -> Section:
             seeds = f", means and std of {run.seeds} seeds" if run.seeds > 1 else ""
             parts.append(_form_grid(f"{run.name}, {group}{seeds}, in percent", rows))
     named = [name for name in MEANINGS if any(_rows(run, name) for run in runs)]
-    meanings = [(COLUMNS.get(name, name).strip(), MEANINGS[name]) for name in named]
+    meanings = [(_heading(name), MEANINGS[name]) for name in named]
     parts.append(Folded("What the numbers are the percentage of", [Facts(meanings)]))
     return Section("numbers", "The numbers", _in_words(runs), parts)
+
+
+def _heading(metric: str) -> str:
+    return COLUMNS.get(metric, metric.replace("_", " ")).strip()
 
 
 def _form_grid(caption: str, rows: Sequence[Mapping[str, Any]]) -> Grid:
@@ -161,7 +165,7 @@ def _form_grid(caption: str, rows: Sequence[Mapping[str, Any]]) -> Grid:
             cells.append(share(found.get((metric, form), {}).get("value") if told else None))
         table.append(cells)
     of_each = ["95 %", "std"] if seeds > 1 else ["95 %"]
-    names = [COLUMNS.get(name, name.replace("_", " ")).strip() for name in more]
+    names = [_heading(name) for name in more]
     columns = ["form", "Accuracy", *of_each, "Consistency", *of_each, *names]
     return Grid(caption, columns, table)
 
@@ -211,9 +215,8 @@ def _differences(compared: pl.DataFrame, notes: Sequence[str]) -> Section:
 
 
 def _difference(row: Mapping[str, Any]) -> list[Cell]:
-    name = COLUMNS.get(row["metric"], row["metric"].replace("_", " ")).strip()
     return [
-        Cell(PAPERS.get((row["metric"], row["subset"]), name)),
+        Cell(PAPERS.get((row["metric"], row["subset"]), _heading(row["metric"]))),
         Cell("original" if row["subset"] == "all" and row["metric"] == "accuracy"
              else row["subset"]),
         share(row["first_value"]),
@@ -235,7 +238,8 @@ def _forms(runs: Sequence[ShownPairs]) -> Section:
     )
     caption = (
         "Labels that are kept, in percent, and the same above chance: a model that always says one "
-        "label keeps it always, and the right plane shows it. The numbers stand in the table above."
+        "label keeps it always, which is chance, and has no mark on the right. The numbers stand "
+        "in the table above."
     )
     figure = Figure("forms", "Labels kept in other forms", form_figure(metrics), caption)
     return Section("forms", "Which forms move it", "", [figure])
@@ -261,6 +265,9 @@ def _changes(runs: Sequence[ShownPairs]) -> Section:
              Cell(row["answer"]), count(row["len"])]
             for row in moves.head(MOVES).to_dicts()
         ]  # fmt: skip
+        if not rows:
+            parts.append(Text([f"{run.name}: no label changed."]))
+            continue
         seeds = f", {run.seeds} seeds together" if run.seeds > 1 else ""
         columns = ("form", "task", "was", "became", "pairs")
         rest = f", the {MOVES} most common of {moves.height}" if moves.height > MOVES else ""

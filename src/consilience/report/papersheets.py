@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
@@ -30,8 +30,11 @@ PROBED: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
 """Tables of ParaRel's layout: title, and metric and subset of each column."""
 
 
-def probe_sheets(runs: Mapping[str, pl.DataFrame]) -> dict[str, Sheet]:
-    """Tables 2, 3 and 5 of ParaRel and one row a relation, from metrics tables by run."""
+def probe_sheets(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) -> dict[str, Sheet]:
+    """Tables 2, 3 and 5 of ParaRel and one row a relation, from metrics tables by run.
+
+    ``notes``: what their reader should know.
+    """
     sheets = {}
     for name, (title, keys) in PROBED.items():
         rows = []
@@ -43,7 +46,7 @@ def probe_sheets(runs: Mapping[str, pl.DataFrame]) -> dict[str, Sheet]:
             for metric, subset in keys
         )
         sheets[name] = Sheet(
-            f"{title}: mean ± std over relations", "", columns, tuple(rows), columns
+            f"{title}: mean ± std over relations", "", columns, tuple(rows), columns, notes=notes
         )
     metrics = (
         "accuracy", "consistency", "determinism", "consistent_accuracy", "corrected_consistency",
@@ -56,12 +59,15 @@ def probe_sheets(runs: Mapping[str, pl.DataFrame]) -> dict[str, Sheet]:
             cells = tuple(_percent(found.get((metric, "all"))) for metric in metrics)
             each.append((run, str(group), cells))
     columns = tuple(COLUMNS[metric].strip() for metric in metrics)
-    sheets["relations"] = Sheet("Each relation, in percent", "relation", columns, tuple(each))
+    title = "Each relation, in percent"
+    sheets["relations"] = Sheet(title, "relation", columns, tuple(each), notes=notes)
     return sheets
 
 
-def perturbed_sheets(runs: Mapping[str, pl.DataFrame]) -> dict[str, Sheet]:
-    """Table 2 of CALUM, a row a run, blocks by task; and the same with every form."""
+def perturbed_sheets(
+    runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()
+) -> dict[str, Sheet]:
+    """Table 2 of CALUM, a row a run, blocks by task, and every other form; ``notes`` likewise."""
     shown = []
     forms: list[str] = []
     for run, metrics in runs.items():
@@ -76,7 +82,7 @@ def perturbed_sheets(runs: Mapping[str, pl.DataFrame]) -> dict[str, Sheet]:
         (g, run, tuple(_percent(found.get(key)) for key in kept)) for g, run, found in shown
     )
     title = "Accuracy and consistency, in percent: mean ± std over seeds (Table 2)"
-    return {"consistency": Sheet(title, "", columns, rows, columns, by_block=True)}
+    return {"consistency": Sheet(title, "", columns, rows, columns, by_block=True, notes=notes)}
 
 
 def _values(metrics: pl.DataFrame) -> dict[tuple[str, str], tuple[float, float]]:

@@ -33,6 +33,8 @@ def again(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Section:
         asked = record["asked"]
         model = asked.get("model", {})
         weights = f"revision {model.get('revision') or 'not known'}"
+        if model.get("kind") == "baseline":
+            weights = "none, a baseline"
         if model.get("digest"):
             weights = f"SHA-256 {model['digest']}"
         about = [
@@ -53,5 +55,7 @@ def again(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Section:
             parts.append(Text([command], code=True))
         said = command
         parts.append(Facts(about))
-    intro = "The same command with the same versions gives the same answers."
+    intro = ""
+    if any(record.get("command") for _, record in runs):
+        intro = "The same command with the same versions gives the same answers."
     return Section("again", "How to repeat it", intro, parts)

@@ -48,7 +48,7 @@ def wordings(runs: Sequence[Shown], relation: str | None) -> Iterator[Section]:
         "wordings",
         "Which wordings agree",
         "A wording that stands apart agrees less with its closest than the others do among "
-        "themselves: something about it is not understood as the others are.",
+        "themselves: it may be understood in another way. Of few facts it may be chance.",
         [
             Figure(
                 "agreement",
@@ -94,9 +94,10 @@ def edits(runs: Sequence[Shown]) -> Iterator[Section]:
              share(row["std"]), count(row["n"])]
             for name, subset, row in known
         ]  # fmt: skip
-        caption = "Consistency over pairs that differ in this way alone (paper, Table 5)"
+        caption = "Consistency by kind of pair, as the paper's Table 5: Diff-Syntax differs in "
+        caption += "syntax alone, Diff-Determiner in the determiner and maybe more"
         columns = ("pairs", "run", "mean", "95 %", "std", "relations")
-        parts.append(Folded("Pairs with one kind of edit alone", [Grid(caption, columns, only)]))
+        parts.append(Folded("By kind of pair, as in the paper", [Grid(caption, columns, only)]))
     intro = (
         "Two wordings may differ in syntax, words, determiners, tense, and in which of subject and "
         "object stands first. What does each cost?"
@@ -123,7 +124,8 @@ def items(runs: Sequence[Shown]) -> Iterator[Section]:
              share(float(found.median()) if size else None)]  # type: ignore[arg-type]
         )  # fmt: skip
     heads = ("run", "facts", "all wordings agree", "no two agree", "median agreement")
-    caption = "Facts by the agreement among their wordings, in percent"
+    caption = "Facts of relations with one right answer, by the agreement among their wordings, "
+    caption += "in percent"
     table = Grid(caption, heads, rows, sortable=False)
     bars = {(row["run"], row["agreement"]): row["share"] for row in in_tenths(known).to_dicts()}
     shares = [
@@ -153,7 +155,7 @@ def examples(runs: Sequence[Shown], kinds: Mapping[str, str]) -> Iterator[Sectio
                     name = f"{each.subject} ({each.group}), gold: {each.gold}"
                     rows.append(
                         [Cell(name if at == 0 else DITTO), Cell(reply.variant), Cell(reply.answer),
-                         Cell("right" if reply.right else "wrong")]
+                         Cell(each.verdict(reply))]
                     )  # fmt: skip
             if rows:
                 columns = ("fact", "asked so", "the model says", "which is")
@@ -161,8 +163,8 @@ def examples(runs: Sequence[Shown], kinds: Mapping[str, str]) -> Iterator[Sectio
                 inside.append(Grid(of, columns, rows, sortable=False))
         parts += inside if len(runs) == 1 or not inside else [Folded(run.name, inside)]
     intro = (
-        "The most telling facts of each kind, at most one of a relation; at most three wordings. "
-        "Numbers in brackets are those of the examples in ParaRel's Table 6."
+        "The most telling facts of each kind, of as many relations as there are; at most three "
+        "wordings. Numbers in brackets are those of the examples in ParaRel's Table 6."
     )
     if parts:
         yield Section("examples", "Examples", intro, parts)
@@ -181,7 +183,7 @@ def vectors(runs: Sequence[Shown]) -> Iterator[Section]:
             for row in run.vectors.iter_rows(named=True)
         ]  # fmt: skip
         columns = (
-            "by", "layer", "V-measure", "labels shuffled", "AMI", "r with consistency", "95 %",
+            "by", "layer", "V-measure", "labels shuffled", "AMI", "r with consistency", "95 % of r",
             "relations",
         )  # fmt: skip
         if run.drawing is not None:

@@ -126,8 +126,14 @@ def test_the_key_comes_back_and_sheets_do_not_tell_what_it_holds(tmp_path):
         text = (tmp_path / "sheets" / name).read_text(encoding="utf-8")
         for hidden in ("id0", "id5", "gold", "reverse", "signal", "original", key.digest):
             assert hidden not in text
+    answered = tmp_path / "sheets" / "annotator-1.csv"
+    answered.write_text("answers")
+    write(key, tmp_path / "sheets")  # the same sheets: nothing is to be done
+    assert answered.read_text() == "answers"
     with pytest.raises(ConsilienceError, match="something already"):
-        write(key, tmp_path / "sheets")
+        write(made_key(5, 2, ("reverse", "signal")), tmp_path / "sheets")
+    assert answered.read_text() == "answers"
+    assert read_key(tmp_path / "sheets" / "key.json") == key
 
 
 def hostile_key():

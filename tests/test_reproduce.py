@@ -114,6 +114,10 @@ def test_ours_that_the_paper_lacks_stand_with_their_row(small):
     assert alone["unit"].to_list() == ["p", ""]
     assert alone["paper"].is_nan().all()
     assert set(rows["table"]) == {"small"}
+    (none,) = [
+        each for each in verdicts({("late", "Cy", "Right"): Measured(math.nan)}) if "data" in each
+    ]
+    assert none == "no data"
 
 
 def test_numbers_keep_their_digits_and_their_place():
@@ -168,6 +172,14 @@ def test_a_table_on_a_screen_and_in_the_papers_layout(small, capsys, monkeypatch
     ]
 
 
+def test_thousands_are_printed_as_such():
+    numbers = beside("calum-table-1", {("", "RTE", "Train set size"): Measured(2.49)})
+    rte = numbers.filter(pl.col("row") == "RTE")
+    lines = as_markdown(beside_sheet(rte, "Sizes")).splitlines()
+    assert "| RTE (paper) | 2 | 2.5K | 277 | 3K |" in lines
+    assert "| RTE (ours) | - | 2.5K | - | - |" in lines
+
+
 @pytest.fixture
 def made(monkeypatch, small):
     """A recipe for the small table; it notes its rows and asks a command for each."""
@@ -203,10 +215,14 @@ def test_the_command_shows_and_writes_and_says_what_it_ran(consilience, made, he
     assert written["verdict"].to_list() == [
         "same", "not measured", "not measured", "not measured", "same",
     ]  # fmt: skip
-    assert (tmp_path / "r" / "small.md").read_text().endswith("\n\n* a \\*note\\* of the recipe\n")
+    assert (
+        (tmp_path / "r" / "small.md")
+        .read_text()
+        .endswith("\n\n* a \\*note\\* of the recipe\n* not measured: Ada, Bob\n")
+    )
     lines = (tmp_path / "r" / "small.tex").read_text().splitlines()
     assert r"\begin{tabular}{lrrr}" in lines
-    assert lines[-1] == "% a *note* of the recipe"
+    assert lines[-2:] == ["% a *note* of the recipe", "% not measured: Ada, Bob"]
 
 
 def test_json_is_one_document_and_nothing_else(consilience, made, here, tmp_path):
@@ -259,8 +275,20 @@ def test_a_dry_run_says_the_commands_and_runs_nothing(consilience, made, here, t
             "small takes no file 'rte:bar'; expected rte:train.",
         ),
         (["pararel-data", "--data", "rte:train=hub:x"], "pararel-data takes no file 'rte:train'"),
-        (["small", "--with", "probe=--limit 1"], "small has no command 'probe'; expected data."),
-        (["small", "--with", "data='"], "--with data=': No closing quotation"),
+        (
+            ["small", "--with", "probe=--limit 1"],
+            "small has no command 'probe'; expected data list.",
+        ),
+        (["small", "--with", "data list='"], "--with data list=': No closing quotation"),
+        (
+            ["small", "--with", "data list=--json"],
+            "--with data list: the recipe itself says '--json'",
+        ),
+        (
+            ["pararel-table-7", "--with", "improve=--seeds 1"],
+            "--with improve: the recipe itself says '--seeds'",
+        ),
+        (["small", "--device", "nope"], "the device 'nope' is not there"),
         (["small", "--data", "rte:train=f"], "f: no such file."),
         (["small", "--only", ","], "no name in ','"),
         (["small", "--only", "Ada,late"], "small has no number in Ada and late at once; expected"),
@@ -271,6 +299,21 @@ def test_what_cannot_be_asked(consilience, made, here, arguments, message):
     assert (status, out) == (2, "")
     assert f"error: {message}" in err
     assert here == []
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("pararel-mcnemar", "BERT-base"),
+        ("calum-table-6", "GPT2-base"),
+        ("calum-gain", "GPT2-base"),
+    ],
+)
+def test_a_model_is_a_row_only_where_rows_are_models(name, row, tmp_path):
+    """All would be trained, and nothing of it shown."""
+    with pytest.raises(ConsilienceError, match=f"{name} has no row '{row}'"):
+        carry_out(RECIPES[name], Work(tmp_path, only=[row], dry=True))
+    assert "ALBERT-base" in RECIPES["pararel-correlations"].rows
 
 
 def test_all_recipes_are_listed_with_what_they_need(consilience):
@@ -314,26 +357,68 @@ def test_a_folder_with_another_run_is_no_row_that_is_not_here(here, tmp_path):
     assert work.absent == {}
 
 
-def test_more_arguments_have_runs_and_tables_of_their_own(consilience, made, here, tmp_path):
+def test_more_arguments_have_runs_and_tables_of_their_own(consilience, made, tmp_path, monkeypatch):
+    asked = []
+
+    def call(command):
+        asked.append(command[3:])
+        return 0, "", "asking\nnote: mind the gap\n"
+
+    monkeypatch.setattr(recipes, "_call", call)
     arguments = ("reproduce", "small", "--out", tmp_path / "r")
     assert consilience(*arguments)[0] == 0
     kept = (tmp_path / "r" / "small.csv").read_bytes()
-    other = ("--model", "Ada=b/model", "--with", "data=--json", "--data", "rte:train=hub:train")
-    status, _, err = consilience(*arguments, *other)
+    other = (
+        "--model",
+        "Ada=b/model",
+        "--with",
+        "data list=--more 1",
+        "--data",
+        "rte:train=hub:train",
+    )
+    status, out, _ = consilience(*arguments, *other, "--only", "Ada")
     assert status == 0
-    assert err.count("consilience data list --json") == 2
+    assert asked == [["data", "list"], ["data", "list"], ["data", "list", "--more", "1"]]
+    assert "* Ada: mind the gap" in out
     assert (tmp_path / "r" / "small.csv").read_bytes() == kept
     (own,) = (tmp_path / "r").glob("with-*")
     written = pl.read_csv(own / "small.csv", schema_overrides=papers.BESIDE_SCHEMA)
-    asked = "--model Ada=b/model --data rte:train=hub:train --with data=--json"
-    assert set(written["asked"]) == {asked}
+    given = "--model Ada=b/model --data rte:train=hub:train --with 'data list=--more 1' --only Ada"
+    assert set(written["asked"]) == {given}
     stands = "Ada: b/model stands in its place; the paper's numbers are not of that model"
     for suffix, sign in ((".md", "* "), (".tex", "% ")):
         lines = (own / f"small{suffix}").read_text().splitlines()
-        assert f"{sign}{stands}" in lines
-        assert f"{sign}data was run with --json too, which the paper did not" in lines
+        for text in (
+            "Ada: mind the gap", stands, "not asked: Bob",
+            "data list was run with --more 1 too, which the paper did not",
+        ):  # fmt: skip
+            assert f"{sign}{text}" in lines
+    assert consilience(*arguments, *other, "--only", "Bob")[0] == 0
+    assert "stands in its place" not in (own / "small.md").read_text()
     options = ({}, {"a": ["1"]}, {"a": ["2"]})
     assert len({Work(tmp_path, options=each).place("Ada") for each in options}) == 3
+
+
+def test_arguments_of_the_user_that_are_wrong_are_an_error(tmp_path):
+    """A model that is not here marks its row; what was given with --with is the user's mistake."""
+    work = Work(tmp_path, options={"probe": ["--groups", "nowhere"]})
+    asked = ("probe", "--model", "baseline:majority", "--suite", "mini", "--out", tmp_path / "run")
+    with pytest.raises(ConsilienceError, match="--groups nowhere: .*nowhere"):
+        work.run("Ada", *asked)
+    work = Work(tmp_path, options={"probe": ["--limit", "3"]})
+    assert not work.run("Ada", "probe", "--model", "no/model", "--suite", "mini")
+    assert "no/model" in work.absent["Ada"]
+
+
+def test_files_of_an_earlier_call_do_not_stay(consilience, monkeypatch, tmp_path):
+    """The recipe has numbers while its model is here, and then has none."""
+    found = [Found({("", "Ada", "Right"): Measured(1.0)}), Found({}, ["nothing is here"])]
+    bare = Recipe("bare", "no-such-table", "Little", "nothing", lambda work: found.pop(0))
+    monkeypatch.setitem(RECIPES, "bare", bare)
+    assert consilience("reproduce", "bare", "--out", tmp_path / "r")[0] == 0
+    assert {each.suffix for each in (tmp_path / "r").iterdir()} == {".csv", ".md", ".tex"}
+    assert consilience("reproduce", "bare", "--out", tmp_path / "r")[0] == 0
+    assert {each.name for each in (tmp_path / "r").iterdir()} == {"bare.md"}
 
 
 class Terminal(io.StringIO):
@@ -489,6 +574,10 @@ def test_single_relations_and_correlations_take_all_models(release, here, tmp_pa
     )  # fmt: skip
     assert own["ours"] == pytest.approx(100 * told)
     assert "the same, Spearman's" in {column for _, _, column in found}
+    some = {"probe": ["--groups", "P19"]}
+    work = Work(tmp_path / "r", specs, ["BERT-large"], data_dir=release, options=some)
+    found = cells(carry_out(RECIPES["pararel-relations"], work)[1])
+    assert math.isnan(found["capital-of", "BERT-large", "Consistency"]["ours"])
     for name, row in (("relations", "lowest model"), ("correlations", "all models")):
         work = Work(tmp_path / "r", specs, [row, "BERT-large"], data_dir=release)
         numbers = carry_out(RECIPES[f"pararel-{name}"], work)[1]
@@ -502,7 +591,7 @@ def test_the_papers_examples_and_our_most_telling_ones(release, here, tmp_path):
     found, numbers = carry_out(RECIPES["pararel-table-6"], work)
     assert numbers.is_empty()
     assert found.notes[5] == (
-        "example 6, Wales: 'The capital of [X] is [Y] .' Cardiff, ours Paris; "
+        "example 6, Wales (right: Paris): 'The capital of [X] is [Y] .' Cardiff, ours Paris; "
         "'[X]'s capital, [Y].' Cardiff, ours Paris; '[X]'s capital city, [Y].' Cardiff, ours Paris"
     )
     assert any(note.startswith("same_wrong: ") for note in found.notes[6:])

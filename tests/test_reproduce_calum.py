@@ -17,6 +17,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from conftest import WORDS, real_data
 from consilience import cli
+from consilience.errors import ConsilienceError
 from consilience.metrics.perturbed import PERTURBED_SCHEMA
 from consilience.report.papers import paper_numbers
 from consilience.reproduce import RECIPES, Work, carry_out
@@ -176,16 +177,33 @@ def test_gains_of_the_papers_own_numbers_and_of_runs(tmp_path):
     for task, before, after in (("rte", 0.5, 0.6), ("mnli", 0.8, 0.9)):
         for folder, value in ((task, before), (f"{task}-Para", after)):
             run_folder(tmp_path / "calum" / "GPT2-base" / folder / "run", task, 0.9, value, 1, 0)
-    found = cells(make("calum-gain", Work(tmp_path))[1])
+    said, numbers = make("calum-gain", Work(tmp_path))
+    assert "our runs: GPT2-base-Single on MNLI, RTE; GPT2-base-Para on MNLI, RTE" in said.notes
+    found = cells(numbers)
     gains = {row: each["ours"] for (_, row, _), each in found.items()}
     assert {row: round(gain, 1) for row, gain in gains.items()} == {
         "Para and All vs Single": 12.4,
         "Para vs Single": 12.9,
         "All vs Single": 11.9,
-        "Para and All vs Single, our runs": 16.2,
         "Para vs Single, our runs": 16.2,
     }
     assert gains["Para vs Single, our runs"] == pytest.approx(100 * (0.2 + 0.125) / 2)
+
+
+def test_runs_of_another_file_are_not_taken_for_the_given_ones(tmp_path):
+    run = run_folder(tmp_path / "calum" / "GPT2-base" / "rte" / "run", "rte", 0.9, 0.5, 1, 0)
+    record = {"asked": {}, "data": str(tmp_path / "one.tsv"), "warnings": ["a constant classifier"]}
+    (run / "run.json").write_text(json.dumps(record))
+    said, _ = make("calum-gain", Work(tmp_path, data={"rte:validation": str(tmp_path / "one.tsv")}))
+    assert "RTE, GPT2-base-Single: a constant classifier" in said.notes
+    with pytest.raises(ConsilienceError, match="another run: its data is .*one.tsv, now asked is"):
+        make("calum-gain", Work(tmp_path, data={"rte:validation": str(tmp_path / "two.tsv")}))
+
+
+def test_a_dry_run_says_what_cannot_be_run(consilience):
+    status, out, err = consilience("reproduce", "calum-table-5", "--only", "KorNLI", "--dry-run")
+    assert (status, out) == (0, "")
+    assert "KoBERT: not here: no split of its own on the Hub; give kornli:train" in err
 
 
 def sizes_of(found, row):
@@ -309,6 +327,7 @@ def test_a_cell_of_table_2_and_again(data, tiny, here, tmp_path):
     assert others == {"not asked"}
     notes = json.loads((place / "run" / "seed-0" / "run.json").read_text())["warnings"]
     assert all(f"RTE, RoBERTa-base: {note}" in found.notes for note in notes)
+    assert notes, "eight pairs are few, or one label is all that it says"
     before, commands = stamps(place), list(work.commands)
     assert len(before) >= 4
     here.clear()
@@ -455,9 +474,11 @@ def test_people(here, tmp_path):
         data[f"{task}:validation"] = write_pairs(tmp_path / f"{task}.jsonl", count, task)
     out = tmp_path / "out"
     work = Work(out, data=data)
-    table = cells(make("calum-human", work)[1])
-    assert table["", "Human", "Annotators per language"]["verdict"] == "same"
-    assert table["", "Human", "Samples per annotator"]["ours"] == 3
+    found, table = make("calum-human", work)
+    table = cells(table)
+    assert "drawn: RTE: 5 sheets of 4 pairs; MRPC: 5 sheets of 3 pairs" in found.notes
+    numbers = [each["ours"] for key, each in table.items() if key[0] == ""]
+    assert all(map(math.isnan, numbers)), "nobody has answered"
     assert "RTE: " in work.absent["Human"]
     assert "no sheet with answers" in work.absent["Human"]
     assert "no.tsv: no such file" in work.absent["Human"]
@@ -469,10 +490,14 @@ def test_people(here, tmp_path):
     again = Work(out, data=data)
     table = cells(make("calum-human", again)[1])
     assert (sheets / "key.json").read_bytes() == before
-    assert not any(" annotate sheet " in command for command in again.commands)
+    assert any("no answers; left out" in note for note in make("calum-human", again)[0].notes)
     assert table["", "Human", "Annotators per language"]["ours"] == 4
     ours = {column: table["RTE", "Human", column]["ours"] for column in ("Acc_val", "C_R", "C_S")}
     assert ours == pytest.approx({"Acc_val": 100, "C_R": 93.75, "C_S": 100})
+    others = {**data, "rte:validation": write_pairs(tmp_path / "other.jsonl", 4, "rte", seed=9)}
+    for name in ("calum-human", "calum-table-2"):
+        with pytest.raises(ConsilienceError, match="there is something already"):
+            make(name, Work(out, data=others, only=("Human",)))
     elsewhere = tmp_path / "elsewhere"
     sheets.rename(elsewhere)
     for given in (elsewhere, elsewhere / "key.json"):

@@ -40,5 +40,5 @@ def did_you_mean(word: str, known: list[str]) -> str:
     close = get_close_matches(word, known, n=1)
     if close:
         return f"Did you mean '{close[0]}'?"
-    shown = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
+    shown = ", ".join(known[:12]) + (f" and {len(known) - 12} more" if len(known) > 12 else "")
     return f"Known: {shown}."

@@ -51,7 +51,9 @@ def reproduce(
         ),
     ] = None,
     data_dir: DataDir = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    device: Annotated[
+        str, typer.Option(help="auto, cpu, cuda, cuda:1, mps; trainings take cpu, else auto.")
+    ] = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the commands.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -75,9 +77,13 @@ def reproduce(
         dry=dry_run,
         say=lambda text: err.print(text, soft_wrap=True, highlight=False),
     )
+    if device not in ("auto", "cpu"):
+        from consilience.models.loading import find_device
+
+        find_device(device)
     found, numbers = carry_out(recipe, work)
-    warnings = _warnings(recipe, work)
-    said = [*found.notes, *warnings]
+    warnings = _warnings(recipe, work, numbers)
+    said = [*found.notes, *warnings, *_left_out(numbers)]
     files = [] if dry_run else [*found.files, *_write(recipe, said, numbers, work)]
     if as_json:
         record = {
@@ -98,6 +104,7 @@ def reproduce(
     elif dry_run:
         for command in work.commands:
             print(command)
+        warn(warnings)
     else:
         _show(recipe, found, numbers, files)
         warn(warnings)
@@ -157,11 +164,12 @@ def _files(given: list[str] | None) -> dict[str, str]:
     return found
 
 
-def _warnings(recipe: Recipe, work: Work) -> list[str]:
+def _warnings(recipe: Recipe, work: Work, numbers: pl.DataFrame) -> list[str]:
     """What stands for a model of the paper, and why rows have no number of ours."""
     others = [
         f"{row}: {spec} stands in its place; the paper's numbers are not of that model"
         for row, spec in work.models.items()
+        if row not in work.absent
     ]
     others += [
         f"{command} was run with {shlex.join(arguments)} too, which the paper did not"
@@ -186,10 +194,22 @@ def _write(recipe: Recipe, said: Sequence[str], numbers: pl.DataFrame, work: Wor
         texts = {suffix: make(sheet) for suffix, make in SHEET_FORMATS.items()}
         texts[".csv"] = numbers.with_columns(asked=pl.lit(work.asked)).write_csv()
     work.own.mkdir(parents=True, exist_ok=True)
+    for suffix in SHEET_FORMATS:  # of an earlier call
+        (work.own / f"{recipe.name}{suffix}").unlink(missing_ok=True)
     files = {work.own / f"{recipe.name}{suffix}": text for suffix, text in texts.items()}
     for file, text in files.items():
         write_whole(file, text.encode())
     return list(files)
+
+
+def _left_out(numbers: pl.DataFrame) -> list[str]:
+    """Of which rows there is no number of ours where no warning says why."""
+    is_said = pl.col("verdict").str.starts_with(NOT_HERE)
+    without = numbers.filter(pl.col("ours").is_nan() & ~is_said)
+    return [
+        f"{verdict}: {', '.join(rows['row'].unique(maintain_order=True))}"
+        for (verdict,), rows in without.group_by(["verdict"], maintain_order=True)
+    ]
 
 
 def _show(recipe: Recipe, found: Found, numbers: pl.DataFrame, files: list[Path]) -> None:

@@ -143,7 +143,7 @@ def _load(
             f"--revision {revision} of files on this machine",
             todo="Leave it out; a revision is for a model on the Hub.",
         )
-    place = _device(device)
+    place = find_device(device)
     if dtype not in DTYPES:
         raise ConsilienceError(f"dtype '{dtype}'", expected=", ".join(DTYPES))
     try:
@@ -272,7 +272,8 @@ def _kind(config: Any, spec: str) -> Kind:
     )
 
 
-def _device(name: str) -> torch.device:
+def find_device(name: str) -> torch.device:
+    """The device of that name, such as ``cuda:1``; one that is not there raises."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

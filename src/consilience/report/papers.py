@@ -105,7 +105,8 @@ def beside(
     for (group, name, column), found in left.items():
         kept = {"table": table, "section": "", "group": group, "row": name, "column": column}
         kept |= {"unit": found.unit, "digits": DIGITS.get(found.unit, 1)}
-        rows.append(kept | _numbers(NAN, NAN, found) | {"verdict": "ours alone"})
+        verdict = "no data" if math.isnan(found.value) else "ours alone"
+        rows.append(kept | _numbers(NAN, NAN, found) | {"verdict": verdict})
     blocks, names = (list(dict.fromkeys(row[each] for row in rows)) for each in ("group", "row"))
     rows.sort(key=lambda row: (blocks.index(row["group"]), names.index(row["row"])))
     return pl.DataFrame(rows, schema=BESIDE_SCHEMA)
@@ -176,9 +177,11 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     paper, ours = _shown(row)
     ends = [Number(row[name], digits=ours.digits).plain for name in ("low", "high")]
     below = row["unit"] == "p<"
+    thousand = "K" if row["unit"] == "thousand" else ""
+    small = row["unit"] in ("p", "p<") and row["ours"] < 0.0005
     return (
-        ("< " if below else "") + _with_spread(paper),
-        "<.001" if row["unit"] in ("p", "p<") and row["ours"] < 0.0005 else _with_spread(ours),
+        ("< " if below else "") + _with_spread(paper) + thousand,
+        "<.001" if small else _with_spread(ours) + thousand * (not math.isnan(row["ours"])),
         "" if math.isnan(row["low"]) else " ".join(ends),
         "" if below else Number(row["difference"], digits=ours.digits).plain,
         row["verdict"].split(":")[0],
@@ -199,10 +202,9 @@ def beside_sheet(numbers: pl.DataFrame, title: str, notes: Sequence[str] = ()) -
 
 
 def _in_sheet(row: Mapping[str, Any]) -> tuple[Cell, Cell]:
-    """The paper's number and ours; p as text, which says below what it is."""
-    paper, ours = _shown(row)
-    if row["unit"] not in ("p", "p<"):
-        return paper, ours
+    """The paper's number and ours; as text where it has a sign, such as < or K."""
+    if row["unit"] not in ("p", "p<", "thousand"):
+        return _shown(row)
     shown = _cells(row)
     return shown[0], shown[1]
 

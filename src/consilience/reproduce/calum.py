@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +15,10 @@ from typing import TypeVar
 import polars as pl
 
 from consilience.analysis.tasktypes import LONG, RUNS_SCHEMA, gains, read_runs, task_effects
-from consilience.errors import ConsilienceError
+from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.report.papers import Key, Measured, paper_numbers
-from consilience.reproduce.recipe import NOT_ASKED, NOT_HERE, Found, Work, recipe, warnings_of
+from consilience.reproduce.recipe import NOT_ASKED, NOT_HERE, Found, Work, recipe
+from consilience.run import record_of
 from consilience.suites.pairs import HUB, half_of, read_pairs
 from consilience.suites.perturbations import PERTURBATIONS
 from consilience.suites.tasks import CALUM, TASKS
@@ -105,16 +107,15 @@ class MissingError(Exception):
 
 @dataclass(slots=True)
 class Trial:
-    """What is tried for one table, whose rows have these ``parts``, such as tasks.
+    """What is tried for one table, of whose ``parts``, such as tasks, ``only`` may name some.
 
-    ``gaps``: why a part of a row has no numbers. ``remarks``: (part, text) and the rows that it is
-    about. ``faults``: why pairs or a model cannot be read; each is tried once.
+    ``gaps``: why a part of a row has no numbers. ``faults``: why pairs or a model cannot be read;
+    each is tried once.
     """
 
     work: Work
-    parts: Sequence[str]
+    parts: Sequence[str] = ()
     gaps: dict[tuple[str, str], str] = field(default_factory=dict)
-    remarks: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     faults: dict[str, str] = field(default_factory=dict)
 
     def make(self, row: str, part: str, make: Callable[[], T]) -> T | None:
@@ -128,9 +129,9 @@ class Trial:
             self.gaps[row, part] = str(why)
             return None
 
-    def run(self, row: str, *arguments: str | Path) -> None:
+    def run(self, row: str, part: str, *arguments: str | Path) -> None:
         """Run a command; raises where that cannot be done."""
-        if not self.work.run(row, *arguments):
+        if not self.work.run(row, *arguments, part=part):
             why = self.work.absent.pop(row)
             if not self.work.dry:
                 raise MissingError(why)
@@ -161,8 +162,7 @@ class Trial:
             ]
             several = f"{NOT_HERE}: {'; '.join(texts)}"
             self.work.absent[row] = several if len(told) > 1 else next(iter(told))
-        said = [f"{part}, {', '.join(rows)}: {text}" for (part, text), rows in self.remarks.items()]
-        return Found(numbers, (*notes, *said))
+        return Found(numbers, notes)
 
 
 def source_of(work: Work, task: str, split: str) -> str:
@@ -206,26 +206,23 @@ def ask(trial: Trial, row: str, task: str) -> Path:
     ]  # fmt: skip
     try:
         if model in WRITERS:
-            trial.run(row, "perturb", "--model", spec, *asked, "--generate")
+            trial.run(row, GROUPS[task], "perturb", "--model", spec, *asked, "--generate")
         else:
             others = [each for each in VARIANTS[variant] if each != task]
             beside = [("--with", f"{each}={trial.source(each, 'train')}") for each in others]
             trial.run(
-                row, "finetune", "--model", spec, "--task", task,
+                row, GROUPS[task], "finetune", "--model", spec, "--task", task,
                 "--train", trial.source(task, "train"), "--validation", held,
                 *(("--half", "1") if half else ()), *(each for pair in beside for each in pair),
                 "--out", place / "model", "--device", "cpu" if work.device == "cpu" else "auto",
             )  # fmt: skip
-            trial.run(row, "perturb", "--model", place / "model", *asked)
+            trial.run(row, GROUPS[task], "perturb", "--model", place / "model", *asked)
     except MissingError as why:
         if f"cannot load '{spec}'" in str(why):
             trial.faults[spec] = str(why)
         raise
     if work.dry:
         raise MissingError(NOT_RUN)
-    said = [warnings_of(record.parent) for record in sorted(place.glob("run/**/run.json"))]
-    for note in dict.fromkeys(each for notes in said for each in notes):
-        trial.remarks.setdefault((GROUPS[task], note), []).append(row)
     return place / "run"
 
 
@@ -243,10 +240,18 @@ def score_people(trial: Trial, task: str) -> Path:
     file = work.own / "calum" / "human" / f"{task}.csv"
     if not work.dry:
         file.parent.mkdir(parents=True, exist_ok=True)
-    trial.run(HUMAN, "annotate", "score", sheets, "--out", file)
+    trial.run(HUMAN, GROUPS[task], "annotate", "score", sheets, "--out", file)
     if work.dry:
         raise MissingError(NOT_RUN)
     return file
+
+
+def asked_people(trial: Trial, task: str) -> Path:
+    """The metrics of the people who answered a task; sheets of other pairs than are given raise."""
+    has_sheets = (sheets_of(trial.work, task) / "key.json").is_file()
+    if has_sheets and f"{task}:validation" in trial.work.data:
+        draw_sheets(trial, task)
+    return score_people(trial, task)
 
 
 def read(file: Path, row: str, task: str) -> pl.DataFrame:
@@ -274,7 +279,7 @@ def results(rows: Sequence[str], tasks: Sequence[str], work: Work) -> Found:
     trial, numbers = Trial(work, [GROUPS[task] for task in tasks]), dict[Key, Measured]()
     for row in rows:
         for task in tasks:
-            make = partial(score_people, trial) if row == HUMAN else partial(ask, trial, row)
+            make = partial(asked_people, trial) if row == HUMAN else partial(ask, trial, row)
             if run := trial.make(row, GROUPS[task], partial(make, task)):
                 numbers |= measured(run, row, task)
     return trial.found(numbers)
@@ -283,7 +288,7 @@ def results(rows: Sequence[str], tasks: Sequence[str], work: Work) -> Found:
 def examples(table: str, work: Work) -> Found:
     """Answers that a perturbation changed, the surest of both first, as notes."""
     model, shown, count = EXAMPLES[table]
-    trial, notes = Trial(work, [GROUPS[task] for task, _ in shown]), []
+    trial, notes = Trial(work), []
     for task, form in shown:
         part = GROUPS[task]
         run = trial.make(model, part, partial(ask, trial, model, task))
@@ -366,7 +371,7 @@ def t_tests(work: Work) -> Found:
         "the paper does not name its t-test: beside its level stands p of the paired one, over "
         "models, on its own Table 2 without T5 and people"
     )
-    return Found(numbers, [note])
+    return Found(numbers, [note, *_runs_of(ours)])
 
 
 def gain(work: Work) -> Found:
@@ -379,6 +384,8 @@ def gain(work: Work) -> Found:
                 (f"{model}-Single", f"{model}-{each}") for model in BACKBONES for each in after
             ]
             pairs = [each for each in pairs if set(each) <= set(rows["model"])]
+            if {parts_of(second)[1] for _, second in pairs} != {*after}:
+                continue
             changes = gains(rows, *zip(*pairs, strict=True)).to_dicts() if pairs else []
             for each in changes:
                 if (each["metric"], each["subset"]) == COLUMNS["C_R"]:
@@ -386,7 +393,7 @@ def gain(work: Work) -> Found:
                     found = Measured(100 * each["relative"], unit="percent")
                     numbers["REVERSE", row, "C_R gain"] = found
     note = "13 is the gain of Para, of which the abstract speaks; Section 6.2 says it of both"
-    return Found(numbers, [note])
+    return Found(numbers, [note, *_runs_of(ours)])
 
 
 VALUES = {name: RUNS_SCHEMA[name] for name in LONG}
@@ -403,37 +410,59 @@ def paper_rows(table: str) -> pl.DataFrame:
 
 
 def our_rows(work: Work, rows: Sequence[str], tasks: Sequence[str]) -> pl.DataFrame:
-    """Our numbers (``VALUES``) of the runs that are there."""
-    files = {
-        (row, task): place_of(work, row, task) / "run" / "metrics.csv"
-        for row in rows
-        for task in tasks
-    }
-    found = [
-        read(file, *name).select(list(VALUES)) for name, file in files.items() if file.is_file()
-    ]
+    """Our numbers (``VALUES``) of the runs that are there, with what they note for their reader.
+
+    A run of another file than is given raises.
+    """
+    found = []
+    for row, task in itertools.product(rows, tasks):
+        run = place_of(work, row, task) / "run"
+        if not (run / "metrics.csv").is_file():
+            continue
+        given = work.data.get(f"{task}:validation")
+        for record in map(record_of, sorted(each.parent for each in run.glob("**/run.json"))):
+            asked = str(record.get("data"))
+            if given and Path(given).resolve() != Path(asked).resolve():
+                raise ConsilienceError(
+                    f"this folder holds another run: its data is {asked}, now asked is {given}",
+                    where=str(run),
+                    todo=f"{OTHER_OUT}, or remove the folder.",
+                )
+            work.note(row, GROUPS[task], record.get("warnings", ()))
+        found.append(read(run / "metrics.csv", row, task).select(list(VALUES)))
     return pl.concat([pl.DataFrame(schema=VALUES), *found])
+
+
+def _runs_of(rows: pl.DataFrame) -> list[str]:
+    """Which runs our numbers are of."""
+    found: dict[str, list[str]] = {}
+    for model, task in rows.select("model", "task").unique(maintain_order=True).iter_rows():
+        found.setdefault(model, []).append(GROUPS[task])
+    told = [f"{model} on {', '.join(tasks)}" for model, tasks in found.items()]
+    return [f"our runs: {'; '.join(told)}"] if told else []
 
 
 def people(work: Work) -> Found:
     """Sheets for people, and what people answered where they did."""
-    trial, numbers = Trial(work, list(GROUPS.values())), dict[Key, Measured]()
-    drawn = []
+    trial, numbers = Trial(work), dict[Key, Measured]()
+    drawn, answered = [], []
     for task, part in GROUPS.items():
         if sheets := trial.make(HUMAN, part, partial(draw_sheets, trial, task)):
             key = json.loads((sheets / "key.json").read_text(encoding="utf-8"))
-            annotators, items = len(key["sheets"]), len(key["items"])
+            items = len(key["items"])
             if file := trial.make(HUMAN, part, partial(score_people, trial, task)):
                 annotators = len({*pl.read_csv(file)["group"]} - {task})
                 found = measured(file, HUMAN, task).items()
                 numbers |= {name: replace(each, unit="percent") for name, each in found}
-            drawn.append((annotators, items))
-    if drawn:
-        annotators, items = map(min, zip(*drawn, strict=True))
+                answered.append((annotators, items))
+            drawn.append(f"{part}: {len(key['sheets'])} sheets of {items} pairs")
+    if answered:
+        annotators, items = map(min, zip(*answered, strict=True))
         numbers["", HUMAN, "Annotators per language"] = Measured(annotators)
         numbers["", HUMAN, "Samples per annotator"] = Measured(items)
     return trial.found(
         numbers,
+        *([f"drawn: {'; '.join(drawn)}"] if drawn else []),
         f"sheets: {work.own / 'calum' / 'sheets'}, a folder a task; each annotator fills in a "
         "page or a table, the tables go back there, and this recipe scores them; the paper's "
         "numbers of people stand in calum-table-2 and calum-table-5",
@@ -441,15 +470,20 @@ def people(work: Work) -> Found:
 
 
 def draw_sheets(trial: Trial, task: str) -> Path:
-    """The folder of a task's sheets; they are drawn where there are none."""
+    """The folder of a task's sheets; they are drawn where there are none.
+
+    Those that were drawn from other pairs raise.
+    """
     work, sheets = trial.work, sheets_of(trial.work, task)
-    if not (sheets / "key.json").is_file():
-        if f"{task}:answers" in work.data:
+    if f"{task}:answers" in work.data:
+        if not (sheets / "key.json").is_file():
             raise MissingError(f"{NOT_HERE}: {sheets}: no key.json of sheets")
-        source = trial.source(task, "validation")
-        trial.run(HUMAN, "annotate", "sheet", "--task", task, "--data", source, "--out", sheets)
-        if work.dry:
-            raise MissingError(NOT_RUN)
+        return sheets
+    source = trial.source(task, "validation")
+    asked = ("--task", task, "--data", source, "--out", sheets)
+    trial.run(HUMAN, GROUPS[task], "annotate", "sheet", *asked)
+    if work.dry:
+        raise MissingError(NOT_RUN)
     return sheets
 
 

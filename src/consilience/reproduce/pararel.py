@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from consilience.report.papers import NAN, Key, Measured, paper_numbers
-from consilience.reproduce.recipe import NOT_HERE, Found, Work, recipe, warnings_of
+from consilience.reproduce.recipe import NOT_HERE, Found, Work, recipe
 from consilience.run import read_answers
 from consilience.suites.pararel import N_TO_1
 from consilience.types import COMPARISON_SCHEMA, METRICS_SCHEMA
@@ -137,15 +137,10 @@ def of_models(work: Work, *, table: str, models: Mapping[str, str], columns: Col
     """Means over relations in each model's run."""
     groups = dict(paper_numbers(table).select("row", "group").iter_rows())
     numbers: dict[Key, Measured] = {}
-    remarks: dict[str, list[str]] = {}
     for row, spec in models.items():
-        run = work.probe(row, spec)
-        if run is None:
-            continue
-        numbers |= _keyed(groups[row], row, _measured(run, columns))
-        for each in warnings_of(run) if row not in MAJORITY else ():
-            remarks.setdefault(each, []).append(row)
-    return Found(numbers, [f"{', '.join(rows)}: {text}" for text, rows in remarks.items()])
+        if run := work.probe(row, spec):
+            numbers |= _keyed(groups[row], row, _measured(run, columns))
+    return Found(numbers)
 
 
 for _name, _title, _models, _columns, _needs in (
@@ -173,7 +168,11 @@ for _name, _title, _models, _columns, _needs in (
 def relations(work: Work) -> Found:
     """Original language (P364) by model; capital of (P1376) and owned by (P127) of BERT-large."""
     runs = {row: run for row, spec in MODELS.items() if (run := work.probe(row, spec))}
-    found = {row: _measured(run, CONSISTENCY, "P364")["Consistency"] for row, run in runs.items()}
+    found = {
+        row: measured["Consistency"]
+        for row, run in runs.items()
+        if (measured := _measured(run, CONSISTENCY, "P364"))
+    }
     shown = dict(found)
     if _all_here(work, found, "lowest model", "highest model"):
         ordered = sorted(found, key=lambda row: found[row].value)
@@ -273,9 +272,13 @@ def table_6(work: Work) -> Found:
     notes = []
     for at, (relation, subject, *asked) in enumerate(EXAMPLES, 1):
         rows = answers.filter((pl.col("group") == relation) & (pl.col("subject") == subject))
+        if rows.is_empty():
+            notes.append(f"example {at}, {subject}: not asked")
+            continue
         ours = dict(rows.select("variant", "answer").iter_rows())
         replies = [f"'{text}' {paper}, ours {ours.get(text)}" for text, paper in asked]
-        notes.append(f"example {at}, {subject}: {'; '.join(replies)}")
+        right = ", ".join(rows["gold"].unique(maintain_order=True))
+        notes.append(f"example {at}, {subject} (right: {right}): {'; '.join(replies)}")
     for each in said["examples"]:
         firsts = {reply["answer"]: reply["variant"] for reply in reversed(each["replies"])}
         replies = [f"'{text}' {answer}" for answer, text in list(firsts.items())[:-4:-1]]
@@ -303,7 +306,9 @@ def figure_3(work: Work) -> Found:
     numbers: dict[Key, Measured] = {}
     for each in said["clusters"]:
         numbers |= _clustered(row, each)
-    notes = [f"clusters are of all facts of the relation; the paper prints no number; {CHANCE}"]
+    notes = [
+        f"clusters are of at most 1,000 facts of the relation; the paper has no number; {CHANCE}"
+    ]
     return Found(numbers, notes, [Path(said["figure"])])
 
 
@@ -329,7 +334,8 @@ def vectors(work: Work) -> Found:
         [
             "the paper does not say whether its correlation is of V-measure by pattern, subject or "
             "object; ours beside it is by subject",
-            "100 facts of each relation, drawn at random; the paper does not say how many it took",
+            "of each relation the facts that --limit draws (100 by itself); the paper does not say "
+            "how many it took",
             CHANCE,
         ],
     )

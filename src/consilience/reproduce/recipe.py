@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -9,7 +10,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ class Work:
     leaves, all where it is None. ``data``: files of tasks, by the task's name and split, such as
     ``rte:train``. ``options``: more arguments by the command's name. ``dry``: say the commands, run
     none. ``absent``: why a row has no numbers; that of ``""`` is said of all others.
+    ``remarks``: what commands note for their reader, and of which rows (``told``).
     """
 
     folder: Path
@@ -51,6 +53,7 @@ class Work:
     say: Callable[[str], None] = lambda text: None
     absent: dict[str, str] = field(default_factory=dict)
     commands: list[str] = field(default_factory=list)
+    remarks: dict[tuple[str, str], list[str]] = field(default_factory=dict)
 
     def wanted(self, row: str) -> bool:
         """Whether this row is to be made; if not, that is noted."""
@@ -81,25 +84,44 @@ class Work:
         given = [("--model", f"{row}={model}") for row, model in self.models.items()]
         given += [("--data", f"{name}={file}") for name, file in self.data.items()]
         given += [("--with", f"{name}={shlex.join(more)}") for name, more in self.options.items()]
+        given += [("--only", ",".join(self.only))] if self.only else []
         return " ".join(shlex.join(each) for each in given)
 
-    def run(self, row: str, *arguments: str | Path) -> bool:
-        """Run ``consilience`` with these arguments for a row of the table.
+    def run(self, row: str, *arguments: str | Path, part: str = "") -> bool:
+        """Run ``consilience`` with these arguments for a row of the table, or a part of it.
 
         False where that could not be done: ``absent`` then says why. A command that is done already
         reads what is there. What cannot be asked so raises, as does a bug of ours.
         """
-        return self._said(row, arguments) is not None
+        return self._said(row, arguments, part) is not None
 
     def ask(self, row: str, *arguments: str | Path) -> dict[str, Any] | None:
         """The JSON document that ``consilience`` prints; None where ``run`` would say False."""
         said = self._said(row, (*arguments, "--json"))
-        return None if said is None else dict(json.loads(said))
+        document: dict[str, Any] | None = None if said is None else json.loads(said)
+        self.note(row, "", (document or {}).get("warnings", ()))
+        return document
 
-    def _said(self, row: str, arguments: Sequence[str | Path]) -> str | None:
+    @property
+    def told(self) -> list[str]:
+        """The remarks, each once."""
+        return [
+            f"{', '.join([part] * bool(part) + [row for row in rows if row])}: {text}".lstrip(": ")
+            for (part, text), rows in self.remarks.items()
+        ]
+
+    def note(self, row: str, part: str, texts: Iterable[str]) -> None:
+        """Keep what the reader of a row should know."""
+        for text in texts:
+            rows = self.remarks.setdefault((part, text), [])
+            if row not in rows:
+                rows.append(row)
+
+    def _said(self, row: str, arguments: Sequence[str | Path], part: str = "") -> str | None:
         """Standard output of a command, or None."""
-        more = self.options.get(str(arguments[0]), ())
-        command = ["consilience", *map(str, arguments), *more]
+        asked = list(map(str, arguments))
+        more = self.options.get(command_of(asked), ())
+        command = ["consilience", *asked, *more]
         if self.data_dir is not None and READ_SUITES & set(command[1:3]):
             command += ["--data-dir", str(self.data_dir)]
         self.commands.append(shlex.join(command))
@@ -109,9 +131,11 @@ class Work:
         self.say(self.commands[-1])
         status, said, heard = _call([sys.executable, "-m", *command])
         if status == 0:
+            if "baseline:majority" not in asked:  # that it is constant is what it is for
+                self.note(row, part, re.findall(r"^note: (.*)$", heard, re.MULTILINE))
             return said
         errors = re.findall(r"^error: (.*)$", heard, re.MULTILINE)
-        if status == 2 and errors and OTHER_OUT not in errors[-1]:
+        if status == 2 and errors and not _is_of_the_user(errors[-1], asked, more):
             self.absent[row] = f"{NOT_HERE}: {errors[-1]}"
         elif status == 2:
             usage = [line.strip("│ ") for line in heard.splitlines() if line.startswith("│")]
@@ -135,6 +159,17 @@ class Work:
             row, "probe", "--model", spec, "--suite", "pararel", "--out", place, *device, *more
         )
         return place if done else None
+
+
+def command_of(arguments: Sequence[str]) -> str:
+    """The name of a command: its first word, or its first two."""
+    return " ".join(arguments[: 2 if arguments[0] in ("analyze", "annotate", "data") else 1])
+
+
+def _is_of_the_user(error: str, asked: Sequence[str], more: Sequence[str]) -> bool:
+    """Whether an error is about another run or about ``more`` arguments, not about the model."""
+    models = [value for name, value in itertools.pairwise(asked) if name == "--model"]
+    return OTHER_OUT in error or bool(more and not any(model in error for model in models))
 
 
 def _call(command: Sequence[str]) -> tuple[int, str, str]:
@@ -192,8 +227,10 @@ class Recipe:
 
     @property
     def rows(self) -> list[str]:
-        """The models, and the rows of the paper's table."""
-        return list(dict.fromkeys([*self.models, *paper_numbers(self.table)["row"]]))
+        """The rows of the paper's table, and the models where rows are models."""
+        rows = list(dict.fromkeys(paper_numbers(self.table)["row"]))
+        by_model = not rows or not {*rows}.isdisjoint(self.models)
+        return list(dict.fromkeys([*(self.models if by_model else ()), *rows]))
 
 
 RECIPES: dict[str, Recipe] = {}
@@ -239,16 +276,13 @@ def carry_out(recipe: Recipe, work: Work) -> tuple[Found, pl.DataFrame]:
     _refuse({*work.models} - {*recipe.models}, f"{recipe.name} has no model", recipe.models)
     _refuse({*work.data} - {*recipe.files}, f"{recipe.name} takes no file", recipe.files)
     if work.options:
-        plan = replace(work, only=(), rows=None, dry=True, absent={}, commands=[])
-        recipe.make(plan)
-        commands = dict.fromkeys(shlex.split(each)[1] for each in plan.commands)
-        _refuse({*work.options} - {*commands}, f"{recipe.name} has no command", commands)
+        _check_options(recipe, work)
 
     def is_asked(key: Key) -> bool:
         return all(part in found for part, found in zip(key, named, strict=True) if found)
 
     keys = paper.select("group", "row", "column").iter_rows()
-    others = [row for row in recipe.models if row not in paper["row"]]
+    others = [row for row in recipe.rows if row not in paper["row"]]
     work.rows = {key[1] for key in keys if is_asked(key)}
     work.rows |= {row for row in others if row in (named[1] or others)}
     if work.only and not work.rows:
@@ -257,6 +291,7 @@ def carry_out(recipe: Recipe, work: Work) -> tuple[Found, pl.DataFrame]:
             expected="rows, and blocks or columns that they are in",
         )
     found = recipe.make(work)
+    found = replace(found, notes=[*found.notes, *work.told])
     ours = {key: each for key, each in found.numbers.items() if is_asked(key)}
     numbers = beside(recipe.table, ours, work.absent)
     asked = [is_asked(key) for key in numbers.select("group", "row", "column").iter_rows()]
@@ -266,14 +301,23 @@ def carry_out(recipe: Recipe, work: Work) -> tuple[Found, pl.DataFrame]:
     return found, numbers.with_columns(verdict=verdict)
 
 
+def _check_options(recipe: Recipe, work: Work) -> None:
+    """Refuse more arguments of a command that is not run, or of what the recipe decides itself."""
+    plan = replace(work, options={}, only=(), rows=None, dry=True, absent={}, commands=[])
+    recipe.make(plan)
+    commands: dict[str, set[str]] = {}
+    for command in plan.commands:
+        words = shlex.split(command)[1:]
+        own = {word for word in words if word.startswith("--")} | {"--help", "--json"}
+        commands.setdefault(command_of(words), set()).update(own)
+    _refuse({*work.options} - {*commands}, f"{recipe.name} has no command", commands)
+    for name, more in work.options.items():
+        own = commands[name] & {word.partition("=")[0] for word in more}
+        _refuse(own, f"--with {name}: the recipe itself says", ["other options"])
+
+
 def _refuse(unknown: Collection[str], found: str, known: Collection[str]) -> None:
     """Raise where there is something unknown."""
     if unknown:
         expected = ", ".join(known) or "none"
         raise ConsilienceError(f"{found} '{min(unknown)}'", expected=expected)
-
-
-def warnings_of(run: Path) -> list[str]:
-    """What a run noted for its reader."""
-    found: list[str] = json.loads((run / "run.json").read_text(encoding="utf-8"))["warnings"]
-    return found

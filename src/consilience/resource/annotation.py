@@ -153,8 +153,12 @@ def write(key: Key, folder: Path) -> None:
     """``key.json``, and of each annotator a table (CSV) and a page (HTML) with the same questions.
 
     Neither of the two says what is gold, or which item and variant a question is. A folder that
-    holds anything raises: it may be answers.
+    holds these sheets already stays as it is; one that holds anything else raises: it may be
+    answers.
     """
+    content = json.dumps(asdict(key), ensure_ascii=False, indent=1) + "\n"
+    if (folder / "key.json").is_file() and (folder / "key.json").read_bytes() == content.encode():
+        return
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConsilienceError(
             "there is something already",
@@ -163,7 +167,6 @@ def write(key: Key, folder: Path) -> None:
             todo=f"{OTHER_OUT}.",
         )
     folder.mkdir(parents=True, exist_ok=True)
-    content = json.dumps(asdict(key), ensure_ascii=False, indent=1) + "\n"
     write_whole(folder / "key.json", content.encode())
     for name in key.sheets:
         table = io.StringIO(newline="")
@@ -217,7 +220,7 @@ def score(folder: Path, seed: int = 0) -> Scored:
         found[name] = answers
     if not found:
         raise ConsilienceError(
-            "no sheet with answers", expected="annotator-1.csv, ...", where=str(folder)
+            "no sheet with answers", expected="annotator-1.csv and others", where=str(folder)
         )
     answers = np.stack(list(found.values()), axis=-1)
     metrics = pl.DataFrame(list(_rows(key, answers, list(found), seed)), schema=METRICS_SCHEMA)

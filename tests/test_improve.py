@@ -109,7 +109,7 @@ def test_every_kind_of_model_and_training_lowers_the_loss_and_saves_a_plain_mode
     family, change, model_folder, tmp_path
 ):
     folder = tmp_path / "out"
-    plan = replace(PLAN, epochs=2, **change)
+    plan = replace(PLAN, epochs=4, **change)
     found = improve(str(model_folder(family)), SUITE, plan, folder, protocol="strict")
     losses = losses_of(folder)
     assert losses[-1] < losses[0]

@@ -104,11 +104,12 @@ class Work:
 
     @property
     def told(self) -> list[str]:
-        """The remarks, each once."""
-        return [
-            f"{', '.join([part] * bool(part) + [row for row in rows if row])}: {text}".lstrip(": ")
-            for (part, text), rows in self.remarks.items()
-        ]
+        """The remarks, each once, with the part and the rows that they are about."""
+        about = {
+            key: ", ".join(each for each in (key[0], *rows) if each)
+            for key, rows in self.remarks.items()
+        }
+        return [f"{who}: {text}" if who else text for (_, text), who in about.items()]
 
     def note(self, row: str, part: str, texts: Iterable[str]) -> None:
         """Keep what the reader of a row should know."""
@@ -303,7 +304,9 @@ def carry_out(recipe: Recipe, work: Work) -> tuple[Found, pl.DataFrame]:
 
 def _check_options(recipe: Recipe, work: Work) -> None:
     """Refuse more arguments of a command that is not run, or of what the recipe decides itself."""
-    plan = replace(work, options={}, only=(), rows=None, dry=True, absent={}, commands=[])
+    plan = replace(
+        work, options={}, only=(), rows=None, dry=True, absent={}, commands=[], remarks={}
+    )
     recipe.make(plan)
     commands: dict[str, set[str]] = {}
     for command in plan.commands:

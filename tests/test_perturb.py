@@ -399,6 +399,20 @@ def test_the_p_of_a_small_difference():
     assert row["p"] == pytest.approx(2 / 8, abs=0.02)
 
 
+def test_p_is_adjusted_over_the_forms_of_one_metric():
+    """Of two forms the smaller p counts twice, and the other not less than that; none of the original."""
+    said = "yn" * 10
+    first = table(numbered(said, said, "ny" * 10, "nyny" + said[4:]))
+    second = table(numbered(said, said, said, "nnyn" + said[4:]))
+    found = compare_perturbed([first], [second], TWO)
+    small, large = (row_of(found, "consistency", form) for form in FORMS[1:])
+    assert small["p"] < large["p"] < 1
+    assert small["p_holm"] == 2 * small["p"]
+    assert large["p_holm"] == large["p"]
+    assert math.isnan(row_of(found, "accuracy")["p_holm"])
+    assert found["p_holm"].is_nan().sum() == (found["subset"] == "all").sum()
+
+
 def test_differences_over_seeds():
     """Right .4 and .6 against .8 and 1: .4 apart, Welch's t = .4 / sqrt(.02 / 2 + .02 / 2).
 

@@ -580,7 +580,7 @@ def test_p_over_items_and_over_seeds_and_the_commonest_change_first():
     differences = [
         {"metric": "consistency", "group": "rte", "subset": "reverse", "first_value": 0.7,
          "second_value": 0.8, "difference": 0.1, "low": 0.01, "high": 0.2, "p": 0.02,
-         "p_seeds": 0.3, "seeds": 2, "n": 9, "first": "a", "second": "b"}
+         "p_holm": 0.04, "p_seeds": 0.3, "seeds": 2, "n": 9, "first": "a", "second": "b"}
     ]  # fmt: skip
     row = dict.fromkeys(INCONSISTENT_SCHEMA, "x") | {"group": "rte"}
     changed = [
@@ -593,7 +593,7 @@ def test_p_over_items_and_over_seeds_and_the_commonest_change_first():
     runs = [ShownPairs(name, [{}, {}], TASKS["rte"], metrics, table) for name in "ab"]
     by = {each.id: each.parts for each in pair_page(runs, pl.DataFrame(differences)).sections}
     assert texts(by["differences"])["rte: b minus a"] == [
-        ["C_R", "reverse", "70.0", "80.0", "+10.0", "+1.0 to +20.0", "0.020*", "0.300"]
+        ["C_R", "reverse", "70.0", "80.0", "+10.0", "+1.0 to +20.0", "0.020*", "0.040*", "0.300"]
     ]
     moved = texts(by["changes"])["a, 2 seeds together: labels that changed"]
     assert [each[2:] for each in moved] == [["r", "y", "3"], ["q", "y", "2"], ["p", "y", "1"]]

@@ -27,6 +27,7 @@ from consilience.metrics.statistics import (
     LEVEL,
     NAN,
     REPLICATES,
+    holm,
     percentile_interval,
     permutation_p,
     resamples,
@@ -56,6 +57,7 @@ DIFFERENCE_SCHEMA: dict[str, type[pl.DataType]] = {
     "low": pl.Float64,
     "high": pl.Float64,
     "p": pl.Float64,
+    "p_holm": pl.Float64,
     "p_seeds": pl.Float64,
     "seeds": pl.Int64,
     "n": pl.Int64,
@@ -63,7 +65,7 @@ DIFFERENCE_SCHEMA: dict[str, type[pl.DataType]] = {
 """One row a difference, ``second`` minus ``first``, of means over the same items and as many seeds.
 
 ``low``, ``high`` and ``p`` (items change sides at random) are over items, ``p_seeds`` (Welch's t)
-over seeds.
+over seeds. ``p_holm``: p adjusted over the perturbed forms of one metric.
 """
 
 NO_LABEL = "no label in "
@@ -184,12 +186,23 @@ def compare_perturbed(
                     "low": low,
                     "high": high,
                     "p": permutation_p(difference, permuted),
+                    "p_holm": NAN,
                     "p_seeds": welch_t(values[1], values[0]).p if varies else NAN,
                     "seeds": len(first),
                     "n": min(each[key].n for runs in (one, two) for each in runs),
                 }
             )
-    return pl.DataFrame(rows, schema=DIFFERENCE_SCHEMA)
+    return _adjusted(pl.DataFrame(rows, schema=DIFFERENCE_SCHEMA))
+
+
+def _adjusted(differences: pl.DataFrame) -> pl.DataFrame:
+    """With p adjusted over the perturbed forms of one metric of one group."""
+    parts = []
+    for _, rows in differences.group_by(["group", "metric"], maintain_order=True):
+        tested = rows.select(pl.when(pl.col("subset") != "all").then("p").otherwise(NAN))
+        adjusted = pl.Series(holm(tested.to_series().to_list()), dtype=pl.Float64)
+        parts.append(rows.with_columns(p_holm=adjusted))
+    return pl.concat(parts) if parts else differences
 
 
 def perturbed_remarks(answers: pl.DataFrame, metrics: pl.DataFrame) -> list[str]:

@@ -197,7 +197,7 @@ def _differences(compared: pl.DataFrame, notes: Sequence[str]) -> Section:
         ["group", "first", "second"], maintain_order=True
     ):
         seeds = int(rows["seeds"][0])
-        columns = ["number", "form", str(first), str(second), "points", "95 %", "p"]
+        columns = ["number", "form", str(first), str(second), "points", "95 %", "p", "p, Holm"]
         columns += ["p over seeds"] if seeds > 1 else []
         asked_first = (pl.col("metric") == "consistency") | (
             pl.col("metric").is_in(["accuracy", "f1"]) & (pl.col("subset") == "all")
@@ -208,8 +208,8 @@ def _differences(compared: pl.DataFrame, notes: Sequence[str]) -> Section:
             grid = Grid(f"{of}, all other numbers" if rest else of, columns, cells)
             parts.append(Folded(grid.caption, [grid]) if rest else grid)
     intro = (
-        "The same pairs, so the answers are paired. p: items change sides at random; over seeds: "
-        "Welch's t. * .05, ** .01, *** .001."
+        "The same pairs, so the answers are paired. p: items change sides at random; Holm: "
+        "adjusted over forms; over seeds: Welch's t. * .05, ** .01, *** .001."
     )
     return Section("differences", "Differences", intro, parts)
 
@@ -224,6 +224,7 @@ def _difference(row: Mapping[str, Any]) -> list[Cell]:
         change(row["difference"]),
         change_ends(row["low"], row["high"]),
         chance(row["p"]),
+        chance(row["p_holm"]),
         *([chance(row["p_seeds"])] if row["seeds"] > 1 else []),
     ]  # fmt: skip
 

@@ -205,7 +205,10 @@ def example_table(found: pl.DataFrame, count: int) -> Table:
 
 
 def difference_tables(compared: pl.DataFrame, shown: Sequence[str]) -> Iterator[Table]:
-    """One table a task and pair of runs; ``compared``: ``DIFFERENCE_SCHEMA`` with both names."""
+    """One table a task and pair of runs; ``compared``: ``DIFFERENCE_SCHEMA`` with both names.
+
+    The p of a perturbed form is adjusted over the forms of a metric.
+    """
     for (group, first, second), rows in compared.group_by(
         ["group", "first", "second"], maintain_order=True
     ):
@@ -213,7 +216,8 @@ def difference_tables(compared: pl.DataFrame, shown: Sequence[str]) -> Iterator[
         over = f", means of {seeds} seeds" if seeds > 1 else ""
         table = new_table(f"{group}: {second} minus {first}{over}")
         table.add_column("form", no_wrap=True)
-        headings = ["first", "second", "points", "95 %", "p", *(["p over\nseeds"] if over else [])]
+        p = ["p, Holm", *(["p over\nseeds"] if over else [])]
+        headings = ["first", "second", "points", "95 %", *p]
         for heading in headings:
             table.add_column(heading, justify="right", no_wrap=True)
         for metric in shown:
@@ -226,6 +230,10 @@ def difference_tables(compared: pl.DataFrame, shown: Sequence[str]) -> Iterator[
                     form = "original"
                 cells = [percent(row["first_value"]), percent(row["second_value"])]
                 cells += [points(row["difference"]), f"{points(row['low'])} {points(row['high'])}"]
-                cells += [probability(row["p"])] + ([probability(row["p_seeds"])] if over else [])
+                names = [
+                    "p" if row["subset"] == "all" else "p_holm",
+                    *(["p_seeds"] if over else []),
+                ]
+                cells += [probability(row[name]) for name in names]
                 table.add_row(f"  {form}", *cells)
         yield table

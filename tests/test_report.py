@@ -279,6 +279,7 @@ def test_runs_side_by_side_have_paired_differences(consilience, probed):
     assert by["Accuracy"][2] == f"{100 * macro['accuracy']['difference']:+.1f}"
     assert by["Accuracy"][1] == "100.0"
     assert float(by["Consistent-Acc"][2]) > 0
+    assert "a mean over 2 relations has a p of at least 0.5" in html.text
     adjusted = [each for each in html.tables if "p adjusted over relations" in each]
     assert len(adjusted) == 2
     for caption in adjusted:
@@ -605,6 +606,8 @@ def test_p_over_items_and_over_seeds_and_the_commonest_change_first():
 def test_figures_and_tables_are_whole_files(consilience, probed, tmp_path):
     """No label is cut; a PNG has 300 dots an inch at the width of a column."""
     run = probed("random")
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(record | {"warnings": ["mind the gap"]}))
     status, out, _ = consilience(
         "report", run, "--figures", "figures", "--tables", "tables", "--json"
     )
@@ -634,6 +637,10 @@ def test_figures_and_tables_are_whole_files(consilience, probed, tmp_path):
         sum(each == f"{at}  {text}" for each in drawn) for at, text in enumerate(WORDINGS, 1)
     ] == ([1, 1, 1])
     assert "\\toprule" in (tmp_path / "tables" / "knowledge.tex").read_text()
+    assert document["warnings"] == [f"{run.name}: mind the gap"]
+    for name in ("relations", "knowledge"):
+        lines = (tmp_path / "tables" / f"{name}.tex").read_text().splitlines()
+        assert [f"% {each}" for each in document["warnings"]] == lines[-len(document["warnings"]) :]
     assert "| Accuracy |" in (tmp_path / "tables" / "knowledge.md").read_text()
 
 
@@ -902,7 +909,7 @@ def test_seeds_of_a_run_of_perturb_have_their_deviation():
             ],
         ]
     }
-    assert by["examples"] == [Text(["run: no label changed."])]
+    assert by["examples"] == by["changes"] == [Text(["run: no label changed."])]
 
 
 def test_a_command_that_made_several_runs_stands_once():
@@ -911,8 +918,15 @@ def test_a_command_that_made_several_runs_stands_once():
     assert [part.paragraphs for part in parts if isinstance(part, Text)] == [
         ["consilience a"], ["consilience b"], ["consilience a"],
     ]  # fmt: skip
-    names = [dict(part.rows)["Run"] for part in parts if isinstance(part, Facts)]
-    assert names == ["s1", "s2", "s3", "s4"]
+    told = [dict(part.rows) for part in parts if isinstance(part, Facts)]
+    assert [each["Run"] for each in told] == ["s1", "s2", "s3", "s4"]
+    assert {each["Weights"] for each in told} == {"revision not known"}
+    assert "gives the same answers" in again([("s1", one)]).intro
+    baseline = {"asked": {"model": {"kind": "baseline"}}, "versions": {}}
+    section = again([("s1", baseline), ("answers.csv", {})])
+    assert section.intro == ""
+    (facts,) = (part for part in section.parts if isinstance(part, Facts))
+    assert dict(facts.rows)["Weights"] == "none, a baseline"
 
 
 # -- the parts ------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import json
 import math
 import re
 import shlex
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -160,7 +161,8 @@ def test_the_numbers_are_those_of_the_run(consilience, probed):
     for name, cells in (("accuracy", shown["Accuracy"]), ("consistency", shown["Consistency"])):
         row = macro[name]
         assert cells[0] == f"{100 * row['value']:.1f}"
-        assert cells[1] == f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
+        ends = f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
+        assert cells[1] == ("-" if math.isnan(row["low"]) else ends)
         assert cells[2] == f"{100 * row['std']:.1f}"
     (caption,) = [each for each in html.tables if each.startswith("Each relation, in percent")]
     by = {row[0]: row for row in html.tables[caption][1:]}
@@ -381,6 +383,18 @@ def test_how_to_repeat_a_run_is_its_command(consilience, hostile_suite, tmp_path
     status, _, err = consilience("report", "../a b", "--out", "two.html")
     assert status == 0, err
     assert said in opened("two.html").text
+    changed = "the suite 'suite' is not as it was when ../a b was asked"
+    assert changed not in err
+    facts = hostile_suite / "facts.jsonl"
+    facts.write_text(facts.read_text() + json.dumps(
+        {"relation": "A", "subject": "new", "object": "word"}) + "\n")  # fmt: skip
+    assert consilience("report", "../a b", "--out", "two.html")[0] == 0
+    assert changed in opened("two.html").text
+    assert changed in consilience("analyze", "patterns", "../a b")[2]
+    shutil.rmtree(hostile_suite)
+    status, _, err = consilience("report", "../a b", "--out", "two.html")
+    assert status == 2
+    assert "no suite 'suite'" in err
 
 
 def test_what_there_is_no_data_for_is_left_out(consilience, write_suite):
@@ -494,7 +508,7 @@ def test_runs_of_perturb_are_reported_with_their_differences(consilience, tmp_pa
     assert "<i>a</i>" in html.text
     assert not html.all("i")
     assert "one: two items were cut" in html.text
-    assert html.text.count("no command; a program asked, and its run.json says what") == 2
+    assert html.text.count("no command is kept; its run.json says what was asked") == 2
     with (tmp_path / "tables" / "consistency.csv").open(newline="") as file:
         assert next(csv.reader(file)) == ["group", "", "Acc", "C_R", "C_S"]
     lines = (tmp_path / "tables" / "consistency.md").read_text().splitlines()
@@ -566,11 +580,13 @@ def test_seeds_and_one_of_them(consilience, tmp_path):
         (whole / name / "inconsistent.csv").unlink()
     status, _, err = consilience("report", whole / "seed-1")
     assert status == 2
-    assert "no inconsistent.csv: the run was stopped. The same `consilience perturb` command" in err
+    assert "no inconsistent.csv. Of one seed it is in the folder of all" in err
     pl.concat(changed).write_csv(whole / "inconsistent.csv")
     assert consilience("report", whole / "seed-1")[0] == 0
     html = opened(whole / "seed-1" / "report.html")
     assert [row[-1] for row in html.tables["seed-1: labels that changed"][1:]] == ["2"]
+    shutil.copytree(whole / "seed-1", whole / "renamed")
+    assert consilience("report", whole / "renamed")[0] == 2, "its answers do not stand there"
     assert consilience("report", alone, whole, "--out", "page.html")[0] == 0
     assert (
         "whole has no differences from alone: another number of seeds" in opened("page.html").text

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import random
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -22,6 +23,7 @@ from consilience.metrics.perturbed import PERTURBED_SCHEMA
 from consilience.report.papers import paper_numbers
 from consilience.reproduce import RECIPES, Work, carry_out
 from consilience.reproduce.calum import GROUPS, MODELS, TABLE_6, paper_rows
+from consilience.suites.pairs import read_pairs
 from consilience.suites.tasks import TASKS
 from test_tasktypes import TABLE_2, TABLE_5, read, run_folder, typed, wide
 from test_tasktypes import TABLE_6 as TYPED_6
@@ -191,13 +193,22 @@ def test_gains_of_the_papers_own_numbers_and_of_runs(tmp_path):
 
 
 def test_runs_of_another_file_are_not_taken_for_the_given_ones(tmp_path):
+    one, two = (write_pairs(tmp_path / f"{n}.jsonl", 8, "rte", seed=n) for n in (1, 2))
     run = run_folder(tmp_path / "calum" / "GPT2-base" / "rte" / "run", "rte", 0.9, 0.5, 1, 0)
-    record = {"asked": {}, "data": str(tmp_path / "one.tsv"), "warnings": ["a constant classifier"]}
+    asked = {"pairs": read_pairs(one, TASKS["rte"]).digest, "limit": None}
+    record = {"asked": asked, "data": one, "warnings": ["a constant classifier"]}
     (run / "run.json").write_text(json.dumps(record))
-    said, _ = make("calum-gain", Work(tmp_path, data={"rte:validation": str(tmp_path / "one.tsv")}))
+    elsewhere = shutil.copy(one, tmp_path / "the-same.jsonl")
+    said, _ = make("calum-gain", Work(tmp_path, data={"rte:validation": str(elsewhere)}))
     assert "RTE, GPT2-base-Single: a constant classifier" in said.notes
-    with pytest.raises(ConsilienceError, match="another run: its data is .*one.tsv, now asked is"):
-        make("calum-gain", Work(tmp_path, data={"rte:validation": str(tmp_path / "two.tsv")}))
+    assert not any("its pairs are of" in each for each in said.notes)
+    with pytest.raises(ConsilienceError, match="another run: its data is .*1.jsonl, now asked is"):
+        make("calum-gain", Work(tmp_path, data={"rte:validation": two}))
+    record["asked"]["limit"] = 4
+    (run / "run.json").write_text(json.dumps(record))
+    said, _ = make("calum-gain", Work(tmp_path))
+    for text in (f"its pairs are of {one}", "of at most 4 pairs"):
+        assert f"RTE, GPT2-base-Single: {text}" in said.notes
 
 
 def test_a_dry_run_says_what_cannot_be_run(consilience):

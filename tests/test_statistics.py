@@ -129,6 +129,7 @@ def test_nothing_seen_is_not_nothing():
     assert percentile_interval(1.0, zero + 1, 10, (0, 1)) == pytest.approx((1 - exact.high, 1))
     assert percentile_interval(0.0, zero, 10, (-1, 1)) == pytest.approx((-exact.high, exact.high))
     assert percentile_interval(0.25, zero + 0.25, 10, (0, 1)) == (0.25, 0.25)
+    assert all(map(math.isnan, percentile_interval(0.25, zero + 0.25, 5, (0, 1)))), "few may tie"
 
 
 def test_few_clusters_have_the_interval_of_the_t_distribution():
@@ -158,7 +159,13 @@ def test_correlation_of_ranks_and_values():
     assert spearman.value == pytest.approx(1 - 6 * 2 / (5 * 24))
     assert pearson.value == pytest.approx(stats.pearsonr(x[:5], y[:5]).statistic)
     assert spearman.n == 5
-    assert spearman.low < spearman.value <= spearman.high <= 1
+    assert all(map(math.isnan, (spearman.low, spearman.high))), "five pairs do not say how sure"
+    six = correlation([*x[:5], 7], [*y[:5], 40], method="spearman")
+    assert six.n == 6
+    assert six.low < six.value <= six.high <= 1
+    perfect = correlation(range(9), range(9), method="spearman")
+    assert perfect.value == 1
+    assert all(map(math.isnan, (perfect.low, perfect.high))), "r is no share of relations"
     assert math.isnan(correlation([1, 1, 1], [1, 2, 3], method="pearson").value)
 
 
@@ -298,6 +305,23 @@ def test_values_are_those_of_the_runs_alone():
         alone = values(measure(runs[name], make_suite(), "strict"))
         for metric in ("accuracy", "consistency", "corrected_consistency", "top_answer"):
             assert rows_of(compared, metric)[0][side] == pytest.approx(alone[metric])
+
+
+def test_a_mean_of_one_relation_has_that_relations_test():
+    """B knows nothing in the second run, so of what is known only A has a difference."""
+    rows = [(f"{n}", f"s{n}", "a", ["a", "a", "b"] if n % 3 else ["a"] * 3) for n in range(12)]
+    other = [(item, subject, gold, ["a", "b", "b"]) for item, subject, gold, _ in rows]
+    always = [(item, f"t{item}", gold, ["a"] * 3) for item, _, gold, _ in rows]
+    never = [(item, f"t{item}", gold, ["b", "b", "c"]) for item, _, gold, _ in rows]
+    first = pl.concat([table(rows, "A"), table(always, "B")])
+    second = pl.concat([table(other, "A"), table(never, "B")])
+    compared = compare({"one": first, "two": second}, make_suite(ids="AB"), "strict")
+    (one,), (macro,), (micro,) = (
+        rows_of(compared, "known_consistency", group) for group in ("A", "MACRO", "MICRO")
+    )
+    assert (macro["n"], macro["n_excluded"]) == (1, 1)
+    assert (macro["difference"], macro["p"]) == (one["difference"], one["p"])
+    assert micro["p"] != one["p"], "that of both relations together"
 
 
 def test_a_run_against_itself_differs_nowhere():

@@ -39,7 +39,8 @@ def fingerprint(asked: Mapping[str, object]) -> str:
 def command_line() -> str:
     """The command of ``consilience`` that runs here; empty in a program of somebody else."""
     program = Path(sys.argv[0])
-    is_ours = "consilience" in (program.stem, program.parent.name)  # the script, or python -m
+    is_module = (program.parent.name, program.name) == ("consilience", "__main__.py")
+    is_ours = program.stem == "consilience" or is_module
     return shlex.join(["consilience", *sys.argv[1:]]) if is_ours else ""
 
 

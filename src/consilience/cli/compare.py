@@ -30,7 +30,7 @@ from consilience.report.comparison import comparison_tables
 from consilience.report.perturbed import difference_tables
 from consilience.run import asked_of, git_revision, read_answers, versions, write_whole
 
-SHOWN = "accuracy,consistency,corrected_consistency,consistent_accuracy"
+SHOWN = "accuracy,consistency,determinism,corrected_consistency,consistent_accuracy"
 
 
 def compare(
@@ -84,7 +84,12 @@ def compare(
         rows = rows_of(compared)
         print(json.dumps({"run": record, "differences": rows, "warnings": warnings}))
         return
-    for table in comparison_tables(compared, names_in(show), f"{chosen.name}, protocol {rules}"):
+    shown = names_in(show)
+    if (
+        show == SHOWN
+    ):  # relations with several right answers have no consistency, others no determinism
+        shown = [each for each in shown if each in set(compared["metric"])]
+    for table in comparison_tables(compared, shown, f"{chosen.name}, protocol {rules}"):
         out.print(table)
     warn(warnings)
 

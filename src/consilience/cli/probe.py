@@ -20,13 +20,13 @@ from consilience.cli.shared import (
     DataDir,
     ProtocolOption,
     SuiteOption,
-    folder_of,
     names_in,
     out,
     progress_bar,
     protocol_remark,
     quiet_libraries,
     rows_of,
+    source_of,
     warn,
 )
 from consilience.errors import ConsilienceError
@@ -135,6 +135,7 @@ def probe(
             expected="--candidates objects: a vocabulary's scores of a suite fill a disk",
         )
     chosen = suites.load_suite(suite, data_dir, as_shipped=as_shipped)
+    whole = source_of(chosen, suite, data_dir)
     if groups is not None:
         chosen = select_relations(chosen, names_in(groups))
     if facts is not None:
@@ -172,7 +173,7 @@ def probe(
         "model": asked_model.identity,
     }
     run = RunFolder(folder or _default_folder(chosen.name, model, asked), asked)
-    run.describe("suite_folder", folder_of(suite, data_dir))
+    run.describe("suite_source", whole)
     if keep_scores:
         words = {relation.id: relation.candidates.words for relation in chosen.relations}
         run.describe("words", words)

@@ -30,6 +30,7 @@ from consilience.cli.shared import (
     progress_bar,
     protocol_remark,
     suite_of,
+    suite_remark,
     warn,
 )
 from consilience.errors import ConsilienceError
@@ -167,21 +168,22 @@ def _facts(
     data_dir: Path | None,
 ) -> tuple[Page, dict[str, Sheet], list[str]]:
     """Runs of probe, or answers tables, on the same suite; of its relations those asked."""
-    chosen, rules = suite_of(runs[0], suite, protocol, data_dir)
-    whole = [each.id for each in chosen.relations]
+    whole, rules = suite_of(runs[0], suite, protocol, data_dir)
     answers = {
         name: read_answers(run) for name, run in zip(names_of(list(runs)), runs, strict=True)
     }
     groups = set[str]().union(*(table["group"] for table in answers.values()))
     groups = groups.union(*(asked_of(run).get("groups") or () for run in runs))
-    chosen = select_relations(chosen, [each for each in whole if each in groups] or whole)
+    asked = [each.id for each in whole.relations if each.id in groups]
+    chosen = select_relations(whole, asked) if asked else whole
     if relation is not None:
         chosen.relation(relation)
     first, *others = answers
     shown, differences = [], []
     with progress_bar("counting", len(runs) + len(others), "tables") as advance:
         for name, run in zip(answers, runs, strict=True):
-            shown.append(_shown(name, run, answers[name], chosen, rules, seed))
+            changed = suite_remark(run, whole)
+            shown.append(_shown(name, run, answers[name], chosen, rules, seed, changed))
             advance(1)
         for name in others:
             both = {each: answers[each] for each in (first, name)}
@@ -203,7 +205,13 @@ def _named(shown: Sequence[Shown] | Sequence[ShownPairs]) -> list[str]:
 
 
 def _shown(
-    name: str, run: Path, answers: pl.DataFrame, suite: Suite, protocol: Protocol, seed: int
+    name: str,
+    run: Path,
+    answers: pl.DataFrame,
+    suite: Suite,
+    protocol: Protocol,
+    seed: int,
+    changed: Sequence[str],
 ) -> Shown:
     record = record_of(run)
     kept = run / "metrics.csv"
@@ -216,7 +224,7 @@ def _shown(
     reason = pl.col("excluded") if known else pl.lit(None, pl.String)
     blank = answers.filter(is_blank()).with_columns(excluded=reason.fill_null("no answer"))
     without = blank.group_by("group", "excluded", maintain_order=True).len()
-    noted = [*_unfinished(record), *record.get("warnings", [])]
+    noted = [*changed, *_unfinished(record), *record.get("warnings", [])]
     noted += [*protocol_remark(run, protocol), *remarks(answers, metrics, suite, protocol)]
     vectors, drawing = _vectors(name, run, metrics, seed)
     return Shown(
@@ -291,11 +299,15 @@ def _changed(run: Path) -> pl.DataFrame:
         file = folder / "inconsistent.csv"
         if file.is_file():
             found = pl.read_csv(file, infer_schema=False)
-            return found if seed is None else found.filter(pl.col("seed") == seed)
+            if seed is None:
+                return found
+            if seed in (each.name for each in seeds_of(folder)) and seed.startswith("seed-"):
+                return found.filter(pl.col("seed") == seed)
     raise ConsilienceError(
-        "no inconsistent.csv: the run was stopped",
+        "no inconsistent.csv",
         where=str(run),
-        todo="The same `consilience perturb` command goes on with it and writes it.",
+        todo="Of one seed it is in the folder of all; a run that was stopped goes on with the same "
+        "`consilience perturb` command.",
     )
 
 

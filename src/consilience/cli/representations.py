@@ -19,12 +19,12 @@ from consilience.cli.shared import (
     DataDir,
     ProtocolOption,
     SuiteOption,
-    folder_of,
     names_in,
     out,
     progress_bar,
     quiet_libraries,
     rows_of,
+    source_of,
     warn,
 )
 from consilience.errors import ConsilienceError
@@ -77,6 +77,7 @@ def representations(
     clusters.csv and the figure; the same command goes on with a run that was stopped.
     """
     chosen = suites.load_suite(suite, data_dir)
+    source = source_of(chosen, suite, data_dir)
     if groups is not None:
         chosen = select_relations(chosen, names_in(groups))
     chosen = sample_facts(chosen, limit, seed)
@@ -98,7 +99,7 @@ def representations(
     }
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{chosen.name}-{Path(model).name}")
     run = RunFolder(folder or Path("runs") / f"{name}-vectors-{fingerprint(asked)[:8]}", asked)
-    run.describe("suite_folder", folder_of(suite, data_dir))
+    run.describe("suite_source", source)
     size = sum(len(each.facts) * len(each.patterns) for each in chosen.relations)
     with progress_bar("asking", size) as advance:
         answers = ask_suite(chosen, asked_model, run, progress=advance)

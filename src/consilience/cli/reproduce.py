@@ -141,6 +141,8 @@ def _pairs(given: list[str] | None, option: str, expected: str) -> dict[str, str
         name, is_given, value = (part.strip() for part in each.partition("="))
         if not (name and is_given and value):
             raise ConsilienceError(f"{option} {each}", expected=expected)
+        if name in found:
+            raise ConsilienceError(f"{option} {name} twice", expected="each once")
         found[name] = value
     return found
 

@@ -124,15 +124,26 @@ def suite_of(
             todo="Name the suite: --suite S.",
         )
     as_shipped = bool(asked.get("as_shipped"))
-    kept = record_of(run).get("suite_folder", "")
-    named = kept if data_dir is None and Path(kept or "-").is_dir() else str(asked.get("suite"))
+    source = record_of(run).get("suite_source", {})
+    kept = str(source.get("folder", ""))
+    named = kept if kept and data_dir is None and Path(kept).is_dir() else str(asked.get("suite"))
     found = suites.load_suite(suite or named, data_dir, as_shipped=as_shipped)
+    warn(suite_remark(run, found))
     return found, protocol.value if protocol else protocol_of(run) or found.protocol
 
 
-def folder_of(suite: str, data_dir: Path | None) -> str:
-    """Where a suite is, for the record of a run: its name may not tell."""
-    return str(suites.suite_folder(suite, suites.data_dir(data_dir)).resolve())
+def source_of(suite: Suite, spec: str, data_dir: Path | None) -> dict[str, str]:
+    """Where a whole suite is and what it is, for the record of a run: its name may not tell."""
+    folder = suites.suite_folder(spec, suites.data_dir(data_dir)).resolve()
+    return {"folder": str(folder), "digest": suite.digest}
+
+
+def suite_remark(run: Path, suite: Suite) -> list[str]:
+    """What to say where a whole suite is not the one that a run was asked from."""
+    digest = record_of(run).get("suite_source", {}).get("digest", suite.digest)
+    if digest == suite.digest:
+        return []
+    return [f"the suite '{suite.name}' is not as it was when {run} was asked; numbers may differ"]
 
 
 def protocol_remark(run: Path, protocol: Protocol) -> list[str]:

@@ -144,6 +144,7 @@ def _of_kind(
     subjects = {each.id: rows["subject"].unique().sort().to_list() for each, rows in chosen}
     resampling = Resampling(subjects, seed)
     over: dict[Key, dict[str, _Both]] = {}
+    tests: dict[Key, dict[str, tuple[str | None, float]]] = {}
     pooled: dict[Key, _Both] = {}
     for relation, rows in chosen:
         group, names = relation.id, subjects[relation.id]
@@ -160,12 +161,14 @@ def _of_kind(
             )
             within = [both.filled(each.within.values) for each in both.draws]
             clusters = 0 if tally.clusters is None else both.draws[0].within.clusters
-            yield _row(key, group, both, within[1] - within[0], clusters, *both.test)
+            test = both.test
+            yield _row(key, group, both, within[1] - within[0], clusters, *test)
             if is_averaged(key, kind):
+                tests.setdefault(key, {})[group] = test
                 over.setdefault(key, {})[group] = replace(both, swapped=None)
                 pooled[key] = pooled[key].plus(both) if key in pooled else both
     for key, by_group in over.items():
-        yield from _over(key, by_group, pooled[key], resampling, seed)
+        yield from _over(key, by_group, tests[key], pooled[key], resampling, seed)
 
 
 def _count_both(
@@ -205,9 +208,17 @@ def _only(first: Tally, second: Tally) -> tuple[int, int]:
 
 
 def _over(
-    key: Key, by_group: Mapping[str, _Both], pooled: _Both, resampling: Resampling, seed: int
+    key: Key,
+    by_group: Mapping[str, _Both],
+    tests: Mapping[str, tuple[str | None, float]],
+    pooled: _Both,
+    resampling: Resampling,
+    seed: int,
 ) -> Iterator[dict[str, object]]:
-    """``MACRO`` over the groups where both runs have data, and ``MICRO``."""
+    """``MACRO`` over the groups where both runs have data, and ``MICRO``.
+
+    ``tests``: that of each group.
+    """
     known = {name: each for name, each in by_group.items() if not math.isnan(each.difference)}
     if not known:
         return
@@ -223,7 +234,7 @@ def _over(
     means = [fmean(each.shares[run].value for each in known.values()) for run in (0, 1)]
     macro = replace(pooled, shares=(Share(means[0], 1, *counts), Share(means[1], 1, *counts)))
     p = paired_permutation([each.difference for each in known.values()], seed)
-    test = (RELATIONS, p) if len(known) > 1 else pooled.test  # of subjects, as its interval
+    test = (RELATIONS, p) if len(known) > 1 else tests[next(iter(known))]
     spread = macro_spread.replicates, macro_spread.clusters
     row = _row(key, "MACRO", macro, *spread, *test)
     yield row | ({"smallest": NAN} if 1 < len(known) < FEW else {})

@@ -69,13 +69,16 @@ def percentile_interval(
     distribution: the standard error is the deviation of the replicates, widened likewise. Where
     nothing varies at 0 or at one of the ``bounds`` of the value, the share of clusters that may
     yet be otherwise is that of the exact binomial interval (Clopper-Pearson). NaN with fewer than
-    two clusters, or where half of the replicates have no value.
+    two clusters, where fewer than ``FEW`` tie elsewhere, or where half of the replicates have no
+    value.
     """
     known = replicates[~np.isnan(replicates)]
     if clusters < 2 or math.isnan(value) or len(known) <= len(replicates) / 2:
         return NAN, NAN
     if np.ptp(known) < 1e-12:
         unseen = 1 - ((1 - LEVEL) / 2) ** (1 / clusters) if value in (0.0, *bounds) else 0.0
+        if clusters < FEW and not unseen:
+            return NAN, NAN  # a tie of a few
         return max(bounds[0], value - unseen), min(bounds[1], value + unseen)
     tail = stdtrit(clusters - 1, (1 - LEVEL) / 2) * math.sqrt(clusters / (clusters - 1))
     if clusters < FEW:
@@ -266,7 +269,8 @@ def correlation(
 
     ``p`` is that of all orders of one side where these are at most ``PERMUTATIONS`` (up to seven
     pairs), else that of the t distribution. A pair with a NaN is left out. NaN where fewer than
-    three are left or one side is constant.
+    three are left or one side is constant; no interval with fewer than ``FEW``, or where no
+    resample varies.
     """
     from scipy import stats
 
@@ -281,7 +285,10 @@ def correlation(
     drawn = pairs[:, generator.integers(0, count, (REPLICATES, count))]
     if method == "spearman":
         drawn = stats.rankdata(drawn, axis=-1)
-    low, high = percentile_interval(value, _pearson(drawn[0], drawn[1]), count, (-1.0, 1.0))
+    replicates = _pearson(drawn[0], drawn[1])
+    low, high = NAN, NAN
+    if count >= FEW and np.ptp(replicates[~np.isnan(replicates)]) > 1e-12:
+        low, high = percentile_interval(value, replicates, count, (-1.0, 1.0))
     if math.factorial(count) <= PERMUTATIONS:
         orders = np.array(list(permutations(ranks[1])))
         extreme = np.abs(_pearson(ranks[0], orders)) >= abs(value) - 1e-12

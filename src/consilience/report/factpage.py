@@ -214,7 +214,7 @@ def _differences(compared: pl.DataFrame, notes: Sequence[str]) -> Section:
             [Cell(row["group"]), Cell(COLUMNS[row["metric"]].strip()),
              *_difference(row, row["p_holm"])]
             for row in rows.iter_rows(named=True)
-            if row["group"] not in ("MACRO", "MICRO") and row["metric"] in MAIN
+            if row["group"] not in ("MACRO", "MICRO") and row["metric"] in (*MAIN, "determinism")
         ]  # fmt: skip
         heads = ["number", *heads[:4], "p, Holm", "could show"]
         caption = f"{second} minus {first}: each relation; p adjusted over relations"

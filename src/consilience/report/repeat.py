@@ -48,9 +48,7 @@ def again(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Section:
         ]
         command = record.get("command", "")
         if not command:
-            parts.append(
-                Text([f"{name}: no command; a program asked, and its run.json says what."])
-            )
+            parts.append(Text([f"{name}: no command is kept; its run.json says what was asked."]))
         elif command != said:
             parts.append(Text([command], code=True))
         said = command

@@ -247,7 +247,7 @@ def score_people(trial: Trial, task: str) -> Path:
 
 
 def asked_people(trial: Trial, task: str) -> Path:
-    """The metrics of the people who answered a task; sheets of other pairs than are given raise."""
+    """The metrics of the people who answered a task; sheets drawn here from others raise."""
     has_sheets = (sheets_of(trial.work, task) / "key.json").is_file()
     if has_sheets and f"{task}:validation" in trial.work.data:
         draw_sheets(trial, task)
@@ -421,16 +421,27 @@ def our_rows(work: Work, rows: Sequence[str], tasks: Sequence[str]) -> pl.DataFr
             continue
         given = work.data.get(f"{task}:validation")
         for record in map(record_of, sorted(each.parent for each in run.glob("**/run.json"))):
-            asked = str(record.get("data"))
-            if given and Path(given).resolve() != Path(asked).resolve():
+            asked = record["asked"]
+            if given and asked["pairs"] != _digest(given, work, task):
                 raise ConsilienceError(
-                    f"this folder holds another run: its data is {asked}, now asked is {given}",
+                    f"this folder holds another run: its data is {record.get('data')}, now asked "
+                    f"is {given}",
                     where=str(run),
                     todo=f"{OTHER_OUT}, or remove the folder.",
                 )
+            if not given and not str(record.get("data")).startswith(f"{HUB}:"):
+                work.note(row, GROUPS[task], [f"its pairs are of {record.get('data')}"])
+            if asked.get("limit") is not None:
+                work.note(row, GROUPS[task], [f"of at most {asked['limit']} pairs"])
             work.note(row, GROUPS[task], record.get("warnings", ()))
         found.append(read(run / "metrics.csv", row, task).select(list(VALUES)))
     return pl.concat([pl.DataFrame(schema=VALUES), *found])
+
+
+def _digest(file: str, work: Work, task: str) -> str:
+    """What tells the pairs of a validation set that would be asked from any others."""
+    pairs = read_pairs(file, TASKS[task])
+    return (half_of(pairs, 1, 0) if is_halved(work, task) else pairs).digest
 
 
 def _runs_of(rows: pl.DataFrame) -> list[str]:

@@ -153,13 +153,13 @@ def write(key: Key, folder: Path) -> None:
     """``key.json``, and of each annotator a table (CSV) and a page (HTML) with the same questions.
 
     Neither of the two says what is gold, or which item and variant a question is. A folder that
-    holds these sheets already stays as it is; one that holds anything else raises: it may be
-    answers.
+    holds these sheets already gets those that it lacks; one that holds anything else raises: it
+    may be answers.
     """
     content = json.dumps(asdict(key), ensure_ascii=False, indent=1) + "\n"
-    if (folder / "key.json").is_file() and (folder / "key.json").read_bytes() == content.encode():
-        return
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    kept = folder / "key.json"
+    is_again = kept.is_file() and kept.read_bytes() == content.encode()
+    if not is_again and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConsilienceError(
             "there is something already",
             expected="a new or empty folder",
@@ -174,8 +174,10 @@ def write(key: Key, folder: Path) -> None:
         rows.writerow(COLUMNS)
         rows.writerows((at, *texts, "") for at, texts in enumerate(key.texts(name), 1))
         # The byte order mark tells spreadsheets that this is UTF-8.
-        write_whole(folder / f"{name}.csv", table.getvalue().encode("utf-8-sig"))
-        write_whole(folder / f"{name}.html", page(key, name).encode())
+        sheet = {".csv": table.getvalue().encode("utf-8-sig"), ".html": page(key, name).encode()}
+        for suffix, text in sheet.items():
+            if not (folder / f"{name}{suffix}").exists():
+                write_whole(folder / f"{name}{suffix}", text)
 
 
 def page(key: Key, annotator: str) -> str:

@@ -383,6 +383,7 @@ def test_how_to_repeat_a_run_is_its_command(consilience, hostile_suite, tmp_path
     status, _, err = consilience("report", "../a b", "--out", "two.html")
     assert status == 0, err
     assert said in opened("two.html").text
+    assert consilience("report", "../a b", "--data-dir", ".", "--out", "two.html")[0] == 2
     changed = "the suite 'suite' is not as it was when ../a b was asked"
     assert changed not in err
     facts = hostile_suite / "facts.jsonl"

@@ -288,6 +288,11 @@ def test_a_dry_run_says_the_commands_and_runs_nothing(consilience, made, here, t
             ["pararel-table-7", "--with", "improve=--seeds 1"],
             "--with improve: the recipe itself says '--seeds'",
         ),
+        (
+            ["small", "--with", "data list=--help"],
+            "--with data list: the recipe itself says '--help'",
+        ),
+        (["small", "--with", "data list=-x", "--with", "data list=-y"], "--with data list twice"),
         (["small", "--device", "nope"], "the device 'nope' is not there"),
         (["small", "--data", "rte:train=f"], "f: no such file."),
         (["small", "--only", ","], "no name in ','"),
@@ -345,6 +350,20 @@ def test_what_a_command_says_when_it_cannot(tmp_path):
     assert "nowhere" in work.absent["Ada"]
     with pytest.raises(ConsilienceError, match="consilience data lost: No such command 'lost'"):
         work.run("Ada", "data", "lost")
+
+
+def test_what_commands_note_is_told_once_with_its_rows(tmp_path, monkeypatch):
+    heard = "asking 3/3\nnote: mind the gap\nnote: few\n"
+    monkeypatch.setattr(recipes, "_call", lambda command: (0, '{"warnings": ["of JSON"]}', heard))
+    work = Work(tmp_path)
+    for row in ("Ada", "Bob", "Ada"):
+        assert work.run(row, "probe", part="late" if row == "Bob" else "")
+    assert work.ask("", "analyze", "examples") == {"warnings": ["of JSON"]}
+    assert work.told == [
+        "Ada: mind the gap", "Ada: few", "late, Bob: mind the gap", "late, Bob: few", "of JSON",
+    ]  # fmt: skip
+    assert work.run("majority", "probe")
+    assert not any("majority" in each for each in work.told)
 
 
 def test_a_folder_with_another_run_is_no_row_that_is_not_here(here, tmp_path):
@@ -519,6 +538,7 @@ def test_a_model_that_is_not_here_is_marked_and_another_may_stand_for_it(
     assert "no/model" in why
     assert rows["ALBERT-base", "Accuracy"]["verdict"] == "not asked"
     assert document["warnings"][0].startswith("BERT-base: baseline:oracle stands in its place")
+    assert not any("majority" in note for note in document["notes"]), "it is constant, of course"
     assert f"BERT-large: {why}" in document["warnings"]
     assert [shlex.join(["consilience", *each]) for each in here] == document["run"]["commands"]
     assert err.splitlines()[:3] == document["run"]["commands"]

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -236,6 +237,22 @@ def test_tables_are_written_whole(consilience, runs):
     file = runs / "pairs.csv"
     assert consilience("analyze", "patterns", runs / "random", "--out", file)[0] == 0
     assert pl.read_csv(file).height == 2 * 36
+
+
+def test_relations_with_several_right_answers_are_compared_by_determinism(consilience):
+    for model in ("random", "majority"):
+        asked = ("--model", f"baseline:{model}", "--groups", "borders", "--out", model)
+        assert consilience("probe", *asked)[0] == 0
+    status, out, err = consilience("compare", "random", "majority")
+    assert status == 0, err
+    assert "determinism" in out
+    assert "protocol strict: consistency" not in out
+    assert consilience("report", "random", "majority", "--out", "both.html")[0] == 0
+    page = Path("both.html").read_text(encoding="utf-8")
+    (table,) = re.findall(
+        r"<table[^>]*>\s*<caption[^>]*>majority minus random: each.*?</table>", page, re.S
+    )
+    assert "Determinism" in table
 
 
 def test_comparing_from_the_command_line(consilience, runs):

@@ -85,9 +85,7 @@ def compare(
         print(json.dumps({"run": record, "differences": rows, "warnings": warnings}))
         return
     shown = names_in(show)
-    if (
-        show == SHOWN
-    ):  # relations with several right answers have no consistency, others no determinism
+    if show == SHOWN:  # of N-M relations the determinism, of N-1 relations the consistency
         shown = [each for each in shown if each in set(compared["metric"])]
     for table in comparison_tables(compared, shown, f"{chosen.name}, protocol {rules}"):
         out.print(table)

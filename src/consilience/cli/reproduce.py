@@ -82,7 +82,7 @@ def reproduce(
 
         find_device(device)
     found, numbers = carry_out(recipe, work)
-    warnings = _warnings(recipe, work, numbers)
+    warnings = _warnings(recipe, work)
     said = [*found.notes, *warnings, *_left_out(numbers)]
     files = [] if dry_run else [*found.files, *_write(recipe, said, numbers, work)]
     if as_json:
@@ -166,7 +166,7 @@ def _files(given: list[str] | None) -> dict[str, str]:
     return found
 
 
-def _warnings(recipe: Recipe, work: Work, numbers: pl.DataFrame) -> list[str]:
+def _warnings(recipe: Recipe, work: Work) -> list[str]:
     """What stands for a model of the paper, and why rows have no number of ours."""
     others = [
         f"{row}: {spec} stands in its place; the paper's numbers are not of that model"
@@ -196,12 +196,13 @@ def _write(recipe: Recipe, said: Sequence[str], numbers: pl.DataFrame, work: Wor
         texts = {suffix: make(sheet) for suffix, make in SHEET_FORMATS.items()}
         texts[".csv"] = numbers.with_columns(asked=pl.lit(work.asked)).write_csv()
     work.own.mkdir(parents=True, exist_ok=True)
-    for suffix in SHEET_FORMATS:  # of an earlier call
-        (work.own / f"{recipe.name}{suffix}").unlink(missing_ok=True)
-    files = {work.own / f"{recipe.name}{suffix}": text for suffix, text in texts.items()}
-    for file, text in files.items():
-        write_whole(file, text.encode())
-    return list(files)
+    files = {suffix: work.own / f"{recipe.name}{suffix}" for suffix in SHEET_FORMATS}
+    for suffix, file in files.items():
+        if suffix in texts:
+            write_whole(file, texts[suffix].encode())
+        else:  # of an earlier call
+            file.unlink(missing_ok=True)
+    return [files[suffix] for suffix in texts]
 
 
 def _left_out(numbers: pl.DataFrame) -> list[str]:

@@ -38,7 +38,7 @@ from consilience.report.pairpage import ShownPairs, pair_page
 from consilience.report.repeat import again
 from consilience.report.shown import Shown
 from consilience.report.tables import COLUMNS
-from consilience.run import RunFolder
+from consilience.run import RunFolder, command_line
 from consilience.suites.tasks import TASKS
 from consilience.types import ANSWERS_SCHEMA, COMPARISON_SCHEMA, METRICS_SCHEMA
 from test_metrics import make_suite, table
@@ -927,6 +927,21 @@ def test_seeds_of_a_run_of_perturb_have_their_deviation():
         ]
     }
     assert by["examples"] == by["changes"] == [Text(["run: no label changed."])]
+
+
+@pytest.mark.parametrize(
+    ("program", "is_ours"),
+    [
+        ("/usr/bin/consilience", True),
+        ("/lib/consilience/__main__.py", True),
+        ("/home/consilience/mine.py", False),
+        ("/usr/bin/pytest", False),
+        ("", False),
+    ],
+)
+def test_the_command_of_a_run_is_kept_where_it_is_ours(program, is_ours, monkeypatch):
+    monkeypatch.setattr("sys.argv", [program, "probe", "--out", "a b"])
+    assert command_line() == ("consilience probe --out 'a b'" if is_ours else "")
 
 
 def test_a_command_that_made_several_runs_stands_once():

@@ -301,7 +301,7 @@ def _changed(run: Path) -> pl.DataFrame:
             found = pl.read_csv(file, infer_schema=False)
             if seed is None:
                 return found
-            if seed in (each.name for each in seeds_of(folder)) and seed.startswith("seed-"):
+            if seed in {each.name for each in folder.glob("seed-*")}:
                 return found.filter(pl.col("seed") == seed)
     raise ConsilienceError(
         "no inconsistent.csv",

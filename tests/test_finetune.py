@@ -703,6 +703,10 @@ def test_what_is_finished_is_taken_and_another_training_is_refused(plain, tmp_pa
     again = train(plain, place, epochs=1)
     assert again == first
     assert (place / "rte" / BODY).stat().st_mtime_ns == written
+    record = json.loads((place / "finetune.json").read_text())
+    del record["cut_validation"]  # as records were before it was counted
+    (place / "finetune.json").write_text(json.dumps(record))
+    assert train(plain, place, epochs=1).cut_validation == {}
     with pytest.raises(ConsilienceError, match=r"another training: its recipe is .*Choose another"):
         train(plain, place, epochs=2)
     with pytest.raises(ConsilienceError, match="its tasks is"):

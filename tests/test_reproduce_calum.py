@@ -22,7 +22,7 @@ from consilience.errors import ConsilienceError
 from consilience.metrics.perturbed import PERTURBED_SCHEMA
 from consilience.report.papers import paper_numbers
 from consilience.reproduce import RECIPES, Work, carry_out
-from consilience.reproduce.calum import GROUPS, MODELS, TABLE_6, paper_rows
+from consilience.reproduce.calum import GROUPS, MODELS, TABLE_6, paper_rows, sheets_of
 from consilience.suites.pairs import read_pairs
 from consilience.suites.tasks import TASKS
 from test_tasktypes import TABLE_2, TABLE_5, read, run_folder, typed, wide
@@ -522,6 +522,15 @@ def test_people(here, tmp_path):
     make("calum-human", work)
     assert f"{tmp_path}: no key.json" in work.absent["Human"]
     assert not (tmp_path / "key.json").exists()
+
+
+def test_sheets_of_other_options_are_elsewhere(tmp_path):
+    plain, three = (
+        sheets_of(Work(tmp_path, options=each), "rte")
+        for each in ({}, {"annotate sheet": ["--annotators", "3"]})
+    )
+    assert plain == tmp_path / "calum" / "sheets" / "rte"
+    assert three.parts[-4].startswith("with-")
 
 
 def test_commands_run_as_a_user_runs_them(tmp_path):

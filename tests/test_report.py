@@ -158,12 +158,17 @@ def test_the_numbers_are_those_of_the_run(consilience, probed):
     (caption,) = [each for each in html.tables if each.startswith("Means over relations")]
     shown = {row[0]: row[1:] for row in html.tables[caption][1:]}
     assert len(shown) == len(MEANINGS)
-    for name, cells in (("accuracy", shown["Accuracy"]), ("consistency", shown["Consistency"])):
-        row = macro[name]
-        assert cells[0] == f"{100 * row['value']:.1f}"
-        ends = f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
-        assert cells[1] == ("-" if math.isnan(row["low"]) else ends)
-        assert cells[2] == f"{100 * row['std']:.1f}"
+    whole = 0
+    for name in MEANINGS:
+        row, cells = macro[name], shown[COLUMNS[name].strip()]
+        value, low, high, std = (row[each] for each in ("value", "low", "high", "std"))
+        assert cells[0] == ("-" if math.isnan(value) else f"{100 * value:.1f}")
+        ends = f"{100 * low:.1f} to {100 * high:.1f}"
+        assert cells[1] == ("-" if math.isnan(low) else ends)
+        assert cells[2] == ("-" if math.isnan(std) else f"{100 * std:.1f}")
+        assert cells[3] == str(row["n"])
+        whole += not any(map(math.isnan, (value, low, std)))
+    assert whole >= 3, "or this shows hardly any number"
     (caption,) = [each for each in html.tables if each.startswith("Each relation, in percent")]
     by = {row[0]: row for row in html.tables[caption][1:]}
     assert list(by) == ["A", "B", "C"]

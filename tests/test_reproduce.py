@@ -440,6 +440,14 @@ def test_files_of_an_earlier_call_do_not_stay(consilience, monkeypatch, tmp_path
     assert {each.name for each in (tmp_path / "r").iterdir()} == {"bare.md"}
 
 
+def test_a_bug_of_ours_is_no_row_that_is_not_here(tmp_path, monkeypatch):
+    monkeypatch.setattr(recipes, "_call", lambda command: (1, "", "Traceback: KeyError"))
+    work = Work(tmp_path)
+    with pytest.raises(RuntimeError, match="consilience data list failed:\nTraceback: KeyError"):
+        work.run("Ada", "data", "list")
+    assert work.absent == {}
+
+
 class Terminal(io.StringIO):
     """What a person sees."""
 

@@ -21,7 +21,8 @@ from consilience.reproduce.recipe import NOT_HERE
 from consilience.run import git_revision, versions, write_whole
 from consilience.suites.pairs import HUB
 
-EXAMPLE = "'finetune=--seeds 0'"
+WITH = "'finetune=--seeds 0'"
+"""An example of ``--with``, for its help and its errors."""
 
 
 def reproduce(
@@ -46,7 +47,7 @@ def reproduce(
         list[str] | None,
         typer.Option(
             "--with",
-            help=f"More arguments of a command that it runs: {EXAMPLE}. Has runs of its own.",
+            help=f"More arguments of a command that it runs: {WITH}. Has runs of its own.",
             metavar="C=ARGS",
         ),
     ] = None,
@@ -149,7 +150,7 @@ def _pairs(given: list[str] | None, option: str, expected: str) -> dict[str, str
 
 def _options(given: list[str] | None) -> dict[str, list[str]]:
     found = {}
-    for command, arguments in _pairs(given, "--with", EXAMPLE).items():
+    for command, arguments in _pairs(given, "--with", WITH).items():
         try:
             found[command] = shlex.split(arguments)
         except ValueError as error:

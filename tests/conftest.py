@@ -33,6 +33,12 @@ SENTENCES = [
 WORDS = ["Paris", "Berlin", "Rome", "Madrid", "Lisbon", "Oslo"]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_the_tests(tmp_path_factory):
+    """What models keep between runs stays out of the user's cache."""
+    os.environ["CONSILIENCE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture
 def two_threads():
     """Batches are answered side by side, as where the tests are not."""

@@ -1,0 +1,71 @@
+"""What is kept between runs: results that are slow to compute and the same at every start.
+
+Everything here can be deleted at any time; it is then computed again. Only JSON and safetensors are
+kept, so nothing that is read from the cache can run code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+OFF = "off"
+"""The value of ``CONSILIENCE_CACHE`` with which nothing is kept and nothing is read."""
+
+
+def cache_folder() -> Path | None:
+    """The folder of the cache: ``CONSILIENCE_CACHE``, or ``models`` in the user's cache folder.
+
+    None where ``CONSILIENCE_CACHE`` is ``off``. The folder need not exist.
+    """
+    if chosen := os.environ.get("CONSILIENCE_CACHE"):
+        return None if chosen == OFF else Path(chosen)
+    cache = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(cache) if cache else Path.home() / ".cache") / "consilience" / "models"
+    except RuntimeError:  # no home
+        return None
+
+
+def key_of(parts: Mapping[str, object]) -> str:
+    """32 hexadecimal digits of the SHA-256 of what a result depends on."""
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def recall(name: str) -> dict[str, Any] | None:
+    """The result that was kept under a name; None where there is none, or none that is readable."""
+    folder = cache_folder()
+    if folder is None:
+        return None
+    try:
+        found = json.loads((folder / f"{name}.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def remember(name: str, result: Mapping[str, object]) -> None:
+    """Keep a result under a name. A cache that cannot be written is not an error.
+
+    The file appears whole, whatever else writes it at the same time.
+    """
+    folder = cache_folder()
+    if folder is None:
+        return
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        number, part = tempfile.mkstemp(dir=folder, prefix=f".{name}.", suffix=".part")
+        try:
+            with os.fdopen(number, "w", encoding="utf-8") as file:
+                json.dump(result, file)
+            Path(part).replace(folder / f"{name}.json")
+        except OSError:
+            Path(part).unlink()
+            raise

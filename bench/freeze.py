@@ -1,0 +1,182 @@
+"""Freeze results, so that a change of structure can be shown to change no number.
+
+``python bench/freeze.py record OUT`` runs the commands of the installed revision and keeps their results in OUT;
+``python bench/freeze.py compare BEFORE AFTER`` lists every value that differs and exits with 1 if one does.
+To record another revision, set ``PYTHONPATH`` to its ``src``. ParaRel, GLUE and the masked model come from
+``../shared`` (or ``CONSILIENCE_SHARED``); without them only what the package and its models carry is recorded.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+SHARED = Path(os.environ.get("CONSILIENCE_SHARED", Path(__file__).parents[2] / "shared")).resolve()
+MASKED = SHARED / "models" / "minilm-mlm"
+PAIRS = SHARED / "data" / "glue"
+
+VOLATILE = {"run", "seconds", "path", "folder", "memory", "started", "finished", "versions", "git"}
+"""Keys of a JSON document that differ between two runs of one revision."""
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Name and arguments of every recorded command; a later one may read the run of an earlier one."""
+    mini = ["--suite", "mini"]
+    for model in ("majority", "random"):
+        for protocol in ("strict", "published"):
+            run = f"mini-{model}-{protocol}"
+            chosen = ["--model", f"baseline:{model}", "--protocol", protocol]
+            yield run, ["probe", *mini, *chosen, "--out", run]
+    smollm2 = ["probe", *mini, "--model", "packaged:smollm2", "--groups", "capital,painter"]
+    yield "mini-smollm2", [*smollm2, "--limit", "4", "--out", "mini-smollm2"]
+    scores = ["--limit", "2", "--keep-scores", "--out", "mini-smollm2-scores"]
+    yield "mini-smollm2-scores", [*smollm2, *scores]
+    yield "score", ["score", "mini-random-strict", *mini, "--protocol", "published"]
+    yield "compare", ["compare", "mini-majority-strict", "mini-random-strict"]
+    for analysis in ("edits", "patterns", "examples"):
+        yield f"analyze-{analysis}", ["analyze", analysis, "mini-random-strict"]
+    knowledge = ["mini-random-strict", "mini-smollm2"]
+    yield "analyze-knowledge", ["analyze", "knowledge", *knowledge]
+    if MASKED.is_dir():
+        yield from masked_commands(mini)
+    if PAIRS.is_dir():
+        yield from pair_commands()
+
+
+def masked_commands(mini: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """Of the small masked model: both protocols, several tokens, ParaRel, one training."""
+    model = ["--model", str(MASKED)]
+    for protocol in ("strict", "published"):
+        run = f"mini-masked-{protocol}"
+        chosen = ["--protocol", protocol, "--limit", "10", "--out", run]
+        yield run, ["probe", *mini, *model, *chosen]
+    pieces = ["--multi-token", "left-to-right", "--groups", "author,capital", "--limit", "5"]
+    yield "mini-pieces", ["probe", *mini, *model, *pieces, "--out", "mini-pieces"]
+    yield (
+        "compare-masked",
+        ["compare", "mini-masked-strict", "mini-masked-published", "--protocol", "strict"],
+    )
+    vectors = ["analyze", "representations", *mini, *model, "--groups", "capital,sport"]
+    yield "representations", [*vectors, "--limit", "10"]
+    training = ["--train-groups", "capital,sport", "--validation-groups", "currency"]
+    training += ["--facts", "8", "--batch-facts", "4", "--epochs", "1", "--lambda", "0.5"]
+    training += ["--validation-facts", "8", "--limit", "5", "--out", "improved"]
+    yield "improve", ["improve", *mini, *model, *training]
+    if (SHARED / "data" / "pararel").is_dir():
+        pararel = ["probe", "--suite", "pararel"]
+        for protocol in ("strict", "published"):
+            run = f"pararel-majority-{protocol}"
+            chosen = ["--model", "baseline:majority", "--protocol", protocol, "--out", run]
+            yield run, [*pararel, *chosen]
+        run = "pararel-masked"
+        chosen = ["--groups", "P36,P37,P413", "--limit", "60", "--out", run]
+        yield run, [*pararel, *model, *chosen]
+        yield "score-pararel", ["score", run, "--suite", "pararel", "--protocol", "strict"]
+
+
+def pair_commands() -> Iterator[tuple[str, list[str]]]:
+    """Of sentence pairs: a classifier with two seeds, its forms, a comparison, a label writer."""
+    train, held_out = (str(PAIRS / "mrpc" / f"{name}.tsv") for name in ("train", "validation"))
+    small = ["--limit", "64", "--epochs", "1", "--batch", "16", "--lr", "1e-4", "--seeds", "0,1"]
+    options = ["--train", train, "--validation", held_out, "--max-length", "64", *small]
+    classifier = ["finetune", "--model", "packaged:minilm", "--task", "mrpc", *options]
+    yield "finetune", [*classifier, "--out", "classifiers"]
+    forms = ["--task", "mrpc", "--data", held_out, "--perturbations", "all", "--limit", "60"]
+    for seed in (0, 1):
+        run = f"pairs-{seed}"
+        model = ["--model", f"classifiers/seed-{seed}/mrpc"]
+        yield run, ["perturb", *model, *forms, "--out", run]
+    yield "pairs-both", ["perturb", "--model", "classifiers", *forms, "--out", "pairs-both"]
+    yield "pairs-compare", ["compare", "pairs-0", "pairs-1"]
+    writer = ["--model", "packaged:smollm2", "--task", "mrpc", "--data", held_out, "--generate"]
+    yield "pairs-writer", ["perturb", *writer, "--limit", "5", "--out", "pairs-writer"]
+
+
+def record(out: Path) -> None:
+    """Run every command in ``out``; its JSON document is kept as NAME.json."""
+    out.mkdir(parents=True, exist_ok=True)
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "CONSILIENCE_DATA": str(SHARED / "data")}
+    for name, arguments in commands():
+        if (out / f"{name}.json").exists():
+            continue
+        start = time.perf_counter()
+        call = [sys.executable, "-m", "consilience", *arguments, "--json"]
+        answer = subprocess.run(
+            call, cwd=out, env=environment, capture_output=True, text=True, check=False
+        )
+        seconds = time.perf_counter() - start
+        print(f"{answer.returncode} {seconds:6.1f} s  {' '.join(arguments)}", flush=True)
+        if answer.returncode:
+            print(answer.stderr[-2000:], flush=True)
+            continue
+        (out / f"{name}.json").write_text(answer.stdout, encoding="utf-8")
+
+
+def differences(before: Path, after: Path) -> Iterator[str]:
+    """Every file, column and value of ``before`` that is not the same in ``after``."""
+    for path in sorted(before.rglob("*")):
+        name = path.relative_to(before)
+        other = after / name
+        if path.suffix not in (".parquet", ".csv", ".json") or "answers" in path.suffixes:
+            continue
+        if path.suffix == ".json" and len(name.parts) > 1:
+            continue  # records of runs and models hold times and paths
+        if not other.exists():
+            yield f"{name}: only in {before}"
+        elif path.suffix == ".json":
+            yield from _values(str(name), json.loads(path.read_text()), json.loads(other.read_text()))
+        else:
+            read = pl.read_parquet if path.suffix == ".parquet" else pl.read_csv
+            yield from _tables(str(name), read(path), read(other))
+
+
+def _tables(name: str, one: pl.DataFrame, two: pl.DataFrame) -> Iterator[str]:
+    if one.height != two.height:
+        yield f"{name}: {one.height} rows, then {two.height}"
+        return
+    for column in one.columns:
+        if column not in two.columns:
+            yield f"{name}: the column {column} is gone"
+        elif not one[column].equals(two[column], null_equal=True):
+            at = (one[column].ne_missing(two[column])).arg_max() or 0
+            changed = int(one[column].ne_missing(two[column]).sum())
+            values = f"{one[column][at]!r}, then {two[column][at]!r}"
+            yield f"{name}: {column} differs in {changed} rows, first row {at}: {values}"
+
+
+def _values(name: str, one: object, two: object) -> Iterator[str]:
+    if isinstance(one, dict) and isinstance(two, dict):
+        for key in sorted((one.keys() | two.keys()) - VOLATILE):
+            if key not in one or key not in two:
+                yield f"{name}: {key} is only in the {'second' if key in two else 'first'}"
+            else:
+                yield from _values(f"{name}/{key}", one[key], two[key])
+    elif isinstance(one, list) and isinstance(two, list) and len(one) == len(two):
+        for place, (first, second) in enumerate(zip(one, two, strict=True)):
+            yield from _values(f"{name}[{place}]", first, second)
+    elif one != two and not (_is_nan(one) and _is_nan(two)):
+        yield f"{name}: {str(one)[:200]!r}, then {str(two)[:200]!r}"
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["record", out]:
+            record(Path(out).resolve())
+        case ["compare", before, after]:
+            found = list(differences(Path(before), Path(after)))
+            print("\n".join(found) or "no difference")
+            sys.exit(bool(found))
+        case _:
+            sys.exit(__doc__)

@@ -1,9 +1,10 @@
 """Freeze results, so that a change of structure can be shown to change no number.
 
-``python bench/freeze.py record OUT`` runs the commands of the installed revision and keeps their results in OUT;
-``python bench/freeze.py compare BEFORE AFTER`` lists every value that differs and exits with 1 if one does.
-To record another revision, set ``PYTHONPATH`` to its ``src``. ParaRel, GLUE and the masked model come from
-``../shared`` (or ``CONSILIENCE_SHARED``); without them only what the package and its models carry is recorded.
+``python bench/freeze.py record OUT`` runs commands of the installed revision and keeps their
+results in OUT. ``python bench/freeze.py compare BEFORE AFTER`` lists every value that differs and
+exits with 1 if one does. To record another revision, set ``PYTHONPATH`` to its ``src``. ParaRel,
+GLUE and a masked model are read from ``../shared`` or ``CONSILIENCE_SHARED``; without them only
+the runs of the bundled suite are recorded.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ VOLATILE = {"run", "seconds", "path", "folder", "memory", "started", "finished",
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:
-    """Name and arguments of every recorded command; a later one may read the run of an earlier one."""
+    """Name and arguments of every recorded command; a later one may read an earlier one's run."""
     mini = ["--suite", "mini"]
     for model in ("majority", "random"):
         for protocol in ("strict", "published"):
@@ -132,7 +133,9 @@ def differences(before: Path, after: Path) -> Iterator[str]:
         if not other.exists():
             yield f"{name}: only in {before}"
         elif path.suffix == ".json":
-            yield from _values(str(name), json.loads(path.read_text()), json.loads(other.read_text()))
+            yield from _values(
+                str(name), json.loads(path.read_text()), json.loads(other.read_text())
+            )
         else:
             read = pl.read_parquet if path.suffix == ".parquet" else pl.read_csv
             yield from _tables(str(name), read(path), read(other))

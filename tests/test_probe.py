@@ -253,3 +253,17 @@ def test_tables_that_cannot_be_read(tmp_path):
     ):
         with pytest.raises(ConsilienceError, match=message):
             read_answers(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "group", ["../../victim/pwn", "/tmp/absolute", "..", "", "a\0b", "x" * 101]
+)
+def test_no_answers_are_written_outside_their_folder(group, tmp_path):
+    """Whichever suite the id comes from: refused, and nothing is written."""
+    (tmp_path / "victim").mkdir()
+    run = RunFolder(tmp_path / "run", {"suite": "s"})
+    answers = pl.DataFrame(schema=ANSWERS_SCHEMA)
+    for use in (lambda: run.answers(group, 0), lambda: run.write_answers(group, answers)):
+        with pytest.raises(ConsilienceError, match="can name a file"):
+            use()
+    assert {path.name for path in tmp_path.rglob("*")} == {"run", "victim", "answers", "run.json"}

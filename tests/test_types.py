@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consilience import ConsilienceError, Pattern
-from consilience.types import Candidates, Edge, Fact
+from consilience.types import Candidates, Edge, Fact, names_a_file
 
 PLAIN = st.text(st.characters(exclude_characters="[]", exclude_categories=["Cs"]), max_size=12)
 
@@ -77,3 +77,23 @@ def test_every_combination_of_changes_has_an_edit_kind():
 def test_candidates_come_in_order_of_first_appearance():
     facts = [Fact(str(n), "s", word) for n, word in enumerate(["b", "a", "b"])]
     assert Candidates.of(facts) == Candidates(("b", "a"), (2, 1))
+
+
+@pytest.mark.parametrize(
+    ("id_", "is_name"),
+    [
+        ("P36", True),
+        ("Z\u00fcrich 1", True),
+        ("\u00fc" * 50, True),
+        ("\u00fc" * 50 + "x", False),
+        ("", False),
+        ("..", False),
+        ("../../victim", False),
+        ("/absolute", False),
+        ("a\\b", False),
+        ("a\0b", False),
+        ("\udcff", False),
+    ],
+)
+def test_an_id_that_names_a_file_stays_in_its_folder(id_, is_name):
+    assert names_a_file(id_) == is_name

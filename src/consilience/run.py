@@ -25,7 +25,7 @@ from typing import Any, get_args
 import polars as pl
 
 from consilience.errors import OTHER_OUT, ConsilienceError
-from consilience.types import ANSWERS_SCHEMA, Protocol
+from consilience.types import ANSWERS_SCHEMA, Protocol, names_a_file
 
 FORMAT = 2
 """Raised when answers of an older version of this package can no longer be gone on with."""
@@ -158,6 +158,13 @@ class RunFolder:
         self._write_record()
 
     def _answers_path(self, group: str) -> Path:
+        if not names_a_file(group):
+            raise ConsilienceError(
+                f"the group id '{group[:100]}'",
+                expected="a short id that can name a file: no separator, no leading dot",
+                where=str(self.path / "answers"),
+                todo="Rename the group in its suite.",
+            )
         return self.path / "answers" / f"{group}.parquet"
 
     def _write_record(self) -> None:

@@ -25,6 +25,23 @@ Protocol = Literal["published", "strict"]
 Cardinality = Literal["N-1", "N-M"]
 MultiToken = Literal["exclude", "left-to-right"]
 
+MAX_NAME_BYTES = 100
+"""The longest id that can be part of a file name everywhere, in bytes of UTF-8."""
+
+
+def names_a_file(id_: str) -> bool:
+    """Whether a file of this name, with any suffix, stays in its folder on every system.
+
+    False for an empty id, one with a leading dot, a path separator or NUL, one that UTF-8 cannot
+    encode, and one of more than ``MAX_NAME_BYTES`` bytes.
+    """
+    try:
+        size = len(id_.encode())
+    except UnicodeEncodeError:
+        return False
+    is_plain = not id_.startswith(".") and not any(character in id_ for character in "/\\\0")
+    return is_plain and 0 < size <= MAX_NAME_BYTES
+
 
 @dataclass(frozen=True, slots=True)
 class Pattern:

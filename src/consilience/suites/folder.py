@@ -8,10 +8,16 @@ from typing import cast
 
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.suites.rows import find_table, raise_first, read_rows, require, text_field
-from consilience.types import Candidates, Cardinality, Edge, Fact, Pattern, Relation, Suite
-
-MAX_ID_BYTES = 100
-"""So that the id of a relation can be part of a file's name everywhere."""
+from consilience.types import (
+    Candidates,
+    Cardinality,
+    Edge,
+    Fact,
+    Pattern,
+    Relation,
+    Suite,
+    names_a_file,
+)
 
 CARDINALITIES: tuple[Cardinality, ...] = ("N-1", "N-M")
 
@@ -106,7 +112,7 @@ def _read_relations(path: Path, problems: list[ConsilienceError]) -> Heads:
                     todo=f"It stands at {heads[id_][2]} already.",
                 )
             )
-        elif id_ and not _names_a_file(id_):
+        elif id_ and (not names_a_file(id_) or id_ in ("MACRO", "MICRO")):
             problems.append(
                 ConsilienceError(
                     f"the relation id '{id_}'",
@@ -118,11 +124,6 @@ def _read_relations(path: Path, problems: list[ConsilienceError]) -> Heads:
         elif id_:
             heads[id_] = (str(row.get("label", "")) or id_, cardinality, where)
     return heads
-
-
-def _names_a_file(id_: str) -> bool:
-    bad = id_.startswith(".") or any(sign in id_ for sign in "/\\\0")
-    return not bad and id_ not in ("MACRO", "MICRO") and len(id_.encode()) <= MAX_ID_BYTES
 
 
 def _known(id_: str, heads: Heads, where: str, problems: list[ConsilienceError]) -> bool:

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, measure
-from consilience.analysis.examples import KINDS, examples
+from consilience.analysis.examples import KINDS, REPLY_SCHEMA, examples
 from consilience.analysis.knowledge import correlation_table, size_correlations, size_table
 from consilience.analysis.patterns import annotated_kinds, edit_table, pair_table, pattern_table
 from test_metrics import EDGES, HAND, PATTERNS, make_suite, table
@@ -237,6 +237,19 @@ def test_tables_are_written_whole(consilience, runs):
     file = runs / "pairs.csv"
     assert consilience("analyze", "patterns", runs / "random", "--out", file)[0] == 0
     assert pl.read_csv(file).height == 2 * 36
+
+
+def test_correlations_and_examples_are_written(consilience, runs):
+    file = runs / "found.csv"
+    assert consilience("analyze", "knowledge", runs / "random", "--out", file)[0] == 0
+    assert pl.read_csv(file)["method"].to_list() == ["pearson", "spearman"] * 3
+    asked = ("--kind", "right_and_wrong", "--limit", 2)
+    assert consilience("analyze", "examples", runs / "random", *asked, "--out", file)[0] == 0
+    found = pl.read_csv(file, schema=REPLY_SCHEMA)
+    assert found.select("group", "item").n_unique() == 2
+    assert found.height == 2 * 9, "a row for each of nine patterns"
+    assert set(found["right"]) == {True, False}
+    assert (found["right"] == (found["answer"] == found["gold"])).all()
 
 
 def test_relations_with_several_right_answers_are_compared_by_determinism(consilience):

@@ -22,6 +22,7 @@ from tokenizers.processors import TemplateProcessing
 
 from conftest import SENTENCES, _tokenizer
 from consilience import ConsilienceError
+from consilience.cli.perturb import seed_notes
 from consilience.metrics.perturbed import (
     DIFFERENCE_SCHEMA,
     PERTURBED_SCHEMA,
@@ -949,6 +950,16 @@ def test_all_seeds_that_finetune_wrote(finetuned, perturb, tmp_path):
         assert comparable(metrics_of(tmp_path / name)) == comparable(alone[1])
 
 
+def test_a_note_on_some_seeds_names_them():
+    told = {"": ["of all pairs"], "seed-0": ["of all pairs", "90 %", "same"],
+            "seed-1": ["of all pairs", "93 %", "same"]}  # fmt: skip
+    assert seed_notes(told) == ["of all pairs", "seed-0: 90 %", "same", "seed-1: 93 %"]
+    assert seed_notes({"": [], "seed-0": ["a"], "seed-1": [], "seed-2": ["a"]}) == [
+        "seed-0, seed-2: a"
+    ]
+    assert seed_notes({"": ["given"]}) == ["given"], "one model has no seeds to name"
+
+
 def test_one_model_and_its_seeds_do_not_share_a_folder(finetuned, perturb, tmp_path):
     assert perturb(finetuned / "seed-1")[0] == 0
     metrics = (tmp_path / "run" / "metrics.csv").read_bytes()
@@ -1105,7 +1116,7 @@ BAD = [
     ({"data": "no label"}, "none of 8 rows has a label", "use the validation set"),
     ({"data": "none"}, "none.jsonl: no such file", "Check the path"),
     ({"task": "mprc"}, "no task 'mprc'", "Did you mean 'mrpc'"),
-    ({"model": "seeds", "task": "rte"}, "no model for the task 'rte'; expected mrpc", "Give its --task"),
+    ({"model": "seeds", "task": "rte"}, "no model for the task 'rte'; expected mrpc", "--task mrpc; or in a TOML file, name = \"mrpc\""),
     ({"options": ("--template", "{text}")}, "--template without --generate", "Add --generate"),
     ({"model": "encoder", "options": ("--generate",)}, "does not write text", "leave --generate out"),
     ({"model": "good", "options": ("--generate",)}, "of a masked language model", "checkpoint"),

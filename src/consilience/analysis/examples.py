@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -61,6 +61,41 @@ class Example:
         if reply.right:
             return "right"
         return OF_ANOTHER if reply.answer in self.other_golds else "wrong"
+
+
+REPLY_SCHEMA: dict[str, type[pl.DataType]] = {
+    "kind": pl.String,
+    "group": pl.String,
+    "item": pl.String,
+    "subject": pl.String,
+    "gold": pl.String,
+    "variant": pl.String,
+    "answer": pl.String,
+    "right": pl.Boolean,
+    "margin": pl.Float64,
+}
+"""One row a reply of an example; ``margin`` in nats, null if unknown."""
+
+
+def reply_table(examples: Mapping[str, Sequence[Example]]) -> pl.DataFrame:
+    """Every reply of every example (``REPLY_SCHEMA``), in the order of kinds and variants."""
+    rows = [
+        {
+            "kind": each.kind,
+            "group": each.group,
+            "item": each.item,
+            "subject": each.subject,
+            "gold": each.gold,
+            "variant": reply.variant,
+            "answer": reply.answer,
+            "right": reply.right,
+            "margin": reply.margin,
+        }
+        for found in examples.values()
+        for each in found
+        for reply in each.replies
+    ]
+    return pl.DataFrame(rows, schema=REPLY_SCHEMA)
 
 
 def _margins(example: Example, right: bool) -> list[float]:

@@ -12,7 +12,7 @@ import polars as pl
 import typer
 
 from consilience import suites
-from consilience.analysis.examples import KINDS, about
+from consilience.analysis.examples import KINDS, about, reply_table
 from consilience.analysis.examples import examples as find_examples
 from consilience.analysis.knowledge import correlation_table, size_correlations, size_table
 from consilience.analysis.patterns import annotated_kinds, edit_table, pair_table, pattern_table
@@ -137,13 +137,18 @@ def examples(
     suite: RunSuite = None,
     kind: Annotated[str | None, typer.Option(help=f"One of: {', '.join(KINDS)}; else all.")] = None,
     limit: Annotated[int, typer.Option(help="So many of each kind.", min=1)] = 5,
+    file: Out = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """The items that tell most: right here and wrong there, always wrong alike, other golds, ..."""
+    """The items that tell most: right here and wrong there, always wrong alike, other golds, ...
+
+    --out gets a row for each reply of each item.
+    """
     chosen, _ = suite_of(run, suite, None, data_dir)
     answers = read_answers(run)
     found = find_examples(answers, chosen, [kind] if kind else list(KINDS), limit)
+    _write(file, reply_table(found))
     if as_json:
         rows = [asdict(example) for every in found.values() for example in every]
         for row in rows:
@@ -164,19 +169,22 @@ def knowledge(
         str | None,
         typer.Option(help="What each run's model was trained on: 1M,10M,1B.", metavar="N,N"),
     ] = None,
+    file: Out = None,
     seed: Seed = 0,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Do models answer alike where they know? Correlations over relations (paper, Section 6.2).
 
-    With --sizes also over runs: what more training data gives (Table 4).
+    With --sizes also over runs: what more training data gives (Table 4). --out gets the
+    correlations over relations.
     """
     metrics = {}
     for name, run in zip(names_of(runs), runs, strict=True):
         chosen, rules = suite_of(run, suite, protocol, data_dir)
         metrics[name] = measure(read_answers(run), chosen, rules)
     correlations = correlation_table(metrics, seed)
+    _write(file, correlations)
     found: dict[str, Any] = {"correlations": rows_of(correlations)}
     if sizes is not None:
         by_size = size_table(metrics, [_number(each) for each in names_in(sizes)])

@@ -153,7 +153,7 @@ def perturb(
     load = partial(_load_writer if generate else _load_classifier, how=how)
     if not generate and template:
         raise ConsilienceError("--template without --generate", todo="Add --generate.")
-    runs, changed, notes = [], [], list(pairs.notes)
+    runs, changed, told = [], [], {"": pairs.notes}
     for name, spec in models.items():
         run, answers, telling = _ask(
             spec, folder / name if name else folder, main, pairs, formats, asked, load, long.value
@@ -161,8 +161,8 @@ def perturb(
         run.describe("data", data)
         runs.append(answers)
         changed.append(telling.with_columns(pl.lit(name).alias("seed")))
-        notes += [note for note in run.record["warnings"] if note not in notes]
-    labels = labels_of(main)
+        told[name] = run.record["warnings"]
+    labels, notes = labels_of(main), seed_notes(told)
     metrics = measure_perturbed(runs, labels, seed)
     found = pl.concat(changed).sort("margin", descending=True, nulls_last=True)
     write_whole(folder / "metrics.csv", metrics.write_csv().encode())
@@ -187,6 +187,22 @@ def seeds_of(run: Path) -> list[Path]:
     """The runs of all seeds in a folder that perturb wrote; itself where it asked one model."""
     found = [each for each in run.glob("seed-*") if (each / "run.json").is_file()]
     return sorted(found, key=_by_number) or [run]
+
+
+def seed_notes(told: Mapping[str, Sequence[str]]) -> list[str]:
+    """Each note once; a note on some seeds only names them.
+
+    ``told``: the notes of each seed by its name; those of the name "" are about all of them.
+    """
+    seeds = [name for name in told if name]
+    notes = dict.fromkeys(note for each in told.values() for note in each)
+    having = {note: [name for name in seeds if note in told[name]] for note in notes}
+    return [
+        note
+        if note in told.get("", ()) or len(names) == len(seeds)
+        else f"{', '.join(names)}: {note}"
+        for note, names in having.items()
+    ]
 
 
 def is_perturbed(run: Path) -> bool:
@@ -226,7 +242,10 @@ def _models(spec: str, task: str) -> dict[str, str]:
                 f"no model for the task '{task}'",
                 expected=", ".join(heads) or "a training that is done",
                 where=str(each),
-                todo="Give its --task, or let `consilience finetune` go on with it.",
+                todo=f"Ask for one of these: --task {heads[0]}; or in a TOML file, "
+                f'name = "{heads[0]}".'
+                if heads
+                else "Rerun the same `consilience finetune` to finish it.",
             )
     return {each.name: str(each / task) for each in seeds}
 

@@ -19,7 +19,7 @@ from consilience.analysis.patterns import (
     pattern_table,
 )
 from consilience.cli.compare import asked_otherwise, perturbed_differences
-from consilience.cli.perturb import is_perturbed, labels_of, seeds_of, task_asked
+from consilience.cli.perturb import is_perturbed, labels_of, seed_notes, seeds_of, task_asked
 from consilience.cli.representations import correlations_of, drawing_of
 from consilience.cli.shared import (
     AsJson,
@@ -274,8 +274,13 @@ def _pairs(runs: Sequence[Path], seed: int) -> tuple[Page, dict[str, Sheet], lis
         answers = [read_answers(place) for place in places]
         records = [record_of(place) for place in places]
         metrics = measure_perturbed(answers, labels_of(task_asked(run)), seed)
-        noted = [note for each in records for note in (*_unfinished(each), *each["warnings"])]
-        warnings = list(dict.fromkeys(noted))
+        names = [place.name for place in places] if len(places) > 1 else [""]
+        warnings = seed_notes(
+            {
+                name: [*_unfinished(record), *record["warnings"]]
+                for name, record in zip(names, records, strict=True)
+            }
+        )
         shown.append(ShownPairs(name, records, task_asked(run), metrics, _changed(run), warnings))
     why = {name: _unlike(runs[0], run) for name, run in named.items()}
     notes = [

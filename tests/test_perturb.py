@@ -414,6 +414,27 @@ def test_p_is_adjusted_over_the_forms_of_one_metric():
     assert found["p_holm"].is_nan().sum() == (found["subset"] == "all").sum()
 
 
+def test_opposite_labels_are_no_difference_of_kappa():
+    """Most often no, or most often yes: kappa .63 and .40 of 60 items each is within chance.
+
+    Permuting items between the models gives p = .036, and .0001 for the agreement by chance.
+    """
+
+    def of(counts):
+        answers = [pair for pair, count in counts.items() for _ in range(count)]
+        np.random.default_rng(len(answers) + counts["no", "no"]).shuffle(answers)
+        return table([(str(n), "no", pair) for n, pair in enumerate(answers)], FORMS[:2])
+
+    first = of({("no", "no"): 52, ("yes", "yes"): 4, ("no", "yes"): 2, ("yes", "no"): 2})
+    second = of({("no", "no"): 3, ("yes", "yes"): 50, ("no", "yes"): 3, ("yes", "no"): 4})
+    found = compare_perturbed([first], [second], TWO)
+    kappa = row_of(found, "corrected_consistency", "reverse")
+    assert kappa["first_value"] == pytest.approx(0.6296, abs=1e-4)
+    assert kappa["second_value"] == pytest.approx(0.3966, abs=1e-4)
+    assert kappa["p"] > 0.2
+    assert row_of(found, "chance_consistency", "reverse")["p"] > 0.2
+
+
 def test_differences_over_seeds():
     """Right .4 and .6 against .8 and 1: .4 apart, Welch's t = .4 / sqrt(.02 / 2 + .02 / 2).
 

@@ -49,15 +49,22 @@ def hits_of_total(sums: Floats) -> tuple[Floats, Floats]:
     return sums[..., 0], sums[..., 1]
 
 
+def columns_of_total(sums: Floats) -> tuple[Floats, Floats]:
+    """The derivatives (column,) of ``hits_of_total``: 1 in its own column, 0 in the other."""
+    return np.array([1.0, 0.0]), np.array([0.0, 1.0])
+
+
 @dataclass(frozen=True, slots=True)
 class Tally:
     """What a metric counts.
 
     ``counts`` (unit, column) of every unit, an item or a variant. ``finish`` makes of sums over
     units (..., column) the hits (...) and the total (...); the value is hits/total, NaN where the
-    total is 0. ``n`` things were counted, ``left_out`` were not, because an answer is missing.
-    ``clusters`` (unit,) names the subject of an item; units of one cluster are not independent.
-    None where drawing them again would not tell how sure the value is.
+    total is 0. ``slopes`` gives the derivatives (column,) of hits and total at sums (column,);
+    both are homogeneous of degree 1: they double where all sums double. ``n`` things were counted,
+    ``left_out`` were not, because an answer is missing. ``clusters`` (unit,) names the subject of
+    an item; units of one cluster are not independent. None where resampling them does not show
+    how precise the value is.
     """
 
     counts: npt.NDArray[np.float32]
@@ -65,6 +72,20 @@ class Tally:
     n: int
     left_out: int = 0
     finish: Callable[[Floats], tuple[Floats, Floats]] = hits_of_total
+    slopes: Callable[[Floats], tuple[Floats, Floats]] = columns_of_total
+
+    @property
+    def is_proportion(self) -> bool:
+        """Whether hits are counted among the total, so that 0 of n has an exact interval."""
+        return self.finish is hits_of_total
+
+    def scores(self) -> Floats:
+        """What each unit contributes to hits and total (unit, 2), to first order.
+
+        The columns sum to the hits and the total of all units (Euler's theorem).
+        """
+        sums = self.counts.sum(axis=0, dtype=np.float64)
+        return self.counts.astype(np.float64) @ np.stack(self.slopes(sums), axis=1)
 
     def share(self, empty: float = float("nan")) -> Share:
         """Hits and total over all units; ``empty`` is the value without data."""
@@ -180,7 +201,11 @@ def corrected_consistency(grid: Grid) -> Tally:
         chance = _chance(grid, sums)
         return sums[..., 0] - chance, sums[..., 1] - chance
 
-    return _pair_tally(grid, finish)
+    def slopes(sums: Floats) -> tuple[Floats, Floats]:
+        same, total, chance = _pair_slopes(grid, sums)
+        return same - chance, total - chance
+
+    return _pair_tally(grid, finish, slopes)
 
 
 @metric("pairs")
@@ -190,7 +215,15 @@ def chance_consistency(grid: Grid) -> Tally:
     ``sum_{k<l} n_kl sum_a p_k(a) p_l(a) / sum_{k<l} n_kl``: ``p_k(a)`` is the share of the answer a
     among those of pattern k, ``n_kl`` the number of items answered in both.
     """
-    return _pair_tally(grid, lambda sums: (_chance(grid, sums), sums[..., 1]))
+
+    def finish(sums: Floats) -> tuple[Floats, Floats]:
+        return _chance(grid, sums), sums[..., 1]
+
+    def slopes(sums: Floats) -> tuple[Floats, Floats]:
+        _, total, chance = _pair_slopes(grid, sums)
+        return chance, total
+
+    return _pair_tally(grid, finish, slopes)
 
 
 @metric("pairs")
@@ -246,9 +279,13 @@ def _agreement(grid: Grid, items: Bools) -> Tally:
     return _tally(grid.subjects[items], grid.same[items], grid.both[items])
 
 
-def _pair_tally(grid: Grid, finish: Callable[[Floats], tuple[Floats, Floats]]) -> Tally:
+def _pair_tally(
+    grid: Grid,
+    finish: Callable[[Floats], tuple[Floats, Floats]],
+    slopes: Callable[[Floats], tuple[Floats, Floats]],
+) -> Tally:
     n = int(grid.both.sum())
-    return Tally(grid.pair_counts, grid.subjects, n, grid.both.size - n, finish)
+    return Tally(grid.pair_counts, grid.subjects, n, grid.both.size - n, finish, slopes)
 
 
 def _chance(grid: Grid, sums: Floats) -> Floats:
@@ -262,3 +299,28 @@ def _chance(grid: Grid, sums: Floats) -> Floats:
     first, second = grid.pairs.T
     agree: Floats = (expected[..., first, second] * both).sum(axis=-1)
     return agree
+
+
+def _pair_slopes(grid: Grid, sums: Floats) -> tuple[Floats, Floats, Floats]:
+    """Derivatives (column,) of the same pairs, of all pairs and of ``_chance`` at ``sums``.
+
+    Of ``sum_{k<l} n_kl sum_a p_k(a) p_l(a)`` by ``n_kl``: ``sum_a p_k(a) p_l(a)``; by the count of
+    the answer a in variant k, of N_k: ``(w_k(a) - sum_b w_k(b) p_k(b)) / N_k`` with
+    ``w_k(a) = sum_l n_kl p_l(a)``.
+    """
+    pairs, (_, variants, words) = len(grid.pairs), grid.given.shape
+    both, given = np.split(sums[2:], [pairs])
+    by_variant = given.reshape(variants, words)
+    asked = np.maximum(by_variant.sum(axis=1, keepdims=True), 1)
+    shares = by_variant / asked
+    first, second = grid.pairs.T
+    compared = np.zeros((variants, variants))
+    np.add.at(compared, (first, second), both)
+    np.add.at(compared, (second, first), both)
+    weights = compared @ shares
+    own = (weights * shares).sum(axis=1, keepdims=True)
+    same, total, chance = np.zeros((3, len(sums)))
+    same[0] = total[1] = 1
+    chance[2 : 2 + pairs] = (shares[first] * shares[second]).sum(axis=1)
+    chance[2 + pairs :] = ((weights - own) / asked).ravel()
+    return same, total, chance

@@ -21,11 +21,12 @@ from consilience.metrics import (
 )
 from consilience.metrics.agreement import METRICS, Share, Tally
 from consilience.metrics.grid import grids, words_of
-from consilience.metrics.resampling import Drawn, Draws, Key, Resampling, swap
+from consilience.metrics.resampling import Draws, Flipped, Key, Resampling, flip
 from consilience.metrics.statistics import (
     FEW,
     NAN,
     Floats,
+    Signs,
     benjamini_hochberg,
     holm,
     mcnemar,
@@ -33,12 +34,11 @@ from consilience.metrics.statistics import (
     percentile_interval,
     permutation_p,
     smallest_difference,
-    swaps,
 )
 from consilience.types import COMPARISON_SCHEMA, Cardinality, Protocol, Relation, Suite
 
 MCNEMAR = "exact McNemar"
-SUBJECTS = "paired permutation of subjects"
+SUBJECTS = "sign flips of subjects"
 RELATIONS = "paired permutation of relations"
 
 EVEN_GUESSING = ("uniform_consistency", "all")
@@ -90,13 +90,13 @@ class _Both:
     """One metric in two runs: of one relation, or of several.
 
     ``draws``: both under the same resampling. ``only``: how many items only the first, and only the
-    second, has right; None where an item can be more than right or wrong. ``swapped``: both when
-    subjects changed sides; None where that says nothing.
+    second, has right; None where an item can be more than right or wrong. ``flipped``: both when
+    what subjects contribute changes its sign; None where that says nothing.
     """
 
     shares: tuple[Share, Share]
     draws: tuple[Draws, Draws]
-    swapped: tuple[Drawn, Drawn] | None
+    flipped: Flipped | None
     only: tuple[int, int] | None
 
     @property
@@ -109,20 +109,22 @@ class _Both:
         """Which test, and its p."""
         if self.only is not None:
             return MCNEMAR, mcnemar(*self.only)
-        if self.swapped is None:
+        if self.flipped is None:
             return None, NAN
-        first, second = (self.filled(each.values) for each in self.swapped)
-        return SUBJECTS, permutation_p(self.difference, second - first)
+        flipped = self.flipped.differences()
+        if np.isnan(flipped).all():
+            return SUBJECTS, NAN
+        return SUBJECTS, permutation_p(self.difference, flipped)
 
     def plus(self, other: _Both) -> _Both:
         """The counts of two groups together; ``draws`` are those of this one."""
-        swapped, only = None, None
-        if self.swapped is not None and other.swapped is not None:
-            swapped = self.swapped[0] + other.swapped[0], self.swapped[1] + other.swapped[1]
+        flipped, only = None, None
+        if self.flipped is not None and other.flipped is not None:
+            flipped = self.flipped + other.flipped
         if self.only is not None and other.only is not None:
             only = self.only[0] + other.only[0], self.only[1] + other.only[1]
         shares = self.shares[0] + other.shares[0], self.shares[1] + other.shares[1]
-        return _Both(shares, self.draws, swapped, only)
+        return _Both(shares, self.draws, flipped, only)
 
     def filled(self, values: Floats) -> Floats:
         """Values with that of a group without data where they are NaN."""
@@ -150,13 +152,13 @@ def _of_kind(
         group, names = relation.id, subjects[relation.id]
         one, two = _count_both(rows, others[group], relation, protocol)
         draws = [resampling.draw(group, each) for each in (one, two)]
-        swapped = swap(one, two, names, swaps(names, seed))
+        flipped = flip(one, two, names, Signs(names, seed))
         for key, tally in one.items():
             empty = empty_value(key, protocol)
             both = _Both(
                 (tally.share(empty), two[key].share(empty)),
                 (draws[0][key], draws[1][key]),
-                swapped.get(key),
+                flipped.get(key),
                 _only(tally, two[key]) if METRICS[metric_of(key[0])].binary else None,
             )
             within = [both.filled(each.within.values) for each in both.draws]
@@ -165,7 +167,7 @@ def _of_kind(
             yield _row(key, group, both, within[1] - within[0], clusters, *test)
             if is_averaged(key, kind):
                 tests.setdefault(key, {})[group] = test
-                over.setdefault(key, {})[group] = replace(both, swapped=None)
+                over.setdefault(key, {})[group] = replace(both, flipped=None)
                 pooled[key] = pooled[key].plus(both) if key in pooled else both
     for key, by_group in over.items():
         yield from _over(key, by_group, tests[key], pooled[key], resampling, seed)

@@ -22,16 +22,16 @@ from consilience.errors import ConsilienceError
 from consilience.metrics import ALL_BUT_CONSTANT
 from consilience.metrics.agreement import METRICS, Tally
 from consilience.metrics.grid import Grid, grid_of
-from consilience.metrics.resampling import Key, Tallies, Weights, swap, weigh
+from consilience.metrics.resampling import Key, Tallies, Weights, flip, weigh
 from consilience.metrics.statistics import (
     LEVEL,
     NAN,
     REPLICATES,
+    Signs,
     holm,
     percentile_interval,
     permutation_p,
     resamples,
-    swaps,
     welch_t,
 )
 from consilience.types import METRICS_SCHEMA
@@ -64,7 +64,7 @@ DIFFERENCE_SCHEMA: dict[str, type[pl.DataType]] = {
 }
 """One row a difference, ``second`` minus ``first``, of means over the same items and as many seeds.
 
-``low``, ``high`` and ``p`` (items change sides at random) are over items, ``p_seeds`` (Welch's t)
+``low``, ``high`` and ``p`` (sign flips of items) are over items, ``p_seeds`` (Welch's t)
 over seeds. ``p_holm``: p adjusted over the perturbed forms of one metric.
 """
 
@@ -159,9 +159,9 @@ def compare_perturbed(
         unheard = any(_says_no_label(table, labels[group]) for runs in tables for table in runs)
         one, two = ([_count(table, labels[group], unheard) for table in runs] for runs in tables)
         names = tables[0][0]["subject"].unique().sort().to_list()
-        weights, sides = _weights(names, group, seed), swaps(names, seed)
+        weights, signs = _weights(names, group, seed), Signs(names, seed)
         drawn = [[weigh(each, names, weights) for each in runs] for runs in (one, two)]
-        changed = [swap(a, b, names, sides) for a, b in zip(one, two, strict=True)]
+        flipped = [flip(a, b, names, signs) for a, b in zip(one, two, strict=True)]
         for key, tally in one[0].items():
             if tally.clusters is None:
                 continue
@@ -171,7 +171,7 @@ def compare_perturbed(
             replicates = np.mean([each[key].values for each in drawn[1]], axis=0) - np.mean(
                 [each[key].values for each in drawn[0]], axis=0
             )
-            permuted = np.mean([each[key][1].values - each[key][0].values for each in changed], 0)
+            permuted = np.mean([each[key].differences() for each in flipped], axis=0)
             clusters = drawn[0][0][key].clusters
             low, high = percentile_interval(difference, replicates, clusters, (-1.0, 1.0))
             varies = len(first) > 1 and any(np.ptp(each) > 0 for each in values)

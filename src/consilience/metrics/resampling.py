@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from consilience.metrics.agreement import Floats, Share, Tally, quotient
-from consilience.metrics.statistics import CELLS, REPLICATES, resamples
+from consilience.metrics.statistics import CELLS, REPLICATES, Signs, resamples
 
 Weights = npt.NDArray[np.float32]
 
@@ -98,23 +98,57 @@ def weigh(tallies: Tallies, names: Sequence[str], weights: Weights) -> dict[Key,
     """
     drawn = {key: _constant(each, len(weights)) for key, each in tallies.items()}
     counts, clustered = _side_by_side(tallies, names)
-    return drawn | _finished(tallies, clustered, counts, weights, np.zeros(counts.shape[1]))
+    return drawn | _finished(tallies, clustered, counts, weights)
 
 
-def swap(
-    first: Tallies, second: Tallies, names: Sequence[str], sides: Weights
-) -> dict[Key, tuple[Drawn, Drawn]]:
-    """Every metric of two runs when subjects change ``sides`` (permutation, cluster).
+@dataclass(frozen=True, slots=True)
+class Flipped:
+    """Hits and total of the first run, then of the second: ``own`` (4,) as they are.
+
+    ``flipped`` (4, permutation): when what each subject contributes keeps or changes its sign.
+    """
+
+    own: Floats
+    flipped: Floats
+
+    def __add__(self, other: Flipped) -> Flipped:
+        return Flipped(self.own + other.own, self.flipped + other.flipped)
+
+    def differences(self) -> Floats:
+        """The difference of hits/total, second minus first, under each flip (permutation,).
+
+        With the common value theta = all hits / all totals, a run with total T is off by
+        ``sum_i (h_i - theta t_i) / T``; each subject's part of this, in both runs, changes its
+        sign. Without flips this is the difference itself. NaN where a total is 0.
+        """
+        hits, totals = self.own[::2], self.own[1::2]
+        if totals.min() <= 0:
+            return np.full(self.flipped.shape[1], np.nan)
+        common = hits.sum() / totals.sum()
+        off = (self.flipped[::2] - common * self.flipped[1::2]) / totals[:, None]
+        difference: Floats = off[1] - off[0]
+        return difference
+
+
+def flip(first: Tallies, second: Tallies, names: Sequence[str], signs: Signs) -> dict[Key, Flipped]:
+    """Every metric of two runs under ``signs`` of the subjects ``names``.
 
     Without the metrics that have no clusters.
     """
-    (one, clustered), (two, _) = (_side_by_side(each, names) for each in (first, second))
-    moved = two - one
-    changed = moved.any(axis=1)
-    moved, sides = moved[changed], sides[:, changed]
-    left = _finished(first, clustered, moved, sides, one.sum(axis=0, dtype=np.float64))
-    right = _finished(second, clustered, -moved, sides, two.sum(axis=0, dtype=np.float64))
-    return {key: (left[key], right[key]) for key in clustered}
+    keys = [key for key, tally in first.items() if tally.clusters is not None]
+    scores = np.hstack([_scores(run[key], names) for key in keys for run in (first, second)])
+    flipped = signs.sums(scores).T.reshape(len(keys), 4, -1)
+    own = scores.sum(axis=0).reshape(len(keys), 4)
+    return {key: Flipped(own[at], flipped[at]) for at, key in enumerate(keys)}
+
+
+def _scores(tally: Tally, names: Sequence[str]) -> Floats:
+    """What each cluster contributes to hits and total (cluster, 2), in the order of ``names``."""
+    scores = np.zeros((len(names), 2))
+    if tally.clusters is not None and len(tally.counts):
+        at = {name: place for place, name in enumerate(names)}
+        np.add.at(scores, [at[name] for name in tally.clusters], tally.scores())
+    return scores
 
 
 def _constant(tally: Tally, size: int) -> Drawn:
@@ -146,13 +180,12 @@ def _finished(
     blocks: Mapping[Key, tuple[slice, int]],
     counts: Weights,
     weights: Weights,
-    base: Floats,
 ) -> dict[Key, Drawn]:
-    """Hits and totals of ``base`` (column,) plus weighted ``counts`` (cluster, column)."""
+    """Hits and totals of weighted ``counts`` (cluster, column)."""
     step = max(1, CELLS // counts.shape[1])
     parts: dict[Key, list[tuple[Floats, Floats]]] = {key: [] for key in blocks}
     for start in range(0, len(weights), step):
-        sums = base + (weights[start : start + step] @ counts).astype(np.float64)
+        sums = (weights[start : start + step] @ counts).astype(np.float64)
         for key, (columns, _) in blocks.items():
             parts[key].append(tallies[key].finish(sums[:, columns]))
     drawn: dict[Key, Drawn] = {}

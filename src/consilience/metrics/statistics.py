@@ -113,15 +113,27 @@ def mcnemar(first_only: int, second_only: int) -> float:
     return float(stats.binomtest(first_only, differ).pvalue) if differ else 1.0
 
 
-def swaps(names: Sequence[str], seed: int) -> npt.NDArray[np.float32]:
-    """Whether each name changes sides, (permutation, name) of 0 and 1: for a name always the same.
+class Signs:
+    """Random signs of names, (permutation, name): 1 and -1 with equal probability.
 
-    So one subject changes sides in all relations at once.
+    A name has the same signs wherever it occurs, so a subject changes in all relations at once.
     """
-    size = -(-PERMUTATIONS // 8)
-    drawn = [np.random.default_rng([seed, *name.encode()]).bytes(size) for name in names]
-    bits = np.unpackbits(np.frombuffer(b"".join(drawn), dtype=np.uint8).reshape(-1, size), axis=1)
-    return np.ascontiguousarray(bits[:, :PERMUTATIONS].T, dtype=np.float32)
+
+    def __init__(self, names: Sequence[str], seed: int) -> None:
+        size = -(-PERMUTATIONS // 8)
+        drawn = [np.random.default_rng([seed, *name.encode()]).bytes(size) for name in names]
+        self._bits = np.frombuffer(b"".join(drawn), dtype=np.uint8).reshape(-1, size)
+
+    def sums(self, values: Floats) -> Floats:
+        """Sums (permutation, column) of signed ``values`` (name, column)."""
+        moving = np.flatnonzero(values.any(axis=1))
+        bits, values = self._bits[moving], values[moving]
+        step = max(1, CELLS // (8 * max(1, len(bits))))
+        parts = []
+        for start in range(0, bits.shape[1], step):
+            changed = np.unpackbits(bits[:, start : start + step], axis=1).astype(np.float64)
+            parts.append(values.sum(axis=0) - 2 * (changed.T @ values))
+        return np.concatenate(parts)[:PERMUTATIONS]
 
 
 def permutation_p(observed: float, permuted: Floats) -> float:

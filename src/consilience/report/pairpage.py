@@ -208,7 +208,7 @@ def _differences(compared: pl.DataFrame, notes: Sequence[str]) -> Section:
             grid = Grid(f"{of}, all other numbers" if rest else of, columns, cells)
             parts.append(Folded(grid.caption, [grid]) if rest else grid)
     intro = (
-        "The same pairs, so the answers are paired. p: items change sides at random; Holm: "
+        "The same pairs, so the answers are paired. p: sign flips of items; Holm: "
         "adjusted over forms; over seeds: Welch's t. * .05, ** .01, *** .001."
     )
     return Section("differences", "Differences", intro, parts)

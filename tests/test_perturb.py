@@ -5,6 +5,7 @@ import json
 import math
 import random
 import re
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -39,6 +40,7 @@ from consilience.perturb import INCONSISTENT_SCHEMA, Asked, ask_pairs, inconsist
 from consilience.run import read_answers
 from consilience.suites.perturbations import (
     PERTURBATIONS,
+    Perturbation,
     chosen,
     original,
     t5_original,
@@ -624,7 +626,7 @@ def test_forms_are_cut_alike_in_every_form(family, longest, load, writer):
             assert sentences(form) == sentences(forms[0])
             for name, text in sentences(form).items():
                 assert sentences(uncut)[name].startswith(text)
-        cut = any("cut at the same places" in note for note in asked.notes)
+        cut = any("were truncated" in note for note in asked.notes)
         if asked.reasons == (None,):
             assert most_tokens(forms) <= longest
             assert cut == (most_tokens(whole) > longest)
@@ -646,16 +648,107 @@ def test_items_that_are_too_long_may_be_left_out(load):
     asked = write_forms(MRPC, pairs, first, formats, model, long="exclude")
     reason = "{} tokens, and the model takes 24"
     assert asked.reasons == (None, None, reason.format(25), reason.format(lengths[3]))
-    assert not any("cut" in note for note in asked.notes)
+    assert not any("truncated" in note for note in asked.notes)
     answers = ask_pairs(asked, model)
     assert answers["excluded"].to_list() == [each for each in asked.reasons for _ in range(3)]
     assert answers["answer"].is_null().to_list() == [False] * 6 + [True] * 6
     cut = write_forms(MRPC, pairs, first, formats, model)
     assert cut.reasons == (None,) * 4
-    assert cut.notes[0].startswith("2 of 4 items were too long for 24 tokens, and were cut")
+    assert cut.notes[0].startswith(
+        "2 of 4 items were too long for 24 tokens: 6 of their 6 forms were truncated, a sentence "
+    )
     assert sentences(cut.forms[2][0]) == {"sentence1": " ".join(["Rome"] * 14), "sentence2": "Oslo"}
     with pytest.raises(ConsilienceError, match="no item of mrpc can be asked, such as: 25 tokens"):
         ask_pairs(write_forms(MRPC, pairs[2:], first, formats, model, long="exclude"), model)
+
+
+def changed(first=None, second=None, indicators=None):
+    """A perturbation of somebody else: other sentences, other indicators."""
+
+    def apply(form):
+        new = [first or form[0].sentence, second or form[1].sentence]
+        names = indicators or [each.indicator for each in form]
+        return tuple(
+            replace(each, sentence=text, indicator=name)
+            for each, text, name in zip(form, new, names, strict=True)
+        )
+
+    return Perturbation("changed", "for a test", apply)
+
+
+def test_a_perturbation_that_changes_a_sentence_is_truncated_in_its_own_text(load):
+    """24 tokens hold 15 words of two sentences, the longer one is shortened first.
+
+    The longest form, signal's, spends 3 on [CLS] and two [SEP] and 6 on two marks of 3: 15 are left
+    for the sentences, 3 of them a short second one. A paraphrase of both is shortened for itself.
+    """
+    model, first = load("bert", longest=24), partial(original, indicators=MRPC.indicators)
+    pair = TextPair("0", " ".join(["Rome"] * 40), "Oslo is Oslo", SAME[0])
+    formats = {
+        **chosen(["reverse", "signal"]),
+        "both": changed(" ".join(["Berlin"] * 40), "Lisbon is Lisbon"),
+        "short": changed("Berlin", "Lisbon"),
+    }
+    asked = write_forms(MRPC, [pair], first, formats, model)
+    forms = dict(zip(asked.names, asked.forms[0], strict=True))
+    alone = write_forms(MRPC, [pair], first, chosen(["reverse", "signal"]), model)
+    assert list(alone.forms[0]) == [forms[name] for name in ("original", "reverse", "signal")]
+    assert sentences(forms["original"])["sentence1"] == " ".join(["Rome"] * 12)
+    marks = 3 + 2 * 2  # the paraphrase stands behind the marks of the original, one token less each
+    assert sentences(forms["both"]) == {
+        "sentence1": " ".join(["Berlin"] * (24 - marks - 3)),
+        "sentence2": "Lisbon is Lisbon",
+    }
+    assert sentences(forms["short"]) == {"sentence1": "Berlin", "sentence2": "Lisbon"}
+    assert max(len(each["input_ids"]) for each in model.encode(asked.forms[0])) == 24
+    assert asked.notes == (
+        "1 of 1 items were too long for 24 tokens: 4 of their 5 forms were truncated, a sentence "
+        "at the same place in every form that contains it",
+        "both: its own sentences were truncated in 1 item",
+    )
+    answers = ask_pairs(asked, model)
+    logprobs = dict(answers.select("variant", "logprob").iter_rows())
+    assert logprobs["both"] != logprobs["original"] != logprobs["short"]
+
+
+def test_a_sentence_that_two_forms_share_ends_at_the_same_place(load):
+    """A paraphrase of one sentence, three words longer: the other one loses three more everywhere."""
+    model, first = load("bert", longest=24), partial(original, indicators=MRPC.indicators)
+    pair = TextPair("0", " ".join(["Rome"] * 40), "Oslo", SAME[0])
+    formats = {"changed": changed(second="Oslo is in Europe")}
+    ((one, two),) = write_forms(MRPC, [pair], first, formats, model).forms
+    ((alone,),) = write_forms(MRPC, [pair], first, {}, model).forms
+    assert len(sentences(alone)["sentence1"].split()) == 16
+    assert sentences(one) == {"sentence1": " ".join(["Rome"] * 13), "sentence2": "Oslo"}
+    assert sentences(two) == {
+        "sentence1": " ".join(["Rome"] * 13),
+        "sentence2": "Oslo is in Europe",
+    }
+
+
+@pytest.mark.parametrize("second", ["Oslo", " ".join(["Rome"] * 40)])
+def test_a_perturbation_may_rename_an_indicator(second, load):
+    model, first = load("bert", longest=24), partial(original, indicators=MRPC.indicators)
+    pair = TextPair("0", " ".join(["Rome"] * 40), second, SAME[0])
+    formats = {"changed": changed(indicators=("Paris", "Rome")), **chosen(["reverse"])}
+    ((whole, renamed, turned),) = write_forms(MRPC, [pair], first, formats, model).forms
+    assert [each.indicator for each in renamed] == ["Paris", "Rome"]
+    assert [each.sentence for each in renamed] == [each.sentence for each in whole]
+    assert turned == whole[::-1]
+
+
+def test_a_change_that_is_truncated_away_is_noted(load):
+    """The change is at the end of a long sentence, which no form keeps."""
+    model, first = load("bert", longest=24), partial(original, indicators=MRPC.indicators)
+    pair = TextPair("0", " ".join(["Rome"] * 40), "Oslo", SAME[0])
+    formats = {"changed": changed(" ".join(["Rome"] * 39 + ["Berlin"]))}
+    asked = write_forms(MRPC, [pair], first, formats, model)
+    assert asked.forms[0][0] == asked.forms[0][1]
+    assert asked.notes[1:] == (
+        "changed: its own sentences were truncated in 1 item",
+        "changed: in 1 item the truncated form has the same tokens as the truncated original, "
+        "so its consistency there is 100 %",
+    )
 
 
 def test_forms_that_a_tokenizer_cannot_tell_apart_are_noted(load):
@@ -1059,7 +1152,7 @@ def test_long_items_are_cut_or_left_out(classifier, perturb, tmp_path):
     assert (row["n"], row["n_excluded"]) == (8 - too_long, too_long)
     status, _, err = perturb(model, "--max-length", limit, out="cut")
     assert status == 0
-    assert f"{too_long} of 8 items were too long for {limit} tokens, and were cut" in err
+    assert f"{too_long} of 8 items were too long for {limit} tokens: " in err
     assert row_of(metrics_of(tmp_path / "cut"), "consistency", "reverse")["n"] == 8
 
 

@@ -37,15 +37,16 @@ GENERATED = "-generated"
 """Behind the task's name: the group of what a model wrote freely."""
 
 Long = Literal["cut", "exclude"]
-"""What becomes of an item of which some variant is too long for the model."""
+"""What happens to an item with a variant that is too long for the model."""
 
 
 class PairModel(Interface):
     """What ``ask_pairs`` asks of a model: ``models/classifier.py``, ``models/label_writer.py``.
 
-    ``encode``: what the tokenizer makes of forms. ``fit``: all variants of one item, cut at the
-    same places so that each fits. ``why_not``: why a form cannot be asked. ``score``:
-    log-probabilities of the task's labels, each form in exactly one of the ``Scores``.
+    ``encode``: what the tokenizer makes of forms. ``fit``: all variants of one item, truncated so
+    that each fits; a sentence that several variants share ends at the same place in all of them.
+    ``why_not``: why a form cannot be asked. ``score``: log-probabilities of the task's labels, each
+    form in exactly one of the ``Scores``.
     """
 
     identity: dict[str, object]
@@ -88,13 +89,18 @@ def write_forms(
     *,
     long: Long = "cut",
 ) -> Asked:
-    """Every pair in every form. An item that is too long is cut alike in all, or left out."""
+    """Every pair in every form; where a form is too long, the item is truncated or left out.
+
+    ``long``: ``cut`` truncates each form's own sentences (``PairModel.fit``), ``exclude`` leaves
+    the whole item out.
+    """
     names = (ORIGINAL, *perturbations)
     written = [list(variants(original(pair), perturbations).values()) for pair in pairs]
     encoded = model.encode([form for forms in written for form in forms])
     reasons: list[str | None] = []
-    width, cut = len(names), 0
+    width, too_long = len(names), 0
     same = np.zeros(width, dtype=np.int64)
+    truncated, rewritten, lost = same.copy(), same.copy(), same.copy()
     for at, forms in enumerate(written):
         ids = encoded[at * width : (at + 1) * width]
         most = max(len(each["input_ids"]) for each in ids)
@@ -103,15 +109,31 @@ def write_forms(
             reason = reason or f"{most} tokens, and the model takes {model.longest}"
         elif most > model.longest and reason is None:
             written[at] = model.fit(forms)
-            cut += 1
+            shorter = np.array([one != two for one, two in zip(forms, written[at], strict=True)])
+            other = np.array([_sentences(form) != _sentences(forms[0]) for form in forms])
+            now = model.encode(written[at])
+            too_long += 1
+            truncated += shorter
+            rewritten += shorter & other
+            lost += np.array([each == now[0] for each in now]) & [each != ids[0] for each in ids]
         reasons.append(reason)
         same += [each == ids[0] for each in ids]
     notes = []
-    if cut:
+    if too_long:
         notes.append(
-            f"{cut} of {len(pairs)} items were too long for {model.longest} tokens, and were cut "
-            "at the same places in every form"
+            f"{too_long} of {len(pairs)} items were too long for {model.longest} tokens: "
+            f"{truncated.sum()} of their {too_long * width} forms were truncated, a sentence at "
+            "the same place in every form that contains it"
         )
+    for name, count in zip(names, rewritten.tolist(), strict=True):
+        if count:
+            notes.append(f"{name}: its own sentences were truncated in {_items(count)}")
+    for name, count in zip(names, lost.tolist(), strict=True):
+        if count:
+            notes.append(
+                f"{name}: in {_items(count)} the truncated form has the same tokens as the "
+                "truncated original, so its consistency there is 100 %"
+            )
     for count in sorted({*same[1:].tolist()} - {0}):
         alike = [name for name, each in zip(names[1:], same[1:], strict=True) if each == count]
         notes.append(
@@ -121,6 +143,15 @@ def write_forms(
     return Asked(
         task, tuple(pairs), names, tuple(map(tuple, written)), tuple(reasons), tuple(notes)
     )
+
+
+def _items(count: int) -> str:
+    return f"{count} item{'s' * (count != 1)}"
+
+
+def _sentences(form: Form) -> list[str]:
+    """The sentences of a form in alphabetical order."""
+    return sorted(segment.sentence for segment in form)
 
 
 def ask_pairs(

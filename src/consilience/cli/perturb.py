@@ -58,7 +58,7 @@ KIND = "perturb"
 
 
 class LongName(StrEnum):
-    """What becomes of an item that is too long for the model."""
+    """What happens to an item that is too long for the model."""
 
     cut = "cut"
     exclude = "exclude"
@@ -98,7 +98,10 @@ def perturb(
     pool: PoolOption = None,
     longest: LongestOption = None,
     long: Annotated[
-        LongName, typer.Option(help="Items too long: cut alike in every form, or left out.")
+        LongName,
+        typer.Option(
+            help="Items too long for the model: truncate their sentences, or exclude the items."
+        ),
     ] = LongName.cut,
     model_labels: Annotated[
         str | None,

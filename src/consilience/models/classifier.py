@@ -65,7 +65,7 @@ class PairClassifier:
         return self.input.encode(forms)
 
     def fit(self, forms: Sequence[Form]) -> list[Form]:
-        """All variants of one item, cut at the same places so that each fits."""
+        """All variants of one item, truncated so that each fits (``pair_input.fit``)."""
         return self.input.fit(forms)
 
     def why_not(self, form: Form) -> str | None:

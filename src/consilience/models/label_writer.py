@@ -130,7 +130,7 @@ class LabelWriter:
         return [{"input_ids": list(ids)} for ids in found["input_ids"]]
 
     def fit(self, forms: Sequence[Form]) -> list[Form]:
-        """All variants of one item, cut at the same places so that each fits."""
+        """All variants of one item, truncated so that each fits (``pair_input.fit``)."""
         return fit(forms, self.encode, self.tokenizer, self.longest)
 
     def why_not(self, form: Form) -> str | None:

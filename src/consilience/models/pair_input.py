@@ -133,7 +133,7 @@ class PairInput:
         return encoded
 
     def fit(self, forms: Sequence[Form]) -> list[Form]:
-        """All variants of one item, cut at the same places so that each fits."""
+        """All variants of one item, truncated so that each fits (function ``fit``)."""
         return fit(forms, self.encode, self.tokenizer, self.longest)
 
 
@@ -148,32 +148,67 @@ def fit(
     tokenizer: PreTrainedTokenizerBase,
     longest: int,
 ) -> list[Form]:
-    """All variants of one item, so short that each fits: of the longer sentence the end is cut.
+    """All variants of one item, truncated so that each has at most ``longest`` tokens.
 
-    It is cut at the same place in every variant, so that all of them still say the same.
+    In a form that is too long, the end of the longer sentence is removed. A sentence ends at the
+    same place in every form that contains it. So forms of the same sentences still differ only in
+    order and format, and a form with sentences of its own keeps the beginnings of these.
     """
-    forms, stuck = list(forms), 0
-    while (excess := max(len(each["input_ids"]) for each in encode(forms)) - longest) > 0:
-        sentences = {segment.indicator.casefold(): segment.sentence for segment in forms[0]}
-        ends = {name: _ends(sentence, tokenizer) for name, sentence in sentences.items()}
-        kept = {name: len(each) for name, each in ends.items()}
-        if not any(kept.values()):
-            raise ConsilienceError(
-                f"no room for the indicators in {longest} tokens", todo="Allow more."
-            )
-        for _ in range(excess + stuck):
-            longer = max(kept, key=lambda name: kept[name])
-            kept[longer] = max(0, kept[longer] - 1)
-        cut = {
-            name: sentence[: ends[name][kept[name] - 1]] if kept[name] else ""
-            for name, sentence in sentences.items()
+    keys = [_sentence_keys(form) for form in forms]
+    sentences = {key: key[0] for form_keys in keys for key in form_keys}
+    fitted, stuck = list(forms), 0
+    while True:
+        excess: dict[frozenset[_SentenceKey], int] = {}
+        for form_keys, ids in zip(keys, encode(fitted), strict=True):
+            same = frozenset(form_keys)
+            excess[same] = max(excess.get(same, 0), len(ids["input_ids"]) - longest)
+        if not any(excess.values()):
+            return fitted
+        excess = {same: tokens for same, tokens in excess.items() if tokens}
+        too_long = frozenset().union(*excess)
+        ends = {key: _ends(sentences[key], tokenizer) for key in sentences if key in too_long}
+        kept = {key: len(each) for key, each in ends.items()}
+        for same, tokens in excess.items():
+            own = [key for key in kept if key in same]
+            if not any(ends[key] for key in own):
+                raise ConsilienceError(
+                    f"no room for the indicators in {longest} tokens", todo="Allow more."
+                )
+            removed = sum(len(ends[key]) - kept[key] for key in own)
+            for _ in range(tokens + stuck - removed):
+                longer = max(own, key=lambda key: kept[key])
+                kept[longer] = max(0, kept[longer] - 1)
+        shorter = sentences | {
+            key: sentences[key][: each[kept[key] - 1]] if kept[key] else ""
+            for key, each in ends.items()
         }
-        stuck += cut == sentences  # several tokens of one character end at one place
-        forms = [
-            tuple(replace(each, sentence=cut[each.indicator.casefold()]) for each in form)
-            for form in forms
+        stuck += shorter == sentences  # several tokens of one character end at one place
+        sentences = shorter
+        fitted = [
+            tuple(
+                replace(segment, sentence=sentences[key])
+                for segment, key in zip(form, form_keys, strict=True)
+            )
+            for form, form_keys in zip(forms, keys, strict=True)
         ]
-    return forms
+
+
+_SentenceKey = tuple[str, int]
+"""A sentence of an item, and its number among equal sentences of one form."""
+
+
+def _sentence_keys(form: Form) -> list[_SentenceKey]:
+    """The key of each segment's sentence: equal sentences are numbered by their indicators."""
+    order = sorted(
+        range(len(form)), key=lambda at: (form[at].sentence, form[at].indicator.casefold())
+    )
+    keys: dict[int, _SentenceKey] = {}
+    counts: dict[str, int] = {}
+    for at in order:
+        sentence = form[at].sentence
+        keys[at] = sentence, counts.get(sentence, 0)
+        counts[sentence] = counts.get(sentence, 0) + 1
+    return [keys[at] for at in range(len(form))]
 
 
 def _ends(sentence: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:

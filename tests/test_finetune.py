@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import pickle
 import random
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -977,6 +978,14 @@ def test_one_command_trains_two_tasks_and_says_what_was_cut(consilience, asked, 
         "1 of 8 validation pairs of rte were too long and were cut",
     ]
     assert document["warnings"] == notes
+    progress = r"seed-[01]: update (\d+) of \1 \(\d+:\d\d, 0:00 left\): "
+    losses, validations = (
+        [line for line in err.splitlines() if re.match(progress + name, line)]
+        for name in (r"loss \d", r"validation accuracy \d.*, loss \d")
+    )
+    assert (len(losses), len(validations)) == (2, 2)
+    said = [line for line in err.splitlines() if line not in (*losses, *validations)]
+    assert said == ["training rte with 2 seeds, batch 8, lr 0.006 ..."]
     assert document["best"] == {"batch": 8, "lr": 6e-3}
     assert document["grid"] == []
     assert [each["seed"] for each in document["seeds"]] == [0, 1]

@@ -324,6 +324,13 @@ def test_perplexity_of_a_model_without_a_preference_is_its_vocabulary(model_fold
         ({"train": ("A", "B", "D")}, "no relation is left to test on"),
         ({"text": "file"}, "0 lines of text"),
         ({"loss": "vote", "text": "none"}, "--loss vote with --mlm none; expected words that"),
+        (
+            {"train": ("A", "A")},
+            "duplicate relation in --train-groups: A; expected each of them once",
+        ),
+        ({"weights": (0.5, 1.0, 0.5000000001)}, r"duplicate lambda: 0\.5;"),
+        ({"learning_rate": math.nan}, "a learning rate of nan; expected above 0"),
+        ({"seed": -1}, "a seed of -1; expected from 0 to 4294967295"),
         ({"batch": 9}, "fewer than 9 facts in every training relation"),
     ],
 )
@@ -333,6 +340,24 @@ def test_plans_that_cannot_be_carried_out_are_refused(model_folder, tmp_path, ch
         improve(
             str(model_folder("bert")), SUITE, Plan(**options), tmp_path / "o", protocol="strict"
         )
+
+
+@pytest.mark.parametrize("validation", [("C",), ("C", "B")])
+def test_validation_relations_with_several_right_answers_are_refused(validation, tmp_path):
+    """Before the model is loaded: there is none of this name."""
+    several = replace(SUITE.relations[2], cardinality="N-M")
+    suite = replace(SUITE, relations=(*SUITE.relations[:2], several, SUITE.relations[3]))
+    plan = replace(PLAN, train=("A",), validation=validation)
+    with pytest.raises(ConsilienceError) as error:
+        improve("no-such-model", suite, plan, tmp_path / "o", protocol="strict")
+    assert str(error.value).startswith("C in --validation-groups: a subject has several right ")
+    assert "expected N-1 relations. Known: A, B, D." in str(error.value)
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_seed_that_is_given_twice_is_refused(tmp_path):
+    with pytest.raises(ConsilienceError, match="duplicate seed: 1; expected each of them once"):
+        improve("no-such-model", SUITE, PLAN, tmp_path / "o", protocol="strict", seeds=(1, 2, 1))
 
 
 def test_relations_that_cannot_disagree_are_refused(bert):

@@ -154,6 +154,7 @@ def finetune(
     recipes = grid_of(recipe, sizes, rates)
     for each in recipes:
         check(sources, each)
+    first = not int(os.environ.get("RANK", "0"))  # of the processes that train together
     with quiet_libraries():
         best, tried, found = train_seeds(
             model,
@@ -166,9 +167,9 @@ def finetune(
             pool=pool.value if pool else None,
             longest=longest or 0,
             device=device,
-            say=lambda step: err.print(f"{step} ...", highlight=False),
+            say=lambda step: err.print(f"{step} ...", highlight=False) if first else None,
         )
-    if int(os.environ.get("RANK", "0")):  # one of several processes, not the first
+    if not first:
         return
     notes = [
         note for each in sources for pairs in (each.train, each.validation) if pairs

@@ -30,7 +30,7 @@ from consilience.train.batches import Batches, Sampling
 from consilience.train.checkpoints import disk_errors, last_whole_checkpoint, remove_checkpoints
 from consilience.train.heads import Heads, load_heads
 from consilience.train.record import is_finished, read_record, write_record
-from consilience.train.settings import training_arguments, watch
+from consilience.train.settings import progress_shown, training_arguments, watch
 from consilience.types import Task
 
 StopOn = Literal["accuracy", "loss"]
@@ -273,7 +273,7 @@ def finetune(
     pad = int(tokenizer.pad_token_id or 0)
     course = Course(recipe)
     trainer = PairTrainer(heads, arguments, batches, held, pad, [course])
-    with disk_errors(folder):
+    with disk_errors(folder), progress_shown(trainer):
         trainer.train(resume_from_checkpoint=last_whole_checkpoint(folder))
         PartialState().wait_for_everyone()  # all have read the best checkpoint
         history = trainer.state.log_history

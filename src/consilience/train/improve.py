@@ -172,7 +172,8 @@ def improve(
     ``comparison.csv``. What is there already is not done again. Of several processes
     (``accelerate launch``) all train, the first one measures, and the others return None.
     """
-    check(plan, suite, lines)
+    seeds = tuple(seeds) or (plan.seed,)
+    check(plan, suite, lines, seeds)
     if device not in ("auto", "cpu"):
         raise ConsilienceError(f"the device '{device}'", expected="auto or cpu")
     check_report_to(plan.report_to)
@@ -180,7 +181,6 @@ def improve(
     main = PartialState(cpu=device == "cpu" or not torch.accelerator.is_available()).is_main_process
     test = test_suite(plan, suite)
     test = sample_facts(test, test_facts, SAMPLE) if test_facts else test
-    seeds = tuple(seeds) or (plan.seed,)
     tell = say if main else lambda text: None
     if main:
         record = RunFolder(

@@ -79,19 +79,12 @@ def ablated(plan: Plan, name: str, weight: float) -> Plan:
     return replace(plan, **{"weights": (weight,), **ABLATIONS[name]})
 
 
-def check(plan: Plan, suite: Suite, lines: Sequence[str]) -> None:
-    """Refuse a plan that cannot be carried out, or whose result would mean nothing."""
-    both = set(plan.train) & set(plan.validation)
-    if both:
-        raise ConsilienceError(
-            f"{', '.join(sorted(both))} to train on and to validate on",
-            expected="relations for one or the other",
-        )
-    for name, ids in (("train", plan.train), ("validation", plan.validation)):
-        if not ids:
-            raise ConsilienceError(f"no relations for {name}", todo=f"Name some: --{name}-groups.")
-        for id_ in ids:
-            suite.relation(id_)
+def check(plan: Plan, suite: Suite, lines: Sequence[str], seeds: Sequence[int] = ()) -> None:
+    """Refuse a plan that cannot be carried out, or whose result would mean nothing.
+
+    ``seeds``: a training with each. Checked before a model is loaded.
+    """
+    _check_relations(plan, suite)
     if plan.loss == "vote" and plan.text == "none":
         raise ConsilienceError(
             "--loss vote with --mlm none",
@@ -103,14 +96,57 @@ def check(plan: Plan, suite: Suite, lines: Sequence[str]) -> None:
     for weight in plan.weights:
         if not math.isfinite(weight) or weight < 0:
             raise ConsilienceError(f"a lambda of {weight}", expected="0 or more")
-    if not test_suite(plan, suite).relations:
-        raise ConsilienceError("no relation is left to test on", todo="Train on fewer.")
+    _refuse_duplicates("lambda", [f"{weight:g}" for weight in plan.weights])
+    _refuse_duplicates("seed", list(map(str, seeds)))
+    for seed in (*seeds, plan.seed):
+        if not 0 <= seed < 2**32:
+            raise ConsilienceError(f"a seed of {seed}", expected="from 0 to 4294967295")
+    if not 0 < plan.learning_rate < math.inf:
+        raise ConsilienceError(f"a learning rate of {plan.learning_rate}", expected="above 0")
     if plan.text == "file" and len(lines) <= HELD_OUT:
         raise ConsilienceError(
             f"{len(lines)} lines of text",
             expected=f"more than the {HELD_OUT} that are held out",
             todo="Give more text, or use --mlm patterns.",
         )
+
+
+def _check_relations(plan: Plan, suite: Suite) -> None:
+    both = set(plan.train) & set(plan.validation)
+    if both:
+        raise ConsilienceError(
+            f"{', '.join(sorted(both))} to train on and to validate on",
+            expected="relations for one or the other",
+        )
+    for name, ids in (("train", plan.train), ("validation", plan.validation)):
+        if not ids:
+            raise ConsilienceError(f"no relations for {name}", todo=f"Name some: --{name}-groups.")
+        for id_ in ids:
+            suite.relation(id_)
+        _refuse_duplicates(f"relation in --{name}-groups", ids)
+    several = [id_ for id_ in plan.validation if suite.relation(id_).cardinality != "N-1"]
+    if several:
+        raise ConsilienceError(
+            f"{', '.join(several)} in --validation-groups: a subject has several right answers, "
+            "so accuracy and Consistent-Acc are not defined",
+            expected="N-1 relations",
+            todo=f"Known: {_some([r.id for r in suite.relations if r.cardinality == 'N-1'])}.",
+        )
+    if not test_suite(plan, suite).relations:
+        raise ConsilienceError("no relation is left to test on", todo="Train on fewer.")
+
+
+def _refuse_duplicates(name: str, values: Sequence[str]) -> None:
+    """Refuse a value that is given more than once."""
+    duplicates = [each for each in dict.fromkeys(values) if values.count(each) > 1]
+    if duplicates:
+        raise ConsilienceError(
+            f"duplicate {name}: {', '.join(duplicates)}", expected="each of them once"
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
 def test_suite(plan: Plan, suite: Suite) -> Suite:

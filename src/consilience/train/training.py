@@ -25,7 +25,7 @@ from consilience.train.checkpoints import (
 )
 from consilience.train.perplexity import perplexity
 from consilience.train.plan import HELD_OUT, SAMPLE, Plan
-from consilience.train.settings import training_arguments
+from consilience.train.settings import progress_shown, training_arguments
 from consilience.train.steps import Steps, candidate_tokens, longest_of
 from consilience.train.trainer import CHOSEN_BY, SEEN, ConsistencyTrainer, plain_copy
 from consilience.types import Protocol, Suite
@@ -68,7 +68,7 @@ def train(
             f"no answer to any question of {', '.join(plan.validation)}",
             expected="validation relations whose candidates the model's tokenizer knows",
         )
-    with disk_errors(place):
+    with disk_errors(place), progress_shown(trainer):
         trainer.train(resume_from_checkpoint=last_whole_checkpoint(place))
         history = trainer.state.log_history
         best = max(

@@ -9,8 +9,10 @@ import sys
 
 import polars as pl
 import pytest
+from rich.console import Console
 
 from conftest import real_data
+from consilience.report.tables import new_table
 from consilience.suites import fetch as fetch_module
 
 
@@ -126,6 +128,55 @@ def test_the_whole_vocabulary(consilience, model_folder):
     assert status == 0
     document = json.loads(out)
     assert any("the gold is cut into" in text for text in document["warnings"])
+
+
+def test_facts_that_were_not_asked_are_counted_below_the_table(consilience, model_folder, tmp_path):
+    """Of nine capitals the tiny tokenizer knows few as one token."""
+    arguments = ("--groups", "capital", "--limit", 9, "--out", tmp_path / "r")
+    status, out, err = consilience("probe", "--model", model_folder("bert"), *arguments)
+    assert status == 0
+    answers = pl.read_parquet(tmp_path / "r" / "answers" / "capital.parquet")
+    base = answers.filter(variant_index=0)
+    asked, several = base["answer"].count(), base["excluded"].str.contains("cut into").sum()
+    assert (asked + several, asked > 0, several > 0) == (9, True, True)
+    line = (
+        f"Accuracy is over {asked} of 9 facts: {several} have an answer of several tokens and were "
+        "not asked; see --multi-token left-to-right."
+    )
+    assert out.index("left") < out.index(line) < out.index("Run: ")
+    assert line not in err
+    scored = consilience("score", tmp_path / "r", "--suite", "mini")[1]
+    assert line in scored
+    status, out, _ = consilience("score", tmp_path / "r", "--suite", "mini", "--json")
+    document = json.loads(out)
+    assert document["warnings"][0] == line
+    (row,) = (
+        each
+        for each in document["metrics"]
+        if (each["metric"], each["group"], each["subset"]) == ("accuracy", "MICRO", "all")
+    )
+    assert (row["n"], row["n_excluded"]) == (asked, several)
+
+
+def test_the_title_of_a_narrow_table_is_one_line():
+    title = "packaged:minilm: validation accuracy of the best checkpoint, in percent"
+    table = new_table(title)
+    table.add_column("seed")
+    table.caption = "a line below the table that is wider than the table"
+    table.add_row("0")
+    console = Console(width=100)
+    with console.capture() as capture:
+        console.print(table)
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    assert (lines[0], lines[-1]) == (title, table.caption)
+    console = Console(width=40)
+    with console.capture() as capture:
+        console.print(table)
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    assert lines[:2] == [
+        "packaged:minilm: validation accuracy of",
+        "the best checkpoint, in percent",
+    ]
 
 
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from conftest import ROOT
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, measure
-from consilience.metrics import remarks
+from consilience.metrics import facts_left_out, remarks
 from consilience.metrics.agreement import METRICS, metric
 from consilience.types import METRICS_SCHEMA, Edge
 
@@ -157,6 +157,40 @@ def test_missing_answers_are_left_out_and_counted():
     assert (row["n"][0], row["n_excluded"][0]) == (4, 2)
     note = remarks(table(rows), metrics, make_suite(), "strict")
     assert note == ["R: 1 of 6 queries without an answer"]
+
+
+def test_the_accuracy_says_how_many_facts_it_is_over():
+    """Six facts: three answered in the base pattern, two of several tokens, one for another reason.
+
+    Fact 6 is there once more, which counts as a row (published) and not as a fact (strict). The
+    relation with several right answers is in no mean.
+    """
+    several, other = "the gold is cut into 2 pieces (x y)", "the gold is unknown to the tokenizer"
+    rows = [(str(at), f"s{at}", "a", ["a"] * 3) for at in (1, 2)]
+    rows += [("3", "s3", "a", ["a", None, "a"])]
+    rows += [(str(at), f"s{at}", "b", [None] * 3) for at in (4, 5, 6)]
+    rows += [("7", "s6", "b", [None] * 3)]
+    why = {"4": other, "5": several, "6": several, "7": several, "3": several}
+    answers = table(rows).with_columns(
+        excluded=pl.when(pl.col("answer").is_null()).then(
+            pl.col("item").replace_strict(why, default=None, return_dtype=pl.String)
+        )
+    )
+    suite = make_suite()
+    hint = "of several tokens and were not asked, 1 others have no answer (see the notes); see "
+    for protocol, counts in (
+        ("strict", "3 of 6 facts: 2 have an answer "),
+        ("published", "3 of 7 facts: 3 have an answer "),
+    ):
+        found = facts_left_out(answers, measure(answers, suite, protocol), suite, protocol)
+        assert found == f"Accuracy is over {counts}{hint}--multi-token left-to-right."
+    without = answers.drop("excluded")
+    found = facts_left_out(without, measure(without, suite, "strict"), suite, "strict")
+    assert found == "Accuracy is over 3 of 6 facts: 3 have no answer (see the notes)."
+    all_asked = answers.filter(pl.col("item").is_in(["1", "2", "3"]))
+    assert facts_left_out(all_asked, measure(all_asked, suite, "strict"), suite, "strict") == ""
+    many = make_suite(cardinality="N-M")
+    assert facts_left_out(answers, measure(answers, many, "strict"), many, "strict") == ""
 
 
 def test_a_blank_answer_is_no_answer():

@@ -1074,6 +1074,18 @@ def test_a_note_on_some_seeds_names_them():
     assert seed_notes({"": ["given"]}) == ["given"], "one model has no seeds to name"
 
 
+def test_a_run_with_seeds_is_named_where_facts_are_expected(
+    finetuned, perturb, consilience, tmp_path
+):
+    assert perturb(finetuned)[0] == 0
+    for run, name in ((tmp_path / "run", " with 2 seeds"), (tmp_path / "run" / "seed-0", "")):
+        status, out, err = consilience("analyze", "patterns", run)
+        assert (status, out) == (2, "")
+        message = f"{run}: a run of sentence pairs{name}; expected a run of probe. Its changed "
+        assert message in " ".join(err.split())
+        assert "`consilience compare`, `consilience report` and `consilience analyze tasks`" in err
+
+
 def test_one_model_and_its_seeds_do_not_share_a_folder(finetuned, perturb, tmp_path):
     assert perturb(finetuned / "seed-1")[0] == 0
     metrics = (tmp_path / "run" / "metrics.csv").read_bytes()

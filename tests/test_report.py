@@ -813,7 +813,13 @@ def test_every_number_of_a_page_stands_under_its_heading():
            "p": 0.02, "p_holm": 0.04, "q_value": 0.03, "smallest": 0.07, "n": 5, "n_excluded": 0}  # fmt: skip
     rows = [row | {"metric": "accuracy", "group": group} for group in ("MACRO", "MICRO", "R")]
     compared = pl.DataFrame(rows, schema=COMPARISON_SCHEMA)
+    left_out = "Accuracy is over 3 of 9 facts."
+    numbers = probe_page(
+        suite, "strict", [shown(left_out=left_out)], None, {"right_and_wrong": "both"}
+    ).sections[1]
+    assert numbers.parts[1] == Text([left_out])
     found = probe_page(suite, "strict", [shown()], compared, {"right_and_wrong": "both"}, ["so"])
+    assert not any(isinstance(part, Text) for part in found.sections[1].parts)
     by = {each.id: each.parts for each in found.sections}
     (row,) = texts(by["differences"])["b minus a: means over relations"]
     assert row == ["Accuracy", "10.0", "25.0", "+15.0", "+5.0 to +20.0", "0.020*", "7.0"]

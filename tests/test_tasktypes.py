@@ -541,6 +541,11 @@ def test_runs_of_one_model_are_named_alike(tasks_command, tmp_path):
     document = json.loads(out)
     assert {row["model"] for row in document["metrics"]} == {"rte", "qqp"}
     assert document["warnings"] == ["no paired test: it needs two models with tasks of both sides"]
+    status, out, err = tasks_command(f"a={paths[0]}", f"a={paths[1]}")
+    assert (status, err) == (0, f"note: {document['warnings'][0]}\n")
+    assert "Student" not in out, "one model has no test, so no table of them"
+    status, out, _ = tasks_command(*named)
+    assert "Student" in out
     status, _, err = tasks_command(paths[0])
     assert status == 0
     assert "note: no test of STS against NLI: the tasks are rte" in err

@@ -10,7 +10,7 @@ from typing import Annotated
 import polars as pl
 import typer
 
-from consilience.cli.perturb import is_perturbed, labels_of, seeds_of, task_asked
+from consilience.cli.perturb import is_perturbed, labels_of, task_asked
 from consilience.cli.shared import (
     AsJson,
     DataDir,
@@ -19,6 +19,7 @@ from consilience.cli.shared import (
     names_of,
     out,
     rows_of,
+    seeds_of,
     suite_of,
     warn,
 )

@@ -26,11 +26,13 @@ from consilience.cli.pairs import (
 )
 from consilience.cli.shared import (
     AsJson,
+    by_number,
     names_in,
     out,
     progress_bar,
     quiet_libraries,
     rows_of,
+    seeds_of,
     warn,
 )
 from consilience.errors import OTHER_OUT, ConsilienceError
@@ -186,12 +188,6 @@ def perturb(
     out.print(f"Run: {folder}", soft_wrap=True)
 
 
-def seeds_of(run: Path) -> list[Path]:
-    """The runs of all seeds in a folder that perturb wrote; itself where it asked one model."""
-    found = [each for each in run.glob("seed-*") if (each / "run.json").is_file()]
-    return sorted(found, key=_by_number) or [run]
-
-
 def seed_notes(told: Mapping[str, Sequence[str]]) -> list[str]:
     """Each note once; a note on some seeds only names them.
 
@@ -221,10 +217,6 @@ def task_asked(run: Path) -> Task:
     return Task(**fields)
 
 
-def _by_number(path: Path) -> tuple[int, str]:
-    return len(path.name), path.name
-
-
 def labels_of(task: Task) -> dict[str, Labels]:
     """What may be answered in the groups of a run of this task."""
     labels = Labels(task.labels, "f1" in task.metrics)
@@ -234,7 +226,7 @@ def labels_of(task: Task) -> dict[str, Labels]:
 def _models(spec: str, task: str) -> dict[str, str]:
     """The model, or those of all seeds that finetune wrote, by the name of their folder."""
     folder = Path(spec)
-    seeds = sorted((each for each in folder.glob("seed-*") if each.is_dir()), key=_by_number)
+    seeds = sorted((each for each in folder.glob("seed-*") if each.is_dir()), key=by_number)
     if not seeds:
         inside = folder / task
         return {"": str(inside) if (inside / "config.json").is_file() else spec}

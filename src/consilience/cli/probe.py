@@ -30,7 +30,7 @@ from consilience.cli.shared import (
     warn,
 )
 from consilience.errors import ConsilienceError
-from consilience.metrics import measure, remarks
+from consilience.metrics import facts_left_out, measure, remarks
 from consilience.models import load_model
 from consilience.noise import noise_floor as measure_noise
 from consilience.probe import probe as ask_suite
@@ -205,7 +205,9 @@ def probe(
     run.finish(metrics)
     warnings = run.record["warnings"]
     title = f"{chosen.name}, {model}, protocol {rules}"
-    _show(metrics, chosen, title, warnings, {**run.record, "path": str(run.path)}, as_json)
+    left_out = facts_left_out(answers, metrics, chosen, rules)
+    record = {**run.record, "path": str(run.path)}
+    _show(metrics, chosen, title, left_out, warnings, record, as_json)
     if not as_json:
         out.print(f"Run: {run.path}", soft_wrap=True)
 
@@ -236,7 +238,8 @@ def score(
     asked = {"answers": str(answers), "suite": chosen.name, "protocol": rules}
     record = {"asked": asked, "versions": versions(), "git": git_revision()}
     title = f"{chosen.name}, {answers.name}, protocol {rules}"
-    _show(metrics, chosen, title, warnings, record, as_json)
+    left_out = facts_left_out(table, metrics, chosen, rules)
+    _show(metrics, chosen, title, left_out, warnings, record, as_json)
 
 
 def _one_token(suite: Suite, names: list[str]) -> Suite:
@@ -258,14 +261,16 @@ def _show(
     metrics: pl.DataFrame,
     suite: Suite,
     title: str,
+    left_out: str,
     warnings: list[str],
     record: dict[str, Any],
     as_json: bool,
 ) -> None:
     if as_json:
+        warnings = [left_out, *warnings] if left_out else warnings
         document = {"run": record, "metrics": rows_of(metrics), "warnings": warnings}
         print(json.dumps(document, ensure_ascii=False))
         return
     out.print(group_table(metrics, suite))
-    out.print(summary_table(metrics, title))
+    out.print(summary_table(metrics, title, left_out))
     warn(warnings)

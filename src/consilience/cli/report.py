@@ -19,7 +19,7 @@ from consilience.analysis.patterns import (
     pattern_table,
 )
 from consilience.cli.compare import asked_otherwise, perturbed_differences
-from consilience.cli.perturb import is_perturbed, labels_of, seed_notes, seeds_of, task_asked
+from consilience.cli.perturb import is_perturbed, labels_of, seed_notes, task_asked
 from consilience.cli.representations import correlations_of, drawing_of
 from consilience.cli.shared import (
     AsJson,
@@ -29,12 +29,13 @@ from consilience.cli.shared import (
     out,
     progress_bar,
     protocol_remark,
+    seeds_of,
     suite_of,
     suite_remark,
     warn,
 )
 from consilience.errors import ConsilienceError
-from consilience.metrics import is_blank, measure, remarks
+from consilience.metrics import facts_left_out, is_blank, measure, remarks
 from consilience.metrics.compare import compare, few_relations
 from consilience.metrics.perturbed import measure_perturbed
 from consilience.report.charts import for_paper
@@ -241,6 +242,7 @@ def _shown(
         warnings=list(dict.fromkeys(noted)),
         vectors=vectors,
         drawing=drawing,
+        left_out=facts_left_out(answers, metrics, suite, protocol),
     )
 
 

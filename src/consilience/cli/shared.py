@@ -104,18 +104,30 @@ def names_of(runs: list[Path]) -> list[str]:
     )
 
 
+def seeds_of(run: Path) -> list[Path]:
+    """The runs of all seeds in a folder that perturb wrote; itself where it asked one model."""
+    found = [each for each in run.glob("seed-*") if (each / "run.json").is_file()]
+    return sorted(found, key=by_number) or [run]
+
+
+def by_number(path: Path) -> tuple[int, str]:
+    """Sorts seed-2 before seed-10."""
+    return len(path.name), path.name
+
+
 def suite_of(
     run: Path, suite: str | None, protocol: ProtocolName | None, data_dir: Path | None
 ) -> tuple[Suite, Protocol]:
     """The suite and the protocol of a run's answers: what is given, else what the run was asked."""
-    asked = asked_of(run)
-    if asked.get("kind") == "perturb":
+    asked, seeds = asked_of(run), seeds_of(run)
+    if asked_of(seeds[0]).get("kind") == "perturb":
+        several = f" with {len(seeds)} seeds" if len(seeds) > 1 else ""
         raise ConsilienceError(
-            "a run of sentence pairs",
+            f"a run of sentence pairs{several}",
             expected="a run of probe",
             where=str(run),
-            todo="Its changed answers are in inconsistent.csv; `consilience compare` and "
-            "`consilience analyze tasks` take such runs.",
+            todo="Its changed answers are in inconsistent.csv; `consilience compare`, `consilience "
+            "report` and `consilience analyze tasks` take such runs.",
         )
     if suite is None and "suite" not in asked:
         raise ConsilienceError(

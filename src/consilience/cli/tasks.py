@@ -55,9 +55,14 @@ def tasks(
         document = {"metrics": rows_of(rows), "effects": rows_of(effects), "warnings": warnings}
         print(json.dumps(document, ensure_ascii=False))
         return
-    for table in (*calum_tables(rows, TITLE), *effects_tables(effects)):
+    for table in (*calum_tables(rows, TITLE), *effects_tables(_tested(effects))):
         out.print(table)
     warn(warnings)
+
+
+def _tested(effects: pl.DataFrame) -> pl.DataFrame:
+    """The comparisons of tasks in which some test has a p; runs of one model have none."""
+    return effects.filter(pl.col("p").is_not_nan().any().over("first", "second"))
 
 
 def _named(runs: list[str]) -> tuple[list[str], list[Path]]:
@@ -86,7 +91,11 @@ def _notes(rows: pl.DataFrame, effects: pl.DataFrame) -> list[str]:
         notes.append(f"no test of STS against NLI: the tasks are {', '.join(present)}")
     if set(effects["first"]) <= {"STS"}:
         notes.append(f"no test of small training sets: the tasks are {', '.join(present)}")
+    needed = "it needs two models with tasks of both sides"
     paired = effects.filter(pl.col("test") == "paired")
     if not paired.is_empty() and paired["p"].is_nan().all():
-        notes.append("no paired test: it needs two models with tasks of both sides")
+        return [*notes, f"no paired test: {needed}"]
+    contrasts = effects.select("first", "second").unique(maintain_order=True)
+    untested = contrasts.join(_tested(effects), on=["first", "second"], how="anti")
+    notes += [f"no test of {first} against {second}: {needed}" for first, second in untested.rows()]
     return notes

@@ -242,6 +242,39 @@ def is_blank() -> pl.Expr:
     return pl.col("answer").cast(pl.String).fill_null("").str.strip_chars() == ""
 
 
+SEVERAL_TOKENS = r"(cut|split) into \d+ "
+"""What the reason of an excluded row says where its gold is several tokens of the model."""
+
+
+def facts_left_out(
+    answers: pl.DataFrame, metrics: pl.DataFrame, suite: Suite, protocol: Protocol
+) -> str:
+    """A sentence on how many facts the accuracy is over; empty where it is over all of them.
+
+    The counts are ``n`` and ``n_excluded`` of the accuracy of all N-1 relations together. Facts
+    with an answer of several tokens are counted by the reasons in the column ``excluded``, in the
+    base pattern.
+    """
+    chosen = (pl.col("metric") == "accuracy") & (pl.col("group") == "MICRO")
+    rows = metrics.filter(chosen & (pl.col("subset") == "all")).to_dicts()
+    if not rows or not rows[0]["n_excluded"]:
+        return ""
+    asked, excluded = rows[0]["n"], rows[0]["n_excluded"]
+    several = 0
+    if "excluded" in answers.columns:
+        bases = {(r.id, r.patterns[0].text) for r in suite.relations if r.cardinality == "N-1"}
+        without = answers.filter(
+            is_blank() & pl.col("excluded").cast(pl.String).str.contains(SEVERAL_TOKENS)
+        ).select("group", "variant", "subject", "gold")
+        facts = [row for row in without.iter_rows() if row[:2] in bases]
+        several = min(excluded, len(facts if protocol == "published" else set(facts)))
+    because = [f"{several:,} have an answer of several tokens and were not asked"] * (several > 0)
+    if others := excluded - several:
+        because.append(f"{others:,} {'others ' * (several > 0)}have no answer (see the notes)")
+    hint = "; see --multi-token left-to-right" * (several > 0)
+    return f"Accuracy is over {asked:,} of {asked + excluded:,} facts: {', '.join(because)}{hint}."
+
+
 def remarks(
     answers: pl.DataFrame, metrics: pl.DataFrame, suite: Suite, protocol: Protocol
 ) -> list[str]:

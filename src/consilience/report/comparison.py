@@ -40,7 +40,6 @@ def _table(rows: pl.DataFrame, title: str, first: Any, second: Any) -> Table:
     tests = ", ".join(rows["test"].drop_nulls().unique(maintain_order=True))
     table = new_table(f"{title}\n{first} -> {second}")
     table.caption = f"p: {tests}; adjusted (Holm) over relations. * .05 ** .01 *** .001"
-    table.caption_justify = "left"
     table.add_column("relation", overflow="fold")
     for heading in ("first", "second", "points", "95 % interval", "p", "could show"):
         table.add_column(heading, justify="right", no_wrap=True)

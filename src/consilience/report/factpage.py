@@ -135,6 +135,12 @@ def _headline(runs: Sequence[Shown], protocol: Protocol) -> Section:
     if all(_relations_in(each) == 1 for each in macro):
         caption = "One relation, in percent. The interval is that of facts like these."
     table = Grid(caption, ("number", *columns), rows, sortable=False)
+    sentences = [
+        f"{run.name}: {run.left_out}" if len(runs) > 1 else run.left_out
+        for run in runs
+        if run.left_out
+    ]
+    left_out = [Text(sentences)] if sentences else []
     meanings = Folded(
         "What the numbers are the percentage of",
         [Facts([(COLUMNS[name].strip(), MEANINGS[name]) for name in names])],
@@ -143,7 +149,7 @@ def _headline(runs: Sequence[Shown], protocol: Protocol) -> Section:
         "numbers",
         "The numbers",
         _in_words(runs, macro),
-        [table, meanings, *_by_both(runs, protocol)],
+        [table, *left_out, meanings, *_by_both(runs, protocol)],
     )
 
 

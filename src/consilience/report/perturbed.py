@@ -98,7 +98,6 @@ def effects_tables(effects: pl.DataFrame) -> Iterator[Table]:
             "Holm: p adjusted over the rows of all tables with the same test. "
             "* .05 ** .01 *** .001"
         )
-        table.caption_justify = "left"
         table.add_column(no_wrap=True)
         table.add_column("test", no_wrap=True)
         headings = ("first", "second", "points", "95 %", "t", "p", "Holm")

@@ -24,6 +24,7 @@ class Shown:
     ``patterns, pairs, edits, items``: of the analysis of patterns.
     ``examples``: the most telling by kind. ``excluded``: ``group, excluded, len``. ``vectors``:
     mean V-measures with correlations, and the drawing, where the run has representations.
+    ``left_out``: how many facts the accuracy is over, where it is not over all of them.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Shown:
     warnings: Sequence[str]
     vectors: pl.DataFrame | None = None
     drawing: altair.Chart | None = None
+    left_out: str = ""
 
     @property
     def model(self) -> str:

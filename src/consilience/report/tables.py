@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import polars as pl
 from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
+from rich.text import Text
 
 from consilience.suites.statistics import SuiteStatistics
 from consilience.types import Suite
@@ -75,17 +78,18 @@ def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
         table.add_row(relation.id, *cells)
     if any(relation.cardinality == "N-M" for relation in suite.relations):
         table.caption = "* determinism: a relation with several right answers, not in the means"
-        table.caption_justify = "left"
     return table
 
 
-def summary_table(metrics: pl.DataFrame, title: str) -> Table:
+def summary_table(metrics: pl.DataFrame, title: str, note: str = "") -> Table:
     """One row a metric: mean and standard deviation over relations, and all counts together.
 
     The interval is that of the mean. Indented: consistency over the pairs of patterns that differ
     in that way. Flips: answers of a sample that changed when nothing about the question did.
+    ``note``: a line below the table.
     """
     table = new_table(title)
+    table.caption = note or None
     table.add_column("metric", no_wrap=True)
     for heading in ("mean ± std", "95 %", "rela-\ntions", "pooled", "counted", "left\nout"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -172,11 +176,23 @@ def percent(value: float | None) -> str:
     return "-" if value is None or math.isnan(value) else f"{round(value * 100, 1) + 0:.1f}"
 
 
+class _Table(Table):
+    """A table whose title and caption are as wide as the screen, not as the table."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The title, the table, the caption."""
+        plain = copy.copy(self)
+        plain.title = plain.caption = None
+        if self.title:
+            yield Text(str(self.title), style="table.title")
+        yield from super(_Table, plain).__rich_console__(console, options)
+        if self.caption:
+            yield Text(str(self.caption), style="table.caption")
+
+
 def new_table(title: str) -> Table:
     """An empty table in our style."""
-    return Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
-    )
+    return _Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
 
 
 def _values(metrics: pl.DataFrame) -> dict[tuple[str, str, str], float]:

@@ -2,6 +2,9 @@
 
 import errno
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -169,16 +172,16 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
 
 
 def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
+    """The file of the second group is begun, and the disk has no room for it."""
     suite = mini("capital", "sport")
-    write = Path.write_bytes
+    sync = os.fsync
 
-    def full(path, content):
-        if "sport" in path.name:
-            write(path, content[:9])
+    def full(descriptor):
+        if "sport" in Path(f"/proc/self/fd/{descriptor}").readlink().name:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return write(path, content)
+        sync(descriptor)
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ConsilienceError, match=r"sport\.parquet: the disk is full.*make room"):
         probe(suite, Counting(), RunFolder(tmp_path, ASKED))
     assert [path.name for path in (tmp_path / "answers").iterdir()] == ["capital.parquet"]
@@ -267,3 +270,107 @@ def test_no_answers_are_written_outside_their_folder(group, tmp_path):
         with pytest.raises(ConsilienceError, match="can name a file"):
             use()
     assert {path.name for path in tmp_path.rglob("*")} == {"run", "victim", "answers", "run.json"}
+
+
+def test_changed_answers_are_asked_again_and_are_an_error_for_readers(tmp_path):
+    """One cell changed, the mark kept: found by the digest alone."""
+    suite = mini("capital", "sport")
+    whole = probe(suite, Counting(), RunFolder(tmp_path, ASKED))
+    path = tmp_path / "answers" / "capital.parquet"
+    table, mark = pl.read_parquet(path), pl.read_parquet_metadata(path)["consilience"]
+    changed = table.with_columns(answer=pl.lit("Paris"))
+    changed.write_parquet(path, metadata={"consilience": mark})
+    with pytest.raises(ConsilienceError, match=r"capital\.parquet: these answers were changed"):
+        read_answers(tmp_path)
+    model, run = Counting(), RunFolder(tmp_path, ASKED)
+    assert probe(suite, model, run).equals(whole)
+    assert model.calls == 1
+    assert "capital: the answers had been changed" in run.record["warnings"][-1]
+    assert read_answers(tmp_path).height == whole.height
+
+
+def test_an_answers_file_that_the_run_did_not_write_is_not_counted(tmp_path):
+    run = RunFolder(tmp_path, ASKED)
+    probe(mini("capital"), Counting(), run)
+    copied = tmp_path / "answers" / "sport.parquet"
+    copied.write_bytes((tmp_path / "answers" / "capital.parquet").read_bytes())
+    with pytest.raises(ConsilienceError, match=r"sport\.parquet: these answers were changed"):
+        read_answers(tmp_path)
+
+
+def test_a_run_without_digests_is_read_and_resumed(tmp_path):
+    """As older versions wrote it; its answers are trusted as they are, and get digests."""
+    suite = mini("capital", "sport")
+    whole = probe(suite, Counting(), RunFolder(tmp_path, ASKED))
+    record = json.loads((tmp_path / "run.json").read_text())
+    digests = record.pop("answers")
+    record["versions"]["numpy"] = "1.0"
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    assert read_answers(tmp_path).height == whole.height
+    model = Counting()
+    assert probe(suite, model, RunFolder(tmp_path, ASKED)).equals(whole)
+    assert model.calls == 0
+    assert json.loads((tmp_path / "run.json").read_text())["answers"] == digests
+    assert set(digests) == {"capital", "sport"}
+
+
+def test_two_runs_of_one_folder_keep_the_digests_of_both(tmp_path):
+    """Each has opened the folder before the other wrote."""
+    first, second = RunFolder(tmp_path, ASKED), RunFolder(tmp_path, ASKED)
+    for run, id_ in ((first, "capital"), (second, "sport"), (first, "field")):
+        probe(mini(id_), Counting(), run)
+    assert read_answers(tmp_path)["group"].unique().len() == 3
+
+
+KILLED_AT_EVERY_STEP = """
+import os, sys
+from pathlib import Path
+from consilience import RunFolder, load_model, load_suite, probe
+from consilience.suites.choose import sample_facts, select_relations
+
+def watch(event, arguments):
+    global left
+    if event in ("open", "os.rename", "os.remove", "os.chmod") and "RUN" in str(arguments[0]):
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), 9)
+
+def in_a_process(folder, step):
+    global left
+    process = os.fork()
+    if process:
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    left = step
+    sys.addaudithook(watch)
+    run = RunFolder(folder, {"model": "m"})
+    answers = probe(suite, load_model("baseline:random"), run)
+    run.finish(answers.select("item"))
+    os._exit(0)
+
+suite = sample_facts(select_relations(load_suite("mini"), ["capital", "sport"]), 2, seed=0)
+step, status = 0, -9
+while status == -9:
+    step += 1
+    folder = Path(sys.argv[1]) / f"RUN-{step}"
+    status = in_a_process(folder, step)
+    assert in_a_process(folder, 0) == 0
+assert status == 0
+"""
+
+
+def test_a_run_that_is_killed_at_any_step_of_its_writing_is_resumed_whole(tmp_path):
+    """Killed before each call that opens, renames or removes a file of the run, then resumed."""
+    command = [sys.executable, "-c", KILLED_AT_EVERY_STEP, tmp_path]
+    subprocess.run(command, env={**os.environ, "PATH": ""}, check=True, timeout=100)
+    *killed, whole = sorted(tmp_path.iterdir(), key=lambda path: int(path.name.split("-")[1]))
+    assert len(killed) > 30
+    expected = [(path.name, path.read_bytes()) for path in sorted((whole / "answers").iterdir())]
+    assert len(expected) == 2
+    for folder in killed:
+        found = [(path.name, path.read_bytes()) for path in sorted((folder / "answers").iterdir())]
+        assert found == expected
+        assert read_answers(folder).height == 2 * 9 * 2
+        assert sorted(path.name for path in folder.iterdir()) == [
+            "answers", "metrics.csv", "run.json",
+        ]  # fmt: skip
+        assert json.loads((folder / "run.json").read_text())["warnings"] == []

@@ -38,7 +38,7 @@ from consilience.report.pairpage import ShownPairs, pair_page
 from consilience.report.repeat import again
 from consilience.report.shown import Shown
 from consilience.report.tables import COLUMNS
-from consilience.run import RunFolder, command_line
+from consilience.run import RunFolder, asked_of, command_line
 from consilience.suites.tasks import TASKS
 from consilience.types import ANSWERS_SCHEMA, COMPARISON_SCHEMA, METRICS_SCHEMA
 from test_metrics import make_suite, table
@@ -555,14 +555,8 @@ def test_what_one_model_alone_wrote_is_in_no_difference(consilience, tmp_path):
     """A model that writes has a group more; what both chose is compared."""
     first, second = (perturbed_run(tmp_path / name, {at}) for at, name in enumerate(("one", "two")))
     answers = pl.read_parquet(second / "answers" / "rte.parquet")
-    answers.with_columns(group=pl.lit("rte-generated")).write_parquet(
-        second / "answers" / "rte-generated.parquet",
-        metadata={
-            "consilience": pl.read_parquet_metadata(second / "answers" / "rte.parquet")[
-                "consilience"
-            ]
-        },
-    )
+    run = RunFolder(second, asked_of(second))
+    run.write_answers("rte-generated", answers.with_columns(group=pl.lit("rte-generated")))
     for command in ("report", "compare"):
         status, _, err = consilience(command, first, second, "--out", f"{command}.html")
         assert status == 0, err

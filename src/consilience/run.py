@@ -6,17 +6,14 @@ group is answered, ``metrics.csv`` at the end. A run that was killed goes on whe
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import io
 import json
-import os
 import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -25,7 +22,8 @@ from typing import Any, get_args
 import polars as pl
 
 from consilience.errors import OTHER_OUT, ConsilienceError
-from consilience.types import ANSWERS_SCHEMA, Protocol, names_a_file
+from consilience.files import cannot_write, locked, path_in, remove_stale_parts, write_whole
+from consilience.types import ANSWERS_SCHEMA, Protocol
 
 FORMAT = 2
 """Raised when answers of an older version of this package can no longer be gone on with."""
@@ -62,19 +60,25 @@ class RunFolder:
             "versions": versions(),
             "git": git_revision(),
             "warnings": [],
+            "answers": {},
         }
         found = self._read_record()
         if found is not None:
             self._go_on_with(found)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._write_record()
+            self._save_record()
             (path / "answers").mkdir(exist_ok=True)
+            for folder in (path, path / "answers"):
+                remove_stale_parts(folder)
         except OSError as error:
-            raise _cannot_write(path, error) from error
+            raise cannot_write(path, error) from error
 
     def _go_on_with(self, found: dict[str, Any]) -> None:
-        """Keep when and with what the run began, and what was noted then."""
+        """Keep when and with what the run began, what was noted then, and its digests."""
+        if "answers" not in found:  # of a version that kept no digests
+            files = sorted((self.path / "answers").glob("*.parquet"))
+            self.record["answers"] = {file.stem: digest_of(file) for file in files}
         for name in ("warnings", "started", "command", "versions", "git"):
             now, before = self.record[name], found.get(name, self.record[name])
             self.record[name] = before
@@ -123,17 +127,22 @@ class RunFolder:
         warnings = list(dict.fromkeys([*self.record["warnings"], *notes]))
         if warnings != self.record["warnings"]:
             self.record["warnings"] = warnings
-            self._write_record()
+            self._save_record()
 
     def describe(self, name: str, value: object) -> None:
         """Keep something that a reader of the answers needs, under a name of its own."""
         self.record[name] = value
-        self._write_record()
+        self._save_record()
 
     def answers(self, group: str, size: int) -> pl.DataFrame | None:
-        """The answers of a group, if they are there, whole, and of this run."""
+        """The answers of a group, if they are there, whole, and as this run wrote them."""
         path = self._answers_path(group)
         if not path.is_file():
+            return None
+        with locked(self.path):
+            is_changed = digest_of(path) != self._digests().get(group)
+        if is_changed:
+            self.note([f"{group}: the answers had been changed, so the group was asked again"])
             return None
         try:
             mark = pl.read_parquet_metadata(path).get("consilience")
@@ -146,30 +155,48 @@ class RunFolder:
         return table if whole and mark == self.fingerprint else None
 
     def write_answers(self, group: str, answers: pl.DataFrame) -> None:
-        """Keep the answers of a group: the whole file or nothing."""
-        buffer = io.BytesIO()
+        """Keep the answers of a group: the whole file or nothing.
+
+        Its digest is recorded first. A process that is killed in between leaves a digest without
+        its file, and the group is asked again; never a file that nothing vouches for.
+        """
+        path, buffer = self._answers_path(group), io.BytesIO()
         answers.write_parquet(buffer, metadata={"consilience": self.fingerprint})
-        write_whole(self._answers_path(group), buffer.getvalue())
+        content = buffer.getvalue()
+        with locked(self.path):
+            self._write_record({group: hashlib.sha256(content).hexdigest()})
+            write_whole(path, content)
 
     def finish(self, metrics: pl.DataFrame) -> None:
         """Write the metrics and the end of the run."""
         write_whole(self.path / "metrics.csv", metrics.write_csv().encode())
         self.record["finished"] = _now()
-        self._write_record()
+        self._save_record()
 
     def _answers_path(self, group: str) -> Path:
-        if not names_a_file(group):
-            raise ConsilienceError(
-                f"the group id '{group[:100]}'",
-                expected="a short id that can name a file: no separator, no leading dot",
-                where=str(self.path / "answers"),
-                todo="Rename the group in its suite.",
-            )
-        return self.path / "answers" / f"{group}.parquet"
+        return path_in(self.path / "answers", group, ".parquet")
 
-    def _write_record(self) -> None:
+    def _digests(self) -> dict[str, str]:
+        """The digest of each answers file; those of other processes in this folder too."""
+        digests = record_of(self.path).get("answers", self.record["answers"])
+        return digests if isinstance(digests, dict) else {}
+
+    def _save_record(self) -> None:
+        with locked(self.path):
+            self._write_record({})
+
+    def _write_record(self, digests: Mapping[str, str]) -> None:
+        """Write the record, with ``digests`` of new answers; the folder is locked."""
+        self.record["answers"] = {**self._digests(), **digests}
         text = json.dumps(self.record, indent=2, ensure_ascii=False) + "\n"
-        write_whole(self.path / "run.json", text.encode())
+        # what is no Unicode, of names that are not UTF-8, becomes an escape of JSON
+        write_whole(self.path / "run.json", text.encode(errors="backslashreplace"))
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_answers(path: Path) -> pl.DataFrame:
@@ -197,6 +224,7 @@ def read_answers(path: Path) -> pl.DataFrame:
                 where=str(path / "answers"),
                 todo="Remove what was copied there, or probe again.",
             )
+        _check_digests(path, files)
         return table
     if not path.is_file():
         raise ConsilienceError("no such file", where=str(path), todo="Check the path.")
@@ -215,6 +243,25 @@ def read_answers(path: Path) -> pl.DataFrame:
         where=str(path),
         todo="Save it as one of these.",
     )
+
+
+def _check_digests(run: Path, files: Sequence[Path]) -> None:
+    """Raise where an answers file is not the one that the run recorded; old runs have no digests.
+
+    The record is read after the files were listed: whatever is written meanwhile is in it.
+    """
+    digests = record_of(run).get("answers")
+    if not isinstance(digests, dict):
+        return
+    for file in files:
+        if digests.get(file.stem) != digest_of(file):
+            raise ConsilienceError(
+                "these answers were changed after the run wrote them",
+                expected="the SHA-256 that is in run.json",
+                where=str(file),
+                todo="Give the command of the run again, which asks this group again. To count "
+                "changed answers, copy the folder without run.json.",
+            )
 
 
 def record_of(path: Path) -> dict[str, Any]:
@@ -237,31 +284,6 @@ def protocol_of(path: Path) -> Protocol | None:
     """The protocol that the run in a folder was asked under; None for anything else."""
     found = asked_of(path).get("protocol")
     return next((each for each in get_args(Protocol) if each == found), None)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file beside ``path`` and put it in its place: all of it or nothing."""
-    part = path.parent / f".{path.name}.{os.getpid()}.part"
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    except OSError as error:
-        raise _cannot_write(path, error) from error
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-
-
-def _cannot_write(path: Path, error: OSError) -> ConsilienceError:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
-    reason = "the disk is full" if full else f"cannot be written: {error.strerror or error}"
-    return ConsilienceError(
-        reason,
-        where=str(path),
-        todo="What was written before is whole; make room and give the same command again."
-        if full
-        else f"{OTHER_OUT}.",
-    )
 
 
 def versions() -> dict[str, str]:

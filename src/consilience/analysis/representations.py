@@ -23,8 +23,8 @@ from sklearn.metrics import adjusted_mutual_info_score, v_measure_score
 from threadpoolctl import threadpool_limits
 
 from consilience.errors import ConsilienceError
+from consilience.files import path_in, write_whole
 from consilience.metrics.statistics import Correlation, correlation
-from consilience.run import write_whole
 from consilience.types import Query, Relation
 
 INDEX_SCHEMA: dict[str, type[pl.DataType]] = {
@@ -122,8 +122,8 @@ def write_vectors(folder: Path, vectors: RelationVectors) -> None:
         raise ConsilienceError(
             f"cannot be made: {error.strerror or error}", where=str(folder)
         ) from error
-    write_whole(folder / f"{vectors.relation}.npy", content.getvalue())
-    write_whole(folder / f"{vectors.relation}.parquet", table.getvalue())
+    write_whole(path_in(folder, vectors.relation, ".npy"), content.getvalue())
+    write_whole(path_in(folder, vectors.relation, ".parquet"), table.getvalue())
 
 
 def read_vectors(folder: Path, relation: str) -> RelationVectors:

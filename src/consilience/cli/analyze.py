@@ -30,9 +30,10 @@ from consilience.cli.shared import (
 )
 from consilience.cli.tasks import tasks
 from consilience.errors import ConsilienceError
+from consilience.files import write_whole
 from consilience.metrics import measure
 from consilience.report.analysis import example_table, frame_table, matrix_tables
-from consilience.run import read_answers, write_whole
+from consilience.run import read_answers
 from consilience.suites.choose import select_relations
 
 app = typer.Typer(no_args_is_help=True, help="Why: wordings, edits, examples, knowledge, vectors.")

@@ -12,9 +12,10 @@ from rich.table import Table
 
 from consilience.cli.pairs import IndicatorsOption, TaskOption, task_of
 from consilience.cli.shared import AsJson, names_in, out, rows_of, warn
+from consilience.files import write_whole
 from consilience.report.tables import interval, mean_and_std, new_table, percent
 from consilience.resource import annotation
-from consilience.run import git_revision, versions, write_whole
+from consilience.run import git_revision, versions
 from consilience.suites.pairs import read_pairs
 from consilience.suites.perturbations import PAPERS, chosen
 

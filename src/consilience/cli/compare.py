@@ -24,12 +24,13 @@ from consilience.cli.shared import (
     warn,
 )
 from consilience.errors import ConsilienceError
+from consilience.files import write_whole
 from consilience.metrics.compare import compare as compare_answers
 from consilience.metrics.compare import few_relations
 from consilience.metrics.perturbed import Labels, compare_perturbed
 from consilience.report.comparison import comparison_tables
 from consilience.report.perturbed import difference_tables
-from consilience.run import asked_of, git_revision, read_answers, versions, write_whole
+from consilience.run import asked_of, git_revision, read_answers, versions
 
 SHOWN = "accuracy,consistency,determinism,corrected_consistency,consistent_accuracy"
 

@@ -36,10 +36,11 @@ from consilience.cli.shared import (
     warn,
 )
 from consilience.errors import OTHER_OUT, ConsilienceError
+from consilience.files import write_whole
 from consilience.metrics.perturbed import Labels, measure_perturbed, perturbed_remarks
 from consilience.perturb import GENERATED, ask_freely, ask_pairs, inconsistent, write_forms
 from consilience.report.perturbed import example_table, perturbed_tables
-from consilience.run import RunFolder, asked_of, write_whole
+from consilience.run import RunFolder, asked_of
 from consilience.suites.pairs import Pairs
 from consilience.suites.perturbations import (
     PAPERS,

@@ -30,6 +30,7 @@ from consilience.cli.shared import (
     warn,
 )
 from consilience.errors import ConsilienceError
+from consilience.files import write_whole
 from consilience.metrics import facts_left_out, measure, remarks
 from consilience.models import load_model
 from consilience.noise import noise_floor as measure_noise
@@ -42,7 +43,6 @@ from consilience.run import (
     protocol_of,
     read_answers,
     versions,
-    write_whole,
 )
 from consilience.suites.choose import (
     filter_vocabulary,

@@ -35,6 +35,7 @@ from consilience.cli.shared import (
     warn,
 )
 from consilience.errors import ConsilienceError
+from consilience.files import write_whole
 from consilience.metrics import facts_left_out, is_blank, measure, remarks
 from consilience.metrics.compare import compare, few_relations
 from consilience.metrics.perturbed import measure_perturbed
@@ -46,14 +47,7 @@ from consilience.report.pairpage import ShownPairs, pair_page
 from consilience.report.papersheets import perturbed_sheets, probe_sheets
 from consilience.report.sheets import Sheet, save_sheet
 from consilience.report.shown import Shown
-from consilience.run import (
-    asked_of,
-    git_revision,
-    read_answers,
-    record_of,
-    versions,
-    write_whole,
-)
+from consilience.run import asked_of, git_revision, read_answers, record_of, versions
 from consilience.suites.choose import select_relations
 from consilience.types import METRICS_SCHEMA, Protocol, Suite
 

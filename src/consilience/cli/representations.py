@@ -28,11 +28,12 @@ from consilience.cli.shared import (
     warn,
 )
 from consilience.errors import ConsilienceError
+from consilience.files import write_whole
 from consilience.metrics import measure
 from consilience.models import LanguageModel, load_model
 from consilience.probe import probe as ask_suite
 from consilience.report.analysis import frame_table
-from consilience.run import RunFolder, fingerprint, write_whole
+from consilience.run import RunFolder, fingerprint
 from consilience.suites.choose import sample_facts, select_relations
 from consilience.types import Protocol, Relation
 

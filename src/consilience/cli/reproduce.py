@@ -13,12 +13,13 @@ import typer
 
 from consilience.cli.shared import AsJson, DataDir, err, names_in, out, rows_of, warn
 from consilience.errors import ConsilienceError
+from consilience.files import write_whole
 from consilience.report.papers import beside_sheet, beside_table
 from consilience.report.sheets import SHEET_FORMATS, as_markdown
 from consilience.report.tables import new_table
 from consilience.reproduce import RECIPES, Found, Recipe, Work, carry_out, find_recipe
 from consilience.reproduce.recipe import NOT_HERE
-from consilience.run import git_revision, versions, write_whole
+from consilience.run import git_revision, versions
 from consilience.suites.pairs import HUB
 
 WITH = "'finetune=--seeds 0'"

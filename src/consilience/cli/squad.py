@@ -18,8 +18,9 @@ from consilience.analysis.reading import (
     read_squad,
 )
 from consilience.cli.shared import AsJson, out, progress_bar, quiet_libraries, rows_of, warn
+from consilience.files import write_whole
 from consilience.report.analysis import frame_table
-from consilience.run import versions, write_whole
+from consilience.run import versions
 
 File = Annotated[Path, typer.Option(help="SQuAD v1.1 JSON.")]
 

@@ -11,8 +11,8 @@ import typer
 
 from consilience.analysis.tasktypes import SMALL, read_runs, task_effects, without_models
 from consilience.cli.shared import AsJson, names_in, names_of, out, rows_of, warn
+from consilience.files import write_whole
 from consilience.report.perturbed import calum_tables, effects_tables
-from consilience.run import write_whole
 from consilience.suites.perturbations import PERTURBATIONS
 from consilience.suites.tasks import TASKS
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from consilience.errors import ConsilienceError
-from consilience.run import write_whole
+from consilience.files import write_whole
 
 if TYPE_CHECKING:
     import altair

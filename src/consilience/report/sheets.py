@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from consilience.run import write_whole
+from consilience.files import write_whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ import numpy.typing as npt
 import polars as pl
 
 from consilience.errors import OTHER_OUT, ConsilienceError
+from consilience.files import write_whole
 from consilience.metrics.agreement import quotient
 from consilience.metrics.statistics import REPLICATES, Floats, percentile_interval, resamples
-from consilience.run import write_whole
 from consilience.suites.pairs import Pairs, sample_pairs
 from consilience.suites.perturbations import ORIGINAL, Perturbation, original, variants
 from consilience.types import METRICS_SCHEMA, Task

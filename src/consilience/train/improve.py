@@ -16,11 +16,12 @@ import torch
 from accelerate.state import PartialState
 
 from consilience.errors import ConsilienceError
+from consilience.files import write_whole
 from consilience.metrics import measure
 from consilience.metrics.compare import compare
 from consilience.models import load_model
 from consilience.probe import probe
-from consilience.run import RunFolder, write_whole
+from consilience.run import RunFolder
 from consilience.suites.choose import sample_facts
 from consilience.train.perplexity import perplexity
 from consilience.train.plan import (

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from consilience.errors import OTHER_OUT, ConsilienceError
-from consilience.run import versions, write_whole
+from consilience.files import write_whole
+from consilience.run import versions
 
 FILE = "finetune.json"
 

@@ -14,9 +14,9 @@ from transformers import PreTrainedModel, TrainingArguments
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
 from consilience.errors import ConsilienceError
+from consilience.files import write_whole
 from consilience.models.kernels import train_faster
 from consilience.models.loading import Pretrained, load_pretrained
-from consilience.run import write_whole
 from consilience.suites.choose import sample_facts, select_relations
 from consilience.train.checkpoints import (
     disk_errors,

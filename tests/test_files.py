@@ -1,0 +1,227 @@
+"""Writing files: whole or not at all, and never in the place of a device."""
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from consilience import ConsilienceError
+from consilience.files import path_in, remove_stale_parts, write_whole
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def nothing_else_in(folder, *names):
+    return sorted(path.name for path in folder.iterdir()) == sorted(names)
+
+
+def test_a_new_file_obeys_the_umask_and_a_replaced_one_keeps_its_mode(tmp_path):
+    path = tmp_path / "table.csv"
+    before = os.umask(0o027)
+    try:
+        write_whole(path, b"one")
+        assert mode(path) == 0o640
+        path.chmod(0o604)
+        write_whole(path, b"two")
+    finally:
+        os.umask(before)
+    assert (mode(path), path.read_bytes()) == (0o604, b"two")
+    assert nothing_else_in(tmp_path, "table.csv")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_a_file_of_somebody_else_stays_theirs(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_bytes(b"one")
+    os.chown(path, 12345, 54321)
+    write_whole(path, b"two")
+    assert (path.stat().st_uid, path.stat().st_gid) == (12345, 54321)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+def test_a_file_that_is_write_protected_is_not_replaced(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_bytes(b"one")
+    path.chmod(0o444)
+    with pytest.raises(ConsilienceError, match="cannot be written: Permission denied"):
+        write_whole(path, b"two")
+    assert path.read_bytes() == b"one"
+
+
+def test_a_link_is_kept_and_its_target_written(tmp_path):
+    """Also over two links, also where the target is missing."""
+    (tmp_path / "far").mkdir()
+    for name in ("there", "missing"):
+        (tmp_path / name).symlink_to(Path("far") / name)
+        (tmp_path / f"to-{name}").symlink_to(name)
+    (tmp_path / "far" / "there").write_bytes(b"one")
+    for name in ("there", "missing"):
+        write_whole(tmp_path / f"to-{name}", b"two")
+        assert (tmp_path / name).is_symlink()
+        assert (tmp_path / f"to-{name}").is_symlink()
+        assert (tmp_path / "far" / name).read_bytes() == b"two"
+    assert nothing_else_in(tmp_path / "far", "there", "missing")
+
+
+def test_links_that_lead_nowhere_are_one_error(tmp_path):
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(ConsilienceError, match="a: cannot be written: Too many levels"):
+        write_whole(tmp_path / "a", b"x")
+    (tmp_path / "c").symlink_to("no-folder/c")
+    with pytest.raises(ConsilienceError, match="c: cannot be written: No such file"):
+        write_whole(tmp_path / "c", b"x")
+    assert nothing_else_in(tmp_path, "a", "b", "c")
+
+
+def test_what_is_in_the_way_stays(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_bytes(b"mine")
+    with pytest.raises(ConsilienceError, match="cannot be written: Is a directory"):
+        write_whole(tmp_path / "folder", b"x")
+    with pytest.raises(ConsilienceError, match="cannot be written: Not a directory"):
+        write_whole(tmp_path / "file" / "x", b"x")
+    assert (tmp_path / "file").read_bytes() == b"mine"
+
+
+def test_a_pipe_is_written_in_place(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    read = []
+    reader = threading.Thread(target=lambda: read.append(path.read_bytes()))
+    reader.start()
+    write_whole(path, b"x" * 100_000)
+    reader.join()
+    assert read == [b"x" * 100_000]
+    assert stat.S_ISFIFO(path.stat().st_mode)
+
+
+def test_a_reader_that_has_enough_is_no_error(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = threading.Thread(target=lambda: path.open("rb").close())
+    reader.start()
+    write_whole(path, b"x" * 10_000_000)
+    reader.join()
+
+
+@pytest.mark.parametrize("minor", [3, 7], ids=["null", "full"])
+def test_a_device_is_written_in_place(minor, tmp_path):
+    """Nodes of our own for what /dev/null and /dev/full are; the second has never room."""
+    path = tmp_path / "node"
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, minor))
+        with path.open("ab"):
+            pass
+    except PermissionError:
+        pytest.skip("device nodes are not permitted here")
+    if minor == 3:
+        write_whole(path, b"x")
+    else:
+        with pytest.raises(ConsilienceError, match="the disk is full"):
+            write_whole(path, b"x")
+    assert stat.S_ISCHR(path.stat().st_mode)
+    assert nothing_else_in(tmp_path, "node")
+
+
+def test_standard_output_is_written_in_order(tmp_path):
+    """A regular file behind /dev/stdout is neither replaced nor written over."""
+    code = "print('a'); write_whole(Path('/dev/stdout'), b'b\\n'); print('c')"
+    imports = "from pathlib import Path; from consilience.files import write_whole; "
+    with (tmp_path / "out").open("wb") as out:
+        subprocess.run([sys.executable, "-c", imports + code], stdout=out, check=True)
+    assert (tmp_path / "out").read_text() == "a\nb\nc\n"
+
+
+def test_the_content_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    calls = []
+    sync, replace = os.fsync, Path.replace
+
+    def watched(descriptor):
+        calls.append(("sync", str(Path(f"/proc/self/fd/{descriptor}").readlink())))
+        sync(descriptor)
+
+    def named(part, path):
+        calls.append(("name", str(path)))
+        return replace(part, path)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    monkeypatch.setattr(Path, "replace", named)
+    write_whole(tmp_path / "file", b"x")
+    part = f"{tmp_path}/.file.{os.getpid()}.part"
+    assert calls == [("sync", part), ("name", f"{tmp_path}/file"), ("sync", str(tmp_path))]
+
+
+def test_a_full_disk_keeps_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_whole(path, b"one")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ConsilienceError, match="the disk is full"):
+        write_whole(path, b"two")
+    assert path.read_bytes() == b"one"
+    assert nothing_else_in(tmp_path, "file")
+
+
+def test_a_planted_link_is_not_followed(tmp_path):
+    """Where others may write to a folder, the name of the part can be guessed."""
+    (tmp_path / "victim").write_bytes(b"mine")
+    (tmp_path / f".file.{os.getpid()}.part").symlink_to("victim")
+    write_whole(tmp_path / "file", b"x")
+    assert (tmp_path / "victim").read_bytes() == b"mine"
+    assert (tmp_path / "file").read_bytes() == b"x"
+
+
+def test_the_longest_name_that_there_is(tmp_path):
+    path = tmp_path / ("\N{LATIN SMALL LETTER U WITH DIAERESIS}" * 127)
+    write_whole(path, b"x")
+    assert path.read_bytes() == b"x"
+
+
+def test_a_name_that_is_not_utf_8(tmp_path):
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/n\xff"))
+    write_whole(path, b"x")
+    assert [os.fsencode(each.name) for each in tmp_path.iterdir()] == [b"n\xff"]
+
+
+def test_parts_of_processes_that_are_gone_are_removed_and_no_others(tmp_path):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as running:
+        kept = [f".run.json.{running.pid}.part", "run.json", ".x.part", f"x.{gone.pid}.part"]
+        for name in (*kept, f".run.json.{gone.pid}.part", f".P36.parquet.{10**30}.part"):
+            (tmp_path / name).write_bytes(b"x")
+        remove_stale_parts(tmp_path)
+        assert nothing_else_in(tmp_path, *kept)
+        running.communicate(b"\n")
+    remove_stale_parts(tmp_path / "nowhere")
+
+
+def test_a_part_that_is_taken_away_is_written_again(tmp_path, monkeypatch):
+    """As another machine does that shares the folder and does not see this process."""
+    replace = Path.replace
+
+    def taken(part, path):
+        monkeypatch.undo()
+        part.unlink()
+        return replace(part, path)
+
+    monkeypatch.setattr(Path, "replace", taken)
+    write_whole(tmp_path / "file", b"x")
+    assert (tmp_path / "file").read_bytes() == b"x"
+
+
+def test_an_id_becomes_a_path_in_its_folder_or_an_error(tmp_path):
+    assert path_in(tmp_path, "P36", ".npy") == tmp_path / "P36.npy"
+    with pytest.raises(ConsilienceError, match="the group id '../x'"):
+        path_in(tmp_path, "../x", ".npy")

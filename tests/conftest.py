@@ -9,12 +9,15 @@ import shutil
 import string
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+MODULES = tempfile.TemporaryDirectory(prefix="modules-")
+os.environ["HF_MODULES_CACHE"] = MODULES.name  # where transformers copies the code of models to
 if "PYTEST_XDIST_WORKER" in os.environ:  # workers and what they start share the cores
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -281,7 +281,7 @@ BAD = [
     (("probe", "--suite", "minni"), "Did you mean 'mini'"),
     (("probe", "--suite", "pararel"), "consilience data fetch pararel"),
     (("probe", "--model", "baseline:oracle", "--groups", "capitol"), "Did you mean 'capital'"),
-    (("probe", "--model", "nobody/none"), "Check the spelling and the network"),
+    (("probe", "--model", "nobody/none"), "HF_HUB_OFFLINE is set"),
     (("probe", "--model", "baseline:oracle", "--limit", "0"), "Invalid value for '--limit'"),
     (
         ("probe", "--model", "baseline:oracle", "--protocol", "loose"),

@@ -333,7 +333,7 @@ def test_a_masked_model_without_a_mask_token_is_refused(model_folder, tmp_path):
         ("no-such.gguf", "no such file"),
         (
             "nobody/no-such-model",
-            "cannot load 'nobody/no-such-model'.*Check the spelling and the net",
+            "cannot load 'nobody/no-such-model'.*Check the spelling. HF_HUB_OFFLINE is set",
         ),
         ("packaged:smolm2", "Did you mean 'smollm2'"),
         ("baseline:majorty", "Did you mean 'majority'"),

@@ -21,7 +21,7 @@ from consilience.cli.pairs import (
     pairs_of,
     task_of,
 )
-from consilience.cli.shared import AsJson, err, numbers_in, out, quiet_libraries, warn
+from consilience.cli.shared import AsJson, TrustOption, err, numbers_in, out, quiet_libraries, warn
 from consilience.errors import ConsilienceError
 from consilience.report.tables import mean_and_std, new_table, percent
 from consilience.suites.tasks import load_task
@@ -116,6 +116,7 @@ def finetune(
         bool, typer.Option("--gradient-checkpointing", help="Less memory, more time.")
     ] = False,
     device: Annotated[str, typer.Option(help="auto or cpu.")] = "auto",
+    trust_remote_code: TrustOption = False,
     as_json: AsJson = False,
 ) -> None:
     """Fine-tune on the original form of sentence pairs (CALUM, Sections 4.3 and 6.1).
@@ -167,6 +168,7 @@ def finetune(
             pool=pool.value if pool else None,
             longest=longest or 0,
             device=device,
+            trust_remote_code=trust_remote_code,
             say=lambda step: err.print(f"{step} ...", highlight=False) if first else None,
         )
     if not first:

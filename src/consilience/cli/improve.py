@@ -14,6 +14,7 @@ from consilience.cli.shared import (
     AsJson,
     DataDir,
     ProtocolOption,
+    TrustOption,
     err,
     names_in,
     numbers_in,
@@ -113,6 +114,7 @@ def improve(
     ] = False,
     report_to: Annotated[str, typer.Option(help="none, tensorboard, wandb, trackio.")] = "none",
     device: Annotated[str, typer.Option(help="auto or cpu.")] = "auto",
+    trust_remote_code: TrustOption = False,
     protocol: ProtocolOption = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
@@ -166,6 +168,7 @@ def improve(
             ablations=ablations,
             test_facts=limit,
             device=device,
+            trust_remote_code=trust_remote_code,
             say=lambda step: err.print(f"{step} ..."),
         )
     if found is None:  # one of several processes, not the first

@@ -26,6 +26,7 @@ from consilience.cli.pairs import (
 )
 from consilience.cli.shared import (
     AsJson,
+    TrustOption,
     by_number,
     names_in,
     out,
@@ -123,6 +124,7 @@ def perturb(
     revision: Annotated[str | None, typer.Option(help="Of a model on the Hub.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    trust_remote_code: TrustOption = False,
     as_json: AsJson = False,
 ) -> None:
     """Ask for the labels of sentence pairs in their original form and in others (CALUM).
@@ -154,7 +156,12 @@ def perturb(
         pool,
         longest,
         names_in(model_labels) if model_labels else None,
-        {"revision": revision, "device": device, "dtype": dtype},
+        {
+            "revision": revision,
+            "device": device,
+            "dtype": dtype,
+            "trust_remote_code": trust_remote_code,
+        },
     )
     load = partial(_load_writer if generate else _load_classifier, how=how)
     if not generate and template:

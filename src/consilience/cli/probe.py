@@ -20,6 +20,7 @@ from consilience.cli.shared import (
     DataDir,
     ProtocolOption,
     SuiteOption,
+    TrustOption,
     names_in,
     out,
     progress_bar,
@@ -120,6 +121,7 @@ def probe(
     revision: Annotated[str | None, typer.Option(help="Of a model on the Hub.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    trust_remote_code: TrustOption = False,
     data_dir: DataDir = None,
     as_shipped: AsShipped = False,
     as_json: AsJson = False,
@@ -142,7 +144,7 @@ def probe(
         source = suites.load_suite(facts, data_dir)
         chosen = replace_facts(chosen, source, as_shipped=as_shipped)
     if vocabulary is not None:
-        chosen = _one_token(chosen, names_in(vocabulary))
+        chosen = _one_token(chosen, names_in(vocabulary), trust_remote_code)
     if limit:
         chosen = sample_facts(chosen, limit, seed)
     rules: Protocol = protocol.value if protocol else chosen.protocol
@@ -155,6 +157,7 @@ def probe(
         seed=seed,
         multi_token=multi_token.value,
         template=template,
+        trust_remote_code=trust_remote_code,
     )
     with quiet_libraries():
         asked_model = load(dtype=dtype)
@@ -242,12 +245,13 @@ def score(
     _show(metrics, chosen, title, left_out, warnings, record, as_json)
 
 
-def _one_token(suite: Suite, names: list[str]) -> Suite:
+def _one_token(suite: Suite, names: list[str], trust_remote_code: bool) -> Suite:
     from consilience.models.loading import load_tokenizer
     from consilience.models.words import count_pieces
 
     with quiet_libraries():
-        pieces = {name: partial(count_pieces, load_tokenizer(name)) for name in names}
+        load = partial(load_tokenizer, trust_remote_code=trust_remote_code)
+        pieces = {name: partial(count_pieces, load(name)) for name in names}
         return filter_vocabulary(suite, pieces)
 
 

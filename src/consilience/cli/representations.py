@@ -19,6 +19,7 @@ from consilience.cli.shared import (
     DataDir,
     ProtocolOption,
     SuiteOption,
+    TrustOption,
     names_in,
     out,
     progress_bar,
@@ -69,6 +70,7 @@ def representations(
     seed: Annotated[int, typer.Option(help="For --limit, k-means and t-SNE.")] = 0,
     revision: Annotated[str | None, typer.Option(help="Of a model on the Hub.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    trust_remote_code: TrustOption = False,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -85,7 +87,14 @@ def representations(
     if figure is not None:
         chosen.relation(figure)
     rules: Protocol = protocol.value if protocol else chosen.protocol
-    load = partial(load_model, model, protocol=rules, revision=revision, device=device)
+    load = partial(
+        load_model,
+        model,
+        protocol=rules,
+        revision=revision,
+        device=device,
+        trust_remote_code=trust_remote_code,
+    )
     with quiet_libraries():
         asked_model = load(seed=seed)
     asked: dict[str, object] = {

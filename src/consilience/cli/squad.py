@@ -17,7 +17,15 @@ from consilience.analysis.reading import (
     outcomes,
     read_squad,
 )
-from consilience.cli.shared import AsJson, out, progress_bar, quiet_libraries, rows_of, warn
+from consilience.cli.shared import (
+    AsJson,
+    TrustOption,
+    out,
+    progress_bar,
+    quiet_libraries,
+    rows_of,
+    warn,
+)
 from consilience.files import write_whole
 from consilience.report.analysis import frame_table
 from consilience.run import versions
@@ -45,6 +53,7 @@ def squad(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of fine-tuning and intervals.")] = 0,
     device: Annotated[str, typer.Option(help="auto or cpu.")] = "auto",
+    trust_remote_code: TrustOption = False,
     as_json: AsJson = False,
 ) -> None:
     """Fine-tune on SQuAD; are paraphrased questions answered as well, and the same?
@@ -73,9 +82,10 @@ def squad(
                     max_steps=max_steps,
                     seed=seed,
                     device=device,
+                    trust_remote_code=trust_remote_code,
                     progress=advance,
                 )
-            found[name] = _ask(folder / name, name, asked, device)
+            found[name] = _ask(folder / name, name, asked, device, trust_remote_code)
     named = [(pl.lit(name).alias("model"), table) for name, table in found.items()]
     tables = {
         "answers": pl.concat([table.select(name, pl.all()) for name, table in named]),
@@ -93,15 +103,24 @@ def squad(
     run: dict[str, Any] = {"models": specs, "train": str(train), "original": str(original)}
     run |= {"paraphrased": str(paraphrased), "path": str(folder), "versions": versions()}
     run |= {"epochs": epochs, "lr": lr, "batch": batch, "max_steps": max_steps}
-    _show(run | {"limit": limit, "seed": seed}, tables, notes, as_json)
+    run |= {"limit": limit, "seed": seed} | (
+        {"trust_remote_code": True} if trust_remote_code else {}
+    )
+    _show(run, tables, notes, as_json)
 
 
 def _ask(
-    folder: Path, name: str, asked: tuple[list[Question], list[Question]], device: str
+    folder: Path,
+    name: str,
+    asked: tuple[list[Question], list[Question]],
+    device: str,
+    trust_remote_code: bool,
 ) -> pl.DataFrame:
     from consilience.train.squad import answer, load_reader
 
-    model, tokenizer, _ = load_reader(str(folder), trained=True, device=device)
+    model, tokenizer, _ = load_reader(
+        str(folder), trained=True, device=device, trust_remote_code=trust_remote_code
+    )
     with progress_bar(f"asking {name}", None, "windows") as advance:
         texts = answer(model, tokenizer, [*asked[0], *asked[1]], progress=advance)
     return outcomes(*asked, (texts[: len(asked[0])], texts[len(asked[0]) :]))

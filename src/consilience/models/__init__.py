@@ -53,6 +53,7 @@ def load_model(
     seed: int = 0,
     multi_token: MultiToken = "exclude",
     template: str | None = None,
+    trust_remote_code: bool = False,
 ) -> LanguageModel:
     """The model that ``spec`` names.
 
@@ -62,7 +63,8 @@ def load_model(
     ``multi_token``: what a masked model does with a candidate of several tokens
     (``models/pieces.py``); all others always take them. ``template``: a text with ``{sentence}``
     in which a sequence-to-sequence model reads the sentence (``models/seq2seq.py``); without one
-    it fills in a sentinel.
+    it fills in a sentinel. ``trust_remote_code``: run the Python code that comes with the model,
+    for a source that you trust.
     """
     kind, _, name = spec.partition(":")
     if kind == "baseline":
@@ -80,7 +82,13 @@ def load_model(
             todo="Install it with `pip install consilience`, or use a baseline: "
             f"{', '.join(f'baseline:{each}' for each in BASELINES)}.",
         ) from error
-    loaded = load_pretrained(spec, revision=revision, device=device, dtype=dtype)
+    loaded = load_pretrained(
+        spec,
+        revision=revision,
+        device=device,
+        dtype=dtype,
+        trust_remote_code=trust_remote_code,
+    )
     parts = (loaded.model, loaded.tokenizer, loaded.identity)
     if loaded.kind == "seq2seq":
         return Seq2SeqModel(*parts, template)

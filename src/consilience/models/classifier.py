@@ -110,9 +110,16 @@ def load_pair_classifier(
     revision: str | None = None,
     device: str = "auto",
     dtype: str = "float32",
+    trust_remote_code: bool = False,
 ) -> PairClassifier:
     """A trained classifier from the Hub or a folder; what is not given is as it was trained."""
-    loaded = load_classifier(spec, revision=revision, device=device, dtype=dtype)
+    loaded = load_classifier(
+        spec,
+        revision=revision,
+        device=device,
+        dtype=dtype,
+        trust_remote_code=trust_remote_code,
+    )
     reading = Reading.beside(Path(spec)) or Reading.of(loaded.kind)
     reading = Reading(
         joined or reading.joined,

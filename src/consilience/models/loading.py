@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 import transformers
+from huggingface_hub import is_offline_mode
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -49,7 +53,14 @@ DTYPES: Mapping[str, torch.dtype] = {
     "float16": torch.float16,
 }
 
-_DIGESTED = (".safetensors", ".gguf", ".bin", ".json", ".txt", ".model")
+_DIGESTED = (".safetensors", ".gguf", ".bin", ".json", ".txt", ".model", ".tiktoken", ".jinja")
+"""Suffixes of the files in a model's folder that decide what it answers."""
+
+OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+"""Variables with which huggingface_hub does not use the network."""
+
+_TEMPLATES = "additional_chat_templates/*.jinja"
+"""Further templates, which transformers reads from this folder beside ``chat_template.jinja``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +73,21 @@ class Pretrained:
     identity: dict[str, object]
 
 
-def load_pretrained(spec: str, *, revision: str | None, device: str, dtype: str) -> Pretrained:
-    """Load weights and tokenizer; a model that lacks trained weights for its head is refused."""
-    loaded, missing, mismatched = _load(spec, AUTO_CLASSES, {}, revision, device, dtype)
+def load_pretrained(
+    spec: str,
+    *,
+    revision: str | None,
+    device: str,
+    dtype: str,
+    trust_remote_code: bool = False,
+) -> Pretrained:
+    """Load weights and tokenizer; a model that lacks trained weights for its head is refused.
+
+    ``trust_remote_code``: run the Python code that a model brings along, which otherwise is an
+    error where the model cannot be loaded without it. The identity then says so.
+    """
+    source = _locate(spec, revision, trust_remote_code)
+    loaded, missing, mismatched = _load(source, AUTO_CLASSES, {}, device, dtype)
     if absent := sorted(missing | mismatched):
         raise ConsilienceError(
             f"the weights of '{spec}' lack {len(absent)} tensors of a {loaded.kind} language "
@@ -82,6 +105,7 @@ def load_classifier(
     revision: str | None = None,
     device: str,
     dtype: str = "float32",
+    trust_remote_code: bool = False,
 ) -> Pretrained:
     """Load a model with a classification head, which has to be trained.
 
@@ -94,12 +118,13 @@ def load_classifier(
         options["label2id"] = {label: at for at, label in enumerate(new_head)}
         options["ignore_mismatched_sizes"] = True
     classes = dict.fromkeys(AUTO_CLASSES, AutoModelForSequenceClassification)
-    loaded, missing, mismatched = _load(spec, classes, options, revision, device, dtype)
+    source = _locate(spec, revision, trust_remote_code)
+    loaded, missing, mismatched = _load(source, classes, options, device, dtype)
     absent = sorted(missing | mismatched)
     if new_head is not None:
         body = f"{loaded.model.base_model_prefix}."
         if all(name.startswith(body) for name in missing):  # it is a classifier
-            _renew_head(loaded.model)
+            _renew_head(loaded.model, trust_remote_code)
         # poolers are trained with the head
         absent = [name for name in absent if name.startswith(body) and "pooler" not in name]
     if absent:
@@ -120,119 +145,148 @@ def load_classifier(
     return loaded
 
 
-def _renew_head(model: PreTrainedModel) -> None:
+def _renew_head(model: PreTrainedModel, trust_remote_code: bool) -> None:
     """A head as a new model of the family has it, in place of the one that was loaded."""
-    fresh = AutoModelForSequenceClassification.from_config(model.config)
+    fresh = AutoModelForSequenceClassification.from_config(
+        model.config, trust_remote_code=trust_remote_code
+    )
     for name, part in fresh.named_children():
         if name != model.base_model_prefix:
             setattr(model, name, part.to(model.device, model.dtype))
 
 
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a model is: what transformers loads, with which options.
+
+    ``files``: all of its files on this machine that decide what it answers, by the name under
+    which they go into the digest; empty for a model on the Hub.
+    """
+
+    spec: str
+    place: str
+    options: Mapping[str, Any]
+    files: Mapping[str, Path]
+
+    @property
+    def trusted(self) -> bool:
+        """Whether code that comes with the model may run."""
+        return bool(self.options["trust_remote_code"])
+
+
 def _load(
-    spec: str,
+    source: _Source,
     classes: Mapping[Kind, Any],
     more: Mapping[str, Any],
-    revision: str | None,
     device: str,
     dtype: str,
 ) -> tuple[Pretrained, set[str], set[str]]:
     """The model, the weights that its checkpoint lacks, and those that it has in another shape."""
-    source, options, files = _locate(spec, revision)
-    if revision and files:
-        raise ConsilienceError(
-            f"--revision {revision} of files on this machine",
-            todo="Leave it out; a revision is for a model on the Hub.",
-        )
     place = find_device(device)
     if dtype not in DTYPES:
         raise ConsilienceError(f"dtype '{dtype}'", expected=", ".join(DTYPES))
-    try:
-        config = AutoConfig.from_pretrained(source, **options)
-        kind = _kind(config, spec)
-        tokenizer = AutoTokenizer.from_pretrained(source, **options)
+    with _errors_of(source):
+        config = AutoConfig.from_pretrained(source.place, **source.options)
+        kind = _kind(config, source.spec)
+        tokenizer = AutoTokenizer.from_pretrained(source.place, **source.options)
         model, info = classes[kind].from_pretrained(
-            source, dtype=DTYPES[dtype], output_loading_info=True, **options, **more
+            source.place, dtype=DTYPES[dtype], output_loading_info=True, **source.options, **more
         )
-    except ConsilienceError:
-        raise
-    except ImportError as error:
-        raise ConsilienceError(
-            f"'{spec}' needs a package that is missing: {_first_line(error)}",
-            todo="GGUF files need `pip install 'consilience[gguf]'`.",
-        ) from error
-    except Exception as error:  # a half-downloaded or mismatched file raises nearly anything
-        raise _cannot_load(spec, files, error) from error
     identity: dict[str, object] = {
-        "model": spec,
+        "model": source.spec,
         "kind": kind,
         "architecture": type(model).__name__,
         "parameters": sum(weight.numel() for weight in model.parameters()),
-        "revision": getattr(config, "_commit_hash", None) or revision,
-        "digest": _digest(files) if files else None,
+        "revision": getattr(config, "_commit_hash", None) or source.options.get("revision"),
+        "digest": _digest(source.files) if source.files else None,
         "tokenizer": type(tokenizer).__name__,
         "dtype": dtype,
         "device": place.type,
     }
+    if source.trusted:
+        identity["trust_remote_code"] = True
     mismatched = {name for name, *_ in info["mismatched_keys"]}
     loaded = Pretrained(kind, model.to(place), tokenizer, identity)
     return loaded, set(info["missing_keys"]), mismatched
 
 
-def digest_of(spec: str) -> str | None:
+def digest_of(spec: str, *, trust_remote_code: bool = False) -> str | None:
     """SHA-256 over the files of a model on this machine; None for one on the Hub."""
-    _, _, files = _locate(spec, None)
-    return _digest(files) if files else None
+    source = _locate(spec, None, trust_remote_code)
+    return _digest(source.files) if source.files else None
 
 
-def kind_of(spec: str) -> Kind:
+def kind_of(spec: str, *, trust_remote_code: bool = False) -> Kind:
     """What kind of model it is, without its weights."""
-    source, options, files = _locate(spec, None)
-    try:
-        return _kind(AutoConfig.from_pretrained(source, **options), spec)
-    except ConsilienceError:
-        raise
-    except Exception as error:
-        raise _cannot_load(spec, files, error) from error
+    source = _locate(spec, None, trust_remote_code)
+    with _errors_of(source):
+        return _kind(AutoConfig.from_pretrained(source.place, **source.options), spec)
 
 
-def load_tokenizer(spec: str) -> PreTrainedTokenizerBase:
+def load_tokenizer(spec: str, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
     """The tokenizer of a model, without its weights."""
-    source, options, files = _locate(spec, None)
-    try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(source, **options)
-    except Exception as error:
-        raise _cannot_load(spec, files, error) from error
+    source = _locate(spec, None, trust_remote_code)
+    with _errors_of(source):
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            source.place, **source.options
+        )
     return tokenizer
 
 
-def _locate(spec: str, revision: str | None) -> tuple[str, dict[str, str], list[Path]]:
-    """What transformers is to load, with which options, and the local files of it."""
+def load_question_answering(
+    spec: str, *, trust_remote_code: bool = False
+) -> tuple[PreTrainedModel, set[str]]:
+    """A model with a question-answering head in single precision, and the weights it lacks."""
+    source = _locate(spec, None, trust_remote_code)
+    with _errors_of(source, "Check that its family has a question-answering head in transformers."):
+        model, info = AutoModelForQuestionAnswering.from_pretrained(
+            source.place, dtype=torch.float32, output_loading_info=True, **source.options
+        )
+    return model, set(info["missing_keys"])
+
+
+def _locate(spec: str, revision: str | None, trust_remote_code: bool) -> _Source:
+    """Where a model is; a name that cannot be one, or a place that holds none, is refused."""
     scheme, _, name = spec.partition(":")
-    if scheme == "packaged":
-        spec = str(_packaged(name))
-    path = Path(spec)
+    if scheme == "baseline":
+        raise ConsilienceError(
+            f"'{spec}' is a baseline, which can neither be trained nor read sentence pairs",
+            expected="a pretrained model",
+            todo="Baselines answer the suites of `consilience probe`.",
+        )
+    if not spec:
+        raise ConsilienceError("a model without a name", todo="Name one with --model.")
+    path = _packaged(name) if scheme == "packaged" else Path(spec)
+    options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+    if path.suffix != ".gguf" and not path.is_dir():
+        if spec.startswith((".", "/", "~")) or spec.count("/") > 1:
+            raise ConsilienceError("no such folder", where=spec, todo="Check the path.")
+        return _Source(spec, spec, options | ({"revision": revision} if revision else {}), {})
+    if revision:
+        raise ConsilienceError(
+            f"--revision {revision} of files on this machine",
+            todo="Leave it out; a revision is for a model on the Hub.",
+        )
     if path.suffix == ".gguf":
         if not path.is_file():
             raise ConsilienceError("no such file", where=spec, todo="Check the path.")
-        return _gguf(path)
-    if not spec:
-        raise ConsilienceError("a model without a name", todo="Name one with --model.")
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            ggufs = sorted(path.glob("*.gguf"))
-            todo = f"Name the file, such as {ggufs[0]}." if ggufs else "Check the path."
-            raise ConsilienceError(
-                "no config.json", expected="the folder of a model", where=spec, todo=todo
-            )
-        files = sorted(each for each in path.iterdir() if each.suffix in _DIGESTED)
-        return spec, {}, files
-    if spec.startswith((".", "/", "~")) or spec.count("/") > 1:
-        raise ConsilienceError("no such folder", where=spec, todo="Check the path.")
-    return spec, {"revision": revision} if revision else {}, []
+        options["gguf_file"] = path.name
+        return _Source(spec, str(path.parent), options, {path.name: path})
+    if not (path / "config.json").is_file():
+        ggufs = sorted(path.glob("*.gguf"))
+        todo = f"Name the file, such as {ggufs[0]}." if ggufs else "Check the path."
+        raise ConsilienceError(
+            "no config.json", expected="the folder of a model", where=spec, todo=todo
+        )
+    return _Source(spec, str(path), options, _files(path, code=trust_remote_code))
 
 
-def _gguf(path: Path) -> tuple[str, dict[str, str], list[Path]]:
-    return str(path.parent), {"gguf_file": path.name}, [path]
+def _files(folder: Path, *, code: bool) -> dict[str, Path]:
+    """The files of a model's folder that decide what it answers; with its ``code`` if that runs."""
+    found = [each for each in folder.iterdir() if each.suffix in _DIGESTED and each.is_file()]
+    found += folder.glob(_TEMPLATES)
+    found += folder.rglob("*.py") if code else []
+    return {each.relative_to(folder).as_posix(): each for each in sorted(found)}
 
 
 def _packaged(name: str) -> Path:
@@ -287,26 +341,60 @@ def find_device(name: str) -> torch.device:
     return device
 
 
-def _digest(files: list[Path]) -> str:
+def _digest(files: Mapping[str, Path]) -> str:
     """SHA-256 over the names and contents of the files of a model."""
     digest = hashlib.sha256()
-    for path in files:
-        digest.update(path.name.encode() + b"\0")
+    for name, path in files.items():
+        digest.update(name.encode() + b"\0")
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
 
 
-def _cannot_load(spec: str, files: list[Path], error: Exception) -> ConsilienceError:
-    if files:
-        todo = "Check that the files are those of a model that transformers "
-        todo += f"{transformers.__version__} knows."
-    else:
-        todo = (
-            "Check the spelling and the network; or download the model elsewhere and give its "
-            "folder. Without a network, packaged:smollm2 and baseline:majority work."
+@contextmanager
+def _errors_of(source: _Source, todo: str = "") -> Iterator[None]:
+    """Whatever transformers raises while it loads a model becomes one message.
+
+    A half-downloaded or mismatched file raises nearly anything. ``todo`` takes the place of the
+    usual advice.
+    """
+    try:
+        yield
+    except ConsilienceError:
+        raise
+    except Exception as error:
+        if "trust_remote_code=True" in str(error):
+            raise ConsilienceError(
+                f"'{source.spec}' can be loaded only with the Python code that comes with it, "
+                "and that code was not run",
+                todo="Read the code; if you trust it, add --trust-remote-code.",
+            ) from error
+        if isinstance(error, ImportError):
+            found = f"'{source.spec}' needs a package that is missing: {_first_line(error)}"
+            gguf = "GGUF files need `pip install 'consilience[gguf]'`."
+            todo = gguf if "gguf_file" in source.options else "Install it."
+            raise ConsilienceError(found, todo=todo) from error
+        found = f"cannot load '{source.spec}': {_first_line(error)}"
+        raise ConsilienceError(found, todo=todo or _advice(source)) from error
+
+
+def _advice(source: _Source) -> str:
+    """What to do where a model cannot be loaded."""
+    if source.files:
+        return (
+            "Check that the files are those of a model that transformers "
+            f"{transformers.__version__} knows."
         )
-    return ConsilienceError(f"cannot load '{spec}': {_first_line(error)}", todo=todo)
+    offline = next((name for name in OFFLINE if os.environ.get(name)), None)
+    if is_offline_mode() and offline:
+        return (
+            f"Check the spelling. {offline} is set, so nothing is downloaded: unset it, or "
+            "download the model elsewhere and give its folder. packaged:smollm2 needs no network."
+        )
+    return (
+        "Check the spelling and the network; or download the model elsewhere and give its folder. "
+        "packaged:smollm2 needs no network."
+    )
 
 
 def _first_line(error: BaseException) -> str:

@@ -19,6 +19,8 @@ def described(record: Mapping[str, Any]) -> str:
         parts.append(f"{model['dtype']} on {model['device']}")
     if model.get("revision"):
         parts.append(f"revision {model['revision']}")
+    if model.get("trust_remote_code"):
+        parts.append("with the Python code that comes with it (--trust-remote-code)")
     return ", ".join(parts)
 
 

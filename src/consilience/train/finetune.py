@@ -205,6 +205,7 @@ def finetune(
     *,
     reading: Reading | None = None,
     device: str = "auto",
+    trust_remote_code: bool = False,
 ) -> Finetuned:
     """Fine-tune on the original form of all sources, or go on, or take what is done.
 
@@ -216,7 +217,7 @@ def finetune(
         raise ConsilienceError(f"the device '{device}'", expected="auto or cpu")
     asked = {
         "model": spec,
-        "weights": digest_of(spec),
+        "weights": digest_of(spec, trust_remote_code=trust_remote_code),
         "tasks": [
             [each.task.name, each.task.labels, each.task.indicators, each.train.digest]
             for each in sources
@@ -224,7 +225,7 @@ def finetune(
         "validation": [each.validation.digest if each.validation else None for each in sources],
         "recipe": asdict(recipe),
         "reading": asdict(reading) if reading else None,
-    }
+    } | ({"trust_remote_code": True} if trust_remote_code else {})
     arguments = training_arguments(
         folder,
         device,
@@ -242,7 +243,7 @@ def finetune(
             return _finished(folder)
     set_seed(recipe.seed)
     labels = {each.task.name: each.task.labels for each in sources}
-    heads, tokenizer = load_heads(spec, labels, reading)
+    heads, tokenizer = load_heads(spec, labels, reading, trust_remote_code=trust_remote_code)
     if recipe.gradient_checkpointing:
         heads.body.activation_checkpointing_enable()
     reader = PairInput(next(iter(heads.models.values())), tokenizer, heads.kind, heads.reading)

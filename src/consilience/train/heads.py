@@ -107,14 +107,22 @@ class Heads(torch.nn.Module):
             (place / "model.safetensors.index.json").write_text(json.dumps(index, indent=1))
 
 
-def load_heads(spec: str, labels: Mapping[str, Sequence[str]], reading: Reading | None) -> Any:
+def load_heads(
+    spec: str,
+    labels: Mapping[str, Sequence[str]],
+    reading: Reading | None,
+    *,
+    trust_remote_code: bool = False,
+) -> Any:
     """The model with a new head for each task, its tokenizer, on the processor.
 
     A tokenizer without padding pads with its end token; the attention tells them apart.
     """
     models: dict[str, PreTrainedModel] = {}
     for task, words in labels.items():
-        loaded = load_classifier(spec, new_head=words, device="cpu")
+        loaded = load_classifier(
+            spec, new_head=words, device="cpu", trust_remote_code=trust_remote_code
+        )
         kind, model, tokenizer = loaded.kind, loaded.model, loaded.tokenizer
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token

@@ -161,6 +161,7 @@ def improve(
     ablations: bool = False,
     test_facts: int | None = None,
     device: str = "auto",
+    trust_remote_code: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> Improved | None:
     """Train a model to answer alike, and measure it on the relations that are left.
@@ -178,16 +179,23 @@ def improve(
     if device not in ("auto", "cpu"):
         raise ConsilienceError(f"the device '{device}'", expected="auto or cpu")
     check_report_to(plan.report_to)
-    load_trainable(spec)
+    load_trainable(spec, trust_remote_code=trust_remote_code)
     main = PartialState(cpu=device == "cpu" or not torch.accelerator.is_available()).is_main_process
     test = test_suite(plan, suite)
     test = sample_facts(test, test_facts, SAMPLE) if test_facts else test
     tell = say if main else lambda text: None
     if main:
         record = RunFolder(
-            folder, _asked(spec, suite, plan, seeds, ablations, test_facts, protocol)
+            folder,
+            _asked(spec, suite, plan, seeds, ablations, test_facts, protocol)
+            | ({"trust_remote_code": True} if trust_remote_code else {}),
         )
-    options: Any = {"protocol": protocol, "lines": lines, "device": device}
+    options: Any = {
+        "protocol": protocol,
+        "lines": lines,
+        "device": device,
+        "trust_remote_code": trust_remote_code,
+    }
     trained: dict[tuple[str, int], tuple[float, dict[float, Trained]]] = {}
     for seed in seeds:
         seeded, place = replace(plan, seed=seed), folder / f"seed-{seed}"
@@ -196,13 +204,18 @@ def improve(
     if not main:
         return None
     say("measuring the model as it was")
-    before = _measured(folder / "before", spec, test, protocol, device)
-    cost = perplexity(spec, lines[:HELD_OUT], device) if lines else None
+    before = _measured(folder / "before", spec, test, protocol, device, trust_remote_code)
+    cost = None
+    if lines:
+        held_out = lines[:HELD_OUT]
+        cost = perplexity(spec, held_out, device, trust_remote_code=trust_remote_code)
     outcomes = []
     for (name, seed), (best, tried) in trained.items():
         say(f"measuring {name}, seed {seed}, lambda {best:g}")
         place = folder / f"seed-{seed}" / name
-        after = _measured(place / "after", str(tried[best].model), test, protocol, device)
+        after = _measured(
+            place / "after", str(tried[best].model), test, protocol, device, trust_remote_code
+        )
         compared = compare({"before": before[0], name: after[0]}, test, protocol)
         write_whole(place / "comparison.csv", compared.write_csv().encode())
         outcomes.append(Outcome(name, seed, best, tried, after[1], compared))
@@ -272,10 +285,15 @@ def _asked(
 
 
 def _measured(
-    folder: Path, spec: str, suite: Suite, protocol: Protocol, device: str
+    folder: Path,
+    spec: str,
+    suite: Suite,
+    protocol: Protocol,
+    device: str,
+    trust_remote_code: bool,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Answers and metrics of a model on the test relations, in a run of their own."""
-    model = load_model(spec, protocol=protocol, device=device)
+    model = load_model(spec, protocol=protocol, device=device, trust_remote_code=trust_remote_code)
     asked = {
         "suite": suite.name,
         "suite_digest": suite.digest,

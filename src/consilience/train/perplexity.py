@@ -15,14 +15,27 @@ from consilience.train.steps import ask_words, longest_of
 
 
 @torch.inference_mode()
-def perplexity(spec: str, lines: Sequence[str], device: str, seed: int = 0) -> float:
+def perplexity(
+    spec: str,
+    lines: Sequence[str],
+    device: str,
+    seed: int = 0,
+    *,
+    trust_remote_code: bool = False,
+) -> float:
     """Exponential of the mean loss of words of text: masked ones, or every next one.
 
     15 % of a masked model's words are asked for, the same ones of every model (pseudo-perplexity
     of a sample); a causal model's is the usual one. Over tokens, so that models with another
     tokenizer cannot be compared.
     """
-    loaded = load_pretrained(spec, revision=None, device=device, dtype="float32")
+    loaded = load_pretrained(
+        spec,
+        revision=None,
+        device=device,
+        dtype="float32",
+        trust_remote_code=trust_remote_code,
+    )
     model = loaded.model.eval()
     asked, rows, columns, labels = ask_words(
         lines, loaded.tokenizer, loaded.kind, longest_of(model), f"{seed}"

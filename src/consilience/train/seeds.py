@@ -40,6 +40,7 @@ def train_seeds(
     pool: Pool | None = None,
     longest: int = 0,
     device: str = "auto",
+    trust_remote_code: bool = False,
     say: Callable[[str], None] = lambda step: None,
 ) -> tuple[Recipe, list[tuple[Recipe, Finetuned]], dict[int, Finetuned]]:
     """The best of ``recipes`` by the first seed's validation, and a training of it with each seed.
@@ -54,9 +55,9 @@ def train_seeds(
         raise ConsilienceError("a seed, batch size or learning rate stands twice")
     reading = None
     if joined or pool or longest:
-        usual = Reading.of(kind_of(spec))
+        usual = Reading.of(kind_of(spec, trust_remote_code=trust_remote_code))
         reading = Reading(joined or usual.joined, pool or usual.pool, longest)
-    job = partial(_job, spec, list(sources), reading, device)
+    job = partial(_job, spec, list(sources), reading, device, trust_remote_code)
     single = len(recipes) == 1
     tried: list[tuple[Recipe, Finetuned]] = []
     if not single:
@@ -77,12 +78,21 @@ def _job(
     sources: Sequence[Source],
     reading: Reading | None,
     device: str,
+    trust_remote_code: bool,
     recipe: Recipe,
     place: Path,
 ) -> Finetuned:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    return finetune(spec, sources, recipe, place, reading=reading, device=device)
+    return finetune(
+        spec,
+        sources,
+        recipe,
+        place,
+        reading=reading,
+        device=device,
+        trust_remote_code=trust_remote_code,
+    )
 
 
 def _side_by_side(

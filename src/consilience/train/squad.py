@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from transformers import (
-    AutoModelForQuestionAnswering,
     DataCollatorWithPadding,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -29,7 +28,7 @@ from consilience.errors import ConsilienceError
 from consilience.metrics.statistics import Floats
 from consilience.models.batches import Budget, equal_length_batches, halving, side_by_side
 from consilience.models.kernels import train_faster
-from consilience.models.loading import load_tokenizer
+from consilience.models.loading import load_question_answering, load_tokenizer
 from consilience.train.checkpoints import disk_errors, last_whole_checkpoint
 from consilience.train.record import is_finished, write_record
 
@@ -138,7 +137,7 @@ def best_span(
 
 
 def load_reader(
-    spec: str, *, trained: bool, device: str = "cpu"
+    spec: str, *, trained: bool, device: str = "cpu", trust_remote_code: bool = False
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, str]:
     """A model with a question-answering head, its fast tokenizer, and SHA-256 of its weights.
 
@@ -147,19 +146,12 @@ def load_reader(
     """
     if device not in ("auto", "cpu"):
         raise ConsilienceError(f"the device '{device}'", expected="auto or cpu")
-    tokenizer = load_tokenizer(spec)
+    tokenizer = load_tokenizer(spec, trust_remote_code=trust_remote_code)
     if not tokenizer.is_fast:
         raise ConsilienceError(f"'{spec}' has no fast tokenizer", expected="a tokenizer.json")
-    try:
-        model, info = AutoModelForQuestionAnswering.from_pretrained(
-            spec, dtype=torch.float32, output_loading_info=True
-        )
-    except Exception as error:  # a half-downloaded or mismatched file raises nearly anything
-        raise ConsilienceError(
-            f"cannot load '{spec}' for question answering: {(str(error).splitlines() or ['?'])[0]}",
-            todo="Check that its family has a question-answering head in transformers.",
-        ) from error
-    absent = sorted(info["missing_keys"])
+    model: Any
+    model, missing = load_question_answering(spec, trust_remote_code=trust_remote_code)
+    absent = sorted(missing)
     lacking = [key for key in absent if trained or key.startswith(model.base_model_prefix + ".")]
     if lacking:
         raise ConsilienceError(
@@ -204,6 +196,7 @@ def finetune(
     stride: int = STRIDE,
     checkpoint_every: int = 500,
     device: str = "auto",
+    trust_remote_code: bool = False,
     progress: Progress | None = None,
 ) -> None:
     """Fine-tune on the first answer of each question, and save the model to ``out``.
@@ -213,7 +206,9 @@ def finetune(
     its last whole checkpoint, with the same result. Another training's folder is refused.
     """
     set_seed(seed)
-    model, tokenizer, weights = load_reader(model_name_or_path, trained=False, device=device)
+    model, tokenizer, weights = load_reader(
+        model_name_or_path, trained=False, device=device, trust_remote_code=trust_remote_code
+    )
     asked = {
         "weights": weights,
         "questions": hashlib.sha256(repr([*questions]).encode()).hexdigest(),

@@ -50,6 +50,7 @@ def train(
     protocol: Protocol,
     lines: Sequence[str],
     device: str,
+    trust_remote_code: bool = False,
 ) -> Trained:
     """Train with one lambda, or go on with that, or take what is done.
 
@@ -61,7 +62,15 @@ def train(
         record = json.loads(done.read_text(encoding="utf-8"))
         return Trained(model, record["validation"], record["perplexity"])
     trainer = make_trainer(
-        spec, suite, plan, weight, place, protocol=protocol, lines=lines, device=device
+        spec,
+        suite,
+        plan,
+        weight,
+        place,
+        protocol=protocol,
+        lines=lines,
+        device=device,
+        trust_remote_code=trust_remote_code,
     )
     if math.isnan(trainer.validate(facts=1)[CHOSEN_BY]):
         raise ConsilienceError(
@@ -82,7 +91,9 @@ def train(
             found.save_pretrained(model)
             trainer.tokenizer_.save_pretrained(model)
             if lines:
-                cost = perplexity(str(model), lines[:HELD_OUT], device)
+                cost = perplexity(
+                    str(model), lines[:HELD_OUT], device, trust_remote_code=trust_remote_code
+                )
             record = {"validation": validation, "perplexity": cost, "history": history}
             write_whole(done, json.dumps(record, indent=1).encode())
             remove_checkpoints(place)
@@ -100,9 +111,10 @@ def make_trainer(
     protocol: Protocol,
     lines: Sequence[str],
     device: str,
+    trust_remote_code: bool = False,
 ) -> ConsistencyTrainer:
     """The model, its steps and its validation, ready to train."""
-    loaded = load_trainable(spec)
+    loaded = load_trainable(spec, trust_remote_code=trust_remote_code)
     tokenizer, kind = loaded.tokenizer, loaded.kind
     steps = Steps(
         [
@@ -157,9 +169,15 @@ def _arguments(plan: Plan, steps: Steps, place: Path, device: str) -> TrainingAr
     return arguments
 
 
-def load_trainable(spec: str) -> Pretrained:
+def load_trainable(spec: str, *, trust_remote_code: bool = False) -> Pretrained:
     """A masked or causal model in single precision."""
-    loaded = load_pretrained(spec, revision=None, device="cpu", dtype="float32")
+    loaded = load_pretrained(
+        spec,
+        revision=None,
+        device="cpu",
+        dtype="float32",
+        trust_remote_code=trust_remote_code,
+    )
     if loaded.kind == "seq2seq":
         raise ConsilienceError(
             f"'{spec}' is a sequence-to-sequence model", expected="a masked or causal one"

@@ -1,0 +1,237 @@
+"""From a name to a model: code that comes with it, what its digest covers, and messages."""
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conftest import WORDS
+from consilience import Candidates, ConsilienceError, Pattern, Query, load_model
+from consilience.models import loading
+
+CANDIDATES = Candidates(tuple(WORDS), (1,) * len(WORDS))
+QUERIES = [Query(Pattern.parse("The capital of [X] is [Y]."), "France", "Paris")]
+
+PAIRS = "sentence1\tsentence2\tlabel\nA b.\tC d.\tentailment\nE f.\tG h.\tnot_entailment\n"
+
+CODE = """
+from pathlib import Path
+from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+Path({marker!r}).write_text("this code was run")
+class OwnConfig(BertConfig):
+    model_type = {name!r}
+class OwnForMaskedLM(BertForMaskedLM):
+    config_class = OwnConfig
+class OwnTokenizer(PreTrainedTokenizerFast):
+    pass
+"""
+
+
+def scores_of(model):
+    (scores,) = model.score(QUERIES, CANDIDATES)
+    return scores.logprob
+
+
+@pytest.fixture
+def with_code(model_folder, tmp_path):
+    """A folder whose model, or tokenizer only, names Python code in it; and what that writes.
+
+    Every folder has a family of its own: transformers remembers the families that it has loaded.
+    """
+
+    def make(what, name):
+        folder = tmp_path / name
+        shutil.copytree(model_folder("bert"), folder)
+        marker = folder / "marker"
+        (folder / "own.py").write_text(CODE.format(marker=str(marker), name=name))
+        changed = "tokenizer_config.json" if what == "tokenizer" else "config.json"
+        settings = json.loads((folder / changed).read_text())
+        if what == "tokenizer":
+            settings["auto_map"] = {"AutoTokenizer": [None, "own.OwnTokenizer"]}
+            settings["tokenizer_class"] = "OwnTokenizer"
+        else:
+            auto = {"AutoConfig": "own.OwnConfig", "AutoModelForMaskedLM": "own.OwnForMaskedLM"}
+            settings |= {
+                "model_type": name,
+                "architectures": ["OwnForMaskedLM"],
+                "auto_map": auto,
+            }
+        (folder / changed).write_text(json.dumps(settings))
+        return folder, marker
+
+    return make
+
+
+def test_code_of_a_model_runs_only_where_it_is_trusted(with_code, model_folder):
+    """With its code the model is that of the family without code, to the last bit."""
+    folder, marker = with_code("model", "own_model")
+    with pytest.raises(ConsilienceError, match="only with the Python code .* was not run"):
+        load_model(str(folder))
+    assert not marker.exists()
+    model = load_model(str(folder), trust_remote_code=True)
+    assert marker.read_text() == "this code was run"
+    assert model.identity["architecture"] == "OwnForMaskedLM"
+    assert model.identity["trust_remote_code"] is True
+    plain = load_model(str(model_folder("bert")))
+    assert "trust_remote_code" not in plain.identity
+    assert np.array_equal(scores_of(model), scores_of(plain))
+
+
+def test_code_of_a_tokenizer_runs_only_where_it_is_trusted(with_code, model_folder):
+    """A family that transformers has is loaded without it, from its tokenizer.json."""
+    folder, marker = with_code("tokenizer", "own_tokenizer")
+    assert load_model(str(folder)).identity["tokenizer"] != "OwnTokenizer"
+    assert not marker.exists()
+    model = load_model(str(folder), trust_remote_code=True)
+    assert marker.read_text() == "this code was run"
+    assert model.identity["tokenizer"] == "OwnTokenizer"
+    assert np.array_equal(scores_of(model), scores_of(load_model(str(model_folder("bert")))))
+
+
+def test_code_that_is_not_needed_is_not_run(with_code):
+    """A family that transformers has is loaded without the code that comes with the folder."""
+    folder, marker = with_code("model", "own_known")
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(settings | {"model_type": "bert"}))
+    assert load_model(str(folder)).identity["architecture"] == "BertForMaskedLM"
+    assert not marker.exists()
+
+
+def test_the_command_line_asks_nothing_and_records_what_it_ran(consilience, with_code, monkeypatch):
+    folder, marker = with_code("model", "own_command")
+    typed = io.StringIO("y\ny\ny\n")
+    monkeypatch.setattr("sys.stdin", typed)
+    asked = ("probe", "--model", folder, "--groups", "capital", "--limit", "1", "--out", "run")
+    status, out, err = consilience(*asked)
+    assert (status, out, typed.tell(), marker.exists()) == (2, "", 0, False)
+    assert [line for line in err.splitlines() if line.startswith("error: ")] == [
+        f"error: '{folder}' can be loaded only with the Python code that comes with it, and that "
+        "code was not run. Read the code; if you trust it, add --trust-remote-code."
+    ]
+    status, _, err = consilience(*asked, "--trust-remote-code")
+    assert status == 0, err
+    assert marker.exists()
+    record = json.loads(Path("run/run.json").read_text())
+    assert record["asked"]["model"]["trust_remote_code"] is True
+    assert consilience("report", "run")[0] == 0
+    assert "with the Python code that comes with it" in Path("run/report.html").read_text()
+    status, _, err = consilience(*asked)
+    assert status == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("analyze", "representations"),
+        ("perturb", "--task", "rte", "--data", "pairs.tsv", "--out", "o"),
+        ("perturb", "--task", "rte", "--data", "pairs.tsv", "--out", "o", "--generate"),
+        ("finetune", "--task", "rte", "--train", "pairs.tsv", "--validation", "pairs.tsv",
+         "--out", "o"),
+        ("improve", "--suite", "mini", "--train-groups", "capital", "--validation-groups",
+         "currency", "--out", "o"),
+        ("squad", "--train", "squad.json", "--original", "squad.json", "--paraphrased",
+         "squad.json", "--out", "o"),
+    ],
+    ids=lambda command: " ".join(each for each in command if each.isalpha() and len(each) > 3),
+)  # fmt: skip
+def test_every_command_that_loads_a_model_runs_its_code_only_if_told(
+    consilience, with_code, command
+):
+    """Trusted, the code is run; what follows may then fail for other reasons, such as its head."""
+    Path("pairs.tsv").write_text(PAIRS)
+    question = {"id": "1", "question": "A?", "answers": [{"text": "b", "answer_start": 2}]}
+    paragraphs = [{"context": "A b c", "qas": [question]}]
+    squad = {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
+    Path("squad.json").write_text(json.dumps(squad))
+    folder, marker = with_code("model", f"own_{command[0]}_{len(command)}")
+    status, _, err = consilience(*command, "--model", folder)
+    assert status == 2
+    assert "that code was not run" in " ".join(err.split())
+    assert not marker.exists()
+    consilience(*command, "--model", folder, "--trust-remote-code")
+    assert marker.exists()
+
+
+def digest(folder, **options):
+    return load_model(str(folder), **options).identity["digest"]
+
+
+def test_the_digest_covers_every_file_that_changes_what_a_model_says(model_folder, tmp_path):
+    """Templates, settings of generation and the tokenizer's files; not what is beside them."""
+    folder = tmp_path / "m"
+    shutil.copytree(model_folder("gpt2"), folder)
+    seen = [digest(folder)]
+    (folder / "additional_chat_templates").mkdir()
+    for name in (
+        "chat_template.jinja",
+        "additional_chat_templates/tools.jinja",
+        "generation_config.json",
+        "special_tokens_map.json",
+        "merges.txt",
+    ):
+        (folder / name).write_text("{}")
+        seen.append(digest(folder))
+        (folder / name).write_text("{ }")
+        seen.append(digest(folder))
+    assert len(set(seen)) == len(seen), "a file was added or changed, and the digest was not"
+    (folder / "README.md").write_text("what it is")
+    (folder / "model.py").write_text("print('never run')")
+    assert digest(folder) == seen[-1]
+    assert digest(folder, trust_remote_code=True) != seen[-1], "code that may run is part of it"
+
+
+def test_the_digest_of_a_folder_without_templates_is_what_it_was(model_folder):
+    """SHA-256 over name, 0 and SHA-256 of each file, in their order; runs of before resume."""
+    folder = model_folder("bert")
+    whole = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        content = hashlib.sha256(path.read_bytes()).digest()
+        whole.update(path.name.encode() + b"\0" + content)
+    assert digest(folder) == whole.hexdigest()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("improve", "--suite", "mini", "--train-groups", "capital", "--validation-groups",
+         "currency", "--out", "o"),
+        ("finetune", "--task", "rte", "--train", "pairs.tsv", "--validation", "pairs.tsv",
+         "--out", "o"),
+        ("perturb", "--task", "rte", "--data", "pairs.tsv", "--out", "o"),
+    ],
+    ids=lambda command: command[0],
+)  # fmt: skip
+def test_a_baseline_can_neither_be_trained_nor_read_pairs(consilience, command):
+    Path("pairs.tsv").write_text(PAIRS)
+    status, _, err = consilience(*command, "--model", "baseline:majority")
+    assert status == 2
+    assert "'baseline:majority' is a baseline, which can neither be trained nor" in err
+    assert "work" not in err
+
+
+@pytest.mark.parametrize("variable", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
+def test_the_variable_that_keeps_from_the_network_is_named(variable):
+    """A process of its own: the variables are read once, when huggingface_hub is imported."""
+    code = "from consilience import load_model; load_model('nobody/none')"
+    kept = {k: v for k, v in os.environ.items() if k not in loading.OFFLINE}
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=kept | {variable: "1"},
+    )
+    assert f"Check the spelling. {variable} is set, so nothing is downloaded" in run.stderr
+
+
+def test_without_such_a_variable_the_network_is_named(monkeypatch):
+    source = loading._Source("nobody/none", "nobody/none", {"trust_remote_code": False}, {})
+    monkeypatch.setattr(loading, "is_offline_mode", lambda: False)
+    assert "Check the spelling and the network" in loading._advice(source)

@@ -313,6 +313,7 @@ def _cell(row, column, value):
     (_cell(2, 3, "maybe"), r"annotator-1.csv, row 3: the answer 'maybe'; expected entailment, not"),
     (_cell(2, 0, "7"), r"annotator-1.csv, row 3: the question '7'; expected 1 to 6"),
     (_cell(2, 0, "two"), r"row 3: the question 'two'"),
+    (_cell(2, 0, "7" * 5000), r"row 3: the question '777"),
     (_cell(2, 0, "1"), r"annotator-1.csv, row 3: question 1 stands here again.*as in row 2"),
     (_cell(4, 2, "b"), r"annotator-1.csv, row 5: the text_2 of question 4 is 'b'"),
     (_cell(0, 3, "label"), r"row 1: no column 'answer'"),

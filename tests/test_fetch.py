@@ -1,7 +1,9 @@
 """Fetching against a server on this machine: whole, resumed, altered, missing, breaking off."""
 
+import contextlib
 import hashlib
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -58,7 +60,7 @@ def server(monkeypatch):
     listed = [module.Listed(p, len(c), hashlib.sha256(c).hexdigest()) for p, c in FILES.items()]
     monkeypatch.setattr(module, "listing", lambda name: listed)
     server = Server()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     yield server
     server.shutdown()
@@ -132,6 +134,115 @@ def test_servers_that_stumble_and_files_that_are_gone(server, tmp_path):
     server.errors = [500] * 9
     with pytest.raises(ConsilienceError, match="cannot be fetched: .*Check the network"):
         fetch("pararel", tmp_path / "c", base=server.url)
+
+
+class Hostile(BaseHTTPRequestHandler):
+    """Answers as the ``deed`` of the server says."""
+
+    def do_GET(self):
+        deed = self.server.deed
+        slow = deed in ("drip", "headers")
+        if deed == "redirect":
+            self.send_response(302)
+            self.send_header("Location", "file:///etc/passwd")
+            self.end_headers()
+            return
+        if deed == "headers":  # a byte of a header at a time
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+        else:
+            self.send_response(200)
+            if deed == "length":
+                self.send_header("Content-Length", str(1 << 60))
+            self.end_headers()
+        with contextlib.suppress(OSError):  # the other side has gone
+            while not self.server.over.wait(0.05 if slow else 0):
+                self.wfile.write(b"x" if slow else b"x" * (1 << 16))
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def hostile(server):
+    """A server that ``deed`` rules: drip, headers, endless, length, redirect."""
+    hostile = ThreadingHTTPServer(("127.0.0.1", 0), Hostile)
+    hostile.over = threading.Event()
+    hostile.url = f"http://127.0.0.1:{hostile.server_port}/data"
+    thread = threading.Thread(target=hostile.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    yield hostile
+    hostile.over.set()
+    hostile.shutdown()
+    hostile.server_close()
+
+
+@pytest.mark.parametrize("deed", ["drip", "headers"])
+def test_a_server_that_sends_a_byte_now_and_then_gets_no_more_than_the_time(
+    deed, hostile, tmp_path, monkeypatch
+):
+    """4,400 bytes at 20 bytes a second take 220 seconds, and the socket is never silent."""
+    monkeypatch.setattr(module, "SILENCE", 0.5)
+    hostile.deed, began = deed, time.monotonic()
+    with pytest.raises(
+        ConsilienceError, match=r"one\.txt: cannot be fetched: no 4,400 bytes in 1 "
+    ):
+        fetch("pararel", tmp_path, base=hostile.url)
+    assert time.monotonic() - began < 5
+    assert not (tmp_path / "pararel" / "a" / "one.txt").exists()
+
+
+@pytest.mark.parametrize("deed", ["endless", "length"])
+def test_no_more_than_the_listed_size_is_read(deed, hostile, tmp_path):
+    hostile.deed = deed
+    with pytest.raises(
+        ConsilienceError, match="not the released file: longer than its 4,400 bytes"
+    ):
+        fetch("pararel", tmp_path, base=hostile.url)
+    assert [path.name for path in (tmp_path / "pararel").rglob("*")] == ["a"]
+
+
+def test_a_body_ends_a_byte_after_the_listed_size(hostile, tmp_path):
+    hostile.deed = "endless"
+    module._download(hostile.url, tmp_path / "part", 100, threading.Event())
+    assert (tmp_path / "part").stat().st_size == 101
+
+
+def test_a_redirect_to_a_file_is_refused(hostile, tmp_path):
+    hostile.deed = "redirect"
+    with pytest.raises(ConsilienceError, match="cannot be fetched: the server says 302 .*file:"):
+        fetch("pararel", tmp_path, base=hostile.url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:secret@127.0.0.1:9/data",
+        "http://user@127.0.0.1:9/data",
+        "http://user:secret/x@127.0.0.1:9/data",
+        "http://127.0.0.1:secret/data",
+        "//user:secret@127.0.0.1",
+    ],
+)
+def test_no_message_shows_a_password(url, tmp_path):
+    with pytest.raises(ConsilienceError, match="a user name, a password or a port") as caught:
+        fetch("pararel", tmp_path, base=url)
+    assert "secret" not in str(caught.value)
+    assert "user@" not in str(caught.value)
+
+
+def test_a_part_that_is_as_long_as_the_file_is_fetched_anew(server, tmp_path):
+    """No range begins behind the end of a file."""
+    part = tmp_path / "pararel" / "a" / "one.txt.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"x" * len(FILES["a/one.txt"]))
+    folder, _ = fetch("pararel", tmp_path, base=server.url)
+    assert content(folder) == FILES
+    assert server.requests[0] == ("a/one.txt", None)
+
+
+def test_an_at_sign_in_a_path_is_no_password(server, tmp_path):
+    server.files = {f"v@1/{path}": content for path, content in FILES.items()}
+    assert content(fetch("pararel", tmp_path, base=f"{server.url}/v@1")[0]) == FILES
 
 
 def test_nobody_there(tmp_path):

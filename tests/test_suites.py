@@ -67,6 +67,18 @@ PATTERN = '{"relation": "capital", "pattern": "[X] has [Y]."}\n'
         ("relations", json.dumps({"relation": "x" * 101}), ":1: the relation id 'xxx"),
         ("facts", FACT.replace("Paris", "\\ud800"), ":1: half a character .* in 'object'"),
         ("edges", 2 * (json.dumps({"relation": "capital", "pattern_a": "[Y] is the capital of [X].", "pattern_b": "The capital of [X] is [Y].", "syntactic": 0, "lexical": 0, "determiner": 0}) + "\n"), ":2: the pair .* a second time"),
+        ("facts", FACT.replace("Paris", "Paris\\u001b[2J"), r":1: a control character, U\+001B, in 'object'"),
+        ("facts", FACT.replace("France", "\\u0085"), r":1: an empty 'subject'"),
+        ("facts", FACT.replace("France", "a\\u009bb"), r":1: a control character, U\+009B, in 'subject'"),
+        ("facts", FACT.replace("}", ', "item": "a\\tb"}'), r":1: a control character, U\+0009, in 'item'"),
+        ("facts", FACT.replace("}", ', "item": ["a"]}'), r""":1: 'item' is \["a"\]; expected text"""),
+        ("patterns", PATTERN.replace("has", "\\u202e"), r":1: a control character, U\+202E, in 'pattern'"),
+        ("patterns", PATTERN.replace("}", ', "lemma": "\\u0000"}'), r":1: a control character, U\+0000, in 'lemma'"),
+        ("relations", '{"relation": "capital\\u2066"}', r":1: a control character, U\+2066, in 'relation'"),
+        ("relations", '{"relation": "capital", "label": "\\u0007"}', r":1: a control character, U\+0007, in 'label'"),
+        ("relations", '{"relation": "../../x"}', ":1: the relation id '../../x'"),
+        ("facts", "[" * 100_000 + "\n", ":1: not JSON: nested too deeply at column 1"),
+        ("facts", FACT.replace('"Paris"', "1" * 5000), ":1: not JSON: too long a number at column 56"),
         ("relations", '{"relation": "MACRO"}', ":1: the relation id 'MACRO'"),
         ("relations", "", "no relation"),
         ("edges", '{"relation": "capital", "pattern_a": "x", "pattern_b": "[Y]"}', ":1: 'x'; expected two patterns"),
@@ -139,6 +151,55 @@ def test_the_raw_lama_layout(tmp_path):
     write_lama(tmp_path / "bad", type_="3-D")
     with pytest.raises(ConsilienceError, match=r"relations\.jsonl:1: type '3-D'"):
         load_suite(str(tmp_path / "bad"))
+
+
+@pytest.mark.parametrize("id_", ["../../victim/pwn", "/victim/pwn", "MICRO", "x" * 101])
+def test_a_lama_suite_whose_ids_are_paths_is_refused(id_, tmp_path):
+    """Also where the file exists that the id leads to."""
+    write_lama(tmp_path)
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "victim" / "pwn.jsonl").write_text('{"sub_label": "a", "obj_label": "b"}\n')
+    row = {"relation": id_.replace("/victim", f"{tmp_path}/victim", 1), "template": "[X] is [Y] ."}
+    with (tmp_path / "relations.jsonl").open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    with pytest.raises(
+        ConsilienceError, match=r"relations\.jsonl:3: the relation id .*name a file"
+    ):
+        load_suite(str(tmp_path))
+
+
+def test_what_real_texts_hold_is_no_control_character(write_suite):
+    """A no-break space, directional marks, joiners and letters of any script."""
+    subject = "\u200eA\u00a0b\u200f \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \U0001f600 \u061c"
+    facts = [{"relation": "capital", "subject": subject, "object": "\u6771\u4eac", "item": 0}]
+    (fact,) = load_folder(write_suite(facts=facts)).relations[0].facts
+    assert (fact.item, fact.subject, fact.object) == ("0", subject, "\u6771\u4eac")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            '{"name": "a\\u001b]0;PWN\\u0007"}',
+            r"suite\.json: a control character, U\+001B, in 'name'",
+        ),
+        ('{"name": 7}', r"suite\.json: not a JSON object with a 'name'"),
+        ("[" * 100_000, r"suite\.json: not a JSON object with a 'name'"),
+        ("\ud800".encode("utf-8", "surrogatepass"), r"suite\.json: not UTF-8 at byte 0"),
+    ],
+)
+def test_the_name_of_a_suite(content, message, write_suite):
+    folder = write_suite()
+    content = content if isinstance(content, bytes) else content.encode()
+    (folder / "suite.json").write_bytes(content)
+    with pytest.raises(ConsilienceError, match=message):
+        load_folder(folder)
+
+
+def test_the_folder_of_a_suite_is_its_name(write_suite, tmp_path):
+    with pytest.raises(ConsilienceError, match=r"U\+001B, in the name of the folder") as caught:
+        load_folder(write_suite(tmp_path / "a\x1b[2J"))
+    assert "\x1b" not in str(caught.value)
 
 
 def test_relations_are_selected_and_facts_sampled_without_easing_the_question(write_suite):

@@ -125,6 +125,13 @@ def items(pairs):
     return [(each.item, each.first, each.second, each.label) for each in pairs.items]
 
 
+def test_a_sentence_may_hold_what_corpora_hold(read):
+    """A tab, a line break, a bidirectional embedding (Quora has it) and C1 controls (RTE has them)."""
+    text = "a\tb\nc \u202ad\u202c \u0099\x1b"
+    row = {"sentence1": text, "sentence2": "\u200e", "label": 0}
+    assert items(read("rte", "a.jsonl", json.dumps(row))) == [("0", text, "\u200e", "entailment")]
+
+
 def test_a_new_task_is_a_file(write_task, read):
     task = load_task(write_task())
     assert (task.name, task.kind, task.second) == ("paws-de", "STS", ("satz2", "s2"))
@@ -180,6 +187,10 @@ def test_a_task_may_be_graded_and_known_to_t5(write_task, read):
         ({"metrics": ["f2"]}, "the metric 'f2'; expected accuracy or f1"),
         ({"name": "a/b"}, "the name 'a/b'; expected letters"),
         ({"name": ".."}, r"the name '\.\.'; expected letters"),
+        ({"labels": ["a\u0007", "b"]}, r"a control character, U\+0007, in 'labels'"),
+        ({"indicators": ["\u202eSatz", "b"]}, r"a control character, U\+202E, in 'indicators'"),
+        ({"first": "satz\n1"}, r"a control character, U\+000A, in 'first'"),
+        ({"name": "x" * 101}, "the name 'xxx"),
         ({"name": "MACRO"}, "the name 'MACRO'; expected letters"),
     ],
 )  # fmt: skip
@@ -195,6 +206,11 @@ def test_a_task_file_that_cannot_be_read(tmp_path, write_task):
     path.write_text("name: rte\n")
     with pytest.raises(ConsilienceError, match=r"bad\.toml: not TOML: .*line 1"):
         load_task(str(path))
+    for text in ("x = " + "[" * 100_000, "x = " + "1" * 5000):
+        path.write_text(text)
+        with pytest.raises(ConsilienceError, match=r"bad\.toml: not TOML: ") as caught:
+            load_task(str(path))
+        assert len(str(caught.value)) < 300 + len(str(path))
     path.write_bytes(b"name = '\xff'\n")
     with pytest.raises(ConsilienceError, match=r"bad\.toml: not TOML: "):
         load_task(str(path))
@@ -391,7 +407,10 @@ GOOD = HEAD + "a\tb\t0\n"
         ("x.json", json.dumps(ROW | {"label": 0}), r"x\.json: no list of objects"),
         ("x.json", json.dumps({"train": [], "test": []}), "no list of objects"),
         ("x.json", "[1]", "no list of objects; expected one object a pair"),
-        ("x.json", "[" * 100_000, r"x\.json: cannot be read"),
+        ("x.json", "[" * 100_000, r"x\.json:1: not JSON: nested too deeply"),
+        ("x.jsonl", '{"sentence1": ' + "1" * 5000 + "}", r"x\.jsonl:1: not JSON: too long a number"),
+        ("x.tsv", f"sentence1\tsentence2\tlabel\na\tb\t{'1' * 5000}\n", "row 1: the label '111"),
+        ("x.jsonl", json.dumps(ROW | {"label": 0, "id": "a\x1b[2J"}), r"row 1: a control character, U\+001B, in the id"),
         ("x.jsonl", json.dumps(ROW | {"label": 0}) + '\n\n{"sentence1": }\n', r"x\.jsonl:3: not JSON: .* at column 15"),
         ("x.jsonl", json.dumps(ROW | {"label": 0}) + "\n[1]\n", r"x\.jsonl: no list of objects; expected one object a pair"),
         ("x.jsonl", json.dumps(ROW | {"sentence2": None, "label": 0}), "row 1: 'sentence2' is None; expected a text"),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+LONGEST = 1_000
+"""Characters of each part of a message; what quotes more input is shortened in its middle."""
+
 OTHER_OUT = "Choose another --out"
 """What to do where a folder holds something else; whoever reads errors knows them by it."""
 
@@ -15,16 +18,16 @@ class ConsilienceError(Exception):
     """
 
     def __init__(self, found: str, *, expected: str = "", where: str = "", todo: str = "") -> None:
-        self.found = found
-        self.expected = expected
-        self.where = where
-        self.todo = todo
-        message = f"{where}: {found}" if where else found
+        self.found = shortened(found)
+        self.expected = shortened(expected)
+        self.where = shortened(where)
+        self.todo = shortened(todo)
+        message = f"{self.where}: {self.found}" if where else self.found
         if expected:
-            message += f"; expected {expected}"
+            message += f"; expected {self.expected}"
         message += "."
         if todo:
-            message += f" {todo}"
+            message += f" {self.todo}"
         super().__init__(message)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -33,11 +36,19 @@ class ConsilienceError(Exception):
         return partial(ConsilienceError, self.found, **parts), ()
 
 
+def shortened(text: str, longest: int = LONGEST) -> str:
+    """The text; one of more than ``longest`` characters without its middle."""
+    if len(text) <= longest:
+        return text
+    half = (longest - 20) // 2
+    return f"{text[:half]} ... {text[-half:]}"
+
+
 def did_you_mean(word: str, known: list[str]) -> str:
     """A hint for an unknown name: the closest known one, or all of them where they are few."""
     from difflib import get_close_matches
 
-    close = get_close_matches(word, known, n=1)
+    close = get_close_matches(shortened(word, 200), known, n=1)
     if close:
         return f"Did you mean '{close[0]}'?"
     shown = ", ".join(known[:12]) + (f" and {len(known) - 12} more" if len(known) > 12 else "")

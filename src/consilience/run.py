@@ -23,6 +23,7 @@ import polars as pl
 
 from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.files import cannot_write, locked, path_in, remove_stale_parts, write_whole
+from consilience.read import POLARS_FAULTS, parquet_metadata, parse_json, read_csv, read_parquet
 from consilience.types import ANSWERS_SCHEMA, Protocol
 
 FORMAT = 2
@@ -96,7 +97,7 @@ class RunFolder:
                 )
             return None
         try:
-            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            record: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
             before = dict(record["asked"])
             record["started"]
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -147,7 +148,7 @@ class RunFolder:
         try:
             mark = pl.read_parquet_metadata(path).get("consilience")
             table = pl.read_parquet(path, glob=False)
-        except (pl.exceptions.PolarsError, OSError):
+        except POLARS_FAULTS:
             return None
         schema = dict(table.schema)
         schema.pop("scores", None)
@@ -210,13 +211,7 @@ def read_answers(path: Path) -> pl.DataFrame:
             raise ConsilienceError(
                 "no answers/*.parquet", expected="the folder of a run", where=str(path)
             )
-        try:
-            marks = {pl.read_parquet_metadata(file).get("consilience") for file in files}
-            table = pl.concat([read_answers(file) for file in files])
-        except pl.exceptions.PolarsError as error:
-            raise ConsilienceError(
-                f"its tables do not fit together: {str(error).splitlines()[0]}", where=str(path)
-            ) from error
+        marks = {parquet_metadata(file).get("consilience") for file in files}
         if len(marks) > 1:
             raise ConsilienceError(
                 "the answers of different runs",
@@ -225,18 +220,18 @@ def read_answers(path: Path) -> pl.DataFrame:
                 todo="Remove what was copied there, or probe again.",
             )
         _check_digests(path, files)
-        return table
+        try:
+            return pl.concat([read_parquet(file) for file in files])
+        except pl.exceptions.PolarsError as error:
+            raise ConsilienceError(
+                f"its tables do not fit together: {str(error).splitlines()[0]}", where=str(path)
+            ) from error
     if not path.is_file():
         raise ConsilienceError("no such file", where=str(path), todo="Check the path.")
-    try:
-        if path.suffix == ".parquet":
-            return pl.read_parquet(path, glob=False)
-        if path.name.endswith((".csv", ".csv.gz")):
-            return pl.read_csv(path, infer_schema=False, glob=False)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise ConsilienceError(
-            f"cannot be read as a table: {str(error).splitlines()[0]}", where=str(path)
-        ) from error
+    if path.suffix == ".parquet":
+        return read_parquet(path)
+    if path.name.endswith((".csv", ".csv.gz")):
+        return read_csv(path, infer_schema=False)
     raise ConsilienceError(
         f"a table in '{path.suffix or path.name}'",
         expected=".parquet, .csv or .csv.gz",
@@ -267,7 +262,7 @@ def _check_digests(run: Path, files: Sequence[Path]) -> None:
 def record_of(path: Path) -> dict[str, Any]:
     """The record of the run in a folder (``run.json``); empty for anything else."""
     try:
-        record = json.loads((path / "run.json").read_text(encoding="utf-8"))
+        record = parse_json((path / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     is_record = isinstance(record, dict) and isinstance(record.get("asked"), dict)

@@ -6,7 +6,6 @@ paraphrases are those of Gan and Ng (2019).
 
 from __future__ import annotations
 
-import json
 import re
 import string
 from collections import Counter
@@ -28,6 +27,7 @@ from consilience.metrics.statistics import (
     resamples,
     smallest_difference,
 )
+from consilience.read import parse_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Question:
 def read_squad(path: Path) -> list[Question]:
     """The questions of a SQuAD v1.1 file, in its order."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))["data"]
+        data = parse_json(path.read_text(encoding="utf-8"))["data"]
     except FileNotFoundError as error:
         raise ConsilienceError("no such file", where=str(path), todo="Check the path.") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -79,9 +79,16 @@ def _question(row: Mapping[str, Any], context: str, title: str, where: str) -> Q
         raise ConsilienceError(
             "no answer", expected="at least one", where=where, todo="SQuAD v2 is not supported."
         )
+    for name, value in (("question", row["question"]), ("context", context)):
+        if not isinstance(value, str):
+            raise ConsilienceError(f"'{name}' is no text", where=where)
     starts = []
     for text, answer in zip(texts, row["answers"], strict=True):
-        start = int(answer["answer_start"])
+        start = answer["answer_start"]
+        if not isinstance(start, int):
+            raise ConsilienceError(
+                f"'answer_start' is {start!r}", expected="a whole number", where=where
+            )
         if not context.startswith(text, start):  # off by a character or two
             start = context.find(text, max(0, start - 2), start + len(text) + 2)
         if start < 0 or not text.strip():

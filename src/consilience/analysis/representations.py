@@ -25,6 +25,7 @@ from threadpoolctl import threadpool_limits
 from consilience.errors import ConsilienceError
 from consilience.files import path_in, write_whole
 from consilience.metrics.statistics import Correlation, correlation
+from consilience.read import parquet_metadata, read_parquet
 from consilience.types import Query, Relation
 
 INDEX_SCHEMA: dict[str, type[pl.DataType]] = {
@@ -130,12 +131,10 @@ def read_vectors(folder: Path, relation: str) -> RelationVectors:
     """What ``write_vectors`` kept of a relation."""
     path = folder / f"{relation}.npy"
     try:
-        content, index = (
-            path.read_bytes(),
-            pl.read_parquet(path.with_suffix(".parquet"), glob=False),
-        )
-        marks = pl.read_parquet_metadata(path.with_suffix(".parquet"))
-    except (OSError, pl.exceptions.PolarsError) as error:
+        content = path.read_bytes()
+        marks = parquet_metadata(path.with_suffix(".parquet"))
+        index = read_parquet(path.with_suffix(".parquet"))
+    except (OSError, ConsilienceError) as error:
         raise ConsilienceError(
             f"the vectors of {relation} cannot be read: {str(error).splitlines()[0]}",
             expected=f"{relation}.npy and {relation}.parquet",

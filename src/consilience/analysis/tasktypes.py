@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +13,7 @@ import polars as pl
 
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.metrics.statistics import NAN, TTest, holm, paired_t, student_t, welch_t
+from consilience.read import read_csv
 from consilience.types import TaskKind
 
 RUNS_SCHEMA: dict[str, type[pl.DataType]] = {
@@ -121,12 +123,13 @@ def _read(file: Path) -> pl.DataFrame:
             where=str(file),
             todo="Check the path, or give the command of the run again: it goes on.",
         )
-    try:
-        table = pl.read_csv(file, infer_schema=False, glob=False).rename(str.strip)
-    except (pl.exceptions.PolarsError, OSError) as error:
+    table = read_csv(file, infer_schema=False)
+    names = [name.strip() for name in table.columns]
+    if len(set(names)) < len(names):
         raise ConsilienceError(
-            f"cannot be read as a table: {str(error).splitlines()[0]}", where=str(file)
-        ) from error
+            f"two columns '{Counter(names).most_common(1)[0][0]}'", where=str(file)
+        )
+    table.columns = names
     if table.is_empty():
         raise ConsilienceError("no rows", expected="a table with a row a number", where=str(file))
     return table.with_columns(pl.all().str.strip_chars(), line=pl.int_range(pl.len()) + 2)

@@ -23,6 +23,7 @@ from consilience.cli.shared import (
     rows_of,
 )
 from consilience.errors import ConsilienceError
+from consilience.read import parse_json, read_text
 from consilience.report.comparison import comparison_tables
 from consilience.report.training import lambda_table, table_7
 from consilience.types import Protocol
@@ -221,14 +222,14 @@ def _lines(path: Path) -> list[str]:
     if not path.is_file():
         raise ConsilienceError("no such file", where=str(path), todo="Check the path.")
     found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(read_text(path).splitlines(), 1):
         if not line.strip():
             continue
         if path.suffix != ".jsonl":
             found.append(line.strip())
             continue
         try:
-            found.append(str(json.loads(line)["text"]))
+            found.append(str(parse_json(line)["text"]))
         except (ValueError, KeyError, TypeError) as error:
             raise ConsilienceError(
                 "no JSON object with 'text'", where=f"{path}:{number}"

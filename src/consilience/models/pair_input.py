@@ -13,6 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from consilience.errors import ConsilienceError
 from consilience.models.loading import Kind
 from consilience.models.masked import positions
+from consilience.read import parse_json
 from consilience.types import Form
 
 Joined = Literal["pair", "string"]
@@ -60,7 +61,7 @@ class Reading:
         if not path.is_file():
             return None
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = parse_json(path.read_text(encoding="utf-8"))
             indicators = found["indicators"]
             reading = cls(
                 found["joined"],

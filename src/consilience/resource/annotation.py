@@ -22,6 +22,7 @@ from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.files import write_whole
 from consilience.metrics.agreement import quotient
 from consilience.metrics.statistics import REPLICATES, Floats, percentile_interval, resamples
+from consilience.read import parse_json, read_text
 from consilience.suites.pairs import Pairs, sample_pairs
 from consilience.suites.perturbations import ORIGINAL, Perturbation, original, variants
 from consilience.types import METRICS_SCHEMA, Task
@@ -232,7 +233,7 @@ def score(folder: Path, seed: int = 0) -> Scored:
 def read_key(path: Path) -> Key:
     """The key that ``write`` wrote."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
         items = {
             item: Item(each["gold"], {name: (a, b) for name, (a, b) in each["texts"].items()})
             for item, each in content.pop("items").items()
@@ -270,7 +271,7 @@ def read_sheet(path: Path, key: Key, annotator: str) -> Places:
     for number, row in _table(path):
         where = f"{path}, row {number}"
         cell = row["question"].strip()
-        at = int(cell) - 1 if cell.isdecimal() else -1
+        at = int(cell) - 1 if cell.isdecimal() and len(cell) < 9 else -1
         if not 0 <= at < len(texts):
             raise ConsilienceError(
                 f"the question '{cell}'", expected=f"1 to {len(texts)}", where=where
@@ -310,14 +311,10 @@ def read_sheet(path: Path, key: Key, annotator: str) -> Places:
 def _table(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     """The rows of a sheet with their numbers, as a spreadsheet counts them."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_text(path)
         header = text.partition("\n")[0]
         separator = max(",;\t", key=header.count)
         rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True))
-    except UnicodeDecodeError as error:
-        raise ConsilienceError(
-            f"not UTF-8 at byte {error.start}", where=str(path), todo="Save it as CSV UTF-8."
-        ) from error
     except csv.Error as error:
         raise ConsilienceError(f"cannot be read as a table: {error}", where=str(path)) from error
     names = [name.strip().casefold() for name in rows[0]] if rows else []

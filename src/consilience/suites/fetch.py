@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import threading
+import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +26,12 @@ SOURCES: dict[str, str] = {
 
 ATTEMPTS = 4
 CHUNK = 1 << 16
+
+SILENCE = 60.0
+"""Seconds without a byte after which an attempt ends."""
+
+SLOWEST = 10_000
+"""Bytes a second: a file may take ``SILENCE`` and its size over this, all attempts together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +63,13 @@ def fetch(
 ) -> tuple[Path, int]:
     """Bring a suite to ``data/name``; the folder, and how many files had to be fetched.
 
-    A file that is there and right is kept, one that is half there is gone on with. A file with
-    another digest than the listed one is never put in place.
+    A file that is there and right is kept, a partial one is completed. No more bytes than listed
+    are read, and a file with another digest than the listed one is never put in place. Each file
+    has ``SILENCE`` and its size over ``SLOWEST`` seconds.
     """
     folder = data / name
     files = listing(name)
+    _refuse_secrets(base or "")
     fetched = 0
     for done, file in enumerate(files):
         progress(done, len(files))
@@ -85,10 +96,13 @@ def is_right(path: Path, file: Listed) -> bool:
 
 def _fetch_file(url: str, target: Path, file: Listed) -> None:
     part = target.with_name(target.name + ".part")
+    deadline = time.monotonic() + SILENCE + file.size / SLOWEST
     for attempt in range(ATTEMPTS):
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            _download(url, part, file.size)
+            if not _within(deadline, lambda over: _download(url, part, file.size, over)):
+                seconds = SILENCE + file.size / SLOWEST
+                raise _unreachable(url, f"no {file.size:,} bytes in {seconds:.0f} seconds")
         except urllib.error.HTTPError as error:
             if error.code < 500:
                 raise _unreachable(url, f"the server says {error.code} {error.reason}") from error
@@ -112,10 +126,13 @@ def _fetch_file(url: str, target: Path, file: Listed) -> None:
             if is_right(part, file):
                 part.replace(target)
                 return
-            if part.stat().st_size >= file.size:
+            part_size = part.stat().st_size
+            if part_size >= file.size:
                 part.unlink()
+                longer = part_size > file.size
                 raise ConsilienceError(
-                    "not the released file: its digest differs",
+                    "not the released file: "
+                    + (f"longer than its {file.size:,} bytes" if longer else "its digest differs"),
                     expected=f"SHA-256 {file.sha256}",
                     where=url,
                     todo="Try again; if it stays so, the source has been changed.",
@@ -126,8 +143,49 @@ def _fetch_file(url: str, target: Path, file: Listed) -> None:
             raise _unreachable(url, str(why)) from reason
 
 
-def _download(url: str, part: Path, size: int) -> None:
-    """Append to ``part`` what it lacks."""
+def _refuse_secrets(base: str) -> None:
+    """Refuse a URL with a user name and password, and one that may hide them; show neither."""
+    try:
+        parts = urllib.parse.urlsplit(base)
+        known = parts.port is None or parts.port >= 0
+    except ValueError:
+        known = False
+    if not known or "@" in parts.netloc:
+        raise ConsilienceError(
+            "a user name, a password or a port that is no number in the URL of --from",
+            expected="https://HOST/PATH",
+            todo="Leave the user out. If the source needs one, get the files with another program.",
+        )
+
+
+def _within(deadline: float, work: Callable[[threading.Event], None]) -> bool:
+    """Whether ``work`` ends before the deadline; it gets an event that is set then.
+
+    It runs in a thread: a server that sends a byte a second never lets a socket time out, not even
+    while it sends headers.
+    """
+    over = threading.Event()
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work(over)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    finally:
+        over.set()
+    if failed:
+        raise failed[0]
+    return not thread.is_alive()
+
+
+def _download(url: str, part: Path, size: int, over: threading.Event) -> None:
+    """Append to ``part`` what it lacks; one byte more than ``size`` shows that there is more."""
     have = part.stat().st_size if part.exists() else 0
     if have >= size:
         part.unlink()
@@ -135,11 +193,14 @@ def _download(url: str, part: Path, size: int) -> None:
     request = urllib.request.Request(url, headers={"User-Agent": "consilience"})
     if have:
         request.add_header("Range", f"bytes={have}-")
-    with urllib.request.urlopen(request, timeout=60) as response:
-        mode = "ab" if have and response.status == 206 else "wb"
-        with part.open(mode) as file:
-            while chunk := response.read(CHUNK):
-                file.write(chunk)
+    with urllib.request.urlopen(request, timeout=SILENCE) as response:
+        if not have or response.status != 206:
+            have = 0
+        with part.open("ab" if have else "wb") as file:
+            while have <= size and (chunk := response.read1(min(CHUNK, size + 1 - have))):
+                if over.is_set():
+                    return
+                have += file.write(chunk)
 
 
 def _unreachable(url: str, reason: str) -> ConsilienceError:

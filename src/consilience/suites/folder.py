@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import cast
 
 from consilience.errors import ConsilienceError, did_you_mean
-from consilience.suites.rows import find_table, raise_first, read_rows, require, text_field
+from consilience.read import parse_json, read_text
+from consilience.suites.rows import (
+    control_in,
+    find_table,
+    is_relation_id,
+    optional_text,
+    raise_first,
+    read_rows,
+    require,
+    text_field,
+)
 from consilience.types import (
     Candidates,
     Cardinality,
@@ -16,7 +25,6 @@ from consilience.types import (
     Pattern,
     Relation,
     Suite,
-    names_a_file,
 )
 
 CARDINALITIES: tuple[Cardinality, ...] = ("N-1", "N-M")
@@ -81,14 +89,25 @@ def read_folder(folder: Path, problems: list[ConsilienceError]) -> Suite:
 def _suite_name(folder: Path) -> str:
     about = folder / "suite.json"
     if not about.is_file():
-        return folder.resolve().name
+        name = folder.resolve().name
+        if found := control_in(name):
+            raise ConsilienceError(
+                f"{found} in the name of the folder, which names the suite",
+                where=ascii(str(folder)),
+                todo="Rename the folder.",
+            )
+        return name
     try:
-        name = json.loads(about.read_text(encoding="utf-8"))["name"]
+        name = parse_json(read_text(about))["name"]
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError("no name")
     except (ValueError, KeyError, TypeError) as error:
         raise ConsilienceError(
             "not a JSON object with a 'name'", where=str(about), todo="Mend or remove the file."
         ) from error
-    return str(name)
+    if found := control_in(name):
+        raise ConsilienceError(f"{found} in 'name'", where=str(about), todo="Remove it.")
+    return name
 
 
 Heads = dict[str, tuple[str, Cardinality, str]]
@@ -112,17 +131,8 @@ def _read_relations(path: Path, problems: list[ConsilienceError]) -> Heads:
                     todo=f"It stands at {heads[id_][2]} already.",
                 )
             )
-        elif id_ and (not names_a_file(id_) or id_ in ("MACRO", "MICRO")):
-            problems.append(
-                ConsilienceError(
-                    f"the relation id '{id_}'",
-                    expected="a short id that can name a file and is not MACRO or MICRO",
-                    where=where,
-                    todo="Rename it.",
-                )
-            )
-        elif id_:
-            heads[id_] = (str(row.get("label", "")) or id_, cardinality, where)
+        elif is_relation_id(id_, where, problems):
+            heads[id_] = (optional_text(row, "label", where, problems) or id_, cardinality, where)
     return heads
 
 
@@ -148,7 +158,7 @@ def _read_patterns(
         if not _known(id_, heads, where, problems) or not text:
             continue
         try:
-            pattern = parse_pattern(row, text, where)
+            pattern = parse_pattern(row, text, where, problems)
         except ConsilienceError as error:
             problems.append(error)
             continue
@@ -164,9 +174,12 @@ def _read_patterns(
     return patterns
 
 
-def parse_pattern(row: dict[str, object], text: str, where: str) -> Pattern:
+def parse_pattern(
+    row: dict[str, object], text: str, where: str, problems: list[ConsilienceError]
+) -> Pattern:
     """A pattern with the annotations that its row holds."""
-    notes = {name: str(row.get(name) or "") for name in ("lemma", "extended_lemma", "tense")}
+    names = ("lemma", "extended_lemma", "tense")
+    notes = {name: optional_text(row, name, where, problems) for name in names}
     return Pattern.parse(text, where=where, **notes)
 
 
@@ -181,7 +194,7 @@ def _read_facts(
         object_ = text_field(row, "object", where, problems)
         if not _known(id_, heads, where, problems) or not subject or not object_:
             continue
-        item = str(row.get("item") or f"{id_}-{len(facts[id_]) + 1}")
+        item = optional_text(row, "item", where, problems) or f"{id_}-{len(facts[id_]) + 1}"
         if item in items[id_]:
             problems.append(
                 ConsilienceError(

@@ -6,7 +6,13 @@ from pathlib import Path
 
 from consilience.errors import ConsilienceError
 from consilience.suites.pararel import read_trex
-from consilience.suites.rows import raise_first, read_rows, text_field
+from consilience.suites.rows import (
+    is_relation_id,
+    optional_text,
+    raise_first,
+    read_rows,
+    text_field,
+)
 from consilience.types import Candidates, Cardinality, Pattern, Relation, Suite
 
 _CARDINALITIES: dict[str, Cardinality] = {"1-1": "N-1", "N-1": "N-1", "N-M": "N-M"}
@@ -34,8 +40,10 @@ def read_lama(root: Path, problems: list[ConsilienceError]) -> Suite:
     relations: list[Relation] = []
     for where, row in read_rows(root / "relations.jsonl", problems):
         id_ = text_field(row, "relation", where, problems)
+        if not is_relation_id(id_, where, problems):
+            continue
         path = root / "TREx" / f"{id_}.jsonl"
-        if not id_ or not path.is_file():
+        if not path.is_file():
             continue
         template = text_field(row, "template", where, problems)
         type_ = str(row.get("type", "N-1"))
@@ -53,7 +61,7 @@ def read_lama(root: Path, problems: list[ConsilienceError]) -> Suite:
             problems.append(error)
             continue
         facts = read_trex(path, id_, problems)
-        label = str(row.get("label") or id_)
+        label = optional_text(row, "label", where, problems) or id_
         relations.append(
             Relation(id_, label, _CARDINALITIES[type_], (pattern,), facts, {}, Candidates.of(facts))
         )

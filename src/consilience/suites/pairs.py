@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from consilience.errors import ConsilienceError, did_you_mean
+from consilience.read import parquet_metadata, parse_json, read_parquet, read_text
+from consilience.suites.rows import control_in
 from consilience.types import Task, TextPair
 
 HUB = "hub"
@@ -76,6 +76,8 @@ def read_pairs(source: str, task: Task) -> Pairs:
                     where=where,
                     todo="Mend the row.",
                 )
+        if found := control_in(id_):
+            raise ConsilienceError(f"{found} in the id", where=where, todo="Remove it.")
         items.append(TextPair(id_, first, second, _label(label, task, where)))
     if not items:
         raise ConsilienceError(
@@ -130,7 +132,7 @@ def _label(label: object, task: Task, where: str) -> str:
     if str(label).strip() in task.labels:
         return str(label).strip()
     word = _word(label)
-    if word.isdecimal() and int(word) < len(task.labels):
+    if word.isdecimal() and len(word) < 9 and int(word) < len(task.labels):
         return task.labels[int(word)]
     raise ConsilienceError(
         f"the label {label!r}",
@@ -198,26 +200,17 @@ def _file_rows(path: Path, task: Task) -> list[Row]:
         )
     try:
         if path.suffix == ".parquet":
-            rows = list(pl.read_parquet(path, glob=False).iter_rows(named=True))
-            return _named(rows, _parquet_names(path), task, str(path))
-        content = path.read_bytes()
-        text = content.decode("utf-8-sig")
+            rows = read_parquet(path).rows(named=True)
+            return _named(rows, _parquet_names(parquet_metadata(path)), task, str(path))
+        text = read_text(path)
         if path.suffix == ".json":
-            return _objects(json.loads(text), path)
+            return _objects(parse_json(text), path)
         if path.suffix == ".jsonl":
             return _objects(list(_lines(text, path)), path)
         return _table(text, path)
-    except UnicodeDecodeError as error:
-        raise ConsilienceError(
-            f"not UTF-8 at byte {error.start}", where=str(path), todo="Save it as UTF-8."
-        ) from error
     except json.JSONDecodeError as error:
         raise ConsilienceError(
             f"not JSON: {error.msg} at column {error.colno}", where=f"{path}:{error.lineno}"
-        ) from error
-    except (pl.exceptions.PolarsError, OSError, RecursionError) as error:
-        raise ConsilienceError(
-            f"cannot be read as a table: {str(error).splitlines()[0]}", where=str(path)
         ) from error
 
 
@@ -225,7 +218,7 @@ def _lines(text: str, path: Path) -> Iterator[Any]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
-                yield json.loads(line)
+                yield parse_json(line)
             except json.JSONDecodeError as error:
                 raise ConsilienceError(
                     f"not JSON: {error.msg} at column {error.colno}", where=f"{path}:{number}"
@@ -311,12 +304,12 @@ def _hub_rows(task: Task, split: str) -> list[Row]:
     return _named([dict(row) for row in found], names, task, name)
 
 
-def _parquet_names(path: Path) -> dict[str, list[str]]:
-    """The names of labels that the datasets library wrote into a file, by column."""
+def _parquet_names(metadata: Mapping[str, str]) -> dict[str, list[str]]:
+    """The names of labels that the datasets library wrote into a Parquet file, by column."""
     try:
-        found = json.loads(pl.read_parquet_metadata(path)["huggingface"])["info"]["features"]
+        found = parse_json(metadata["huggingface"])["info"]["features"]
         return {
-            column: each["names"]
+            column: list(map(str, each["names"]))
             for column, each in found.items()
             if each.get("_type") == "ClassLabel"
         }
@@ -339,4 +332,7 @@ def _named(
             where=where,
             todo="Give the task as a TOML file with these labels.",
         )
-    return [{**row, column: words.get(row[column], row[column])} for row in rows]
+    return [
+        {**row, column: words.get(label, label) if isinstance(label := row[column], int) else label}
+        for row in rows
+    ]

@@ -13,7 +13,13 @@ from pathlib import Path
 from consilience.errors import ConsilienceError
 from consilience.suites.folder import parse_pattern
 from consilience.suites.graphs import read_graph
-from consilience.suites.rows import Row, raise_first, read_rows, require, text_field
+from consilience.suites.rows import (
+    optional_text,
+    raise_first,
+    read_rows,
+    require,
+    text_field,
+)
 from consilience.types import (
     Candidates,
     Cardinality,
@@ -147,7 +153,7 @@ def _read_relation(
         text = text_field(row, "pattern", where, problems)
         if text:
             try:
-                patterns.append(parse_pattern(row, text, where))
+                patterns.append(parse_pattern(row, text, where, problems))
             except ConsilienceError as error:
                 problems.append(error)
     require(patterns, "pattern", id_, str(path), problems)
@@ -176,7 +182,7 @@ def read_trex(path: Path, id_: str, problems: list[ConsilienceError]) -> tuple[F
     for where, row in read_rows(path, problems):
         subject = text_field(row, "sub_label", where, problems)
         object_ = text_field(row, "obj_label", where, problems)
-        item = _item(row, id_, len(facts))
+        item = optional_text(row, "uuid", where, problems) or f"{id_}-{len(facts) + 1}"
         if item in items:
             problems.append(
                 ConsilienceError(f"the uuid '{item}' a second time in '{id_}'", where=where)
@@ -186,7 +192,3 @@ def read_trex(path: Path, id_: str, problems: list[ConsilienceError]) -> tuple[F
             facts.append(Fact(item, subject, object_))
     require(facts, "fact", id_, str(path), problems)
     return tuple(facts)
-
-
-def _item(row: Row, id_: str, position: int) -> str:
-    return str(row.get("uuid") or f"{id_}-{position + 1}")

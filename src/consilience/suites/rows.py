@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sized
 from pathlib import Path
 
 from consilience.errors import ConsilienceError
+from consilience.read import parse_json, read_text
+from consilience.types import names_a_file
 
 Row = dict[str, object]
+
+AGGREGATES = ("MACRO", "MICRO")
+"""Names of rows of the metrics table, which no relation may have."""
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""C0 and C1 controls, DEL, line and paragraph separators, the bidirectional embeddings, overrides
+and isolates, and lone surrogates. The directional marks (U+200E, U+200F, U+061C), which Arabic and
+Hebrew texts hold, are none of these."""
 
 
 def find_table(folder: Path, name: str) -> Path | None:
@@ -30,14 +41,9 @@ def read_rows(path: Path, problems: list[ConsilienceError]) -> Iterator[tuple[st
     JSONL: one object a line. TSV: a header line, no quoting. Blank lines are skipped.
     """
     try:
-        lines = path.read_bytes().decode("utf-8-sig").split("\n")
-    except OSError as error:
-        found, todo = f"cannot be read: {error.strerror}", "Check the path."
-        problems.append(ConsilienceError(found, where=str(path), todo=todo))
-        return
-    except UnicodeDecodeError as error:
-        found, todo = f"not UTF-8 at byte {error.start}", "Save the file as UTF-8."
-        problems.append(ConsilienceError(found, where=str(path), todo=todo))
+        lines = read_text(path).split("\n")
+    except ConsilienceError as error:
+        problems.append(error)
         return
     header: list[str] | None = None
     for number, raw in enumerate(lines, start=1):
@@ -47,7 +53,7 @@ def read_rows(path: Path, problems: list[ConsilienceError]) -> Iterator[tuple[st
             continue
         if path.suffix == ".jsonl":
             try:
-                row = json.loads(line)
+                row = parse_json(line)
             except json.JSONDecodeError as error:
                 problems.append(
                     ConsilienceError(
@@ -86,11 +92,7 @@ def text_field(row: Row, name: str, where: str, problems: list[ConsilienceError]
     """A field that must hold text; an absent or empty one is added to ``problems``."""
     value = row.get(name)
     if isinstance(value, str) and value.strip():
-        if not any("\ud800" <= sign <= "\udfff" for sign in value):
-            return value
-        found = f"half a character (a lone surrogate) in '{name}'"
-        problems.append(ConsilienceError(found, where=where, todo="Mend the text."))
-        return ""
+        return _sound(value, name, where, problems)
     if name not in row:
         found = f"no field '{name}'"
     elif isinstance(value, str):
@@ -101,6 +103,62 @@ def text_field(row: Row, name: str, where: str, problems: list[ConsilienceError]
         ConsilienceError(
             found, expected=f"text in '{name}'", where=where, todo="Fill it in or remove the line."
         )
+    )
+    return ""
+
+
+def optional_text(row: Row, name: str, where: str, problems: list[ConsilienceError]) -> str:
+    """A field that may hold text or a number; empty where it is absent, null or holds neither."""
+    value = row.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str | int | float):
+        found = f"'{name}' is {json.dumps(value)}"
+        problems.append(ConsilienceError(found, expected=f"text in '{name}'", where=where))
+        return ""
+    return _sound(str(value), name, where, problems)
+
+
+def is_relation_id(id_: str, where: str, problems: list[ConsilienceError]) -> bool:
+    """Whether the id of a relation can name its file of answers; else ``problems`` says so.
+
+    An empty id is no problem of this function: ``text_field`` has reported it.
+    """
+    if not id_:
+        return False
+    if names_a_file(id_) and id_ not in AGGREGATES:
+        return True
+    problems.append(
+        ConsilienceError(
+            f"the relation id '{id_}'",
+            expected="a short id that can name a file and is not MACRO or MICRO",
+            where=where,
+            todo="Rename it.",
+        )
+    )
+    return False
+
+
+def control_in(text: str) -> str:
+    """Which character of ``text`` no id, label or cloze text may hold; empty where there is none.
+
+    Such characters control a terminal, reorder what a reader sees, or cannot be written as UTF-8.
+    """
+    found = _CONTROL.search(text)
+    if found is None:
+        return ""
+    is_half = "\ud800" <= found[0] <= "\udfff"
+    kind = "half a character (a lone surrogate)" if is_half else "a control character"
+    return f"{kind}, U+{ord(found[0]):04X},"
+
+
+def _sound(text: str, name: str, where: str, problems: list[ConsilienceError]) -> str:
+    """The text; empty where it holds a control character, which is added to ``problems``."""
+    found = control_in(text)
+    if not found:
+        return text
+    problems.append(
+        ConsilienceError(f"{found} in '{name}'", where=where, todo="Remove it from the text.")
     )
     return ""
 

@@ -11,7 +11,8 @@ from typing import Any, get_args
 
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.suites.pairs import UNLABELLED
-from consilience.types import Task, TaskKind
+from consilience.suites.rows import AGGREGATES, control_in
+from consilience.types import Task, TaskKind, names_a_file
 
 INFERENCE = ("entailment", "neutral", "contradiction")
 ENTAILS = ("entailment", "not_entailment")
@@ -95,7 +96,9 @@ def load_task(spec: str) -> Task:
         raise ConsilienceError(
             f"cannot be read: {error.strerror}", where=spec, todo="Check the path."
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise ConsilienceError("not TOML: nested too deeply", where=spec) from None
+    except ValueError as error:  # no UTF-8, a number of thousands of digits
         raise ConsilienceError(f"not TOML: {error}", where=spec) from error
     return _of_table(table, spec)
 
@@ -128,6 +131,9 @@ def _value(name: str, value: Any, where: str) -> Any:
         value, expected = tuple(entries) if right else value, "a list of texts"
     if not right:
         raise ConsilienceError(f"'{name}' is {value!r}", expected=expected, where=where)
+    for text in (value,) if isinstance(value, str) else value if isinstance(value, tuple) else ():
+        if found := control_in(text):
+            raise ConsilienceError(f"{found} in '{name}'", where=where, todo="Remove it.")
     return value
 
 
@@ -176,7 +182,8 @@ def check_task(task: Task, where: str) -> None:
             f"the metric '{unknown[0]}'", expected=" or ".join(BOTH), where=where
         )
     signs = all(sign.isalnum() or sign in "._-" for sign in task.name)
-    if not signs or task.name.startswith((".", "checkpoint")) or task.name in ("MACRO", "MICRO"):
+    named = signs and names_a_file(task.name) and task.name not in AGGREGATES
+    if not named or task.name.startswith("checkpoint"):
         raise ConsilienceError(
             f"the name '{task.name}'",
             expected="letters, digits, '.', '_' and '-', no '.' or 'checkpoint' first, and not "

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import errno
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from consilience.errors import ConsilienceError
+from consilience.read import parse_json
 
 
 def last_whole_checkpoint(place: Path) -> str | None:
     """The last checkpoint that was written to its end; one that was broken off is passed over."""
     whole: dict[int, Path] = {}
     for path in place.glob("checkpoint-*/trainer_state.json"):  # the Trainer writes it last
-        with suppress(OSError, ValueError, KeyError):
-            whole[int(json.loads(path.read_text(encoding="utf-8"))["global_step"])] = path.parent
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            whole[int(parse_json(path.read_text(encoding="utf-8"))["global_step"])] = path.parent
     return str(whole[max(whole)]) if whole else None
 
 

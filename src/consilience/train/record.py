@@ -9,6 +9,7 @@ from typing import Any
 
 from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.files import write_whole
+from consilience.read import parse_json
 from consilience.run import versions
 
 FILE = "finetune.json"
@@ -51,7 +52,7 @@ def read_record(out: Path) -> dict[str, Any]:
     """What was written of a training."""
     path = out / FILE
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
         dict(found["asked"])
         bool(found["finished"])
     except (OSError, ValueError, KeyError, TypeError) as error:

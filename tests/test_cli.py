@@ -220,7 +220,18 @@ def test_data_list_check_stats(consilience, tmp_path, write_suite):
     document = json.loads(consilience("data", "list", "--json")[1])
     assert [row["suite"] for row in document["suites"]] == ["mini", "pararel"]
     assert document["suites"][1]["folder"] is None
-    assert json.loads(consilience("data", "check", "mini", "--json")[1])["problems"] == []
+    document = json.loads(consilience("data", "check", "mini", "--json")[1])
+    assert (document["problems"], document["warnings"]) == ([], [])
+    odd = write_suite(tmp_path / "odd", facts=[
+        {"relation": "capital", "subject": "Bolivia", "object": name} for name in ("Sucre", "La Paz")
+    ])  # fmt: skip
+    status, out, err = consilience("data", "check", odd)
+    assert (status, out) == (
+        0, f"{odd}: no problems, 1 note; 1 relations, 3 patterns, 2 facts\n"
+    )  # fmt: skip
+    assert err.startswith("note: capital: 1 subject of an N-1 relation with several objects")
+    status, out, err = consilience("data", "check", write_suite(tmp_path / "one", patterns="[X]\n"))
+    assert (status, out) == (2, "")
     status, out, _ = consilience("data", "stats", "mini", "--json")
     document = json.loads(out)
     assert (status, document["suite"], document["patterns"]) == (0, "mini", 126)

@@ -17,7 +17,7 @@ from consilience.suites.choose import (
     select_relations,
 )
 from consilience.suites.folder import load_folder
-from consilience.suites.statistics import suite_statistics
+from consilience.suites.statistics import cautions, suite_statistics
 from consilience.types import Candidates, Edge
 
 
@@ -98,6 +98,33 @@ def test_check_lists_everything_and_load_says_how_much_more_there_is(write_suite
     assert len(problems) == 1 + 1 + 3, "one bad pattern line, one bad fact line, three empty fields"
     with pytest.raises(ConsilienceError, match=r"\(4 more; `consilience data check` lists"):
         load_folder(folder)
+
+
+def test_check_names_what_decides_the_meaning_of_numbers(write_suite):
+    """SSO has two objects, in an N-1 relation and in an N-M one; Free is there three times."""
+    relations = [{"relation": "plan"}, {"relation": "tier", "cardinality": "N-M"}]
+    patterns = [{"relation": "plan", "pattern": "[X]: [Y]"}]
+    patterns += [{"relation": "tier", "pattern": text} for text in ("[X] [Y]", "[Y] [X]")]
+    pairs = [
+        ("SSO", "Enterprise"),
+        ("SSO", "Free"),
+        ("Mail", "Free"),
+        ("Mail", "Free"),
+        ("Mail", "Free"),
+    ]
+    facts = [
+        {"relation": id_, "subject": subject, "object": object_}
+        for id_ in ("plan", "tier")
+        for subject, object_ in pairs
+    ]
+    folder = write_suite(relations=relations, patterns=patterns, facts=facts)
+    assert check_suite(str(folder)) == []
+    assert cautions(load_folder(folder)) == [
+        "one pattern, so no consistency: plan",
+        "plan: 1 subject of an N-1 relation with several objects, such as 'SSO': Enterprise, Free",
+        "plan: 2 duplicate facts, such as 'Mail', 'Free' (items plan-3, plan-4, plan-5)",
+        "tier: 2 duplicate facts, such as 'Mail', 'Free' (items tier-3, tier-4, tier-5)",
+    ]
 
 
 def test_a_folder_or_table_that_is_missing(tmp_path, write_suite):
@@ -335,3 +362,8 @@ def test_the_real_release_is_as_it_was_counted():
     patterns = [p for r in load_suite(str(folder)).relations for p in r.patterns]
     assert sum(pattern.object_last for pattern in patterns) == 213
     assert not check_suite(str(folder))
+    found = cautions(load_suite(str(folder)))
+    assert len(found) == 31, (
+        "22 N-1 relations with several objects for a subject, 9 with duplicates"
+    )
+    assert "P36: 1 duplicate fact, such as" in "\n".join(found)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -41,6 +42,23 @@ def names_a_file(id_: str) -> bool:
         return False
     is_plain = not id_.startswith(".") and not any(character in id_ for character in "/\\\0")
     return is_plain and 0 < size <= MAX_NAME_BYTES
+
+
+ENDINGS = frozenset(
+    ".!?\u2026\u203c\u203d\u2047\u2048\u2049"  # Latin, Greek, Cyrillic, Hebrew: also ... !! ?!
+    "\u3002\uff0e\uff61\uff01\uff1f"  # Chinese, Japanese, Korean; full and half width
+    "\u061f\u06d4"  # Arabic, Persian, Urdu
+    "\u0964\u0965"  # the danda of Hindi, Bengali and other scripts of India
+    "\u0589\u1362\u1367\u1368\u104b\u17d4"  # Armenian, Ethiopic, Burmese, Khmer
+)
+"""Characters that end a sentence: of Unicode's property Sentence_Terminal those in use, and the
+ellipsis."""
+
+
+def _closes(character: str) -> bool:
+    """Whether a character after the last word of a sentence says nothing more."""
+    is_closer = unicodedata.category(character) in ("Zs", "Cf", "Pe", "Pf", "Pi")
+    return is_closer or character in ENDINGS or character in "\"'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +114,15 @@ class Pattern:
 
     @property
     def object_last(self) -> bool:
-        """Whether nothing but blanks and closing punctuation follows the object."""
-        return not self.object_first and self.parts[2].strip(" .!?") == ""
+        """Whether nothing but spaces and closing punctuation follows the object.
+
+        Then a causal model has read all that the sentence says when it is asked for the object.
+        Closing punctuation of any script ends a sentence (``ENDINGS``), or closes a quotation or
+        a bracket that was opened before the object: brackets of category Pe, and all quotation
+        marks, since one that nothing follows cannot open a quotation, whichever way it faces
+        (German closes with U+201C). A comma, a colon, a per cent sign or a dash is none.
+        """
+        return not self.object_first and all(map(_closes, self.parts[2]))
 
     @property
     def article(self) -> str | None:

@@ -22,7 +22,7 @@ from consilience.cli.shared import (
 from consilience.errors import ConsilienceError
 from consilience.report.tables import statistics_table
 from consilience.suites.fetch import SOURCES, fetch
-from consilience.suites.statistics import suite_statistics
+from consilience.suites.statistics import cautions, counted, suite_statistics
 
 app = typer.Typer(no_args_is_help=True, help="Suites: list, fetch, check and count them.")
 
@@ -77,20 +77,30 @@ def check(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read a suite and list everything that is wrong with it, by file and line."""
+    """Read a suite and list everything that is wrong with it, by file and line.
+
+    Notes name what is no error but decides what the numbers mean: subjects of an N-1 relation with
+    several objects, duplicate facts, relations with one pattern.
+    """
     problems = [str(problem) for problem in suites.check_suite(suite, data_dir)]
+    chosen = None if problems else suites.load_suite(suite, data_dir)
+    notes = cautions(chosen) if chosen else []
     if as_json:
-        print(json.dumps({"suite": suite, "problems": problems}, ensure_ascii=False))
+        document = {"suite": suite, "problems": problems, "warnings": notes}
+        print(json.dumps(document, ensure_ascii=False))
     for problem in problems:
         err.print(problem, soft_wrap=True, highlight=False, markup=False)
     if problems:
-        err.print(f"{len(problems)} problems in '{suite}'")
+        err.print(f"{counted(len(problems), 'problem')} in '{suite}'")
+    if chosen is None:
         raise typer.Exit(2)
     if not as_json:
-        counted = suite_statistics(suites.load_suite(suite, data_dir))
+        warn(notes)
+        found = f"no problems, {counted(len(notes), 'note')}" if notes else "good"
+        sizes = suite_statistics(chosen)
         print(
-            f"{suite}: good; {counted.relations} relations, {counted.patterns} patterns, "
-            f"{counted.facts} facts"
+            f"{suite}: {found}; {sizes.relations} relations, {sizes.patterns} patterns, "
+            f"{sizes.facts} facts"
         )
 
 

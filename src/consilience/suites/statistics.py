@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from scipy.sparse import coo_array
@@ -42,6 +43,51 @@ class SuiteStatistics:
     facts: int
     queries: int
     by_relation: tuple[RelationStatistics, ...]
+
+
+def cautions(suite: Suite) -> list[str]:
+    """What is no error in a suite, but decides what its numbers mean.
+
+    Relations with one pattern, which have no consistency; N-1 relations with subjects that have
+    several objects; duplicate facts. ParaRel's release has the last two.
+    """
+    single = [relation.id for relation in suite.relations if len(relation.patterns) == 1]
+    found = [f"one pattern, so no consistency: {_listed(single)}"] if single else []
+    for relation in suite.relations:
+        found += [f"{relation.id}: {caution}" for caution in _cautions_of(relation)]
+    return found
+
+
+def _cautions_of(relation: Relation) -> Iterator[str]:
+    items: dict[tuple[str, str], list[str]] = defaultdict(list)
+    objects: dict[str, set[str]] = defaultdict(set)
+    for fact in relation.facts:
+        items[fact.subject, fact.object].append(fact.item)
+        objects[fact.subject].add(fact.object)
+    several = [subject for subject, golds in objects.items() if len(golds) > 1]
+    if several and relation.cardinality == "N-1":
+        golds = [gold for subject, gold in items if subject == several[0]]
+        yield (
+            f"{counted(len(several), 'subject')} of an N-1 relation with several objects, such as "
+            f"'{several[0]}': {_listed(golds)}"
+        )
+    twins = {pair: names for pair, names in items.items() if len(names) > 1}
+    if twins:
+        (subject, gold), names = next(iter(twins.items()))
+        yield (
+            f"{counted(sum(map(len, twins.values())) - len(twins), 'duplicate fact')}, such as "
+            f"'{subject}', '{gold}' (items {_listed(names)})"
+        )
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 problem`` or ``2 problems``."""
+    return f"{number} {noun}" + ("s" if number != 1 else "")
+
+
+def _listed(names: list[str], longest: int = 6) -> str:
+    more = f" and {len(names) - longest} more" if len(names) > longest else ""
+    return ", ".join(names[:longest]) + more
 
 
 def variants(relation: Relation, changed: Callable[[Edge], bool]) -> float:

@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from conftest import real_data
+from conftest import ROOT, real_data
 from consilience.report.tables import new_table
 from consilience.suites import fetch as fetch_module
 
@@ -416,3 +417,15 @@ def test_the_papers_rows_from_the_command_line(consilience, tmp_path):
     assert macro["consistency"] == "100.0±0.0"
     assert macro["successful_patterns"] == "97.3±7.3"
     assert macro["successful_objects"] == "23.2±21.0"
+
+
+def test_ci_installs_by_hash_the_versions_that_were_tested():
+    """Every package of constraints.txt, and setuptools, which builds ours; no address of an index."""
+    text = (ROOT / "requirements" / "ci.txt").read_text(encoding="utf-8")
+    blocks = re.findall(r"^(\S+==\S+)((?: \\\n +--hash=sha256:[0-9a-f]{64})+)$", text, re.MULTILINE)
+    assert "\n".join(name + hashes for name, hashes in blocks) == text.partition("\n\n")[2].rstrip()
+    pinned = [name.lower().replace("_", "-") for name, _ in blocks if "setuptools" not in name]
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    tested = [line.lower().replace("_", "-") for line in lines if not line.startswith("#")]
+    assert sorted(pinned) == sorted(tested)
+    assert "://" not in text

@@ -1051,6 +1051,21 @@ DRIVER = """<script>
 addEventListener("securitypolicyviolation", event => { document.body.dataset.blocked = event.blockedURI; });
 addEventListener("error", event => { document.body.dataset.failed = event.message; });
 const told = {};
+// How the tables lie on the page: a cell or table that is wider than its place must be seen to be so.
+const layout = () => {
+  const boxes = [...document.querySelectorAll(".scroll")].filter(each => each.querySelector("table"));
+  const wider = boxes.filter(each => each.scrollWidth > each.clientWidth);
+  const hinted = each => getComputedStyle(each).overflowX === "auto" && getComputedStyle(each, "::before").content.includes("scroll sideways");
+  const bar = document.querySelector("nav ul");
+  return {
+    tables: boxes.length,
+    clipped: [...document.querySelectorAll("th, td")].filter(each => each.scrollWidth > each.clientWidth).map(each => each.textContent),
+    outside: boxes.filter(each => each.querySelector("table").offsetWidth > each.scrollWidth).length,
+    wider: wider.map(each => each.querySelector("caption").textContent),
+    hinted: boxes.filter(hinted).map(each => each.querySelector("caption").textContent),
+    menu: bar.scrollWidth > bar.clientWidth,
+  };
+};
 const rows = table => [...table.tBodies[0].rows].map(row => row.cells[0].textContent.trim()).join("");
 const marks = id => document.querySelectorAll("#figure-" + id + " svg [aria-roledescription=point]").length;
 const cells = () => [...document.querySelectorAll("#figure-agreement svg [aria-roledescription^=rect]")].map(e => e.getAttribute("aria-label")).filter(e => e);
@@ -1086,6 +1101,7 @@ setTimeout(() => {
   const at = { clientX: box.x + box.width / 2, clientY: box.y + box.height / 2, bubbles: true, view: window };
   for (const kind of ["pointerover", "mouseover", "pointermove", "mousemove"])
     mark.dispatchEvent(new (kind.startsWith("p") ? PointerEvent : MouseEvent)(kind, at));
+  for (const each of document.querySelectorAll("details")) each.open = true;
 }, 4000);
 setTimeout(() => {
   const tip = document.getElementById("vg-tooltip-element");
@@ -1094,6 +1110,7 @@ setTimeout(() => {
   told.then = values("relations");
   told.switched = cells();
   told.wide = document.documentElement.scrollWidth > innerWidth;
+  told.layout = layout();
   told.requests = performance.getEntriesByType("resource").map(each => each.name);
   document.body.dataset.told = JSON.stringify(told);
 }, 5000);
@@ -1134,6 +1151,29 @@ def test_a_browser_opens_sorts_and_switches(width, browse, consilience, probed):
     assert len(told["cells"]) == len(told["switched"]) == 6
     assert all("relation: C;" in each for each in told["switched"])
     assert not any("relation: C;" in each for each in told["cells"])
+    layout = told["layout"]
+    assert layout["tables"] > 8
+    assert (layout["clipped"], layout["outside"], layout["menu"]) == ([], 0, False)
+    assert layout["hinted"] == layout["wider"], "a table that is wider than the page says so"
+    assert (width > 390) or len(layout["wider"]) > 3
     assert not told["wide"]
     assert any(each in told["tip"] for each in WORDINGS)
     assert told["bold"] == 0
+
+
+def test_in_a_browser_a_page_of_one_run_shows_every_column(browse, consilience, probed):
+    """At 1280 pixels no table of one run on mini, whose relations have long names, has to scroll."""
+    run = probed("random", "--limit", 4, suite="mini")
+    assert consilience("report", run, "--out", "page.html")[0] == 0
+    path = Path("page.html").resolve()
+    page, _, _ = path.read_text(encoding="utf-8").rpartition("</body>")
+    show = "document.querySelectorAll('details').forEach(each => { each.open = true; });"
+    tell = "document.body.dataset.told = JSON.stringify(layout());"
+    layout = DRIVER[DRIVER.index("const layout") : DRIVER.index("const rows")]
+    script = f"{layout}{show}setTimeout(() => {{ {tell} }}, 3000);"
+    path.write_text(f"{page}<script>{script}</script></body>", encoding="utf-8")
+    document, logged = browse(path, "--window-size=1280,1000")
+    assert logged == []
+    told = json.loads(Html(document).all("body")[0]["data-told"])
+    assert told.pop("tables") > 8
+    assert told == {"clipped": [], "outside": 0, "wider": [], "hinted": [], "menu": False}

@@ -3,10 +3,7 @@
 import hashlib
 import io
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -129,7 +126,7 @@ def test_the_command_line_asks_nothing_and_records_what_it_ran(consilience, with
 @pytest.mark.parametrize(
     "command",
     [
-        ("analyze", "representations"),
+        ("analyze", "representations", "--groups", "capital", "--limit", "2"),
         ("perturb", "--task", "rte", "--data", "pairs.tsv", "--out", "o"),
         ("perturb", "--task", "rte", "--data", "pairs.tsv", "--out", "o", "--generate"),
         ("finetune", "--task", "rte", "--train", "pairs.tsv", "--validation", "pairs.tsv",
@@ -217,21 +214,29 @@ def test_a_baseline_can_neither_be_trained_nor_read_pairs(consilience, command):
 
 
 @pytest.mark.parametrize("variable", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
-def test_the_variable_that_keeps_from_the_network_is_named(variable):
-    """A process of its own: the variables are read once, when huggingface_hub is imported."""
-    code = "from consilience import load_model; load_model('nobody/none')"
-    kept = {k: v for k, v in os.environ.items() if k not in loading.OFFLINE}
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=kept | {variable: "1"},
-    )
-    assert f"Check the spelling. {variable} is set, so nothing is downloaded" in run.stderr
+def test_the_variable_that_keeps_from_the_network_is_named(variable, monkeypatch):
+    """huggingface_hub has read it when it was imported; the tests set it."""
+    for name in loading.OFFLINE:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, "1")
+    with pytest.raises(ConsilienceError, match=f"Check the spelling. {variable} is set, so noth"):
+        load_model("nobody/none")
 
 
 def test_without_such_a_variable_the_network_is_named(monkeypatch):
     source = loading._Source("nobody/none", "nobody/none", {"trust_remote_code": False}, {})
     monkeypatch.setattr(loading, "is_offline_mode", lambda: False)
     assert "Check the spelling and the network" in loading._advice(source)
+
+
+def test_loading_is_one_plain_line_without_bars(consilience, model_folder, capfd):
+    """Also in Python, where nothing is said."""
+    folder = model_folder("bert")
+    load_model(str(folder))
+    assert capfd.readouterr() == ("", "")
+    asked = ("--groups", "capital", "--limit", "1", "--json", "--out", "run")
+    status, _, err = consilience("probe", "--model", folder, *asked)
+    assert status == 0
+    assert [line for line in err.splitlines() if "oading" in line] == [f"loading {folder} ..."]
+    _, _, err = consilience("probe", "--model", "baseline:majority", *asked[:-1], "baseline")
+    assert "loading" not in err

@@ -156,7 +156,7 @@ def finetune(
     for each in recipes:
         check(sources, each)
     first = not int(os.environ.get("RANK", "0"))  # of the processes that train together
-    with quiet_libraries():
+    with quiet_libraries(model):
         best, tried, found = train_seeds(
             model,
             sources,

@@ -157,7 +157,7 @@ def improve(
         gradient_checkpointing=gradient_checkpointing,
         report_to=report_to,
     )
-    with quiet_libraries():
+    with quiet_libraries(model):
         found = train(
             model,
             chosen,

@@ -327,7 +327,7 @@ def _ask(
     long: Any,
 ) -> tuple[RunFolder, pl.DataFrame, pl.DataFrame]:
     """One model's answers, and those that changed; what is there is not asked again."""
-    with quiet_libraries():
+    with quiet_libraries(spec):
         model, form = load(spec)
     run = RunFolder(place, {**asked, "model": model.identity})
     questions = write_forms(task, pairs.items, form, formats, model, long=long)

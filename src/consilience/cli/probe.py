@@ -159,7 +159,7 @@ def probe(
         template=template,
         trust_remote_code=trust_remote_code,
     )
-    with quiet_libraries():
+    with quiet_libraries(model):
         asked_model = load(dtype=dtype)
     asked: dict[str, object] = {
         "suite": chosen.name,

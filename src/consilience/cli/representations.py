@@ -95,7 +95,7 @@ def representations(
         device=device,
         trust_remote_code=trust_remote_code,
     )
-    with quiet_libraries():
+    with quiet_libraries(model):
         asked_model = load(seed=seed)
     asked: dict[str, object] = {
         "suite": chosen.name,

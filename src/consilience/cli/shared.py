@@ -220,8 +220,13 @@ def progress_bar(text: str, total: int | None, unit: str = "queries") -> Iterato
 
 
 @contextmanager
-def quiet_libraries() -> Iterator[None]:
-    """Keep the bars and advice of the model libraries out of the output."""
+def quiet_libraries(loads: str = "") -> Iterator[None]:
+    """Keep the bars and advice of the model libraries out of the output.
+
+    ``loads``: the model that is loaded first, which takes seconds and is announced in one line.
+    """
+    if loads and not loads.startswith("baseline:"):
+        err.print(f"loading {loads} ...", soft_wrap=True, highlight=False, markup=False)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     try:
         from transformers.utils import logging

@@ -69,7 +69,7 @@ def squad(
     asked = pairs[0][:limit], pairs[1][:limit]
     specs = ({"before": before} if before else {}) | {"model": model}
     found = {}
-    with quiet_libraries():
+    with quiet_libraries(", ".join(specs.values())):
         for name, spec in specs.items():
             with progress_bar(f"fine-tuning {name}", None, "steps") as advance:
                 finetune(

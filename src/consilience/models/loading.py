@@ -7,7 +7,8 @@ import importlib.util
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,8 +31,10 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
 )
+from transformers.utils import logging
 
 from consilience.errors import ConsilienceError, did_you_mean
+from consilience.models.gguf import Parts, expanded, reading_once
 
 Kind = Literal["masked", "causal", "seq2seq"]
 
@@ -155,7 +158,7 @@ def _renew_head(model: PreTrainedModel, trust_remote_code: bool) -> None:
             setattr(model, name, part.to(model.device, model.dtype))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Source:
     """Where a model is: what transformers loads, with which options.
 
@@ -173,6 +176,11 @@ class _Source:
         """Whether code that comes with the model may run."""
         return bool(self.options["trust_remote_code"])
 
+    @cached_property
+    def digest(self) -> str | None:
+        """SHA-256 over the names and contents of the files; None for a model on the Hub."""
+        return _digest(self.files) if self.files else None
+
 
 def _load(
     source: _Source,
@@ -185,12 +193,16 @@ def _load(
     place = find_device(device)
     if dtype not in DTYPES:
         raise ConsilienceError(f"dtype '{dtype}'", expected=", ".join(DTYPES))
-    with _errors_of(source):
-        config = AutoConfig.from_pretrained(source.place, **source.options)
+    with _errors_of(source), _reading(source) as read_from:
+        config = AutoConfig.from_pretrained(read_from.place, **read_from.options)
         kind = _kind(config, source.spec)
-        tokenizer = AutoTokenizer.from_pretrained(source.place, **source.options)
+        tokenizer = AutoTokenizer.from_pretrained(read_from.place, **read_from.options)
         model, info = classes[kind].from_pretrained(
-            source.place, dtype=DTYPES[dtype], output_loading_info=True, **source.options, **more
+            read_from.place,
+            dtype=DTYPES[dtype],
+            output_loading_info=True,
+            **read_from.options,
+            **more,
         )
     identity: dict[str, object] = {
         "model": source.spec,
@@ -198,7 +210,7 @@ def _load(
         "architecture": type(model).__name__,
         "parameters": sum(weight.numel() for weight in model.parameters()),
         "revision": getattr(config, "_commit_hash", None) or source.options.get("revision"),
-        "digest": _digest(source.files) if source.files else None,
+        "digest": source.digest,
         "tokenizer": type(tokenizer).__name__,
         "dtype": dtype,
         "device": place.type,
@@ -210,25 +222,55 @@ def _load(
     return loaded, set(info["missing_keys"]), mismatched
 
 
+@contextmanager
+def _reading(source: _Source) -> Iterator[_Source]:
+    """From where to read a model, without progress bars; of a GGUF file what it was expanded to."""
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        if "gguf_file" not in source.options:
+            yield source
+            return
+        (file,) = source.files.values()
+        with reading_once():
+            folder = expanded(file, str(source.digest), _load_plain)
+            if folder is not None:
+                source = replace(source, place=str(folder), options={"trust_remote_code": False})
+            yield source
+    finally:
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _load_plain(folder: Path, options: Mapping[str, Any]) -> Parts:
+    """A language model in single precision on the processor."""
+    options = {**options, "trust_remote_code": False}
+    config = AutoConfig.from_pretrained(folder, **options)
+    tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+    model = AUTO_CLASSES[_kind(config, str(folder))].from_pretrained(
+        folder, dtype=torch.float32, **options
+    )
+    return Parts(config, tokenizer, model)
+
+
 def digest_of(spec: str, *, trust_remote_code: bool = False) -> str | None:
     """SHA-256 over the files of a model on this machine; None for one on the Hub."""
-    source = _locate(spec, None, trust_remote_code)
-    return _digest(source.files) if source.files else None
+    return _locate(spec, None, trust_remote_code).digest
 
 
 def kind_of(spec: str, *, trust_remote_code: bool = False) -> Kind:
     """What kind of model it is, without its weights."""
     source = _locate(spec, None, trust_remote_code)
-    with _errors_of(source):
-        return _kind(AutoConfig.from_pretrained(source.place, **source.options), spec)
+    with _errors_of(source), _reading(source) as read_from:
+        return _kind(AutoConfig.from_pretrained(read_from.place, **read_from.options), spec)
 
 
 def load_tokenizer(spec: str, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
     """The tokenizer of a model, without its weights."""
     source = _locate(spec, None, trust_remote_code)
-    with _errors_of(source):
+    with _errors_of(source), _reading(source) as read_from:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            source.place, **source.options
+            read_from.place, **read_from.options
         )
     return tokenizer
 
@@ -238,9 +280,12 @@ def load_question_answering(
 ) -> tuple[PreTrainedModel, set[str]]:
     """A model with a question-answering head in single precision, and the weights it lacks."""
     source = _locate(spec, None, trust_remote_code)
-    with _errors_of(source, "Check that its family has a question-answering head in transformers."):
+    with (
+        _errors_of(source, "Check that its family has a question-answering head in transformers."),
+        _reading(source) as read_from,
+    ):
         model, info = AutoModelForQuestionAnswering.from_pretrained(
-            source.place, dtype=torch.float32, output_loading_info=True, **source.options
+            read_from.place, dtype=torch.float32, output_loading_info=True, **read_from.options
         )
     return model, set(info["missing_keys"])
 

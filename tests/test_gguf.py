@@ -1,0 +1,191 @@
+"""GGUF files: expanded once into the cache, and the same model with the cache as without."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import WORDS
+from consilience import Candidates, Pattern, Query, load_model
+from consilience.models import gguf as ours
+
+gguf = pytest.importorskip("gguf")
+
+WIDTH, LAYERS, HEADS = 64, 2, 4
+QUERIES = [
+    Query(Pattern.parse(text), subject, "Paris")
+    for text in ("The capital of [X] is [Y].", "[Y] is the capital of [X].")
+    for subject in ("France", "Italy")
+]
+
+
+@pytest.fixture(scope="module")
+def file(model_folder, tmp_path_factory):
+    """A llama of two layers with the tokenizer of the tiny GPT-2; one tensor in eight bits."""
+    path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
+    described = json.loads((model_folder("gpt2") / "tokenizer.json").read_text())
+    vocabulary = described["model"]["vocab"] | {
+        each["content"]: each["id"] for each in described["added_tokens"]
+    }
+    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
+    merges = [" ".join(each) if isinstance(each, list) else each for each in
+              described["model"]["merges"]]  # fmt: skip
+    end = vocabulary["<|endoftext|>"]
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(64)
+    writer.add_embedding_length(WIDTH)
+    writer.add_block_count(LAYERS)
+    writer.add_feed_forward_length(2 * WIDTH)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(HEADS)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_vocab_size(len(tokens))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(tokens)
+    writer.add_token_merges(merges)
+    writer.add_token_types([3 if at == end else 1 for at in range(len(tokens))])
+    writer.add_bos_token_id(end)
+    writer.add_eos_token_id(end)
+    rng = np.random.default_rng(0)
+
+    def weight(*shape):
+        return rng.normal(0, 0.2, shape).astype(np.float32)
+
+    writer.add_tensor("token_embd.weight", weight(len(tokens), WIDTH))
+    writer.add_tensor("output_norm.weight", np.ones(WIDTH, dtype=np.float32))
+    for layer in range(LAYERS):
+        for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
+            writer.add_tensor(f"blk.{layer}.{name}.weight", weight(WIDTH, WIDTH))
+        for name, shape in (
+            ("ffn_gate", (2 * WIDTH, WIDTH)),
+            ("ffn_up", (2 * WIDTH, WIDTH)),
+        ):
+            writer.add_tensor(f"blk.{layer}.{name}.weight", weight(*shape))
+        kind = gguf.GGMLQuantizationType.Q8_0
+        small = gguf.quants.quantize(weight(WIDTH, 2 * WIDTH), kind)
+        writer.add_tensor(f"blk.{layer}.ffn_down.weight", small, raw_dtype=kind)
+        for name in ("attn_norm", "ffn_norm"):
+            ones = np.ones(WIDTH, dtype=np.float32)
+            writer.add_tensor(f"blk.{layer}.{name}.weight", ones)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.fixture
+def cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("CONSILIENCE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def asked(file, **options):
+    """Identity, and every log-probability (query, candidate)."""
+    model = load_model(str(file), **options)
+    found = np.full((len(QUERIES), len(WORDS)), np.nan)
+    for scores in model.score(QUERIES, Candidates(tuple(WORDS), (1,) * len(WORDS))):
+        found[scores.rows] = scores.logprob
+    return model.identity, found
+
+
+def refuse(*arguments, **options):
+    raise AssertionError("the file was parsed")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_cache_changes_no_bit(file, cache, monkeypatch, dtype, capfd):
+    """Without a cache, on the first run and on the second one, which does not read the file."""
+    monkeypatch.setenv("CONSILIENCE_CACHE", "off")
+    plain = asked(file, dtype=dtype)
+    monkeypatch.setenv("CONSILIENCE_CACHE", str(cache))
+    first = asked(file, dtype=dtype)
+    (kept,) = cache.glob("weights-*/")
+    assert not list(cache.glob(".*")), "nothing unfinished is left"
+    monkeypatch.setattr(gguf, "GGUFReader", refuse)
+    second = asked(file, dtype=dtype)
+    assert plain[0] == first[0] == second[0]
+    assert np.isfinite(plain[1]).all()
+    assert np.array_equal(plain[1], first[1])
+    assert np.array_equal(plain[1], second[1])
+    assert kept.is_dir()
+    assert capfd.readouterr().err == "", "no bar of a library"
+
+
+def test_a_file_is_parsed_once(file, cache, monkeypatch):
+    parsed = []
+    usual = gguf.GGUFReader
+    monkeypatch.setattr(gguf, "GGUFReader", lambda path: parsed.append(path) or usual(path))
+    asked(file)
+    assert len(parsed) == 1
+    monkeypatch.setenv("CONSILIENCE_CACHE", "off")
+    asked(file)
+    assert len(parsed) == 2
+
+
+@pytest.mark.parametrize("damage", ["truncated", "changed", "without stamp", "without weights"])
+def test_what_was_damaged_in_the_cache_is_made_anew(file, cache, damage):
+    before = asked(file)
+    (kept,) = cache.glob("weights-*/")
+    weights = kept / "model.safetensors"
+    if damage == "truncated":
+        os.truncate(weights, 1000)
+    elif damage == "changed":
+        content = bytearray(weights.read_bytes())
+        content[-1] ^= 255
+        weights.write_bytes(content)
+    elif damage == "without stamp":
+        (kept / "consilience.json").write_text("[")
+    else:
+        weights.unlink()
+    after = asked(file)
+    assert before[0] == after[0]
+    assert np.array_equal(before[1], after[1])
+    assert len(list(cache.glob("weights-*/"))) == 1
+
+
+def test_the_model_that_was_unused_for_longest_makes_room(file, cache, monkeypatch, tmp_path):
+    shutil.copy(file, tmp_path / "second.gguf")  # another name is another model
+    asked(file)
+    (first,) = cache.glob("weights-*/")
+    size = sum(each.stat().st_size for each in first.iterdir())
+    monkeypatch.setattr(ours, "LARGEST", size * 3 // 2)
+    asked(tmp_path / "second.gguf")
+    (second,) = cache.glob("weights-*/")
+    assert second != first
+    monkeypatch.setattr(ours, "LARGEST", size // 2)
+    before = second.stat().st_mtime_ns
+    asked(file)
+    assert list(cache.glob("weights-*/")) == [second], "too large to be kept"
+    assert second.stat().st_mtime_ns == before
+
+
+def test_a_model_that_does_not_come_back_as_it_was_is_not_kept(file, cache, monkeypatch):
+    """The check is made once; later runs read the file."""
+    tampered = []
+
+    def load(folder, options):
+        from consilience.models.loading import _load_plain
+
+        parts = _load_plain(folder, options)
+        if "gguf_file" not in options:
+            tampered.append(folder)
+            with torch.no_grad():
+                parts.model.get_input_embeddings().weight[0, 0] += 1e-6
+        return parts
+
+    with ours.reading_once():
+        assert ours.expanded(file, "some digest", load) is None
+        assert ours.expanded(file, "some digest", refuse) is None
+    assert len(tampered) == 1
+    assert not list(cache.glob("weights-*/"))
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(file, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("CONSILIENCE_CACHE", str(tmp_path / "file"))
+    assert np.isfinite(asked(file)[1]).all()

@@ -229,11 +229,13 @@ def test_without_such_a_variable_the_network_is_named(monkeypatch):
     assert "Check the spelling and the network" in loading._advice(source)
 
 
-def test_loading_is_one_plain_line_without_bars(consilience, model_folder, capfd):
-    """Also in Python, where nothing is said."""
-    folder = model_folder("bert")
-    load_model(str(folder))
+def test_loading_shows_nothing_in_python(model_folder, capfd):
+    load_model(str(model_folder("bert")))
     assert capfd.readouterr() == ("", "")
+
+
+def test_loading_is_one_plain_line_on_the_command_line(consilience, model_folder):
+    folder = model_folder("bert")
     asked = ("--groups", "capital", "--limit", "1", "--json", "--out", "run")
     status, _, err = consilience("probe", "--model", folder, *asked)
     assert status == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import statistics
 import threading
 import time
@@ -12,17 +11,34 @@ from pathlib import Path
 
 import torch
 
+from consilience.models.products import processor
+
+INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+"""What decides how fast a processor multiplies, as Linux names it."""
+
 
 def name() -> str:
-    """The processor and its cores."""
-    model = platform.processor() or platform.machine()
+    """The processor, its cores and what it can do."""
     info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                model = line.split(":")[1].strip()
-                break
-    return f"{model}, {os.cpu_count()} cores, {torch.get_num_threads()} threads used"
+    flags = set(info.read_text().split()) if info.exists() else set()
+    has = [each for each in INSTRUCTIONS if each in flags]
+    can = f" with {', '.join(has)}" if has else ""
+    return f"{processor()}{can}, {os.cpu_count()} cores, {torch.get_num_threads()} threads used"
+
+
+def of_one_batch(work: Callable[[], object], rounds: int = 10) -> dict[str, float]:
+    """Shares of the time of ``work`` on one thread, by the operation of torch that takes it."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    for _ in range(3):
+        work()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        for _ in range(rounds):
+            work()
+    torch.set_num_threads(threads)
+    found = {each.key: each.self_cpu_time_total for each in profile.key_averages()}
+    whole = sum(found.values())
+    return {key: own / whole for key, own in sorted(found.items(), key=lambda pair: -pair[1])}
 
 
 def resident() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import get_args
 
 import questions
 import torch
@@ -14,6 +15,7 @@ from consilience.models.classifier import collate
 from consilience.models.kernels import train_faster
 from consilience.models.loading import load_tokenizer
 from consilience.models.pair_input import Encoded
+from consilience.models.products import Library, Products
 from consilience.suites.pairs import read_pairs
 from consilience.suites.perturbations import original
 from consilience.suites.tasks import TASKS
@@ -67,13 +69,12 @@ def epoch(encoded: Sequence[Encoded], *, like: bool) -> list[list[int]]:
 
 
 def training(
-    encoded: Sequence[Encoded], entries: int, *, like: bool, products: bool, padded: bool
+    encoded: Sequence[Encoded], entries: int, *, like: bool, library: Library, padded: bool
 ) -> Callable[[], object]:
     """An update for each batch."""
     found = model(entries)
-    if products:
-        train_faster(found)
-    optimizer = torch.optim.AdamW(found.parameters(), lr=1e-5, fused=products)
+    train_faster(found, library)
+    optimizer = torch.optim.AdamW(found.parameters(), lr=1e-5, fused=like)
     batches = epoch(encoded, like=like)
 
     def run() -> None:
@@ -93,15 +94,24 @@ def training(
     return run
 
 
-def contenders() -> tuple[dict[str, Callable[[], object]], float]:
-    """Who trains, and by how much what is timed has to be taken for a whole epoch."""
+def contenders() -> tuple[dict[str, Callable[[], object]], float, Products]:
+    """Who trains; how often an epoch has what is timed; and what is chosen to multiply here."""
     tokenizer = load_tokenizer("packaged:minilm")
     encoded = forms(tokenizer)
     make = partial(training, encoded, len(tokenizer))
+    chosen = train_faster(model(len(tokenizer)))
     runs = {
-        "consilience": make(like=True, products=True, padded=False),
-        "consilience, torch's own products": make(like=True, products=False, padded=False),
-        "random batches, padded to their longest": make(like=False, products=False, padded=False),
-        PLAIN: make(like=False, products=False, padded=True),
+        ours(library, chosen): make(like=True, library=library, padded=False)
+        for library in get_args(Library)
     }
-    return runs, len(encoded) / (SIZE * SAMPLE)
+    runs["random batches, padded to their longest"] = make(
+        like=False, library="torch", padded=False
+    )
+    runs[PLAIN] = make(like=False, library="torch", padded=True)
+    return runs, len(encoded) / (SIZE * SAMPLE), chosen
+
+
+def ours(library: Library, chosen: Products) -> str:
+    """The row of consilience with a library."""
+    own = {"onednn": "oneDNN's products", "torch": "torch's own products"}[library]
+    return f"consilience, {own}" + " (chosen here)" * (library == chosen.library)

@@ -12,6 +12,7 @@ import torch
 from transformers import BertConfig, BertForMaskedLM, PreTrainedModel, TrainingArguments
 
 from consilience.models.kernels import train_faster
+from consilience.models.products import Library, Products
 from consilience.suites.choose import sample_facts, select_relations
 from consilience.train.steps import Steps, candidate_tokens, collate
 from consilience.train.trainer import ConsistencyTrainer
@@ -78,11 +79,15 @@ def trainer_of(found: PreTrainedModel, tokenizer, steps: Steps, folder: str) -> 
     )
 
 
-def ours(tokenizer, steps: Steps, folder: str, *, products: bool) -> Callable[[], object]:
+def chosen(tokenizer) -> Products:
+    """What multiplies here."""
+    return train_faster(model(tokenizer))
+
+
+def ours(tokenizer, steps: Steps, folder: str, library: Library) -> Callable[[], object]:
     """One batch of facts of each relation, then an update."""
     found = model(tokenizer)
-    if products:
-        train_faster(found)
+    train_faster(found, library)
     trainer = trainer_of(found, tokenizer, steps, folder)
     optimizer = torch.optim.AdamW(found.parameters(), lr=6e-5, fused=True, weight_decay=0.0)
 

@@ -10,6 +10,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, BartConfig
 from conftest import SEQ2SEQ, _tokenizer
 from consilience import Candidates, ConsilienceError, Pattern, Query
 from consilience.models.batches import Budget, one_thread
+from consilience.models.kernels import near_tie
 from consilience.models.seq2seq import Decoding, Seq2SeqModel
 from consilience.models.tree import Tree
 from consilience.probe import judge
@@ -218,7 +219,7 @@ def test_candidates_that_come_very_near_each_other_are_scored_by_themselves(fami
     assert best.size, "'Rome' is first among equals somewhere"
     (target, *_), _, _ = model._targets(words.words)
     inputs = list(model._inputs(QUERIES))
-    with one_thread():
+    with near_tie():
         alone = [model.alone(list(inputs[row]), target) for row in best]
     for each in found:
         np.testing.assert_array_equal(each[best, 0], alone)

@@ -85,6 +85,9 @@ class RunFolder:
             self.record[name] = before
             if name in ("versions", "git") and now != before:
                 self.note([f"gone on with other {name}: {_show(now)}"])
+        for name in ("products", "screened"):
+            if isinstance(found.get(name), dict):
+                self.record[name] = found[name]
 
     def _read_record(self) -> dict[str, Any] | None:
         path = self.path / "run.json"
@@ -133,6 +136,22 @@ class RunFolder:
     def describe(self, name: str, value: object) -> None:
         """Keep something that a reader of the answers needs, under a name of its own."""
         self.record[name] = value
+        self._save_record()
+
+    def multiplied_by(self, products: Mapping[str, Any]) -> None:
+        """Keep which library multiplied on which processor when the run began.
+
+        A resumed run on another one gets a note. No answer depends on it, so it is no part of what
+        the run was asked (docs/decisions/0007).
+        """
+        before = self.record.setdefault("products", dict(products))
+        if any(before.get(name) != products[name] for name in ("library", "processor")):
+            self.note([f"resumed with products of {_library(products)}, not {_library(before)}"])
+        self._save_record()
+
+    def screened(self, group: str, what: Mapping[str, Any]) -> None:
+        """Keep how the answers of a group came about that were screened (``models/fast.py``)."""
+        self.record.setdefault("screened", {})[group] = dict(what)
         self._save_record()
 
     def answers(self, group: str, size: int) -> pl.DataFrame | None:
@@ -312,6 +331,10 @@ def git_revision() -> str | None:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _library(products: Mapping[str, Any]) -> str:
+    return f"{products.get('library')} on {products.get('processor')}"
 
 
 def _show(value: object) -> str:

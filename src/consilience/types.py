@@ -333,7 +333,7 @@ class Scores:
     ``totals`` (row, candidate): natural log-probability of the candidate's whole text, for models
     that give one (``text_logprob`` of the answers table). Where ``logprob`` is None only the
     candidates with a total were finished, the best among them; every other is known to have a
-    smaller one.
+    smaller one. ``answers_only``: the scores only order the candidates.
     """
 
     rows: npt.NDArray[np.int64]
@@ -344,6 +344,7 @@ class Scores:
     tokens: tuple[str | None, ...] | None = None
     unasked: str | None = None
     totals: npt.NDArray[np.float64] | None = None
+    answers_only: bool = False
 
 
 ANSWERS_SCHEMA: dict[str, type[pl.DataType]] = {

@@ -330,6 +330,7 @@ def _ask(
     with quiet_libraries(spec):
         model, form = load(spec)
     run = RunFolder(place, {**asked, "model": model.identity})
+    run.multiplied_by(model.products.record())
     questions = write_forms(task, pairs.items, form, formats, model, long=long)
     run.note([*pairs.notes, *questions.notes])
     size = len(questions.pairs) * len(questions.names)

@@ -62,15 +62,22 @@ class Budget:
 def equal_length_batches(lengths: Sequence[int], budget: Budget) -> Iterator[npt.NDArray[np.int64]]:
     """Positions of sequences, in batches of one length that the budget allows; one at least.
 
-    Without padding a sequence's result hardly depends on the company that it is asked in.
+    Without padding a sequence's result hardly depends on the company that it is asked in. The
+    batches of one length are of equal size, because small products are slow. The length with the
+    most tokens comes first, so that no core waits long for the last batch of another.
     """
     order = np.argsort(np.asarray(lengths), kind="stable")
     sorted_lengths = np.asarray(lengths)[order]
     starts = np.flatnonzero(np.diff(sorted_lengths, prepend=-1))
-    for group in np.split(order, starts[1:]):
+    groups = np.split(order, starts[1:])
+    for group in sorted(
+        groups, key=lambda own: -len(own) * int(lengths[own[0]]) if len(own) else 0
+    ):
         start = 0
         while start < len(group):
-            step = max(1, budget.tokens // max(1, int(lengths[group[0]])))
+            left = len(group) - start
+            most = max(1, budget.tokens // max(1, int(lengths[group[0]])))
+            step = -(-left // -(-left // most))
             yield group[start : start + step]
             start += step
 

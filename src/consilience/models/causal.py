@@ -26,11 +26,10 @@ from consilience.models.batches import (
     equal_length_batches,
     halving,
     log_softmax,
-    one_thread,
     side_by_side,
     workers_on,
 )
-from consilience.models.kernels import pack_linears
+from consilience.models.kernels import near_tie, pack_linears
 from consilience.models.search import best_and_gold
 from consilience.models.tree import ATTENTION, Reading, Tree
 from consilience.models.words import (
@@ -69,7 +68,11 @@ class _Asked:
 
 
 class CausalModel:
-    """A model that predicts the next token: GPT-2, Llama, GGUF files, ..."""
+    """A model that predicts the next token: GPT-2, Llama, GGUF files, ...
+
+    ``slack``: where only the answers are asked for, candidates within so many nats of the best one
+    are scored too.
+    """
 
     def __init__(
         self,
@@ -78,7 +81,7 @@ class CausalModel:
         identity: dict[str, object],
     ) -> None:
         self.model = model.eval()
-        pack_linears(model, head=True)
+        self.products = pack_linears(model, head=True)
         self.budget = Budget.of(model)
         self.tokenizer = tokenizer
         self.identity = identity
@@ -88,6 +91,7 @@ class CausalModel:
         self._vocabulary: tuple[str, ...] | None = None
         self._sheets: dict[tuple[tuple[str, ...], str], WordSheet] = {}
         self._after = threading.local()
+        self.slack = 0.0
         self.use_tree = self._tree_fits()
         if not self.use_tree:
             self.notes.append(
@@ -171,12 +175,12 @@ class CausalModel:
                 totals = tree.path_sums(reading.steps).reshape(size, -1)
             else:
                 fill = FILL.get(self.model.device.type, FILL["cpu"])
-                totals = best_and_gold(reading, golds, self._near, fill)
+                totals = best_and_gold(reading, golds, max(self._near, self.slack), fill)
         near = totals >= np.nanmax(totals, axis=1, keepdims=True) - self._near
         for query in np.flatnonzero(near.sum(axis=1) > 1):
             for candidate in np.flatnonzero(near[query]):
                 alone = sentences[query * totals.shape[1] + candidate]
-                with one_thread():
+                with near_tie():
                     totals[query, candidate] = self.one_by_one([alone])[0]
         return totals
 

@@ -19,10 +19,9 @@ from consilience.models.batches import (
     halving,
     log_softmax,
     margins,
-    one_thread,
     side_by_side,
 )
-from consilience.models.kernels import pack_linears
+from consilience.models.kernels import near_tie, pack_linears
 from consilience.models.loading import Kind, Pretrained, load_classifier
 from consilience.models.pair_input import Encoded, Joined, PairInput, Pool, Reading
 from consilience.types import Form, Scores
@@ -52,7 +51,7 @@ class PairClassifier:
             "longest": self.input.longest,
             "model_labels": list(model_labels) if model_labels else None,
         }
-        pack_linears(loaded.model, head=False)
+        self.products = pack_linears(loaded.model, head=False)
         self.budget = Budget.of(loaded.model)
 
     @property
@@ -88,7 +87,7 @@ class PairClassifier:
         for chosen, logits in predict(self.model, self.kind, reading, unique, self.budget):
             found = logits[:, self.places]
             for at in np.flatnonzero(margins(found) < NEAR_TIE[self.model.dtype]):
-                with one_thread():
+                with near_tie():
                     alone = read([unique[chosen[at]]], self.model, self.kind, reading)
                 found[at] = alone.double().cpu().numpy()[0, self.places]
             counts = [len(rows[each]) for each in chosen]

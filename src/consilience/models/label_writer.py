@@ -23,10 +23,9 @@ from consilience.models.batches import (
     halving,
     log_softmax,
     margins,
-    one_thread,
     side_by_side,
 )
-from consilience.models.kernels import pack_linears
+from consilience.models.kernels import near_tie, pack_linears
 from consilience.models.loading import Pretrained
 from consilience.models.masked import positions
 from consilience.models.pair_input import Encoded, as_string, fit
@@ -98,7 +97,7 @@ class LabelWriter:
         }
         self.notes: list[str] = []
         self.model.generation_config = self._plainly()
-        pack_linears(loaded.model, head=True)
+        self.products = pack_linears(loaded.model, head=True)
         self.budget = Budget.of(loaded.model)
 
     def prompt(self, form: Form) -> str:
@@ -165,7 +164,7 @@ class LabelWriter:
         for places, totals in self._by_length(forms, self._totals):
             found = np.concatenate([each[None] for each in totals])
             for at in np.flatnonzero(margins(found) < NEAR_TIE[self.model.dtype]):
-                with one_thread():
+                with near_tie():
                     found[at] = self._totals(self._ids([forms[places[at]]]))[0]
             yield Scores(places, self.labels, log_softmax(found), totals=found)
 

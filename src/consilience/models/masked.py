@@ -19,10 +19,9 @@ from consilience.models.batches import (
     halving,
     log_softmax,
     margins,
-    one_thread,
     side_by_side,
 )
-from consilience.models.kernels import pack_linears
+from consilience.models.kernels import near_tie, pack_linears
 from consilience.models.mask_only import HeadRows, MaskOnly
 from consilience.models.words import (
     WordSheet,
@@ -61,7 +60,7 @@ class MaskedModel:
                 todo="Use a model that was trained with a mask token, or a causal one.",
             )
         self.model = model.eval()
-        pack_linears(model, head=False)
+        self.products = pack_linears(model, head=False)
         self.mask_only = MaskOnly(model)
         self.budget = Budget.of(model)
         self.tokenizer = tokenizer
@@ -116,7 +115,7 @@ class MaskedModel:
         def answer(batch: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
             found = self._logits([sentences[each] for each in batch], rows)
             for row in np.flatnonzero(margins(found) < NEAR_TIE[self.model.dtype]):
-                with one_thread():
+                with near_tie():
                     found[row] = self._logits([sentences[batch[row]]], rows)
             logits = np.full((len(batch), len(sheet.words)), np.nan)
             logits[:, sheet.asked] = found

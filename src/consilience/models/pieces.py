@@ -29,9 +29,9 @@ from consilience.models.batches import (
     equal_length_batches,
     halving,
     log_softmax,
-    one_thread,
     side_by_side,
 )
+from consilience.models.kernels import near_tie
 from consilience.models.masked import MaskedModel
 from consilience.models.tree import Ints, Tree
 from consilience.models.words import encode, pieces_in_place, slot_anchor
@@ -206,6 +206,7 @@ class PiecewiseModel:
         self.masked = MaskedModel(model, tokenizer, self.identity, protocol)
         self.tokenizer = tokenizer
         self.notes = self.masked.notes
+        self.products = self.masked.products
         self.budget = self.masked.budget
         self._mask = int(tokenizer.mask_token_id)
         self._near = NEAR_TIE[model.dtype]
@@ -311,7 +312,7 @@ class PiecewiseModel:
             next_nodes = [asking.children(node) for _, node in chosen]
             row = np.repeat(np.arange(len(batch)), [len(each) for each in next_nodes])
             next_node = np.concatenate(next_nodes)
-            with one_thread() if alone else nullcontext():
+            with near_tie() if alone else nullcontext():
                 asking.steps[slots[batch][row], next_node] = self._log_probs(
                     [asking.sentence(*each) for each in chosen],
                     [asking.first_mask(*each) for each in chosen],

@@ -33,10 +33,9 @@ from consilience.models.batches import (
     equal_length_batches,
     halving,
     log_softmax,
-    one_thread,
     side_by_side,
 )
-from consilience.models.kernels import pack_linears
+from consilience.models.kernels import near_tie, pack_linears
 from consilience.models.tree import Ints, Tree
 from consilience.models.words import with_golds
 from consilience.types import Candidates, Query, Scores
@@ -97,7 +96,7 @@ class Seq2SeqModel:
         self._special = self._sentinels | set(tokenizer.all_special_ids)
         positions = getattr(model.config, "max_position_embeddings", None)
         self.longest = min(tokenizer.model_max_length, positions or tokenizer.model_max_length)
-        pack_linears(model, head=True)
+        self.products = pack_linears(model, head=True)
         self.budget = Budget.of(model)
 
     def score(
@@ -170,7 +169,7 @@ class Seq2SeqModel:
         near = totals >= np.nanmax(totals, axis=1, keepdims=True) - slack
         for query in np.flatnonzero(near.sum(axis=1) > 1).tolist():
             for candidate in np.flatnonzero(near[query]).tolist():
-                with one_thread():
+                with near_tie():
                     totals[query, candidate] = self.alone(inputs[query], targets[candidate])
         return totals
 

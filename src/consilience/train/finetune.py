@@ -268,9 +268,9 @@ def finetune(
     updates = batches.per_epoch
     arguments.eval_steps = arguments.save_steps = arguments.logging_steps = updates
     arguments.warmup_steps = round(recipe.warmup * updates * recipe.epochs)
+    products = {}
     if arguments.device.type == "cpu" and not recipe.bf16:
-        for model in heads.models.values():
-            train_faster(model)
+        products = {task: train_faster(model).record() for task, model in heads.models.items()}
     pad = int(tokenizer.pad_token_id or 0)
     course = Course(recipe)
     trainer = PairTrainer(heads, arguments, batches, held, pad, [course])
@@ -292,6 +292,7 @@ def finetune(
                 seconds=course.seconds,
                 cut=cut,
                 cut_validation=cut_validation,
+                products=products,
             )
             remove_checkpoints(folder)
         PartialState().wait_for_everyone()

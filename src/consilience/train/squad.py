@@ -223,7 +223,7 @@ def finetune(
         for start, end in [labels(each, questions[each.question])]
     ]
     checkpoints = out / "checkpoints"
-    train_faster(model)
+    products = train_faster(model)
     trainer = Trainer(
         model=model,
         args=_arguments(checkpoints, asked, checkpoint_every, device),
@@ -237,7 +237,7 @@ def finetune(
         trainer.train(resume_from_checkpoint=last_whole_checkpoint(checkpoints))
         model.save_pretrained(out)
         tokenizer.save_pretrained(out)
-        write_record(out, asked, finished=True)
+        write_record(out, asked, finished=True, products=products.record())
     shutil.rmtree(checkpoints, ignore_errors=True)
 
 

@@ -17,6 +17,7 @@ from consilience.models.causal import CausalModel
 from consilience.models.kernels import train_faster
 from consilience.models.loading import Kind
 from consilience.models.masked import MaskedModel
+from consilience.models.products import Products
 from consilience.probe import ask
 from consilience.suites.choose import sample_facts
 from consilience.train.losses import LOSSES, Loss, vote_loss
@@ -74,7 +75,10 @@ class ConsistencyTrainer(Trainer):
 
     ``vocabulary``: compare distributions over the whole vocabulary instead of the candidates (the
     ablation -typed). The loss ``vote`` takes the model as it is given for the teacher.
+    ``products``: what multiplies in the model, for the record.
     """
+
+    products: Products | None = None
 
     def __init__(
         self,

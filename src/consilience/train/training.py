@@ -95,6 +95,8 @@ def train(
                     str(model), lines[:HELD_OUT], device, trust_remote_code=trust_remote_code
                 )
             record = {"validation": validation, "perplexity": cost, "history": history}
+            if trainer.products:
+                record["products"] = trainer.products.record()
             write_whole(done, json.dumps(record, indent=1).encode())
             remove_checkpoints(place)
         PartialState().wait_for_everyone()
@@ -132,9 +134,10 @@ def make_trainer(
         seed=plan.seed,
     )
     arguments = _arguments(plan, steps, place, device)
+    products = None
     if arguments.device.type == "cpu" and not plan.bf16:
-        train_faster(loaded.model)
-    return ConsistencyTrainer(
+        products = train_faster(loaded.model)
+    trainer = ConsistencyTrainer(
         _with_adapters(loaded.model, plan.lora_rank) if plan.lora_rank else loaded.model,
         arguments,
         steps,
@@ -146,6 +149,8 @@ def make_trainer(
         vocabulary=plan.vocabulary,
         protocol=protocol,
     )
+    trainer.products = products
+    return trainer
 
 
 def _arguments(plan: Plan, steps: Steps, place: Path, device: str) -> TrainingArguments:

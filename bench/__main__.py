@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import get_args
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
@@ -32,8 +33,13 @@ from tokenizers import BertWordPieceTokenizer
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertTokenizerFast
 
 from consilience import load_model, measure
+from consilience.models.batches import CPU_TOKENS
+from consilience.models.fast import PAYS, FastModel
+from consilience.models.kernels import measured_screen, pack_linears
 from consilience.models.loading import load_pretrained
+from consilience.models.mask_only import MaskOnly
 from consilience.models.masked import MaskedModel
+from consilience.models.products import Library, Products
 from consilience.probe import ask
 from consilience.run import RunFolder, versions
 from consilience.suites.choose import sample_facts
@@ -43,6 +49,7 @@ transformers.utils.logging.disable_progress_bar()
 
 REPEATS = 5
 QUERIES = 500
+SCREENED = 4000
 WIDTH, INNER, LAYERS = 768, 3072, 12
 """BERT-base."""
 
@@ -72,6 +79,12 @@ def say(lines: list[str], *more: str) -> None:
     """Keep lines of the page, and show them."""
     lines.extend(more)
     print("\n".join(more), flush=True)
+
+
+def measured(chosen: Products) -> str:
+    """Which library multiplies, and what was measured when the model was loaded."""
+    speeds = ", ".join(f"{name} {speed:.0f}" for name, speed in chosen.gflops.items())
+    return f"Products, measured at load: {chosen.library} ({speeds} GFLOP/s)."
 
 
 def bert() -> BertForMaskedLM:
@@ -163,6 +176,7 @@ def masked(lines: list[str]) -> float:
     ]
     best = statistics.median([limits[True], again])
     done = operations(lengths) / len(queries) * mine
+    shares = machine.of_one_batch(a_batch(bert(), tokenizer, statistics.mode(lengths)))
     say(
         lines,
         "## Masked models: BERT-base",
@@ -177,10 +191,90 @@ def masked(lines: list[str]) -> float:
         f"Products at the shapes of the layers, {LAYERS} layers of weights, nothing between: "
         f"{best / 1e9:.0f} GFLOP/s by oneDNN with packed weights, {limits[False] / 1e9:.0f} by "
         f"torch's own choice. Ours does {done / 1e9:.0f} GFLOP/s of needed products: "
-        f"{done / best:.0%} of the first, {done / limits[False]:.0%} of the second.",
+        f"{done / best:.0%} of the first, {done / limits[False]:.0%} of the second. "
+        + measured(model.products),
+        "",
+        f"Where the time of a full batch of {statistics.mode(lengths)} tokens goes, on one thread:",
+        "",
+        "| operation | share |",
+        "|---|---|",
+        *(f"| `{name}` | {share:.1%} |" for name, share in shares.items() if share > 0.004),
         "",
     )
     return mine
+
+
+def a_batch(plain: BertForMaskedLM, tokenizer, length: int) -> Callable[[], object]:
+    """A full batch of sentences of one length."""
+    pack_linears(plain, head=False)
+    at_mask = MaskOnly(plain)
+    ids = torch.randint(1000, 20_000, (CPU_TOKENS // length, length))
+    at = torch.full((len(ids),), length // 2)
+    rows = at_mask.head_rows(torch.arange(1000, 1096))
+
+    @torch.inference_mode()
+    def run() -> None:
+        at_mask.logits(ids, at, rows)
+
+    return run
+
+
+def screened(lines: list[str]) -> None:
+    """--fast against float32: a real model's answers, and the time of BERT-base."""
+    tokenizer = masked_tokenizer()
+    exact, half = (
+        MaskedModel(bert(), tokenizer, {"model": "bert-base"}, "published") for _ in range(2)
+    )
+    speeds = measured_screen(exact.model, head=False)
+    ratio = speeds.gflops["bfloat16"] / speeds.gflops["float32"]
+    relation = questions.suite().relations[0]
+    queries = questions.sample(relation, QUERIES)
+    us, screen = contenders.ours(exact), FastModel(half)
+    seconds = in_turn(
+        {
+            "float32": lambda: us(queries, relation.candidates),
+            "bfloat16": lambda: screen.in_bfloat16(queries, relation.candidates),
+        },
+        3,
+    )
+    whole = statistics.median(seconds["float32"]) / statistics.median(seconds["bfloat16"])
+    say(
+        lines,
+        "## Screening in bfloat16 (`--fast`)",
+        "",
+        measured(speeds) + f" bfloat16 is {ratio:.2f} times as fast; `--fast` is offered from "
+        f"{PAYS} times on. The same queries as above in bfloat16 alone, nothing settled: "
+        f"{whole:.2f} times as fast as float32.",
+        "",
+    )
+    folder = questions.shared() / "models" / "minilm-mlm"
+    if not folder.is_dir():
+        return
+    rows = []
+    for each in questions.suite().relations[:2]:
+        asked = questions.sample(each, SCREENED)
+        models = [load_model(str(folder), protocol="published") for _ in range(2)]
+        fast = FastModel(models[1])
+        answers = [contenders.ours(models[0], every=False), contenders.ours(fast, every=False)]
+        pairs_of = zip(*(how(asked, each.candidates) for how in answers), strict=True)
+        changed, found = sum(a != b for a, b in pairs_of), fast.screened
+        both = (found.settled + found.compared) / found.queries
+        rows.append(
+            f"| {each.id} | {changed} of {len(asked)} | {found.bound:.2f} | "
+            f"{found.largest_error:.2f} | {both:.0%} | {1 / (1 / whole + both):.2f} |"
+        )
+    say(
+        lines,
+        "Answers, bounds and shares of MiniLM, a masked model of 22.7 M parameters (BERT-base's "
+        "weights here are random and have no answers). The last column is what follows for a model "
+        "of BERT-base's speed whose bound leaves as many queries open: an estimate.",
+        "",
+        "| relation | answers changed | bound, nats | largest error | in float32 | "
+        "`--fast` is so many times as fast |",
+        "|---|---|---|---|---|---|",
+        *rows,
+        "",
+    )
 
 
 def causal(lines: list[str]) -> None:
@@ -202,7 +296,9 @@ def causal(lines: list[str]) -> None:
         "brackets how many times faster than one sentence a candidate, by transformers alone in "
         "batches of one length and 512 tokens, the last token left out: the fastest plain way "
         "that was found. `minicons` and `lm-pub-quiz`: seconds of one call, once. Part of all "
-        "ratios are the products: oneDNN's against torch's own.",
+        "ratios are the products, which all others leave to torch's own choice.",
+        "",
+        measured(model.products),
         "",
         "| object | relations | one sentence a candidate | all scores | answers only | changed | "
         + " | ".join(f"`{name}`, one query" for name in libraries)
@@ -278,13 +374,12 @@ def a_training(lines: list[str]) -> None:
     steps = training.steps_of(tokenizer)
     with tempfile.TemporaryDirectory() as folder:
         mib, whole, inside = training.of_the_trainer(tokenizer, steps, folder)
+        chosen = training.chosen(tokenizer)
         runs = {
-            "consilience": training.ours(tokenizer, steps, folder, products=True),
-            "consilience, torch's own products": training.ours(
-                tokenizer, steps, folder, products=False
-            ),
-            "the released loop's way": training.released(tokenizer, steps),
+            pairs.ours(library, chosen): training.ours(tokenizer, steps, folder, library)
+            for library in get_args(Library)
         }
+        runs["the released loop's way"] = training.released(tokenizer, steps)
         found = in_turn(runs, REPEATS)
     middles = {name: statistics.median(each) for name, each in found.items()}
     base = middles["the released loop's way"]
@@ -296,6 +391,8 @@ def a_training(lines: list[str]) -> None:
         "released loop's way pads to the longest of the data set, reads text and questions apart, "
         "computes the whole vocabulary at every token, compares pairs one by one and updates "
         "weights one by one.",
+        "",
+        measured(chosen),
         "",
         "| who | seconds an update, median (fastest-slowest) | so many times faster |",
         "|---|---|---|",
@@ -314,15 +411,17 @@ def a_training(lines: list[str]) -> None:
 
 def a_fine_tuning(lines: list[str]) -> None:
     """An epoch of RTE."""
-    runs, whole = pairs.contenders()
+    runs, whole, chosen = pairs.contenders()
     found = in_turn(runs, REPEATS)
     middles = {name: statistics.median(each) for name, each in found.items()}
     say(
         lines,
         "## Fine-tuning on sentence pairs: MiniLM-L6",
         "",
-        f"An epoch of RTE's 2,490 pairs, {pairs.SIZE} in a batch, told from {pairs.SAMPLE} batches "
-        "of all lengths. Ours makes batches of like lengths.",
+        f"An epoch of RTE's 2,490 pairs, {pairs.SIZE} in a batch, estimated from {pairs.SAMPLE} "
+        "batches of all lengths. Ours makes batches of like lengths.",
+        "",
+        measured(chosen),
         "",
         "| who | seconds an epoch, median (fastest-slowest) | so many times faster |",
         "|---|---|---|",
@@ -392,16 +491,19 @@ def main() -> None:
         "",
         "Made by `make bench`: one process, everybody gets the same queries, in turn, "
         f"{REPEATS} times after one round to warm up (causal models 3 times). Random weights for "
-        "BERT-base: speed does not depend on them. Ratios travel between machines, seconds do not.",
+        "BERT-base: speed does not depend on them. Seconds and ratios are those of this processor; "
+        "figures of another one are at the end.",
         "",
         f"Machine: {machine.name()}. {datetime.now(UTC):%Y-%m-%d}. "
         + ", ".join(f"{name} {version}" for name, version in found.items())
         + ".",
         "",
     )
-    parts = sys.argv[1:] or ["masked", "memory", "causal", "training", "pairs"]
+    parts = sys.argv[1:] or ["masked", "screened", "memory", "causal", "training", "pairs"]
     if "masked" in parts:
         not_the_model(lines, masked(lines))
+    if "screened" in parts:
+        screened(lines)
     if "training" in parts:
         a_training(lines)
     if "pairs" in parts:
@@ -410,6 +512,8 @@ def main() -> None:
         memory(lines)
     if "causal" in parts:
         causal(lines)
+    elsewhere = Path(__file__).with_name("elsewhere.md").read_text(encoding="utf-8")
+    say(lines, *elsewhere.splitlines())
     if not sys.argv[1:]:
         page = questions.ROOT / "docs" / "benchmarks.md"
         page.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,8 @@ def probe(
     """Ask every relation that the run folder does not hold yet; the answers of all of them."""
     tables: list[pl.DataFrame] = []
     folder.note([*suite.notes, *model.notes])
+    if products := getattr(model, "products", None):
+        folder.multiplied_by(products.record())
     for relation in suite.relations:
         size = len(relation.facts) * len(relation.patterns)
         answers = folder.answers(relation.id, size)
@@ -49,10 +52,32 @@ def probe(
             )
             folder.write_answers(relation.id, answers)
             folder.note(model.notes)
+            if screened := getattr(model, "screened", None):
+                folder.screened(relation.id, screened.record())
         else:
             progress(size)
         tables.append(answers.select(list(ANSWERS_SCHEMA)))
     return pl.concat(tables)
+
+
+def screening_note(record: Mapping[str, Any]) -> str:
+    """What a reader of a run's answers should know of how they were screened."""
+    groups = [dict(each) for each in record["screened"].values()]
+    queries, settled, compared, others = (
+        sum(each[name] for each in groups)
+        for name in ("queries", "settled", "compared", "disagreements")
+    )
+    bounds = [each["bound"] for each in groups if each["bound"]]
+    enlarged = sum(each["enlarged"] for each in groups)
+    share = (settled + compared) / max(1, queries)
+    shown = f"{min(bounds):.2g} to {max(bounds):.2g}" if bounds else "none"
+    return (
+        f"{queries - settled - compared:,} of {queries:,} queries were screened in bfloat16 on "
+        f"{record['products']['processor']}, the others ({share:.1%}) answered in float32; "
+        f"calibrated bounds in nats: {shown}, largest error of {compared:,} queries computed both "
+        f"ways: {max(each['largest_error'] for each in groups):.2g}, bounds enlarged: {enlarged}, "
+        f"answers that differed: {others}"
+    )
 
 
 def ask(
@@ -139,9 +164,11 @@ def judge(scores: Scores, golds: Sequence[str]) -> dict[str, Column]:
     columns: dict[str, Column] = {"gold_token": tokens[own], "answer": answer}
     if scores.logprob is None:
         columns["n_candidates"] = np.full(size, float(width - len(scores.reasons)))
+    elif scores.answers_only:
+        columns["n_candidates"] = known.sum(axis=1).astype(np.float64)
     else:
         columns |= _places(value, known, best, gold_at)
-    if scores.totals is not None:
+    if scores.totals is not None and not scores.answers_only:
         columns["text_logprob"] = scores.totals[rows, best]
         columns["gold_text_logprob"] = scores.totals[rows, gold_at]
     reasons = [

@@ -36,6 +36,7 @@ from consilience.metrics import facts_left_out, measure, remarks
 from consilience.models import load_model
 from consilience.noise import noise_floor as measure_noise
 from consilience.probe import probe as ask_suite
+from consilience.probe import screening_note
 from consilience.report.tables import group_table, summary_table
 from consilience.run import (
     RunFolder,
@@ -122,6 +123,14 @@ def probe(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
     trust_remote_code: TrustOption = False,
+    fast: Annotated[
+        bool,
+        typer.Option(
+            "--fast",
+            help="Answers only: screen in bfloat16, settle in float32. Refused where it does not "
+            "pay.",
+        ),
+    ] = False,
     data_dir: DataDir = None,
     as_shipped: AsShipped = False,
     as_json: AsJson = False,
@@ -135,6 +144,10 @@ def probe(
         raise ConsilienceError(
             "--keep-scores with the whole vocabulary",
             expected="--candidates objects: a vocabulary's scores of a suite fill a disk",
+        )
+    if keep_scores and fast:
+        raise ConsilienceError(
+            "--fast with --keep-scores", expected="one of the two: --fast gives answers only"
         )
     chosen = suites.load_suite(suite, data_dir, as_shipped=as_shipped)
     whole = source_of(chosen, suite, data_dir)
@@ -158,6 +171,7 @@ def probe(
         multi_token=multi_token.value,
         template=template,
         trust_remote_code=trust_remote_code,
+        fast=fast,
     )
     with quiet_libraries(model):
         asked_model = load(dtype=dtype)
@@ -174,6 +188,7 @@ def probe(
         "candidates": candidates.value,
         "keep_scores": keep_scores,
         "model": asked_model.identity,
+        **({"fast": True} if fast else {}),
     }
     run = RunFolder(folder or _default_folder(chosen.name, model, asked), asked)
     run.describe("suite_source", whole)
@@ -192,9 +207,11 @@ def probe(
         )
     metrics = measure(answers, chosen, rules)
     run.note(remarks(answers, metrics, chosen, rules))
+    if fast:
+        run.note([screening_note(run.record)])
     if noise_floor:
         is_exact = asked_model.identity.get("dtype") == "float32"
-        half = partial(load, dtype="bfloat16") if is_exact else None
+        half = partial(load, dtype="bfloat16", fast=False) if is_exact else None
         with quiet_libraries(), progress_bar("noise floor", None) as advance:
             flips = measure_noise(
                 chosen,

@@ -54,6 +54,7 @@ def load_model(
     multi_token: MultiToken = "exclude",
     template: str | None = None,
     trust_remote_code: bool = False,
+    fast: bool = False,
 ) -> LanguageModel:
     """The model that ``spec`` names.
 
@@ -64,14 +65,19 @@ def load_model(
     (``models/pieces.py``); all others always take them. ``template``: a text with ``{sentence}``
     in which a sequence-to-sequence model reads the sentence (``models/seq2seq.py``); without one
     it fills in a sentinel. ``trust_remote_code``: run the Python code that comes with the model,
-    for a source that you trust.
+    for a source that you trust. ``fast``: answers only, screened in bfloat16 and settled in float32
+    (``models/fast.py``); refused where that is measured not to pay.
     """
     kind, _, name = spec.partition(":")
     if kind == "baseline":
         _no_template(template, "baseline")
+        if fast:
+            raise _not_fast("a baseline")
         return load_baseline(name, seed)
     try:
         from consilience.models.causal import CausalModel
+        from consilience.models.fast import FastModel, check_that_it_pays
+        from consilience.models.kernels import measured_screen
         from consilience.models.loading import load_pretrained
         from consilience.models.masked import MaskedModel
         from consilience.models.pieces import PiecewiseModel
@@ -82,6 +88,8 @@ def load_model(
             todo="Install it with `pip install consilience`, or use a baseline: "
             f"{', '.join(f'baseline:{each}' for each in BASELINES)}.",
         ) from error
+    if fast and dtype != "float32":
+        raise _not_fast(f"--dtype {dtype}")
     loaded = load_pretrained(
         spec,
         revision=revision,
@@ -91,13 +99,28 @@ def load_model(
     )
     parts = (loaded.model, loaded.tokenizer, loaded.identity)
     if loaded.kind == "seq2seq":
+        if fast:
+            raise _not_fast("a sequence-to-sequence model")
         return Seq2SeqModel(*parts, template)
     _no_template(template, loaded.kind)
-    if loaded.kind == "causal":
-        return CausalModel(*parts)
-    if multi_token == "left-to-right":
+    is_causal = loaded.kind == "causal"
+    if multi_token == "left-to-right" and not is_causal:
+        if fast:
+            raise _not_fast("--multi-token left-to-right")
         return PiecewiseModel(*parts, protocol)
-    return MaskedModel(*parts, protocol)
+    model = CausalModel(*parts) if is_causal else MaskedModel(*parts, protocol)
+    if not fast:
+        return model
+    check_that_it_pays(measured_screen(model.model, head=is_causal))
+    return FastModel(model)
+
+
+def _not_fast(what: str) -> ConsilienceError:
+    return ConsilienceError(
+        f"--fast with {what}",
+        expected="a masked model with candidates of one token, or a causal one, in float32",
+        todo="Leave it out.",
+    )
 
 
 def _no_template(template: str | None, kind: str) -> None:

@@ -1,0 +1,276 @@
+"""``--fast``: screen in bfloat16, settle in float32 what a calibrated bound leaves open.
+
+A query is screened with the linear layers in bfloat16 and all else in float32. Where its best
+candidate leads every other one by more than a bound, that candidate is the answer. Every other
+query is answered in float32, as without ``--fast``.
+
+The bound is calibrated, not proven. A sample of the relation's queries is computed both ways. The
+error of a query is the largest difference that bfloat16 makes to a candidate's distance from the
+best one (for a causal model: of the candidates within ``NEAR`` nats of the best). The bound is
+``FACTOR`` times the largest error. Then a random share of the accepted queries is computed in
+float32 too: where an error exceeds the bound, or an answer differs, the bound is enlarged, and
+every query that no longer leads by more is answered in float32. So an answer can differ from that
+of float32 only if the error of a query that nobody checked exceeds the bound.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from consilience.errors import ConsilienceError
+from consilience.models.causal import CausalModel
+from consilience.models.kernels import Screen
+from consilience.models.masked import MaskedModel
+from consilience.models.products import Products
+from consilience.types import Candidates, Query, Scores
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+PAYS = 1.6
+"""How many times as fast as float32 products bfloat16 ones have to be (docs/benchmarks.md)."""
+
+SAMPLE = 128
+"""Queries of a relation that the bound is calibrated on."""
+
+WORTH = 4
+"""A relation with fewer than so many samples' queries is answered in float32."""
+
+CHECKED = 1 / 64
+"""Share of the accepted queries that are computed in float32 too, to check the bound."""
+
+FACTOR = 2.0
+"""The bound, in largest errors of the sample."""
+
+ROOM = 1.25
+"""A causal model's search finishes what lies within so many bounds of the best one, so that a
+bound that grows a little leaves few queries open."""
+
+NEAR = 3.0
+"""Nats from the best within which a causal model's candidates are compared both ways."""
+
+
+def check_that_it_pays(products: Products) -> float:
+    """How many times as fast bfloat16 is, as measured; an error where that is too little."""
+    speeds = products.gflops
+    if not speeds:
+        raise ConsilienceError(
+            "--fast: the products of this model are too small to be measured",
+            expected="a model whose products take most of the time",
+            todo="Leave it out.",
+        )
+    ratio = speeds["bfloat16"] / speeds["float32"]
+    if ratio < PAYS:
+        raise ConsilienceError(
+            f"--fast: bfloat16 products are {ratio:.2f} times as fast as float32 on "
+            f"{products.processor} ({speeds['bfloat16']:.0f} and {speeds['float32']:.0f} GFLOP/s)",
+            expected=f"{PAYS} times at least; otherwise screening and settling take longer than "
+            "float32 alone",
+            todo="Leave it out. It pays on processors with AMX and on accelerators.",
+        )
+    return ratio
+
+
+@dataclass(slots=True)
+class Screened:
+    """What became of the queries of a relation. Errors and the bound are in nats.
+
+    ``compared``: computed both ways, to calibrate the bound and to check it. ``settled``: answered
+    in float32 for other reasons: the bound left them open, or they were too few to calibrate one.
+    ``disagreements``: queries that were screened, checked, and had another answer in float32.
+    ``enlarged``: whether an error exceeded the bound, which was then enlarged.
+    """
+
+    queries: int
+    compared: int = 0
+    settled: int = 0
+    largest_error: float = 0.0
+    bound: float = 0.0
+    disagreements: int = 0
+    enlarged: bool = False
+
+    def calibrate(self, errors: Floats) -> None:
+        """Take the bound from the errors (query,) of a sample."""
+        self.compared += len(errors)
+        self.largest_error = float(errors.max(initial=0.0))
+        self.bound = FACTOR * self.largest_error
+
+    def check(self, errors: Floats, disagreements: int) -> None:
+        """Compare more errors (query,) with the bound; enlarge it where that is too small."""
+        self.compared += len(errors)
+        self.disagreements += disagreements
+        self.largest_error = max(self.largest_error, float(errors.max(initial=0.0)))
+        if self.largest_error > self.bound or disagreements:
+            self.bound = FACTOR * max(self.largest_error, self.bound)
+            self.enlarged = True
+
+    def record(self) -> dict[str, float]:
+        """For ``run.json``."""
+        return asdict(self)
+
+
+class FastModel:
+    """A masked or causal model whose answers are those of float32; it gives no scores with them."""
+
+    def __init__(self, model: MaskedModel | CausalModel) -> None:
+        self._model = model
+        self.model = model.model
+        self._screen = Screen(model.model, head=isinstance(model, CausalModel))
+        self.identity, self.notes, self.products = model.identity, model.notes, model.products
+        self.budget = model.budget
+        self.screened: Screened | None = None
+
+    def score(
+        self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = False
+    ) -> Iterator[Scores]:
+        """See ``LanguageModel.score``. Only answers are given, so ``every`` has to be False.
+
+        ``screened`` then says what became of the queries.
+        """
+        if every:
+            raise ValueError("a model that screens gives answers only")
+        record = self.screened = Screened(len(queries))
+        # No gold is needed, and a causal model would finish its sentence.
+        queries = queries if candidates is None else [replace(each, gold="") for each in queries]
+        every_row = np.arange(len(queries))
+        if len(queries) < WORTH * SAMPLE:
+            record.settled = len(queries)
+            yield from self._float32(queries, every_row, candidates)
+            return
+        draw = random.Random(0)
+        sample = np.array(sorted(draw.sample(range(len(queries)), SAMPLE)))
+        errors, _ = yield from self._compare(queries, sample, candidates)
+        record.calibrate(errors)
+        rest = np.setdiff1d(every_row, sample)
+        slack = ROOM * record.bound
+        answers = [
+            _Answers.of(scores, slack)
+            for scores in self._bfloat16(queries, rest, candidates, slack)
+        ]
+        best, lead = np.full(len(queries), -1), np.full(len(queries), -np.inf)
+        for each in answers:
+            best[each.scores.rows], lead[each.scores.rows] = each.best, each.lead
+        open_ = lead <= record.bound
+        checked = np.array([row for row in rest if not open_[row] and draw.random() < CHECKED])
+        checked = checked.astype(np.int64)
+        errors, found = yield from self._compare(queries, checked, candidates)
+        record.check(errors, sum(int(best[row]) != answer for row, answer in found.items()))
+        settled = lead <= record.bound
+        settled[sample] = settled[checked] = False
+        record.settled = int(settled.sum())
+        given = settled.copy()
+        given[sample] = given[checked] = True
+        for each in answers:
+            yield from each.without(given)
+        yield from self._float32(queries, np.flatnonzero(settled), candidates)
+
+    def in_bfloat16(self, queries: Sequence[Query], candidates: Candidates | None) -> list[Scores]:
+        """The scores of queries in bfloat16 alone, to see how long they take."""
+        return self._bfloat16(queries, np.arange(len(queries)), candidates, 0.0)
+
+    def _float32(
+        self,
+        queries: Sequence[Query],
+        rows: Ints,
+        candidates: Candidates | None,
+        slack: float = 0.0,
+    ) -> Iterator[Scores]:
+        """The scores of some of the queries."""
+        if isinstance(self._model, CausalModel):
+            self._model.slack = slack
+        asked = [queries[row] for row in rows]
+        for scores in self._model.score(asked, candidates, every=False):
+            yield replace(scores, rows=rows[scores.rows], answers_only=True)
+
+    def _bfloat16(
+        self, queries: Sequence[Query], rows: Ints, candidates: Candidates | None, slack: float
+    ) -> list[Scores]:
+        """The same with products in bfloat16, of what lies within ``slack`` of the best."""
+        with self._screen:
+            return list(self._float32(queries, rows, candidates, slack))
+
+    def _compare(
+        self, queries: Sequence[Query], rows: Ints, candidates: Candidates | None
+    ) -> Generator[Scores, None, tuple[Floats, dict[int, int]]]:
+        """Yield the scores of some queries; their errors (query,) and answers, by position."""
+        half: dict[int, Floats] = {}
+        for scores in self._bfloat16(queries, rows, candidates, NEAR):
+            half.update(zip(scores.rows.tolist(), _values(scores), strict=True))
+        errors, found = [], {}
+        for scores in self._float32(queries, rows, candidates, NEAR):
+            for row, own in zip(scores.rows.tolist(), _values(scores), strict=True):
+                if not np.isnan(own).all():
+                    found[row] = best = int(np.nanargmax(own))
+                    errors.append(_error(own, half[row], best))
+            yield scores
+        return np.array(errors), found
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """What was found in bfloat16 for some queries.
+
+    ``best`` (row,): the position of the best candidate. ``lead`` (row,): nats by which it leads
+    every other one, at least. ``asked`` (candidate,): which candidates take part. ``scores`` has
+    no numbers any more.
+    """
+
+    scores: Scores
+    best: Ints
+    lead: Floats
+    asked: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, scores: Scores, slack: float) -> _Answers:
+        """Of a causal model's candidates only those within ``slack`` of the best have a score."""
+        values = _values(scores)
+        known = np.where(np.isnan(values), -np.inf, values)
+        order = np.sort(known, axis=1)
+        with np.errstate(invalid="ignore"):
+            lead = (
+                order[:, -1] - order[:, -2] if values.shape[1] > 1 else np.full(len(known), np.inf)
+            )
+        lead = np.where(np.isnan(lead), np.inf, lead)  # nothing could be asked
+        if scores.logprob is None:
+            lead = np.minimum(lead, slack)
+            asked = np.array([word not in scores.reasons for word in scores.words], dtype=np.bool_)
+        else:
+            asked = np.asarray(~np.isnan(values).all(axis=0))
+        empty = replace(scores, logprob=None, totals=None)
+        return cls(empty, known.argmax(axis=1), lead, asked)
+
+    def without(self, given: npt.NDArray[np.bool_]) -> Iterator[Scores]:
+        """The answers as scores, 0 for the best candidate; not of queries that are ``given``."""
+        left = ~given[self.scores.rows]
+        if not left.any():
+            return
+        size = int(left.sum())
+        order = np.where(self.asked, -np.inf, np.nan)[None].repeat(size, axis=0)
+        if self.asked.any():
+            order[np.arange(size), self.best[left]] = 0.0
+        yield replace(self.scores, rows=self.scores.rows[left], logprob=order)
+
+
+def _values(scores: Scores) -> Floats:
+    """The scores (row, candidate) that order the candidates."""
+    found = scores.totals if scores.logprob is None else scores.logprob
+    if found is None:
+        raise TypeError("scores without logprob and totals")
+    return found
+
+
+def _error(exact: Floats, half: Floats, best: int) -> float:
+    """The largest difference that bfloat16 makes to a candidate's distance from the best one.
+
+    ``exact``, ``half`` (candidate,): scores; candidates that lack one of them do not count. Where
+    the best one lacks it, bfloat16 lost it: its distance changed by ``NEAR`` at least.
+    """
+    if np.isnan(half[best]):
+        return NEAR
+    difference = (half - half[best]) - (exact - exact[best])
+    return float(np.nanmax(np.abs(difference)))

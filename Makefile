@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # HASHES=yes installs the files of requirements/ci.txt, by SHA-256: Linux on x86-64, Python 3.11.
 HASHES ?=
 
-.PHONY: setup check format test demo bench clean
+.PHONY: setup check format test demo bench campaign clean
 
 setup: $(READY)
 
@@ -42,6 +42,10 @@ demo: $(READY)
 bench: $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gguf,train,syntax,figures,hub,dev,bench]'
 	HF_HUB_OFFLINE=1 $(BIN)/python bench
+
+# Damaged files, hostile pickles and servers, kills: SECONDS=600 SEED=0 (docs/reliability.md).
+campaign: $(READY)
+	HF_HUB_OFFLINE=1 $(BIN)/python tests/campaign.py --seconds $(or $(SECONDS),600) --seed $(or $(SEED),0)
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

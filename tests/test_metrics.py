@@ -4,6 +4,7 @@ import math
 import random
 from collections import Counter, defaultdict
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 from conftest import ROOT
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, measure
 from consilience.metrics import facts_left_out, remarks
-from consilience.metrics.agreement import METRICS, metric
+from consilience.metrics.agreement import METRICS, metric, quotient
+from consilience.metrics.resampling import Drawn, _macro
 from consilience.types import METRICS_SCHEMA, Edge
 
 PATTERNS = ("[X] is in [Y].", "[X] lies in [Y].", "[Y] holds [X].")
@@ -75,6 +77,65 @@ def test_hand_worked(protocol):
         "unknown_consistency": 3 / 6,
     }
     assert {name: found[name] for name in expected} == expected
+
+
+def test_agreement_beyond_chance_hand_worked():
+    """Shares of a, b, c: 3/4, 1/4, 0; 2/4, 1/4, 1/4; 2/4, 0, 2/4. Sums of products of two patterns:
+    7/16, 6/16 and 6/16, of 4 items each: 4.75 of 12 pairs agree by chance, and 7 do.
+
+    Of the 7, those of tuple 1 are right, and one of tuple 2 and three of tuple 3 are wrong.
+    """
+    found = values(measure(table(HAND), make_suite(), "strict"))
+    assert found["chance_consistency"] == pytest.approx(4.75 / 12, abs=1e-12)
+    assert found["corrected_consistency"] == pytest.approx((7 - 4.75) / (12 - 4.75), abs=1e-12)
+    assert (found["agree_right"], found["agree_wrong"]) == (3 / 12, 4 / 12)
+    assert found["disagree"] == 5 / 12
+
+
+def test_agreement_beyond_chance_with_missing_answers():
+    """Two patterns: a, b, a, - and a, a, -, b. Shares of a and b: 2/3, 1/3 in both of them.
+
+    Items 1 and 2 are answered in both: 1 of 2 agrees, by chance 2 * (4/9 + 1/9) = 10/9.
+    """
+    rows = [("1", "s1", "a", ["a", "a"]), ("2", "s2", "a", ["b", "a"]),
+            ("3", "s3", "a", ["a", None]), ("4", "s4", "a", [None, "b"])]  # fmt: skip
+    suite = make_suite(PATTERNS[:2], edges={})
+    found = values(measure(table(rows, patterns=PATTERNS[:2]), suite, "strict"))
+    assert found["chance_consistency"] == pytest.approx(5 / 9, abs=1e-12)
+    assert found["corrected_consistency"] == pytest.approx((1 - 10 / 9) / (2 - 10 / 9), abs=1e-12)
+
+
+def test_only_tuples_with_every_answer_can_be_consistently_wrong():
+    """Tuple 1 is; 2 lacks an answer, and 3 all: three that are missing are not the same answer."""
+    rows = [("1", "Ada", "a", ["b", "b", "b"]), ("2", "Bob", "a", ["b", None, "b"]),
+            ("3", "Cid", "a", [None, None, None])]  # fmt: skip
+    metrics = measure(table(rows), make_suite(), "strict")
+    row = metrics.filter((pl.col("metric") == "consistent_wrong") & (pl.col("group") == "R"))
+    assert (row["value"][0], row["n"][0], row["n_excluded"][0]) == (1, 1, 2)
+
+
+def test_strict_takes_the_first_of_equal_tuples():
+    rows = [("1", "Ada", "a", ["a", "a", "a"]), ("2", "Ada", "a", ["b", "b", "a"])]
+    found = values(measure(table(rows), make_suite(), "strict"))
+    assert (found["accuracy"], found["consistency"]) == (1, 1)
+    found = values(measure(table(rows[::-1]), make_suite(), "strict"))
+    assert (found["accuracy"], found["consistency"]) == (0, 1 / 3)
+
+
+def test_a_quotient_without_a_total_has_no_value():
+    found = quotient(np.array([0.0, 1.0, 0.0]), np.array([0.0, 2.0, 2.0]))
+    assert found.tolist()[1:] == [0.5, 0]
+    assert math.isnan(found[0])
+
+
+def test_the_replicates_of_a_mean_leave_out_groups_without_a_value():
+    """Groups with 1/2, 1/1 and nothing, drawn once each, then 0, 2 and 1 times: .75 and 1."""
+    weights = np.array([[1, 1, 1], [0, 2, 1]], dtype=np.float32)
+    drawn = [
+        Drawn(np.array([hits]), np.array([total]), 0)
+        for hits, total in ((1.0, 2.0), (1.0, 1.0), (0.0, 0.0))
+    ]
+    assert _macro(weights, drawn, math.nan).tolist() == [0.75, 1.0]
 
 
 @pytest.mark.parametrize("protocol", ["published", "strict"])
@@ -388,6 +449,14 @@ def test_a_constant_model_is_consistent_and_nothing_else():
         (lambda t: t.clear(), "no rows"),
         (lambda t: t.with_columns(gold=pl.lit(1.5)), "'gold' is of type Float64; expected text"),
         (lambda t: t.with_columns(answer=pl.lit(["a"])), "'answer' is of type List"),
+        (
+            lambda t: t.with_columns(gold_token=pl.lit(["a"])),
+            "'gold_token' is of type List.*expected text",
+        ),
+        (
+            lambda t: t.with_columns(n_candidates=pl.lit([1])),
+            "'n_candidates' is of type List.*expected whole numbers",
+        ),
         (
             lambda t: t.with_columns(gold=pl.Series(["a"] * 11 + ["z"])),
             "the item '4' of R has several subjects or golds",

@@ -52,6 +52,17 @@ def test_the_answer_is_the_best_candidate_of_equal_ones_the_first():
     assert found["excluded"] == [None, None]
 
 
+def test_candidates_that_were_not_scored_in_full_are_counted_without_the_excluded():
+    """Four words, of which one takes no part; the best total of -2 is that of 'a'."""
+    scores = Scores(
+        np.arange(1), tuple("abcd"), None, {"c": "cut into 2 pieces"},
+        totals=np.array([[-2.0, -3.0, np.nan, np.nan]]),
+    )  # fmt: skip
+    found = judge(scores, ["b"])
+    assert (found["answer"], found["n_candidates"]) == (["a"], [3])
+    assert (found["text_logprob"], found["gold_text_logprob"]) == ([-2], [-3])
+
+
 def test_a_gold_that_takes_no_part_excludes_the_query_and_says_why():
     nan = np.nan
     scores = scored([[-1, nan, -2]], reasons={"b": "cut into 2 pieces (x y)"})

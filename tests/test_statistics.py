@@ -74,6 +74,21 @@ def test_random_permutations_come_near_all_of_them():
     assert every == pytest.approx(again.pvalue)
 
 
+def test_an_interval_needs_a_value_in_more_than_half_of_the_replicates():
+    drawn = np.linspace(0, 1, 11)
+    half, more = (np.append(drawn, np.full(size, math.nan)) for size in (11, 10))
+    assert all(map(math.isnan, percentile_interval(0.5, half, 20, (0, 1))))
+    assert percentile_interval(0.5, more, 20, (0, 1)) == percentile_interval(0.5, drawn, 20, (0, 1))
+
+
+def test_replicates_without_a_value_do_not_count():
+    """Of 3, NaN, 0 one of two is as far from 0 as 3; the smallest difference is that without NaN."""
+    assert permutation_p(3.0, np.array([3.0, math.nan, 0.0])) == 2 / 3
+    drawn = np.array([0.1, 0.2, 0.4])
+    assert smallest_difference(np.append(drawn, math.nan)) == smallest_difference(drawn) > 0
+    assert math.isnan(smallest_difference(np.array([0.1, math.nan])))
+
+
 def test_a_random_permutation_p_counts_the_observed_one():
     assert permutation_p(3.0, np.array([0.0, -3.0, 1.0])) == 2 / 4
     assert permutation_p(9.0, np.array([0.0, 1.0, 1.0])) == 1 / 4

@@ -152,6 +152,9 @@ def test_a_tsv_row_with_a_tab_too_much_and_bytes_that_are_not_utf8(write_suite):
     (folder / "facts.tsv").write_text("relation\tsubject\tobject\ncapital\tA\tB\tC\n")
     with pytest.raises(ConsilienceError, match=r"facts\.tsv:2: 4 columns; expected 3"):
         load_folder(folder)
+    (folder / "facts.tsv").write_text("relation\tsubject\tobject\ncapital\tA\n")
+    with pytest.raises(ConsilienceError, match=r"facts\.tsv:2: 2 columns; expected 3"):
+        load_folder(folder)
     (folder / "facts.tsv").write_bytes(b"relation\xff\n")
     with pytest.raises(ConsilienceError, match="not UTF-8 at byte 8"):
         load_folder(folder)
@@ -244,6 +247,20 @@ def test_relations_are_selected_and_facts_sampled_without_easing_the_question(wr
     assert sample_facts(two, 5, seed=1) == few != sample_facts(two, 5, seed=2)
     assert sample_facts(two, 999, seed=1) == two
     assert few.digest != two.digest == select_relations(suite, ["capital", "sport"]).digest
+
+
+def test_each_relation_has_a_sample_of_its_own(write_suite):
+    """Positions drawn by Random("5 A") and Random("5 B"); they are part of what a run is."""
+    facts = [
+        {"relation": id_, "subject": f"s{at}", "object": "o"} for id_ in "AB" for at in range(10)
+    ]
+    suite = load_folder(write_suite(
+        relations=[{"relation": id_} for id_ in "AB"],
+        patterns=[{"relation": id_, "pattern": "[X] [Y]"} for id_ in "AB"],
+        facts=facts,
+    ))  # fmt: skip
+    drawn = [[fact.subject for fact in each.facts] for each in sample_facts(suite, 3, 5).relations]
+    assert drawn == [["s3", "s7", "s9"], ["s1", "s3", "s4"]]
 
 
 def test_the_vocabulary_filter_keeps_what_is_one_piece_for_all(write_suite):

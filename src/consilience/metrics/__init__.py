@@ -76,6 +76,15 @@ def prepare(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
                 where="the answers table",
                 todo="Save it as text; whole numbers with a gap become fractions in some tools.",
             )
+    for name in optional:
+        dtype = answers[name].dtype
+        if not _stands_for_text(dtype) and not dtype.is_numeric():
+            raise ConsilienceError(
+                f"the column '{name}' is of type {dtype}",
+                expected="text" if name == "gold_token" else "whole numbers",
+                where="the answers table",
+                todo="Correct the column, or leave it out.",
+            )
     table = answers.select(*(pl.col(name).cast(pl.String) for name in (*NEEDED, *optional)))
     blank = pl.col("answer").str.strip_chars() == ""
     table = table.with_columns(answer=pl.when(blank).then(None).otherwise("answer"))

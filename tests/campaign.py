@@ -1,0 +1,884 @@
+"""`make campaign`: damaged files, hostile pickles and servers, and kills, each in a process of its own.
+
+`python tests/campaign.py [--seconds N | --cases N] [--seed S] [--only NAME,NAME] [--case CASE] [--json]`
+
+Every case is drawn by (seed, target, number), and runs in a forked child with 2 GiB of memory and
+20 seconds more than this process has. Its outcome is one of
+
+- done: the input was read, or the interrupted work ended as if nothing had happened;
+- refused: one message of at most 5,000 characters, exit status 2;
+- abort: polars cannot allocate what a damaged Parquet file asks for, and ends the process
+  (docs/reliability.md); known, and counted apart;
+- traceback, crash (ended by a signal), timeout, memory, wrong: failures. `wrong` is a torn file, a
+  changed result, or bytes outside of where they belong.
+
+The exit status is 1 where there is a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import functools
+import gzip
+import io
+import itertools
+import json
+import os
+import pickle
+import pickletools
+import platform
+import random
+import resource
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import types
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ["RUST_BACKTRACE"] = "0"
+
+MEMORY = 2 << 30
+SECONDS = 20
+LONGEST = 5_000
+OUTCOMES = ("done", "refused", "abort", "traceback", "crash", "timeout", "memory", "wrong")
+FAILURES = OUTCOMES[3:]
+
+Act = Callable[[random.Random, Path], str]
+"""A case: does its work in an empty folder, with the prepared files in ``../base``."""
+
+TARGETS: dict[str, Act] = {}
+
+
+def target(act: Act) -> Act:
+    """Register a kind of case under the name of its function."""
+    TARGETS[act.__name__] = act
+    return act
+
+
+class WrongError(Exception):
+    """A result that must not be."""
+
+
+# --- one case ------------------------------------------------------------------------------------
+
+
+def in_child(act: Callable[[], str], out: Path, seconds: float = SECONDS) -> tuple[str, str]:
+    """The outcome of ``act`` in a forked child, and what it said."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        status = 70
+        try:
+            _limit(seconds)
+            with out.open("w", encoding="utf-8", errors="backslashreplace") as file:
+                os.dup2(file.fileno(), 1)
+                os.dup2(file.fileno(), 2)
+                sys.stdout = sys.stderr = file
+                status = _status(act)
+        finally:
+            os._exit(status)
+    ends = time.monotonic() + seconds
+    while not (found := os.waitpid(child, os.WNOHANG))[0]:
+        if time.monotonic() > ends:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return "timeout", _said(out)
+        time.sleep(0.002)
+    said = _said(out)
+    if os.WIFSIGNALED(found[1]):
+        if os.WTERMSIG(found[1]) == signal.SIGXCPU:
+            return "timeout", said
+        is_known = "memory allocation of" in said
+        return "abort" if is_known else "crash", f"signal {os.WTERMSIG(found[1])} {said}"
+    return STATUS.get(os.WEXITSTATUS(found[1]), "crash"), said
+
+
+STATUS = {0: "done", 2: "refused", 1: "traceback", 3: "wrong", 4: "memory"}
+
+
+def _status(act: Callable[[], str]) -> int:
+    from consilience.errors import ConsilienceError
+
+    try:
+        print(act())
+        return 0
+    except ConsilienceError as error:
+        print(error)
+        return 2 if len(str(error)) <= LONGEST else 3
+    except MemoryError:
+        return 4
+    except WrongError as error:
+        print(error)
+        return 3
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.stdout.flush()
+
+
+def _limit(seconds: float) -> None:
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY,) * 2)
+    cpu = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]) + seconds) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 5))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _said(out: Path) -> str:
+    with contextlib.suppress(OSError), out.open(encoding="utf-8", errors="replace") as file:
+        return file.read(4000)
+    return ""
+
+
+def command(*arguments: object) -> str:
+    """``consilience ARGUMENTS`` in this process; one that fails without one message is wrong."""
+    from consilience import cli
+    from consilience.errors import ConsilienceError
+
+    said = io.StringIO()
+    sys.argv = ["consilience", *map(str, arguments)]
+    for console in _consoles():
+        console.file = said
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            cli.main()
+        status = 0
+    except SystemExit as stop:
+        status = int(stop.code or 0)
+    text = said.getvalue()
+    messages = sum(line.startswith("error: ") for line in text.splitlines())
+    if status == 0 and "Traceback" not in text:
+        return f"exit 0, {len(text)} characters"
+    if status == 2 and messages == 1 and len(text) <= LONGEST + 4000 * text.count("note: "):
+        raise ConsilienceError(text[:LONGEST])
+    raise WrongError(f"exit {status}, {messages} messages, {len(text)} characters: {text[:2000]}")
+
+
+def _consoles() -> list[object]:
+    from consilience.cli import shared
+
+    return [shared.out, shared.err]
+
+
+# --- what is damaged -----------------------------------------------------------------------------
+
+NASTY = (
+    b"[" * 100_000, b"9" * 5000, b"NaN", b"1e999", b"-1", b"null", b"true", b"[]", b"{}", b'""', b'"',
+    b"\x00", b"\x1b[2J", b"\x1b]0;PWN\x07", b"\xed\xa0\x80", b"\xff\xfe", "\u202e".encode(), b"\\ud800",
+    "\u2028".encode(), b"../../x", b"/etc/passwd", b"x" * 1_000_000, b"\r", b"\n", b"\t", b",", b";",
+    b"MACRO", b"[X]", b"[Y]", b"\\u0000", b"1" * 400 + b".5", b'{"a":' * 50_000, b"=cmd|'/C calc'!A0",
+)  # fmt: skip
+
+
+def mutate(content: bytes, draw: random.Random) -> bytes:
+    """Bytes changed, removed, inserted or repeated; once or a few times."""
+    changed = bytearray(content)
+    for _ in range(draw.choice((1, 1, 1, 2, 4, 16))):
+        at = draw.randrange(len(changed) + 1)
+        end = min(len(changed), at + draw.choice((1, 1, 4, 64, 4096)))
+        kind = draw.random()
+        if kind < 0.35 and at < len(changed):
+            changed[at] = draw.choice((draw.randrange(256), changed[at] ^ 1 << draw.randrange(8)))
+        elif kind < 0.5:
+            del changed[at:end]
+        elif kind < 0.75:
+            changed[at:at] = draw.choice(NASTY)
+        elif kind < 0.85:
+            changed[at:at] = changed[at:end]
+        elif kind < 0.95:
+            changed[at:at] = bytes(draw.randrange(256) for _ in range(draw.randrange(1, 16)))
+        else:
+            del changed[at:]
+    return bytes(changed)
+
+
+VALUES = (
+    None, True, 0, -1, 1e308, float("nan"), float("inf"), 10**30, "", " ", "x" * 100_000, "\x1b[2J", "\u202e",
+    "\ud800", "../../x", "MACRO", [], {}, [None], {"a": []}, [[1]], "[X] [Y]", "strict", "perturb", "1e999",
+)  # fmt: skip
+
+
+def mutate_value(value: object, draw: random.Random) -> object:
+    """A JSON value with one of its parts replaced, removed or added."""
+    if isinstance(value, dict) and value and draw.random() < 0.85:
+        name = draw.choice(list(value))
+        rest = {other: each for other, each in value.items() if other != name}
+        if draw.random() < 0.15:
+            return rest
+        return {**value, name: mutate_value(value[name], draw)}
+    if isinstance(value, list) and value and draw.random() < 0.85:
+        at = draw.randrange(len(value))
+        if draw.random() < 0.15:
+            return value[:at] + value[at + draw.randrange(2) :] + value[at : at + 1] * 2
+        return [*value[:at], mutate_value(value[at], draw), *value[at + 1 :]]
+    return draw.choice(VALUES)
+
+
+def damage(path: Path, draw: random.Random) -> None:
+    """Damage a file: its bytes, or a value, cell or row of what it holds."""
+    content = path.read_bytes()
+    if draw.random() < 0.5:
+        if path.suffix == ".json":
+            value = json.loads(content)
+            for _ in range(draw.choice((1, 1, 2))):
+                value = mutate_value(value, draw)
+            path.write_bytes(json.dumps(value).encode())
+            return
+        if path.suffix == ".jsonl":
+            lines = content.decode().splitlines()
+            at = draw.randrange(len(lines))
+            lines[at] = json.dumps(mutate_value(json.loads(lines[at]), draw))
+            path.write_bytes("\n".join(lines).encode())
+            return
+        if path.suffix in (".csv", ".tsv"):
+            separator = "," if path.suffix == ".csv" else "\t"
+            rows = list(csv.reader(io.StringIO(content.decode("utf-8-sig")), delimiter=separator))
+            for _ in range(draw.choice((1, 1, 3))):
+                row = draw.choice(rows)
+                if row:
+                    row[draw.randrange(len(row))] = str(draw.choice(VALUES))
+                if draw.random() < 0.2:
+                    rows.append(list(row))
+            written = io.StringIO()
+            csv.writer(written, delimiter=separator).writerows(rows)
+            path.write_bytes(written.getvalue().encode(errors="surrogatepass"))
+            return
+        if path.suffix == ".parquet":
+            _damage_table(path, draw)
+            return
+    path.write_bytes(mutate(content, draw))
+
+
+def _damage_table(path: Path, draw: random.Random) -> None:
+    import polars as pl
+
+    table, metadata = pl.read_parquet(path), pl.read_parquet_metadata(path)
+    name = draw.choice(table.columns)
+    kind = draw.randrange(7)
+    if kind == 0:
+        table = table.drop(name)
+    elif kind == 1:
+        table = table.with_columns(
+            pl.lit(None, draw.choice((pl.String, pl.Int64, pl.Null))).alias(name)
+        )
+    elif kind == 2:
+        table = table.with_columns(
+            pl.lit(draw.choice((7, 1.5, "x", "", True, float("nan")))).alias(name)
+        )
+    elif kind == 3:
+        table = pl.concat([table, table.head(draw.randrange(1, 9))])
+    elif kind == 4:
+        table = table.head(draw.randrange(3))
+    elif kind == 5:
+        table = table.with_columns(pl.concat_list(pl.col(name)).alias(name))
+    else:
+        table = table.rename({name: draw.choice(("x", "scores", "subset", ""))})
+    metadata = {key: value for key, value in metadata.items() if key != "ARROW:schema"}
+    table.write_parquet(path, metadata=metadata if draw.random() < 0.8 else {})
+
+
+def damaged(draw: random.Random, folder: Path, name: str) -> Path:
+    """A copy of a prepared file or folder, with one of its files damaged."""
+    copy = folder / name
+    source = folder.parent / "base" / name
+    if source.is_file():
+        shutil.copy(source, copy)
+        damage(copy, draw)
+        return copy
+    shutil.copytree(source, copy)
+    path = draw.choice(sorted(path for path in copy.rglob("*") if path.is_file()))
+    damage(path, draw)
+    if path.suffix == ".parquet" and draw.random() < 0.7:  # what was changed is vouched for
+        from consilience.run import digest_of
+
+        record = json.loads((copy / "run.json").read_bytes())
+        record["answers"][path.stem] = digest_of(path)
+        (copy / "run.json").write_text(json.dumps(record))
+    return copy
+
+
+# --- the prepared files --------------------------------------------------------------------------
+
+PATTERNS = (
+    "The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital, [Y], is large.",
+    "[X] is governed from [Y].",
+)  # fmt: skip
+FACTS = (("France", "Paris"), ("Germany", "Berlin"), ("Italy", "Rome"), ("Spain", "Madrid"),
+         ("Austria", "Vienna"), ("Poland", "Warsaw"))  # fmt: skip
+RELATIONS = ("capital", "seat", "border")
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def _lines(rows: list[dict[str, object]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def prepare(base: Path) -> str:
+    """Write the files that the cases damage."""
+    _prepare_suites(base)
+    _prepare_pairs(base)
+    suite = base / "suite"
+    command("probe", "--model", "baseline:majority", "--suite", suite, "--out", base / "run")
+    import polars as pl
+
+    from consilience.run import read_answers
+
+    answers = read_answers(base / "run")
+    answers.write_parquet(base / "answers.parquet")
+    answers.write_csv(base / "answers.csv")
+    (base / "answers.csv.gz").write_bytes(gzip.compress((base / "answers.csv").read_bytes()))
+    pairs = [json.loads(line) for line in (base / "pairs.jsonl").read_text().splitlines()]
+    pl.DataFrame(pairs).write_parquet(base / "pairs.parquet")
+    return "prepared"
+
+
+def _prepare_suites(base: Path) -> None:
+    relations = [
+        {"relation": id_, "label": id_, "cardinality": "N-M" if id_ == "border" else "N-1"}
+        for id_ in RELATIONS
+    ]
+    patterns = [
+        {"relation": id_, "pattern": text, "lemma": "be"} for id_ in RELATIONS for text in PATTERNS
+    ]
+    facts = [
+        {"relation": id_, "subject": subject, "object": object_, "item": f"{id_}{at}"}
+        for id_ in RELATIONS
+        for at, (subject, object_) in enumerate(FACTS)
+    ]
+    flags = {"syntactic": 1, "lexical": 0, "determiner": 0}
+    edges = [
+        {"relation": id_, "pattern_a": a, "pattern_b": b, **flags}
+        for id_ in RELATIONS
+        for a, b in itertools.pairwise(PATTERNS)
+    ]
+    _write(base / "suite" / "relations.jsonl", _lines(relations))
+    _write(base / "suite" / "patterns.jsonl", _lines(patterns))
+    rows = [
+        "relation\tsubject\tobject\titem",
+        *("\t".join(map(str, fact.values())) for fact in facts),
+    ]
+    _write(base / "suite" / "facts.tsv", "\n".join(rows) + "\n")
+    _write(base / "suite" / "edges.jsonl", _lines(edges))
+    _write(base / "suite" / "suite.json", '{"name": "campaign"}\n')
+    lama = [
+        {"relation": f"P{n}", "template": PATTERNS[0], "label": "x", "type": "N-1"} for n in (1, 2)
+    ]
+    _write(base / "lama" / "relations.jsonl", _lines(lama))
+    trex = [
+        {"uuid": f"u{at}", "sub_label": subject, "obj_label": object_, "evidences": []}
+        for at, (subject, object_) in enumerate(FACTS)
+    ]
+    for row in lama:
+        _write(base / "lama" / "TREx" / f"{row['relation']}.jsonl", _lines(trex))
+    (base / "P1.graph").write_bytes(graph_pickle())
+
+
+def _prepare_pairs(base: Path) -> None:
+    fields = {"name": "paws", "kind": "STS", "first": "sentence1", "second": ["sentence2", "s2"],
+              "label": "label", "indicators": ["First", "Second"], "labels": ["other", "same"],
+              "threshold": 0.5, "metrics": ["accuracy", "f1"], "hub": ["x/y"],
+              "splits": ["train", "validation", ""]}  # fmt: skip
+    toml = "".join(f"{name} = {json.dumps(value)}\n" for name, value in fields.items())
+    _write(base / "task.toml", toml)
+    rows: list[dict[str, object]] = [
+        {"idx": str(at), "sentence1": f"{subject} is far.", "sentence2": f'"{object_}", he said.',
+         "label": at % 2}
+        for at, (subject, object_) in enumerate(FACTS)
+    ]  # fmt: skip
+    _write(base / "pairs.jsonl", _lines(rows))
+    _write(base / "pairs.json", json.dumps({"data": rows}))
+    for suffix, separator in ((".csv", ","), (".tsv", "\t")):
+        written = io.StringIO()
+        writer = csv.DictWriter(written, list(rows[0]), delimiter=separator)
+        writer.writeheader()
+        writer.writerows(rows)
+        _write(base / f"pairs{suffix}", written.getvalue())
+    qas = [
+        {
+            "id": f"q{at}",
+            "question": f"Of {subject}?",
+            "answers": [{"text": object_, "answer_start": 0}],
+        }
+        for at, (subject, object_) in enumerate(FACTS)
+    ]
+    paragraphs = [{"context": f"{qa['answers'][0]['text']} is it.", "qas": [qa]} for qa in qas]  # type: ignore[index]
+    squad = {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
+    _write(base / "squad.json", json.dumps(squad))
+    command("annotate", "sheet", "--task", "rte", "--data", base / "pairs.csv", "--items", 4,
+            "--annotators", 2, "--out", base / "sheets")  # fmt: skip
+    for path in (base / "sheets").glob("*.csv"):
+        sheet = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"))))
+        written = io.StringIO()
+        csv.writer(written).writerows([sheet[0], *([*row[:-1], "entailment"] for row in sheet[1:])])
+        _write(path, written.getvalue())
+    for path in (base / "sheets").glob("*.html"):
+        path.unlink()
+
+
+def graph_pickle() -> bytes:
+    """A graph as the release pickles it: three patterns, every pair of them with an edge."""
+    modules = {
+        "pararel.patterns.graph_types": ("PatternNode", "EdgeType"),
+        "networkx.classes.digraph": ("DiGraph",),
+    }
+    classes: dict[str, type] = {}
+    for module, names in modules.items():
+        parent = module.split(".")[0]
+        sys.modules.setdefault(parent, types.ModuleType(parent))
+        sys.modules[module] = types.ModuleType(module)
+        for name in names:
+            classes[name] = type(name, (), {"__module__": module})
+            setattr(sys.modules[module], name, classes[name])
+    nodes = []
+    for text in PATTERNS[:3]:
+        node = classes["PatternNode"]()
+        node.lm_pattern, node.lemma, node.extra = text, "be", None
+        nodes.append(node)
+    edge = classes["EdgeType"]()
+    edge.syntactic_change, edge.lexical_change, edge.determiner_change = True, False, False
+    graph = classes["DiGraph"]()
+    graph._node = {node: {} for node in nodes}
+    graph._adj = {a: {b: {"edge_type": edge} for b in nodes if b is not a} for a in nodes}
+    return pickle.dumps(graph, protocol=3)
+
+
+# --- the readers ---------------------------------------------------------------------------------
+
+
+@target
+def suite(draw: random.Random, folder: Path) -> str:
+    from consilience import load_suite
+    from consilience.suites import check_suite
+    from consilience.suites.statistics import cautions, suite_statistics
+
+    place = str(damaged(draw, folder, "suite"))
+    problems = check_suite(place)
+    if any(len(str(problem)) > LONGEST for problem in problems):
+        raise WrongError("a long message")
+    found = load_suite(place)
+    if problems:
+        raise WrongError(f"loaded in spite of {problems[0]}")
+    found.digest.encode()
+    cautions(found)
+    suite_statistics(found)
+    return f"{len(found.relations)} relations"
+
+
+@target
+def lama(draw: random.Random, folder: Path) -> str:
+    from consilience import load_suite
+
+    found = load_suite(str(damaged(draw, folder, "lama")))
+    return found.digest
+
+
+@target
+def graph(draw: random.Random, folder: Path) -> str:
+    from consilience.suites.graphs import read_graph
+
+    return f"{len(read_graph(damaged(draw, folder, 'P1.graph'))[0])} patterns"
+
+
+OPCODES = [opcode for opcode in pickletools.opcodes if opcode.name != "STOP"]
+TEXTS = (b"os\nsystem\n", b"builtins\neval\n", b"builtins\ndict\n", b"networkx.classes.digraph\nDiGraph\n",
+         b"pararel.patterns.graph_types\nPatternNode\n")  # fmt: skip
+
+
+@target
+def opcodes(draw: random.Random, folder: Path) -> str:
+    """A pickle of random opcodes, some of them thousands of times; nothing of it may run."""
+    from consilience.suites.graphs import read_graph
+
+    ran: list[str] = []
+    sys.addaudithook(
+        lambda event, _: (
+            ran.append(event) if event in ("os.system", "exec", "subprocess.Popen") else None
+        )
+    )
+    import consilience.errors
+
+    program = bytearray(b"\x80\x03" if draw.random() < 0.5 else b"")
+    for _ in range(draw.randrange(1, 40)):
+        opcode = draw.choice(OPCODES)
+        piece = opcode.code.encode("latin-1")
+        if opcode.name in ("GLOBAL", "INST"):
+            piece += draw.choice(TEXTS)
+        elif opcode.arg is not None:
+            size = opcode.arg.n if opcode.arg.n > 0 else draw.choice((1, 2, 5))
+            value = draw.choice((0, 1, 255, 1 << 28, (1 << 31) - 1)) & (1 << 8 * size) - 1
+            piece += draw.choice(
+                (value.to_bytes(size, "little"), b"1\n", b"os system\n", os.urandom(0))
+            )
+        program += piece * draw.choice((1, 1, 1, 1, 2, 100_000 if len(piece) == 1 else 100))
+    path = folder / "P1.graph"
+    path.write_bytes(bytes(program) + b".")
+    ran.clear()
+    try:
+        read_graph(path)
+    except consilience.errors.ConsilienceError:
+        if ran:
+            raise WrongError(f"ran {ran}") from None
+        raise
+    return "read"
+
+
+@target
+def task(draw: random.Random, folder: Path) -> str:
+    from consilience.suites.tasks import load_task
+
+    return load_task(str(damaged(draw, folder, "task.toml"))).name
+
+
+@target
+def pairs(draw: random.Random, folder: Path) -> str:
+    from consilience.suites.pairs import read_pairs
+    from consilience.suites.tasks import load_task
+
+    suffix = draw.choice(("tsv", "csv", "json", "jsonl", "parquet"))
+    path = damaged(draw, folder, f"pairs.{suffix}")
+    return read_pairs(str(path), load_task("rte")).digest
+
+
+@target
+def squad(draw: random.Random, folder: Path) -> str:
+    from consilience.analysis.reading import read_squad
+
+    return f"{len(read_squad(damaged(draw, folder, 'squad.json')))} questions"
+
+
+@target
+def sheets(draw: random.Random, folder: Path) -> str:
+    from consilience.resource.annotation import score
+
+    return f"{score(damaged(draw, folder, 'sheets')).metrics.height} numbers"
+
+
+@target
+def answers(draw: random.Random, folder: Path) -> str:
+    """An answers table of somebody else, scored."""
+    name = draw.choice(("answers.csv", "answers.csv.gz", "answers.parquet"))
+    return command(
+        "score", damaged(draw, folder, name), "--suite", folder.parent / "base" / "suite"
+    )
+
+
+@target
+def run(draw: random.Random, folder: Path) -> str:
+    """A run folder: scored, compared, analysed."""
+    base, place = folder.parent / "base", damaged(draw, folder, "run")
+    suite, whole = base / "suite", base / "run"
+    arguments = draw.choice((
+        ("score", place, "--suite", suite),
+        ("compare", whole, place),
+        ("compare", place, whole),
+        ("analyze", "patterns", place),
+        ("analyze", "examples", place),
+        ("analyze", "edits", place),
+        ("analyze", "knowledge", place, whole),
+        ("report", place, "--out", folder / "r.html"),
+        ("probe", "--model", "baseline:majority", "--suite", suite, "--out", place),
+    ))  # fmt: skip
+    print(*arguments, flush=True)
+    return command(*arguments)
+
+
+@target
+def parquet(draw: random.Random, folder: Path) -> str:
+    """Bytes of a Parquet file, which polars decodes outside of Python."""
+    from consilience.run import read_answers
+
+    path = folder / "answers.parquet"
+    content = (folder.parent / "base" / "answers.parquet").read_bytes()
+    footer = int.from_bytes(content[-8:-4], "little")
+    changed = bytearray(content)
+    for _ in range(draw.choice((1, 1, 2, 4))):
+        first = len(content) - 8 - footer if draw.random() < 0.5 else 0
+        at = draw.randrange(first, len(content))
+        changed[at] = draw.choice((draw.randrange(256), changed[at] ^ 1 << draw.randrange(8)))
+    path.write_bytes(changed)
+    return f"{read_answers(path).height} rows"
+
+
+# --- servers -------------------------------------------------------------------------------------
+
+LISTED = {"a/one.txt": b"first file\n" * 400, "two.txt": b"second\n"}
+
+
+@target
+def server(draw: random.Random, folder: Path) -> str:
+    """A server on this machine that answers as it likes; files are whole and right, or absent."""
+    import hashlib
+
+    from consilience.suites import fetch as module
+
+    module.SILENCE = 0.4
+    module.listing = lambda name: [
+        module.Listed(path, len(content), hashlib.sha256(content).hexdigest())
+        for path, content in LISTED.items()
+    ]
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    threading.Thread(target=_serve, args=(listener, draw, url), daemon=True).start()
+    began, problem = time.monotonic(), None
+    try:
+        module.fetch("pararel", folder / "data", base=url)
+    except module.ConsilienceError as error:
+        problem = error
+    if time.monotonic() - began > 6:
+        raise WrongError(f"{time.monotonic() - began:.1f} seconds")
+    for path in (folder / "data").rglob("*"):
+        name = path.relative_to(folder / "data" / "pararel").as_posix()
+        if path.is_file() and path.suffix == ".part":
+            if path.stat().st_size > len(LISTED[name.removesuffix(".part")]) + 1:
+                raise WrongError(f"{path.stat().st_size} bytes of {name}")
+        elif path.is_file() and path.read_bytes() != LISTED[name]:
+            raise WrongError(f"another {name}")
+    if problem:
+        raise problem
+    return "fetched"
+
+
+def _serve(listener: socket.socket, draw: random.Random, url: str) -> None:
+    while True:
+        connection = listener.accept()[0]
+        deed = draw.choice(("right", "right", "right", *DEEDS))
+        threading.Thread(target=_answer, args=(connection, deed, url), daemon=True).start()
+
+
+DEEDS = ("drip", "headers", "silent", "close", "short", "endless", "length", "chunks", "file", "loop",
+         "garbage", "status", "range", "negative", "flood")  # fmt: skip
+
+
+def _answer(connection: socket.socket, deed: str, url: str) -> None:
+    with contextlib.suppress(OSError, IndexError), connection:
+        path = connection.recv(4096).split()[1].decode().removeprefix("/")
+        body = LISTED.get(path, b"")
+        if deed == "short":
+            body, length = body[: len(body) // 2], len(body)
+        else:
+            length = {"length": 1 << 60, "negative": -1}.get(deed, len(body))
+        start = {"status": "500 Broken", "file": "302 Found", "loop": "302 Found",
+                 "range": "206 Partial Content"}.get(deed, "200 OK")  # fmt: skip
+        head = f"HTTP/1.1 {start}\r\nContent-Length: {length}\r\n"
+        head += {"file": "Location: file:///etc/passwd\r\n", "loop": f"Location: {url}/{path}\r\n",
+                 "chunks": "Transfer-Encoding: chunked\r\n"}.get(deed, "")  # fmt: skip
+        if deed == "silent":
+            time.sleep(5)
+        elif deed == "garbage":
+            connection.sendall(os.urandom(3000))
+        elif deed == "flood":
+            connection.sendall(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100_000)
+        elif deed in ("headers", "drip"):
+            connection.sendall(head.encode() if deed == "headers" else head.encode() + b"\r\n")
+            for _ in range(200):
+                connection.sendall(b"x")
+                time.sleep(0.05)
+        elif deed == "chunks":
+            connection.sendall(head.encode() + b"\r\n" + b"ffffffffffff\r\n" + body * 99)
+        elif deed in ("endless", "length"):
+            connection.sendall(
+                head.replace(f"Content-Length: {len(body)}\r\n", "").encode() + b"\r\n"
+            )
+            while True:
+                connection.sendall(b"x" * 65536)
+        elif deed != "close":
+            connection.sendall(head.encode() + b"\r\n" + body)
+
+
+# --- kills ---------------------------------------------------------------------------------------
+
+
+def _probe(place: Path, base: Path) -> str:
+    return command(
+        "probe", "--model", "baseline:majority", "--suite", base / "suite", "--out", place
+    )
+
+
+def _whole(place: Path, base: Path) -> None:
+    """Every file of a run that was killed is whole, and is what the uninterrupted run has."""
+    for path in place.rglob("*"):
+        other = base / "run" / path.relative_to(place)
+        if not path.is_file() or path.suffix == ".part":
+            continue
+        if path.name == "run.json":
+            json.loads(path.read_bytes())
+        elif path.read_bytes() != other.read_bytes():
+            raise WrongError(f"{path.name} is torn or another")
+
+
+def _resumed(place: Path, base: Path) -> str:
+    _whole(place, base)
+    _probe(place, base)
+    _whole(place, base)
+    names = {path.relative_to(place) for path in place.rglob("*")}
+    expected = {path.relative_to(base / "run") for path in (base / "run").rglob("*")}
+    if names != expected:
+        raise WrongError(f"other files: {sorted(map(str, names ^ expected))}")
+    return "resumed"
+
+
+def _steps(count: int) -> Callable[[str, tuple[object, ...]], None]:
+    """An audit hook that kills this process before its ``count``th change of a file."""
+    seen = 0
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        nonlocal seen
+        is_write = event == "open" and isinstance(arguments[2], int) and arguments[2] & (
+            os.O_WRONLY | os.O_RDWR
+        )  # fmt: skip
+        if is_write or event in ("os.rename", "os.remove", "os.mkdir", "os.truncate", "os.chmod"):
+            seen += 1
+            if seen == count:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return hook
+
+
+def _killed(act: Callable[[], object], out: Path, after: float | None = None) -> bool:
+    """Whether a forked child was killed, by itself or ``after`` seconds."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        try:
+            with out.open("w") as file:
+                os.dup2(file.fileno(), 1)
+                os.dup2(file.fileno(), 2)
+                act()
+        finally:
+            os._exit(0)
+    if after is not None:
+        time.sleep(after)
+        os.kill(child, signal.SIGKILL)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+@target
+def kill(draw: random.Random, folder: Path) -> str:
+    """A probe that is killed at random, up to three times, and resumed."""
+    base, place = folder.parent / "base", folder / "run"
+    for number in range(draw.randrange(1, 4)):
+        after = draw.random() * 0.4
+        _killed(lambda: _probe(place, base), folder / f"out{number}", after)
+        _whole(place, base)
+    return _resumed(place, base)
+
+
+@target
+def write_step(draw: random.Random, folder: Path) -> str:
+    """A probe that is killed before one of its changes of files, and resumed."""
+    base, place = folder.parent / "base", folder / "run"
+    count = draw.randrange(1, 60)
+
+    def work() -> None:
+        sys.addaudithook(_steps(count))
+        _probe(place, base)
+
+    is_killed = _killed(work, folder / "out")
+    return f"step {count}: {'killed' if is_killed else 'ended before'}, {_resumed(place, base)}"
+
+
+# --- the campaign --------------------------------------------------------------------------------
+
+
+def load() -> None:
+    """Import once, before any fork, what the cases use."""
+    import consilience.analysis.reading
+    import consilience.cli
+    import consilience.resource.annotation  # noqa: F401
+
+
+def campaign(
+    seed: str, *, cases: int | None, seconds: float | None, only: list[str], first: int = 0
+) -> tuple[dict[str, Counter[str]], list[dict[str, str]]]:
+    """How often each target had each outcome, and every failure."""
+    load()
+    counts: dict[str, Counter[str]] = {name: Counter() for name in only}
+    failures = []
+    ends = time.monotonic() + seconds if seconds else None
+    with tempfile.TemporaryDirectory() as place:
+        os.chdir(place)
+        base = Path(place) / "base"
+        outcome, said = in_child(lambda: prepare(base), Path(place) / "out", 120)
+        if outcome != "done":
+            raise SystemExit(f"the files cannot be prepared: {outcome} {said}")
+        number = first
+        while (ends is None or time.monotonic() < ends) and (
+            cases is None or number < first + cases
+        ):
+            for name in only:
+                folder = Path(place) / "case"
+                folder.mkdir()
+                draw = random.Random(f"{seed}:{name}:{number}")
+                case = functools.partial(TARGETS[name], draw, folder)
+                outcome, said = in_child(case, Path(place) / "out")
+                counts[name][outcome] += 1
+                if outcome in FAILURES:
+                    failures.append(
+                        {
+                            "case": f"{seed}:{name}:{number}",
+                            "outcome": outcome,
+                            "said": said[-1500:],
+                        }
+                    )
+                shutil.rmtree(folder)
+            number += 1
+        os.chdir("/")
+    return counts, failures
+
+
+def main() -> None:
+    """Run a campaign and print what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, help="run for so long")
+    parser.add_argument("--cases", type=int, help="cases of each target [default: 20]")
+    parser.add_argument("--seed", default="0")
+    parser.add_argument("--only", default=",".join(TARGETS), help="targets, with commas between")
+    parser.add_argument("--case", help="only this one, as a failure names it: SEED:TARGET:NUMBER")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    cases = given.cases if given.cases or given.seconds else 20
+    first = 0
+    if given.case:
+        given.seed, given.only, number = given.case.split(":")
+        first, cases = int(number), 1
+    began = time.monotonic()
+    counts, failures = campaign(
+        given.seed, cases=cases, seconds=given.seconds, only=given.only.split(","), first=first
+    )
+    took = time.monotonic() - began
+    if given.json:
+        document = {
+            "counts": {name: dict(each) for name, each in counts.items()},
+            "failures": failures,
+        }
+        print(json.dumps(document))
+    else:
+        print(f"{'target':12}{'cases':>8}" + "".join(f"{name:>11}" for name in OUTCOMES))
+        for name, each in [*counts.items(), ("all", sum(counts.values(), Counter()))]:
+            cells = "".join(f"{each[outcome] or '.':>11}" for outcome in OUTCOMES)
+            print(f"{name:12}{each.total():>8}{cells}")
+        for failure in failures:
+            print(f"\n{failure['case']}: {failure['outcome']}\n{failure['said']}")
+        print(f"\nseed {given.seed}, {took:.0f} s, {platform.platform()}, {os.cpu_count()} cores")
+    sys.exit(bool(failures))
+
+
+if __name__ == "__main__":
+    main()

@@ -363,7 +363,7 @@ def test_one_command_trains_measures_and_shows_what_it_cost(
     ]  # fmt: skip
     status, out, err = consilience(*asked)
     assert status == 0, err
-    for shown in ("Table 7", "Consistent-Acc", "kept", "paired permutation", "lambda-"):
+    for shown in ("Table 7", "Consistent-Acc", "kept", "sign flips of subjects", "lambda-"):
         assert shown in out
     assert "training improved, seed 42, lambda 0.5" in err
     status, out, err = consilience(*asked, "--json")

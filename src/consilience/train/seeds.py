@@ -68,7 +68,11 @@ def train_seeds(
     main = sources[0].task.name
     best = recipes[0] if single else max(tried, key=lambda each: each[1].validation[main])[0]
     asked = [(replace(best, seed=seed), folder / f"seed-{seed}") for seed in seeds]
-    say(f"training {main} with {len(seeds)} seeds, batch {best.batch}, lr {best.learning_rate:g}")
+    several = "s" * (len(seeds) != 1)
+    say(
+        f"training {main} with {len(seeds)} seed{several}, batch {best.batch}, "
+        f"lr {best.learning_rate:g}"
+    )
     found = _side_by_side(job, asked, jobs)
     return best, tried, dict(zip(seeds, found, strict=True))
 

@@ -10,6 +10,7 @@ from conftest import ROOT
 
 SOURCE = ROOT / "src" / "consilience"
 MAY_USE = {
+    "early": set(),
     "errors": set(),
     "types": {"errors"},
     "files": {"errors", "types"},
@@ -39,6 +40,7 @@ MAY_USE = {
     "reproduce": {"analysis", "errors", "metrics", "report", "run", "suites", "types", "files"},
     "cli": {
         "analysis",
+        "early",
         "errors",
         "metrics",
         "models",
@@ -56,7 +58,7 @@ MAY_USE = {
         "files",
     },
     "__main__": {"cli"},
-    "__init__": {"errors", "metrics", "models", "probe", "run", "suites", "types"},
+    "__init__": {"early", "errors", "metrics", "models", "probe", "run", "suites", "types"},
 }
 
 

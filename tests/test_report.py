@@ -6,10 +6,13 @@ import math
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
+import altair
 import polars as pl
 import pytest
 
@@ -26,6 +29,7 @@ from consilience.report.figures import COLOURS, save_figure
 from consilience.report.page import (
     Cell,
     Facts,
+    Figure,
     Folded,
     Grid,
     Page,
@@ -848,6 +852,40 @@ def fields_of(chart):
         for layer in spec["layer"]
     ]
     return channels, rows
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
+def test_text_that_controls_a_terminal_is_drawn_as_what_it_is(suffix, tmp_path):
+    """vl-convert ends the whole process at an ESC, so it is drawn in a process of its own."""
+    code = """
+import sys
+from pathlib import Path
+import altair
+import polars as pl
+from consilience.report.figures import save_figure
+
+data = pl.DataFrame({"group": ["a\\x1b[2Jb\\u202ec", "\\x00"], "value": [1, 2]})
+save_figure(altair.Chart(data).mark_bar().encode(x="value", y="group"), Path(sys.argv[1]))
+"""
+    path = tmp_path / f"figure.{suffix}"
+    subprocess.run([sys.executable, "-c", code, path], check=True)
+    assert path.stat().st_size > 1000
+    if suffix == "svg":
+        assert "a\ufffd[2Jb\ufffdc" in path.read_text(encoding="utf-8")
+
+
+def test_a_page_shows_what_would_control_a_terminal_or_the_direction_of_text():
+    hostile = "a\x1b[2Jb\u202ec\udcff"
+    shown = pl.DataFrame({"x": [hostile[:-1]]})
+    chart = altair.Chart(shown).mark_point().encode(x="x")
+    parts = [Text([hostile]), Points([hostile]), Figure("f", hostile, chart, hostile)]
+    html = render(Page(hostile, hostile, [Section("s", hostile, hostile, parts)]))
+    written, charts = html.split("<main")[1].split("<script", 1)
+    chart = charts.split("</script>")[0]
+    assert written.count("a\ufffd[2Jb\ufffdc\ufffd") >= 5
+    assert not re.search("[\x1b\u202e\udcff]", html[: html.index("<script>")])
+    assert r"a\ufffd[2Jb\ufffdc" in chart
+    assert not re.search(r"u001b|u202e|udcff", chart)
 
 
 def test_figures_draw_the_numbers_and_order_of_their_tables():

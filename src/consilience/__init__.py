@@ -7,6 +7,7 @@
 >>> metrics = measure(answers, suite, "strict")
 """
 
+from consilience import early  # noqa: F401 - first, for Ctrl-C during all that follows
 from consilience.errors import ConsilienceError
 from consilience.metrics import measure
 from consilience.metrics.compare import compare

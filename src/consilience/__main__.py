@@ -1,5 +1,6 @@
 """``python -m consilience``."""
 
-from consilience.cli import main
+from consilience.cli import command
 
-main()
+if __name__ == "__main__":
+    command()

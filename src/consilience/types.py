@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -25,6 +26,15 @@ OBJECT_SLOT = "[Y]"
 Protocol = Literal["published", "strict"]
 Cardinality = Literal["N-1", "N-M"]
 MultiToken = Literal["exclude", "left-to-right"]
+
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What controls a terminal or the direction of text instead of being text, and lone surrogates."""
+
+
+def visible(text: str) -> str:
+    """The text with U+FFFD in the place of each of ``CONTROLS``; tabs and line feeds stay."""
+    return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
 
 MAX_NAME_BYTES = 100
 """The longest id that can be part of a file name everywhere, in bytes of UTF-8."""

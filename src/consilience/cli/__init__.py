@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import typer
 
-from consilience.cli import analyze, annotate, data
+from consilience.cli import analyze, annotate, data, process
 from consilience.cli.compare import compare
 from consilience.cli.finetune import finetune
 from consilience.cli.improve import improve
@@ -37,14 +38,23 @@ app.add_typer(analyze.app, name="analyze")
 app.add_typer(annotate.app, name="annotate")
 app.add_typer(data.app, name="data")
 
-INTERRUPTED = 130
-"""The exit status that typer gives a command that was stopped from the keyboard."""
+
+def command() -> None:
+    """The process of the command line: ``main`` with the process's streams and signals."""
+    process.begin()
+    try:
+        main()
+    finally:
+        process.end()
 
 
 def main() -> None:
-    """Run the command line: 0 done, 2 bad input or usage with one message, 1 a bug of ours."""
+    """Run the command line: 0 done, 2 bad input or usage with one message, 1 a bug of ours.
+
+    A command that a signal ends exits with 128 and the number of the signal.
+    """
     try:
-        app()
+        _run()
     except ConsilienceError as error:
         err.print(f"error: {error}", soft_wrap=True, highlight=False, markup=False)
         sys.exit(2)
@@ -52,6 +62,28 @@ def main() -> None:
         err.print(f"error: {error.filename or 'input'}: {error.strerror or error}", soft_wrap=True)
         sys.exit(2)
     except SystemExit as stop:
-        if stop.code == INTERRUPTED:
-            err.print("stopped; what is written is whole, and the same command goes on with it")
+        if reason := process.why_stopped(stop.code):
+            rest = "every file that was written is complete, and the same command resumes the work"
+            err.print(f"{reason}; {rest}", soft_wrap=True)
         raise
+
+
+def _run() -> None:
+    _check_text(sys.argv[1:])
+    try:
+        app()
+    finally:
+        if sys.stdout is not None:  # it may be closed
+            sys.stdout.flush()
+
+
+def _check_text(arguments: Sequence[str]) -> None:
+    """Raise for an argument that is no text, as which Python passes names in other encodings."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError as error:
+            raise ConsilienceError(
+                f"the argument '{argument}' is not in {sys.getfilesystemencoding().upper()}",
+                todo="Rename the file, or use a UTF-8 locale.",
+            ) from error

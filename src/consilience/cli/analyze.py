@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -24,6 +23,7 @@ from consilience.cli.shared import (
     names_in,
     names_of,
     out,
+    print_json,
     rows_of,
     suite_of,
     without_nan,
@@ -274,4 +274,4 @@ def _write(file: Path | None, table: pl.DataFrame) -> None:
 
 
 def _print_json(document: Mapping[str, Any]) -> None:
-    print(json.dumps(document, ensure_ascii=False))
+    print_json(document)

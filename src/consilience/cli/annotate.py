@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ import typer
 from rich.table import Table
 
 from consilience.cli.pairs import IndicatorsOption, TaskOption, task_of
-from consilience.cli.shared import AsJson, names_in, out, rows_of, warn
+from consilience.cli.shared import AsJson, names_in, out, print_json, rows_of, warn
 from consilience.files import write_whole
 from consilience.report.tables import interval, mean_and_std, new_table, percent
 from consilience.resource import annotation
@@ -91,7 +90,7 @@ def score(
         asked["annotators"] = found.annotators
         record = {"asked": asked, "versions": versions(), "git": git_revision()}
         document = {"run": record, "metrics": rows_of(found.metrics), "warnings": found.warnings}
-        print(json.dumps(document, ensure_ascii=False))
+        print_json(document)
         return
     for table in _tables(found):
         out.print(table)

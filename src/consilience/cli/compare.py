@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +17,7 @@ from consilience.cli.shared import (
     names_in,
     names_of,
     out,
+    print_json,
     rows_of,
     seeds_of,
     suite_of,
@@ -84,7 +84,7 @@ def compare(
             "git": git_revision(),
         }
         rows = rows_of(compared)
-        print(json.dumps({"run": record, "differences": rows, "warnings": warnings}))
+        print_json({"run": record, "differences": rows, "warnings": warnings})
         return
     shown = names_in(show)
     if show == SHOWN:  # of N-M relations the determinism, of N-1 relations the consistency
@@ -114,7 +114,7 @@ def _compare_perturbed(
             "git": git_revision(),
         }
         document = {"run": record, "differences": rows_of(compared), "warnings": warnings}
-        print(json.dumps(document, ensure_ascii=False))
+        print_json(document)
         return
     for table in difference_tables(compared, names_in(show)):
         out.print(table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Annotated
 
@@ -15,6 +14,7 @@ from consilience.cli.shared import (
     DataDir,
     err,
     out,
+    print_json,
     progress_bar,
     warn,
     without_nan,
@@ -39,11 +39,12 @@ def list_suites(data_dir: DataDir = None, as_json: AsJson = False) -> None:
             folder = None
         rows.append({"suite": name, "about": what, "folder": folder})
     if as_json:
-        print(json.dumps({"suites": rows}))
+        print_json({"suites": rows})
         return
     for row in rows:
         where = row["folder"] or f"not in {data}"
-        print(f"{row['suite']:10} {row['about']}\n{'':10} {where}")
+        line = f"{row['suite']:10} {row['about']}\n{'':10} {where}"
+        out.print(line, soft_wrap=True, highlight=False)
 
 
 @app.command("fetch")
@@ -66,9 +67,10 @@ def fetch_suite(
 
         folder, fetched = fetch(name, suites.data_dir(data_dir), base=source, progress=progress)
     if as_json:
-        print(json.dumps({"suite": name, "folder": str(folder), "fetched": fetched}))
+        print_json({"suite": name, "folder": str(folder), "fetched": fetched})
     else:
-        print(f"{folder}: complete, {fetched} files fetched")
+        line = f"{folder}: complete, {fetched} files fetched"
+        out.print(line, soft_wrap=True, highlight=False)
 
 
 @app.command("check")
@@ -86,21 +88,22 @@ def check(
     chosen = None if problems else suites.load_suite(suite, data_dir)
     notes = cautions(chosen) if chosen else []
     if as_json:
-        document = {"suite": suite, "problems": problems, "warnings": notes}
-        print(json.dumps(document, ensure_ascii=False))
+        print_json({"suite": suite, "problems": problems, "warnings": notes})
     for problem in problems:
         err.print(problem, soft_wrap=True, highlight=False, markup=False)
     if problems:
-        err.print(f"{counted(len(problems), 'problem')} in '{suite}'")
+        err.print(f"{counted(len(problems), 'problem')} in '{suite}'", soft_wrap=True)
     if chosen is None:
         raise typer.Exit(2)
     if not as_json:
         warn(notes)
         found = f"no problems, {counted(len(notes), 'note')}" if notes else "good"
         sizes = suite_statistics(chosen)
-        print(
+        out.print(
             f"{suite}: {found}; {sizes.relations} relations, {sizes.patterns} patterns, "
-            f"{sizes.facts} facts"
+            f"{sizes.facts} facts",
+            soft_wrap=True,
+            highlight=False,
         )
 
 
@@ -115,7 +118,7 @@ def stats(
     chosen = suites.load_suite(suite, data_dir, as_shipped=as_shipped)
     statistics = suite_statistics(chosen)
     if as_json:
-        print(json.dumps(without_nan({"suite": chosen.name, **asdict(statistics)})))
+        print_json(without_nan({"suite": chosen.name, **asdict(statistics)}))
         return
     for table in statistics_table(statistics, chosen.name):
         out.print(table)

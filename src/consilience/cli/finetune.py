@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from enum import StrEnum
@@ -21,7 +20,16 @@ from consilience.cli.pairs import (
     pairs_of,
     task_of,
 )
-from consilience.cli.shared import AsJson, TrustOption, err, numbers_in, out, quiet_libraries, warn
+from consilience.cli.shared import (
+    AsJson,
+    TrustOption,
+    err,
+    numbers_in,
+    out,
+    print_json,
+    quiet_libraries,
+    warn,
+)
 from consilience.errors import ConsilienceError
 from consilience.report.tables import mean_and_std, new_table, percent
 from consilience.suites.tasks import load_task
@@ -190,7 +198,7 @@ def finetune(
             "seeds": [_row(seed, each) for seed, each in found.items()],
             "warnings": notes,
         }
-        print(json.dumps(document, ensure_ascii=False))
+        print_json(document)
         return
     _show(model, best, tried, found)
     warn(notes)

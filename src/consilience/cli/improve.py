@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +18,7 @@ from consilience.cli.shared import (
     names_in,
     numbers_in,
     out,
+    print_json,
     quiet_libraries,
     rows_of,
 )
@@ -175,7 +175,7 @@ def improve(
     if found is None:  # one of several processes, not the first
         return
     if as_json:
-        print(json.dumps(_document(found), ensure_ascii=False))
+        print_json(_document(found))
         return
     title = f"{chosen.name}, protocol {rules}, seed {found.best.seed}"
     for table in comparison_tables(found.best.compared, SHOWN, title):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -30,6 +29,7 @@ from consilience.cli.shared import (
     by_number,
     names_in,
     out,
+    print_json,
     progress_bar,
     quiet_libraries,
     rows_of,
@@ -183,7 +183,7 @@ def perturb(
     if as_json:
         record = {"asked": asked, "models": models, "path": str(folder)}
         document = {"run": record, "metrics": rows_of(metrics), "warnings": notes}
-        print(json.dumps(document, ensure_ascii=False))
+        print_json(document)
         return
     seeds = f", {len(runs)} seeds" if len(runs) > 1 else ""
     for group in metrics["group"].unique(maintain_order=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from enum import StrEnum
@@ -23,6 +22,7 @@ from consilience.cli.shared import (
     TrustOption,
     names_in,
     out,
+    print_json,
     progress_bar,
     protocol_remark,
     quiet_libraries,
@@ -290,7 +290,7 @@ def _show(
     if as_json:
         warnings = [left_out, *warnings] if left_out else warnings
         document = {"run": record, "metrics": rows_of(metrics), "warnings": warnings}
-        print(json.dumps(document, ensure_ascii=False))
+        print_json(document)
         return
     out.print(group_table(metrics, suite))
     out.print(summary_table(metrics, title, left_out))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +26,7 @@ from consilience.cli.shared import (
     ProtocolOption,
     names_of,
     out,
+    print_json,
     progress_bar,
     protocol_remark,
     seeds_of,
@@ -133,7 +133,7 @@ def report(
         }
         files = [str(each) for each in written]
         document = {"run": record, "files": files, "warnings": warnings}
-        print(json.dumps(document, ensure_ascii=False))
+        print_json(document)
         return
     for each in written:
         out.print(f"{each}", soft_wrap=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from enum import StrEnum
 from functools import partial
@@ -22,6 +21,7 @@ from consilience.cli.shared import (
     TrustOption,
     names_in,
     out,
+    print_json,
     progress_bar,
     quiet_libraries,
     rows_of,
@@ -215,7 +215,7 @@ def _show(
             "figure": str(drawn) if drawn else None,
             "warnings": run.record["warnings"],
         }
-        print(json.dumps(document, ensure_ascii=False))
+        print_json(document)
         return
     headings = {"relation": "relation", "layer": "layer", "property": "by", "clusters": "clusters"}
     measured = {"v_measure": "V", "v_measure_shuffled": "shuffled", "ami": "AMI"}

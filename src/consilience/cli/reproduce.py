@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Annotated
 import polars as pl
 import typer
 
-from consilience.cli.shared import AsJson, DataDir, err, names_in, out, rows_of, warn
+from consilience.cli.shared import AsJson, DataDir, err, names_in, out, print_json, rows_of, warn
 from consilience.errors import ConsilienceError
 from consilience.files import write_whole
 from consilience.report.papers import beside_sheet, beside_table
@@ -102,10 +101,10 @@ def reproduce(
             "git": git_revision(),
         }
         document = {"run": record, "numbers": rows_of(numbers), "notes": list(found.notes)}
-        print(json.dumps({**document, "warnings": warnings}, ensure_ascii=False))
+        print_json({**document, "warnings": warnings})
     elif dry_run:
         for command in work.commands:
-            print(command)
+            out.print(command, soft_wrap=True, highlight=False)
         warn(warnings)
     else:
         _show(recipe, found, numbers, files)
@@ -126,7 +125,7 @@ def _list(as_json: bool) -> None:
             }
             for each in recipes
         ]
-        print(json.dumps({"recipes": rows}, ensure_ascii=False))
+        print_json({"recipes": rows})
         return
     table = new_table("consilience reproduce NAME")
     table.add_column("name", no_wrap=True)

@@ -12,7 +12,6 @@ from typing import Annotated, Any, TypeVar
 
 import polars as pl
 import typer
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -26,14 +25,15 @@ from rich.progress import (
 from rich.text import Text
 
 from consilience import suites
+from consilience.cli.process import Terminal, json_text
 from consilience.errors import ConsilienceError
 from consilience.run import asked_of, protocol_of, record_of
 from consilience.types import Protocol, Suite
 
 N = TypeVar("N", int, float)
 
-out = Console(markup=False)
-err = Console(stderr=True, markup=False)
+out = Terminal(markup=False)
+err = Terminal(stderr=True, markup=False)
 
 
 class ProtocolName(StrEnum):
@@ -65,6 +65,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, n
 AsShipped = Annotated[
     bool, typer.Option("--as-shipped", help="Keep the ParaRel tuples that the paper leaves out.")
 ]
+
+
+def print_json(document: object) -> None:
+    """Print one JSON document on standard output."""
+    print(json_text(document))
 
 
 def without_nan(value: Any) -> Any:

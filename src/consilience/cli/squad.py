@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +20,7 @@ from consilience.cli.shared import (
     AsJson,
     TrustOption,
     out,
+    print_json,
     progress_bar,
     quiet_libraries,
     rows_of,
@@ -131,7 +131,7 @@ def _show(
 ) -> None:
     if as_json:
         shown = {name: rows_of(table) for name, table in tables.items() if name != "answers"}
-        print(json.dumps({"run": run, **shown, "warnings": notes}, ensure_ascii=False))
+        print_json({"run": run, **shown, "warnings": notes})
         return
     about = {"metric": "metric", "subset": "questions"}
     ends = {"low": "low", "high": "high"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import polars as pl
 import typer
 
 from consilience.analysis.tasktypes import SMALL, read_runs, task_effects, without_models
-from consilience.cli.shared import AsJson, names_in, names_of, out, rows_of, warn
+from consilience.cli.shared import AsJson, names_in, names_of, out, print_json, rows_of, warn
 from consilience.files import write_whole
 from consilience.report.perturbed import calum_tables, effects_tables
 from consilience.suites.perturbations import PERTURBATIONS
@@ -53,7 +52,7 @@ def tasks(
     warnings = _notes(tested, effects)
     if as_json:
         document = {"metrics": rows_of(rows), "effects": rows_of(effects), "warnings": warnings}
-        print(json.dumps(document, ensure_ascii=False))
+        print_json(document)
         return
     for table in (*calum_tables(rows, TITLE), *effects_tables(_tested(effects))):
         out.print(table)

@@ -14,6 +14,7 @@ import polars as pl
 
 from consilience.errors import ConsilienceError
 from consilience.files import write_whole
+from consilience.types import visible
 
 if TYPE_CHECKING:
     import altair
@@ -141,13 +142,28 @@ def save_figure(chart: altair.Chart, path: Path) -> None:
             f"a figure as '{suffix or path.name}'", expected=", ".join(FORMATS), where=str(path)
         )
     optional("vl_convert")
-    still = optional("altair").Chart.from_json(chart.to_json().replace(f'"{INK}"', '"black"'))
+    drawn = json.dumps(spec_of(chart), sort_keys=True).replace(f'"{INK}"', '"black"')
+    still = optional("altair").Chart.from_json(drawn)
     written: Any = io.BytesIO() if suffix in (".png", ".pdf") else io.StringIO()
     still.save(written, format=suffix[1:], **FORMATS[suffix])
     content = written.getvalue()
     if isinstance(content, str):
         content = content.encode()
     write_whole(path, content)
+
+
+def spec_of(chart: altair.Chart) -> dict[str, Any]:
+    """A chart as Vega-Lite, with ``visible`` text: vl-convert aborts the process at an ESC."""
+    spec: dict[str, Any] = _visible(chart.to_dict())
+    return spec
+
+
+def _visible(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_visible(name): _visible(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_visible(each) for each in value]
+    return visible(value) if isinstance(value, str) else value
 
 
 def optional(name: str) -> Any:

@@ -10,7 +10,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from consilience.errors import ConsilienceError
-from consilience.report.figures import InScript, optional
+from consilience.report.figures import InScript, optional, spec_of
+from consilience.types import visible
 
 if TYPE_CHECKING:
     import altair
@@ -124,11 +125,18 @@ class Page:
 
 
 def render(page: Page) -> str:
-    """The page as HTML, at most ``LARGEST`` bytes. Everything that came from data is escaped."""
+    """The page as HTML, at most ``LARGEST`` bytes. Everything that came from data is escaped.
+
+    Control characters and bidi controls of data become U+FFFD.
+    """
     jinja = optional("jinja2")
     optional("vl_convert")
     environment = jinja.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja.StrictUndefined
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja.StrictUndefined,
+        finalize=_shown,
     )
     environment.tests["grid"] = lambda part: isinstance(part, Grid)
     environment.tests["figure"] = lambda part: isinstance(part, Figure)
@@ -140,7 +148,7 @@ def render(page: Page) -> str:
     )
     charts = {
         each.id: json.dumps(
-            each.chart.to_dict(), cls=InScript, separators=(",", ":"), allow_nan=False
+            spec_of(each.chart), cls=InScript, separators=(",", ":"), allow_nan=False
         )
         for each in page.figures
     }
@@ -157,6 +165,11 @@ def render(page: Page) -> str:
             todo="Report fewer runs at once.",
         )
     return text
+
+
+def _shown(value: object) -> object:
+    is_text = isinstance(value, str) and not hasattr(value, "__html__")
+    return visible(str(value)) if is_text else value
 
 
 @cache

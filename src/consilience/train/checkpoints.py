@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from consilience.errors import ConsilienceError
+from consilience.files import is_disk_full
 from consilience.read import parse_json
 
 
@@ -27,17 +27,26 @@ def remove_checkpoints(place: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
+FAULTS_OF_WRITERS = ("Error while serializing", "inline_container", "PytorchStreamWriter")
+"""What safetensors and torch say of a write that failed, without an errno."""
+
+
 @contextmanager
 def disk_errors(place: Path) -> Iterator[None]:
-    """A full disk is told as what it is, whichever library was writing."""
+    """A write that fails is one message, whichever library was writing."""
     try:
         yield
     except Exception as error:
-        full = getattr(error, "errno", None) == errno.ENOSPC or shutil.disk_usage(place).free < 4096
-        if not full:
-            raise
-        raise ConsilienceError(
-            "the disk is full",
-            where=str(place),
-            todo="The checkpoints before are whole; make room and give the same command again.",
-        ) from error
+        if is_disk_full(error) or shutil.disk_usage(place).free < 4096:
+            raise ConsilienceError(
+                "the disk is full",
+                where=str(place),
+                todo="The checkpoints before are whole; make room and give the same command again.",
+            ) from error
+        if any(fault in str(error) for fault in FAULTS_OF_WRITERS):
+            raise ConsilienceError(
+                f"cannot be written: {str(error).splitlines()[0]}",
+                where=str(place),
+                todo="The checkpoints before are whole; give the same command again.",
+            ) from error
+        raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -118,7 +119,9 @@ def _start(threads: int, turn: Any, accelerators: Sequence[str]) -> None:
     """What a process does first: take its share of the processor, and its accelerator.
 
     The Trainer takes the first accelerator that it sees, so each process is to see its own only.
+    Ctrl-C ends it at once, without a traceback: the first process says that it was interrupted.
     """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     torch.set_num_threads(threads)
     with turn.get_lock():
         place, turn.value = turn.value, turn.value + 1

@@ -1,0 +1,37 @@
+"""A signal while the command line is being loaded: one line instead of a traceback of an import.
+
+It is imported before everything else. In a program of somebody else it does nothing.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+SIGNALS = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+]
+"""What ends a command, and is said by one line: Ctrl-C, ``kill``, a terminal that is closed."""
+
+USUAL = (signal.SIG_DFL, signal.default_int_handler)
+"""How Python begins; anything else is somebody's wish, such as that of nohup."""
+
+
+def _is_command() -> bool:
+    """Whether this process was started as ``consilience`` or ``python -m consilience``."""
+    started = sys.orig_argv[1:3]
+    is_script = bool(started) and Path(started[0]).stem == "consilience"
+    return is_script or started == ["-m", "consilience"]
+
+
+def stop(number: int, frame: FrameType | None) -> None:
+    """End the process at once."""
+    os.write(2, b"stopped before anything was done\n")
+    os._exit(128 + number)
+
+
+if _is_command():
+    for _signal in SIGNALS:
+        if signal.getsignal(_signal) in USUAL:
+            signal.signal(_signal, stop)

@@ -1,0 +1,189 @@
+"""The command line as a process: streams that end, encodings, signals, and text that is hostile."""
+
+import io
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+
+import pytest
+from rich.table import Table
+
+from consilience.cli.process import Terminal, json_text
+from consilience.types import visible
+
+COMMAND = [sys.executable, "-m", "consilience"]
+HOSTILE = "a\x1b]0;PWN\x07\x1b[2Jb\x9b2Jc\u202ed\r"
+SHOWN = "a\ufffd]0;PWN\ufffd\ufffd[2Jb\ufffd2Jc\ufffdd\ufffd"
+
+
+def start(*arguments, **more):
+    return subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more
+    )
+
+
+def test_text_that_would_control_a_terminal_is_shown():
+    assert visible(HOSTILE) == SHOWN
+    assert visible("\udcff") == "\ufffd"
+    plain = "tab\t line\n Z\u00fcrich \u65e5\u672c \u0627\u0644\u0639\u200c\u0631 \U0001f600"
+    assert visible(plain) == plain
+
+
+def test_the_terminal_shows_what_would_control_it_and_keeps_its_styles():
+    written = io.StringIO()
+    terminal = Terminal(markup=False, file=written, force_terminal=True, width=200)
+    table = Table(HOSTILE, title=HOSTILE)
+    table.add_row(HOSTILE)
+    terminal.print(table)
+    terminal.print(HOSTILE, style="bold", soft_wrap=True)
+    text = written.getvalue()
+    assert text.count("PWN") == 4
+    assert not {"\x07", "\x9b", "\u202e", "\r"} & {*text}
+    assert "\x1b]" not in text
+    assert "\x1b[2J" not in text
+    assert "\x1b[1m" in text, "a style of ours"
+
+
+def test_json_escapes_what_would_control_a_terminal():
+    document = {"text": HOSTILE, "path": "n\udcff", "town": "Z\u00fcrich"}
+    text = json_text(document)
+    assert json.loads(text) == document
+    assert text.isprintable()
+    assert "Z\u00fcrich" in text
+
+
+def test_data_does_not_reach_the_terminal_raw(consilience, tmp_path):
+    folder = tmp_path / "r\x1b[2J"
+    status, out, err = consilience(
+        "probe", "--model", "baseline:oracle", "--groups", "sport", "--limit", 2, "--out", folder
+    )
+    assert status == 0
+    assert "\x1b" not in out + err
+    assert "Run: " in out
+    assert "\ufffd[2J" in out
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["data", "stats", "mini"], ["data", "list", "--json"]]
+)
+def test_a_reader_that_has_enough_is_no_error(arguments):
+    with start(*arguments) as process:
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait()) == (b"", 0)
+
+
+def test_a_run_outlives_who_watches_it(tmp_path):
+    run = ["probe", "--model", "baseline:oracle", "--groups", "sport", "--out", tmp_path / "r"]
+    with start(*run) as process:
+        process.stderr.close()
+        assert b"Run: " in process.stdout.read()
+        assert process.wait() == 0
+
+
+def test_standard_output_that_cannot_be_written_is_one_message(tmp_path):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+
+    with (tmp_path / "out").open("wb") as out:
+        found = subprocess.run(
+            [*COMMAND, "data", "list"], stdout=out, stderr=subprocess.PIPE, text=True,
+            preexec_fn=limit, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, check=False,
+        )  # fmt: skip
+    assert found.returncode == 2
+    assert found.stderr == "error: standard output: File too large\n"
+
+
+def test_an_output_without_unicode(tmp_path):
+    """Tables show a question mark for what the encoding lacks; JSON escapes it."""
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "COLUMNS": "120"}
+    run = [
+        "probe",
+        "--model",
+        "baseline:oracle",
+        "--groups",
+        "sport",
+        "--out",
+        tmp_path / "Z\u4e00",
+    ]
+    for more, expected in ([], b"Run: "), (["--json"], b"Z\\u4e00"):
+        found = subprocess.run(
+            [*COMMAND, *run, *more], capture_output=True, env=environment, check=False
+        )
+        assert (found.returncode, b"Traceback" in found.stderr) == (0, False)
+        assert expected in found.stdout
+        assert found.stdout.isascii()
+
+
+@pytest.mark.parametrize("name", ["--out", "--suite"])
+def test_an_argument_that_is_not_utf_8_is_one_message(name):
+    found = subprocess.run([*COMMAND, "probe", name, b"n\xff"], capture_output=True, check=False)
+    assert (found.returncode, found.stdout) == (2, b"")
+    message = (
+        "error: the argument 'n\ufffd' is not in UTF-8. Rename the file, or use a UTF-8 locale.\n"
+    )
+    assert found.stderr.decode() == message
+
+
+def test_ctrl_c_while_the_command_is_being_loaded(tmp_path):
+    """One of the libraries that it loads is pressing the keys."""
+    press = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n"
+    (tmp_path / "polars.py").write_text(press)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    with start("--help", env={**os.environ, "PYTHONPATH": path}) as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, b"")
+    assert err == b"stopped before anything was done\n"
+
+
+SIGNALLED = """
+import atexit, os, signal, sys
+from consilience import cli
+
+when, name = sys.argv[1:]
+sys.argv = ["consilience", "data", "list"]
+
+def send(*_):
+    os.kill(os.getpid(), getattr(signal, name))
+
+real = cli.data.suites.data_dir
+
+def data_dir(path):
+    send()
+    return real(path)
+
+if when == "at work":
+    cli.data.suites.data_dir = data_dir
+else:
+    atexit.register(send)
+cli.command()
+"""
+
+
+def signalled(when, name, **more):
+    command = [sys.executable, "-c", SIGNALLED, when, name]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, **more)
+    assert "Traceback" not in found.stderr
+    return found.returncode, found.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("SIGINT", "interrupted"), ("SIGTERM", "terminated"), ("SIGHUP", "the terminal was closed")],
+)
+def test_a_signal_ends_a_command_with_one_message(name, said):
+    rest = "every file that was written is complete, and the same command resumes the work\n"
+    number = getattr(signal, name)
+    assert signalled("at work", name) == (128 + number, f"{said}; {rest}")
+    assert signalled("at the end", name) == (0, "")
+
+
+def test_a_signal_that_was_ignored_before_stays_ignored():
+    """As nohup has it."""
+
+    def nohup():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    assert signalled("at work", "SIGHUP", preexec_fn=nohup) == (0, "")

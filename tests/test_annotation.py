@@ -390,6 +390,22 @@ def test_the_commands(tmp_path, monkeypatch):
     assert isinstance(found.exception, ConsilienceError)
 
 
+def test_texts_that_look_like_formulas_are_marked_in_a_sheet_and_read_back(tmp_path):
+    """Scored with the mark, and without it, as a spreadsheet may save the sheet."""
+    data, folder = tmp_path / "pairs.csv", tmp_path / "sheets"
+    rows = [(f"=cmd|{at}", f"@b{at}", at % 2) for at in range(9)]
+    save(data, [["sentence1", "sentence2", "label"], *rows])
+    options = ["--task", "rte", "--data", str(data), "--out", str(folder), "--items", "4"]
+    assert CliRunner().invoke(app, ["sheet", *options, "--annotators", "2"]).exit_code == 0
+    key, sheet = read_key(folder / "key.json"), folder / "annotator-1.csv"
+    assert not re.search('(^|,)"?[=@]', sheet.read_text(encoding="utf-8-sig"), re.MULTILINE)
+    gold = [each.gold for each in key.items.values()]
+    fill(folder, key, {f"annotator-{at}": dict.fromkeys(key.variants, gold) for at in (1, 2)})
+    marked = score(folder).metrics
+    sheet.write_text(sheet.read_text(encoding="utf-8-sig").replace("'=", "=").replace("'@", "@"))
+    assert score(folder).metrics.equals(marked)
+
+
 class _Dom(HTMLParser):
     """The text of each element that has an id, and the attributes of the body."""
 

@@ -8,10 +8,18 @@ import sys
 import threading
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from consilience import ConsilienceError
-from consilience.files import path_in, remove_stale_parts, write_whole
+from consilience.files import (
+    csv_cell,
+    csv_of,
+    path_in,
+    remove_stale_parts,
+    texts_of,
+    write_whole,
+)
 
 
 def mode(path):
@@ -225,3 +233,31 @@ def test_an_id_becomes_a_path_in_its_folder_or_an_error(tmp_path):
     assert path_in(tmp_path, "P36", ".npy") == tmp_path / "P36.npy"
     with pytest.raises(ConsilienceError, match="the group id '../x'"):
         path_in(tmp_path, "../x", ".npy")
+
+
+CELLS = [  # a text, and the cell that it becomes
+    ("=cmd|'C calc'!A0", "'=cmd|'C calc'!A0"),
+    ("@SUM(1+1)", "'@SUM(1+1)"),
+    ("+1-2", "'+1-2"),
+    ("-x", "'-x"),
+    ("\t=1", "'\t=1"),
+    ("\r=1", "'\r=1"),
+    ("'=1", "''=1"),
+    ("'-5", "''-5"),
+    ("-5", "-5"),
+    ("+1.5e-3", "+1.5e-3"),
+    ("-", "-"),
+    ("'tis", "'tis"),
+    ("1-2=", "1-2="),
+    ("", ""),
+    (None, None),
+]
+
+
+@pytest.mark.parametrize(("text", "cell"), CELLS)
+def test_no_cell_is_a_formula_and_every_text_is_read_back(text, cell, tmp_path):
+    assert text is None or csv_cell(text) == cell
+    write_whole(tmp_path / "table.csv", csv_of(pl.DataFrame({"text": [text], "value": [-1.5]})))
+    written = pl.read_csv(tmp_path / "table.csv", infer_schema=False)
+    assert written.rows() == [(cell, "-1.5")]
+    assert texts_of(written).rows() == [(text, "-1.5")]

@@ -39,6 +39,13 @@ def test_csv_has_every_number_in_full_and_its_std_behind_it():
     )
 
 
+def test_csv_has_no_formula_and_its_numbers_stay_numbers():
+    rows = (("=A1", "@run", (Number(-1.5), "-2+3")), ("", "-3", (Number(2.0), "-")))
+    assert as_csv(Sheet("title", "+name", ("=Acc", "n"), rows)) == (
+        "group,'+name,'=Acc,n\n'=A1,'@run,-1.5,'-2+3\n,-3,2.0,-\n"
+    )
+
+
 def test_markdown_escapes_what_would_be_markup_and_has_the_best_in_bold():
     assert as_markdown(SHEET) == (
         "**Right & wrong, 50 % of\\_it**\n"

@@ -11,12 +11,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import polars as pl
+
 from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.types import names_a_file
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 """What ``fsync`` answers where a file system has no such call."""
+
+FORMULA = r"'*[=+\-@\t\r\n](?s:.)"
+"""How a text begins that spreadsheets may run as a formula (OWASP), or that ``csv_cell`` marked."""
+
+NUMBER = r"[+-]\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
+"""A text with a sign that is a number and nothing else."""
 
 PART = re.compile(r"\..+\.(\d+)\.part", re.DOTALL)
 """The name of a file that is being written, with the id of the process that writes it."""
@@ -41,6 +49,24 @@ def write_whole(path: Path, content: bytes) -> None:
             _replace(Path(os.path.realpath(path)), content, existing)
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+def csv_cell(text: str) -> str:
+    """A text as a cell that no spreadsheet runs: ``FORMULA`` gets an apostrophe, ``NUMBER`` not."""
+    is_formula = re.match(FORMULA, text) and not re.fullmatch(NUMBER, text)
+    return f"'{text}" if is_formula else text
+
+
+def csv_of(table: pl.DataFrame) -> bytes:
+    """A table as CSV, its texts as ``csv_cell`` has them; numbers are as they are."""
+    texts = pl.col(pl.String)
+    column = texts.str.replace(f"^({FORMULA})", "'${1}").str.replace(f"^'({NUMBER})$", "${1}")
+    return table.with_columns(column).write_csv().encode()
+
+
+def texts_of(table: pl.DataFrame) -> pl.DataFrame:
+    """A table that ``csv_of`` wrote and somebody read, with the texts that it had before."""
+    return table.with_columns(pl.col(pl.String).str.replace(f"^'({FORMULA})", "${1}"))
 
 
 def path_in(folder: Path, id_: str, suffix: str) -> Path:

@@ -22,7 +22,7 @@ from typing import Any, get_args
 import polars as pl
 
 from consilience.errors import OTHER_OUT, ConsilienceError
-from consilience.files import cannot_write, locked, path_in, remove_stale_parts, write_whole
+from consilience.files import cannot_write, csv_of, locked, path_in, remove_stale_parts, write_whole
 from consilience.read import POLARS_FAULTS, parquet_metadata, parse_json, read_csv, read_parquet
 from consilience.types import ANSWERS_SCHEMA, Protocol
 
@@ -189,7 +189,7 @@ class RunFolder:
 
     def finish(self, metrics: pl.DataFrame) -> None:
         """Write the metrics and the end of the run."""
-        write_whole(self.path / "metrics.csv", metrics.write_csv().encode())
+        write_whole(self.path / "metrics.csv", csv_of(metrics))
         self.record["finished"] = _now()
         self._save_record()
 

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from consilience.errors import ConsilienceError, did_you_mean
+from consilience.files import texts_of
 from consilience.metrics.statistics import NAN, TTest, holm, paired_t, student_t, welch_t
 from consilience.read import read_csv
 from consilience.types import TaskKind
@@ -123,7 +124,7 @@ def _read(file: Path) -> pl.DataFrame:
             where=str(file),
             todo="Check the path, or give the command of the run again: it goes on.",
         )
-    table = read_csv(file, infer_schema=False)
+    table = texts_of(read_csv(file, infer_schema=False))
     names = [name.strip() for name in table.columns]
     if len(set(names)) < len(names):
         raise ConsilienceError(

@@ -30,7 +30,7 @@ from consilience.cli.shared import (
 )
 from consilience.cli.tasks import tasks
 from consilience.errors import ConsilienceError
-from consilience.files import write_whole
+from consilience.files import csv_of, write_whole
 from consilience.metrics import measure
 from consilience.report.analysis import example_table, frame_table, matrix_tables
 from consilience.run import read_answers
@@ -270,7 +270,7 @@ def _short(number: float) -> str:
 
 def _write(file: Path | None, table: pl.DataFrame) -> None:
     if file:
-        write_whole(file, table.write_csv().encode())
+        write_whole(file, csv_of(table))
 
 
 def _print_json(document: Mapping[str, Any]) -> None:

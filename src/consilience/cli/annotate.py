@@ -11,7 +11,7 @@ from rich.table import Table
 
 from consilience.cli.pairs import IndicatorsOption, TaskOption, task_of
 from consilience.cli.shared import AsJson, names_in, out, print_json, rows_of, warn
-from consilience.files import write_whole
+from consilience.files import csv_of, write_whole
 from consilience.report.tables import interval, mean_and_std, new_table, percent
 from consilience.resource import annotation
 from consilience.run import git_revision, versions
@@ -82,7 +82,7 @@ def score(
     """Accuracy and consistency of the annotators, and how much they agree (CALUM, Section 4.4)."""
     found = annotation.score(folder, seed)
     if file:
-        write_whole(file, found.metrics.write_csv().encode())
+        write_whole(file, csv_of(found.metrics))
     if as_json:
         key = found.key
         asked: dict[str, object] = {"sheets": str(folder), "task": key.task}

@@ -24,7 +24,7 @@ from consilience.cli.shared import (
     warn,
 )
 from consilience.errors import ConsilienceError
-from consilience.files import write_whole
+from consilience.files import csv_of, write_whole
 from consilience.metrics.compare import compare as compare_answers
 from consilience.metrics.compare import few_relations
 from consilience.metrics.perturbed import Labels, compare_perturbed
@@ -75,7 +75,7 @@ def compare(
     tables = {name: read_answers(run) for name, run in zip(names_of(runs), runs, strict=True)}
     compared = compare_answers(tables, chosen, rules, seed)
     if file:
-        write_whole(file, compared.write_csv().encode())
+        write_whole(file, csv_of(compared))
     warnings = asked_otherwise(list(tables), asked) + few_relations(compared)
     if as_json:
         record = {
@@ -106,7 +106,7 @@ def _compare_perturbed(
     named = dict(zip(names_of(runs), runs, strict=True))
     compared, warnings = perturbed_differences(named, seed)
     if file:
-        write_whole(file, compared.write_csv().encode())
+        write_whole(file, csv_of(compared))
     if as_json:
         record = {
             "asked": {"runs": [str(run) for run in runs]},

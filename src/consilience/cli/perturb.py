@@ -37,7 +37,7 @@ from consilience.cli.shared import (
     warn,
 )
 from consilience.errors import OTHER_OUT, ConsilienceError
-from consilience.files import write_whole
+from consilience.files import csv_of, write_whole
 from consilience.metrics.perturbed import Labels, measure_perturbed, perturbed_remarks
 from consilience.perturb import GENERATED, ask_freely, ask_pairs, inconsistent, write_forms
 from consilience.report.perturbed import example_table, perturbed_tables
@@ -178,8 +178,8 @@ def perturb(
     labels, notes = labels_of(main), seed_notes(told)
     metrics = measure_perturbed(runs, labels, seed)
     found = pl.concat(changed).sort("margin", descending=True, nulls_last=True)
-    write_whole(folder / "metrics.csv", metrics.write_csv().encode())
-    write_whole(folder / "inconsistent.csv", found.write_csv().encode())
+    write_whole(folder / "metrics.csv", csv_of(metrics))
+    write_whole(folder / "inconsistent.csv", csv_of(found))
     if as_json:
         record = {"asked": asked, "models": models, "path": str(folder)}
         document = {"run": record, "metrics": rows_of(metrics), "warnings": notes}

@@ -31,7 +31,7 @@ from consilience.cli.shared import (
     warn,
 )
 from consilience.errors import ConsilienceError
-from consilience.files import write_whole
+from consilience.files import csv_of, write_whole
 from consilience.metrics import facts_left_out, measure, remarks
 from consilience.models import load_model
 from consilience.noise import noise_floor as measure_noise
@@ -253,7 +253,7 @@ def score(
     rules: Protocol = protocol.value if protocol else protocol_of(answers) or chosen.protocol
     metrics = measure(table, chosen, rules)
     if file:
-        write_whole(file, metrics.write_csv().encode())
+        write_whole(file, csv_of(metrics))
     warnings = remarks(table, metrics, chosen, rules) + protocol_remark(answers, rules)
     asked = {"answers": str(answers), "suite": chosen.name, "protocol": rules}
     record = {"asked": asked, "versions": versions(), "git": git_revision()}

@@ -35,7 +35,7 @@ from consilience.cli.shared import (
     warn,
 )
 from consilience.errors import ConsilienceError
-from consilience.files import write_whole
+from consilience.files import texts_of, write_whole
 from consilience.metrics import facts_left_out, is_blank, measure, remarks
 from consilience.metrics.compare import compare, few_relations
 from consilience.metrics.perturbed import measure_perturbed
@@ -214,7 +214,7 @@ def _shown(
     metrics = measure(answers, suite, protocol, seed)
     other: Protocol = "strict" if protocol == "published" else "published"
     if kept.is_file():
-        measured = read_csv(kept, schema=METRICS_SCHEMA)
+        measured = texts_of(read_csv(kept, schema=METRICS_SCHEMA))
         metrics = metrics.vstack(measured.filter(pl.col("metric") == "flips"))
     known = "excluded" in answers.columns
     reason = pl.col("excluded") if known else pl.lit(None, pl.String)
@@ -254,7 +254,7 @@ def _vectors(
     """What `analyze representations` left in a run's folder: numbers, and one relation drawn."""
     if not (run / "clusters.csv").is_file():
         return None, None
-    clusters = read_csv(run / "clusters.csv")
+    clusters = texts_of(read_csv(run / "clusters.csv"))
     drawn = str(clusters["relation"][0])
     drawing = drawing_of(run, drawn, DRAWN, "subject", f"{name}: {drawn}", seed)
     return correlations_of(metrics, clusters, seed), drawing
@@ -300,7 +300,7 @@ def _changed(run: Path) -> pl.DataFrame:
     for folder, seed in ((run, None), (run.resolve().parent, run.resolve().name)):
         file = folder / "inconsistent.csv"
         if file.is_file():
-            found = read_csv(file, infer_schema=False)
+            found = texts_of(read_csv(file, infer_schema=False))
             if seed is None:
                 return found
             if seed in {each.name for each in folder.glob("seed-*")}:

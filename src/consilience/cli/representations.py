@@ -29,7 +29,7 @@ from consilience.cli.shared import (
     warn,
 )
 from consilience.errors import ConsilienceError
-from consilience.files import write_whole
+from consilience.files import csv_of, write_whole
 from consilience.metrics import measure
 from consilience.models import LanguageModel, load_model
 from consilience.probe import probe as ask_suite
@@ -122,7 +122,7 @@ def representations(
             tables.append(_clusters(relation, asked_model, run.path, numbers, special, seed))
             advance(1)
     clusters = pl.concat(tables)
-    write_whole(run.path / "clusters.csv", clusters.write_csv().encode())
+    write_whole(run.path / "clusters.csv", csv_of(clusters))
     run.finish(metrics)
     drawn = None
     if figure is not None:

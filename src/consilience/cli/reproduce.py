@@ -12,7 +12,7 @@ import typer
 
 from consilience.cli.shared import AsJson, DataDir, err, names_in, out, print_json, rows_of, warn
 from consilience.errors import ConsilienceError
-from consilience.files import write_whole
+from consilience.files import csv_of, write_whole
 from consilience.report.papers import beside_sheet, beside_table
 from consilience.report.sheets import SHEET_FORMATS, as_markdown
 from consilience.report.tables import new_table
@@ -195,7 +195,7 @@ def _write(recipe: Recipe, said: Sequence[str], numbers: pl.DataFrame, work: Wor
         texts = {".md": as_markdown(sheet)}
     else:
         texts = {suffix: make(sheet) for suffix, make in SHEET_FORMATS.items()}
-        texts[".csv"] = numbers.with_columns(asked=pl.lit(work.asked)).write_csv()
+        texts[".csv"] = csv_of(numbers.with_columns(asked=pl.lit(work.asked))).decode()
     work.own.mkdir(parents=True, exist_ok=True)
     files = {suffix: work.own / f"{recipe.name}{suffix}" for suffix in SHEET_FORMATS}
     for suffix, file in files.items():

@@ -26,7 +26,7 @@ from consilience.cli.shared import (
     rows_of,
     warn,
 )
-from consilience.files import write_whole
+from consilience.files import csv_of, write_whole
 from consilience.report.analysis import frame_table
 from consilience.run import versions
 
@@ -96,7 +96,7 @@ def squad(
     if before:
         tables["comparison"] = compare(found["before"], found["model"], seed)
     for name, table in tables.items():
-        write_whole(folder / f"{original.stem}-{name}.csv", table.write_csv().encode())
+        write_whole(folder / f"{original.stem}-{name}.csv", csv_of(table))
     contexts = {each.context for each in taught}
     seen = sum(each.context in contexts for each in asked[0])
     notes = [f"{seen} of {len(asked[0])} questions are on contexts of --train"] if seen else []

@@ -10,7 +10,7 @@ import typer
 
 from consilience.analysis.tasktypes import SMALL, read_runs, task_effects, without_models
 from consilience.cli.shared import AsJson, names_in, names_of, out, print_json, rows_of, warn
-from consilience.files import write_whole
+from consilience.files import csv_of, write_whole
 from consilience.report.perturbed import calum_tables, effects_tables
 from consilience.suites.perturbations import PERTURBATIONS
 from consilience.suites.tasks import TASKS
@@ -48,7 +48,7 @@ def tasks(
     kinds = {name: task.kind for name, task in TASKS.items()}
     effects = task_effects(tested, kinds, names_in(small))
     if file:
-        write_whole(file, effects.write_csv().encode())
+        write_whole(file, csv_of(effects))
     warnings = _notes(tested, effects)
     if as_json:
         document = {"metrics": rows_of(rows), "effects": rows_of(effects), "warnings": warnings}

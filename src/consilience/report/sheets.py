@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from consilience.files import write_whole
+from consilience.files import csv_cell, write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +85,15 @@ def as_csv(sheet: Sheet) -> str:
         heading += [column, f"{column} std"] if spread[at] else [column]
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
-    writer.writerow(heading)
+    writer.writerow(map(csv_cell, heading))
     for group, name, cells in sheet.rows:
-        line: list[object] = [group, name]
+        line: list[object] = [csv_cell(group), csv_cell(name)]
         for at, cell in enumerate(cells):
             value, std = (cell.value, cell.std) if isinstance(cell, Number) else (cell, math.nan)
-            line.append(_exact(value) if isinstance(value, float) else value)
+            if isinstance(value, str):
+                line.append(csv_cell(value))
+            else:
+                line.append(_exact(value) if isinstance(value, float) else value)
             if spread[at]:
                 line.append(_exact(std))
         writer.writerow(line)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
 import re
@@ -16,6 +15,7 @@ import polars as pl
 
 from consilience.analysis.tasktypes import LONG, RUNS_SCHEMA, gains, read_runs, task_effects
 from consilience.errors import OTHER_OUT, ConsilienceError
+from consilience.files import texts_of
 from consilience.report.papers import Key, Measured, paper_numbers
 from consilience.reproduce.recipe import NOT_ASKED, NOT_HERE, Found, Work, recipe
 from consilience.run import record_of
@@ -295,8 +295,8 @@ def examples(table: str, work: Work) -> Found:
         if run is None:
             continue
         group = task + (GENERATED if model in WRITERS else "")
-        with (run / "inconsistent.csv").open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
+        written = pl.read_csv(run / "inconsistent.csv", infer_schema=False)
+        rows = texts_of(written).fill_null("").to_dicts()
         changed = [each for each in rows if (each["group"], each["perturbation"]) == (group, form)]
         notes += [
             f"{part}, {form}, gold {each['gold']}:\n"

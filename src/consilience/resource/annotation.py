@@ -19,7 +19,7 @@ import numpy.typing as npt
 import polars as pl
 
 from consilience.errors import OTHER_OUT, ConsilienceError
-from consilience.files import write_whole
+from consilience.files import csv_cell, write_whole
 from consilience.metrics.agreement import quotient
 from consilience.metrics.statistics import REPLICATES, Floats, percentile_interval, resamples
 from consilience.read import parse_json, read_text
@@ -173,7 +173,8 @@ def write(key: Key, folder: Path) -> None:
         table = io.StringIO(newline="")
         rows = csv.writer(table)
         rows.writerow(COLUMNS)
-        rows.writerows((at, *texts, "") for at, texts in enumerate(key.texts(name), 1))
+        for at, texts in enumerate(key.texts(name), 1):
+            rows.writerow((at, *map(csv_cell, texts), ""))
         # The byte order mark tells spreadsheets that this is UTF-8.
         sheet = {".csv": table.getvalue().encode("utf-8-sig"), ".html": page(key, name).encode()}
         for suffix, text in sheet.items():
@@ -285,7 +286,7 @@ def read_sheet(path: Path, key: Key, annotator: str) -> Places:
             )
         seen[at] = number
         for name, text in zip(("text_1", "text_2"), texts[at], strict=True):
-            if row[name].split() != text.split():
+            if row[name].split() not in (text.split(), csv_cell(text).split()):
                 raise ConsilienceError(
                     f"the {name} of question {cell} is '{row[name][:60]}'",
                     expected=f"'{text[:60]}', as it was asked",

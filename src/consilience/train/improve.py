@@ -16,7 +16,7 @@ import torch
 from accelerate.state import PartialState
 
 from consilience.errors import ConsilienceError
-from consilience.files import write_whole
+from consilience.files import csv_of, write_whole
 from consilience.metrics import measure
 from consilience.metrics.compare import compare
 from consilience.models import load_model
@@ -217,11 +217,11 @@ def improve(
             place / "after", str(tried[best].model), test, protocol, device, trust_remote_code
         )
         compared = compare({"before": before[0], name: after[0]}, test, protocol)
-        write_whole(place / "comparison.csv", compared.write_csv().encode())
+        write_whole(place / "comparison.csv", csv_of(compared))
         outcomes.append(Outcome(name, seed, best, tried, after[1], compared))
     found = Improved(before[1], cost, tuple(outcomes))
-    write_whole(folder / "table-7.csv", found.table.write_csv().encode())
-    write_whole(folder / "lambdas.csv", found.lambdas.write_csv().encode())
+    write_whole(folder / "table-7.csv", csv_of(found.table))
+    write_whole(folder / "lambdas.csv", csv_of(found.lambdas))
     record.finish(found.best.metrics)
     return found
 

@@ -9,6 +9,7 @@ import os
 import pickle
 import random
 import re
+import resource
 import subprocess
 import sys
 from collections import Counter
@@ -18,7 +19,8 @@ from statistics import fmean
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from tokenizers.trainers import WordPieceTrainer
 from transformers import (
@@ -48,7 +50,7 @@ from consilience.suites.perturbations import original
 from consilience.suites.tasks import TASKS
 from consilience.train import heads as heads_module
 from consilience.train.batches import Batches, batches_of
-from consilience.train.checkpoints import last_whole_checkpoint
+from consilience.train.checkpoints import disk_errors, last_whole_checkpoint
 from consilience.train.finetune import PairTrainer, Recipe, Source, _best, check, finetune
 from consilience.train.heads import BODY, HEAD, Heads, load_heads
 from consilience.train.seeds import _start, grid, train_seeds
@@ -907,6 +909,25 @@ def test_each_process_sees_an_accelerator_of_its_own(monkeypatch):
         _start(torch.get_num_threads(), turn, ["4", "7"])
         seen.append(os.environ["CUDA_VISIBLE_DEVICES"])
     assert seen == ["4", "7", "4"]
+
+
+def test_weights_that_cannot_be_written_are_one_message(tmp_path):
+    """safetensors raises an error of its own, without an errno."""
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    message = "cannot be written: Error while serializing: I/O error: File too large"
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, usual[1]))
+        with pytest.raises(ConsilienceError, match=message), disk_errors(tmp_path):
+            save_file({"a": torch.zeros(1000)}, tmp_path / "a.safetensors")
+        with pytest.raises(ConsilienceError, match="cannot be written"), disk_errors(tmp_path):
+            torch.save({"a": torch.zeros(1000)}, tmp_path / "a.pt")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    full = SafetensorError("Error while serializing: I/O error: No space left on device")
+    with pytest.raises(ConsilienceError, match="the disk is full"), disk_errors(tmp_path):
+        raise full
+    with pytest.raises(ValueError, match="a bug"), disk_errors(tmp_path):
+        raise ValueError("a bug")
 
 
 def test_an_error_of_another_process_says_what_it_said():

@@ -121,7 +121,8 @@ def _start(threads: int, turn: Any, accelerators: Sequence[str]) -> None:
     The Trainer takes the first accelerator that it sees, so each process is to see its own only.
     Ctrl-C ends it at once, without a traceback: the first process says that it was interrupted.
     """
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if multiprocessing.parent_process():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     torch.set_num_threads(threads)
     with turn.get_lock():
         place, turn.value = turn.value, turn.value + 1

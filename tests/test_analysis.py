@@ -11,7 +11,13 @@ import pytest
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, measure
 from consilience.analysis.examples import KINDS, REPLY_SCHEMA, examples
 from consilience.analysis.knowledge import correlation_table, size_correlations, size_table
-from consilience.analysis.patterns import annotated_kinds, edit_table, pair_table, pattern_table
+from consilience.analysis.patterns import (
+    annotated_kinds,
+    edit_table,
+    pair_table,
+    pattern_table,
+    with_changes,
+)
 from test_metrics import EDGES, HAND, PATTERNS, make_suite, table
 
 
@@ -82,7 +88,8 @@ def test_edits_are_tested_over_relations():
     edits = edit_table(answers, suite, "strict", annotated_kinds(suite))
     assert set(edits["p"]) == {2 / 64}
     assert set(edits["p_holm"]) == {3 * 2 / 64}
-    assert edits["low"].to_list() == edits["high"].to_list() == edits["difference"].to_list()
+    assert edits["low"].is_nan().all(), "the relations do not vary"
+    assert edits["high"].is_nan().all()
 
 
 def wordings(gold, *answers, subject="Ada", margins=(1.0, 1.0, 1.0)):
@@ -237,6 +244,21 @@ def test_tables_are_written_whole(consilience, runs):
     file = runs / "pairs.csv"
     assert consilience("analyze", "patterns", runs / "random", "--out", file)[0] == 0
     assert pl.read_csv(file).height == 2 * 36
+
+
+def test_accuracy_between_patterns_by_hand():
+    """The first pattern is right in tuples 1 and 2 of 4, the others in 1: one lost, none gained."""
+    pairs = pair_table(table(HAND), make_suite(), "strict")
+    assert pairs["change"].to_list() == [-1 / 4, -1 / 4, 0]
+    assert pairs["first_accuracy"].to_list() == [2 / 4, 2 / 4, 1 / 4]
+    assert pairs["second_accuracy"].to_list() == [1 / 4] * 3
+    assert set(pairs["test"]) == {"exact McNemar"}
+    assert pairs["p"].to_list() == [1, 1, 1]
+    assert pairs["change_low"].is_nan().to_list() == [False, False, True], "nothing varies"
+    patterns = with_changes(pattern_table(table(HAND), make_suite(), "strict"), pairs)
+    assert math.isnan(patterns["change"][0])
+    assert patterns["change"].to_list()[1:] == [-1 / 4, -1 / 4]
+    assert patterns["p_holm"].to_list()[1:] == [1, 1]
 
 
 def test_correlations_and_examples_are_written(consilience, runs):

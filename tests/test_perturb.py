@@ -26,9 +26,11 @@ from consilience import ConsilienceError
 from consilience.cli.perturb import seed_notes
 from consilience.metrics.perturbed import (
     DIFFERENCE_SCHEMA,
+    FORM_CHANGE_SCHEMA,
     PERTURBED_SCHEMA,
     Labels,
     compare_perturbed,
+    form_changes,
     measure_perturbed,
     perturbed_remarks,
 )
@@ -253,19 +255,23 @@ def right_in(count, size=50):
 def test_several_seeds_are_averaged():
     """25 and 26 of 50 right: mean .51, sample deviation .02 / sqrt(2).
 
-    The interval of the mean of two: t(1 degree, 97.5 %) = 12.7062 times .02 / sqrt(2) / sqrt(2).
+    Its error is .02 / sqrt(2) / sqrt(2) = .01 and t(1 degree, 97.5 %) = 12.7062, so that the logit
+    log(.51 / .49) = .0400 of the mean has the ends -+ .127062 / (.51 * .49).
     """
     runs = [right_in(25), right_in(26)]
     row = row_of(measure_perturbed(runs, TWO), "accuracy")
     assert row["value"] == pytest.approx(0.51)
     assert row["std"] == pytest.approx(0.02 / math.sqrt(2))
-    assert row["seed_low"] == pytest.approx(0.51 - 12.7062 * 0.01, abs=1e-6)
-    assert row["seed_high"] == pytest.approx(0.51 + 12.7062 * 0.01, abs=1e-6)
+    reach = 12.7062 * 0.01 / (0.51 * 0.49)
+    for end, sign in (("seed_low", -1), ("seed_high", 1)):
+        assert row[end] == pytest.approx(1 / (1 + math.exp(-(0.040005 + sign * reach))), abs=1e-6)
     assert (row["n"], row["seeds"]) == (50, 2)
     same = row_of(measure_perturbed(runs, TWO), "consistency", "reverse")
-    assert (same["value"], same["std"], same["seed_low"], same["seed_high"]) == (1, 0, 1, 1)
+    assert (same["value"], same["std"]) == (1, 0)
+    assert all(math.isnan(same[end]) for end in ("seed_low", "seed_high")), "nothing varies"
     wide = row_of(measure_perturbed([right_in(5), right_in(45)], TWO), "accuracy")
-    assert (wide["seed_low"], wide["seed_high"]) == (0, 1), "a share is not below 0 or above 1"
+    assert 0 < wide["seed_low"] < 0.001, "a share is not below 0"
+    assert 0.999 < wide["seed_high"] < 1, "or above 1"
 
 
 def test_more_of_the_same_run_says_no_more_about_items():
@@ -387,7 +393,7 @@ def test_a_clear_difference():
     assert (row_of(found, "accuracy")["difference"], row_of(found, "accuracy")["p"]) == (0, 1)
     back = row_of(compare_perturbed([second], [first], TWO), "consistency", "reverse")
     assert (back["difference"], back["p"]) == (-1, row["p"])
-    assert (back["low"], back["high"]) == (pytest.approx(-row["high"]), pytest.approx(-row["low"]))
+    assert all(math.isnan(each[end]) for each in (row, back) for end in ("low", "high"))
 
 
 def test_the_p_of_a_small_difference():
@@ -397,6 +403,9 @@ def test_the_p_of_a_small_difference():
         table(numbered(said, said, changed + said[4:]), FORMS[:2]) for changed in ("nyny", "nnyn")
     )
     row = row_of(compare_perturbed([first], [second], TWO), "consistency", "reverse")
+    back = row_of(compare_perturbed([second], [first], TWO), "consistency", "reverse")
+    assert (back["low"], back["high"]) == (pytest.approx(-row["high"]), pytest.approx(-row["low"]))
+    assert row["low"] < row["difference"] < row["high"]
     assert (row["first_value"], row["second_value"]) == (16 / 20, 19 / 20)
     assert row["difference"] == pytest.approx(3 / 20)
     assert row["p"] == pytest.approx(2 / 8, abs=0.02)
@@ -435,6 +444,58 @@ def test_opposite_labels_are_no_difference_of_kappa():
     assert kappa["second_value"] == pytest.approx(0.3966, abs=1e-4)
     assert kappa["p"] > 0.2
     assert row_of(found, "chance_consistency", "reverse")["p"] > 0.2
+
+
+def test_accuracy_between_forms_by_hand():
+    """Gold yyynnnny, original yynnynny, reverse ynnnnnyy, signal yyynynnn: 6, 5 and 6 of 8 right.
+
+    Against the original, reverse loses items 1 and 6 and gains 4: p = 1 of 3. Signal loses 7, gains
+    2; against reverse, signal gains 1, 2 and 6, loses 4 and 7.
+    """
+    found = form_changes([table(HAND)], WITH_F1)
+    assert dict(found.schema) == FORM_CHANGE_SCHEMA
+    rows = {(row["first"], row["second"]): row for row in found.to_dicts()}
+    assert list(rows) == [("original", "reverse"), ("original", "signal"), ("reverse", "signal")]
+    assert [row["change"] for row in rows.values()] == pytest.approx([-1 / 8, 0, 1 / 8])
+    row = rows["original", "reverse"]
+    assert (row["first_accuracy"], row["second_accuracy"], row["n"]) == (6 / 8, 5 / 8, 8)
+    assert (row["test"], row["p"], row["p_holm"]) == ("exact McNemar", 1, 1)
+    assert row["change_low"] < -1 / 8 < row["change_high"]
+
+
+def test_accuracy_that_a_form_loses_is_found():
+    """30 of 40 right answers become wrong in one form only, in the other none: 2 * 2**-30 is small."""
+    said = "yn" * 20
+    lost = "ny" * 15 + said[30:]
+    rows = form_changes([table(numbered(said, said, lost, said))], TWO).to_dicts()
+    assert [row["change"] for row in rows] == [-0.75, 0, 0.75]
+    assert rows[0]["p"] == pytest.approx(2 / 2**30)
+    assert rows[0]["p_holm"] == 2 * rows[0]["p"]
+    assert (rows[2]["p"], rows[2]["p_holm"]) == (rows[0]["p"], rows[0]["p"]), "the only other pair"
+    assert rows[0]["change_low"] > -1
+    assert rows[0]["change_high"] < -0.5
+    assert rows[1]["p"] == 1
+    assert math.isnan(rows[1]["change_low"]), "nothing varies"
+
+
+def test_accuracy_between_forms_over_seeds():
+    """Of three items the first seed loses two, the second one of these: -2/3 and -1/3, mean -1/2.
+
+    Items add -1/3, -1/6 and 0; of the four signs of two items two are as far from 0.
+    """
+    one = table(numbered("yyy", "yyy", "nny"), FORMS[:2])
+    two = table(numbered("yyy", "yyy", "nyy"), FORMS[:2])
+    (row,) = form_changes([one, two], TWO).to_dicts()
+    assert (row["change"], row["seeds"], row["test"]) == (
+        pytest.approx(-1 / 2), 2, "sign flips of subjects",
+    )  # fmt: skip
+    assert row["p"] == pytest.approx(2 / 4, abs=0.02)
+
+
+def test_items_without_an_answer_are_in_no_change_of_accuracy():
+    """The item without an answer in reverse is not counted in the original either."""
+    (row,) = form_changes([table(numbered("yyy", "yny", "y-n"), FORMS[:2])], TWO).to_dicts()
+    assert (row["first_accuracy"], row["second_accuracy"], row["n"]) == (1, 1 / 2, 2)
 
 
 def test_differences_over_seeds():

@@ -108,8 +108,8 @@ def hostile_suite(write_suite):
     patterns = [{"relation": each, "pattern": text} for each in "ABC" for text in WORDINGS]
     facts = [
         {"relation": each, "subject": f"{HOSTILE[at % 5]} {at}", "object": HOSTILE[at % 4]}
-        for each in "ABC"
-        for at in range(9)
+        for each, places in (("A", range(9)), ("B", range(3, 12)), ("C", range(9)))
+        for at in places
     ]
     edges = [
         {"relation": each, "pattern_a": WORDINGS[first], "pattern_b": WORDINGS[second],
@@ -753,7 +753,8 @@ def shown(**change):
         .with_columns(group=pl.lit("MICRO"), subset=pl.lit("one_by_one"), n=pl.lit(40, pl.Int64))
     )
     patterns = {"group": "R", "variant_index": 1, "variant": "[X] [Y]", "accuracy": 0.31,
-                "agreement": 0.32, "closest": 0, "highest": 0.33, "apart": True, "n": 9}  # fmt: skip
+                "agreement": 0.32, "closest": 0, "highest": 0.33, "apart": True, "n": 9,
+                "change": -0.06, "change_low": -0.12, "change_high": -0.01, "p_holm": 0.02}  # fmt: skip
     pairs = {"group": "R", "first": 0, "second": 1, "edit": None, "agreement": 0.34, "low": 0.3,
              "high": 0.4, "n": 9}  # fmt: skip
     edits = {"kind": "tense", "with_it": 0.41, "without_it": 0.52, "difference": -0.11,
@@ -794,8 +795,9 @@ def test_every_number_of_a_run_stands_under_its_heading():
     assert row == ["tense", "41.0", "52.0", "-11.0", "-20.0 to -5.0", "0.030*", "7", "8"]
     (row,) = next(iter(texts(vectors.parts).values()))
     assert row == ["subject", "-1", "61.0", "62.0", "63.0", "64.0", "50.0 to 70.0", "6"]
-    (row,) = texts(words.parts)["Every wording, in percent"]
-    assert row == ["R", "2", "[X] [Y]", "31.0", "32.0", "1", "stands apart"]
+    (row,) = next(rows for name, rows in texts(words.parts).items() if name.startswith("Every"))
+    assert row == ["R", "2", "[X] [Y]", "31.0", "-6.0", "-12.0 to -1.0", "0.020*", "32.0", "1",
+                   "stands apart"]  # fmt: skip
     (row,) = next(iter(texts(facts.parts).values()))
     assert row == ["run", "4", "50.0", "25.0", "70.0"]
     assert texts(facts.parts)["Facts, in percent"][4] == ["40 to 50", "25.0"]
@@ -895,7 +897,8 @@ def test_figures_draw_the_numbers_and_order_of_their_tables():
         for run, values in (("one", [0.7, 0.2]), ("two", [0.3, 0.4]))
     )  # fmt: skip
     (rule, point), rows = fields_of(charts.relation_figure(metrics, ["accuracy"]))
-    assert (rule["x"], rule["x2"], point["x"], point["y"]) == ("low", "high", "value", "group")
+    assert (rule["x"], rule["x2"], point["x"], point["y"]) == ("start", "stop", "value", "group")
+    assert all((row["start"], row["stop"]) == (row["low"], row["high"]) for row in rows)
     assert [(row["run"], row["group"], row["value"], row["order"]) for row in rows] == [
         ("one", "R", 70.0, 70.0), ("one", "S", 20.0, 20.0),
         ("two", "R", 30.0, 70.0), ("two", "S", 40.0, 20.0),
@@ -904,8 +907,12 @@ def test_figures_draw_the_numbers_and_order_of_their_tables():
     assert all(each["encoding"]["y"]["sort"]["field"] == "order" for each in spec["layer"])
     edits = shown().edits.with_columns(run=pl.lit("one"))
     (zero, rule, point), rows = fields_of(charts.edit_figure(edits))
-    assert (zero["x"], rule["x"], rule["x2"], point["x"]) == ("x", "low", "high", "difference")
-    assert [(row["low"], row["difference"], row["high"]) for row in rows] == [(-20.0, -11.0, -5.0)]
+    assert (zero["x"], rule["x"], rule["x2"], point["x"]) == ("x", "start", "stop", "difference")
+    drawn = [(row["start"], row["difference"], row["stop"]) for row in rows]
+    assert drawn == [(-20.0, -11.0, -5.0)]
+    without = edits.with_columns(low=pl.lit(math.nan), high=pl.lit(math.nan))
+    _, (row,) = fields_of(charts.edit_figure(without))
+    assert (row["low"], row["start"], row["stop"]) == (None, -11.0, -11.0), "no interval, no line"
 
 
 def test_accuracy_goes_to_the_right_and_consistency_up():

@@ -20,12 +20,12 @@ from consilience.metrics.statistics import (
     REPLICATES,
     Signs,
     benjamini_hochberg,
+    bootstrap_interval,
     correlation,
     holm,
     mcnemar,
     paired_permutation,
     paired_t,
-    percentile_interval,
     permutation_p,
     resamples,
     smallest_difference,
@@ -77,8 +77,8 @@ def test_random_permutations_come_near_all_of_them():
 def test_an_interval_needs_a_value_in_more_than_half_of_the_replicates():
     drawn = np.linspace(0, 1, 11)
     half, more = (np.append(drawn, np.full(size, math.nan)) for size in (11, 10))
-    assert all(map(math.isnan, percentile_interval(0.5, half, 20, (0, 1))))
-    assert percentile_interval(0.5, more, 20, (0, 1)) == percentile_interval(0.5, drawn, 20, (0, 1))
+    assert all(map(math.isnan, bootstrap_interval(0.5, half, 20, (0, 1))))
+    assert bootstrap_interval(0.5, more, 20, (0, 1)) == bootstrap_interval(0.5, drawn, 20, (0, 1))
 
 
 def test_replicates_without_a_value_do_not_count():
@@ -144,30 +144,44 @@ def test_adjusting_is_what_scipy_does_and_never_lowers(p):
     assert all(a >= b - 1e-12 for a, b in zip(benjamini_hochberg(p), p, strict=True))
 
 
-def test_nothing_seen_is_not_nothing():
+def test_where_nothing_varies_only_a_proportion_has_an_interval():
     """No hit among 10 clusters: up to 1 - .025**(1/10) = 30.8 % may be (Clopper-Pearson)."""
     zero = np.zeros(REPLICATES)
-    low, high = percentile_interval(0.0, zero, 10, (0, 1))
     exact = stats.binomtest(0, 10).proportion_ci(method="exact")
-    assert (low, high) == pytest.approx((exact.low, exact.high))
-    assert percentile_interval(1.0, zero + 1, 10, (0, 1)) == pytest.approx((1 - exact.high, 1))
-    assert percentile_interval(0.0, zero, 10, (-1, 1)) == pytest.approx((-exact.high, exact.high))
-    assert percentile_interval(0.25, zero + 0.25, 10, (0, 1)) == (0.25, 0.25)
-    assert all(map(math.isnan, percentile_interval(0.25, zero + 0.25, 5, (0, 1)))), "few may tie"
+    found = bootstrap_interval(0.0, zero, 10, (0, 1), proportion=True)
+    assert found == pytest.approx((exact.low, exact.high))
+    found = bootstrap_interval(1.0, zero + 1, 10, (0, 1), proportion=True)
+    assert found == pytest.approx((1 - exact.high, 1))
+    for value, bounds, proportion in (
+        (0.25, (0, 1), True),  # such as 1 of 4 facts right of every subject
+        (0.0, (0, 1), False),  # a mean over relations
+        (0.0, (-1, 1), False),  # a difference
+        (1.0, (-1, 1), False),  # full agreement beyond chance
+    ):
+        found = bootstrap_interval(value, zero + value, 10, bounds, proportion=proportion)
+        assert all(map(math.isnan, found)), (value, bounds)
 
 
-def test_few_clusters_have_the_interval_of_the_t_distribution():
-    """Of 0.2, 0.5, 0.8 the mean is 0.5 ± 4.303 * 0.3 / sqrt(3); replicates have all 27 draws."""
+def test_the_interval_is_that_of_the_t_distribution_on_the_logit_scale():
+    """Of 0.2, 0.5, 0.8 the mean is 0.5 and its error 0.3 / sqrt(3); replicates have all 27 draws.
+
+    Within 0 and 1 the logit's error is 0.1732 / 0.25, so the ends are expit(-+ 4.303 * 0.6928).
+    """
     drawn = np.array(list(itertools.product([0.2, 0.5, 0.8], repeat=3))).mean(axis=1)
     reach = 4.302653 * 0.3 / math.sqrt(3)
-    found = percentile_interval(0.5, drawn, 3, (-1, 2))
-    assert found == pytest.approx((0.5 - reach, 0.5 + reach), abs=1e-6)
-    assert percentile_interval(0.5, drawn, 3, (0, 1)) == (0, 1)
+    low, high = bootstrap_interval(0.5, drawn, 3, (0, 1))
+    assert low == pytest.approx(1 / (1 + math.exp(4 * reach)), abs=1e-6)
+    assert (low, high) == pytest.approx((0.0483, 0.9517), abs=1e-4)
+    far = bootstrap_interval(0.5, drawn, 3, (-1000, 1000))
+    assert far == pytest.approx((0.5 - reach, 0.5 + reach), abs=1e-3), "far from both bounds"
+    rare = bootstrap_interval(0.05, drawn / 10, 3, (0, 1))
+    assert 0 < rare[0] < 0.05 < rare[1] < 1
+    assert rare[1] - 0.05 > 0.05 - rare[0], "it reaches further away from the nearer bound"
 
 
 def test_one_cluster_or_no_data_has_no_interval():
-    assert all(map(math.isnan, percentile_interval(0.5, np.full(9, 0.5), 1, (0, 1))))
-    assert all(map(math.isnan, percentile_interval(math.nan, np.full(9, math.nan), 9, (0, 1))))
+    assert all(map(math.isnan, bootstrap_interval(0.5, np.full(9, 0.5), 1, (0, 1))))
+    assert all(map(math.isnan, bootstrap_interval(math.nan, np.full(9, math.nan), 9, (0, 1))))
     assert math.isnan(smallest_difference(np.zeros(9)))
 
 
@@ -185,9 +199,13 @@ def test_correlation_of_ranks_and_values():
     assert spearman.n == 5
     assert all(map(math.isnan, (spearman.low, spearman.high))), "five pairs do not say how sure"
     six = correlation([*x[:5], 7], [*y[:5], 40], method="spearman")
-    assert six.n == 6
-    assert six.low < six.value <= six.high <= 1
-    perfect = correlation(range(9), range(9), method="spearman")
+    reach = 1.959964 * math.sqrt((1 + six.value**2 / 2) / 3)
+    ends = [math.tanh(math.atanh(six.value) + each) for each in (-reach, reach)]
+    assert (six.n, six.low, six.high) == (6, pytest.approx(ends[0]), pytest.approx(ends[1]))
+    six = correlation([*x[:5], 7], [*y[:5], 40], method="pearson")
+    known = stats.pearsonr([*x[:5], 7], [*y[:5], 40]).confidence_interval()
+    assert (six.low, six.high) == pytest.approx((known.low, known.high), abs=1e-6)
+    perfect = correlation(range(12), range(12), method="spearman")
     assert perfect.value == 1
     assert all(map(math.isnan, (perfect.low, perfect.high))), "r is no share of relations"
     assert math.isnan(correlation([1, 1, 1], [1, 2, 3], method="pearson").value)
@@ -230,7 +248,7 @@ def test_intervals_of_a_relation_cover_where_naive_ones_do_not():
         values_ = hits(known, generator).ravel()
         counted = tally(values_, np.repeat(names, 5))
         drawn = weigh({("m", "all"): counted}, names, weights)["m", "all"]
-        ours.append(percentile_interval(values_.mean(), drawn.values, drawn.clusters, (0, 1)))
+        ours.append(bootstrap_interval(values_.mean(), drawn.values, drawn.clusters, (0, 1)))
         plain.append(naive(values_))
     assert 0.93 <= coverage(ours, 0.4) <= 0.97
     assert coverage(plain, 0.4) < 0.85
@@ -248,7 +266,7 @@ def test_intervals_over_relations_cover_where_naive_ones_do_not(relations, betwe
     same = [str(n) for n in range(size)]
     names = {group: same if shared else [group + name for name in same] for group in groups}
     resampling = Resampling(names, 3)
-    for _ in range(SIMULATIONS):
+    for _ in range(SIMULATIONS * (3 if relations < 6 else 1)):
         effect = generator.normal(0, between, (relations, 1)) + generator.normal(0, shared, size)
         values_ = hits(np.clip(0.5 + effect, 0.01, 0.99), generator)
         tallies = {
@@ -257,7 +275,7 @@ def test_intervals_over_relations_cover_where_naive_ones_do_not(relations, betwe
         draws = {group: resampling.draw(group, {key: each})[key] for group, each in tallies.items()}
         shares = {group: each.share() for group, each in tallies.items()}
         spread, _ = resampling.over(shares, draws)
-        ours.append(percentile_interval(values_.mean(), spread.replicates, spread.clusters, (0, 1)))
+        ours.append(bootstrap_interval(values_.mean(), spread.replicates, spread.clusters, (0, 1)))
         plain.append(naive(values_))
     assert coverage(plain, 0.5) < 0.85
     assert 0.93 <= coverage(ours, 0.5) <= 0.97

@@ -25,7 +25,7 @@ BY_SIZE = ("accuracy", "consistency", "corrected_consistency", "consistent_accur
 """Table 4, and the chance-corrected consistency."""
 
 
-def correlation_table(metrics: Mapping[str, pl.DataFrame], seed: int = 0) -> pl.DataFrame:
+def correlation_table(metrics: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """Correlations over the relations that have one right answer, for each run's metrics table.
 
     One row a run, pair of metrics and method: ``run, x, y, method, value, low, high, p, n``. The
@@ -36,7 +36,7 @@ def correlation_table(metrics: Mapping[str, pl.DataFrame], seed: int = 0) -> pl.
         for (x, y), method in product(PAIRS, get_args(Method)):
             pairs = _of_relations(table, x).join(_of_relations(table, y), on="group")
             found = correlation(
-                pairs["value"].to_list(), pairs["value_right"].to_list(), method=method, seed=seed
+                pairs["value"].to_list(), pairs["value_right"].to_list(), method=method
             )
             rows.append(
                 {
@@ -76,7 +76,7 @@ def size_table(metrics: Mapping[str, pl.DataFrame], sizes: Sequence[float]) -> p
     return pl.DataFrame(rows).sort("size")
 
 
-def size_correlations(by_size: pl.DataFrame, seed: int = 0) -> pl.DataFrame:
+def size_correlations(by_size: pl.DataFrame) -> pl.DataFrame:
     """Spearman's correlation of size and each metric over runs: ``metric, value, low, high, p, n``.
 
     With few runs this can only be coarse: with four, p is at least 1/12.
@@ -84,7 +84,7 @@ def size_correlations(by_size: pl.DataFrame, seed: int = 0) -> pl.DataFrame:
     rows = []
     for name in BY_SIZE:
         sizes, values = by_size["size"].to_list(), by_size[name].to_list()
-        found = correlation(sizes, values, method="spearman", seed=seed)
+        found = correlation(sizes, values, method="spearman")
         ends = {"low": found.low, "high": found.high, "p": found.p, "n": found.n}
         rows.append({"metric": name, "value": found.value, **ends})
     return pl.DataFrame(rows)

@@ -11,14 +11,15 @@ import polars as pl
 
 from consilience.metrics import by_relation, prepare
 from consilience.metrics.agreement import quotient
+from consilience.metrics.changes import CHANGE_SCHEMA, accuracy_changes
 from consilience.metrics.grid import Grid, grids, words_of
 from consilience.metrics.statistics import (
     NAN,
     REPLICATES,
     Floats,
+    bootstrap_interval,
     holm,
     paired_permutation,
-    percentile_interval,
     resamples,
 )
 from consilience.types import Protocol, Relation, Suite
@@ -36,16 +37,18 @@ PAIRS_SCHEMA: dict[str, type[pl.DataType]] = {
     "low": pl.Float64,
     "high": pl.Float64,
     "n": pl.Int64,
+    **CHANGE_SCHEMA,
 }
 
 
 def pair_table(
     answers: pl.DataFrame, suite: Suite, protocol: Protocol, seed: int = 0
 ) -> pl.DataFrame:
-    """How often each two patterns of a relation give the same answer, with a 95 % interval.
+    """How often each two patterns of a relation give the same answer, and how accuracy changes.
 
     One row a pair: ``group, first, second`` (positions of the patterns), ``edit`` (kind of the
-    released edge, null without one), ``agreement, low, high, n``. Intervals by subject.
+    released edge, null without one), ``agreement`` with a 95 % interval ``low, high``, ``n`` items,
+    and ``CHANGE_SCHEMA``: the accuracy of both and its paired change. Intervals by subject.
     """
     rows: list[dict[str, object]] = []
     for relation, grid in _grids(answers, suite, protocol):
@@ -53,10 +56,13 @@ def pair_table(
         weights = resamples(len(subjects), REPLICATES, np.random.default_rng(seed))[:, places]
         drawn = quotient(*((weights @ each).astype(np.float64) for each in (grid.same, grid.both)))
         agreement = quotient(grid.same.sum(axis=0), grid.both.sum(axis=0))
+        changes = list(accuracy_changes([grid], weights, seed))
         for at, (first, second) in enumerate(grid.pairs.tolist()):
             edge = relation.edges.get((first, second))
             value = float(agreement[at])
-            low, high = percentile_interval(value, drawn[:, at], len(subjects), (0.0, 1.0))
+            low, high = bootstrap_interval(
+                value, drawn[:, at], len(subjects), (0.0, 1.0), proportion=True
+            )
             rows.append(
                 {
                     "group": relation.id,
@@ -67,9 +73,25 @@ def pair_table(
                     "low": low,
                     "high": high,
                     "n": int(grid.both[:, at].sum()),
+                    **changes[at],
                 }
             )
     return pl.DataFrame(rows, schema=PAIRS_SCHEMA)
+
+
+def with_changes(patterns: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
+    """``pattern_table`` with the change of accuracy from the base pattern, of ``pair_table``.
+
+    ``change, change_low, change_high, p_holm``; NaN for the base pattern itself.
+    """
+    columns = ("change", "change_low", "change_high", "p_holm")
+    of_base = pairs.filter(pl.col("first") == 0).select(
+        "group", pl.col("second").alias("variant_index"), *columns
+    )
+    joined = patterns.join(
+        of_base, on=["group", "variant_index"], how="left", maintain_order="left"
+    )
+    return joined.with_columns(pl.col(columns).fill_null(NAN))
 
 
 def pattern_table(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -> pl.DataFrame:
@@ -185,7 +207,7 @@ def edit_table(
         size = len(differences)
         drawn = resamples(size, REPLICATES, np.random.default_rng(seed)) @ differences / size
         mean = float(differences.mean())
-        low, high = percentile_interval(mean, drawn, size, (-1.0, 1.0))
+        low, high = bootstrap_interval(mean, drawn, size, (-1.0, 1.0))
         rows.append(
             {
                 "kind": kind,

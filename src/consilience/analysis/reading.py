@@ -21,9 +21,9 @@ from consilience.errors import ConsilienceError
 from consilience.metrics.statistics import (
     REPLICATES,
     Floats,
+    bootstrap_interval,
     mcnemar,
     paired_permutation,
-    percentile_interval,
     resamples,
     smallest_difference,
 )
@@ -199,7 +199,9 @@ def evaluate(found: pl.DataFrame, seed: int = 0) -> pl.DataFrame:
     for at, (metric, of) in enumerate(MEASURES):
         value = float(sums[:, at].sum() / sizes.sum())
         bounds = (-1.0, 1.0) if of == "difference" else (0.0, 1.0)
-        low, high = percentile_interval(value, replicates[:, at], len(sizes), bounds)
+        low, high = bootstrap_interval(
+            value, replicates[:, at], len(sizes), bounds, proportion=of != "difference"
+        )
         row = {"metric": metric, "subset": of, "value": value, "low": low, "high": high}
         rows.append(row | {"n": found.height, "clusters": len(sizes)})
     return pl.DataFrame(rows)
@@ -222,7 +224,7 @@ def compare(before: pl.DataFrame, after: pl.DataFrame, seed: int = 0) -> pl.Data
     for at, (metric, of) in enumerate(MEASURES):
         value = float(sums[:, at].sum() / sizes.sum())
         bounds = (-2.0, 2.0) if of == "difference" else (-1.0, 1.0)
-        low, high = percentile_interval(value, replicates[:, at], len(sizes), bounds)
+        low, high = bootstrap_interval(value, replicates[:, at], len(sizes), bounds)
         if metric not in ("f1", "overlap") and of != "difference":
             test, change = "mcnemar", moved[COLUMNS[at]]
             p = mcnemar(int((change < 0).sum()), int((change > 0).sum()))

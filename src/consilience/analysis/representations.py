@@ -201,9 +201,7 @@ def _agreement(
     }
 
 
-def spearman_with(
-    consistency: Mapping[str, float], v_measure: Mapping[str, float], *, seed: int = 0
-) -> Correlation:
+def spearman_with(consistency: Mapping[str, float], v_measure: Mapping[str, float]) -> Correlation:
     """Spearman correlation, over relations, of consistency with the V-measure (Section 7.2).
 
     Both map a relation to its number; relations that lack one of them, or have NaN, are left out.
@@ -213,7 +211,6 @@ def spearman_with(
         [consistency[relation] for relation in shared],
         [v_measure[relation] for relation in shared],
         method="spearman",
-        seed=seed,
     )
 
 

@@ -14,7 +14,13 @@ from consilience import suites
 from consilience.analysis.examples import KINDS, about, reply_table
 from consilience.analysis.examples import examples as find_examples
 from consilience.analysis.knowledge import correlation_table, size_correlations, size_table
-from consilience.analysis.patterns import annotated_kinds, edit_table, pair_table, pattern_table
+from consilience.analysis.patterns import (
+    annotated_kinds,
+    edit_table,
+    pair_table,
+    pattern_table,
+    with_changes,
+)
 from consilience.cli.representations import representations
 from consilience.cli.shared import (
     AsJson,
@@ -66,15 +72,16 @@ def patterns(
     """Which wording: how often each two patterns agree, and which agree with no other.
 
     A pattern stands apart if its highest agreement with another is below the mean agreement among
-    the others. --out gets the pairs with intervals.
+    the others. "points": its accuracy minus that of the base pattern, on the same facts. --out gets
+    every pair of patterns: agreement and change of accuracy, with intervals and tests.
     """
     chosen, rules = suite_of(run, suite, protocol, data_dir)
     answers = read_answers(run)
     if groups is not None:
         chosen = select_relations(chosen, names_in(groups))
         answers = answers.filter(pl.col("group").is_in([each.id for each in chosen.relations]))
-    table = pattern_table(answers, chosen, rules)
     pairs = pair_table(answers, chosen, rules, seed)
+    table = with_changes(pattern_table(answers, chosen, rules), pairs)
     _write(file, pairs)
     if as_json:
         _print_json({"patterns": rows_of(table), "pairs": rows_of(pairs)})
@@ -183,13 +190,13 @@ def knowledge(
     metrics = {}
     for name, run in zip(names_of(runs), runs, strict=True):
         chosen, rules = suite_of(run, suite, protocol, data_dir)
-        metrics[name] = measure(read_answers(run), chosen, rules)
-    correlations = correlation_table(metrics, seed)
+        metrics[name] = measure(read_answers(run), chosen, rules, seed)
+    correlations = correlation_table(metrics)
     _write(file, correlations)
     found: dict[str, Any] = {"correlations": rows_of(correlations)}
     if sizes is not None:
         by_size = size_table(metrics, [_number(each) for each in names_in(sizes)])
-        over_runs = size_correlations(by_size, seed)
+        over_runs = size_correlations(by_size)
         found |= {"sizes": rows_of(by_size), "size_correlations": rows_of(over_runs)}
     if as_json:
         _print_json(found)

@@ -38,9 +38,14 @@ from consilience.cli.shared import (
 )
 from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.files import csv_of, write_whole
-from consilience.metrics.perturbed import Labels, measure_perturbed, perturbed_remarks
+from consilience.metrics.perturbed import (
+    Labels,
+    form_changes,
+    measure_perturbed,
+    perturbed_remarks,
+)
 from consilience.perturb import GENERATED, ask_freely, ask_pairs, inconsistent, write_forms
-from consilience.report.perturbed import example_table, perturbed_tables
+from consilience.report.perturbed import change_table, example_table, perturbed_tables
 from consilience.run import RunFolder, asked_of
 from consilience.suites.pairs import Pairs
 from consilience.suites.perturbations import (
@@ -177,19 +182,22 @@ def perturb(
         told[name] = run.record["warnings"]
     labels, notes = labels_of(main), seed_notes(told)
     metrics = measure_perturbed(runs, labels, seed)
+    changes = form_changes(runs, labels, seed)
     found = pl.concat(changed).sort("margin", descending=True, nulls_last=True)
     write_whole(folder / "metrics.csv", csv_of(metrics))
+    write_whole(folder / "changes.csv", csv_of(changes))
     write_whole(folder / "inconsistent.csv", csv_of(found))
     if as_json:
         record = {"asked": asked, "models": models, "path": str(folder)}
-        document = {"run": record, "metrics": rows_of(metrics), "warnings": notes}
-        print_json(document)
+        numbers = {"metrics": rows_of(metrics), "changes": rows_of(changes)}
+        print_json({"run": record, **numbers, "warnings": notes})
         return
     seeds = f", {len(runs)} seeds" if len(runs) > 1 else ""
     for group in metrics["group"].unique(maintain_order=True):
         title = f"{group}, {model}{seeds}, in percent"
         for table in perturbed_tables(metrics.filter(pl.col("group") == group), title):
             out.print(table)
+        out.print(change_table(changes.filter(pl.col("group") == group)))
     if examples and found.height:
         out.print(example_table(found, examples))
     warn(notes)

@@ -16,6 +16,7 @@ from consilience.analysis.patterns import (
     item_table,
     pair_table,
     pattern_table,
+    with_changes,
 )
 from consilience.cli.compare import asked_otherwise, perturbed_differences
 from consilience.cli.perturb import is_perturbed, labels_of, seed_notes, task_asked
@@ -38,7 +39,7 @@ from consilience.errors import ConsilienceError
 from consilience.files import texts_of, write_whole
 from consilience.metrics import facts_left_out, is_blank, measure, remarks
 from consilience.metrics.compare import compare, few_relations
-from consilience.metrics.perturbed import measure_perturbed
+from consilience.metrics.perturbed import form_changes, measure_perturbed
 from consilience.read import read_csv
 from consilience.report.charts import for_paper
 from consilience.report.factpage import probe_page
@@ -222,14 +223,15 @@ def _shown(
     without = blank.group_by("group", "excluded", maintain_order=True).len()
     noted = [*changed, *_unfinished(record), *record.get("warnings", [])]
     noted += [*protocol_remark(run, protocol), *remarks(answers, metrics, suite, protocol)]
+    pairs = pair_table(answers, suite, protocol, seed)
     vectors, drawing = _vectors(name, run, metrics, seed)
     return Shown(
         name=name,
         record=record,
         metrics=metrics,
         by_other=measure(answers, suite, other, seed),
-        patterns=pattern_table(answers, suite, protocol),
-        pairs=pair_table(answers, suite, protocol, seed),
+        patterns=with_changes(pattern_table(answers, suite, protocol), pairs),
+        pairs=pairs,
         edits=edit_table(answers, suite, protocol, annotated_kinds(suite), seed),
         items=item_table(answers, suite, protocol),
         examples=examples(answers, suite, list(KINDS), EXAMPLES),
@@ -257,7 +259,7 @@ def _vectors(
     clusters = texts_of(read_csv(run / "clusters.csv"))
     drawn = str(clusters["relation"][0])
     drawing = drawing_of(run, drawn, DRAWN, "subject", f"{name}: {drawn}", seed)
-    return correlations_of(metrics, clusters, seed), drawing
+    return correlations_of(metrics, clusters), drawing
 
 
 def _pairs(runs: Sequence[Path], seed: int) -> tuple[Page, dict[str, Sheet], list[str]]:
@@ -278,7 +280,10 @@ def _pairs(runs: Sequence[Path], seed: int) -> tuple[Page, dict[str, Sheet], lis
                 for name, record in zip(names, records, strict=True)
             }
         )
-        shown.append(ShownPairs(name, records, task_asked(run), metrics, _changed(run), warnings))
+        changes = form_changes(answers, labels_of(task_asked(run)), seed)
+        shown.append(
+            ShownPairs(name, records, task_asked(run), metrics, _changed(run), warnings, changes)
+        )
     why = {name: _unlike(runs[0], run) for name, run in named.items()}
     notes = [
         f"{name} has no differences from {next(iter(named))}: {why[name]}"

@@ -132,7 +132,7 @@ def representations(
         title = f"{model}, {chosen.name}: {figure}"
         chart = drawing_of(run.path, figure, figure_facts, colour.value, title, seed)
         save_figure(chart, drawn)
-    correlations = correlations_of(metrics, clusters, seed)
+    correlations = correlations_of(metrics, clusters)
     _show(run, clusters, correlations, drawn, as_json)
 
 
@@ -171,7 +171,7 @@ def _clusters(
     return cluster(found, seed=seed)
 
 
-def correlations_of(metrics: pl.DataFrame, clusters: pl.DataFrame, seed: int) -> pl.DataFrame:
+def correlations_of(metrics: pl.DataFrame, clusters: pl.DataFrame) -> pl.DataFrame:
     """Spearman's correlation of consistency with V-measure over relations, as in Section 7.2."""
     from consilience.analysis.representations import spearman_with
 
@@ -180,7 +180,7 @@ def correlations_of(metrics: pl.DataFrame, clusters: pl.DataFrame, seed: int) ->
     rows = []
     for (layer, name), found in clusters.group_by(["layer", "property"], maintain_order=True):
         measured = dict(found.select("relation", "v_measure").iter_rows())
-        r = spearman_with(consistency, measured, seed=seed)
+        r = spearman_with(consistency, measured)
         ends = {"value": r.value, "low": r.low, "high": r.high, "p": r.p, "n": r.n}
         mean = found.select(pl.col("v_measure", "v_measure_shuffled", "ami").fill_nan(None).mean())
         rows.append({"layer": layer, "property": name, **mean.row(0, named=True), **ends})

@@ -17,7 +17,7 @@ from consilience.errors import ConsilienceError, did_you_mean
 from consilience.metrics.agreement import METRICS, Share, Tally
 from consilience.metrics.grid import Grid, View, grids, words_of
 from consilience.metrics.resampling import Draws, Key, Resampling
-from consilience.metrics.statistics import percentile_interval
+from consilience.metrics.statistics import bootstrap_interval
 from consilience.types import METRICS_SCHEMA, Cardinality, Protocol, Relation, Suite
 
 NAN = float("nan")
@@ -211,6 +211,7 @@ def _of_kind(
     resampling = Resampling(subjects, seed)
     shares: dict[Key, dict[str, Share]] = {}
     draws: dict[Key, dict[str, Draws]] = {}
+    proportions: set[Key] = set()
     for relation, rows in chosen:
         tallies = count(grids(rows, relation, protocol, words_of(rows)), relation)
         drawn = resampling.draw(relation.id, tallies)
@@ -218,23 +219,37 @@ def _of_kind(
             share, within = tally.share(empty_value(key, protocol)), drawn[key].within
             ends = (NAN, NAN)
             if tally.clusters is not None:
-                ends = percentile_interval(
-                    share.value, within.values, within.clusters, bounds_of(key)
+                ends = bootstrap_interval(
+                    share.value,
+                    within.values,
+                    within.clusters,
+                    bounds_of(key),
+                    proportion=tally.is_proportion,
                 )
             yield _row(key, relation.id, share.value, ends, n=share.n, n_excluded=share.left_out)
             if is_averaged(key, kind):
                 shares.setdefault(key, {})[relation.id] = share
                 draws.setdefault(key, {})[relation.id] = drawn[key]
+                proportions |= {key} if tally.is_proportion else set()
     for key, by_group in shares.items():
         macro, micro = resampling.over(by_group, draws[key])
         values = [each.value for each in by_group.values() if not math.isnan(each.value)]
         mean = fmean(values) if values else NAN
-        ends = percentile_interval(mean, macro.replicates, macro.clusters, bounds_of(key))
+        proportion = key in proportions
+        ends = bootstrap_interval(
+            mean,
+            macro.replicates,
+            macro.clusters,
+            bounds_of(key),
+            proportion=proportion and len(chosen) == 1,
+        )
         counts = {"n": len(values), "n_excluded": len(by_group) - len(values)}
         std = stdev(values) if len(values) > 1 else NAN
         yield _row(key, "MACRO", mean, ends, std=std, **counts)
         total = sum(by_group.values(), Share(0, 0, 0, 0))
-        ends = percentile_interval(total.value, micro.replicates, micro.clusters, bounds_of(key))
+        ends = bootstrap_interval(
+            total.value, micro.values, micro.clusters, bounds_of(key), proportion=proportion
+        )
         yield _row(key, "MICRO", total.value, ends, n=total.n, n_excluded=total.left_out)
 
 

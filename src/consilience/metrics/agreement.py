@@ -49,6 +49,11 @@ def hits_of_total(sums: Floats) -> tuple[Floats, Floats]:
     return sums[..., 0], sums[..., 1]
 
 
+def ratio(sums: Floats) -> tuple[Floats, Floats]:
+    """``hits_of_total`` where hits are no part of the total, as in F1 or a difference."""
+    return hits_of_total(sums)
+
+
 def columns_of_total(sums: Floats) -> tuple[Floats, Floats]:
     """The derivatives (column,) of ``hits_of_total``: 1 in its own column, 0 in the other."""
     return np.array([1.0, 0.0]), np.array([0.0, 1.0])

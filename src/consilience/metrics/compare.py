@@ -12,6 +12,7 @@ import polars as pl
 
 from consilience.errors import ConsilienceError
 from consilience.metrics import (
+    bounds_of,
     by_relation,
     count,
     empty_value,
@@ -28,10 +29,11 @@ from consilience.metrics.statistics import (
     Floats,
     Signs,
     benjamini_hochberg,
+    bootstrap_interval,
+    difference_bounds,
     holm,
     mcnemar,
     paired_permutation,
-    percentile_interval,
     permutation_p,
     smallest_difference,
 )
@@ -231,7 +233,8 @@ def _over(
         )
         for run in (0, 1)
     ]
-    (macro_spread, micro_spread) = (second - first for first, second in zip(*spreads, strict=True))
+    macro_spread = spreads[1][0] - spreads[0][0]
+    micro = spreads[1][1].values - spreads[0][1].values
     counts = len(known), len(by_group) - len(known)
     means = [fmean(each.shares[run].value for each in known.values()) for run in (0, 1)]
     macro = replace(pooled, shares=(Share(means[0], 1, *counts), Share(means[1], 1, *counts)))
@@ -240,8 +243,7 @@ def _over(
     spread = macro_spread.replicates, macro_spread.clusters
     row = _row(key, "MACRO", macro, *spread, *test)
     yield row | ({"smallest": NAN} if 1 < len(known) < FEW else {})
-    micro = micro_spread.replicates
-    yield _row(key, "MICRO", pooled, micro, micro_spread.clusters, *pooled.test)
+    yield _row(key, "MICRO", pooled, micro, spreads[0][1].clusters, *pooled.test)
 
 
 def _row(
@@ -254,7 +256,8 @@ def _row(
     p: float,
 ) -> dict[str, object]:
     first, second = both.shares
-    low, high = percentile_interval(both.difference, replicates, clusters, (-1.0, 1.0))
+    bounds = difference_bounds(bounds_of(key))
+    low, high = bootstrap_interval(both.difference, replicates, clusters, bounds)
     return {
         "metric": key[0],
         "subset": key[1],

@@ -16,20 +16,21 @@ from statistics import fmean, stdev
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from scipy.special import stdtrit
 
 from consilience.errors import ConsilienceError
 from consilience.metrics import ALL_BUT_CONSTANT
-from consilience.metrics.agreement import METRICS, Tally
+from consilience.metrics.agreement import METRICS, Tally, ratio
+from consilience.metrics.changes import CHANGE_SCHEMA, accuracy_changes
 from consilience.metrics.grid import Grid, grid_of
 from consilience.metrics.resampling import Key, Tallies, Weights, flip, weigh
 from consilience.metrics.statistics import (
-    LEVEL,
     NAN,
     REPLICATES,
     Signs,
+    bootstrap_interval,
+    difference_bounds,
     holm,
-    percentile_interval,
+    logit_interval,
     permutation_p,
     resamples,
     welch_t,
@@ -46,6 +47,16 @@ PERTURBED_SCHEMA: dict[str, type[pl.DataType]] = {
 
 ``std`` is the standard deviation over the runs. ``group`` is the task.
 """
+
+FORM_CHANGE_SCHEMA: dict[str, type[pl.DataType]] = {
+    "group": pl.String,
+    "first": pl.String,
+    "second": pl.String,
+    **CHANGE_SCHEMA,
+    "seeds": pl.Int64,
+    "n": pl.Int64,
+}
+"""One row for each two forms of a group: what accuracy gains or loses, mean over the runs."""
 
 DIFFERENCE_SCHEMA: dict[str, type[pl.DataType]] = {
     "metric": pl.String,
@@ -117,7 +128,9 @@ def measure_perturbed(
             if first.clusters is not None:
                 replicates = np.mean([each[key].values for each in drawn], axis=0)
                 clusters = min(each[key].clusters for each in drawn)
-                ends = percentile_interval(mean, replicates, clusters, _bounds(key))
+                ends = bootstrap_interval(
+                    mean, replicates, clusters, _bounds(key), proportion=first.is_proportion
+                )
             seed_ends = _over_seeds(values, _bounds(key))
             rows.append(
                 {
@@ -137,6 +150,30 @@ def measure_perturbed(
                 }
             )
     return pl.DataFrame(rows, schema=PERTURBED_SCHEMA)
+
+
+def form_changes(
+    runs: Sequence[pl.DataFrame], labels: Mapping[str, Labels], seed: int = 0
+) -> pl.DataFrame:
+    """Accuracy in each form minus that in each earlier one (``FORM_CHANGE_SCHEMA``), paired.
+
+    ``runs``: answers tables of the same items, one a run. The original form is the first.
+    """
+    _same_items(runs)
+    rows: list[dict[str, object]] = []
+    for group in runs[0]["group"].unique(maintain_order=True):
+        tables = [run.filter(pl.col("group") == group) for run in runs]
+        unheard = any(_says_no_label(table, labels[group]) for table in tables)
+        asked = [_grid(table, labels[group], unheard) for table in tables]
+        counted, names = [grid for grid, _ in asked], asked[0][1]
+        subjects, places = np.unique(counted[0].subjects.astype(str), return_inverse=True)
+        weights = _weights(subjects.tolist(), group, seed)[:, places]
+        sizes = np.min([grid.both.sum(axis=0) for grid in counted], axis=0)
+        found = accuracy_changes(counted, weights, seed)
+        for (first, second), row, n in zip(counted[0].pairs.tolist(), found, sizes, strict=True):
+            about = {"group": group, "first": names[first], "second": names[second]}
+            rows.append({**about, **row, "seeds": len(runs), "n": int(n)})
+    return pl.DataFrame(rows, schema=FORM_CHANGE_SCHEMA)
 
 
 def compare_perturbed(
@@ -173,7 +210,8 @@ def compare_perturbed(
             )
             permuted = np.mean([each[key].differences() for each in flipped], axis=0)
             clusters = drawn[0][0][key].clusters
-            low, high = percentile_interval(difference, replicates, clusters, (-1.0, 1.0))
+            bounds = difference_bounds(_bounds(key))
+            low, high = bootstrap_interval(difference, replicates, clusters, bounds)
             varies = len(first) > 1 and any(np.ptp(each) > 0 for each in values)
             rows.append(
                 {
@@ -256,11 +294,10 @@ def _weights(names: Sequence[str], group: str, seed: int) -> Weights:
 
 
 def _over_seeds(values: Sequence[float], bounds: tuple[float, float]) -> tuple[float, float]:
-    """The t interval of the mean of several runs."""
+    """The t interval of the mean of several runs; NaN where they do not vary."""
     if len(values) < 2:
         return NAN, NAN
-    reach = -float(stdtrit(len(values) - 1, (1 - LEVEL) / 2)) * stdev(values) / len(values) ** 0.5
-    return max(bounds[0], fmean(values) - reach), min(bounds[1], fmean(values) + reach)
+    return logit_interval(fmean(values), stdev(values) / len(values) ** 0.5, len(values), bounds)
 
 
 def _bounds(key: Key) -> tuple[float, float]:
@@ -271,10 +308,11 @@ def _says_no_label(table: pl.DataFrame, labels: Labels) -> bool:
     return not table["answer"].drop_nulls().is_in(list(labels.words)).all()
 
 
-def _count(table: pl.DataFrame, labels: Labels, unheard: bool) -> Tallies:
-    """Every metric of one run's answers in one group; runs that are held together count alike.
+def _grid(table: pl.DataFrame, labels: Labels, unheard: bool) -> tuple[Grid, list[str]]:
+    """The answers (item, form) of one run in one group, and the names of the forms.
 
-    ``unheard``: whether any of these runs says what is no label.
+    The original form is the first. ``unheard``: whether any of the runs that are counted together
+    says what is no label; ``words`` has a code for that of each form then, after the labels.
     """
     variants = dict(
         table.select("variant", "variant_index").unique().sort("variant_index").iter_rows()
@@ -292,7 +330,16 @@ def _count(table: pl.DataFrame, labels: Labels, unheard: bool) -> Tallies:
     )
     words = [*labels.words, *(NO_LABEL + name for name in sorted(names) if unheard)]
     grid = grid_of(known, pl.col("item"), len(names), words, len(labels.words))
-    grid = replace(grid, words=np.arange(len(words)))
+    return replace(grid, words=np.arange(len(words))), names
+
+
+def _count(table: pl.DataFrame, labels: Labels, unheard: bool) -> Tallies:
+    """Every metric of one run's answers in one group; runs that are compared count alike.
+
+    ``unheard``: whether any of these runs says what is no label.
+    """
+    grid, names = _grid(table, labels, unheard)
+    words = grid.words
     none = list(range(len(labels.words), len(words)))
     others = list(range(1, len(names)))
     tallies: dict[Key, Tally] = {}
@@ -328,7 +375,7 @@ def f1(grid: Grid, positive: int) -> Tally:
     gold = (grid.golds[:, 0] == positive) & grid.taken[:, 0]
     counts = np.stack([2 * (said & gold), said.astype(np.int64) + gold], axis=1)
     tally = METRICS["accuracy"].count(grid)
-    return replace(tally, counts=counts.astype(np.float32))
+    return replace(tally, counts=counts.astype(np.float32), finish=ratio)
 
 
 def top_answer(grid: Grid, none: Sequence[int]) -> Tally:

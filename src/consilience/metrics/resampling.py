@@ -235,10 +235,8 @@ class Resampling:
             across = weigh(tallies, names, shared)
         return {key: Draws(within[key], across[key]) for key in tallies}
 
-    def over(
-        self, shares: Mapping[str, Share], draws: Mapping[str, Draws]
-    ) -> tuple[Spread, Spread]:
-        """How the mean over groups, and the value of all counts together, vary."""
+    def over(self, shares: Mapping[str, Share], draws: Mapping[str, Draws]) -> tuple[Spread, Drawn]:
+        """How the mean over groups varies, and how all counts together vary by their subjects."""
         empty = next(iter(shares.values())).empty
         own = [Drawn(np.array([each.hits]), np.array([each.total]), 0) for each in shares.values()]
         within = [draws[group].within for group in shares]
@@ -250,11 +248,10 @@ class Resampling:
         once = np.ones((1, len(shares)), dtype=np.float32)
         ways = ((weights, relations), (once, within), (once, across))
         macro = [_macro(weights, drawn, empty) for weights, drawn in ways]
-        micro = [_micro(weights, drawn) for weights, drawn in ways]
-        return (
-            Spread(macro[0], macro[1], macro[2], clusters),
-            Spread(micro[0], micro[1], micro[2], clusters),
-        )
+        subjects = min(sum(each.clusters for each in across), len(self._places))
+        hits = np.sum([each.hits for each in across], axis=0)
+        total = np.sum([each.total for each in across], axis=0)
+        return Spread(macro[0], macro[1], macro[2], clusters), Drawn(hits, total, subjects)
 
 
 def _macro(weights: Weights, drawn: Sequence[Drawn], empty: float) -> Floats:
@@ -263,12 +260,3 @@ def _macro(weights: Weights, drawn: Sequence[Drawn], empty: float) -> Floats:
     values = np.where(np.isnan(values), empty, values)
     known = (weights * ~np.isnan(values)).sum(axis=1)
     return quotient((weights * np.nan_to_num(values)).sum(axis=1), known)
-
-
-def _micro(weights: Weights, drawn: Sequence[Drawn]) -> Floats:
-    """Hits over totals of all groups (replicate,)."""
-    hits = np.stack([each.hits for each in drawn], axis=1)
-    return quotient(
-        (weights * hits).sum(axis=1),
-        (weights * np.stack([each.total for each in drawn], axis=1)).sum(axis=1),
-    )

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr, ndtri, stdtrit
+from scipy.special import expit, logit, ndtri, stdtrit
 
 Floats = npt.NDArray[np.float64]
 
@@ -32,7 +32,10 @@ CELLS = 4_000_000
 """Numbers that are held at once, about."""
 
 FEW = 6
-"""Of fewer clusters no bootstrap tells how they vary, and no permutation reaches a p of 5 %."""
+"""With fewer clusters no permutation test can reach p < 0.05."""
+
+TIE = 1e-12
+"""Values that differ by less are the same."""
 
 POWER = 0.8
 """The chance to find the smallest difference that the data could have shown."""
@@ -55,38 +58,55 @@ def resamples(
     return drawn
 
 
-def percentile_interval(
+def bootstrap_interval(
     value: float,
     replicates: Floats,
     clusters: int,
     bounds: tuple[float, float],
+    *,
+    proportion: bool = False,
 ) -> tuple[float, float]:
-    """Low and high end for ``value``, of bootstrap ``replicates`` (replicate,) over ``clusters``.
+    """Low and high bound for ``value``, of bootstrap ``replicates`` (replicate,) over ``clusters``.
 
-    Expanded percentiles (Hesterberg 2015): plain ones are too narrow with few clusters by the
-    factor ``sqrt((n-1)/n)`` and by that between the normal and the t distribution. With fewer than
-    ``FEW`` clusters replicates do not reach far enough, and the ends are those of the t
-    distribution: the standard error is the deviation of the replicates, widened likewise. Where
-    nothing varies at 0 or at one of the ``bounds`` of the value, the share of clusters that may
-    yet be otherwise is that of the exact binomial interval (Clopper-Pearson). NaN with fewer than
-    two clusters, where fewer than ``FEW`` tie elsewhere, or where half of the replicates have no
-    value.
+    ``logit_interval`` with the standard deviation of the replicates, times ``sqrt(n/(n-1))``, as
+    the standard error. Where nothing varies there is no interval (NaN), with one exception: a
+    ``proportion`` that is 0 or 1 has the exact binomial interval (Clopper-Pearson) of 0 or n of n
+    clusters. NaN too with fewer than two clusters, and where half of the replicates have no value.
     """
     known = replicates[~np.isnan(replicates)]
     if clusters < 2 or math.isnan(value) or len(known) <= len(replicates) / 2:
         return NAN, NAN
-    if np.ptp(known) < 1e-12:
-        unseen = 1 - ((1 - LEVEL) / 2) ** (1 / clusters) if value in (0.0, *bounds) else 0.0
-        if clusters < FEW and not unseen:
-            return NAN, NAN  # a tie of a few
-        return max(bounds[0], value - unseen), min(bounds[1], value + unseen)
-    tail = stdtrit(clusters - 1, (1 - LEVEL) / 2) * math.sqrt(clusters / (clusters - 1))
-    if clusters < FEW:
-        low, high = value + tail * known.std(), value - tail * known.std()
-    else:
-        share = float(ndtr(tail))
-        low, high = np.quantile(known, [share, 1 - share])
-    return max(bounds[0], float(low)), min(bounds[1], float(high))
+    if np.ptp(known) < TIE:
+        unseen = 1 - ((1 - LEVEL) / 2) ** (1 / clusters)
+        if proportion and value in (0.0, 1.0):
+            return (0.0, unseen) if value == 0 else (1 - unseen, 1.0)
+        return NAN, NAN
+    error = float(known.std()) * math.sqrt(clusters / (clusters - 1))
+    return logit_interval(value, error, clusters, bounds)
+
+
+def logit_interval(
+    value: float, error: float, clusters: int, bounds: tuple[float, float]
+) -> tuple[float, float]:
+    """The t interval of ``clusters`` - 1 degrees of freedom on the logit scale within ``bounds``.
+
+    With ``x = (value - least) / (greatest - least)``: the bounds are those of
+    ``logit(x) +- t * error / (greatest - least) / (x (1 - x))``. Between -1 and 1 this is Fisher's
+    z. NaN where nothing varies (``error`` 0) and for a value at its own bound.
+    """
+    least, width = bounds[0], bounds[1] - bounds[0]
+    share = (value - least) / width
+    if clusters < 2 or not 0 < share < 1 or not error > TIE:
+        return NAN, NAN
+    reach = -stdtrit(clusters - 1, (1 - LEVEL) / 2) * error / width / (share * (1 - share))
+    low, high = expit(logit(share) + np.array([-reach, reach]))
+    return float(least + width * low), float(least + width * high)
+
+
+def difference_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+    """The bounds of a difference of two values within ``bounds``."""
+    width = bounds[1] - bounds[0]
+    return -width, width
 
 
 def smallest_difference(replicates: Floats) -> float:
@@ -96,7 +116,7 @@ def smallest_difference(replicates: Floats) -> float:
     bootstrap ``replicates`` (replicate,) of the difference. NaN where they do not vary.
     """
     known = replicates[~np.isnan(replicates)]
-    if len(known) < 2 or np.ptp(known) < 1e-12:
+    if len(known) < 2 or np.ptp(known) < TIE:
         return NAN
     return float((ndtri(1 - (1 - LEVEL) / 2) + ndtri(POWER)) * known.std(ddof=1))
 
@@ -275,14 +295,14 @@ def correlation(
     y: Sequence[float],
     *,
     method: Literal["pearson", "spearman"],
-    seed: int = 0,
 ) -> Correlation:
-    """Correlation of pairs, with a bootstrap interval over them.
+    """Correlation of pairs, with the interval of Fisher's z.
 
-    ``p`` is that of all orders of one side where these are at most ``PERMUTATIONS`` (up to seven
-    pairs), else that of the t distribution. A pair with a NaN is left out. NaN where fewer than
-    three are left or one side is constant; no interval with fewer than ``FEW``, or where no
-    resample varies.
+    ``arctanh(r) +- z * error``: the error is ``1 / sqrt(n - 3)``, of Spearman's coefficient
+    ``sqrt((1 + r**2 / 2) / (n - 3))`` (Bonett and Wright 2000). ``p`` is that of all orders of one
+    side where these are at most ``PERMUTATIONS`` (up to seven pairs), else that of the t
+    distribution. A pair with a NaN is left out. NaN where fewer than three are left or one side is
+    constant; no interval with fewer than ``FEW`` pairs, or where they agree perfectly.
     """
     from scipy import stats
 
@@ -293,14 +313,11 @@ def correlation(
         return Correlation(NAN, NAN, NAN, NAN, count)
     ranks = stats.rankdata(pairs, axis=1) if method == "spearman" else pairs
     value = float(_pearson(ranks[0], ranks[1]))
-    generator = np.random.default_rng(seed)
-    drawn = pairs[:, generator.integers(0, count, (REPLICATES, count))]
-    if method == "spearman":
-        drawn = stats.rankdata(drawn, axis=-1)
-    replicates = _pearson(drawn[0], drawn[1])
     low, high = NAN, NAN
-    if count >= FEW and np.ptp(replicates[~np.isnan(replicates)]) > 1e-12:
-        low, high = percentile_interval(value, replicates, count, (-1.0, 1.0))
+    if count >= FEW and abs(value) < 1 - TIE:
+        spread = 1 + value**2 / 2 if method == "spearman" else 1.0
+        reach = ndtri(1 - (1 - LEVEL) / 2) * math.sqrt(spread / (count - 3))
+        low, high = (math.tanh(math.atanh(value) + each) for each in (-reach, reach))
     if math.factorial(count) <= PERMUTATIONS:
         orders = np.array(list(permutations(ranks[1])))
         extreme = np.abs(_pearson(ranks[0], orders)) >= abs(value) - 1e-12

@@ -9,13 +9,13 @@ from typing import Any
 import polars as pl
 from rich.table import Table
 
-from consilience.report.tables import new_table
+from consilience.report.tables import NO_INTERVAL, new_table
 
 
 def frame_table(table: pl.DataFrame, title: str, headings: Mapping[str, str]) -> Table:
     """Columns of a table under their ``headings``; fractions in percent, whole numbers as such.
 
-    A heading that ends in ``p`` is a probability, one that ends in ``points`` has a sign.
+    The heading ``p`` is of a probability; ``points`` have a sign, and so have their bounds.
     """
     shown = new_table(title)
     for name, heading in headings.items():
@@ -23,8 +23,16 @@ def frame_table(table: pl.DataFrame, title: str, headings: Mapping[str, str]) ->
         shown.add_column(
             heading, justify="left" if text else "right", overflow="fold", no_wrap=not text
         )
+    signed = ("low", "high") if "points" in headings.values() else ()
     for row in table.select(list(headings)).iter_rows(named=True):
-        shown.add_row(*(_cell(row[name], heading) for name, heading in headings.items()))
+        shown.add_row(
+            *(
+                _cell(row[name], "points" if heading in signed else heading)
+                for name, heading in headings.items()
+            )
+        )
+    if "low" in headings and table["low"].is_nan().any():
+        shown.caption = NO_INTERVAL
     return shown
 
 
@@ -45,10 +53,16 @@ def _cell(value: Any, heading: str) -> str:
 def matrix_tables(pairs: pl.DataFrame, patterns: pl.DataFrame) -> Iterator[Table]:
     """For each relation its patterns, and how often each two of them agree, in percent."""
     headings = {"variant_index": "", "variant": "pattern", "accuracy": "right"}
+    headings |= {"change": "points", "change_low": "low", "change_high": "high", "p_holm": "p"}
     headings |= {"agreement": "agrees", "closest": "most with", "highest": "how often"}
     headings |= {"apart": "apart"}
     for (group,), rows in patterns.group_by("group", maintain_order=True):
-        yield frame_table(rows, f"{group}: patterns, in percent", headings)
+        table = frame_table(rows, f"{group}: patterns, in percent", headings)
+        table.caption = (
+            "points: accuracy minus that of pattern 0 on the same facts, with a 95 % interval; p: "
+            "exact McNemar, adjusted (Holm) over patterns, the interval is not"
+        )
+        yield table
         agreement = {
             frozenset((first, second)): value
             for first, second, value in pairs.filter(pl.col("group") == group)

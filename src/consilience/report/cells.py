@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from consilience.report.comparison import points, probability
+from consilience.report.comparison import between, points, probability
 from consilience.report.page import Cell
 from consilience.report.tables import interval, percent
 
@@ -30,7 +30,7 @@ def change_ends(low: float | None, high: float | None) -> Cell:
     """The interval of a difference."""
     if low is None or high is None or math.isnan(low) or math.isnan(high):
         return Cell("-", missing=True)
-    return Cell(f"{points(low)} to {points(high)}", high - low)
+    return Cell(between(low, high), high - low)
 
 
 def chance(p: float | None) -> Cell:

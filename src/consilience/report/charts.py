@@ -51,14 +51,15 @@ def relation_figure(metrics: pl.DataFrame, shown: Sequence[str]) -> altair.Chart
     first = rows.filter(pl.col("run") == runs[0]).select("metric", "group", order="value")
     rows = rows.join(first, on=["metric", "group"], how="left", maintain_order="left")
     across = alt.YOffset("run:N", sort=runs) if len(runs) > 1 else alt.Undefined
-    base = alt.Chart(_data(rows)).encode(y=y, yOffset=across).transform_filter(chosen)
+    drawn = _data(_with_line(rows, "value"))
+    base = alt.Chart(drawn).encode(y=y, yOffset=across).transform_filter(chosen)
     colour = _colour(runs)
     scale = alt.Scale(domainMax=100, zero=True, nice=False)  # below 0 where it is below chance
     return _finished(
         alt.layer(
             base.mark_rule(strokeWidth=1.5).encode(
-                x=alt.X("low:Q", title="percent", scale=scale, axis=alt.Axis(tickCount=5)),
-                x2="high:Q",
+                x=alt.X("start:Q", title="percent", scale=scale, axis=alt.Axis(tickCount=5)),
+                x2="stop:Q",
                 color=colour,
             ),
             base.mark_point(filled=True, opacity=1, size=34).encode(
@@ -200,7 +201,8 @@ def edit_figure(edits: pl.DataFrame) -> altair.Chart:
     across = alt.YOffset("run:N", sort=runs) if len(runs) > 1 else alt.Undefined
     kinds = edits["kind"].unique(maintain_order=True).to_list()
     y = alt.Y("kind:N", title=None, sort=kinds)
-    base = alt.Chart(_data(rows)).encode(y=y, yOffset=across)
+    drawn = _data(_with_line(rows, "difference"))
+    base = alt.Chart(drawn).encode(y=y, yOffset=across)
     zero = alt.Chart(alt.InlineData(values=[{"x": 0}])).mark_rule(
         color=INK, strokeDash=[3, 3], opacity=0.7
     )
@@ -209,8 +211,8 @@ def edit_figure(edits: pl.DataFrame) -> altair.Chart:
         alt.layer(
             zero.encode(x="x:Q"),
             base.mark_rule(strokeWidth=1.5).encode(
-                x=alt.X("low:Q", title="difference of consistency, points"),
-                x2="high:Q",
+                x=alt.X("start:Q", title="difference of consistency, points"),
+                x2="stop:Q",
                 color=colour,
             ),
             base.mark_point(filled=True, opacity=1, size=40).encode(
@@ -306,8 +308,8 @@ def form_figure(metrics: pl.DataFrame) -> altair.Chart:
     colour = _colour(runs)
     layered = alt.layer(
         base.mark_rule(strokeWidth=1.5).encode(
-            x=alt.X("low:Q", title="percent", axis=alt.Axis(tickCount=4, labelFlush=False)),
-            x2="high:Q",
+            x=alt.X("start:Q", title="percent", axis=alt.Axis(tickCount=4, labelFlush=False)),
+            x2="stop:Q",
             color=colour,
         ),
         base.mark_point(filled=True, opacity=1, size=40).encode(
@@ -317,7 +319,7 @@ def form_figure(metrics: pl.DataFrame) -> altair.Chart:
             tooltip=_tips({"run": "run", "group": "task", "subset": "form", "shown": "number"})
             + [_percent(each) for each in ends],
         ),
-        data=_data(rows),
+        data=_data(_with_line(rows, "value")),
     ).properties(width=HALF, height=alt.Step(26 if len(runs) == 1 else 13))
     return _styled(
         layered.facet(
@@ -334,6 +336,11 @@ def for_paper(chart: altair.Chart, title: str) -> altair.Chart:
     heading = alt.Title(textwrap.wrap(title, 60), anchor="start", fontSize=12)
     titled = chart.properties(title=heading) if title else chart
     return titled.properties(background="white")
+
+
+def _with_line(rows: pl.DataFrame, value: str) -> pl.DataFrame:
+    """With the ends of the line that is drawn: ``low`` and ``high``, else the value alone."""
+    return rows.with_columns(start=pl.coalesce("low", value), stop=pl.coalesce("high", value))
 
 
 def _data(rows: pl.DataFrame) -> Any:

@@ -10,7 +10,7 @@ import polars as pl
 from rich.table import Table
 
 from consilience.errors import ConsilienceError, did_you_mean
-from consilience.report.tables import new_table, percent
+from consilience.report.tables import NO_INTERVAL, new_table, percent
 
 STARS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
 """Levels of significance and their marks."""
@@ -21,8 +21,8 @@ def comparison_tables(
 ) -> Iterator[Table]:
     """For each run and metric one table: a row a relation, then over relations.
 
-    p of a relation is Holm's, over all relations. The interval and the smallest difference that
-    would have been found are in points of percent.
+    p of a relation is Holm's, over all relations; intervals are not adjusted. The interval and the
+    smallest difference that would have been found are in points of percent.
     """
     for name in metrics:
         if name not in set(compared["metric"]):
@@ -39,7 +39,13 @@ def comparison_tables(
 def _table(rows: pl.DataFrame, title: str, first: Any, second: Any) -> Table:
     tests = ", ".join(rows["test"].drop_nulls().unique(maintain_order=True))
     table = new_table(f"{title}\n{first} -> {second}")
-    table.caption = f"p: {tests}; adjusted (Holm) over relations. * .05 ** .01 *** .001"
+    lines = [
+        f"p: {tests}; of relations adjusted (Holm), * .05 ** .01 *** .001",
+        "Intervals are not adjusted. MACRO: relations like these; MICRO: these relations, subjects "
+        "like these",
+        *([NO_INTERVAL] if rows["low"].is_nan().any() else []),
+    ]
+    table.caption = "\n".join(lines)
     table.add_column("relation", overflow="fold")
     for heading in ("first", "second", "points", "95 % interval", "p", "could show"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -50,11 +56,16 @@ def _table(rows: pl.DataFrame, title: str, first: Any, second: Any) -> Table:
             percent(row["first_value"]),
             percent(row["second_value"]),
             points(row["difference"]),
-            "-" if math.isnan(row["low"]) else f"{points(row['low'])} to {points(row['high'])}",
+            between(row["low"], row["high"]),
             probability(row["p"] if over else row["p_holm"]),
             percent(row["smallest"]),
         )
     return table
+
+
+def between(low: float, high: float) -> str:
+    """Both bounds of a difference, in points of percent."""
+    return "-" if math.isnan(low) or math.isnan(high) else f"{points(low)} to {points(high)}"
 
 
 def points(difference: float | None) -> str:

@@ -59,7 +59,7 @@ EXAMPLES = 12
 class ShownPairs:
     """A run, of one seed or several: records, the task, metrics, and the answers that changed.
 
-    ``warnings``: what a reader should know.
+    ``warnings``: what a reader should know. ``changes``: accuracy between forms.
     """
 
     name: str
@@ -68,6 +68,7 @@ class ShownPairs:
     metrics: pl.DataFrame
     changed: pl.DataFrame
     warnings: Sequence[str] = ()
+    changes: pl.DataFrame | None = None
 
     @property
     def seeds(self) -> int:
@@ -137,6 +138,8 @@ def _headline(runs: Sequence[ShownPairs]) -> Section:
             rows = run.metrics.filter(pl.col("group") == group).to_dicts()
             seeds = f", means and std of {run.seeds} seeds" if run.seeds > 1 else ""
             parts.append(_form_grid(f"{run.name}, {group}{seeds}, in percent", rows))
+            if run.changes is not None:
+                parts += _lost(run.name, str(group), run.changes.filter(pl.col("group") == group))
     named = [name for name in MEANINGS if any(_rows(run, name) for run in runs)]
     meanings = [(_heading(name), MEANINGS[name]) for name in named]
     parts.append(Folded("What the numbers are the percentage of", [Facts(meanings)]))
@@ -168,6 +171,30 @@ def _form_grid(caption: str, rows: Sequence[Mapping[str, Any]]) -> Grid:
     names = [_heading(name) for name in more]
     columns = ["form", "Accuracy", *of_each, "Consistency", *of_each, *names]
     return Grid(caption, columns, table)
+
+
+def _lost(name: str, group: str, changes: pl.DataFrame) -> list[Part]:
+    """What accuracy gains or loses against the original form, and folded between other forms."""
+    columns = ("from", "to", "Accuracy", "Accuracy there", "points", "95 %", "test", "p", "p, Holm")
+    parts: list[Part] = []
+    if changes.is_empty():
+        return parts
+    of_original = pl.col("first") == changes["first"][0]
+    for others in (False, True):
+        chosen = changes.filter(~of_original if others else of_original)
+        cells = [
+            [Cell(row["first"]), Cell(row["second"]), share(row["first_accuracy"]),
+             share(row["second_accuracy"]), change(row["change"]),
+             change_ends(row["change_low"], row["change_high"]), Cell(row["test"]),
+             chance(row["p"]), chance(row["p_holm"])]
+            for row in chosen.to_dicts()
+        ]  # fmt: skip
+        between = "between the other forms" if others else "against the original form"
+        caption = f"{name}, {group}: change of accuracy {between}, the same items"
+        grid = Grid(caption, columns, cells)
+        if cells:
+            parts.append(Folded(grid.caption, [grid]) if others else grid)
+    return parts
 
 
 def _in_words(runs: Sequence[ShownPairs]) -> str:

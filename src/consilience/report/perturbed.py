@@ -9,8 +9,15 @@ import polars as pl
 from rich.table import Table
 from rich.text import Text
 
-from consilience.report.comparison import points, probability
-from consilience.report.tables import COLUMNS, interval, mean_and_std, new_table, percent
+from consilience.report.comparison import between, points, probability
+from consilience.report.tables import (
+    COLUMNS,
+    NO_INTERVAL,
+    interval,
+    mean_and_std,
+    new_table,
+    percent,
+)
 from consilience.suites.tasks import CALUM
 
 WIDTH = 100
@@ -112,7 +119,7 @@ def effects_tables(effects: pl.DataFrame) -> Iterator[Table]:
                 percent(row["first_value"]),
                 percent(row["second_value"]),
                 points(row["difference"]),
-                "-" if math.isnan(row["low"]) else f"{points(row['low'])} {points(row['high'])}",
+                between(row["low"], row["high"]),
                 "-" if math.isnan(row["t"]) else f"{row['t']:.1f}",
                 probability(row["p"]),
                 probability(row["p_holm"]),
@@ -149,6 +156,32 @@ def perturbed_tables(metrics: pl.DataFrame, title: str) -> Iterator[Table]:
         for form in forms:
             table.add_row(*_cells(values, form, spread_of, ("seed_low", "seed_high")))
         yield table
+
+
+def change_table(changes: pl.DataFrame) -> Table:
+    """What accuracy gains or loses in each form of one group, against the original form.
+
+    ``changes``: ``FORM_CHANGE_SCHEMA``; the other pairs of forms are not shown.
+    """
+    rows = changes.filter(pl.col("first") == changes["first"][0]) if changes.height else changes
+    table = new_table("accuracy in the original form and in another, the same items")
+    table.add_column("form", no_wrap=True)
+    for heading in ("original", "form", "points", "95 %", "p, Holm"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows.iter_rows(named=True):
+        table.add_row(
+            row["second"],
+            percent(row["first_accuracy"]),
+            percent(row["second_accuracy"]),
+            points(row["change"]),
+            between(row["change_low"], row["change_high"]),
+            probability(row["p_holm"]),
+        )
+    tests = ", ".join(rows["test"].unique(maintain_order=True))
+    lines = [f"p: {tests}, adjusted over forms, the interval is not; all pairs are in changes.csv"]
+    lines += [NO_INTERVAL] if rows["change_low"].is_nan().any() else []
+    table.caption = "\n".join(lines)
+    return table
 
 
 def percent_of(row: Mapping[str, float]) -> str:
@@ -219,6 +252,9 @@ def difference_tables(compared: pl.DataFrame, shown: Sequence[str]) -> Iterator[
         headings = ["first", "second", "points", "95 %", *p]
         for heading in headings:
             table.add_column(heading, justify="right", no_wrap=True)
+        lines = ["p of a form is adjusted (Holm) over forms, the interval is not"]
+        lines += [NO_INTERVAL] if rows["low"].is_nan().any() else []
+        table.caption = "\n".join(lines)
         for metric in shown:
             found = rows.filter(pl.col("metric") == metric)
             if found.height:
@@ -228,7 +264,7 @@ def difference_tables(compared: pl.DataFrame, shown: Sequence[str]) -> Iterator[
                 if form == "all" and metric in ("accuracy", "f1"):
                     form = "original"
                 cells = [percent(row["first_value"]), percent(row["second_value"])]
-                cells += [points(row["difference"]), f"{points(row['low'])} {points(row['high'])}"]
+                cells += [points(row["difference"]), between(row["low"], row["high"])]
                 names = [
                     "p" if row["subset"] == "all" else "p_holm",
                     *(["p_seeds"] if over else []),

@@ -112,6 +112,8 @@ def summary_table(metrics: pl.DataFrame, title: str, note: str = "") -> Table:
             f"{together['n']:,}",
             f"{together['n_excluded']:,}",
         )
+    if any(math.isnan(row["low"]) and not math.isnan(row["value"]) for row in macro.values()):
+        table.caption = NO_INTERVAL
     for (name, subset), row in micros.items():
         if name == "flips":
             shown = f"Flips, {subset.replace('_', ' ')}"
@@ -174,6 +176,10 @@ def interval(low: float, high: float) -> str:
 def percent(value: float | None) -> str:
     """Percent with one digit."""
     return "-" if value is None or math.isnan(value) else f"{round(value * 100, 1) + 0:.1f}"
+
+
+NO_INTERVAL = "-: no interval, because nothing varied or there are too few data"
+"""Stands under a table where an interval is missing."""
 
 
 class _Table(Table):

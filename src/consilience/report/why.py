@@ -33,16 +33,22 @@ def wordings(runs: Sequence[Shown], relation: str | None) -> Iterator[Section]:
     rows = [
         [Cell(row["group"]), Cell(row["run"]), Cell(f"{row['variant_index'] + 1}",
          row["variant_index"]), Cell(row["variant"]), share(row["accuracy"]),
-         share(row["agreement"]), count(None if row["closest"] is None else row["closest"] + 1),
+         change(row["change"]), change_ends(row["change_low"], row["change_high"]),
+         chance(row["p_holm"]), share(row["agreement"]),
+         count(None if row["closest"] is None else row["closest"] + 1),
          Cell("stands apart" if row["apart"] else "")]
         for row in patterns.iter_rows(named=True)
     ]  # fmt: skip
     columns = [
-        "relation", "run", "number", "wording", "Accuracy", "agrees with the others", "most with",
-        "remark",
+        "relation", "run", "number", "pattern", "Accuracy", "points", "95 %", "p, Holm",
+        "agrees with the others", "most with", "remark",
     ]  # fmt: skip
     rows, columns = without_run(runs, rows, columns)
-    table = Grid("Every wording, in percent", columns, rows)
+    caption = (
+        "Every pattern, in percent. Points: its accuracy minus that of the first, on the same "
+    )
+    caption += "facts; p: exact McNemar"
+    table = Grid(caption, columns, rows)
     of = f", {runs[0].name}" if len(runs) > 1 else ""
     yield Section(
         "wordings",

@@ -21,7 +21,7 @@ import polars as pl
 from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.files import csv_cell, write_whole
 from consilience.metrics.agreement import quotient
-from consilience.metrics.statistics import REPLICATES, Floats, percentile_interval, resamples
+from consilience.metrics.statistics import REPLICATES, Floats, bootstrap_interval, resamples
 from consilience.read import parse_json, read_text
 from consilience.suites.pairs import Pairs, sample_pairs
 from consilience.suites.perturbations import ORIGINAL, Perturbation, original, variants
@@ -379,7 +379,9 @@ def _row(
     )
     known, clusters, n = values[~np.isnan(values)], counted.any(axis=1).sum(), int(counted.sum())
     least = -1.0 if metric == "fleiss_kappa" else 0.0
-    low, high = percentile_interval(float(mean), replicates, int(clusters), (least, 1.0))
+    low, high = bootstrap_interval(
+        float(mean), replicates, int(clusters), (least, 1.0), proportion=least == 0
+    )
     std = float(known.std(ddof=1)) if len(known) > 1 else float("nan")
     cells = ("human", group, subset, float(mean), std, low, high, n, counted.size - n)
     return dict(zip(METRICS_SCHEMA, (metric, *cells), strict=True))

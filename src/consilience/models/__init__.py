@@ -111,7 +111,7 @@ def load_model(
     model = CausalModel(*parts) if is_causal else MaskedModel(*parts, protocol)
     if not fast:
         return model
-    check_that_it_pays(measured_screen(model.model, head=is_causal))
+    check_that_it_pays(measured_screen(model.model, head=is_causal), loaded.kind)
     return FastModel(model)
 
 

@@ -78,13 +78,16 @@ def test_a_table_that_is_compressed_as_tables_are_is_read(tmp_path, monkeypatch)
         read_csv(tmp_path / "a.csv.gz")
 
 
+GZIPPED = gzip.compress(b"a,b\n1,2\n", mtime=0)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"\x78\x9cabc", "compressed in another way than gzip"),
         (b"\x28\xb5\x2f\xfdabc", "compressed in another way than gzip"),
-        (gzip.compress(b"a,b\n1,2\n")[:-9], "cannot be read as a table: "),
-        (gzip.compress(b"a,b\n1,2\n")[:-8] + bytes(8), "cannot be read as a table: CRC check"),
+        (GZIPPED[:-9], "cannot be read as a table: "),
+        (GZIPPED[:-8] + bytes(8), "cannot be read as a table: CRC check"),
         (b"\x1f\x8b\x08\x00garbage", "cannot be read as a table: "),
         (b"", "cannot be read as a table: "),
     ],

@@ -113,7 +113,7 @@ def summary_table(metrics: pl.DataFrame, title: str, note: str = "") -> Table:
             f"{together['n_excluded']:,}",
         )
     if any(math.isnan(row["low"]) and not math.isnan(row["value"]) for row in macro.values()):
-        table.caption = NO_INTERVAL
+        table.caption = f"{note}\n{NO_INTERVAL}" if note else NO_INTERVAL
     for (name, subset), row in micros.items():
         if name == "flips":
             shown = f"Flips, {subset.replace('_', ' ')}"

@@ -14,7 +14,7 @@ from consilience import ConsilienceError, measure
 from consilience.metrics.agreement import METRICS, Tally
 from consilience.metrics.compare import compare, few_relations
 from consilience.metrics.grid import Grid
-from consilience.metrics.resampling import Resampling, flip, weigh
+from consilience.metrics.resampling import Counted, Resampling, flip, weigh
 from consilience.metrics.statistics import (
     PERMUTATIONS,
     REPLICATES,
@@ -28,6 +28,7 @@ from consilience.metrics.statistics import (
     paired_t,
     permutation_p,
     resamples,
+    resamples_in_parts,
     smallest_difference,
     welch_t,
 )
@@ -87,6 +88,22 @@ def test_replicates_without_a_value_do_not_count():
     drawn = np.array([0.1, 0.2, 0.4])
     assert smallest_difference(np.append(drawn, math.nan)) == smallest_difference(drawn) > 0
     assert math.isnan(smallest_difference(np.array([0.1, math.nan])))
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**40 + 3])
+def test_signs_are_those_of_numpys_generator_for_the_name_and_the_seed(seed):
+    drawn = np.random.default_rng([seed, *"Zoë".encode()]).bytes(-(-PERMUTATIONS // 8))
+    bits = np.unpackbits(np.frombuffer(drawn, dtype=np.uint8))[:PERMUTATIONS]
+    assert (Signs(["Zoë"], seed).sums(np.ones((1, 1)))[:, 0] == 1.0 - 2 * bits).all()
+
+
+def test_parts_of_the_resamples_are_what_is_drawn_at_once():
+    whole = np.random.default_rng(3).integers(0, 50, (REPLICATES, 50))
+    expected = np.stack([np.bincount(row, minlength=50) for row in whole])
+    parts = list(resamples_in_parts(50, REPLICATES, np.random.default_rng(3), 200_000))
+    assert len(parts) == REPLICATES / 16
+    assert (expected == np.concatenate(parts, axis=1).T).all()
+    assert (expected == resamples(50, REPLICATES, np.random.default_rng(3))).all()
 
 
 def test_a_random_permutation_p_counts_the_observed_one():
@@ -272,7 +289,8 @@ def test_intervals_over_relations_cover_where_naive_ones_do_not(relations, betwe
         tallies = {
             group: tally(row, names[group]) for group, row in zip(groups, values_, strict=True)
         }
-        draws = {group: resampling.draw(group, {key: each})[key] for group, each in tallies.items()}
+        counted = {group: [Counted({key: each}, names[group])] for group, each in tallies.items()}
+        draws = {group: each[0][key] for group, each in resampling.draw(counted).items()}
         shares = {group: each.share() for group, each in tallies.items()}
         spread, _ = resampling.over(shares, draws)
         ours.append(bootstrap_interval(values_.mean(), spread.replicates, spread.clusters, (0, 1)))

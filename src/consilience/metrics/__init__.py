@@ -16,7 +16,7 @@ import polars as pl
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.metrics.agreement import METRICS, Share, Tally
 from consilience.metrics.grid import Grid, View, grids, words_of
-from consilience.metrics.resampling import Draws, Key, Resampling
+from consilience.metrics.resampling import Counted, Draws, Key, Resampling
 from consilience.metrics.statistics import bootstrap_interval
 from consilience.types import METRICS_SCHEMA, Cardinality, Protocol, Relation, Suite
 
@@ -209,28 +209,33 @@ def _of_kind(
         return
     subjects = {each.id: rows["subject"].unique().sort().to_list() for each, rows in chosen}
     resampling = Resampling(subjects, seed)
-    shares: dict[Key, dict[str, Share]] = {}
-    draws: dict[Key, dict[str, Draws]] = {}
+    counted: dict[str, list[Counted]] = {}
+    found: dict[str, dict[Key, Share]] = {}
     proportions: set[Key] = set()
     for relation, rows in chosen:
         tallies = count(grids(rows, relation, protocol, words_of(rows)), relation)
-        drawn = resampling.draw(relation.id, tallies)
-        for key, tally in tallies.items():
-            share, within = tally.share(empty_value(key, protocol)), drawn[key].within
-            ends = (NAN, NAN)
-            if tally.clusters is not None:
-                ends = bootstrap_interval(
-                    share.value,
-                    within.values,
-                    within.clusters,
-                    bounds_of(key),
-                    proportion=tally.is_proportion,
-                )
-            yield _row(key, relation.id, share.value, ends, n=share.n, n_excluded=share.left_out)
+        counted[relation.id] = [Counted(tallies, subjects[relation.id])]
+        found[relation.id] = {
+            key: tally.share(empty_value(key, protocol)) for key, tally in tallies.items()
+        }
+        proportions |= {key for key, tally in tallies.items() if tally.is_proportion}
+    drawn = resampling.draw(counted)
+    shares: dict[Key, dict[str, Share]] = {}
+    draws: dict[Key, dict[str, Draws]] = {}
+    for group, by_key in found.items():
+        for key, share in by_key.items():
+            within = drawn[group][0][key].within
+            ends = bootstrap_interval(
+                share.value,
+                within.values,
+                within.clusters,
+                bounds_of(key),
+                proportion=key in proportions,
+            )
+            yield _row(key, group, share.value, ends, n=share.n, n_excluded=share.left_out)
             if is_averaged(key, kind):
-                shares.setdefault(key, {})[relation.id] = share
-                draws.setdefault(key, {})[relation.id] = drawn[key]
-                proportions |= {key} if tally.is_proportion else set()
+                shares.setdefault(key, {})[group] = share
+                draws.setdefault(key, {})[group] = drawn[group][0][key]
     for key, by_group in shares.items():
         macro, micro = resampling.over(by_group, draws[key])
         values = [each.value for each in by_group.values() if not math.isnan(each.value)]

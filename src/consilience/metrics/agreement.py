@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
-from consilience.metrics.grid import Bools, Grid, View, all_of, any_of
-
-Floats = npt.NDArray[np.float64]
+from consilience.metrics.grid import Bools, Floats, Grid, View, all_of, any_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +66,9 @@ class Tally:
     units (..., column) the hits (...) and the total (...); the value is hits/total, NaN where the
     total is 0. ``slopes`` gives the derivatives (column,) of hits and total at sums (column,);
     both are homogeneous of degree 1: they double where all sums double. ``n`` things were counted,
-    ``left_out`` were not, because an answer is missing. ``clusters`` (unit,) names the subject of
-    an item; units of one cluster are not independent. None where resampling them does not show
+    ``left_out`` were not, because an answer is missing. ``sparse`` (unit, column) holds further
+    columns that are mostly 0; their sums follow the others. ``clusters`` (unit,) names the subject
+    of an item; units of one cluster are not independent. None where resampling them does not show
     how precise the value is.
     """
 
@@ -78,6 +78,7 @@ class Tally:
     left_out: int = 0
     finish: Callable[[Floats], tuple[Floats, Floats]] = hits_of_total
     slopes: Callable[[Floats], tuple[Floats, Floats]] = columns_of_total
+    sparse: csr_array | None = None
 
     @property
     def is_proportion(self) -> bool:
@@ -89,12 +90,24 @@ class Tally:
 
         The columns sum to the hits and the total of all units (Euler's theorem).
         """
+        slopes = np.stack(self.slopes(self.sums()), axis=1)
+        width = self.counts.shape[1]
+        scores: Floats = self.counts.astype(np.float64) @ slopes[:width]
+        if self.sparse is not None:
+            scores += self.sparse @ slopes[width:]
+        return scores
+
+    def sums(self) -> Floats:
+        """Each column (column,) over all units."""
         sums = self.counts.sum(axis=0, dtype=np.float64)
-        return self.counts.astype(np.float64) @ np.stack(self.slopes(sums), axis=1)
+        if self.sparse is None:
+            return sums
+        more: Floats = self.sparse.sum(axis=0, dtype=np.float64)
+        return np.concatenate([sums, more])
 
     def share(self, empty: float = float("nan")) -> Share:
         """Hits and total over all units; ``empty`` is the value without data."""
-        hits, total = self.finish(self.counts.sum(axis=0, dtype=np.float64))
+        hits, total = self.finish(self.sums())
         return Share(float(hits), float(total), self.n, self.left_out, empty)
 
 
@@ -150,7 +163,7 @@ def consistency(grid: Grid) -> Tally:
     ``sum_i sum_{k<l} [a_ik = a_il] / sum_i n_i (n_i - 1) / 2`` for tuples i and patterns k, l.
     On N-M relations the same number is called ``determinism`` (Section 3.1).
     """
-    return _agreement(grid, np.ones(len(grid.answers), dtype=np.bool_))
+    return _tally(grid.subjects, grid.same, grid.both)
 
 
 @metric("tuples", binary=True)
@@ -201,9 +214,10 @@ def corrected_consistency(grid: Grid) -> Tally:
     Cohen's kappa of two patterns, hits and totals summed over the pairs: 1 for full agreement, 0
     for that of ``chance_consistency``, NaN where chance itself agrees always (one answer to all).
     """
+    expected = grid.chance
 
     def finish(sums: Floats) -> tuple[Floats, Floats]:
-        chance = _chance(grid, sums)
+        chance = expected(sums)
         return sums[..., 0] - chance, sums[..., 1] - chance
 
     def slopes(sums: Floats) -> tuple[Floats, Floats]:
@@ -220,9 +234,10 @@ def chance_consistency(grid: Grid) -> Tally:
     ``sum_{k<l} n_kl sum_a p_k(a) p_l(a) / sum_{k<l} n_kl``: ``p_k(a)`` is the share of the answer a
     among those of pattern k, ``n_kl`` the number of items answered in both.
     """
+    expected = grid.chance
 
     def finish(sums: Floats) -> tuple[Floats, Floats]:
-        return _chance(grid, sums), sums[..., 1]
+        return expected(sums), sums[..., 1]
 
     def slopes(sums: Floats) -> tuple[Floats, Floats]:
         _, total, chance = _pair_slopes(grid, sums)
@@ -266,9 +281,10 @@ def top_answer(grid: Grid) -> Tally:
     def finish(sums: Floats) -> tuple[Floats, Floats]:
         return sums.max(axis=-1, initial=0), sums.sum(axis=-1)
 
-    counts = grid.given.sum(axis=1, dtype=np.float32)
+    words = len(grid.words)
+    counts = np.stack([np.bincount(codes + 1, minlength=words + 1)[1:] for codes in grid.codes.T])
     taken = grid.taken[:, grid.asked]
-    return Tally(counts, None, int(taken.sum()), int((~taken).sum()), finish)
+    return Tally(counts.astype(np.float32), None, int(taken.sum()), int((~taken).sum()), finish)
 
 
 def _tally(clusters: npt.NDArray[np.object_] | None, hits: Bools, counted: Bools) -> Tally:
@@ -281,7 +297,8 @@ def _tally(clusters: npt.NDArray[np.object_] | None, hits: Bools, counted: Bools
 
 def _agreement(grid: Grid, items: Bools) -> Tally:
     """Pairs of answers that are the same, of those of ``items`` (item,)."""
-    return _tally(grid.subjects[items], grid.same[items], grid.both[items])
+    tally = _tally(grid.subjects, grid.same, grid.both & items[:, None])
+    return replace(tally, left_out=int(items.sum()) * len(grid.pairs) - tally.n)
 
 
 def _pair_tally(
@@ -290,30 +307,18 @@ def _pair_tally(
     slopes: Callable[[Floats], tuple[Floats, Floats]],
 ) -> Tally:
     n = int(grid.both.sum())
-    return Tally(grid.pair_counts, grid.subjects, n, grid.both.size - n, finish, slopes)
-
-
-def _chance(grid: Grid, sums: Floats) -> Floats:
-    """How many pairs agree by chance (...), of sums (..., column) of ``Grid.pair_counts``."""
-    pairs, (_, variants, words) = len(grid.pairs), grid.given.shape
-    both, given = np.split(sums[..., 2:], [pairs], axis=-1)
-    by_variant = given.reshape(*sums.shape[:-1], variants, words)
-    asked = by_variant.sum(axis=-1, keepdims=True)
-    shares = by_variant / np.where(asked > 0, asked, 1)
-    expected = shares @ np.swapaxes(shares, -1, -2)
-    first, second = grid.pairs.T
-    agree: Floats = (expected[..., first, second] * both).sum(axis=-1)
-    return agree
+    left_out = grid.both.size - n
+    return Tally(grid.pair_counts, grid.subjects, n, left_out, finish, slopes, grid.given)
 
 
 def _pair_slopes(grid: Grid, sums: Floats) -> tuple[Floats, Floats, Floats]:
-    """Derivatives (column,) of the same pairs, of all pairs and of ``_chance`` at ``sums``.
+    """Derivatives (column,) of the same pairs, of all pairs and of ``grid.chance`` at ``sums``.
 
     Of ``sum_{k<l} n_kl sum_a p_k(a) p_l(a)`` by ``n_kl``: ``sum_a p_k(a) p_l(a)``; by the count of
     the answer a in variant k, of N_k: ``(w_k(a) - sum_b w_k(b) p_k(b)) / N_k`` with
     ``w_k(a) = sum_l n_kl p_l(a)``.
     """
-    pairs, (_, variants, words) = len(grid.pairs), grid.given.shape
+    pairs, variants, words = len(grid.pairs), grid.answers.shape[1], len(grid.words)
     both, given = np.split(sums[2:], [pairs])
     by_variant = given.reshape(variants, words)
     asked = np.maximum(by_variant.sum(axis=1, keepdims=True), 1)

@@ -22,7 +22,7 @@ from consilience.metrics import (
 )
 from consilience.metrics.agreement import METRICS, Share, Tally
 from consilience.metrics.grid import grids, words_of
-from consilience.metrics.resampling import Draws, Flipped, Key, Resampling, flip
+from consilience.metrics.resampling import Counted, Draws, Flipped, Key, Resampling, flip
 from consilience.metrics.statistics import (
     FEW,
     NAN,
@@ -91,13 +91,13 @@ def _same_questions(first: str, table: pl.DataFrame, second: str, other: pl.Data
 class _Both:
     """One metric in two runs: of one relation, or of several.
 
-    ``draws``: both under the same resampling. ``only``: how many items only the first, and only the
-    second, has right; None where an item can be more than right or wrong. ``flipped``: both when
-    what subjects contribute changes its sign; None where that says nothing.
+    ``draws``: both under the same resampling, empty before it. ``only``: how many items only the
+    first, and only the second, has right; None where an item can be more than right or wrong.
+    ``flipped``: both when what subjects contribute changes its sign; None where that says nothing.
     """
 
     shares: tuple[Share, Share]
-    draws: tuple[Draws, Draws]
+    draws: tuple[Draws, ...]
     flipped: Flipped | None
     only: tuple[int, int] | None
 
@@ -147,30 +147,38 @@ def _of_kind(
         return
     subjects = {each.id: rows["subject"].unique().sort().to_list() for each, rows in chosen}
     resampling = Resampling(subjects, seed)
-    over: dict[Key, dict[str, _Both]] = {}
+    counted: dict[str, list[Counted]] = {}
+    found: dict[str, dict[Key, _Both]] = {}
     tests: dict[Key, dict[str, tuple[str | None, float]]] = {}
     pooled: dict[Key, _Both] = {}
     for relation, rows in chosen:
         group, names = relation.id, subjects[relation.id]
         one, two = _count_both(rows, others[group], relation, protocol)
-        draws = [resampling.draw(group, each) for each in (one, two)]
-        flipped = flip(one, two, names, Signs(names, seed))
+        counted[group] = [Counted(each, names) for each in (one, two)]
+        tested = {key: each for key, each in one.items() if not METRICS[metric_of(key[0])].binary}
+        flipped = flip(tested, two, names, Signs(names, seed))
+        found[group] = {}
         for key, tally in one.items():
             empty = empty_value(key, protocol)
             both = _Both(
                 (tally.share(empty), two[key].share(empty)),
-                (draws[0][key], draws[1][key]),
+                (),
                 flipped.get(key),
                 _only(tally, two[key]) if METRICS[metric_of(key[0])].binary else None,
             )
-            within = [both.filled(each.within.values) for each in both.draws]
-            clusters = 0 if tally.clusters is None else both.draws[0].within.clusters
-            test = both.test
-            yield _row(key, group, both, within[1] - within[0], clusters, *test)
+            tests.setdefault(key, {})[group] = both.test
             if is_averaged(key, kind):
-                tests.setdefault(key, {})[group] = test
-                over.setdefault(key, {})[group] = replace(both, flipped=None)
                 pooled[key] = pooled[key].plus(both) if key in pooled else both
+            found[group][key] = replace(both, flipped=None)
+    over: dict[Key, dict[str, _Both]] = {}
+    for group, drawn in resampling.draw(counted).items():
+        for key, each in found[group].items():
+            both = replace(each, draws=(drawn[0][key], drawn[1][key]))
+            within = [both.filled(run[key].within.values) for run in drawn]
+            clusters = drawn[0][key].within.clusters
+            yield _row(key, group, both, within[1] - within[0], clusters, *tests[key][group])
+            if is_averaged(key, kind):
+                over.setdefault(key, {})[group] = both
     for key, by_group in over.items():
         yield from _over(key, by_group, tests[key], pooled[key], resampling, seed)
 

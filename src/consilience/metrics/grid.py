@@ -11,10 +11,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from scipy.sparse import csr_array
 
 from consilience.types import Protocol, Relation
 
 Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 
 View = Literal["tuples", "pairs"]
 """``tuples`` is what accuracy is counted on, ``pairs`` what agreement is counted on."""
@@ -75,17 +77,33 @@ class Grid:
         return same
 
     @cached_property
-    def given(self) -> Bools:
-        """Whether each of ``words`` was given (item, variant, answer)."""
-        given: Bools = self.answers[:, :, None] == self.words
-        return given
+    def codes(self) -> npt.NDArray[np.int64]:
+        """The position of each answer among ``words``, -1 for none (item, variant)."""
+        places = np.searchsorted(self.words, self.answers)
+        return np.where(self.taken, places, -1)
 
     @cached_property
     def pair_counts(self) -> npt.NDArray[np.float32]:
-        """(item, column): same pairs, all pairs, then each pair, then each variant's answers."""
-        given = self.given.reshape(len(self.given), -1)
+        """(item, column): same pairs, all pairs, then each pair."""
         sums = [each.sum(axis=1, keepdims=True) for each in (self.same, self.both)]
-        return np.concatenate([*sums, self.both, given], axis=1, dtype=np.float32)
+        return np.concatenate([*sums, self.both], axis=1, dtype=np.float32)
+
+    @cached_property
+    def given(self) -> csr_array:
+        """1 where the item got that word in that variant (item, variant and word).
+
+        Only the ones are held, so that this grows with the answers and not with the words.
+        """
+        items, width = self.answers.shape
+        columns = (self.codes + np.arange(width) * len(self.words))[self.taken]
+        starts = np.concatenate([[0], np.cumsum(self.taken.sum(axis=1))])
+        ones = np.ones(len(columns), dtype=np.float32)
+        return csr_array((ones, columns, starts), shape=(items, width * len(self.words)))
+
+    @cached_property
+    def chance(self) -> Chance:
+        """How many pairs agree by chance, of sums of ``pair_counts`` and ``given``."""
+        return Chance(self.pairs, self.answers.shape[1], len(self.words))
 
     def variants_of(self, variants: list[int]) -> Grid:
         """Only these variants, and every pair of them."""
@@ -101,6 +119,35 @@ class Grid:
         """Only the answers that ``other``, of the same items, has as well; words of either."""
         answers = np.where(other.taken, self.answers, -1)
         return replace(self, answers=answers, words=np.union1d(self.words, other.words))
+
+
+class Chance:
+    """How many pairs of answers agree if each variant gives its own answers to random items.
+
+    ``sum_{k<l} n_kl sum_a p_k(a) p_l(a)``: ``p_k(a)`` is the share of the answer a among those of
+    variant k, ``n_kl`` the number of items answered in both. The last result is kept, because two
+    metrics need it of the same sums.
+    """
+
+    def __init__(self, pairs: npt.NDArray[np.int64], variants: int, words: int) -> None:
+        self._first, self._second = pairs.T
+        self._shape = variants, words
+        self._last: tuple[Floats, Floats] | None = None
+
+    def __call__(self, sums: Floats) -> Floats:
+        """(...) of sums (..., column) of ``Grid.pair_counts`` and ``Grid.given``."""
+        if self._last is None or self._last[0] is not sums:
+            self._last = sums, self._agree(sums)
+        return self._last[1]
+
+    def _agree(self, sums: Floats) -> Floats:
+        both, given = np.split(sums[..., 2:], [len(self._first)], axis=-1)
+        by_variant = given.reshape(*sums.shape[:-1], *self._shape)
+        asked = by_variant.sum(axis=-1, keepdims=True)
+        shares = by_variant / np.where(asked > 0, asked, 1)
+        expected = shares @ np.swapaxes(shares, -1, -2)
+        agree: Floats = (expected[..., self._first, self._second] * both).sum(axis=-1)
+        return agree
 
 
 def any_of(values: Bools, axis: int) -> Bools:

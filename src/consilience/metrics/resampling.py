@@ -11,16 +11,27 @@ from __future__ import annotations
 import math
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csc_array, csr_array, hstack
 
-from consilience.metrics.agreement import Floats, Share, Tally, quotient
-from consilience.metrics.statistics import CELLS, REPLICATES, Signs, resamples
+from consilience.metrics.agreement import Share, Tally, quotient
+from consilience.metrics.grid import Floats
+from consilience.metrics.statistics import (
+    REPLICATES,
+    Signs,
+    parts_of,
+    resamples,
+    resamples_in_parts,
+)
 
 Weights = npt.NDArray[np.float32]
+Hits = tuple[Floats, Floats]
+"""Hits and totals (replicate,)."""
 
 Key = tuple[str, str]
 """(metric, subset)"""
@@ -90,15 +101,147 @@ class Spread:
 
 Tallies = Mapping[Key, Tally]
 
+DENSE = 0.1
+"""Share of clusters above which a column is faster to sum with its zeros than without them."""
+
+
+class Counted:
+    """What tallies count, by cluster, ready to be summed under many weightings of the clusters.
+
+    ``width``: how many columns they have.
+    """
+
+    def __init__(self, tallies: Tallies, names: Sequence[str]) -> None:
+        """``names``: the clusters. Tallies that have no clusters keep their own values."""
+        self._finish = {key: each.finish for key, each in tallies.items()}
+        self._constant = {
+            key: each.share() for key, each in tallies.items() if each.clusters is None
+        }
+        clustered = {key: each for key, each in tallies.items() if each.clusters is not None}
+        place = {name: at for at, name in enumerate(names)}
+        grouped = {id(each.clusters): _Grouped(each, place) for each in clustered.values()}
+        once = {id(each.counts): each for each in clustered.values()}  # some share their counts
+        full = {name: grouped[id(each.clusters)].full(each.counts) for name, each in once.items()}
+        sparse = {
+            name: grouped[id(each.clusters)].sparse(each.sparse)
+            for name, each in once.items()
+            if each.sparse is not None
+        }
+        self._sums = Sums(
+            np.hstack(list(full.values())),
+            csr_array(hstack(list(sparse.values()), format="csr")) if sparse else None,
+        )
+        columns: dict[int, tuple[npt.NDArray[np.int64], int]] = {}
+        start, after = 0, sum(counts.shape[1] for counts in full.values())
+        for name, counts in full.items():
+            own, counted = np.arange(start, start + counts.shape[1]), counts.any(axis=1)
+            start += counts.shape[1]
+            if name in sparse:
+                more = sparse[name]
+                own = np.concatenate([own, np.arange(after, after + more.shape[1])])
+                counted |= np.diff(more.indptr) > 0
+                after += more.shape[1]
+            columns[name] = own, int(counted.sum())
+        self._columns = {key: columns[id(each.counts)] for key, each in clustered.items()}
+        self.width = after
+
+    def weigh(self, parts: Iterable[Weights]) -> dict[Key, Drawn]:
+        """Every metric under weights (cluster, replicate) of its clusters, given in parts.
+
+        A metric without clusters keeps its own value in all replicates.
+        """
+        return self.joined([self.finish(part) for part in parts])
+
+    def finish(self, weights: Weights) -> dict[Key, Hits]:
+        """Hits and totals (replicate,) of each metric under ``weights`` (cluster, replicate)."""
+        summed = self._sums(weights)
+        of_columns: dict[int, Floats] = {}
+        found: dict[Key, Hits] = {}
+        for key, (columns, _) in self._columns.items():
+            if id(columns) not in of_columns:
+                own = summed[self._sums.place[columns]].T
+                of_columns[id(columns)] = np.ascontiguousarray(own, dtype=np.float64)
+            found[key] = self._finish[key](of_columns[id(columns)])
+        return found
+
+    def joined(self, parts: Sequence[Mapping[Key, Hits]]) -> dict[Key, Drawn]:
+        """The replicates of all parts."""
+        size = sum(len(next(iter(part.values()))[0]) for part in parts)
+        drawn = {
+            key: Drawn(np.full(size, each.hits), np.full(size, each.total), 0)
+            for key, each in self._constant.items()
+        }
+        for key, (_, clusters) in self._columns.items():
+            both = zip(*(part[key] for part in parts), strict=True)
+            hits, total = (np.concatenate(each) for each in both)
+            drawn[key] = Drawn(hits, total, clusters)
+        return drawn
+
+
+class _Grouped:
+    """Sums counts (unit, column) over the units of each cluster (cluster, column)."""
+
+    def __init__(self, tally: Tally, place: Mapping[str, int]) -> None:
+        self._clusters = len(place)
+        self._places = _places(tally, place)
+        self._order = np.argsort(self._places, kind="stable")
+        self._present, self._starts = np.unique(self._places[self._order], return_index=True)
+
+    def full(self, counts: Weights) -> Weights:
+        """Of an array."""
+        summed = np.zeros((self._clusters, counts.shape[1]), dtype=np.float32)
+        if len(counts):
+            ordered = counts[self._order]
+            summed[self._present] = np.add.reduceat(ordered, self._starts, dtype=np.float32)
+        return summed
+
+    def sparse(self, counts: csr_array) -> csr_array:
+        """Of a sparse array."""
+        ones = np.ones(len(self._places), dtype=np.float32)
+        where = self._places, np.arange(len(self._places))
+        return csr_array((ones, where), shape=(self._clusters, len(self._places))) @ counts
+
+
+class Sums:
+    """Sums of columns under weights of their rows, which are clusters.
+
+    Columns that are the same are summed once, and those that are mostly 0 without the zeros. Whole
+    numbers below 2^24 are exact in single precision, in whatever order they are added.
+    ``place`` (column,): which of the sums is that of a column.
+    """
+
+    def __init__(self, full: Weights, sparse: csr_array | None) -> None:
+        """``full`` and ``sparse``, whose columns follow: (cluster, column)."""
+        clusters, width = full.shape
+        most = [abs(each).max() for each in (full, sparse) if each is not None and each.size]
+        self._type = np.float32 if clusters * max(most, default=0) < 2**24 else np.float64
+        columns = np.ascontiguousarray(full.T, dtype=self._type)
+        is_full = np.zeros(0, dtype=np.bool_)
+        self._sparse = None
+        if sparse is not None:
+            by_column = csc_array(sparse, dtype=self._type)
+            is_full = np.diff(by_column.indptr) >= DENSE * clusters
+            columns = np.concatenate([columns, by_column[:, is_full].toarray().T])
+            self._sparse = csr_array(by_column[:, ~is_full].T)
+        self._full, same = distinct(columns)
+        self.place = np.empty(width + len(is_full), dtype=np.int64)
+        self.place[:width] = same[:width]
+        self.place[width:][is_full] = same[width:]
+        self.place[width:][~is_full] = len(self._full) + np.arange((~is_full).sum())
+
+    def __call__(self, weights: Weights) -> npt.NDArray[np.floating]:
+        """(sum, replicate) under ``weights`` (cluster, replicate)."""
+        weights = weights.astype(self._type, copy=False)
+        summed: npt.NDArray[np.floating] = np.matmul(self._full, weights)
+        return summed if self._sparse is None else np.concatenate([summed, self._sparse @ weights])
+
 
 def weigh(tallies: Tallies, names: Sequence[str], weights: Weights) -> dict[Key, Drawn]:
-    """Every metric of a group under ``weights`` (replicate, cluster) of its subjects ``names``.
-
-    A metric without clusters keeps its own value in all replicates.
-    """
-    drawn = {key: _constant(each, len(weights)) for key, each in tallies.items()}
-    counts, clustered = _side_by_side(tallies, names)
-    return drawn | _finished(tallies, clustered, counts, weights)
+    """Every metric of a group under ``weights`` (replicate, cluster) of its subjects ``names``."""
+    counted = Counted(tallies, names)
+    sizes = list(parts_of(len(weights), max(len(names), counted.width)))
+    parts = np.split(weights.T, np.cumsum(sizes)[:-1], axis=1)
+    return counted.weigh(np.ascontiguousarray(part) for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,104 +279,80 @@ def flip(first: Tallies, second: Tallies, names: Sequence[str], signs: Signs) ->
     Without the metrics that have no clusters.
     """
     keys = [key for key, tally in first.items() if tally.clusters is not None]
-    scores = np.hstack([_scores(run[key], names) for key in keys for run in (first, second)])
-    flipped = signs.sums(scores).T.reshape(len(keys), 4, -1)
-    own = scores.sum(axis=0).reshape(len(keys), 4)
+    place = {name: at for at, name in enumerate(names)}
+    runs = [run[key] for key in keys for run in (first, second)]
+    places = {id(each.clusters): _places(each, place) for each in runs}
+    scores = np.stack(
+        [
+            np.bincount(places[id(each.clusters)], column, minlength=len(names))
+            for each in runs
+            for column in each.scores().T
+        ]
+    )
+    columns, same = distinct(scores)
+    flipped = signs.sums(np.ascontiguousarray(columns.T)).T[same].reshape(len(keys), 4, -1)
+    own = scores.sum(axis=1).reshape(len(keys), 4)
     return {key: Flipped(own[at], flipped[at]) for at, key in enumerate(keys)}
 
 
-def _scores(tally: Tally, names: Sequence[str]) -> Floats:
-    """What each cluster contributes to hits and total (cluster, 2), in the order of ``names``."""
-    scores = np.zeros((len(names), 2))
-    if tally.clusters is not None and len(tally.counts):
-        at = {name: place for place, name in enumerate(names)}
-        np.add.at(scores, [at[name] for name in tally.clusters], tally.scores())
-    return scores
+def _places(tally: Tally, place: Mapping[str, int]) -> npt.NDArray[np.int64]:
+    """The ``place`` of each unit's cluster (unit,)."""
+    names = () if tally.clusters is None else tally.clusters
+    return np.array([place[name] for name in names], dtype=np.int64)
 
 
-def _constant(tally: Tally, size: int) -> Drawn:
-    share = tally.share()
-    return Drawn(np.full(size, share.hits), np.full(size, share.total), 0)
-
-
-def _side_by_side(
-    tallies: Tallies, names: Sequence[str]
-) -> tuple[Weights, dict[Key, tuple[slice, int]]]:
-    """The counts of all tallies that have clusters (cluster, column).
-
-    With the columns of each, which tallies of the same counts share, and how many clusters count.
-    """
-    blocks: dict[int, tuple[slice, int]] = {}
-    counts: list[Weights] = []
-    end = 0
-    clustered = {key: each for key, each in tallies.items() if each.clusters is not None}
-    for tally in clustered.values():
-        if id(tally.counts) not in blocks:
-            counts.append(by_cluster(tally, names))
-            start, end = end, end + counts[-1].shape[1]
-            blocks[id(tally.counts)] = slice(start, end), int(counts[-1].any(axis=1).sum())
-    return np.hstack(counts), {key: blocks[id(each.counts)] for key, each in clustered.items()}
-
-
-def _finished(
-    tallies: Tallies,
-    blocks: Mapping[Key, tuple[slice, int]],
-    counts: Weights,
-    weights: Weights,
-) -> dict[Key, Drawn]:
-    """Hits and totals of weighted ``counts`` (cluster, column)."""
-    step = max(1, CELLS // counts.shape[1])
-    parts: dict[Key, list[tuple[Floats, Floats]]] = {key: [] for key in blocks}
-    for start in range(0, len(weights), step):
-        sums = (weights[start : start + step] @ counts).astype(np.float64)
-        for key, (columns, _) in blocks.items():
-            parts[key].append(tallies[key].finish(sums[:, columns]))
-    drawn: dict[Key, Drawn] = {}
-    for key, (_, clusters) in blocks.items():
-        hits, total = (np.concatenate(each) for each in zip(*parts[key], strict=True))
-        drawn[key] = Drawn(hits, total, clusters)
-    return drawn
-
-
-def by_cluster(tally: Tally, names: Sequence[str]) -> Weights:
-    """Counts summed over the units of each cluster (cluster, column), in the order of ``names``."""
-    counts = np.zeros((len(names), tally.counts.shape[1]), dtype=np.float32)
-    if tally.clusters is not None and len(tally.counts):
-        at = {name: place for place, name in enumerate(names)}
-        places = np.array([at[name] for name in tally.clusters])
-        order = np.argsort(places, kind="stable")
-        present, starts = np.unique(places[order], return_index=True)
-        counts[present] = np.add.reduceat(tally.counts[order], starts, axis=0, dtype=np.float32)
-    return counts
+def distinct(columns: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Columns (column, row), each once, and which of them each column is (column,)."""
+    once: dict[bytes, int] = {}
+    same = np.array(
+        [once.setdefault(each.tobytes(), len(once)) for each in columns], dtype=np.int64
+    )
+    return columns[np.unique(same, return_index=True)[1]], same
 
 
 class Resampling:
-    """Subjects and relations, drawn again and again, the same for whatever is weighed.
+    """Subjects and relations, resampled the same way for whatever is weighed.
 
     ``subjects``: the subjects of each group, each once.
     """
 
     def __init__(self, subjects: Mapping[str, Sequence[str]], seed: int) -> None:
         self._subjects, self._seed = subjects, seed
-        generator = np.random.default_rng(seed)
         shared = Counter(name for names in subjects.values() for name in names)
-        self._places = {name: place for place, name in enumerate(shared)}
-        self._shared: Weights | None = None
-        if any(count > 1 for count in shared.values()):
-            self._shared = resamples(len(shared), REPLICATES, generator)
-        self._groups = list(subjects)
-        self._relations = resamples(len(subjects), REPLICATES, generator)
+        self._recur = any(count > 1 for count in shared.values())
+        place = {name: at for at, name in enumerate(shared)} if self._recur else {}
+        self._size = len(place)
+        self._places = {
+            group: np.array([place[name] for name in names], dtype=np.int64)
+            for group, names in subjects.items()
+            if self._recur
+        }
+        self._relations = np.empty((0, len(subjects)), dtype=np.float32)
 
-    def draw(self, group: str, tallies: Tallies) -> dict[Key, Draws]:
-        """Every metric of a group under subjects that are drawn again."""
-        names = self._subjects[group]
-        generator = np.random.default_rng([self._seed, zlib.crc32(group.encode())])
-        within = weigh(tallies, names, resamples(len(names), REPLICATES, generator))
+    def draw(self, counted: Mapping[str, Sequence[Counted]]) -> dict[str, list[dict[Key, Draws]]]:
+        """Every metric of each group, of one run or several, under resampled subjects."""
+        within = {}
+        for group, runs in counted.items():
+            generator = np.random.default_rng([self._seed, zlib.crc32(group.encode())])
+            width = max(each.width for each in runs)
+            size = len(self._subjects[group])
+            parts = resamples_in_parts(size, REPLICATES, generator, width)
+            within[group] = _weigh_all({group: runs}, ({group: part} for part in parts))[group]
+        generator = np.random.default_rng(self._seed)
         across = within
-        if self._shared is not None:
-            shared = self._shared[:, [self._places[name] for name in names]]
-            across = weigh(tallies, names, shared)
-        return {key: Draws(within[key], across[key]) for key in tallies}
+        if self._recur:
+            width = max(each.width for runs in counted.values() for each in runs)
+            parts = resamples_in_parts(self._size, REPLICATES, generator, width)
+            shared = ({name: part[at] for name, at in self._places.items()} for part in parts)
+            across = _weigh_all(counted, shared)
+        self._relations = resamples(len(self._subjects), REPLICATES, generator)
+        return {
+            group: [
+                {key: Draws(each, other[key]) for key, each in own.items()}
+                for own, other in zip(within[group], across[group], strict=True)
+            ]
+            for group in counted
+        }
 
     def over(self, shares: Mapping[str, Share], draws: Mapping[str, Draws]) -> tuple[Spread, Drawn]:
         """How the mean over groups varies, and how all counts together vary by their subjects."""
@@ -242,8 +361,9 @@ class Resampling:
         within = [draws[group].within for group in shares]
         across = [draws[group].across for group in shares]
         relations, clusters = own, sum(not math.isnan(each.value) for each in shares.values())
-        weights = self._relations[:, [self._groups.index(group) for group in shares]]
-        if len(self._groups) == 1:
+        groups = list(self._subjects)
+        weights = self._relations[:, [groups.index(group) for group in shares]]
+        if len(groups) == 1:
             relations, clusters = within, within[0].clusters
         once = np.ones((1, len(shares)), dtype=np.float32)
         ways = ((weights, relations), (once, within), (once, across))
@@ -252,6 +372,22 @@ class Resampling:
         hits = np.sum([each.hits for each in across], axis=0)
         total = np.sum([each.total for each in across], axis=0)
         return Spread(macro[0], macro[1], macro[2], clusters), Drawn(hits, total, subjects)
+
+
+def _weigh_all(
+    counted: Mapping[str, Sequence[Counted]], parts: Iterable[Mapping[str, Weights]]
+) -> dict[str, list[dict[Key, Drawn]]]:
+    """Every metric of each run of each group; ``parts``: of some replicates, weights by group."""
+    found: dict[str, list[list[dict[Key, Hits]]]]
+    found = {group: [[] for _ in runs] for group, runs in counted.items()}
+    for part in parts:
+        for group, runs in counted.items():
+            for each, kept in zip(runs, found[group], strict=True):
+                kept.append(each.finish(part[group]))
+    return {
+        group: [each.joined(kept) for each, kept in zip(runs, found[group], strict=True)]
+        for group, runs in counted.items()
+    }
 
 
 def _macro(weights: Weights, drawn: Sequence[Drawn], empty: float) -> Floats:

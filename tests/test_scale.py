@@ -1,0 +1,109 @@
+"""Memory and time grow with the answers; what is summed sparse is what is summed in full."""
+
+import tracemalloc
+
+import numpy as np
+import polars as pl
+import pytest
+
+from consilience import Candidates, Fact, Pattern, Relation, Suite, measure
+from consilience.metrics.agreement import Tally
+from consilience.metrics.resampling import Counted
+
+PATTERNS = ("[X] is in [Y].", "[X] lies in [Y].", "[Y] holds [X].", "In [Y] is [X].")
+NAMES = [f"s{at:03}" for at in range(200)]
+
+
+def open_suite(size):
+    """As many objects as facts."""
+    facts = tuple(Fact(f"i{at}", f"s{at}", f"o{at}") for at in range(size))
+    patterns = tuple(map(Pattern.parse, PATTERNS))
+    relation = Relation("R", "R", "N-1", patterns, facts, {}, Candidates.of(facts))
+    return Suite("open", (relation,), "strict")
+
+
+def random_answers(suite, seed=0):
+    """Any object, with equal chances."""
+    facts, size = suite.relations[0].facts, len(suite.relations[0].facts)
+    chosen = np.random.default_rng(seed).integers(0, size, size * len(PATTERNS)).tolist()
+    rows = [
+        ("R", fact.item, fact.subject, each, fact.object) for fact in facts for each in PATTERNS
+    ]
+    return pl.DataFrame(
+        rows, ["group", "item", "subject", "variant", "gold"], orient="row"
+    ).with_columns(answer=pl.Series([f"o{at}" for at in chosen]))
+
+
+def peak(run):
+    tracemalloc.start()
+    run()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return most / 2**20
+
+
+def test_memory_grows_with_facts_and_candidates_and_not_with_their_product():
+    """4,000 facts, 4,000 objects, 4 patterns: an array of every (item, variant, word) is 61 MiB,
+    and its counts in single precision are 244 MiB.
+    """
+    suite = open_suite(4_000)
+    answers = random_answers(suite)
+    assert peak(lambda: measure(answers, suite, "strict")) < 200
+
+
+def some_tallies():
+    """A column full of counts, the same once more, one that is rare, and many that are rarer."""
+    generator = np.random.default_rng(1)
+    units = 300
+    clusters = np.array(NAMES, dtype=np.object_)[generator.integers(0, 200, units)]
+    full = generator.integers(0, 3, units).astype(np.float32)
+    rare = (generator.random((units, 40)) < 0.02).astype(np.float32)
+    counts = np.column_stack([full, full, rare])
+    return (
+        {
+            ("sum", "all"): Tally(counts[:, :2], clusters, units),
+            ("rare", "all"): Tally(
+                counts[:, 2:], clusters, units, 0, lambda s: (s[..., 0], s.sum(-1))
+            ),
+            ("fixed", "all"): Tally(counts[:, :2], None, units),
+        },
+        clusters,
+        counts,
+    )
+
+
+def test_sums_of_clusters_are_those_of_the_full_product():
+    tallies, clusters, counts = some_tallies()
+    weights = np.random.default_rng(2).integers(0, 4, (200, 10)).astype(np.float32)
+    by_cluster = np.stack([counts[clusters == name].sum(axis=0) for name in NAMES])
+    expected = by_cluster.T.astype(np.float64) @ weights
+    drawn = Counted(tallies, NAMES).weigh([weights[:, :7], weights[:, 7:]])
+    assert (drawn["sum", "all"].hits == expected[0]).all()
+    assert (drawn["sum", "all"].total == expected[1]).all()
+    assert (drawn["rare", "all"].hits == expected[2]).all()
+    assert (drawn["rare", "all"].total == expected[2:].sum(axis=0)).all()
+    assert (drawn["fixed", "all"].hits == counts[:, 0].sum()).all()
+    assert drawn["sum", "all"].clusters == (by_cluster[:, 0] > 0).sum()
+
+
+def test_sums_beyond_single_precision_are_exact():
+    """2^24 + 1 is no number in single precision."""
+    counts = np.array([[2.0**24, 1.0], [1.0, 1.0]], dtype=np.float32)
+    tally = {("m", "all"): Tally(counts, np.array(["a", "b"], dtype=np.object_), 2)}
+    drawn = Counted(tally, ["a", "b"]).weigh([np.ones((2, 1), dtype=np.float32)])["m", "all"]
+    assert drawn.hits.tolist() == [2.0**24 + 1]
+    assert drawn.total.tolist() == [2.0]
+
+
+@pytest.mark.parametrize("protocol", ["published", "strict"])
+def test_numbers_of_an_open_vocabulary(protocol):
+    """Four facts; two patterns agree in one of them, by chance in sum_a 2/4 * 1/4."""
+    suite = open_suite(4)
+    answers = ["o0", "o0", None, None, "o0", "o1", None, None]
+    answers += ["o2", "o3", None, None, "o3", "x", None, None]
+    table = random_answers(suite).with_columns(answer=pl.Series(answers, dtype=pl.String))
+    found = measure(table, suite, protocol).filter(pl.col("group") == "R")
+    value = {row["metric"]: row["value"] for row in found.iter_rows(named=True)}
+    assert value["consistency"] == 1 / 4
+    assert value["chance_consistency"] == (2 * 1 + 1 * 1) / 16
+    assert value["corrected_consistency"] == (1 / 4 - 3 / 16) / (1 - 3 / 16)

@@ -444,7 +444,10 @@ def test_a_constant_model_is_consistent_and_nothing_else():
         (lambda t: t.rename({"answer": "answr"}), "no column 'answer'.*mean 'answr'"),
         (lambda t: t.with_columns(variant=pl.lit("[X] is in [Y]")), r"row 1: .*no variant.*mean"),
         (lambda t: t.with_columns(group=pl.lit("r")), "no relation 'r'.*Known: R"),
-        (lambda t: pl.concat([t, t[:1]]), "item '1' of R stands twice.*"),
+        (
+            lambda t: pl.concat([t, t[:1]]),
+            "row 13 repeats row 1, with the same answer: R, item '1'",
+        ),
         (lambda t: t.with_columns(gold=pl.lit(None, pl.String)), "row 1: no 'gold'"),
         (lambda t: t.clear(), "no rows"),
         (lambda t: t.with_columns(gold=pl.lit(1.5)), "'gold' is of type Float64; expected text"),

@@ -382,9 +382,12 @@ def test_what_items_contribute_is_the_derivative_and_sums_to_the_metric(metric):
     counted = METRICS[metric].count(grid_of_codes(codes))
     scores, share, small = counted.scores(), counted.share(), 1e-6
     assert scores.sum(axis=0) == pytest.approx([share.hits, share.total])
-    sums = counted.counts.sum(axis=0, dtype=np.float64)
+    more = [] if counted.sparse is None else [counted.sparse.toarray()]
+    columns = np.hstack([counted.counts, *more]).astype(np.float64)
+    sums = columns.sum(axis=0)
+    assert (sums == counted.sums()).all()
     for unit in (0, 7, 29):
-        moved = small * np.asarray(counted.counts[unit], dtype=np.float64)
+        moved = small * columns[unit]
         above, below = counted.finish(sums + moved), counted.finish(sums - moved)
         for at in (0, 1):
             slope = (above[at] - below[at]) / (2 * small)

@@ -10,6 +10,7 @@ import gzip
 import json
 import re
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -126,9 +127,36 @@ def read_csv(path: Path, **options: Any) -> pl.DataFrame:
     """
     try:
         _refuse_bomb(path)
-        return pl.read_csv(path, glob=False, **options)
+        table = pl.read_csv(path, glob=False, **options)
     except (*POLARS_FAULTS, EOFError, zlib.error) as error:
-        raise _no_table(path, error) from error
+        encoded = "utf-8" in str(error).lower()
+        todo = LATIN_1 if encoded else _other_separator(_first_line(path), options)
+        raise _no_table(path, error, todo) from error
+    if table.width == 1 and (todo := _other_separator(table.columns[0], options)):
+        raise ConsilienceError(
+            "a table of one column", expected="commas between columns", where=str(path), todo=todo
+        )
+    return table
+
+
+LATIN_1 = "Save it as UTF-8. From Latin-1: iconv -f LATIN1 -t UTF-8 OLD.csv > NEW.csv."
+
+
+def _first_line(path: Path) -> str:
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            return file.readline(10_000).decode(errors="replace")
+    except (OSError, EOFError, zlib.error):
+        return ""
+
+
+def _other_separator(header: str, options: Mapping[str, Any]) -> str:
+    """What to do with a table whose header has another separator than it is read with."""
+    expected = options.get("separator", ",")
+    for separator, name in ((";", "semicolons"), ("\t", "tabs")):
+        if expected == "," and header.count(separator) > header.count(","):
+            return f"Its columns are separated by {name}. Save it with commas."
+    return ""
 
 
 def _refuse_bomb(path: Path) -> None:
@@ -157,11 +185,12 @@ def _refuse_bomb(path: Path) -> None:
                 )
 
 
-def _no_table(path: Path, error: BaseException) -> ConsilienceError:
+def _no_table(path: Path, error: BaseException, todo: str = "") -> ConsilienceError:
     reason = (str(error) or type(error).__name__).splitlines()[0]
     damaged = isinstance(error, pl.exceptions.PanicException)
     return ConsilienceError(
         "cannot be read as a table: "
         + (f"the file is damaged ({reason})" if damaged else reason.rstrip(".")),
         where=str(path),
+        todo=todo,
     )

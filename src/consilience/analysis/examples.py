@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from consilience.errors import ConsilienceError, did_you_mean
-from consilience.metrics import prepare
+from consilience.metrics.table import prepare
 from consilience.types import Suite
 
 

@@ -9,7 +9,6 @@ from statistics import fmean
 import numpy as np
 import polars as pl
 
-from consilience.metrics import by_relation, prepare
 from consilience.metrics.agreement import quotient
 from consilience.metrics.changes import CHANGE_SCHEMA, accuracy_changes
 from consilience.metrics.grid import Grid, grids, words_of
@@ -22,6 +21,7 @@ from consilience.metrics.statistics import (
     paired_permutation,
     resamples,
 )
+from consilience.metrics.table import by_relation, prepare
 from consilience.types import Protocol, Relation, Suite
 
 Kinds = Mapping[str, Mapping[tuple[int, int], Collection[str]]]

@@ -33,6 +33,7 @@ from consilience.cli.shared import (
 from consilience.errors import ConsilienceError
 from consilience.files import csv_of, write_whole
 from consilience.metrics import facts_left_out, measure, remarks
+from consilience.metrics.table import check_golds, prepare, unknown_answers
 from consilience.models import load_model
 from consilience.noise import noise_floor as measure_noise
 from consilience.probe import probe as ask_suite
@@ -246,15 +247,20 @@ def score(
 ) -> None:
     """Count answers that were given elsewhere. No model is needed.
 
-    The columns group, item, subject, variant, gold, answer suffice; rows in order of appearance.
+    The columns group, item, subject, variant, gold, answer suffice; docs/suites.md has an example.
     """
     chosen = suites.load_suite(suite, data_dir)
     table = read_answers(answers)
+    spelled: list[str] = []
+    if not answers.is_dir():  # a run's own answers are what it was asked
+        prepared = prepare(table, chosen)
+        check_golds(prepared, chosen)
+        spelled = unknown_answers(prepared, chosen)
     rules: Protocol = protocol.value if protocol else protocol_of(answers) or chosen.protocol
     metrics = measure(table, chosen, rules)
     if file:
         write_whole(file, csv_of(metrics))
-    warnings = remarks(table, metrics, chosen, rules) + protocol_remark(answers, rules)
+    warnings = spelled + remarks(table, metrics, chosen, rules) + protocol_remark(answers, rules)
     asked = {"answers": str(answers), "suite": chosen.name, "protocol": rules}
     record = {"asked": asked, "versions": versions(), "git": git_revision()}
     title = f"{chosen.name}, {answers.name}, protocol {rules}"

@@ -37,9 +37,10 @@ from consilience.cli.shared import (
 )
 from consilience.errors import ConsilienceError
 from consilience.files import texts_of, write_whole
-from consilience.metrics import facts_left_out, is_blank, measure, remarks
+from consilience.metrics import facts_left_out, measure, remarks
 from consilience.metrics.compare import compare, few_relations
 from consilience.metrics.perturbed import form_changes, measure_perturbed
+from consilience.metrics.table import is_blank
 from consilience.read import read_csv
 from consilience.report.charts import for_paper
 from consilience.report.factpage import probe_page

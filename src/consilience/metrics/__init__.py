@@ -13,15 +13,14 @@ from statistics import fmean, stdev
 
 import polars as pl
 
-from consilience.errors import ConsilienceError, did_you_mean
 from consilience.metrics.agreement import METRICS, Share, Tally
 from consilience.metrics.grid import Grid, View, grids, words_of
 from consilience.metrics.resampling import Counted, Draws, Key, Resampling
 from consilience.metrics.statistics import bootstrap_interval
+from consilience.metrics.table import by_relation, in_texts, is_blank, order_remark, prepare
 from consilience.types import METRICS_SCHEMA, Cardinality, Protocol, Relation, Suite
 
 NAN = float("nan")
-NEEDED = ("group", "item", "subject", "variant", "gold", "answer")
 
 EMPTY_AS_ZERO = {"published": ("known_consistency", "unknown_consistency"), "strict": ()}
 """Where the released code logs 0 for no data, and its numbers therefore hold that 0."""
@@ -33,9 +32,9 @@ ALL_BUT_CONSTANT = 0.9
 def measure(answers: pl.DataFrame, suite: Suite, protocol: Protocol, seed: int = 0) -> pl.DataFrame:
     """The metrics table (``METRICS_SCHEMA``) of an answers table.
 
-    ``answers`` needs the columns ``group, item, subject, variant, gold, answer``; rows in their
-    order of appearance. A column that is missing, a group or variant that the suite does not have,
-    and a row that stands twice raise. ``low`` and ``high`` are the ends of a 95 % interval
+    ``answers`` needs the columns ``group, item, subject, variant, gold, answer``
+    (``docs/suites.md``). A column that is missing, a group or variant that the suite does not have,
+    and a repeated row raise. ``low`` and ``high`` are the ends of a 95 % interval
     (``docs/statistics.md``); ``seed`` is that of its bootstrap.
     """
     answers = prepare(answers, suite)
@@ -55,95 +54,6 @@ def measure(answers: pl.DataFrame, suite: Suite, protocol: Protocol, seed: int =
     return pl.DataFrame([{"suite": suite.name, **row} for row in rows], schema=METRICS_SCHEMA)
 
 
-def prepare(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
-    """Check an answers table against its suite, and give each row its ``variant_index``."""
-    for name in NEEDED:
-        if name not in answers.columns:
-            raise ConsilienceError(
-                f"no column '{name}' among {', '.join(answers.columns)}",
-                expected=", ".join(NEEDED),
-                where="the answers table",
-                todo=did_you_mean(name, answers.columns),
-            )
-    if answers.is_empty():
-        raise ConsilienceError("no rows", where="the answers table")
-    optional = [name for name in ("gold_token", "n_candidates") if name in answers.columns]
-    for name in NEEDED:
-        if not _stands_for_text(answers[name].dtype):
-            raise ConsilienceError(
-                f"the column '{name}' is of type {answers[name].dtype}",
-                expected="text or whole numbers",
-                where="the answers table",
-                todo="Save it as text; whole numbers with a gap become fractions in some tools.",
-            )
-    for name in optional:
-        dtype = answers[name].dtype
-        if not _stands_for_text(dtype) and not dtype.is_numeric():
-            raise ConsilienceError(
-                f"the column '{name}' is of type {dtype}",
-                expected="text" if name == "gold_token" else "whole numbers",
-                where="the answers table",
-                todo="Correct the column, or leave it out.",
-            )
-    table = answers.select(*(pl.col(name).cast(pl.String) for name in (*NEEDED, *optional)))
-    blank = pl.col("answer").str.strip_chars() == ""
-    table = table.with_columns(answer=pl.when(blank).then(None).otherwise("answer"))
-    absent = {"gold_token", "n_candidates"} - set(optional)
-    table = table.with_columns(pl.lit(None, dtype=pl.String).alias(name) for name in absent)
-    table = table.with_columns(pl.col("n_candidates").cast(pl.Float64, strict=False))
-    for name in NEEDED[:-1]:
-        if table[name].null_count():
-            at = table[name].is_null().arg_max() or 0
-            raise ConsilienceError(
-                f"no '{name}'", where=f"the answers table, row {at + 1}", todo="Fill it in."
-            )
-    table = table.with_columns(variant_index=_variant_index(table, suite))
-    facts = table.select("group", "item", "subject", "gold").unique(maintain_order=True)
-    differ = facts.select("group", "item").is_duplicated()
-    if differ.any():
-        row = facts.row(differ.arg_max() or 0, named=True)
-        raise ConsilienceError(
-            f"the item '{row['item']}' of {row['group']} has several subjects or golds",
-            where="the answers table",
-            todo="Give each fact an item id of its own.",
-        )
-    twice = table.select("group", "item", "variant").is_duplicated()
-    if twice.any():
-        at = twice.arg_max() or 0
-        row = table.row(at, named=True)
-        raise ConsilienceError(
-            f"the item '{row['item']}' of {row['group']} stands twice in the variant "
-            f"'{row['variant']}'",
-            where=f"the answers table, row {at + 1}",
-            todo="Give each fact an item id of its own.",
-        )
-    return table
-
-
-def _stands_for_text(dtype: pl.DataType) -> bool:
-    return dtype.is_integer() or isinstance(dtype, (pl.String, pl.Categorical, pl.Enum, pl.Null))
-
-
-def _variant_index(table: pl.DataFrame, suite: Suite) -> pl.Series:
-    pairs = table.select("group", "variant").unique(maintain_order=True)
-    index: list[int] = []
-    for group, variant in pairs.iter_rows():
-        texts = [pattern.text for pattern in suite.relation(group).patterns]
-        if variant not in texts:
-            row = table.select(
-                ((pl.col("group") == group) & (pl.col("variant") == variant)).arg_max()
-            ).item()
-            raise ConsilienceError(
-                f"the suite '{suite.name}' has no variant '{variant}' of {group}",
-                where=f"the answers table, row {row + 1}",
-                todo=did_you_mean(variant, texts),
-            )
-        index.append(texts.index(variant))
-    known = pairs.with_columns(variant_index=pl.Series(index, dtype=pl.Int32))
-    joined = table.join(known, on=["group", "variant"], how="left", maintain_order="left")
-    return joined["variant_index"]
-
-
 def name_of(metric: str, cardinality: Cardinality) -> str:
     """What a metric is called on relations of that kind."""
     return "determinism" if metric == "consistency" and cardinality == "N-M" else metric
@@ -157,14 +67,6 @@ def metric_of(name: str) -> str:
 def bounds_of(key: Key) -> tuple[float, float]:
     """The least and greatest value of a metric."""
     return METRICS[metric_of(key[0])].least, 1.0
-
-
-def by_relation(answers: pl.DataFrame, suite: Suite) -> Iterator[tuple[Relation, pl.DataFrame]]:
-    """Relations that have rows in a prepared answers table, with them."""
-    groups = answers.partition_by("group", as_dict=True)
-    for relation in suite.relations:
-        if (relation.id,) in groups:
-            yield relation, groups[relation.id,]
 
 
 def count(views: Mapping[View, Grid], relation: Relation) -> dict[Key, Tally]:
@@ -266,11 +168,6 @@ def _row(
     return {**row, "low": low, "high": high, **counts}
 
 
-def is_blank() -> pl.Expr:
-    """Whether a row of an answers table has no answer."""
-    return pl.col("answer").cast(pl.String).fill_null("").str.strip_chars() == ""
-
-
 SEVERAL_TOKENS = r"(cut|split) into \d+ "
 """What the reason of an excluded row says where its gold is several tokens of the model."""
 
@@ -291,6 +188,7 @@ def facts_left_out(
     asked, excluded = rows[0]["n"], rows[0]["n_excluded"]
     several = 0
     if "excluded" in answers.columns:
+        answers = in_texts(answers, suite)
         bases = {(r.id, r.patterns[0].text) for r in suite.relations if r.cardinality == "N-1"}
         without = answers.filter(
             is_blank() & pl.col("excluded").cast(pl.String).str.contains(SEVERAL_TOKENS)
@@ -309,18 +207,24 @@ def remarks(
 ) -> list[str]:
     """What a reader of these numbers should know: what was left out, and what has no data."""
     found: list[str] = []
-    absent = [each.id for each in suite.relations if each.id not in set(answers["group"])]
+    answers = in_texts(answers, suite)
+    variants = {
+        group: set(texts)
+        for group, texts in answers.group_by("group").agg(pl.col("variant").unique()).iter_rows()
+    }
+    absent = [each.id for each in suite.relations if each.id not in variants]
     if absent:
         several = "s" * (len(absent) > 1)
         found.append(f"no answers for {len(absent)} relation{several}: {', '.join(absent)}")
     for relation in suite.relations:
-        variants = set(answers.filter(pl.col("group") == relation.id)["variant"])
         known = [each.text for each in relation.patterns]
-        lacking = [text for text in known if text not in variants]
-        if variants and lacking:
+        lacking = [text for text in known if text not in variants.get(relation.id, known)]
+        if lacking:
             base = ", not in the base wording" if known[0] in lacking else ""
             part = f"{len(known) - len(lacking)} of {len(known)} wordings"
             found.append(f"{relation.id}: asked in {part}{base}")
+    if protocol == "published":
+        found += order_remark(answers, suite)
     for (group,), rows in answers.filter(is_blank()).group_by("group", maintain_order=True):
         asked = answers.filter(pl.col("group") == group).height
         why = ""

@@ -99,7 +99,7 @@ class Tally:
 
     def sums(self) -> Floats:
         """Each column (column,) over all units."""
-        sums = self.counts.sum(axis=0, dtype=np.float64)
+        sums: Floats = self.counts.sum(axis=0, dtype=np.float64)
         if self.sparse is None:
             return sums
         more: Floats = self.sparse.sum(axis=0, dtype=np.float64)

@@ -13,12 +13,10 @@ import polars as pl
 from consilience.errors import ConsilienceError
 from consilience.metrics import (
     bounds_of,
-    by_relation,
     count,
     empty_value,
     is_averaged,
     metric_of,
-    prepare,
 )
 from consilience.metrics.agreement import METRICS, Share, Tally
 from consilience.metrics.grid import grids, words_of
@@ -37,6 +35,7 @@ from consilience.metrics.statistics import (
     permutation_p,
     smallest_difference,
 )
+from consilience.metrics.table import by_relation, prepare
 from consilience.types import COMPARISON_SCHEMA, Cardinality, Protocol, Relation, Suite
 
 MCNEMAR = "exact McNemar"

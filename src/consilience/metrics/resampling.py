@@ -161,7 +161,8 @@ class Counted:
             if id(columns) not in of_columns:
                 own = summed[self._sums.place[columns]].T
                 of_columns[id(columns)] = np.ascontiguousarray(own, dtype=np.float64)
-            found[key] = self._finish[key](of_columns[id(columns)])
+            hits, total = self._finish[key](of_columns[id(columns)])
+            found[key] = hits.copy(), total.copy()  # what is a part of the sums keeps all of them
         return found
 
     def joined(self, parts: Sequence[Mapping[Key, Hits]]) -> dict[Key, Drawn]:

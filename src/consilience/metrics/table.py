@@ -1,0 +1,307 @@
+"""An answers table against its suite: what it must hold, and the order of its facts."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+
+import polars as pl
+
+from consilience.errors import ConsilienceError, did_you_mean
+from consilience.types import Relation, Suite
+
+NEEDED = ("group", "item", "subject", "variant", "gold", "answer")
+FACT = ["group", "item", "subject", "gold"]
+
+NAMED = 3
+"""Relations that are named where answers are not among the objects."""
+
+COMPARED = 10_000
+"""Different answers that are compared with the objects in other spellings, at most."""
+
+
+def prepare(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+    """Check an answers table against its suite, and give each row its ``variant_index``.
+
+    ``variant`` becomes the text of the pattern. Facts of one subject come in the order of the
+    suite, because ``published`` counts the last of them.
+    """
+    answers = _with_variant(answers)
+    for name in NEEDED:
+        if name not in answers.columns:
+            raise ConsilienceError(
+                f"no column '{name}' among {', '.join(answers.columns)}",
+                expected=", ".join(NEEDED),
+                where="the answers table",
+                todo=did_you_mean(name, answers.columns),
+            )
+    if answers.is_empty():
+        raise ConsilienceError("no rows", where="the answers table")
+    optional = [name for name in ("gold_token", "n_candidates") if name in answers.columns]
+    for name in NEEDED:
+        if not _stands_for_text(answers[name].dtype):
+            raise ConsilienceError(
+                f"the column '{name}' is of type {answers[name].dtype}",
+                expected="text or whole numbers",
+                where="the answers table",
+                todo="Save it as text; whole numbers with a gap become fractions in some tools.",
+            )
+    for name in optional:
+        dtype = answers[name].dtype
+        if not _stands_for_text(dtype) and not dtype.is_numeric():
+            raise ConsilienceError(
+                f"the column '{name}' is of type {dtype}",
+                expected="text" if name == "gold_token" else "whole numbers",
+                where="the answers table",
+                todo="Correct the column, or leave it out.",
+            )
+    table = answers.select(*(pl.col(name).cast(pl.String) for name in (*NEEDED, *optional)))
+    empty = pl.col("answer").str.strip_chars() == ""
+    table = table.with_columns(answer=pl.when(empty).then(None).otherwise("answer"))
+    absent = {"gold_token", "n_candidates"} - set(optional)
+    table = table.with_columns(pl.lit(None, dtype=pl.String).alias(name) for name in absent)
+    table = table.with_columns(pl.col("n_candidates").cast(pl.Float64, strict=False))
+    for name in NEEDED[:-1]:
+        if table[name].null_count():
+            at = table[name].is_null().arg_max() or 0
+            raise ConsilienceError(
+                f"no '{name}'", where=f"the answers table, row {at + 1}", todo="Fill it in."
+            )
+    on = ["group", "variant"]
+    table = table.join(_patterns(table, suite), on=on, how="left", maintain_order="left")
+    table = table.drop("variant").rename({"text": "variant"})
+    facts = table.select(FACT).unique(maintain_order=True)
+    differ = facts.select("group", "item").is_duplicated()
+    if differ.any():
+        row = facts.row(differ.arg_max() or 0, named=True)
+        raise ConsilienceError(
+            f"the item '{row['item']}' of {row['group']} has several subjects or golds",
+            where="the answers table",
+            todo="Give each fact an item id of its own.",
+        )
+    _refuse_repeated(table)
+    return _in_order(table, facts, suite)
+
+
+def _stands_for_text(dtype: pl.DataType) -> bool:
+    return dtype.is_integer() or isinstance(dtype, (pl.String, pl.Categorical, pl.Enum, pl.Null))
+
+
+def _with_variant(answers: pl.DataFrame) -> pl.DataFrame:
+    """With the column ``variant``, which ``variant_index`` may stand for."""
+    if "variant" in answers.columns or "variant_index" not in answers.columns:
+        return answers
+    return answers.rename({"variant_index": "variant"})
+
+
+def _patterns(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+    """Of each ``group, variant`` the ``text`` of the pattern, and its ``variant_index``.
+
+    A variant is the text of a pattern, or else its position: 0 is the base pattern.
+    """
+    pairs = table.select("group", "variant").unique(maintain_order=True)
+    found: list[tuple[str, int]] = []
+    for group, variant in pairs.iter_rows():
+        texts = [pattern.text for pattern in suite.relation(group).patterns]
+        if variant in texts:
+            found.append((variant, texts.index(variant)))
+        elif variant.isdecimal() and int(variant) < len(texts):
+            found.append((texts[int(variant)], int(variant)))
+        else:
+            this = (pl.col("group") == group) & (pl.col("variant") == variant)
+            raise ConsilienceError(
+                f"the suite '{suite.name}' has no variant '{variant}' of {group}",
+                expected=f"the text of a pattern, or its position from 0 to {len(texts) - 1}",
+                where=f"the answers table, row {table.select(this.arg_max()).item() + 1}",
+                todo=did_you_mean(variant, texts),
+            )
+    known = pl.DataFrame(found, {"text": pl.String, "variant_index": pl.Int32}, orient="row")
+    return pairs.hstack(known)
+
+
+def in_texts(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+    """The table of which ``prepare`` found nothing wrong, with the texts of its patterns."""
+    answers = _with_variant(answers).with_columns(pl.col("group", "variant").cast(pl.String))
+    patterns = _patterns(answers, suite)
+    if patterns["variant"].equals(patterns["text"]):
+        return answers
+    named = patterns.select("group", "variant", "text")
+    joined = answers.join(named, on=["group", "variant"], how="left", maintain_order="left")
+    return joined.with_columns(variant="text").drop("text")
+
+
+def _refuse_repeated(table: pl.DataFrame) -> None:
+    """Raise where two rows answer the same item in the same variant."""
+    question = ["group", "item", "variant_index"]
+    repeated = table.select(question).is_duplicated()
+    if not repeated.any():
+        return
+    rows = table.with_row_index("row", 1).filter(repeated)
+    first = rows.row(0, named=True)
+    same = rows.filter(pl.all_horizontal(pl.col(name) == first[name] for name in question))
+    second = same.row(1, named=True)
+    alike = "the same answer" if first["answer"] == second["answer"] else "another answer"
+    raise ConsilienceError(
+        f"row {second['row']} repeats row {first['row']}, with {alike}: {first['group']}, item "
+        f"'{first['item']}', '{first['variant']}'",
+        expected="one row for each item and variant",
+        where="the answers table",
+        todo="Remove one of the two. If they are different facts, give each an item id of its own.",
+    )
+
+
+def is_blank() -> pl.Expr:
+    """Whether a row of an answers table has no answer."""
+    return pl.col("answer").cast(pl.String).fill_null("").str.strip_chars() == ""
+
+
+def by_relation(answers: pl.DataFrame, suite: Suite) -> Iterator[tuple[Relation, pl.DataFrame]]:
+    """Relations that have rows in a prepared answers table, with them."""
+    groups = answers.partition_by("group", as_dict=True)
+    for relation in suite.relations:
+        if (relation.id,) in groups:
+            yield relation, groups[relation.id,]
+
+
+def _facts_of(suite: Suite, groups: pl.Series) -> pl.DataFrame:
+    """``FACT`` of the suite's relations among ``groups``, and ``place`` within the relation."""
+    known = set(groups.unique())
+    rows = [
+        (relation.id, fact.item, fact.subject, fact.object, place)
+        for relation in suite.relations
+        if relation.id in known
+        for place, fact in enumerate(relation.facts)
+    ]
+    schema = {**dict.fromkeys(FACT, pl.String), "place": pl.Int64}
+    return pl.DataFrame(rows, schema, orient="row")
+
+
+def _places(facts: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+    """``facts`` with their ``place`` in the suite, null where it does not have them.
+
+    A fact is found by its item, subject and gold, else by subject and gold.
+    """
+    known = _facts_of(suite, facts["group"])
+    text = ["group", "subject", "gold"]
+    by_text = known.group_by(text).agg(pl.col("place").min().alias("other"))
+    found = facts.join(known, on=FACT, how="left", maintain_order="left")
+    found = found.join(by_text, on=text, how="left", maintain_order="left")
+    return found.with_columns(place=pl.coalesce("place", "other")).drop("other")
+
+
+def _recurring(facts: pl.DataFrame) -> pl.DataFrame:
+    """The facts of groups in which some subject has several: only there the order counts."""
+    several = facts.select("group", "subject").is_duplicated()
+    return facts.filter(pl.col("group").is_in(facts.filter(several)["group"].unique().to_list()))
+
+
+def _in_order(table: pl.DataFrame, facts: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+    """Rows in the order of the suite's facts, in groups whose facts are all the suite's."""
+    recurring = _recurring(facts)
+    if recurring.is_empty():
+        return table
+    placed = _places(recurring, suite).filter(pl.col("place").is_not_null().all().over("group"))
+    placed = placed.select("group", "item", "place")
+    joined = table.join(placed, on=["group", "item"], how="left", maintain_order="left")
+    place = joined["place"].fill_null(0)
+    if placed.is_empty() or (place.diff().fill_null(0) >= 0).all():
+        return table
+    return joined.sort("place", maintain_order=True, nulls_last=True).drop("place")
+
+
+def order_remark(answers: pl.DataFrame, suite: Suite) -> list[str]:
+    """Where the order of the rows decides which fact of a subject ``published`` counts."""
+    facts = answers.select(pl.col(FACT).cast(pl.String)).unique(maintain_order=True)
+    placed = _places(_recurring(facts), suite)
+    groups = placed.filter(pl.col("place").is_null())["group"].unique(maintain_order=True)
+    if groups.is_empty():
+        return []
+    return [
+        f"not all facts of {', '.join(groups)} are the suite's: of several facts of one subject "
+        "there, the last in the order of the rows counts"
+    ]
+
+
+def check_golds(table: pl.DataFrame, suite: Suite) -> None:
+    """Raise where a gold of a prepared table is not the suite's.
+
+    Known are the gold of an item with its subject and, in N-1 relations, the golds of a subject.
+    """
+    facts = table.select(FACT).unique(maintain_order=True)
+    known = _facts_of(suite, facts["group"]).drop("place")
+    item, subject = ["group", "item", "subject"], ["group", "subject"]
+    of_item = known.rename({"gold": "known"})
+    of_subject = known.group_by(subject).agg(
+        pl.col("gold").unique(maintain_order=True).alias("any")
+    )
+    found = facts.join(of_item, on=item, how="left", maintain_order="left")
+    found = found.join(of_subject, on=subject, how="left", maintain_order="left")
+    several = [relation.id for relation in suite.relations if relation.cardinality == "N-M"]
+    of_one = pl.col("known").is_null() & ~pl.col("group").is_in(several)
+    wrong = found.filter(
+        (pl.col("known") != pl.col("gold"))
+        | (of_one & pl.col("any").is_not_null() & ~pl.col("any").list.contains(pl.col("gold")))
+    )
+    if wrong.is_empty():
+        return
+    row = wrong.row(0, named=True)
+    this = pl.all_horizontal(pl.col(name) == row[name] for name in ("group", "item"))
+    golds = [row["known"]] if row["known"] is not None else row["any"]
+    raise ConsilienceError(
+        f"{wrong.height:,} of {facts.height:,} facts have another gold than in the suite "
+        f"'{suite.name}', the first is item '{row['item']}' of {row['group']}: the gold of "
+        f"'{row['subject']}' is '{row['gold']}'",
+        expected=" or ".join(f"'{each}'" for each in golds),
+        where=f"the answers table, row {table.select(this.arg_max()).item() + 1}",
+        todo="Write the golds of the suite, or name the suite that was asked.",
+    )
+
+
+def unknown_answers(table: pl.DataFrame, suite: Suite) -> list[str]:
+    """Relations of a prepared table with answers that are neither objects nor golds there.
+
+    Each with how many, an example, and what is likely wrong with it.
+    """
+    found = []
+    given = table.drop_nulls("answer")
+    total = dict(given.group_by("group").len().iter_rows())
+    counted = given.group_by("group", "answer", maintain_order=True).len()
+    golds = table.select("group", answer="gold").unique()
+    counted = counted.join(golds, on=["group", "answer"], how="anti", maintain_order="left")
+    for relation in suite.relations:
+        words = set(relation.candidates.words)
+        rows = counted.filter(pl.col("group") == relation.id)
+        rows = rows.filter(~pl.col("answer").is_in(list(words)))
+        if rows.is_empty():
+            continue
+        known = {_plain(word): word for word in reversed(relation.candidates.words)}
+        answers = rows["answer"].head(COMPARED).to_list()
+        near = next((each for each in answers if _plain(each) in known), None)
+        said = f"'{answers[0]}'" if near is None else _likeness(near, known[_plain(near)])
+        found.append(
+            f"{relation.id}: {rows['len'].sum():,} of {total[relation.id]:,} answers are not among "
+            f"its objects, such as {said}"
+        )
+    named, more = found[:NAMED], len(found) - NAMED
+    if more > 0:
+        named.append(f"{more} other relations also have answers that are not among their objects")
+    return named
+
+
+def _plain(word: str) -> str:
+    """A word without what spellings differ in."""
+    return unicodedata.normalize("NFC", word.strip()).casefold()
+
+
+def _likeness(answer: str, word: str) -> str:
+    """How an answer differs from the object that it seems to be."""
+    differs = []
+    if answer != answer.strip():
+        differs.append("spaces around it")
+    inner = answer.strip()
+    if unicodedata.normalize("NFC", inner) != unicodedata.normalize("NFC", word):
+        differs.append("another case")
+    if unicodedata.is_normalized("NFC", inner) != unicodedata.is_normalized("NFC", word):
+        differs.append("another Unicode form (NFC or NFD)")
+    how = f" with {' and '.join(differs)}" if differs else ""
+    return f"'{answer}', which is '{word}'{how}. Write answers as the suite spells them"

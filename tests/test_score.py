@@ -1,0 +1,223 @@
+"""Answers that were given elsewhere: what is checked, in which order facts count, what is said."""
+
+import json
+import re
+import unicodedata
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from conftest import ROOT
+from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, measure
+from consilience.metrics import remarks
+from consilience.metrics.table import check_golds, prepare, unknown_answers
+
+PATTERNS = ("[X] is in [Y].", "[X] lies in [Y].")
+FACTS = [
+    ("i1", "Ada", "Paris"),
+    ("i2", "Ada", "Rome"),  # the last of Ada's: its gold counts under `published`
+    ("i3", "Bob", "Oslo"),
+    ("i4", "Cid", "Café"),
+]
+
+
+def make_suite(facts=FACTS, cardinality="N-1"):
+    facts = tuple(Fact(*each) for each in facts)
+    patterns = tuple(map(Pattern.parse, PATTERNS))
+    relation = Relation("R", "R", cardinality, patterns, facts, {}, Candidates.of(facts))
+    return Suite("own", (relation,), "published")
+
+
+def answers_of(facts=FACTS, answer=lambda subject, gold: gold):
+    rows = [
+        ("R", item, subject, variant, gold, answer(subject, gold))
+        for item, subject, gold in facts
+        for variant in PATTERNS
+    ]
+    schema = ["group", "item", "subject", "variant", "gold", "answer"]
+    return pl.DataFrame(rows, schema, orient="row")
+
+
+def known(table, suite=None):
+    metrics = measure(table, suite or make_suite(), "published")
+    rows = metrics.filter((pl.col("group") == "R") & (pl.col("metric") == "successful_objects"))
+    return rows["value"].item()
+
+
+def always_rome(subject, gold):
+    return "Rome"
+
+
+def test_the_last_fact_of_a_subject_is_that_of_the_suite_whatever_the_order_of_rows():
+    """All answers are Rome: right for Ada's last fact, so 1 of 3 subjects is known.
+
+    Counted by the reversed rows, Ada's first fact would be the last: 0 of 3.
+    """
+    table = answers_of(answer=always_rome)
+    assert known(table) == 1 / 3
+    for changed in (table.reverse(), table.sample(fraction=1, shuffle=True, seed=3)):
+        assert known(changed) == 1 / 3
+        for protocol in ("published", "strict"):
+            expected = measure(table, make_suite(), protocol)
+            assert_frame_equal(measure(changed, make_suite(), protocol), expected, rel_tol=0)
+
+
+def test_facts_are_known_by_subject_and_gold_where_items_have_other_names():
+    table = answers_of(answer=always_rome).with_columns(item="x" + pl.col("item"))
+    assert known(table) == known(table.reverse()) == 1 / 3
+
+
+def test_of_facts_that_the_suite_lacks_the_order_of_rows_counts_and_is_told():
+    suite = make_suite(FACTS[2:])
+    table = answers_of(answer=always_rome)
+    assert known(table, suite) == 1 / 3
+    assert known(table.reverse(), suite) == 0
+    note = (
+        "not all facts of R are the suite's: of several facts of one subject there, the last in "
+        "the order of the rows counts"
+    )
+    assert note in remarks(table, measure(table, suite, "published"), suite, "published")
+    assert note not in remarks(table, measure(table, suite, "strict"), suite, "strict")
+    single = answers_of(FACTS[1:])
+    assert note not in remarks(single, measure(single, suite, "published"), suite, "published")
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        (
+            [("i3", "Bob", "Atlantis")],
+            "row 1: 1 of 1 facts have another gold than in the suite 'own', the first is item 'i3' "
+            "of R: the gold of 'Bob' is 'Atlantis'; expected 'Oslo'",
+        ),
+        ([("i9", "Ada", "Oslo")], "item 'i9' of R.*is 'Oslo'; expected 'Paris' or 'Rome'"),
+        ([*FACTS, ("i9", "Bob", "Rome")], "row 9: 1 of 5 facts.*item 'i9'.*expected 'Oslo'"),
+    ],
+)
+def test_golds_that_are_not_the_suites_are_refused(facts, message):
+    with pytest.raises(ConsilienceError, match=message):
+        check_golds(prepare(answers_of(facts), make_suite()), make_suite())
+
+
+def test_golds_of_the_suite_and_of_facts_that_it_lacks_pass():
+    check_golds(prepare(answers_of(), make_suite()), make_suite())
+    check_golds(prepare(answers_of([("i1", "Eva", "Bonn")]), make_suite()), make_suite())
+    several = make_suite(cardinality="N-M")
+    check_golds(prepare(answers_of([("i9", "Ada", "Oslo")]), several), several)
+
+
+NFD = unicodedata.normalize("NFD", "Café")
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        (str.lower, "8 of 8 answers .*, such as 'paris', which is 'Paris' with another case"),
+        (lambda word: f" {word} ", "8 of 8 .*' Paris ', which is 'Paris' with spaces around it"),
+        (lambda word: unicodedata.normalize("NFD", word), f"2 of 8 .*'{NFD}', which is 'Café' with"
+         r" another Unicode form \(NFC or NFD\)"),
+        (lambda word: f" {word.upper()}", "'PARIS'.*with spaces around it and another case"),
+        (lambda word: "Atlantis", "8 of 8 answers are not among its objects, such as 'Atlantis'$"),
+        (lambda word: {"Rome": "x", "Oslo": "oslo"}.get(word, word), "4 of 8 .*'oslo', which is"),
+    ],
+)  # fmt: skip
+def test_answers_that_are_no_object_are_counted_with_the_likely_cause(change, note):
+    table = answers_of(answer=lambda subject, gold: change(gold))
+    (found,) = unknown_answers(prepare(table, make_suite()), make_suite())
+    assert re.search(note.replace("'PARIS'", "' PARIS'"), found)
+    assert found.startswith("R: ")
+
+
+def test_answers_among_the_objects_or_golds_are_no_note():
+    assert unknown_answers(prepare(answers_of(), make_suite()), make_suite()) == []
+    foreign = answers_of([("x", "Eva", "Bonn")])
+    assert unknown_answers(prepare(foreign, make_suite()), make_suite()) == []
+
+
+def test_a_variant_is_the_text_of_a_pattern_or_its_position():
+    table, places = answers_of(), {text: str(at) for at, text in enumerate(PATTERNS)}
+    indexed = table.with_columns(pl.col("variant").replace(places))
+    expected = measure(table, make_suite(), "published")
+    assert_frame_equal(measure(indexed, make_suite(), "published"), expected)
+    named = indexed.rename({"variant": "variant_index"}).cast({"variant_index": pl.Int64})
+    assert_frame_equal(measure(named, make_suite(), "published"), expected)
+    assert remarks(named, expected, make_suite(), "published") == remarks(
+        table, expected, make_suite(), "published"
+    )
+    with pytest.raises(ConsilienceError, match="no variant '2' of R; expected.*from 0 to 1"):
+        prepare(table.with_columns(variant=pl.lit("2")), make_suite())
+    with pytest.raises(ConsilienceError, match=r"row 9 repeats row 1, with another answer: R"):
+        prepare(pl.concat([table, indexed[:1].with_columns(answer=pl.lit("x"))]), make_suite())
+
+
+def test_a_pattern_that_reads_like_a_position_is_the_pattern():
+    suite = make_suite()
+    patterns = (*suite.relations[0].patterns, Pattern("0", ("", "", ""), False))
+    relation = Relation("R", "R", "N-1", patterns, suite.relations[0].facts, {},
+                        suite.relations[0].candidates)  # fmt: skip
+    table = answers_of().with_columns(variant=pl.lit("0")).unique("item", maintain_order=True)
+    prepared = prepare(table, Suite("own", (relation,), "strict"))
+    assert prepared["variant_index"].unique().to_list() == [2]
+
+
+def test_score_tells_of_answers_that_are_no_object_and_refuses_other_golds(consilience, tmp_path):
+    path, said = tmp_path / "answers.csv", "1 of 1 answers are not among its objects, such as"
+    head = "group,item,subject,variant,gold,answer\n"
+    path.write_text(f"{head}capital,1,France,0,Paris,paris\n", encoding="utf-8")
+    status, _, err = consilience("score", path, "--suite", "mini")
+    assert status == 0
+    assert f"note: capital: {said} 'paris', which is 'Paris' with another case." in err
+    path.write_text(f"{head}capital,1,France,0,Lyon,Lyon\n", encoding="utf-8")
+    status, _, err = consilience("score", path, "--suite", "mini")
+    assert status == 2
+    assert "the gold of 'France' is 'Lyon'; expected 'Paris'" in err
+
+
+def test_answers_of_a_run_are_not_held_against_the_objects(consilience, model_folder, tmp_path):
+    """An open vocabulary: most answers are no capitals."""
+    common = ("--groups", "capital", "--limit", 4, "--candidates", "vocabulary")
+    asked = ("--model", model_folder("bert"), *common, "--out", tmp_path / "r")
+    assert consilience("probe", *asked)[0] == 0
+    status, _, err = consilience("score", tmp_path / "r", "--suite", "mini")
+    assert status == 0
+    assert "not among its objects" not in err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"group;item;subject\nR;1;a\n", "a table of one column; expected commas.*by semicolons"),
+        (b"group;item;subject\nR;1;a,b,c\n", "separated by semicolons. Save it with commas"),
+        (b"group\titem\nR\t1\n", "separated by tabs. Save it with commas"),
+        ("group,item\nR,Café\n".encode("latin-1"), "Save it as UTF-8. From Latin-1: iconv"),
+    ],
+)
+def test_a_csv_file_of_another_kind_is_refused_with_a_remedy(
+    content, message, consilience, tmp_path
+):
+    path = tmp_path / "answers.csv"
+    path.write_bytes(content)
+    status, _, err = consilience("score", path, "--suite", "mini")
+    assert status == 2
+    assert re.search(message, " ".join(err.split()))
+
+
+def test_the_example_of_the_guide_is_scored_as_it_says(consilience, tmp_path):
+    """The answers file, the command and the numbers of docs/suites.md."""
+    page = (ROOT / "docs" / "suites.md").read_text(encoding="utf-8")
+    section = page[page.index("## Answers produced elsewhere") :]
+    (table,) = re.findall(r"```csv\n(.*?)```", section, re.DOTALL)
+    (path := tmp_path / "answers.csv").write_text(table, encoding="utf-8")
+    status, out, _ = consilience("score", path, "--suite", "mini", "--json")
+    assert status == 0
+    rows = json.loads(out)["metrics"]
+    found = {
+        row["metric"]: row["value"]
+        for row in rows
+        if (row["group"], row["subset"]) == ("capital", "all")
+    }
+    numbers = re.findall(r"`(\w+)` is (\d+\.\d)", section)
+    assert len(numbers) == 3
+    for name, value in numbers:
+        assert f"{found[name] * 100:.1f}" == value

@@ -2,9 +2,12 @@
 
 import json
 
+import numpy as np
 import pytest
 
-from consilience.models.cache import cache_folder, key_of, recall, remember
+from consilience import Candidates, Pattern, Query
+from consilience.models import cache
+from consilience.models.cache import cache_folder, checked, key_of, recall, remember
 
 
 def test_the_cache_lies_where_it_is_put(monkeypatch, tmp_path):
@@ -51,3 +54,47 @@ def test_a_key_depends_on_every_part_and_not_on_their_order():
     keys = {key_of(each) for each in ({"a": 1}, {"a": 2}, {"b": 1}, {"a": "1"})}
     assert len(keys) == 4
     assert all(len(each) == 32 and json.loads(f'"{each}"') for each in keys)
+
+
+def test_a_check_is_made_once_for_a_model_and_its_surroundings(monkeypatch, tmp_path):
+    monkeypatch.setenv("CONSILIENCE_CACHE", str(tmp_path))
+    made = []
+
+    def check(result):
+        made.append(result)
+        return result
+
+    model = {"model": "a name", "digest": "d", "dtype": "float32", "device": "cpu"}
+    assert checked("tree", model, lambda: check(False)) is False
+    assert checked("tree", model | {"model": "another name"}, lambda: check(True)) is False
+    assert made == [False]
+    assert checked("other", model, lambda: check(True)) is True
+    assert checked("tree", model | {"dtype": "bfloat16"}, lambda: check(True)) is True
+    assert checked("tree", model | {"digest": "e"}, lambda: check(True)) is True
+    assert len(made) == 4
+    for _ in range(2):
+        assert checked("tree", {"dtype": "float32"}, lambda: check(True)) is True
+    assert len(made) == 6, "a model that nothing tells from others is checked every time"
+    monkeypatch.setattr(cache, "surroundings", lambda: {"torch": "another version"})
+    assert checked("tree", model, lambda: check(True)) is True
+    assert len(made) == 7
+
+
+@pytest.mark.parametrize(("family", "fits"), [("gpt2", True), ("mamba", False)])
+def test_the_second_start_of_a_causal_model_tries_nothing(
+    family, fits, model_folder, monkeypatch, tmp_path
+):
+    from consilience import load_model
+    from consilience.models.causal import CausalModel
+
+    monkeypatch.setenv("CONSILIENCE_CACHE", str(tmp_path))
+    first = load_model(str(model_folder(family)))
+    assert first.use_tree is fits
+    monkeypatch.delattr(CausalModel, "_tree_fits")
+    second = load_model(str(model_folder(family)))
+    assert second.use_tree is fits
+    assert second.notes == first.notes
+    words = Candidates(("Paris", "Rome"), (1, 1))
+    queries = [Query(Pattern.parse("The capital of [X] is [Y]."), "Italy", "Rome")]
+    scores = [next(iter(each.score(queries, words))).logprob for each in (first, second)]
+    assert np.array_equal(*scores)

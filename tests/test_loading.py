@@ -230,7 +230,9 @@ def test_without_such_a_variable_the_network_is_named(monkeypatch):
 
 
 def test_loading_shows_nothing_in_python(model_folder, capfd):
-    load_model(str(model_folder("bert")))
+    folder = model_folder("bert")
+    capfd.readouterr()
+    load_model(str(folder))
     assert capfd.readouterr() == ("", "")
 
 

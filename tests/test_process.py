@@ -187,3 +187,26 @@ def test_a_signal_that_was_ignored_before_stays_ignored():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     assert signalled("at work", "SIGHUP", preexec_fn=nohup) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"), [(["data", "list"], 0), (["score", "none.csv", "--suite", "mini"], 2)]
+)
+def test_a_process_with_torch_ends_at_once_and_whole(arguments, status):
+    """What is registered for the end runs; what holds a model is not freed object by object."""
+    code = (
+        "import atexit, sys\n"
+        "class Model:\n"
+        "    def __del__(self): print('freed')\n"
+        "sys.modules['torch'] = model = Model()\n"
+        "atexit.register(print, 'at the end')\n"
+        f"sys.argv = ['consilience', *{arguments!r}]\n"
+        "from consilience.cli import command\n"
+        "command()\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == status
+    assert run.stdout.splitlines()[-1] == "at the end"
+    assert "freed" not in run.stdout
+    assert ("mini" in run.stdout) == (status == 0)
+    assert ("no such file" in run.stderr) == (status == 2)

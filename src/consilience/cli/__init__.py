@@ -44,6 +44,10 @@ def command() -> None:
     process.begin()
     try:
         main()
+    except SystemExit as stop:
+        process.end()
+        process.leave(stop.code)
+        raise
     finally:
         process.end()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import io
 import json
@@ -93,6 +94,21 @@ def begin() -> None:
     for number in early.SIGNALS:
         if signal.getsignal(number) in (*early.USUAL, early.stop):
             signal.signal(number, _stop)
+
+
+def leave(status: object) -> None:
+    """End a process that has loaded torch at once, with an exit status.
+
+    Python would free torch and a model object by object, which takes a second. What was registered
+    to run at the end still runs, and all output is written. Otherwise nothing is done.
+    """
+    if "torch" not in sys.modules or not isinstance(status, int | None):
+        return
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os._exit(status or 0)
 
 
 def end() -> None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ from consilience.models.batches import (
     side_by_side,
     workers_on,
 )
+from consilience.models.cache import checked
 from consilience.models.kernels import near_tie, pack_linears
 from consilience.models.search import best_and_gold
 from consilience.models.tree import ATTENTION, Reading, Tree
@@ -50,6 +52,9 @@ MOST_QUERIES = 128
 
 TOKENS_A_QUERY = 24
 """Tokens of a query whose keys and values are kept at once, estimated from above."""
+
+TRIED = 7
+"""Tokens of the sentences on which a family is tried when it is loaded."""
 
 FILL = {"cpu": 192, "cuda": 2048}
 """Tokens that it takes to make good use of a device."""
@@ -92,7 +97,7 @@ class CausalModel:
         self._sheets: dict[tuple[tuple[str, ...], str], WordSheet] = {}
         self._after = threading.local()
         self.slack = 0.0
-        self.use_tree = self._tree_fits()
+        self.use_tree = self._plant_tree()
         if not self.use_tree:
             self.notes.append(
                 "this family does not take a tree of sentences; each is scored by itself"
@@ -294,40 +299,58 @@ class CausalModel:
             self._after.hidden = None
         return logits[0]
 
-    @torch.inference_mode()
-    def _tree_fits(self) -> bool:
-        """Whether this family gives sentences in a tree the scores that they have alone."""
+    def _plant_tree(self) -> bool:
+        """Let the model read trees, if this family scores sentences in one as it does alone."""
         base = self.model.base_model
         if base is self.model:
             return False
         whole, attention = base.forward, self.model.config._attn_implementation
-
-        output = type(base(input_ids=torch.tensor([[self.start]], device=self.model.device)))
+        output: Any = None
 
         def forward(*args: object, **kwargs: object) -> object:
+            nonlocal output
             hidden = getattr(self._after, "hidden", None)
-            return whole(*args, **kwargs) if hidden is None else output(last_hidden_state=hidden)
+            if hidden is not None:
+                return output(last_hidden_state=hidden)
+            found = whole(*args, **kwargs)
+            output = type(found)
+            return found
 
+        def plant() -> None:
+            base.forward = forward
+            self.model.set_attn_implementation(ATTENTION)
+
+        if checked("tree", self.identity, lambda: self._tree_fits(plant)):
+            plant()
+            return True
+        vars(base).pop("forward", None)
+        self.model.set_attn_implementation(attention)
+        return False
+
+    @torch.inference_mode()
+    def _tree_fits(self, plant: Callable[[], None]) -> bool:
+        """Whether sentences get the same scores once the tree is planted."""
         rng = np.random.default_rng(0)
-        stem = rng.integers(0, self.model.config.vocab_size, 6).tolist()
-        branches = rng.integers(0, self.model.config.vocab_size, (24, 4)).tolist()
-        sentences = [stem[: 1 + at % 6] + ids[: 1 + at % 4] for at, ids in enumerate(branches)]
-        tree = Tree.of(self.start, sentences)
+        stem = rng.integers(0, self.model.config.vocab_size, TRIED).tolist()
+        branches = rng.integers(0, self.model.config.vocab_size, (24, TRIED)).tolist()
+        # Of one length, so that they are read in one batch; they leave the stem at every token.
+        sentences = [
+            stem[: 1 + at % (TRIED - 1)] + ids[1 + at % (TRIED - 1) :]
+            for at, ids in enumerate(branches)
+        ]
         alone = self.one_by_one(sentences)
         # Half-precision sums differ in the last bits; a wrong mask or position differs by nats.
         tolerance = 1e-3 if self.model.dtype == torch.float32 else 0.3
         try:
-            base.forward = forward
-            self.model.set_attn_implementation(ATTENTION)
-            reading = Reading(self.model, self._head, tree, Budget(16))
+            plant()
+            tree = Tree.of(self.start, sentences)
+            # In two parts, so that the second finds the beginnings that the first one has read.
+            half = -(-len(tree.inner) // 2)
+            reading = Reading(self.model, self._head, tree, Budget(half))
             reading.read_all()
-            if np.allclose(tree.path_sums(reading.steps), alone, rtol=0, atol=tolerance):
-                return True
+            return np.allclose(tree.path_sums(reading.steps), alone, rtol=0, atol=tolerance)
         except (RuntimeError, TypeError, ValueError, LookupError, AttributeError):
-            pass
-        del base.forward
-        self.model.set_attn_implementation(attention)
-        return False
+            return False
 
 
 def _by_subject(

@@ -1004,7 +1004,7 @@ def test_a_run(family, classifier, perturb, tmp_path):
     assert status == 0
     folder = tmp_path / "run"
     assert {path.name for path in folder.iterdir()} == {
-        "run.json", "answers", "metrics.csv", "inconsistent.csv",
+        "run.json", "answers", "metrics.csv", "changes.csv", "inconsistent.csv",
     }  # fmt: skip
     record = json.loads((folder / "run.json").read_text())
     assert (record["asked"]["kind"], record["asked"]["suite"]) == ("perturb", "calum")
@@ -1084,7 +1084,7 @@ def test_json_is_one_document(classifier, perturb, tmp_path):
     status, out, _ = perturb(classifier("bert", SAME), "--json")
     assert status == 0
     document = json.loads(out)
-    assert set(document) == {"run", "metrics", "warnings"}
+    assert set(document) == {"run", "metrics", "changes", "warnings"}
     assert document["run"]["path"] == str(tmp_path / "run")
     assert document["run"]["asked"]["perturbations"] == ["reverse", "signal"]
     found = pl.DataFrame(document["metrics"], schema=PERTURBED_SCHEMA)

@@ -1221,4 +1221,7 @@ def test_in_a_browser_a_page_of_one_run_shows_every_column(browse, consilience, 
     assert logged == []
     told = json.loads(Html(document).all("body")[0]["data-told"])
     assert told.pop("tables") > 8
+    patterns = [each for each in told["wider"] if each.startswith("Every pattern, in percent")]
+    told["wider"] = [each for each in told["wider"] if each not in patterns]  # wide, and says so
+    told["hinted"] = [each for each in told["hinted"] if each not in patterns]
     assert told == {"clipped": [], "outside": 0, "wider": [], "hinted": [], "menu": False}

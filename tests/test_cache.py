@@ -85,12 +85,12 @@ def test_the_second_start_of_a_causal_model_tries_nothing(
     family, fits, model_folder, monkeypatch, tmp_path
 ):
     from consilience import load_model
-    from consilience.models.causal import CausalModel
+    from consilience.models import planted
 
     monkeypatch.setenv("CONSILIENCE_CACHE", str(tmp_path))
     first = load_model(str(model_folder(family)))
     assert first.use_tree is fits
-    monkeypatch.delattr(CausalModel, "_tree_fits")
+    monkeypatch.delattr(planted, "_tree_fits")
     second = load_model(str(model_folder(family)))
     assert second.use_tree is fits
     assert second.notes == first.notes

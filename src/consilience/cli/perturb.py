@@ -347,14 +347,15 @@ def _ask(
         from consilience.models.label_writer import label_of
 
         groups[task.name + GENERATED] = partial(ask_freely, questions, model.write, label_of)
-    tables = []
-    for group, ask in groups.items():
+    found = {}
+    for group, ask in reversed(groups.items()):  # writing also reads what choosing needs
         answers = run.answers(group, size)
         if answers is None:
             with progress_bar(f"asking {place.name}", size, "forms") as advance:
                 answers = ask(progress=advance)
             run.write_answers(group, answers)
-        tables.append(answers)
+        found[group] = answers
+    tables = [found[group] for group in groups]
     answers = pl.concat(tables)
     metrics = measure_perturbed([answers], labels_of(task), run.asked["seed"])
     run.note(perturbed_remarks(answers, metrics))

@@ -9,11 +9,9 @@ sentences, so every candidate has just the tokens that it would have in running 
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,15 +23,14 @@ from consilience.models.batches import (
     NEAR_TIE,
     Budget,
     equal_length_batches,
-    halving,
     log_softmax,
     side_by_side,
     workers_on,
 )
-from consilience.models.cache import checked
 from consilience.models.kernels import near_tie, pack_linears
+from consilience.models.planted import logits_of, one_by_one, plant_tree, room_for_tokens
 from consilience.models.search import best_and_gold
-from consilience.models.tree import ATTENTION, Reading, Tree
+from consilience.models.tree import Reading, Tree
 from consilience.models.words import (
     WordSheet,
     encode,
@@ -52,9 +49,6 @@ MOST_QUERIES = 128
 
 TOKENS_A_QUERY = 24
 """Tokens of a query whose keys and values are kept at once, estimated from above."""
-
-TRIED = 7
-"""Tokens of the sentences on which a family is tried when it is loaded."""
 
 FILL = {"cpu": 192, "cuda": 2048}
 """Tokens that it takes to make good use of a device."""
@@ -95,9 +89,9 @@ class CausalModel:
         self.identity["start_token"] = str(tokenizer.convert_ids_to_tokens(self.start))
         self._vocabulary: tuple[str, ...] | None = None
         self._sheets: dict[tuple[tuple[str, ...], str], WordSheet] = {}
-        self._after = threading.local()
         self.slack = 0.0
-        self.use_tree = self._plant_tree()
+        self._head = plant_tree(model, identity, self.start, self.budget)
+        self.use_tree = self._head is not None
         if not self.use_tree:
             self.notes.append(
                 "this family does not take a tree of sentences; each is scored by itself"
@@ -170,7 +164,7 @@ class CausalModel:
         Where the best two come very near each other they are scored again by themselves, so that
         the answer does not depend on what is asked with it.
         """
-        if not self.use_tree:
+        if self._head is None:
             totals = self.one_by_one(sentences).reshape(size, -1)
         else:
             tree = Tree.of(self.start, sentences)
@@ -194,17 +188,10 @@ class CausalModel:
         return NEAR_TIE[self.model.dtype]
 
     def _queries_at_once(self) -> int:
-        """So many that what is kept of their tokens takes a quarter of a device's free memory."""
-        config, room = self.model.config, 2**28
+        """So many that there is room for what is kept of their tokens."""
         if not self.use_tree:
             return MOST_QUERIES
-        if self.model.device.type == "cuda":
-            room = torch.cuda.mem_get_info(self.model.device)[0] // 4
-        width = config.hidden_size // config.num_attention_heads
-        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        layers = config.num_hidden_layers * self.model.dtype.itemsize
-        token = 2 * layers * heads * (getattr(config, "head_dim", None) or width)
-        return int(max(1, min(MOST_QUERIES, room // (token * TOKENS_A_QUERY))))
+        return max(1, min(MOST_QUERIES, room_for_tokens(self.model) // TOKENS_A_QUERY))
 
     def _alike(self, words: tuple[str, ...]) -> tuple[dict[str, str], npt.NDArray[np.int64]]:
         """Which words the tokenizer does not know or cannot tell from an earlier one."""
@@ -239,7 +226,8 @@ class CausalModel:
             for batch in equal_length_batches(
                 [len(ids) for _, ids in asked], Budget.of(self.model)
             ):
-                logits = self._logits([[self.start, *asked[each][1]] for each in batch])[:, -1]
+                logits = logits_of(self.model, [[self.start, *asked[each][1]] for each in batch])
+                logits = logits[:, -1]
                 columns = torch.from_numpy(sheet.ids[sheet.asked]).to(logits.device)
                 scores[np.ix_(batch, sheet.asked)] = logits[:, columns].float().cpu().numpy()
             own = [rows_of[subject] for subject, _ in asked]
@@ -264,93 +252,7 @@ class CausalModel:
 
     def one_by_one(self, sentences: list[list[int]]) -> npt.NDArray[np.float64]:
         """Log-probability (sentence,) of token sequences, each by itself behind the start token."""
-        logprob = np.zeros(len(sentences))
-        lengths = [len(ids) for ids in sentences]
-
-        def work(batch: npt.NDArray[np.int64]) -> None:
-            rows = [[self.start, *sentences[each]] for each in batch]
-            logits = self._logits([row[:-1] for row in rows]).float()
-            targets = torch.tensor([row[1:] for row in rows], device=logits.device)
-            chosen = logits.gather(2, targets[..., None])[..., 0].double()
-            steps = chosen - torch.logsumexp(logits, dim=-1).double()
-            logprob[batch] = steps.sum(dim=1).cpu().numpy()
-
-        for batch in equal_length_batches(lengths, self.budget):
-            halving(work, batch, lengths[batch[0]], self.budget)
-        return logprob
-
-    @torch.inference_mode()
-    def _logits(self, rows: list[list[int]]) -> torch.Tensor:
-        """Logits (row, token, vocabulary) of rows of one length."""
-        ids = torch.tensor(rows, device=self.model.device)
-        logits: torch.Tensor = self.model(input_ids=ids, use_cache=False).logits
-        return logits
-
-    def _head(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Logits (token, vocabulary) of last hidden states (token, width).
-
-        The family's own code computes them, whatever it does beside a product.
-        """
-        self._after.hidden = hidden[None]
-        try:
-            ids = torch.zeros((1, len(hidden)), dtype=torch.long, device=hidden.device)
-            logits: torch.Tensor = self.model(input_ids=ids, use_cache=False).logits
-        finally:
-            self._after.hidden = None
-        return logits[0]
-
-    def _plant_tree(self) -> bool:
-        """Let the model read trees, if this family scores sentences in one as it does alone."""
-        base = self.model.base_model
-        if base is self.model:
-            return False
-        whole, attention = base.forward, self.model.config._attn_implementation
-        output: Any = None
-
-        def forward(*args: object, **kwargs: object) -> object:
-            nonlocal output
-            hidden = getattr(self._after, "hidden", None)
-            if hidden is not None:
-                return output(last_hidden_state=hidden)
-            found = whole(*args, **kwargs)
-            output = type(found)
-            return found
-
-        def plant() -> None:
-            base.forward = forward
-            self.model.set_attn_implementation(ATTENTION)
-
-        if checked("tree", self.identity, lambda: self._tree_fits(plant)):
-            plant()
-            return True
-        vars(base).pop("forward", None)
-        self.model.set_attn_implementation(attention)
-        return False
-
-    @torch.inference_mode()
-    def _tree_fits(self, plant: Callable[[], None]) -> bool:
-        """Whether sentences get the same scores once the tree is planted."""
-        rng = np.random.default_rng(0)
-        stem = rng.integers(0, self.model.config.vocab_size, TRIED).tolist()
-        branches = rng.integers(0, self.model.config.vocab_size, (24, TRIED)).tolist()
-        # Of one length, so that they are read in one batch; they leave the stem at every token.
-        sentences = [
-            stem[: 1 + at % (TRIED - 1)] + ids[1 + at % (TRIED - 1) :]
-            for at, ids in enumerate(branches)
-        ]
-        alone = self.one_by_one(sentences)
-        # Half-precision sums differ in the last bits; a wrong mask or position differs by nats.
-        tolerance = 1e-3 if self.model.dtype == torch.float32 else 0.3
-        try:
-            plant()
-            tree = Tree.of(self.start, sentences)
-            # In two parts, so that the second finds the beginnings that the first one has read.
-            half = -(-len(tree.inner) // 2)
-            reading = Reading(self.model, self._head, tree, Budget(half))
-            reading.read_all()
-            return np.allclose(tree.path_sums(reading.steps), alone, rtol=0, atol=tolerance)
-        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError):
-            return False
+        return one_by_one(self.model, self.start, sentences, self.budget)
 
 
 def _by_subject(

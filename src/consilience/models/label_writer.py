@@ -7,7 +7,10 @@ its tokenizer has a chat template. ``write`` lets it say what it likes, ``score`
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,15 +27,21 @@ from consilience.models.batches import (
     log_softmax,
     margins,
     side_by_side,
+    workers_on,
 )
 from consilience.models.kernels import near_tie, pack_linears
 from consilience.models.loading import Pretrained
 from consilience.models.masked import positions
 from consilience.models.pair_input import Encoded, as_string, fit
+from consilience.models.planted import Head, logits_of, plant_tree, room_for_tokens
+from consilience.models.prompts import Prompts
 from consilience.types import Form, Scores, Task, TaskKind
 
 MOST_WRITTEN = 20
 """Tokens that a model may write; no label of the tasks has half as many."""
+
+MOST_PROMPTS = {"cpu": 64, "cuda": 512}
+"""Prompts that are read and continued side by side, at most, by the type of the device."""
 
 TEMPLATES: Mapping[TaskKind, str] = {
     "NLI": "{text}\n\nHow does {second} relate to {first}? Answer with one of these labels and "
@@ -41,6 +50,14 @@ TEMPLATES: Mapping[TaskKind, str] = {
     "nothing else: {labels}.",
 }
 """What a model that is not T5 is asked where no template is given; ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """Of some prompts: scores of the labels (prompt, label), and what was written."""
+
+    totals: npt.NDArray[np.float64]
+    texts: list[str]
 
 
 class LabelWriter:
@@ -90,6 +107,7 @@ class LabelWriter:
         self.longest = longest or most
         self.ends = self._ends()
         self.targets = [self._target(label) for label in task.labels]
+        self._more = max(MOST_WRITTEN, *map(len, self.targets))
         self.identity = loaded.identity | {
             "template": self.template,
             "chat": self.chat,
@@ -99,6 +117,10 @@ class LabelWriter:
         self.model.generation_config = self._plainly()
         self.products = pack_linears(loaded.model, head=True)
         self.budget = Budget.of(loaded.model)
+        self._head = None
+        if self.kind == "causal":
+            self._head = plant_tree(loaded.model, loaded.identity, 0, self.budget)
+        self._scored: dict[str, npt.NDArray[np.float64]] = {}
 
     def prompt(self, form: Form) -> str:
         """What the model reads."""
@@ -142,18 +164,13 @@ class LabelWriter:
     def write(self, forms: Sequence[Form]) -> Iterator[tuple[npt.NDArray[np.int64], list[str]]]:
         """What the model writes behind each form, the likeliest token each time, with their places.
 
-        Up to its end token or ``MOST_WRITTEN``; other special tokens are kept.
+        Up to its end token or ``MOST_WRITTEN``; other special tokens are kept. The prompts are read
+        for the labels too: ``score`` then has nothing to read.
         """
-
-        def answer(ids: torch.Tensor) -> list[str]:
-            written: Any = self.model.generate(
-                input_ids=ids,
-                attention_mask=torch.ones_like(ids),
-            )
-            begin = ids.shape[1] if self.kind == "causal" else 1
-            return [self._text(row[begin:].tolist()) for row in written]
-
-        yield from self._by_length(forms, answer)
+        for places, answers in self._ask(forms, writes=True):
+            for at, total in zip(places, answers.totals, strict=True):
+                self._scored[self.prompt(forms[at])] = total
+            yield places, answers.texts
 
     def score(self, forms: Sequence[Form]) -> Iterator[Scores]:
         """Log-probabilities, in nats, of the labels for each form, normalised over the labels.
@@ -161,41 +178,113 @@ class LabelWriter:
         A label's score is that of all its tokens and of the end token behind them, where the model
         ends its answers with one (T5's form and chats).
         """
-        for places, totals in self._by_length(forms, self._totals):
-            found = np.concatenate([each[None] for each in totals])
-            for at in np.flatnonzero(margins(found) < NEAR_TIE[self.model.dtype]):
+        scored = [self._scored.get(self.prompt(form)) for form in forms]
+        known = np.array([at for at, total in enumerate(scored) if total is not None], dtype=int)
+        if len(known):
+            yield self._scores(known, np.array([scored[at] for at in known]))
+        rest = np.setdiff1d(np.arange(len(forms)), known)
+        for places, answers in self._ask([forms[at] for at in rest], writes=False):
+            yield self._scores(rest[places], answers.totals)
+
+    def _scores(self, places: npt.NDArray[np.int64], totals: npt.NDArray[np.float64]) -> Scores:
+        return Scores(places, self.labels, log_softmax(totals), totals=totals)
+
+    def _ask(
+        self, forms: Sequence[Form], *, writes: bool
+    ) -> Iterator[tuple[npt.NDArray[np.int64], _Answers]]:
+        """Scores of the labels for each form and, if asked for, what the model writes."""
+        prompts = [each["input_ids"] for each in self.encode(forms)]
+        lengths = [len(ids) for ids in prompts]
+
+        def work(places: npt.NDArray[np.int64]) -> _Answers:
+            chosen = [prompts[at] for at in places]
+            answers = None
+            if self._head is not None:
+                with suppress(NotImplementedError):  # longer than a window of attention
+                    answers = self._in_a_tree(chosen, self._head, writes=writes)
+            answers = answers or self._in_batches(chosen, writes=writes)
+            for at in np.flatnonzero(margins(answers.totals) < NEAR_TIE[self.model.dtype]):
                 with near_tie():
-                    found[at] = self._totals(self._ids([forms[places[at]]]))[0]
-            yield Scores(places, self.labels, log_softmax(found), totals=found)
+                    answers.totals[at] = self._alone(chosen[at])
+            return answers
 
-    def _by_length(
-        self, forms: Sequence[Form], answer: Callable[[torch.Tensor], list[Any]]
-    ) -> Iterator[tuple[npt.NDArray[np.int64], list[Any]]]:
-        encoded = [each["input_ids"] for each in self.encode(forms)]
+        if self._head is None:
+            items = equal_length_batches(lengths, self.budget)
+        else:
+            items = self._chunks(lengths)
+        yield from side_by_side(work, items, self.model.device)
 
-        def work(places: npt.NDArray[np.int64]) -> list[Any]:
-            def part(rows: npt.NDArray[np.int64]) -> list[Any]:
-                ids = torch.tensor([encoded[at] for at in rows], device=self.model.device)
-                with torch.inference_mode():
-                    return answer(ids)
+    def _chunks(self, lengths: Sequence[int]) -> Iterator[npt.NDArray[np.int64]]:
+        """Neighbours that are read in one tree: as much work for each thread, within the memory."""
+        if not lengths:
+            return
+        most = MOST_PROMPTS.get(self.model.device.type, MOST_PROMPTS["cpu"])
+        tokens = np.cumsum(np.array(lengths) + self._more)
+        workers, room = workers_on(self.model.device), room_for_tokens(self.model)
+        parts = workers * math.ceil(max(len(lengths) / most, tokens[-1] / room) / workers)
+        ends = np.searchsorted(tokens, tokens[-1] * np.arange(1, parts) / parts)
+        yield from filter(len, np.split(np.arange(len(lengths)), ends))
 
-            parts = halving(part, places, len(encoded[places[0]]), self.budget)
-            return [each for found in parts for each in found]
+    def _in_a_tree(self, prompts: Sequence[list[int]], head: Head, *, writes: bool) -> _Answers:
+        """Answers behind prompts that are read once, those of all lengths side by side."""
+        read = Prompts(self.model, head, prompts, self.budget, self._more)
+        answers = _Answers(read.score(self.targets), [])
+        if writes:
 
-        batches = equal_length_batches([len(ids) for ids in encoded], self.budget)
-        yield from side_by_side(work, batches, self.model.device)
+            @torch.inference_mode()
+            def likeliest(row: int, written: list[int]) -> int:
+                with near_tie():
+                    return int(logits_of(self.model, [[*prompts[row], *written]])[0, -1].argmax())
 
-    def _ids(self, forms: Sequence[Form]) -> torch.Tensor:
-        ids = [each["input_ids"] for each in self.encode(forms)]
-        return torch.tensor(ids, device=self.model.device)
+            stops = {*self.ends, self.tokenizer.pad_token_id} - {None}
+            near = NEAR_TIE[self.model.dtype]
+            written = read.write(MOST_WRITTEN, stops, likeliest, near)
+            answers.texts.extend(self._text(ids) for ids in written)
+        return answers
+
+    def _in_batches(self, prompts: Sequence[list[int]], *, writes: bool) -> _Answers:
+        """Answers behind prompts in batches of one length."""
+        answers = _Answers(np.empty((len(prompts), len(self.labels))), [""] * len(prompts))
+        lengths = [len(ids) for ids in prompts]
+
+        @torch.inference_mode()
+        def work(rows: npt.NDArray[np.int64]) -> None:
+            ids = torch.tensor([prompts[at] for at in rows], device=self.model.device)
+            read = self._encoded(ids)
+            answers.totals[rows] = self._totals(ids, read)
+            if writes:
+                given: dict[str, Any] = {"encoder_outputs": read} if read else {"input_ids": ids}
+                found: Any = self.model.generate(**given, attention_mask=torch.ones_like(ids))
+                begin = 1 if read else ids.shape[1]
+                for row, written in zip(rows, found, strict=True):
+                    answers.texts[row] = self._text(written[begin:].tolist())
+
+        for batch in equal_length_batches(lengths, self.budget):
+            halving(work, batch, lengths[batch[0]], self.budget)
+        return answers
 
     @torch.inference_mode()
-    def _totals(self, ids: torch.Tensor) -> list[npt.NDArray[np.float64]]:
-        """Log-probability of each label behind each prompt: rows of (label,)."""
+    def _alone(self, prompt: list[int]) -> npt.NDArray[np.float64]:
+        """Log-probability (label,) of the labels behind one prompt."""
+        ids = torch.tensor([prompt], device=self.model.device)
+        totals: npt.NDArray[np.float64] = self._totals(ids, self._encoded(ids))[0]
+        return totals
+
+    def _encoded(self, ids: torch.Tensor) -> Any:
+        """What a sequence-to-sequence model's encoder makes of prompts; None of any other."""
+        if self.kind != "seq2seq":
+            return None
+        encoder: Any = self.model.get_encoder()
+        return encoder(input_ids=ids, attention_mask=torch.ones_like(ids))
+
+    def _totals(self, ids: torch.Tensor, read: Any) -> npt.NDArray[np.float64]:
+        """Log-probability (row, label) of each label behind each prompt.
+
+        ``read``: what a sequence-to-sequence model's encoder made of the prompts.
+        """
         model: Any = self.model
         found = []
-        if self.kind == "seq2seq":
-            read = model.get_encoder()(input_ids=ids, attention_mask=torch.ones_like(ids))
+        if read is not None:
             start = model.config.decoder_start_token_id
             for target in self.targets:
                 given = torch.tensor([[start, *target[:-1]]], device=ids.device)
@@ -220,7 +309,7 @@ class LabelWriter:
                         more = model(input_ids=given, past_key_values=copy.deepcopy(cache))
                         logits = torch.cat([logits, more.logits], dim=1)
                 found.append(_sum(logits, target))
-        return list(np.stack(found, axis=1))
+        return np.stack(found, axis=1)
 
     def _target(self, label: str) -> list[int]:
         """The tokens of a label as an answer."""

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
 from consilience.models.batches import Budget, halving
 
@@ -108,11 +109,13 @@ class Tree:
 class _Pass:
     """One row of tokens on its way through the model.
 
-    ``new``: where their keys and values are kept. ``queries`` (block, query): places in the row.
-    ``keys`` (block, key): places in what is kept. ``visible`` (block, 1, query, key).
+    ``room``: places to make at once, at least. ``new``: where their keys and values are kept.
+    ``queries`` (block, query): places in the row. ``keys`` (block, key): places in what is kept.
+    ``visible`` (block, 1, query, key).
     """
 
     kept: list[tuple[torch.Tensor, torch.Tensor]]
+    room: int
     new: slice
     queries: torch.Tensor
     keys: torch.Tensor
@@ -153,11 +156,17 @@ def _attend(
     groups = query.shape[1] // key.shape[1]
     queries = query[0].transpose(0, 1)[now.queries].transpose(1, 2)
     keys, values = (
-        each[now.keys].transpose(1, 2).repeat_interleave(groups, dim=1) for each in kept
+        each.index_select(0, now.keys.flatten()).unflatten(0, now.keys.shape).transpose(1, 2)
+        for each in kept
     )
+    if now.queries.shape[1] == 1:  # the heads of one key head take the place of several queries
+        queries = queries.reshape(len(keys), key.shape[1], groups, -1)
+    else:
+        keys, values = (each.repeat_interleave(groups, dim=1) for each in (keys, values))
     attended = torch.nn.functional.scaled_dot_product_attention(
         queries, keys, values, attn_mask=now.visible, scale=kwargs.get("scaling")
     )
+    attended = attended.reshape(len(keys), query.shape[1], now.queries.shape[1], -1)
     return attended.transpose(1, 2).flatten(0, 1)[None, : now.tokens], None
 
 
@@ -169,7 +178,7 @@ def _keep(
         now.kept.append((key[:0], value[:0]))
     room = len(now.kept[layer][0])
     if room < now.new.stop:
-        more = max(now.new.stop, 2 * room) - room
+        more = max(now.new.stop, 2 * room, now.room) - room
         now.kept[layer] = tuple(  # type: ignore[assignment]
             torch.cat([old, new.new_empty((more, *new.shape[1:]))])
             for old, new in zip(now.kept[layer], (key, value), strict=True)
@@ -179,8 +188,86 @@ def _keep(
     return now.kept[layer]
 
 
+def _mask(*args: Any, **kwargs: Any) -> torch.Tensor | None:
+    """The mask of a row of tree nodes is ours; any other is as transformers has it."""
+    if getattr(_now, "reading", None) is not None:
+        return None
+    mask: torch.Tensor | None = sdpa_mask(*args, **kwargs)
+    return mask
+
+
 AttentionInterface.register(ATTENTION, _attend)
-AttentionMaskInterface.register(ATTENTION, lambda *args, **kwargs: None)
+AttentionMaskInterface.register(ATTENTION, _mask)
+
+
+class Kept:
+    """Keys and values of tokens that a model has read, each at its place; more can be read.
+
+    ``used``: places that are taken. To set it back forgets what was read last. ``room``: places
+    that will be needed, as far as is known.
+    """
+
+    def __init__(self, model: PreTrainedModel, room: int = 0) -> None:
+        self.used = 0
+        self._model, self._room = model, room
+        self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    @torch.inference_mode()
+    def read(self, ids: Ints, depths: Ints, places: Ints, together: int = BLOCK) -> torch.Tensor:
+        """Let the model read tokens in one row; their last hidden states (token, width).
+
+        They are kept at the next places. ``ids`` and ``depths`` (token,). ``places`` (token,
+        position): where the tokens are that each attends to, itself among them, -1 for none.
+        ``together``: so many neighbours look for what they attend to at once.
+        """
+        device, new = self._model.device, slice(self.used, self.used + len(ids))
+        queries, keys, visible = _blocks(places, together)
+        _now.reading = _Pass(
+            self._layers,
+            self._room,
+            new,
+            torch.from_numpy(queries).to(device),
+            torch.from_numpy(keys).to(device),
+            torch.from_numpy(visible)[:, None].to(device),
+            len(ids),
+            int(depths.max()),
+        )
+        try:
+            hidden: torch.Tensor = self._model.base_model(
+                input_ids=torch.from_numpy(ids)[None].to(device),
+                position_ids=torch.from_numpy(depths)[None].to(device),
+                use_cache=False,
+            )[0][0]
+        finally:
+            _now.reading = None
+        self.used = new.stop
+        return hidden
+
+    @torch.inference_mode()
+    def keep_only(self, places: Ints) -> None:
+        """Forget everything but what is at these places, which becomes the first."""
+        chosen = torch.from_numpy(places).to(self._model.device)
+        for each in (tensor for pair in self._layers for tensor in pair):
+            each[: len(places)] = each[chosen]
+        self.used = len(places)
+
+
+def _blocks(places: Ints, together: int) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+    """For each block of tokens: which they are, what they attend to, and who sees what."""
+    count = -(-len(places) // together)
+    queries = np.zeros((count, together), dtype=np.int64)
+    queries.ravel()[: len(places)] = np.arange(len(places))
+    own = [places[start : start + together] for start in range(0, len(places), together)]
+    wanted = [np.unique(each[each >= 0]) for each in own]
+    keys = np.zeros((count, max(map(len, wanted))), dtype=np.int64)
+    visible = np.zeros((count, together, keys.shape[1]), dtype=np.bool_)
+    visible[:, :, 0] = True  # the empty rows of the last block
+    for block, (seen, places_here) in enumerate(zip(wanted, own, strict=True)):
+        keys[block, : len(seen)] = seen
+        row, column = np.nonzero(places_here >= 0)
+        visible[block, : len(places_here), 0] = False
+        visible[block, row, np.searchsorted(seen, places_here[row, column])] = True
+    return queries, keys, visible
 
 
 class Reading:
@@ -201,12 +288,10 @@ class Reading:
         self.steps = np.full(len(tree.ids), np.nan)
         self.steps[0] = 0.0
         self.read_nodes = 0
-        self._model = model
+        self._kept = Kept(model)
         self._logits = logits
         self._budget = budget
-        self._kept: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._place = np.full(len(tree.ids), -1)
-        self._used = 0
 
     def is_read(self, nodes: Ints) -> npt.NDArray[np.bool_]:
         """Which nodes the model has read (and nothing has been forgotten)."""
@@ -232,63 +317,24 @@ class Reading:
             if start < len(nodes):
                 self._forget_all_but(self.tree.paths(nodes[start : start + 1])[0, :-1])
 
-    @torch.inference_mode()
     def _forget_all_but(self, nodes: Ints) -> None:
-        places = torch.from_numpy(self._place[nodes]).to(self._model.device)
-        for each in (tensor for pair in self._kept for tensor in pair):
-            each[: len(nodes)] = each[places]
+        self._kept.keep_only(self._place[nodes])
         self._place[:] = -1
         self._place[nodes] = np.arange(len(nodes))
-        self._used = len(nodes)
 
     @torch.inference_mode()
     def _pass(self, nodes: Ints) -> None:
         """Let the model read nodes in one row."""
-        tree, device = self.tree, self._model.device
-        self._place[nodes] = self._used + np.arange(len(nodes))
-        queries, keys, visible = self._blocks(nodes)
-        _now.reading = _Pass(
-            self._kept,
-            slice(self._used, self._used + len(nodes)),
-            torch.from_numpy(queries).to(device),
-            torch.from_numpy(keys).to(device),
-            torch.from_numpy(visible)[:, None].to(device),
-            len(nodes),
-            int(tree.depths[nodes].max()),
-        )
-        try:
-            hidden = self._model.base_model(
-                input_ids=torch.from_numpy(tree.ids[nodes])[None].to(device),
-                position_ids=torch.from_numpy(tree.depths[nodes])[None].to(device),
-                use_cache=False,
-            )[0][0]
-        finally:
-            _now.reading = None
+        tree = self.tree
+        self._place[nodes] = self._kept.used + np.arange(len(nodes))
+        paths = tree.paths(nodes)
+        places = np.where(paths >= 0, self._place[paths], -1)
+        hidden = self._kept.read(tree.ids[nodes], tree.depths[nodes], places)
         for start in range(0, len(nodes), HEAD_ROWS):
             self._score_children(
                 nodes[start : start + HEAD_ROWS], hidden[start : start + HEAD_ROWS]
             )
-        self._used += len(nodes)
         self.read_nodes += len(nodes)
-
-    def _blocks(self, nodes: Ints) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
-        """For each block of nodes: which they are, what they attend to, and who sees what."""
-        paths = self.tree.paths(nodes)
-        places = np.where(paths >= 0, self._place[paths], -1)
-        count = -(-len(nodes) // BLOCK)
-        queries = np.zeros((count, BLOCK), dtype=np.int64)
-        queries.ravel()[: len(nodes)] = np.arange(len(nodes))
-        own = [places[start : start + BLOCK] for start in range(0, len(nodes), BLOCK)]
-        wanted = [np.unique(each[each >= 0]) for each in own]
-        keys = np.zeros((count, max(map(len, wanted))), dtype=np.int64)
-        visible = np.zeros((count, BLOCK, keys.shape[1]), dtype=np.bool_)
-        visible[:, :, 0] = True  # the empty rows of the last block
-        for block, (seen, places_here) in enumerate(zip(wanted, own, strict=True)):
-            keys[block, : len(seen)] = seen
-            row, column = np.nonzero(places_here >= 0)
-            visible[block, : len(places_here), 0] = False
-            visible[block, row, np.searchsorted(seen, places_here[row, column])] = True
-        return queries, keys, visible
 
     def _score_children(self, nodes: Ints, hidden: torch.Tensor) -> None:
         """Log-probabilities of what follows ``nodes``, from ``hidden`` (node, width)."""

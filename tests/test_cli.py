@@ -128,7 +128,7 @@ def test_the_whole_vocabulary(consilience, model_folder):
     )  # fmt: skip
     assert status == 0
     document = json.loads(out)
-    assert any("the gold is cut into" in text for text in document["warnings"])
+    assert any("the gold is split into" in text for text in document["warnings"])
 
 
 def test_facts_that_were_not_asked_are_counted_below_the_table(consilience, model_folder, tmp_path):
@@ -138,7 +138,7 @@ def test_facts_that_were_not_asked_are_counted_below_the_table(consilience, mode
     assert status == 0
     answers = pl.read_parquet(tmp_path / "r" / "answers" / "capital.parquet")
     base = answers.filter(variant_index=0)
-    asked, several = base["answer"].count(), base["excluded"].str.contains("cut into").sum()
+    asked, several = base["answer"].count(), base["excluded"].str.contains("split into").sum()
     assert (asked + several, asked > 0, several > 0) == (9, True, True)
     line = (
         f"Accuracy is over {asked} of 9 facts: {several} have an answer of several tokens and were "

@@ -41,18 +41,20 @@ from transformers import (
 
 from conftest import SENTENCES, WORDS, _tokenizer
 from consilience import ConsilienceError
-from consilience.models import pair_input
+from consilience.models import kernels, pair_input
 from consilience.models.batches import Budget
 from consilience.models.classifier import collate, load_pair_classifier, logits_of, predict
 from consilience.models.pair_input import FILE, PairInput, Reading
+from consilience.models.products import Products
 from consilience.suites.pairs import Pairs
 from consilience.suites.perturbations import original
 from consilience.suites.tasks import TASKS
 from consilience.train import heads as heads_module
 from consilience.train.batches import Batches, batches_of
-from consilience.train.checkpoints import disk_errors, last_whole_checkpoint
+from consilience.train.checkpoints import disk_errors, last_whole_checkpoint, remove_checkpoints
 from consilience.train.finetune import PairTrainer, Recipe, Source, _best, check, finetune
 from consilience.train.heads import BODY, HEAD, Heads, load_heads
+from consilience.train.products import train_as_begun
 from consilience.train.seeds import _start, grid, train_seeds
 from consilience.types import TextPair
 
@@ -675,6 +677,38 @@ def test_a_training_that_was_killed_ends_with_the_weights_of_an_unbroken_one(
     assert sorted(each.name for each in place.iterdir()) == ["finetune.json", "mnli", "rte"]
 
 
+def test_a_training_that_resumes_multiplies_as_it_began(plain, tmp_path, monkeypatch):
+    """Whatever a new measurement says; one that begins anew takes what is measured."""
+    measured_now = ["onednn"]
+
+    def measure(*arguments):
+        return Products(measured_now[0], "a processor", 1, {"onednn": 2.0, "torch": 1.0})
+
+    def begin(names=("rte",)):
+        models = {
+            name: load_heads(str(plain), {name: RTE.labels}, None)[0].models[name] for name in names
+        }
+        return train_as_begun(models, tmp_path / "new")
+
+    monkeypatch.setattr(kernels, "measured_products", measure)
+    first = begin()
+    assert first["rte"]["library"] == "onednn"
+    measured_now[:] = ["torch"]
+    assert begin()["rte"]["library"] == "torch", "there is no checkpoint"
+    measured_now[:] = ["onednn"]
+    (tmp_path / "new" / "checkpoint-4").mkdir()
+    (tmp_path / "new" / "checkpoint-4" / "trainer_state.json").write_text('{"global_step": 4}')
+    assert begin()["rte"] == {**first["rte"], "library": "torch"}
+    assert {name: each["library"] for name, each in begin(("rte", "mnli")).items()} == {
+        "rte": "torch", "mnli": "onednn",
+    }  # fmt: skip
+    for damaged in ("[]", '{"rte": "torch"}', '{"rte": {"library": "x"}}', "{"):
+        (tmp_path / "new" / "products.json").write_text(damaged)
+        assert begin()["rte"]["library"] == "onednn"
+    remove_checkpoints(tmp_path / "new")
+    assert list((tmp_path / "new").iterdir()) == []
+
+
 @pytest.mark.parametrize(("target", "name", "count"), [
     (PairTrainer, "_save_checkpoint", 2), (PairTrainer, "_save_checkpoint", 3), (Heads, "save", 1),
 ])  # fmt: skip
@@ -710,6 +744,18 @@ def test_what_is_finished_is_taken_and_another_training_is_refused(plain, tmp_pa
     del record["cut_validation"]  # as records were before it was counted
     (place / "finetune.json").write_text(json.dumps(record))
     assert train(plain, place, epochs=1).cut_validation == {}
+    whole = (place / "finetune.json").read_text()
+    for damage, message in (
+        ({"finished": "yes"}, "'finished' is \"yes\"; expected true or false"),
+        ({"asked": []}, "'asked' is"),
+        ({"validation": {"rte": "0.5"}}, "'validation' is .*expected an object of numbers"),
+        ({"validation": {}}, "no 'validation.rte'"),
+        ({"epochs": None}, "'epochs' is null"),
+    ):
+        (place / "finetune.json").write_text(json.dumps(record | damage))
+        with pytest.raises(ConsilienceError, match=f"not the record of a training: .*{message}"):
+            train(plain, place, epochs=1)
+    (place / "finetune.json").write_text(whole)
     with pytest.raises(ConsilienceError, match=r"another training: its recipe is .*Choose another"):
         train(plain, place, epochs=2)
     with pytest.raises(ConsilienceError, match="its tasks is"):

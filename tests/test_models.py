@@ -112,7 +112,7 @@ def test_a_word_that_is_cut_takes_no_part_or_its_first_piece_speaks_for_it(model
     strict = next(iter(load_model(folder).score(QUERIES[:1], words)))
     assert np.isnan(strict.logprob[0, 1])
     assert strict.logprob[0, 0] == 0, "normalised over those that take part"
-    assert strict.reasons["Parisal"].startswith("cut into ")
+    assert strict.reasons["Parisal"].startswith("split into ")
     published = load_model(folder, protocol="published")
     scores = next(iter(published.score(QUERIES[:1], words)))
     assert not scores.reasons
@@ -179,7 +179,7 @@ def test_in_a_vocabulary_without_capitals_the_gold_is_found(model_folder):
     assert scores.words[scores.same[own]] == "paris"
     assert "Paris" not in scores.reasons
     (scores,) = model.score([Query(PATTERNS[0], "France", "Parisal")], None)
-    assert scores.reasons["Parisal"].startswith("cut into")
+    assert scores.reasons["Parisal"].startswith("split into")
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert"])

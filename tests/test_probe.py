@@ -55,7 +55,7 @@ def test_the_answer_is_the_best_candidate_of_equal_ones_the_first():
 def test_candidates_that_were_not_scored_in_full_are_counted_without_the_excluded():
     """Four words, of which one takes no part; the best total of -2 is that of 'a'."""
     scores = Scores(
-        np.arange(1), tuple("abcd"), None, {"c": "cut into 2 pieces"},
+        np.arange(1), tuple("abcd"), None, {"c": "split into 2 pieces"},
         totals=np.array([[-2.0, -3.0, np.nan, np.nan]]),
     )  # fmt: skip
     found = judge(scores, ["b"])
@@ -65,9 +65,9 @@ def test_candidates_that_were_not_scored_in_full_are_counted_without_the_exclude
 
 def test_a_gold_that_takes_no_part_excludes_the_query_and_says_why():
     nan = np.nan
-    scores = scored([[-1, nan, -2]], reasons={"b": "cut into 2 pieces (x y)"})
+    scores = scored([[-1, nan, -2]], reasons={"b": "split into 2 pieces (x y)"})
     found = judge(scores, ["b"])
-    assert found["excluded"] == ["the gold is cut into 2 pieces (x y)"]
+    assert found["excluded"] == ["the gold is split into 2 pieces (x y)"]
     assert found["answer"] == found["logprob"] == found["gold_rank"] == [None]
     assert judge(scores, ["a"])["n_candidates"] == [2]
     assert judge(scores, ["z"])["excluded"] == ["the gold is not among the candidates"]
@@ -252,7 +252,9 @@ def test_the_protocol_of_a_run(tmp_path):
     assert run_module.protocol_of(tmp_path) is None
     RunFolder(tmp_path, ASKED | {"protocol": "published"})
     assert run_module.protocol_of(tmp_path) == "published"
-    (tmp_path / "run.json").write_text('{"asked": {"protocol": "other"}}')
+    record = json.loads((tmp_path / "run.json").read_text())
+    record["asked"]["protocol"] = "other"
+    (tmp_path / "run.json").write_text(json.dumps(record))
     assert run_module.protocol_of(tmp_path) is None
 
 

@@ -47,6 +47,25 @@ def test_the_terminal_shows_what_would_control_it_and_keeps_its_styles():
     assert "\x1b[1m" in text, "a style of ours"
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [HOSTILE],
+        [f"--{HOSTILE}"],
+        ["probe", f"--{HOSTILE}", "x"],
+        ["probe", "--model", "m", "--suite", "mini", "--protocol", HOSTILE],
+        ["analyze", HOSTILE],
+        ["data", "fetch", "pararel", f"--{HOSTILE}" + "x" * 100_000],
+    ],
+)
+def test_a_usage_error_quotes_an_argument_as_a_terminal_may_show_it(arguments, consilience):
+    status, out, err = consilience(*arguments)
+    assert (status, out) == (2, "")
+    assert "PWN" in err
+    assert not {"\x07", "\x9b", "\x1b", "\u202e", "\r"} & {*err}
+    assert len(err) < 10_000
+
+
 def test_json_escapes_what_would_control_a_terminal():
     document = {"text": HOSTILE, "path": "n\udcff", "town": "Z\u00fcrich"}
     text = json_text(document)

@@ -465,7 +465,7 @@ def perturbed_run(folder, flip):
              "dtype": "float32", "device": "cpu", "joined": "pair", "pool": "last",
              "longest": 64, "model_labels": None}  # fmt: skip
     asked = {"kind": "perturb", "suite": "calum", "task": task, "pairs": "d" * 64, "limit": None,
-             "half": None, "perturbations": ["reverse", "signal"], "long": "cut", "seed": 0}  # fmt: skip
+             "half": None, "perturbations": ["reverse", "signal"], "long": "truncate", "seed": 0}  # fmt: skip
     run = RunFolder(folder, {**asked, "model": model})
     rows, changed = [], []
     for at in range(12):
@@ -955,7 +955,7 @@ def test_seeds_of_a_run_of_perturb_have_their_deviation():
         ("f1", "all", 0.82), ("f1", "reverse", 0.72), ("top_label", "all", 0.55),
     )  # fmt: skip
     changed = pl.DataFrame(schema=INCONSISTENT_SCHEMA)
-    record = {"asked": {"task": {"name": "rte"}, "perturbations": ["reverse"], "long": "cut"},
+    record = {"asked": {"task": {"name": "rte"}, "perturbations": ["reverse"], "long": "truncate"},
               "versions": {}}  # fmt: skip
     run = ShownPairs("run", [record, record], TASKS["rte"], metrics, changed)
     by = {each.id: each.parts for each in pair_page([run], None).sections}

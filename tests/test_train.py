@@ -20,7 +20,7 @@ from consilience.train.perplexity import perplexity
 from consilience.train.plan import Plan
 from consilience.train.steps import Steps, candidate_tokens, collate
 from consilience.train.trainer import ConsistencyTrainer, HeadAt, plain_copy
-from consilience.train.training import make_trainer
+from consilience.train.training import make_trainer, train
 
 PATTERNS = tuple(
     Pattern.parse(text)
@@ -236,6 +236,15 @@ def test_a_tiny_model_gets_consistent_and_the_folder_holds_it_all(model_folder, 
     again = improve(str(model_folder("bert")), SUITE, PLAN, tmp_path / "out", protocol="strict")
     assert done.stat().st_mtime_ns == stamp
     assert again.best.metrics.equals(found.best.metrics, null_equal=True)
+
+
+@pytest.mark.parametrize("content", [
+    "[]", "{", '{"validation": {}, "perplexity": null}', '{"validation": {}, "perplexity": "1"}',
+])  # fmt: skip
+def test_a_damaged_record_of_a_training_is_one_message(content, tmp_path):
+    (tmp_path / "done.json").write_text(content)
+    with pytest.raises(ConsilienceError, match=r"done\.json: not the record of a training: "):
+        train("none", SUITE, PLAN, 1.0, tmp_path, protocol="strict", lines=(), device="cpu")
 
 
 class KilledError(Exception):

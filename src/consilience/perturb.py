@@ -36,7 +36,7 @@ INCONSISTENT_SCHEMA: dict[str, type[pl.DataType]] = {
 GENERATED = "-generated"
 """Behind the task's name: the group of what a model wrote freely."""
 
-Long = Literal["cut", "exclude"]
+Long = Literal["truncate", "exclude"]
 """What happens to an item with a variant that is too long for the model."""
 
 
@@ -87,12 +87,12 @@ def write_forms(
     perturbations: Mapping[str, Perturbation],
     model: PairModel,
     *,
-    long: Long = "cut",
+    long: Long = "truncate",
 ) -> Asked:
     """Every pair in every form; where a form is too long, the item is truncated or left out.
 
-    ``long``: ``cut`` truncates each form's own sentences (``PairModel.fit``), ``exclude`` leaves
-    the whole item out.
+    ``long``: ``truncate`` shortens each form's own sentences (``PairModel.fit``), ``exclude``
+    leaves the whole item out.
     """
     names = (ORIGINAL, *perturbations)
     written = [list(variants(original(pair), perturbations).values()) for pair in pairs]

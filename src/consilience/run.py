@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import platform
 import shlex
 import subprocess
@@ -24,10 +25,14 @@ import polars as pl
 from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.files import cannot_write, csv_of, locked, path_in, remove_stale_parts, write_whole
 from consilience.read import POLARS_FAULTS, parquet_metadata, parse_json, read_csv, read_parquet
+from consilience.record import fault_of_run
 from consilience.types import ANSWERS_SCHEMA, Protocol
 
 FORMAT = 2
 """Raised when answers of an older version of this package can no longer be gone on with."""
+
+LARGEST = 64 << 20
+"""Bytes of a ``run.json`` that is read; with the words of every relation of ParaRel it has 1 MB."""
 
 
 def fingerprint(asked: Mapping[str, object]) -> str:
@@ -86,7 +91,7 @@ class RunFolder:
             if name in ("versions", "git") and now != before:
                 self.note([f"gone on with other {name}: {_show(now)}"])
         for name in ("products", "screened"):
-            if isinstance(found.get(name), dict):
+            if name in found:
                 self.record[name] = found[name]
 
     def _read_record(self) -> dict[str, Any] | None:
@@ -99,14 +104,8 @@ class RunFolder:
                     todo=f"{OTHER_OUT}.",
                 )
             return None
-        try:
-            record: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
-            before = dict(record["asked"])
-            record["started"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ConsilienceError(
-                "not the record of a run", where=str(path), todo=f"{OTHER_OUT}."
-            ) from error
+        record = _read_record(path, f"{OTHER_OUT}.")
+        before = record["asked"]
         for name in sorted({*before, *self.asked}):
             if before.get(name) != self.asked.get(name):
                 raise ConsilienceError(
@@ -198,8 +197,8 @@ class RunFolder:
 
     def _digests(self) -> dict[str, str]:
         """The digest of each answers file; those of other processes in this folder too."""
-        digests = record_of(self.path).get("answers", self.record["answers"])
-        return digests if isinstance(digests, dict) else {}
+        digests: dict[str, str] = record_of(self.path).get("answers", self.record["answers"])
+        return digests
 
     def _save_record(self) -> None:
         with locked(self.path):
@@ -227,8 +226,14 @@ def read_answers(path: Path) -> pl.DataFrame:
     if path.is_dir():
         files = sorted((path / "answers").glob("*.parquet"))
         if not files:
+            levels = ("*", "*/*", "*/*/*")  # as perturb, improve and the user have them
+            inside = [found.parent for each in levels for found in path.glob(f"{each}/answers")]
+            names = ", ".join(sorted(str(each.relative_to(path)) for each in inside))
             raise ConsilienceError(
-                "no answers/*.parquet", expected="the folder of a run", where=str(path)
+                "no answers/*.parquet",
+                expected="the folder of a run",
+                where=str(path),
+                todo=f"Name one of the runs in it: {names}." if inside else "",
             )
         marks = {parquet_metadata(file).get("consilience") for file in files}
         if len(marks) > 1:
@@ -265,7 +270,7 @@ def _check_digests(run: Path, files: Sequence[Path]) -> None:
     The record is read after the files were listed: whatever is written meanwhile is in it.
     """
     digests = record_of(run).get("answers")
-    if not isinstance(digests, dict):
+    if digests is None:  # no record, or one of a version that kept no digests
         return
     for file in files:
         if digests.get(file.stem) != digest_of(file):
@@ -279,13 +284,37 @@ def _check_digests(run: Path, files: Sequence[Path]) -> None:
 
 
 def record_of(path: Path) -> dict[str, Any]:
-    """The record of the run in a folder (``run.json``); empty for anything else."""
-    try:
-        record = parse_json((path / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    """The record of the run in a folder (``run.json``); empty where there is none.
+
+    A damaged one raises: without it the answers would be counted unchecked, as somebody else's.
+    """
+    file = path / "run.json"
+    if not os.path.lexists(file):
         return {}
-    is_record = isinstance(record, dict) and isinstance(record.get("asked"), dict)
-    return record if is_record else {}
+    record = _read_record(file, "Restore it, or run its command again with another --out.")
+    model = record["asked"].get("model", {})
+    if isinstance(model, str):  # somebody else's, or a training's
+        record["asked"]["model"] = {"model": model}
+    return record
+
+
+def _read_record(file: Path, todo: str) -> dict[str, Any]:
+    try:
+        if not file.is_file():
+            raise ValueError("no file")
+        if (size := file.stat().st_size) > LARGEST:
+            raise ValueError(f"{size:,} bytes; expected at most {LARGEST:,}")
+        record = parse_json(file.read_bytes())
+        fault = fault_of_run(record)
+    except OSError as error:
+        fault = error.strerror or str(error)
+    except ValueError as error:
+        fault = str(error)
+    if fault:
+        found = f"not the record of a run: {fault}"
+        raise ConsilienceError(found, where=str(file), todo=todo)
+    kept: dict[str, Any] = record
+    return kept
 
 
 def asked_of(path: Path) -> dict[str, Any]:

@@ -27,8 +27,16 @@ Protocol = Literal["published", "strict"]
 Cardinality = Literal["N-1", "N-M"]
 MultiToken = Literal["exclude", "left-to-right"]
 
-CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What controls a terminal or the direction of text instead of being text, and lone surrogates."""
+_CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+
+CONTROLS = re.compile(f"[{_CONTROLS}]")
+"""What controls a terminal or the direction of text instead of being text: C0 and C1 controls but
+for tab and line feed, DEL, line and paragraph separators, the bidirectional embeddings, overrides
+and isolates, and lone surrogates. The directional marks (U+200E, U+200F, U+061C), which Arabic and
+Hebrew texts hold, are none of these."""
+
+LINE_CONTROLS = re.compile(f"[\t\n{_CONTROLS}]")
+"""What no text on one line may hold: ``CONTROLS``, tab and line feed."""
 
 
 def visible(text: str) -> str:
@@ -390,6 +398,12 @@ masked model that fills in several tokens. ``variant_index`` 0 is the base varia
 ``--keep-scores`` adds a column ``scores`` (candidate,): ``logprob`` of every candidate, in the
 order of ``words`` in ``run.json``; null for one that took no part.
 """
+
+SEVERAL_TOKENS = "split into"
+"""In ``excluded``: the gold is several tokens of the model."""
+
+SEVERAL_TOKENS_BEFORE = "cut into"
+"""The same in answers of earlier versions."""
 
 METRICS_SCHEMA: dict[str, type[pl.DataType]] = {
     "metric": pl.String,

@@ -20,6 +20,7 @@ from consilience.cli.squad import squad
 from consilience.errors import ConsilienceError
 
 app = typer.Typer(
+    cls=process.Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -231,7 +231,7 @@ def _notes(found: dict[int, Finetuned], sources: Sequence[Source]) -> list[str]:
         ),
     ]
     return [
-        f"{cut} of {len(pairs.items)} {which} pairs of {task} were too long and were cut"
+        f"{cut} of {len(pairs.items)} {which} pairs of {task} were too long and were truncated"
         for task, which, pairs, cut in counted
         if cut and pairs
     ]

@@ -55,6 +55,7 @@ from consilience.suites.perturbations import (
     original,
     t5_original,
 )
+from consilience.suites.tasks import task_of_table
 from consilience.types import Form, Task, TextPair
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ KIND = "perturb"
 class LongName(StrEnum):
     """What happens to an item that is too long for the model."""
 
-    cut = "cut"
+    truncate = "truncate"
     exclude = "exclude"
 
 
@@ -111,7 +112,7 @@ def perturb(
         typer.Option(
             help="Items too long for the model: truncate their sentences, or exclude the items."
         ),
-    ] = LongName.cut,
+    ] = LongName.truncate,
     model_labels: Annotated[
         str | None,
         typer.Option(help="What the model's labels mean, in its order, if it does not say."),
@@ -227,10 +228,10 @@ def is_perturbed(run: Path) -> bool:
 
 def task_asked(run: Path) -> Task:
     """The task that perturb asked."""
-    fields: dict[str, Any] = asked_of(seeds_of(run)[0])["task"]
-    for name, value in fields.items():
-        fields[name] = tuple(value) if isinstance(value, list) else value
-    return Task(**fields)
+    place = seeds_of(run)[0]
+    fields = asked_of(place).get("task", {})
+    given = {name: value for name, value in fields.items() if value is not None}
+    return task_of_table(given, str(place / "run.json"))
 
 
 def labels_of(task: Task) -> dict[str, Labels]:

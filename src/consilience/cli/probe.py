@@ -26,6 +26,7 @@ from consilience.cli.shared import (
     progress_bar,
     protocol_remark,
     quiet_libraries,
+    refuse_pairs,
     rows_of,
     source_of,
     warn,
@@ -249,6 +250,7 @@ def score(
 
     The columns group, item, subject, variant, gold, answer suffice; docs/suites.md has an example.
     """
+    refuse_pairs(answers)
     chosen = suites.load_suite(suite, data_dir)
     table = read_answers(answers)
     spelled: list[str] = []

@@ -9,14 +9,17 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from typer.core import TyperGroup
 
 from consilience import early
+from consilience.errors import shortened
 from consilience.types import CONTROLS, visible
 
 if TYPE_CHECKING:
@@ -42,6 +45,32 @@ class Terminal(Console):
                 yield Segment(visible(segment.text), segment.style)
             else:
                 yield segment
+
+
+class Commands(TyperGroup):
+    """A group of commands whose usage errors quote arguments as a terminal may show them."""
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        """As in typer; an argument that is no option of the group raises."""
+        with _quoted():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """As in typer; an argument that a command does not know raises."""
+        with _quoted():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _quoted() -> Iterator[None]:
+    """Shorten the message of a usage error, and clean it as ``Terminal`` does."""
+    try:
+        yield
+    except Exception as error:
+        message = getattr(error, "message", None)
+        if hasattr(error, "exit_code") and isinstance(message, str):
+            error.message = shortened(visible(message))  # type: ignore[attr-defined]
+        raise
 
 
 def json_text(document: object) -> str:

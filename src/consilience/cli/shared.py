@@ -127,11 +127,9 @@ def by_number(path: Path) -> tuple[int, str]:
     return len(path.name), path.name
 
 
-def suite_of(
-    run: Path, suite: str | None, protocol: ProtocolName | None, data_dir: Path | None
-) -> tuple[Suite, Protocol]:
-    """The suite and the protocol of a run's answers: what is given, else what the run was asked."""
-    asked, seeds = asked_of(run), seeds_of(run)
+def refuse_pairs(run: Path) -> None:
+    """Raise for a folder that perturb wrote, of one model or of several seeds."""
+    seeds = seeds_of(run)
     if asked_of(seeds[0]).get("kind") == "perturb":
         several = f" with {len(seeds)} seeds" if len(seeds) > 1 else ""
         raise ConsilienceError(
@@ -141,6 +139,14 @@ def suite_of(
             todo="Its changed answers are in inconsistent.csv; `consilience compare`, `consilience "
             "report` and `consilience analyze tasks` take such runs.",
         )
+
+
+def suite_of(
+    run: Path, suite: str | None, protocol: ProtocolName | None, data_dir: Path | None
+) -> tuple[Suite, Protocol]:
+    """The suite and the protocol of a run's answers: what is given, else what the run was asked."""
+    refuse_pairs(run)
+    asked = asked_of(run)
     if suite is None and "suite" not in asked:
         raise ConsilienceError(
             "not the folder of a run, which would tell its suite",

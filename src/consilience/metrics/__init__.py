@@ -18,7 +18,15 @@ from consilience.metrics.grid import Grid, View, grids, words_of
 from consilience.metrics.resampling import Counted, Draws, Key, Resampling
 from consilience.metrics.statistics import bootstrap_interval
 from consilience.metrics.table import by_relation, in_texts, is_blank, order_remark, prepare
-from consilience.types import METRICS_SCHEMA, Cardinality, Protocol, Relation, Suite
+from consilience.types import (
+    METRICS_SCHEMA,
+    SEVERAL_TOKENS,
+    SEVERAL_TOKENS_BEFORE,
+    Cardinality,
+    Protocol,
+    Relation,
+    Suite,
+)
 
 NAN = float("nan")
 
@@ -168,10 +176,6 @@ def _row(
     return {**row, "low": low, "high": high, **counts}
 
 
-SEVERAL_TOKENS = r"(cut|split) into \d+ "
-"""What the reason of an excluded row says where its gold is several tokens of the model."""
-
-
 def facts_left_out(
     answers: pl.DataFrame, metrics: pl.DataFrame, suite: Suite, protocol: Protocol
 ) -> str:
@@ -191,7 +195,10 @@ def facts_left_out(
         answers = in_texts(answers, suite)
         bases = {(r.id, r.patterns[0].text) for r in suite.relations if r.cardinality == "N-1"}
         without = answers.filter(
-            is_blank() & pl.col("excluded").cast(pl.String).str.contains(SEVERAL_TOKENS)
+            is_blank()
+            & pl.col("excluded")
+            .cast(pl.String)
+            .str.contains_any([SEVERAL_TOKENS, SEVERAL_TOKENS_BEFORE])
         ).select("group", "variant", "subject", "gold")
         facts = [row for row in without.iter_rows() if row[:2] in bases]
         several = min(excluded, len(facts if protocol == "published" else set(facts)))

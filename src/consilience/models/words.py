@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from transformers import PreTrainedTokenizerBase
 
-from consilience.types import Protocol, Query
+from consilience.types import SEVERAL_TOKENS, Protocol, Query
 
 AFTER_BLANK = " "
 
@@ -92,7 +92,7 @@ def word_sheet(
             reasons[word] = "unknown to the tokenizer"
         elif protocol == "strict" and len(own) > 1:
             shown = " ".join(tokenizer.convert_ids_to_tokens(own))
-            reasons[word] = f"cut into {len(own)} pieces ({shown})"
+            reasons[word] = f"{SEVERAL_TOKENS} {len(own)} pieces ({shown})"
         elif not merge and own[0] in first:
             same[position] = first[own[0]]
             reasons[word] = f"the same token as '{words[first[own[0]]]}'"

@@ -422,7 +422,7 @@ def our_rows(work: Work, rows: Sequence[str], tasks: Sequence[str]) -> pl.DataFr
         given = work.data.get(f"{task}:validation")
         for record in map(record_of, sorted(each.parent for each in run.glob("**/run.json"))):
             asked = record["asked"]
-            if given and asked["pairs"] != _digest(given, work, task):
+            if given and asked.get("pairs") != _digest(given, work, task):
                 raise ConsilienceError(
                     f"this folder holds another run: its data is {record.get('data')}, now asked "
                     f"is {given}",

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sized
 from pathlib import Path
 
 from consilience.errors import ConsilienceError
 from consilience.read import parse_json, read_text
-from consilience.types import names_a_file
+from consilience.types import LINE_CONTROLS, names_a_file
 
 Row = dict[str, object]
 
 AGGREGATES = ("MACRO", "MICRO")
 """Names of rows of the metrics table, which no relation may have."""
-
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""C0 and C1 controls, DEL, line and paragraph separators, the bidirectional embeddings, overrides
-and isolates, and lone surrogates. The directional marks (U+200E, U+200F, U+061C), which Arabic and
-Hebrew texts hold, are none of these."""
 
 
 def find_table(folder: Path, name: str) -> Path | None:
@@ -144,7 +138,7 @@ def control_in(text: str) -> str:
 
     Such characters control a terminal, reorder what a reader sees, or cannot be written as UTF-8.
     """
-    found = _CONTROL.search(text)
+    found = LINE_CONTROLS.search(text)
     if found is None:
         return ""
     is_half = "\ud800" <= found[0] <= "\udfff"

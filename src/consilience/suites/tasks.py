@@ -100,10 +100,11 @@ def load_task(spec: str) -> Task:
         raise ConsilienceError("not TOML: nested too deeply", where=spec) from None
     except ValueError as error:  # no UTF-8, a number of thousands of digits
         raise ConsilienceError(f"not TOML: {error}", where=spec) from error
-    return _of_table(table, spec)
+    return task_of_table(table, spec)
 
 
-def _of_table(table: dict[str, Any], where: str) -> Task:
+def task_of_table(table: Mapping[str, Any], where: str) -> Task:
+    """The task of these fields; whatever is wrong with them raises."""
     known = [field.name for field in fields(Task)]
     for name in table:
         if name not in known:

@@ -11,6 +11,9 @@ from consilience.errors import ConsilienceError
 from consilience.files import is_disk_full
 from consilience.read import parse_json
 
+PRODUCTS = "products.json"
+"""What a training began to multiply with (``products.py``)."""
+
 
 def last_whole_checkpoint(place: Path) -> str | None:
     """The last checkpoint that was written to its end; one that was broken off is passed over."""
@@ -22,9 +25,13 @@ def last_whole_checkpoint(place: Path) -> str | None:
 
 
 def remove_checkpoints(place: Path) -> None:
-    """Of a training that is done; with the optimizer's state each is three times the model."""
+    """Of a training that is done; with the optimizer's state each is three times the model.
+
+    And what was kept beside them for a training that resumes.
+    """
     for path in place.glob("checkpoint-*"):
         shutil.rmtree(path, ignore_errors=True)
+    (place / PRODUCTS).unlink(missing_ok=True)
 
 
 FAULTS_OF_WRITERS = ("Error while serializing", "inline_container", "PytorchStreamWriter")

@@ -21,15 +21,16 @@ from transformers import (
 from consilience.errors import ConsilienceError
 from consilience.models.batches import Budget
 from consilience.models.classifier import collate, predict
-from consilience.models.kernels import train_faster
 from consilience.models.loading import digest_of
 from consilience.models.pair_input import Encoded, PairInput, Reading
+from consilience.record import fault
 from consilience.suites.pairs import Pairs, refuse_one_class
 from consilience.suites.perturbations import original
 from consilience.train.batches import Batches, Sampling
 from consilience.train.checkpoints import disk_errors, last_whole_checkpoint, remove_checkpoints
 from consilience.train.heads import Heads, load_heads
-from consilience.train.record import is_finished, read_record, write_record
+from consilience.train.products import train_as_begun
+from consilience.train.record import FILE, is_finished, read_record, refuse_fault, write_record
 from consilience.train.settings import progress_shown, training_arguments, watch
 from consilience.types import Task
 
@@ -226,6 +227,7 @@ def finetune(
         "recipe": asdict(recipe),
         "reading": asdict(reading) if reading else None,
     } | ({"trust_remote_code": True} if trust_remote_code else {})
+    validated = [each.task.name for each in sources if each.validation]
     arguments = training_arguments(
         folder,
         device,
@@ -240,7 +242,7 @@ def finetune(
     )
     with arguments.main_process_first(local=False):
         if is_finished(folder, asked):
-            return _finished(folder)
+            return _finished(folder, validated)
     set_seed(recipe.seed)
     labels = {each.task.name: each.task.labels for each in sources}
     heads, tokenizer = load_heads(spec, labels, reading, trust_remote_code=trust_remote_code)
@@ -270,7 +272,7 @@ def finetune(
     arguments.warmup_steps = round(recipe.warmup * updates * recipe.epochs)
     products = {}
     if arguments.device.type == "cpu" and not recipe.bf16:
-        products = {task: train_faster(model).record() for task, model in heads.models.items()}
+        products = train_as_begun(heads.models, folder)
     pad = int(tokenizer.pad_token_id or 0)
     course = Course(recipe)
     trainer = PairTrainer(heads, arguments, batches, held, pad, [course])
@@ -296,11 +298,15 @@ def finetune(
             )
             remove_checkpoints(folder)
         PartialState().wait_for_everyone()
-    return _finished(folder)
+    return _finished(folder, validated)
 
 
-def _finished(folder: Path) -> Finetuned:
+def _finished(folder: Path, tasks: Sequence[str]) -> Finetuned:
+    """What a training recorded, which has the validation of these tasks."""
     done = read_record(folder)
+    problem = fault(done, {}, ("validation", "epochs", "seconds"))
+    problem = problem or fault(done["validation"], {}, tasks, "validation.")
+    refuse_fault(folder / FILE, problem)
     names = ("validation", "epochs", "seconds", "cut", "cut_validation")
     return Finetuned(folder, *(done.get(name, {}) for name in names))
 

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.files import write_whole
 from consilience.read import parse_json
+from consilience.record import NUMBER, OBJECT, TRUTH, WHOLE, Fields, fault, object_of
 from consilience.run import versions
 
 FILE = "finetune.json"
+
+FIELDS: Fields = {
+    "asked": OBJECT,
+    "finished": TRUTH,
+    "validation": object_of(NUMBER),
+    "epochs": NUMBER,
+    "seconds": NUMBER,
+    "cut": object_of(WHOLE),
+    "cut_validation": object_of(WHOLE),
+}
+"""What is read of ``FILE``."""
 
 
 def is_finished(out: Path, asked: Mapping[str, Any]) -> bool:
@@ -33,7 +45,7 @@ def is_finished(out: Path, asked: Mapping[str, Any]) -> bool:
         write_record(out, asked, finished=False)
         return False
     found = read_record(out)
-    before, finished = dict(found["asked"]), bool(found["finished"])
+    before, finished = found["asked"], found["finished"] is True
     if not finished and not any(out.glob("checkpoint*")):
         write_record(out, asked, finished=False)
         return False
@@ -49,15 +61,31 @@ def is_finished(out: Path, asked: Mapping[str, Any]) -> bool:
 
 
 def read_record(out: Path) -> dict[str, Any]:
-    """What was written of a training."""
-    path = out / FILE
+    """What was written of a training; a damaged record raises."""
+    return read_checked(out / FILE, FIELDS, ("asked", "finished"))
+
+
+def read_checked(path: Path, fields: Fields, needed: Sequence[str]) -> dict[str, Any]:
+    """The JSON object of a file that has these fields."""
     try:
-        found: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
-        dict(found["asked"])
-        bool(found["finished"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConsilienceError("not the record of a training", where=str(path)) from error
+        found: dict[str, Any] = parse_json(path.read_bytes())
+        problem = fault(found, fields, needed)
+    except OSError as error:
+        problem = error.strerror or str(error)
+    except ValueError as error:
+        problem = str(error)
+    refuse_fault(path, problem)
     return found
+
+
+def refuse_fault(path: Path, problem: str) -> None:
+    """Raise where something is wrong with the record of a training."""
+    if problem:
+        raise ConsilienceError(
+            f"not the record of a training: {problem}",
+            where=str(path),
+            todo=f"Restore it. {OTHER_OUT}, or remove the folder, to train again.",
+        )
 
 
 def write_record(out: Path, asked: Mapping[str, Any], *, finished: bool, **more: Any) -> None:

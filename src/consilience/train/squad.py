@@ -27,9 +27,9 @@ from consilience.analysis.reading import Question
 from consilience.errors import ConsilienceError
 from consilience.metrics.statistics import Floats
 from consilience.models.batches import Budget, equal_length_batches, halving, side_by_side
-from consilience.models.kernels import train_faster
 from consilience.models.loading import load_question_answering, load_tokenizer
-from consilience.train.checkpoints import disk_errors, last_whole_checkpoint
+from consilience.train.checkpoints import PRODUCTS, disk_errors, last_whole_checkpoint
+from consilience.train.products import train_as_begun
 from consilience.train.record import is_finished, write_record
 
 LENGTH = 384
@@ -223,7 +223,7 @@ def finetune(
         for start, end in [labels(each, questions[each.question])]
     ]
     checkpoints = out / "checkpoints"
-    products = train_faster(model)
+    products = train_as_begun({"model": model}, out, checkpoints)
     trainer = Trainer(
         model=model,
         args=_arguments(checkpoints, asked, checkpoint_every, device),
@@ -237,8 +237,9 @@ def finetune(
         trainer.train(resume_from_checkpoint=last_whole_checkpoint(checkpoints))
         model.save_pretrained(out)
         tokenizer.save_pretrained(out)
-        write_record(out, asked, finished=True, products=products.record())
+        write_record(out, asked, finished=True, products=products["model"])
     shutil.rmtree(checkpoints, ignore_errors=True)
+    (out / PRODUCTS).unlink(missing_ok=True)
 
 
 def _arguments(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
@@ -17,7 +18,6 @@ from consilience.models.causal import CausalModel
 from consilience.models.kernels import train_faster
 from consilience.models.loading import Kind
 from consilience.models.masked import MaskedModel
-from consilience.models.products import Products
 from consilience.probe import ask
 from consilience.suites.choose import sample_facts
 from consilience.train.losses import LOSSES, Loss, vote_loss
@@ -75,10 +75,8 @@ class ConsistencyTrainer(Trainer):
 
     ``vocabulary``: compare distributions over the whole vocabulary instead of the candidates (the
     ablation -typed). The loss ``vote`` takes the model as it is given for the teacher.
-    ``products``: what multiplies in the model, for the record.
+    ``products``: what multiplies in the model, for the record; the same multiplies in the teacher.
     """
-
-    products: Products | None = None
 
     def __init__(
         self,
@@ -93,6 +91,7 @@ class ConsistencyTrainer(Trainer):
         loss: Loss,
         vocabulary: bool,
         protocol: Protocol,
+        products: Mapping[str, Any] | None = None,
     ) -> None:
         pad = tokenizer.pad_token_id or 0
         super().__init__(
@@ -105,6 +104,7 @@ class ConsistencyTrainer(Trainer):
         )
         watch(self)
         self.model_accepts_loss_kwargs = False  # the loss is a mean, whatever the accumulation
+        self.products = products or {}
         self.teacher = self._teacher(model) if loss == "vote" else None
         self.head = HeadAt(model)
         self.tokenizer_, self.validation, self.protocol = tokenizer, validation, protocol
@@ -117,7 +117,7 @@ class ConsistencyTrainer(Trainer):
         teacher.to(self.args.device)
         teacher.requires_grad_(False)
         if not self.args.bf16:
-            train_faster(teacher)
+            train_faster(teacher, self.products.get("library"))
         return teacher, HeadAt(teacher)
 
     def compute_loss(  # noqa: D102

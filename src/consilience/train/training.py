@@ -15,8 +15,8 @@ from transformers.integrations.integration_utils import get_reporting_integratio
 
 from consilience.errors import ConsilienceError
 from consilience.files import write_whole
-from consilience.models.kernels import train_faster
 from consilience.models.loading import Pretrained, load_pretrained
+from consilience.record import NULL, NUMBER, Fields, either, fault, object_of
 from consilience.suites.choose import sample_facts, select_relations
 from consilience.train.checkpoints import (
     disk_errors,
@@ -25,10 +25,15 @@ from consilience.train.checkpoints import (
 )
 from consilience.train.perplexity import perplexity
 from consilience.train.plan import HELD_OUT, SAMPLE, Plan
+from consilience.train.products import train_as_begun
+from consilience.train.record import read_checked, refuse_fault
 from consilience.train.settings import progress_shown, training_arguments
 from consilience.train.steps import Steps, candidate_tokens, longest_of
 from consilience.train.trainer import CHOSEN_BY, SEEN, ConsistencyTrainer, plain_copy
 from consilience.types import Protocol, Suite
+
+DONE: Fields = {"validation": object_of(NUMBER), "perplexity": either(NUMBER, NULL)}
+"""What is read of ``done.json``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,8 @@ def train(
     """
     done, model = place / "done.json", place / "model"
     if done.is_file():
-        record = json.loads(done.read_text(encoding="utf-8"))
+        record = read_checked(done, DONE, list(DONE))
+        refuse_fault(done, fault(record["validation"], {}, SEEN, "validation."))
         return Trained(model, record["validation"], record["perplexity"])
     trainer = make_trainer(
         spec,
@@ -96,7 +102,7 @@ def train(
                 )
             record = {"validation": validation, "perplexity": cost, "history": history}
             if trainer.products:
-                record["products"] = trainer.products.record()
+                record["products"] = trainer.products
             write_whole(done, json.dumps(record, indent=1).encode())
             remove_checkpoints(place)
         PartialState().wait_for_everyone()
@@ -134,10 +140,10 @@ def make_trainer(
         seed=plan.seed,
     )
     arguments = _arguments(plan, steps, place, device)
-    products = None
+    products: dict[str, Any] = {}
     if arguments.device.type == "cpu" and not plan.bf16:
-        products = train_faster(loaded.model)
-    trainer = ConsistencyTrainer(
+        products = train_as_begun({"model": loaded.model}, place)["model"]
+    return ConsistencyTrainer(
         _with_adapters(loaded.model, plan.lora_rank) if plan.lora_rank else loaded.model,
         arguments,
         steps,
@@ -148,9 +154,8 @@ def make_trainer(
         loss=plan.loss,
         vocabulary=plan.vocabulary,
         protocol=protocol,
+        products=products,
     )
-    trainer.products = products
-    return trainer
 
 
 def _arguments(plan: Plan, steps: Steps, place: Path, device: str) -> TrainingArguments:

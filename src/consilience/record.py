@@ -1,0 +1,154 @@
+"""What the records of runs and trainings hold: JSON objects, each field of one kind.
+
+Whatever is damaged in a record is found here, so that nothing that reads one has to expect it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of JSON value: ``one`` and ``many`` of it in words, and whether a value is one."""
+
+    one: str
+    many: str
+    fits: Callable[[object], bool]
+
+
+def _is_time(value: object) -> bool:
+    try:
+        return isinstance(value, str) and bool(datetime.fromisoformat(value))
+    except ValueError:
+        return False
+
+
+TEXT = Kind("a text", "texts", lambda value: isinstance(value, str))
+TIME = Kind("a time", "times", _is_time)
+DIGEST = Kind(
+    "a SHA-256 digest",
+    "SHA-256 digests",
+    lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{64}", value)),
+)
+NUMBER = Kind("a number", "numbers", lambda value: isinstance(value, int | float))
+WHOLE = Kind("a whole number", "whole numbers", lambda value: type(value) is int)
+TRUTH = Kind("true or false", "truths", lambda value: isinstance(value, bool))
+OBJECT = Kind("an object", "objects", lambda value: isinstance(value, dict))
+
+
+def either(*kinds: Kind) -> Kind:
+    """One of several kinds."""
+    one, many = (
+        " or ".join(names) for names in zip(*((k.one, k.many) for k in kinds), strict=True)
+    )
+    return Kind(one, many, lambda value: any(kind.fits(value) for kind in kinds))
+
+
+NULL = Kind("null", "nulls", lambda value: value is None)
+
+
+def list_of(kind: Kind) -> Kind:
+    """A list of values of one kind."""
+    return Kind(
+        f"a list of {kind.many}",
+        f"lists of {kind.many}",
+        lambda value: isinstance(value, list) and all(map(kind.fits, value)),
+    )
+
+
+def object_of(kind: Kind) -> Kind:
+    """An object whose values are of one kind, whatever their names."""
+    return Kind(
+        f"an object of {kind.many}",
+        f"objects of {kind.many}",
+        lambda value: isinstance(value, dict) and all(map(kind.fits, value.values())),
+    )
+
+
+Fields = Mapping[str, Kind]
+"""Fields of an object by name; those that are not named may be anything."""
+
+RUN: Fields = {
+    "asked": OBJECT,
+    "started": TIME,
+    "finished": either(TIME, NULL),
+    "command": TEXT,
+    "versions": object_of(TEXT),
+    "git": either(TEXT, NULL),
+    "warnings": list_of(TEXT),
+    "answers": object_of(DIGEST),
+    "products": OBJECT,
+    "screened": object_of(object_of(NUMBER)),
+    "suite_source": object_of(TEXT),
+    "words": object_of(list_of(TEXT)),
+    "data": TEXT,
+}
+"""``run.json``."""
+
+ALWAYS = ("asked", "started", "versions", "warnings")
+"""Fields of ``RUN`` that every version of this package has written."""
+
+ASKED: Fields = {
+    "kind": TEXT,
+    "suite": TEXT,
+    "suite_digest": TEXT,
+    "groups": either(list_of(TEXT), NULL),
+    "as_shipped": TRUTH,
+    "protocol": TEXT,
+    "limit": either(WHOLE, NULL),
+    "task": OBJECT,
+    "pairs": TEXT,
+    "model": either(TEXT, OBJECT),
+}
+"""What a run was asked, ``asked`` of ``RUN``."""
+
+MODEL: Fields = {
+    "model": TEXT,
+    "architecture": TEXT,
+    "parameters": WHOLE,
+    "dtype": TEXT,
+    "device": TEXT,
+    "digest": either(TEXT, NULL),
+    "revision": either(TEXT, NULL),
+}
+"""Which model was asked, ``model`` of ``ASKED``."""
+
+
+def fault_of_run(record: object) -> str:
+    """What is wrong with the record of a run, in words; empty where nothing is."""
+    found = fault(record, RUN, ALWAYS)
+    if found or not isinstance(record, dict):
+        return found
+    asked = record["asked"]
+    model = asked.get("model")
+    found = fault(asked, ASKED, place="asked.")
+    if found or not isinstance(model, dict):
+        return found
+    needed = ("parameters", "dtype", "device") if "architecture" in model else ()
+    return fault(model, MODEL, needed, "asked.model.")
+
+
+def fault(record: object, fields: Fields, needed: Sequence[str] = (), place: str = "") -> str:
+    """The first fault of an object: it lacks a ``needed`` field, or one is of another kind.
+
+    ``place``: where in a record the object stands, for the words. Empty where nothing is wrong.
+    """
+    if not isinstance(record, dict):
+        return f"{_shown(record)}; expected an object"
+    for name in needed:
+        if name not in record:
+            return f"no '{place}{name}'"
+    for name, kind in fields.items():
+        if name in record and not kind.fits(record[name]):
+            return f"'{place}{name}' is {_shown(record[name])}; expected {kind.one}"
+    return ""
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 100 else text[:100] + "..."

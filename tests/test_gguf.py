@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 from conftest import WORDS
 from consilience import Candidates, Pattern, Query, load_model
 from consilience.models import gguf as ours
+from consilience.models.loading import _load_plain, digest_of
 
 gguf = pytest.importorskip("gguf")
 
@@ -24,9 +26,12 @@ QUERIES = [
 
 @pytest.fixture(scope="module")
 def file(model_folder, tmp_path_factory):
+    return write_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf", model_folder("gpt2"))
+
+
+def write_gguf(path, gpt2):
     """A llama of two layers with the tokenizer of the tiny GPT-2; one tensor in eight bits."""
-    path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
-    described = json.loads((model_folder("gpt2") / "tokenizer.json").read_text())
+    described = json.loads((gpt2 / "tokenizer.json").read_text())
     vocabulary = described["model"]["vocab"] | {
         each["content"]: each["id"] for each in described["added_tokens"]
     }
@@ -127,7 +132,10 @@ def test_a_file_is_parsed_once(file, cache, monkeypatch):
     assert len(parsed) == 2
 
 
-@pytest.mark.parametrize("damage", ["truncated", "changed", "without stamp", "without weights"])
+@pytest.mark.parametrize(
+    "damage",
+    ["truncated", "changed", "without stamp", "without weights", "tokenizer", "without config"],
+)
 def test_what_was_damaged_in_the_cache_is_made_anew(file, cache, damage):
     before = asked(file)
     (kept,) = cache.glob("weights-*/")
@@ -138,6 +146,10 @@ def test_what_was_damaged_in_the_cache_is_made_anew(file, cache, damage):
         content = bytearray(weights.read_bytes())
         content[-1] ^= 255
         weights.write_bytes(content)
+    elif damage == "tokenizer":
+        (kept / "tokenizer.json").write_text("{}")
+    elif damage == "without config":
+        (kept / "config.json").unlink()
     elif damage == "without stamp":
         (kept / "consilience.json").write_text("[")
     else:
@@ -146,6 +158,36 @@ def test_what_was_damaged_in_the_cache_is_made_anew(file, cache, damage):
     assert before[0] == after[0]
     assert np.array_equal(before[1], after[1])
     assert len(list(cache.glob("weights-*/"))) == 1
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_of_two_processes_that_expand_a_file_the_first_is_kept(file, cache, damaged):
+    """The second is done in the middle of the first one's work, and is still reading."""
+    if damaged:
+        asked(file)
+        (kept,) = cache.glob("weights-*/")
+        os.truncate(kept / "model.safetensors", 1000)
+    digest, done = digest_of(str(file)), []
+
+    def slow(folder, options):
+        if not done:
+            done.append(None)
+            done[:] = [ours.expanded(file, digest, _load_plain)]
+            done.append((done[0] / "model.safetensors").stat().st_ino)
+        return _load_plain(folder, options)
+
+    with ours.reading_once():
+        assert ours.expanded(file, digest, slow) == done[0]
+    assert list(cache.glob("*weights-*")) == [done[0]], "one folder, and nothing unfinished"
+    assert (done[0] / "model.safetensors").stat().st_ino == done[1], "it was not replaced"
+
+
+def test_what_a_killed_process_had_begun_is_removed_after_a_day(file, cache):
+    for name, age in ((".weights-old", 2 * 86400), (".weights-new", 3600)):
+        (cache / name).mkdir(parents=True)
+        os.utime(cache / name, (time.time() - age,) * 2)
+    asked(file)
+    assert [each.name for each in cache.glob(".*")] == [".weights-new"]
 
 
 def test_the_model_that_was_unused_for_longest_makes_room(file, cache, monkeypatch, tmp_path):
@@ -169,8 +211,6 @@ def test_a_model_that_does_not_come_back_as_it_was_is_not_kept(file, cache, monk
     tampered = []
 
     def load(folder, options):
-        from consilience.models.loading import _load_plain
-
         parts = _load_plain(folder, options)
         if "gguf_file" not in options:
             tampered.append(folder)

@@ -14,6 +14,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ from consilience.models.cache import cache_folder, key_of, recall, remember
 
 LARGEST = 8 * 2**30
 """Bytes of expanded weights that are kept; the ones unused for longest make room for others."""
+
+ABANDONED = 24 * 60 * 60
+"""Seconds after which an unfinished expansion is that of a process that was killed."""
 
 NAME = "weights-"
 RULES = (
@@ -109,10 +113,16 @@ def expanded(file: Path, digest: str, load: Load) -> Path | None:
 
 
 def _put(part: Path, folder: Path) -> None:
-    """Give a whole folder its name, unless another process was faster."""
-    if not _is_whole(folder):
-        shutil.rmtree(folder, ignore_errors=True)
+    """Give a whole folder its name, unless another process was faster.
+
+    What that process put there is not touched: it may be reading it.
+    """
+    try:
         (part / "model").rename(folder)
+    except OSError:  # there is something
+        if not _is_whole(folder):
+            folder.rename(part / "damaged")
+            (part / "model").rename(folder)
 
 
 def _expand(parts: Parts, folder: Path, load: Load) -> bool:
@@ -138,7 +148,7 @@ def _expanded_size(file: Path) -> int:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether a model is there, and its weights were not touched since; notes that it is used."""
+    """Whether a model is there, and no file of it was touched since; notes that it is used."""
     try:
         whole: bool = _stamp(folder) == json.loads((folder / STAMP).read_bytes())
         os.utime(folder)
@@ -160,17 +170,21 @@ def _folder(digest: str) -> Path | None:
     return cache / f"{NAME}{key_of({'digest': digest, **versions})}"
 
 
-def _stamp(folder: Path) -> dict[str, int]:
-    """Tells a file of weights from one that was changed, copied or truncated since."""
-    found = (folder / WEIGHTS).stat()
-    return {"bytes": found.st_size, "mtime_ns": found.st_mtime_ns}
+def _stamp(folder: Path) -> dict[str, list[int]]:
+    """Tells the files of a model from ones that were changed, copied or truncated since."""
+    files = {each.name: each.stat() for each in folder.iterdir() if each.name != STAMP}
+    return {name: [found.st_size, found.st_mtime_ns] for name, found in files.items()}
 
 
 def _make_room(cache: Path, size: int) -> None:
     """Remove the models that were used longest ago until ``size`` more bytes are within bounds.
 
-    Whoever has one of them open keeps reading it.
+    Whoever has one of them open keeps reading it. What a process that was killed had begun is
+    removed after a day.
     """
+    for each in cache.glob(f".{NAME}*/"):
+        if time.time() - each.stat().st_mtime > ABANDONED:
+            shutil.rmtree(each, ignore_errors=True)
     sizes = {
         each: sum(file.stat().st_size for file in each.iterdir())
         for each in cache.glob(f"{NAME}*/")

@@ -1,8 +1,9 @@
 """How often tests find what is not there, and how often intervals hold the truth.
 
-`python bench/simulations.py [SIMULATIONS] [coverage,macro,equal,different]` prints the tables of
-docs/statistics.md: 500 data sets a row (of coverage 2,000) take some 10 minutes on one core of an
-AMD EPYC. Everything is seeded by the name of its row.
+`python bench/simulations.py [SIMULATIONS] [TABLE,TABLE]` prints the tables of docs/statistics.md:
+coverage, numbers, mcnemar, macro, equal, different. 500 data sets a row (of numbers 1,000, of
+coverage, mcnemar and macro 2,000) take some 10 minutes on one core of an AMD EPYC. Everything is
+seeded by the name of its row.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from consilience.metrics.statistics import (
     Floats,
     Signs,
     bootstrap_interval,
+    difference_bounds,
+    mcnemar,
     paired_permutation,
     permutation_p,
     resamples,
@@ -147,9 +150,10 @@ def known(
 def counts_of(tally: Tally) -> Floats:
     """Counts (cluster, column)."""
     names, places = np.unique(tally.clusters.astype(str), return_inverse=True)  # type: ignore[union-attr]
-    dense = tally.counts if isinstance(tally.counts, np.ndarray) else tally.counts.toarray()
-    sums = np.zeros((len(names), dense.shape[1]))
-    np.add.at(sums, places, dense)
+    more = [] if tally.sparse is None else [tally.sparse.toarray()]
+    counts = np.hstack([tally.counts, *more])
+    sums = np.zeros((len(names), counts.shape[1]))
+    np.add.at(sums, places, counts)
     return sums
 
 
@@ -401,6 +405,136 @@ def coverage(count: int) -> Iterator[tuple[str, list[str]]]:
         yield f"{name} ({truth:.3f})", cells
 
 
+def known_subjects(
+    subjects: int, facts: int, a: float, b: float
+) -> Callable[[Random], tuple[Tally, ...]]:
+    """Accuracy of facts whose subject is known with a probability of its own, Beta(a, b)."""
+
+    def make(generator: Random) -> tuple[Tally, ...]:
+        share = generator.beta(a, b, (subjects, 1)) if np.isfinite(a) else b
+        hits = generator.random((subjects, facts)) < share
+        counts = np.stack([hits.ravel(), np.ones(hits.size)], axis=1).astype(np.float32)
+        names = np.repeat(np.arange(subjects), facts).astype(str).astype(object)
+        return (Tally(counts, names, hits.size),)
+
+    return make
+
+
+def first_of(models: Callable[[Random], Models]) -> Callable[[Random], tuple[Tally, ...]]:
+    """The first of two models."""
+    return lambda generator: models(generator)[:1]
+
+
+def differing(size: int) -> Callable[[Random], tuple[Tally, ...]]:
+    """Accuracy over relations whose own is normal (0.5, sd 0.2), of 30 subjects each."""
+
+    def make(generator: Random) -> tuple[Tally, ...]:
+        share = np.clip(generator.normal(0.5, 0.2, (size, 1)), 0.01, 0.99)
+        hits = generator.random((size, 30)) < share
+        counts = np.stack([hits.ravel(), np.ones(hits.size)], axis=1).astype(np.float32)
+        return (
+            Tally(counts, np.repeat(np.arange(size), 30).astype(str).astype(object), 30 * size),
+        )
+
+    return make
+
+
+ONE = METRICS["accuracy"].least, 1.0
+KAPPA = METRICS["corrected_consistency"].least, 1.0
+
+NUMBERS: dict[str, tuple[Callable[[Random], tuple[Tally, ...]], float, tuple[float, float]]] = {
+    "1 relation: 60 subjects, 5 facts each": (known_subjects(60, 5, 0.6, 0.9), 0.4, ONE),
+    "15 subjects, 5 facts each": (known_subjects(15, 5, 0.6, 0.9), 0.4, ONE),
+    "300 subjects, 3 facts each": (known_subjects(300, 3, 0.6, 0.9), 0.4, ONE),
+    "60 subjects, 1 fact each, 7 % right": (known_subjects(60, 1, np.inf, 0.07), 0.07, ONE),
+    "6 subjects, 10 facts each": (known_subjects(6, 10, 0.6, 0.9), 0.4, ONE),
+    **{
+        f"above chance .6, {items} items, label shares .1 / .9": (
+            first_of(biased(items, two(0.1), two(0.1))),
+            0.6,
+            KAPPA,
+        )
+        for items in (60, 277)
+    },
+    "above chance .6, 60 items, 9 patterns, 10 candidates": (
+        first_of(biased(60, FREQUENT, FREQUENT, variants=9)),
+        0.6,
+        KAPPA,
+    ),
+    "difference of two such numbers, 60 items": (
+        biased(60, FREQUENT, FREQUENT[::-1], variants=9),
+        0.0,
+        KAPPA,
+    ),
+    "the same, 20 subjects, 10 facts each": (
+        clustered(20, FREQUENT, FREQUENT[::-1], variants=9),
+        0.0,
+        KAPPA,
+    ),
+    "difference of Know-Const, 60 items, 10 / 90 % known": (known(60, (0.1, 0.9)), 0.0, ONE),
+    "difference of Know-Const, 218 items, 20 / 80 % known": (known(218, (0.2, 0.8)), 0.0, ONE),
+    **{
+        f"{size} relations that differ (sd 0.20), 30 subjects each": (differing(size), 0.5, ONE)
+        for size in (2, 3, 5)
+    },
+}
+"""What a number is of, its true value, and its bounds. Two tallies: their difference."""
+
+
+def coverage_of_numbers(count: int) -> Iterator[tuple[str, list[str]]]:
+    """How often 95 % intervals hold the true value, in percent: ours, before, items alone."""
+    for name, (make, truth, bounds) in NUMBERS.items():
+        generator, hits = random_for(f"interval, {name}"), []
+        for _ in range(count):
+            tallies = make(generator)
+            sums = [counts_of(each) for each in tallies]
+            size = len(sums[0])
+            drawn = resamples(size, DRAWN, generator).astype(float)
+            replicates = [
+                value_of(*each) for each in zip(tallies, (drawn @ s for s in sums), strict=True)
+            ]
+            values = [float(value_of(t, s.sum(axis=0))) for t, s in zip(tallies, sums, strict=True)]
+            if len(tallies) == 2:
+                value, again = values[1] - values[0], replicates[1] - replicates[0]
+                low, high = bootstrap_interval(value, again, size, difference_bounds(bounds))
+            else:
+                value, again = values[0], replicates[0]
+                low, high = bootstrap_interval(value, again, size, bounds, proportion=bounds == ONE)
+            if np.isnan(low):
+                continue
+            old = percentiles(value, again[~np.isnan(again)], size)
+            items = float(tallies[0].n)
+            reach = 1.96 * np.sqrt(value * (1 - value) / items) if 0 < value < 1 else np.nan
+            hits.append(
+                (low <= truth <= high, old[0] <= truth <= old[1], abs(value - truth) <= reach)
+            )
+        ours, before, plain = (f"{100 * each:.1f}" for each in np.mean(hits, axis=0))
+        is_share = len(tallies) == 1 and bounds == ONE and not name.startswith("60 subjects, 1 ")
+        yield name, [ours, before, plain if is_share else ""]
+
+
+def mcnemar_of_clusters(count: int) -> Iterator[tuple[str, list[str]]]:
+    """McNemar's test of models that know other subjects, equally many: 40 with 5 facts each."""
+    generator, found = random_for("McNemar"), []
+    make, signs = known_subjects(40, 5, 0.6, 0.9), Signs([str(n) for n in range(40)], 0)
+    names = [str(n) for n in range(40)]
+    for _ in range(count):
+        (one,), (other,) = make(generator), make(generator)
+        moved = other.counts[:, 0] - one.counts[:, 0]
+        flipped = flip({("m", "all"): one}, {("m", "all"): other}, names, signs)["m", "all"]
+        difference = float(moved.sum()) / len(moved)
+        found.append(
+            (
+                mcnemar(int((moved < 0).sum()), int((moved > 0).sum())) < 0.05,
+                permutation_p(difference, flipped.differences()) < 0.05,
+            )
+        )
+    yield (
+        "accuracy, 40 subjects, 5 facts each",
+        [f"{100 * each:.1f}" for each in np.mean(found, axis=0)],
+    )
+
+
 def printed(title: str, heads: Sequence[str], rows: Iterator[tuple[str, list[str]]]) -> None:
     """A Markdown table, row by row."""
     print(f"\n| {title} | " + " | ".join(heads) + " |", flush=True)
@@ -416,6 +550,16 @@ def main() -> None:
     flipped = ["6", "8", "12", "20", "31"]
     tables = {
         "coverage": ("coverage, relations", sizes, coverage(4 * count)),
+        "numbers": (
+            "coverage",
+            ("ours", "before", "every item for itself"),
+            coverage_of_numbers(2 * count),
+        ),
+        "mcnemar": (
+            "p < .05 though equal",
+            ("McNemar", "sign flips"),
+            mcnemar_of_clusters(4 * count),
+        ),
         "macro": ("MACRO, relations", flipped, relation_flips(4 * count)),
         "equal": ("p < .05 though equal", TESTS, false_findings(NULL, count)),
         "different": ("p < .05, different", TESTS, false_findings(POWER, count)),

@@ -1041,8 +1041,8 @@ def test_one_command_trains_two_tasks_and_says_what_was_cut(consilience, asked, 
     assert status == 0, err
     document = json.loads(out)
     notes = [
-        "2 of 16 training pairs of rte were too long and were cut",
-        "1 of 8 validation pairs of rte were too long and were cut",
+        "2 of 16 training pairs of rte were too long and were truncated",
+        "1 of 8 validation pairs of rte were too long and were truncated",
     ]
     assert document["warnings"] == notes
     progress = r"seed-[01]: update (\d+) of \1 \(\d+:\d\d, 0:00 left\): "

@@ -299,6 +299,27 @@ def test_intervals_over_relations_cover_where_naive_ones_do_not(relations, betwe
     assert 0.93 <= coverage(ours, 0.5) <= 0.97
 
 
+@pytest.mark.parametrize(("relations", "ours", "percentiles"), [(4, 0.95, 0.87), (8, 0.9, 0.89)])
+def test_intervals_of_a_skewed_mean_cover_where_percentiles_do_not(relations, ours, percentiles):
+    """Relations that are mostly 0 and sometimes high: Beta(0.3, 2.7), mean 0.1, of 30 facts each.
+
+    ``ours``: at least so often; ``percentiles`` of the same samples hold the mean less often.
+    """
+    generator = np.random.default_rng(8)
+    weights = resamples(relations, REPLICATES, generator) / relations
+    found, plain = [], []
+    for _ in range(SIMULATIONS):
+        shares = generator.binomial(30, generator.beta(0.3, 2.7, relations)) / 30
+        drawn = weights @ shares
+        bounds = bootstrap_interval(float(shares.mean()), drawn, relations, (0, 1))
+        if not math.isnan(bounds[0]):  # all of them are 0
+            found.append(bounds)
+            plain.append(np.quantile(drawn, [0.025, 0.975]))
+    assert len(found) > 0.9 * SIMULATIONS
+    assert coverage(found, 0.1) >= ours
+    assert coverage(plain, 0.1) <= percentiles
+
+
 def test_sign_flips_of_subjects_find_nothing_where_there_is_nothing():
     """Two models that know other subjects, equally many: 5 % of p are below 0.05, not more.
 

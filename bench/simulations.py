@@ -355,7 +355,7 @@ def mostly_zero(size: int, generator: Random) -> Floats:
 
 
 MEANS: dict[str, Callable[[int, Random], Floats]] = {
-    "consistency, mean 47": lambda n, g: relations("consistency", n, 0.0, 1.0, g),
+    "consistency, mean 48": lambda n, g: relations("consistency", n, 0.0, 1.0, g),
     "consistency, mean 53": lambda n, g: relations("consistency", n, 0.5, 1.0, g),
     "accuracy, mean 33": lambda n, g: relations("accuracy", n, -1.0, 1.0, g),
     "accuracy, mean 50": lambda n, g: relations("accuracy", n, 0.0, 1.0, g),
@@ -363,7 +363,7 @@ MEANS: dict[str, Callable[[int, Random], Floats]] = {
     "Consistent-Acc, mean 7": lambda n, g: relations("Consistent-Acc", n, -1.5, 1.5, g),
     "mostly 0, mean 10": mostly_zero,
     "difference of accuracy, +13": lambda n, g: differences("accuracy", n, -1.0, g),
-    "difference of Consistent-Acc, +7": lambda n, g: differences("Consistent-Acc", n, -1.5, g),
+    "difference of Consistent-Acc, +6": lambda n, g: differences("Consistent-Acc", n, -1.5, g),
 }
 """Values (relation,) of numbers whose mean over relations is estimated."""
 

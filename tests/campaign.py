@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import ctypes
 import functools
 import gzip
 import io
@@ -41,7 +42,7 @@ import time
 import traceback
 import types
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -50,6 +51,8 @@ os.environ["RUST_BACKTRACE"] = "0"
 
 MEMORY = 2 << 30
 SECONDS = 20
+SLOW = {"written": 4, "finetune": 4, "together": 4}
+"""Targets of several commands, and how many times as long they may take."""
 LONGEST = 5_000
 OUTCOMES = ("done", "refused", "abort", "traceback", "crash", "timeout", "memory", "wrong")
 FAILURES = OUTCOMES[3:]
@@ -81,6 +84,7 @@ def in_child(act: Callable[[], str], out: Path, seconds: float = SECONDS) -> tup
     if child == 0:
         status = 70
         try:
+            _end_with_parent()
             _limit(seconds)
             with out.open("w", encoding="utf-8", errors="backslashreplace") as file:
                 os.dup2(file.fileno(), 1)
@@ -89,9 +93,12 @@ def in_child(act: Callable[[], str], out: Path, seconds: float = SECONDS) -> tup
                 status = _status(act)
         finally:
             os._exit(status)
-    ends = time.monotonic() + seconds
+    waited, last = 0.0, time.monotonic()
     while not (found := os.waitpid(child, os.WNOHANG))[0]:
-        if time.monotonic() > ends:
+        now = time.monotonic()
+        waited += min(now - last, 0.1)  # not while both are stopped
+        last = now
+        if waited > seconds:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             return "timeout", _said(out)
@@ -103,6 +110,11 @@ def in_child(act: Callable[[], str], out: Path, seconds: float = SECONDS) -> tup
         is_known = "memory allocation of" in said
         return "abort" if is_known else "crash", f"signal {os.WTERMSIG(found[1])} {said}"
     return STATUS.get(os.WEXITSTATUS(found[1]), "crash"), said
+
+
+def _end_with_parent() -> None:
+    """Let a forked process end when the one that forked it does."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 STATUS = {0: "done", 2: "refused", 1: "traceback", 3: "wrong", 4: "memory"}
@@ -144,9 +156,13 @@ def _said(out: Path) -> str:
 
 
 def command(*arguments: object) -> str:
-    """``consilience ARGUMENTS`` in this process; one that fails without one message is wrong."""
+    """``consilience ARGUMENTS`` in this process; one that fails without one message is wrong.
+
+    So is one that prints what controls a terminal.
+    """
     from consilience import cli
     from consilience.errors import ConsilienceError
+    from consilience.types import CONTROLS
 
     said = io.StringIO()
     sys.argv = ["consilience", *map(str, arguments)]
@@ -159,12 +175,46 @@ def command(*arguments: object) -> str:
     except SystemExit as stop:
         status = int(stop.code or 0)
     text = said.getvalue()
+    if CONTROLS.search(text):
+        raise WrongError(f"controls the terminal: {text[:2000]!r}")
     messages = sum(line.startswith("error: ") for line in text.splitlines())
     if status == 0 and "Traceback" not in text:
         return f"exit 0, {len(text)} characters"
     if status == 2 and messages == 1 and len(text) <= LONGEST + 4000 * text.count("note: "):
         raise ConsilienceError(text[:LONGEST])
     raise WrongError(f"exit {status}, {messages} messages, {len(text)} characters: {text[:2000]}")
+
+
+RUNS = (
+    "pickle.find_class",
+    "os.system",
+    "os.exec",
+    "os.posix_spawn",
+    "os.spawn",
+    "subprocess.Popen",
+    "socket.connect",
+)
+"""Audit events of what no data may have done."""
+
+
+@contextlib.contextmanager
+def nothing_runs() -> Iterator[None]:
+    """Wrong if what is read inside starts a program or opens a connection."""
+    ran: list[str] = []
+    is_inside = [True]
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        is_version = event == "subprocess.Popen" and arguments[0] == "git"
+        if is_inside and event in RUNS and not is_version:
+            ran.append(f"{event} {arguments}"[:200])
+
+    sys.addaudithook(hook)
+    try:
+        yield
+    finally:
+        is_inside.clear()
+        if ran:
+            raise WrongError(f"ran {ran}")
 
 
 def _consoles() -> list[object]:
@@ -299,14 +349,17 @@ def damaged(draw: random.Random, folder: Path, name: str) -> Path:
         damage(copy, draw)
         return copy
     shutil.copytree(source, copy)
-    path = draw.choice(sorted(path for path in copy.rglob("*") if path.is_file()))
+    files = sorted(path for path in copy.rglob("*") if path.is_file())
+    files += [path for path in files if path.name == "run.json"] * 3  # which every command reads
+    path = draw.choice(files)
     damage(path, draw)
     if path.suffix == ".parquet" and draw.random() < 0.7:  # what was changed is vouched for
         from consilience.run import digest_of
 
-        record = json.loads((copy / "run.json").read_bytes())
+        file = path.parent.parent / "run.json"
+        record = json.loads(file.read_bytes())
         record["answers"][path.stem] = digest_of(path)
-        (copy / "run.json").write_text(json.dumps(record))
+        file.write_text(json.dumps(record))
     return copy
 
 
@@ -346,7 +399,46 @@ def prepare(base: Path) -> str:
     (base / "answers.csv.gz").write_bytes(gzip.compress((base / "answers.csv").read_bytes()))
     pairs = [json.loads(line) for line in (base / "pairs.jsonl").read_text().splitlines()]
     pl.DataFrame(pairs).write_parquet(base / "pairs.parquet")
+    command("probe", "--model", "baseline:random", "--suite", suite, "--out", base / "random")
+    _prepare_models(base)
     return "prepared"
+
+
+def _prepare_models(base: Path) -> None:
+    """Tiny models of every kind that is read, runs and records of them."""
+    from conftest import build_model
+    from test_gguf import write_gguf
+    from test_perturb import save_classifier
+
+    os.environ["CONSILIENCE_CACHE"] = str(base / "cache")
+    build_model("bert", base / "masked")
+    build_model("gpt2", base / "causal")
+    for seed in (0, 1):
+        save_classifier(base / "seeds" / f"seed-{seed}" / "mrpc", seed=seed)
+    shutil.copytree(base / "seeds" / "seed-0" / "mrpc", base / "classifier")
+    command("perturb", "--model", base / "seeds", "--task", "mrpc", "--data", base / "pairs.jsonl",
+            "--out", base / "perturbed")  # fmt: skip
+    write_gguf(base / "tiny.gguf", base / "causal")
+    _probe_gguf(base, base / "gguf")
+    rows = [json.loads(line) for line in (base / "pairs.jsonl").read_text().splitlines()] * 2
+    _write(base / "train.jsonl", _lines([{**row, "idx": str(at)} for at, row in enumerate(rows)]))
+    _finetune(base / "trained", base)
+    record = {
+        "asked": {"model": "m", "recipe": {"epochs": 3}}, "versions": {"python": "3"},
+        "finished": True, "history": [{"loss": 0.5}], "validation": {"rte": 0.5}, "epochs": 3,
+        "seconds": 1.5, "cut": {"rte": 0}, "cut_validation": {"rte": 0}, "products": {},
+    }  # fmt: skip
+    _write(base / "finetune.json", json.dumps(record))
+    numbers = [
+        ("accuracy", "all", 0.5),
+        ("consistency", "reverse", 0.9),
+        ("consistency", "signal", 1),
+    ]
+    typed = [f"{model},{task},{metric},{subset},{value}" for model in "ab" for task in ("rte", "mrpc")
+             for metric, subset, value in numbers]  # fmt: skip
+    _write(base / "long.csv", "\n".join(["model,task,metric,subset,value", *typed]) + "\n")
+    wide = [f"{model},{task},0.5,0.9,1" for model in "ab" for task in ("rte", "mrpc")]
+    _write(base / "wide.csv", "\n".join(["model,task,accuracy,reverse,signal", *wide]) + "\n")
 
 
 def _prepare_suites(base: Path) -> None:
@@ -478,14 +570,27 @@ def suite(draw: random.Random, folder: Path) -> str:
     found.digest.encode()
     cautions(found)
     suite_statistics(found)
+    _ask(place, folder)
     return f"{len(found.relations)} relations"
+
+
+def _ask(suite: str, folder: Path) -> None:
+    """Ask a suite; nothing is written beside the run."""
+    before = {*folder.parent.rglob("*")}
+    out = folder / "run"
+    command("probe", "--model", "baseline:majority", "--suite", suite, "--out", out)
+    if beside := [path for path in {*folder.parent.rglob("*")} - before
+                  if not path.is_relative_to(out)]:  # fmt: skip
+        raise WrongError(f"wrote {beside}")
 
 
 @target
 def lama(draw: random.Random, folder: Path) -> str:
     from consilience import load_suite
 
-    found = load_suite(str(damaged(draw, folder, "lama")))
+    place = str(damaged(draw, folder, "lama"))
+    found = load_suite(place)
+    _ask(place, folder)
     return found.digest
 
 
@@ -493,7 +598,8 @@ def lama(draw: random.Random, folder: Path) -> str:
 def graph(draw: random.Random, folder: Path) -> str:
     from consilience.suites.graphs import read_graph
 
-    return f"{len(read_graph(damaged(draw, folder, 'P1.graph'))[0])} patterns"
+    with nothing_runs():
+        return f"{len(read_graph(damaged(draw, folder, 'P1.graph'))[0])} patterns"
 
 
 OPCODES = [opcode for opcode in pickletools.opcodes if opcode.name != "STOP"]
@@ -505,14 +611,6 @@ TEXTS = (b"os\nsystem\n", b"builtins\neval\n", b"builtins\ndict\n", b"networkx.c
 def opcodes(draw: random.Random, folder: Path) -> str:
     """A pickle of random opcodes, some of them thousands of times; nothing of it may run."""
     from consilience.suites.graphs import read_graph
-
-    ran: list[str] = []
-    sys.addaudithook(
-        lambda event, _: (
-            ran.append(event) if event in ("os.system", "exec", "subprocess.Popen") else None
-        )
-    )
-    import consilience.errors
 
     program = bytearray(b"\x80\x03" if draw.random() < 0.5 else b"")
     for _ in range(draw.randrange(1, 40)):
@@ -529,13 +627,8 @@ def opcodes(draw: random.Random, folder: Path) -> str:
         program += piece * draw.choice((1, 1, 1, 1, 2, 100_000 if len(piece) == 1 else 100))
     path = folder / "P1.graph"
     path.write_bytes(bytes(program) + b".")
-    ran.clear()
-    try:
+    with nothing_runs():
         read_graph(path)
-    except consilience.errors.ConsilienceError:
-        if ran:
-            raise WrongError(f"ran {ran}") from None
-        raise
     return "read"
 
 
@@ -581,9 +674,13 @@ def answers(draw: random.Random, folder: Path) -> str:
 
 @target
 def run(draw: random.Random, folder: Path) -> str:
-    """A run folder: scored, compared, analysed."""
+    """A run folder: scored, compared, analysed. Answers that nothing vouches for are refused."""
     base, place = folder.parent / "base", damaged(draw, folder, "run")
     suite, whole = base / "suite", base / "run"
+    changed = [path for path in (place / "answers").iterdir()
+               if path.read_bytes() != (whole / "answers" / path.name).read_bytes()]  # fmt: skip
+    digests = json.loads((whole / "run.json").read_bytes())["answers"]
+    is_unseen = bool(changed) and digests == _digests(place)
     arguments = draw.choice((
         ("score", place, "--suite", suite),
         ("compare", whole, place),
@@ -596,7 +693,54 @@ def run(draw: random.Random, folder: Path) -> str:
         ("probe", "--model", "baseline:majority", "--suite", suite, "--out", place),
     ))  # fmt: skip
     print(*arguments, flush=True)
+    said = command(*arguments)
+    if is_unseen and arguments[0] != "probe":
+        raise WrongError(f"counted {changed}")
+    return said
+
+
+def _digests(run: Path) -> object:
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        return json.loads((run / "run.json").read_bytes())["answers"]
+    return None
+
+
+@target
+def perturbed(draw: random.Random, folder: Path) -> str:
+    """A run of perturb, of one seed or two, and what is typed of such runs."""
+    base, place = folder.parent / "base", damaged(draw, folder, "perturbed")
+    whole = base / "perturbed"
+    inner = draw.choice((Path(), Path("seed-0")))
+    arguments = draw.choice((
+        ("compare", whole / inner, place / inner),
+        ("compare", place / inner, whole / inner),
+        ("report", place / inner, "--out", folder / "r.html"),
+        ("report", whole / inner, place / inner, "--out", folder / "r.html"),
+        ("analyze", "tasks", place / inner),
+        ("score", place / inner, "--suite", base / "suite"),
+        ("analyze", "patterns", place / inner),
+        ("perturb", "--model", base / "seeds", "--task", "mrpc", "--data", base / "pairs.jsonl",
+         "--out", place),
+    ))  # fmt: skip
+    print(*arguments, flush=True)
     return command(*arguments)
+
+
+@target
+def table(draw: random.Random, folder: Path) -> str:
+    """Tables of numbers that somebody typed."""
+    name = draw.choice(("long.csv", "wide.csv"))
+    return command("analyze", "tasks", damaged(draw, folder, name))
+
+
+@target
+def training(draw: random.Random, folder: Path) -> str:
+    """The records of trainings."""
+    from consilience.train.record import FIELDS, is_finished, read_checked
+
+    path = damaged(draw, folder, "finetune.json")
+    read_checked(path, FIELDS, ("asked", "finished"))
+    return f"finished: {is_finished(folder, {'model': 'm', 'recipe': {'epochs': 3}})}"
 
 
 @target
@@ -616,6 +760,157 @@ def parquet(draw: random.Random, folder: Path) -> str:
     return f"{read_answers(path).height} rows"
 
 
+# --- models --------------------------------------------------------------------------------------
+
+EVIL = """from pathlib import Path
+Path({!r}).touch()
+"""
+
+TEMPLATES = (
+    "{{ cycler.__init__.__globals__.os.popen('id').read() }}",
+    "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "{{ raise_exception('no') }}", "{% for", "{{ messages[9] }}", "{{ 1 / 0 }}", "", "\x1b[2J",
+    "{% for _ in range(10 ** 9) %}x{% endfor %}", "{{ messages[0]['content'] }}", "{{ 'x' * 10 ** 6 }}",
+)  # fmt: skip
+
+
+@target
+def model(draw: random.Random, folder: Path) -> str:
+    """A damaged or hostile folder of a masked or causal model, or of a classifier."""
+    base, name = folder.parent / "base", draw.choice(("masked", "causal", "classifier"))
+    place, ran = folder / name, folder / "ran"
+    kind = draw.choice(("damaged", "damaged", "damaged", "weights", "pickle", "code", "template"))
+    if kind == "damaged":
+        damaged(draw, folder, name)
+    else:
+        shutil.copytree(base / name, place)
+    if kind == "weights":
+        _damage_weights(place / "model.safetensors", draw)
+    elif kind == "pickle":
+        (place / "model.safetensors").unlink()
+        (place / "pytorch_model.bin").write_bytes(pickle.dumps(Touches(ran), protocol=2))
+    elif kind == "code":
+        (place / "evil.py").write_text(EVIL.format(str(ran)))
+        path = place / draw.choice(("config.json", "tokenizer_config.json"))
+        config = json.loads(path.read_bytes())
+        kinds = ("AutoConfig", "AutoTokenizer", "AutoModelForMaskedLM", "AutoModelForCausalLM")
+        config |= {"auto_map": dict.fromkeys(kinds, "evil.Evil")}
+        if draw.random() < 0.5:
+            config |= {"model_type": "evil", "tokenizer_class": "Evil"}
+        path.write_text(json.dumps(config))
+    elif kind == "template":
+        (place / "chat_template.jinja").write_text(draw.choice(TEMPLATES))
+    if name == "classifier":
+        arguments: tuple[object, ...] = (
+            "perturb",
+            "--task",
+            "mrpc",
+            "--data",
+            base / "pairs.jsonl",
+        )
+    elif name == "causal" and kind == "template":
+        arguments = ("perturb", "--generate", "--task", "mrpc", "--data", base / "pairs.jsonl")
+    else:
+        arguments = ("probe", "--suite", base / "suite", "--groups", "capital", "--limit", 2)
+    print(name, kind, flush=True)
+    os.environ["CONSILIENCE_CACHE"] = str(folder / "cache")
+    with nothing_runs():
+        said = command(*arguments, "--model", place, "--out", folder / "run")
+    if ran.exists():
+        raise WrongError("the code of the model ran")
+    return said
+
+
+class Touches:
+    """An object whose pickle makes a file when it is loaded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.system, (f"touch {self.path}",)
+
+
+def _damage_weights(path: Path, draw: random.Random) -> None:
+    """Damage the header of a safetensors file, as JSON or as bytes."""
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header, rest = content[8 : 8 + size], content[8 + size :]
+    if draw.random() < 0.5:
+        header = json.dumps(mutate_value(json.loads(header), draw)).encode()
+    else:
+        header = mutate(header, draw)
+    size = draw.choice((len(header), len(header), len(header), 1 << 63, 0, len(header) + 7))
+    path.write_bytes(size.to_bytes(8, "little") + header + rest)
+
+
+@target
+def gguf(draw: random.Random, folder: Path) -> str:
+    """A damaged GGUF file."""
+    base, path = folder.parent / "base", damaged(draw, folder, "tiny.gguf")
+    os.environ["CONSILIENCE_CACHE"] = draw.choice(("off", str(folder / "cache")))
+    return command("probe", "--model", path, "--suite", base / "suite", "--groups", "capital",
+                   "--limit", 2, "--out", folder / "run")  # fmt: skip
+
+
+@target
+def cache(draw: random.Random, folder: Path) -> str:
+    """A damaged file in the cache: the answers are the same, or there is a message."""
+    base, place = folder.parent / "base", damaged(draw, folder, "cache")
+    os.environ["CONSILIENCE_CACHE"] = str(place)
+    said = _probe_gguf(base, folder / "run")
+    _same_answers(folder / "run", base / "gguf")
+    return said
+
+
+@target
+def together(draw: random.Random, folder: Path) -> str:
+    """Processes that expand a GGUF file at once, one of which may be killed."""
+    base = folder.parent / "base"
+    os.environ["CONSILIENCE_CACHE"] = str(folder / "cache")
+    children, killed = [], draw.random() < 0.5
+    for at in range(3):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                _end_with_parent()
+                time.sleep(draw.random() * 0.2)
+                _probe_gguf(base, folder / f"run-{at}")
+                _same_answers(folder / f"run-{at}", base / "gguf")
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        children.append(child)
+    if killed:
+        time.sleep(draw.random() * 0.8)
+        os.kill(children[0], signal.SIGKILL)
+    ends = [os.waitpid(child, 0)[1] for child in children]
+    if any(ends[killed:]):
+        raise WrongError(f"ended with {ends}")
+    kept = [path.name for path in (folder / "cache").glob("weights-*/")]
+    left = [path.name for path in (folder / "cache").glob(".weights-*/")]
+    if len(kept) != 1 or len(left) > killed:
+        raise WrongError(f"the cache holds {kept}, {left}")
+    _probe_gguf(base, folder / "again")
+    _same_answers(folder / "again", base / "gguf")
+    return f"killed: {killed}"
+
+
+def _probe_gguf(base: Path, place: Path) -> str:
+    return command("probe", "--model", base / "tiny.gguf", "--suite", base / "suite", "--groups",
+                   "capital", "--limit", 2, "--out", place)  # fmt: skip
+
+
+def _same_answers(place: Path, other: Path) -> None:
+    from consilience.run import read_answers
+
+    if not read_answers(place).equals(read_answers(other), null_equal=True):
+        raise WrongError("other answers")
+
+
 # --- servers -------------------------------------------------------------------------------------
 
 LISTED = {"a/one.txt": b"first file\n" * 400, "two.txt": b"second\n"}
@@ -623,7 +918,7 @@ LISTED = {"a/one.txt": b"first file\n" * 400, "two.txt": b"second\n"}
 
 @target
 def server(draw: random.Random, folder: Path) -> str:
-    """A server on this machine that answers as it likes; files are whole and right, or absent."""
+    """A server that answers as it likes: files are whole and right, or absent; then an honest one."""
     import hashlib
 
     from consilience.suites import fetch as module
@@ -635,7 +930,8 @@ def server(draw: random.Random, folder: Path) -> str:
     ]
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    threading.Thread(target=_serve, args=(listener, draw, url), daemon=True).start()
+    honest = threading.Event()
+    threading.Thread(target=_serve, args=(listener, draw, url, honest), daemon=True).start()
     began, problem = time.monotonic(), None
     try:
         module.fetch("pararel", folder / "data", base=url)
@@ -650,15 +946,21 @@ def server(draw: random.Random, folder: Path) -> str:
                 raise WrongError(f"{path.stat().st_size} bytes of {name}")
         elif path.is_file() and path.read_bytes() != LISTED[name]:
             raise WrongError(f"another {name}")
+    honest.set()
+    module.fetch("pararel", folder / "data", base=url)
+    found = {path.relative_to(folder / "data" / "pararel").as_posix(): path.read_bytes()
+             for path in (folder / "data").rglob("*") if path.is_file()}  # fmt: skip
+    if found != LISTED:
+        raise WrongError(f"an honest server, and {sorted(found)}")
     if problem:
         raise problem
     return "fetched"
 
 
-def _serve(listener: socket.socket, draw: random.Random, url: str) -> None:
+def _serve(listener: socket.socket, draw: random.Random, url: str, honest: threading.Event) -> None:
     while True:
         connection = listener.accept()[0]
-        deed = draw.choice(("right", "right", "right", *DEEDS))
+        deed = "right" if honest.is_set() else draw.choice(("right",) * len(DEEDS) + DEEDS)
         threading.Thread(target=_answer, args=(connection, deed, url), daemon=True).start()
 
 
@@ -757,6 +1059,7 @@ def _killed(act: Callable[[], object], out: Path, after: float | None = None) ->
     child = os.fork()
     if child == 0:
         try:
+            _end_with_parent()
             with out.open("w") as file:
                 os.dup2(file.fileno(), 1)
                 os.dup2(file.fileno(), 2)
@@ -794,14 +1097,91 @@ def write_step(draw: random.Random, folder: Path) -> str:
     return f"step {count}: {'killed' if is_killed else 'ended before'}, {_resumed(place, base)}"
 
 
+@target
+def written(draw: random.Random, folder: Path) -> str:
+    """A command that is killed while it writes: each file is whole or absent, and then as usual."""
+    base, whole, place = folder.parent / "base", folder / "whole", folder / "place"
+    name, arguments = draw.choice((
+        ("m.csv", ("score", base / "answers.csv", "--suite", base / "suite")),
+        ("m.csv", ("compare", base / "run", base / "random")),
+        ("m.csv", ("analyze", "patterns", base / "run")),
+        ("r.html", ("report", base / "run")),
+        ("sheets", ("annotate", "sheet", "--task", "rte", "--data", base / "pairs.csv")),
+    ))  # fmt: skip
+    for each in (whole, place):
+        each.mkdir()
+    count = draw.randrange(1, 12)
+
+    def work(out: Path, steps: int) -> None:
+        if steps:
+            sys.addaudithook(_steps(steps))
+        command(*arguments, "--out", out)
+
+    # A process each: the threads of polars do not outlive a fork.
+    _killed(lambda: work(whole / name, 0), folder / "out")
+    is_killed = _killed(lambda: work(place / name, count), folder / "out")
+    _same_files(place, whole, complete=False)
+    if name == "sheets":  # they are drawn into a new folder
+        shutil.rmtree(place / name, ignore_errors=True)
+    _killed(lambda: work(place / name, 0), folder / "out")
+    _same_files(place, whole, complete=True)
+    return f"{arguments[0]}, step {count}: {'killed' if is_killed else 'ended before'}"
+
+
+def _same_files(place: Path, whole: Path, *, complete: bool) -> None:
+    files = {path.relative_to(place): path.read_bytes() for path in place.rglob("*")
+             if path.is_file() and path.suffix != ".part"}  # fmt: skip
+    other = {path.relative_to(whole): path.read_bytes() for path in whole.rglob("*")
+             if path.is_file()}  # fmt: skip
+    torn = [path for path, content in files.items() if other.get(path) != content]
+    if torn or (complete and files.keys() != other.keys()):
+        raise WrongError(f"torn {torn}, of {sorted(other)} there are {sorted(files)}")
+
+
+@target
+def finetune(draw: random.Random, folder: Path) -> str:
+    """A training that is killed at random and resumed: the weights of an unbroken one."""
+    base, place = folder.parent / "base", folder / "trained"
+    for number in range(draw.randrange(1, 3)):
+        after = draw.random() * 2
+        _killed(lambda: _finetune(place, base), folder / f"out{number}", after)
+    _finetune(place, base)
+    for path in (base / "trained").rglob("*"):
+        own = place / path.relative_to(base / "trained")
+        if (
+            path.is_file()
+            and path.name != "finetune.json"
+            and path.read_bytes() != own.read_bytes()
+        ):
+            raise WrongError(f"another {path.name}")
+    if {*place.rglob("*checkpoint*"), *place.rglob("*.part")}:
+        raise WrongError(f"left {[*place.rglob('*')]}")
+    return "the same weights"
+
+
+def _finetune(place: Path, base: Path) -> str:
+    return command("finetune", "--model", base / "masked", "--task", "mrpc", "--train",
+                   base / "train.jsonl", "--validation", base / "train.jsonl", "--epochs", 4,
+                   "--batch", 4, "--lr", "1e-3", "--seeds", 0, "--out", place)  # fmt: skip
+
+
 # --- the campaign --------------------------------------------------------------------------------
 
 
 def load() -> None:
-    """Import once, before any fork, what the cases use."""
+    """Import once, before any fork, what the cases use; nothing of it may start a thread."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import torch
+    import transformers  # noqa: F401
+
     import consilience.analysis.reading
     import consilience.cli
-    import consilience.resource.annotation  # noqa: F401
+    import consilience.models.classifier
+    import consilience.models.loading
+    import consilience.resource.annotation
+    import consilience.train.finetune  # noqa: F401
+
+    torch.set_num_threads(1)
 
 
 def campaign(
@@ -827,7 +1207,8 @@ def campaign(
                 folder.mkdir()
                 draw = random.Random(f"{seed}:{name}:{number}")
                 case = functools.partial(TARGETS[name], draw, folder)
-                outcome, said = in_child(case, Path(place) / "out")
+                seconds = SECONDS * SLOW.get(name, 1)
+                outcome, said = in_child(case, Path(place) / "out", seconds)
                 counts[name][outcome] += 1
                 if outcome in FAILURES:
                     failures.append(

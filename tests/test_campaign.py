@@ -1,4 +1,4 @@
-"""A few cases of every kind of `make campaign`; docs/reliability.md has the long one."""
+"""One case of every kind of `make campaign`; docs/reliability.md has the long one."""
 
 import json
 import os
@@ -27,11 +27,11 @@ pytestmark = pytest.mark.skipif(
 
 
 def test_damaged_files_servers_and_kills_end_as_they_should():
-    status, found = campaign("--cases", 2, "--seed", "brief")
+    status, found = campaign("--cases", 1, "--seed", "brief")
     assert found["failures"] == []
     assert status == 0
-    assert len(found["counts"]) == 14
-    assert all(sum(counts.values()) == 2 for counts in found["counts"].values())
+    assert len(found["counts"]) == 23
+    assert all(sum(counts.values()) == 1 for counts in found["counts"].values())
 
 
 def test_a_failure_is_found_and_named():

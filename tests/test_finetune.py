@@ -737,8 +737,11 @@ def test_what_is_finished_is_taken_and_another_training_is_refused(plain, tmp_pa
     place = tmp_path / "o"
     first = train(plain, place, epochs=1)
     written = (place / "rte" / BODY).stat().st_mtime_ns
+    (place / "checkpoint-4").mkdir()  # of a process that was killed when all but this was done
+    (place / "products.json").write_text("{}")
     again = train(plain, place, epochs=1)
     assert again == first
+    assert sorted(each.name for each in place.iterdir()) == ["finetune.json", "rte"]
     assert (place / "rte" / BODY).stat().st_mtime_ns == written
     record = json.loads((place / "finetune.json").read_text())
     del record["cut_validation"]  # as records were before it was counted

@@ -208,10 +208,12 @@ def test_training_learns_a_handful_and_leaves_what_is_finished(body, tmp_path):
     model, tokenizer, _ = load_reader(str(tmp_path / "m"), trained=True)
     assert answer(model, tokenizer, questions) == [truth for _, truth in TAUGHT]
     assert not (tmp_path / "m" / "checkpoints").exists()
+    (tmp_path / "m" / "checkpoints").mkdir()  # of a process that was killed at its very end
     steps = []
     again = {"lr": 3e-3, "batch": 6, "max_steps": 120, "progress": lambda *each: steps.append(each)}
     finetune(str(body), questions, tmp_path / "m", **again)
     assert steps == []
+    assert not (tmp_path / "m" / "checkpoints").exists()
     with pytest.raises(ConsilienceError, match="its seed is 0, now asked is 1"):
         finetune(str(body), questions, tmp_path / "m", seed=1, **again)
     (tmp_path / "other").mkdir()

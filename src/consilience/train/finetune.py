@@ -242,6 +242,7 @@ def finetune(
     )
     with arguments.main_process_first(local=False):
         if is_finished(folder, asked):
+            remove_checkpoints(folder)  # of a process that was killed at its very end
             return _finished(folder, validated)
     set_seed(recipe.seed)
     labels = {each.task.name: each.task.labels for each in sources}

@@ -215,14 +215,15 @@ def finetune(
         **{"epochs": epochs, "lr": lr, "batch": batch, "seed": seed, "max_steps": max_steps},
         **{"length": length, "stride": stride},
     }
+    checkpoints = out / "checkpoints"
     if is_finished(out, asked):
+        _remove(checkpoints)  # of a process that was killed at its very end
         return
     features: Any = [
         {**each.inputs, "start_positions": start, "end_positions": end}
         for each in windows(questions, tokenizer, length, stride)
         for start, end in [labels(each, questions[each.question])]
     ]
-    checkpoints = out / "checkpoints"
     products = train_as_begun({"model": model}, out, checkpoints)
     trainer = Trainer(
         model=model,
@@ -238,8 +239,12 @@ def finetune(
         model.save_pretrained(out)
         tokenizer.save_pretrained(out)
         write_record(out, asked, finished=True, products=products["model"])
+    _remove(checkpoints)
+
+
+def _remove(checkpoints: Path) -> None:
     shutil.rmtree(checkpoints, ignore_errors=True)
-    (out / PRODUCTS).unlink(missing_ok=True)
+    (checkpoints.parent / PRODUCTS).unlink(missing_ok=True)
 
 
 def _arguments(

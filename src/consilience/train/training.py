@@ -66,6 +66,7 @@ def train(
     if done.is_file():
         record = read_checked(done, DONE, list(DONE))
         refuse_fault(done, fault(record["validation"], {}, SEEN, "validation."))
+        remove_checkpoints(place)  # of a process that was killed at its very end
         return Trained(model, record["validation"], record["perplexity"])
     trainer = make_trainer(
         spec,

@@ -120,7 +120,8 @@ def pack_linears(model: PreTrainedModel, *, head: bool, library: Library | None 
     # Read by oneDNN once, when it first prepares a product.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", PREPARED)
     output = model.get_output_embeddings()
-    before, found = _look_into(model)
+    with one_thread():  # a few tokens: to share them out takes longer than to compute them
+        before, found = _look_into(model)
     body = [each for each in found.layers if each is not output]
     try:
         chosen = _choose(Counter(_shape(each, found.of(each)) for each in body), library)
@@ -135,7 +136,9 @@ def pack_linears(model: PreTrainedModel, *, head: bool, library: Library | None 
         undo = _Packed(model, layers, linears, output)
         with suppress(RuntimeError, AttributeError, TypeError):  # a family that looks inside
             undo.pack()
-            if torch.allclose(_logits(model), before, rtol=0, atol=tolerance):
+            with one_thread():
+                after = _logits(model)
+            if torch.allclose(after, before, rtol=0, atol=tolerance):
                 return chosen
         undo.unpack()
     _align(found.layers)

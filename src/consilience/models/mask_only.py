@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from consilience.models.batches import one_thread
+
 
 @dataclass(frozen=True, slots=True)
 class HeadRows:
@@ -60,12 +62,13 @@ class MaskOnly:
         self.cut = "head"
         self._now = threading.local()
         self._visits = 0
-        self.cut = "head" if self._replace_head() and self._fits() else "nothing"
-        if self.cut == "head" and self._replace_last_layer():
-            if self._fits():
-                self.cut = "last layer and head"
-            else:
-                self._visits = 0
+        with one_thread():  # a few tokens: to share them out takes longer than to compute them
+            self.cut = "head" if self._replace_head() and self._fits() else "nothing"
+            if self.cut == "head" and self._replace_last_layer():
+                if self._fits():
+                    self.cut = "last layer and head"
+                else:
+                    self._visits = 0
 
     @torch.inference_mode()
     def head_rows(self, ids: torch.Tensor) -> HeadRows:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from transformers import PreTrainedModel
 
-from consilience.models.batches import Budget, equal_length_batches, halving
+from consilience.models.batches import Budget, equal_length_batches, halving, one_thread
 from consilience.models.cache import checked
 from consilience.models.tree import ATTENTION, Reading, Tree
 
@@ -42,7 +42,11 @@ def plant_tree(
         base.forward = head.forward
         model.set_attn_implementation(ATTENTION)
 
-    if checked("tree", identity, lambda: _tree_fits(model, head, plant, start, budget)):
+    def fits() -> bool:
+        with one_thread():
+            return _tree_fits(model, head, plant, start, budget)
+
+    if checked("tree", identity, fits):
         plant()
         return head
     vars(base).pop("forward", None)

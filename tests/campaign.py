@@ -502,17 +502,6 @@ def _prepare_pairs(base: Path) -> None:
         writer.writeheader()
         writer.writerows(rows)
         _write(base / f"pairs{suffix}", written.getvalue())
-    qas = [
-        {
-            "id": f"q{at}",
-            "question": f"Of {subject}?",
-            "answers": [{"text": object_, "answer_start": 0}],
-        }
-        for at, (subject, object_) in enumerate(FACTS)
-    ]
-    paragraphs = [{"context": f"{qa['answers'][0]['text']} is it.", "qas": [qa]} for qa in qas]  # type: ignore[index]
-    squad = {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
-    _write(base / "squad.json", json.dumps(squad))
     command("annotate", "sheet", "--task", "rte", "--data", base / "pairs.csv", "--items", 4,
             "--annotators", 2, "--out", base / "sheets")  # fmt: skip
     for path in (base / "sheets").glob("*.csv"):
@@ -647,13 +636,6 @@ def pairs(draw: random.Random, folder: Path) -> str:
     suffix = draw.choice(("tsv", "csv", "json", "jsonl", "parquet"))
     path = damaged(draw, folder, f"pairs.{suffix}")
     return read_pairs(str(path), load_task("rte")).digest
-
-
-@target
-def squad(draw: random.Random, folder: Path) -> str:
-    from consilience.analysis.reading import read_squad
-
-    return f"{len(read_squad(damaged(draw, folder, 'squad.json')))} questions"
 
 
 @target
@@ -1174,7 +1156,6 @@ def load() -> None:
     import torch
     import transformers  # noqa: F401
 
-    import consilience.analysis.reading
     import consilience.cli
     import consilience.models.classifier
     import consilience.models.loading

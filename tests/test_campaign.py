@@ -30,7 +30,7 @@ def test_damaged_files_servers_and_kills_end_as_they_should():
     status, found = campaign("--cases", 1, "--seed", "brief")
     assert found["failures"] == []
     assert status == 0
-    assert len(found["counts"]) == 23
+    assert len(found["counts"]) == 22
     assert all(sum(counts.values()) == 1 for counts in found["counts"].values())
 
 

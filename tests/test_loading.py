@@ -133,8 +133,6 @@ def test_the_command_line_asks_nothing_and_records_what_it_ran(consilience, with
          "--out", "o"),
         ("improve", "--suite", "mini", "--train-groups", "capital", "--validation-groups",
          "currency", "--out", "o"),
-        ("squad", "--train", "squad.json", "--original", "squad.json", "--paraphrased",
-         "squad.json", "--out", "o"),
     ],
     ids=lambda command: " ".join(each for each in command if each.isalpha() and len(each) > 3),
 )  # fmt: skip
@@ -143,10 +141,6 @@ def test_every_command_that_loads_a_model_runs_its_code_only_if_told(
 ):
     """Trusted, the code is run; what follows may then fail for other reasons, such as its head."""
     Path("pairs.tsv").write_text(PAIRS)
-    question = {"id": "1", "question": "A?", "answers": [{"text": "b", "answer_start": 2}]}
-    paragraphs = [{"context": "A b c", "qas": [question]}]
-    squad = {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
-    Path("squad.json").write_text(json.dumps(squad))
     folder, marker = with_code("model", f"own_{command[0]}_{len(command)}")
     status, _, err = consilience(*command, "--model", folder)
     assert status == 2

@@ -1,37 +1,37 @@
 """Question answering: scores by hand, spans by a slow reference, training that goes on."""
 
 import json
+import shutil
+import sys
 from itertools import pairwise
 
 import numpy as np
 import polars as pl
 import pytest
 import torch
-import typer
 from safetensors.torch import load_file
 from transformers import BertConfig, BertForMaskedLM, BertForQuestionAnswering, BertTokenizer
-from typer.testing import CliRunner
 
-from conftest import SENTENCES, WORDS, real_data
-from consilience.analysis.reading import (
+from conftest import ROOT, SENTENCES, WORDS, real_data
+from consilience.errors import ConsilienceError
+
+sys.path.insert(0, str(ROOT / "examples"))
+import squad
+from squad import (
     Question,
+    answer_tokens,
+    best_span,
     check_pairs,
     compare,
     evaluate,
     exact_match,
     f1_score,
+    finetune,
+    load_model,
     normalize_answer,
     outcomes,
+    predict,
     read_squad,
-)
-from consilience.cli.squad import squad
-from consilience.errors import ConsilienceError
-from consilience.train.squad import (
-    answer,
-    best_span,
-    finetune,
-    labels,
-    load_reader,
     windows,
 )
 
@@ -71,7 +71,7 @@ def write(path, questions):
                     "question": each.question,
                     "answers": [
                         {"text": text, "answer_start": start}
-                        for text, start in zip(each.texts, each.starts, strict=True)
+                        for text, start in zip(each.answers, each.starts, strict=True)
                     ],
                 }
             ],
@@ -137,12 +137,12 @@ def test_windows_cover_the_context_and_share_the_stride(tokenizer):
     assert (cut[0].inputs["token_type_ids"] == (cut[0].offsets[:, 0] >= 0) + 0)[:-1].all()
 
 
-def test_labels_are_the_tokens_of_the_first_answer(tokenizer):
+def test_answer_tokens_are_the_tokens_of_the_first_answer(tokenizer):
     """[CLS] berlin is what ? [SEP] berlin is the capital of germany ...: tokens 8 to 11."""
     question = make()[5]
     (window,) = windows([question], tokenizer)
-    assert labels(window, question) == (8, 11)
-    inside = [labels(each, question) for each in windows([question], tokenizer, 15, 4)]
+    assert answer_tokens(window, question) == (8, 11)
+    inside = [answer_tokens(each, question) for each in windows([question], tokenizer, 15, 4)]
     assert inside[0] == (8, 11)
     assert set(inside[1:]) == {(0, 0)}, "a window without all of the answer has none"
 
@@ -191,31 +191,46 @@ def test_answers_are_those_of_each_window_read_alone(tokenizer):
             text = question.context[window.offsets[i, 0] : window.offsets[j, 1]]
             best = max(best, (score, text), key=lambda each: each[0])
         expected.append(best[1])
-    told = []
-    found = answer(
-        model, tokenizer, asked, length=32, stride=8, longest=5,
-        progress=lambda done, all_: told.append((done, all_)),
-    )  # fmt: skip
+    windowed = {"length": 32, "stride": 8, "longest": 5}
+    found = predict(model, tokenizer, asked, **windowed)
     assert found == expected
     assert len(set(found)) > 1
-    assert sum(done for done, _ in told) == told[0][1]
-    assert answer(model, tokenizer, asked[::-1], length=32, stride=8, longest=5) == expected[::-1]
+    assert predict(model, tokenizer, asked[::-1], **windowed) == expected[::-1]
 
 
-def test_training_learns_a_handful_and_leaves_what_is_finished(body, tmp_path):
-    questions = make()
-    finetune(str(body), questions, tmp_path / "m", lr=3e-3, batch=6, max_steps=120, device="cpu")
-    model, tokenizer, _ = load_reader(str(tmp_path / "m"), trained=True)
-    assert answer(model, tokenizer, questions) == [truth for _, truth in TAUGHT]
+@pytest.fixture
+def steps(monkeypatch):
+    """The steps of every training, as they are made; a training stops before step ``kill_at``."""
+
+    class Steps(list):
+        kill_at = None
+
+    made = Steps()
+
+    class Counted(squad.Trainer):
+        def training_step(self, *args, **kwargs):
+            if self.state.global_step == made.kill_at:
+                raise KeyboardInterrupt
+            made.append(self.state.global_step)
+            return super().training_step(*args, **kwargs)
+
+    monkeypatch.setattr(squad, "Trainer", Counted)
+    return made
+
+
+def test_training_learns_a_handful_and_leaves_what_is_finished(body, tmp_path, steps):
+    questions, options = make(), {"lr": 3e-3, "batch": 6, "max_steps": 120, "device": "cpu"}
+    finetune(str(body), questions, tmp_path / "m", **options)
+    model, tokenizer, _ = load_model(str(tmp_path / "m"), trained=True)
+    assert predict(model, tokenizer, questions) == [truth for _, truth in TAUGHT]
     assert not (tmp_path / "m" / "checkpoints").exists()
     (tmp_path / "m" / "checkpoints").mkdir()  # of a process that was killed at its very end
-    steps = []
-    again = {"lr": 3e-3, "batch": 6, "max_steps": 120, "progress": lambda *each: steps.append(each)}
-    finetune(str(body), questions, tmp_path / "m", **again)
-    assert steps == []
+    assert len(steps) == 120
+    finetune(str(body), questions, tmp_path / "m", **options)
+    assert len(steps) == 120
     assert not (tmp_path / "m" / "checkpoints").exists()
     with pytest.raises(ConsilienceError, match="its seed is 0, now asked is 1"):
-        finetune(str(body), questions, tmp_path / "m", seed=1, **again)
+        finetune(str(body), questions, tmp_path / "m", seed=1, **options)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("x")
     with pytest.raises(ConsilienceError, match="not empty"):
@@ -223,26 +238,18 @@ def test_training_learns_a_handful_and_leaves_what_is_finished(body, tmp_path):
 
 
 @pytest.mark.parametrize("killed_at", [4, 7])
-def test_a_training_that_was_killed_ends_with_the_same_weights(body, tmp_path, killed_at):
+def test_a_training_that_was_killed_ends_with_the_same_weights(body, tmp_path, steps, killed_at):
     """Three steps an epoch; killed in and at the start of one; equal to one part in a million."""
-    options = {"batch": 2, "epochs": 4, "lr": 1e-3, "checkpoint_every": 3, "device": "cpu"}
+    options = {"batch": 2, "epochs": 4, "lr": 1e-3, "save_steps": 3, "device": "cpu"}
     finetune(str(body), make(), tmp_path / "whole", **options)
-    done = []
-
-    def kill(steps, total):
-        done.append(steps)
-        if sum(done) == killed_at:
-            raise KeyboardInterrupt
-
+    steps.kill_at = killed_at
     with pytest.raises(KeyboardInterrupt):
-        finetune(str(body), make(), tmp_path / "killed", **options, progress=kill)
+        finetune(str(body), make(), tmp_path / "killed", **options)
     (tmp_path / "killed" / "checkpoints" / "checkpoint-11").mkdir()  # half written
-    done.clear()
-    finetune(
-        str(body), make(), tmp_path / "killed", **options, progress=lambda n, _: done.append(n)
-    )
-    assert done[0] == killed_at // 3 * 3
-    assert sum(done) == 12
+    steps.clear()
+    steps.kill_at = None
+    finetune(str(body), make(), tmp_path / "killed", **options)
+    assert steps == list(range(killed_at // 3 * 3, 12))
     whole, killed = (
         load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed")
     )
@@ -252,11 +259,11 @@ def test_a_training_that_was_killed_ends_with_the_same_weights(body, tmp_path, k
 
 def test_a_body_or_a_head_without_weights_is_refused(body, tmp_path):
     with pytest.raises(ConsilienceError, match=r"lack 2 tensors, such as 'qa_outputs.bias'"):
-        load_reader(str(body), trained=True)
-    with pytest.raises(ConsilienceError, match="no such folder"):
-        load_reader(str(tmp_path / "missing"), trained=True)
+        load_model(str(body), trained=True)
+    with pytest.raises(ConsilienceError, match="cannot load"):
+        load_model(str(tmp_path / "missing"), trained=True)
     with pytest.raises(ConsilienceError, match="device 'tpu'"):
-        load_reader(str(body), trained=False, device="tpu")
+        load_model(str(body), trained=False, device="tpu")
 
 
 def hand_made(answers, contexts=(0, 0, 1, 2), title="{}"):
@@ -279,7 +286,7 @@ def test_the_table_worked_out_by_hand():
     """
     found = hand_made((["Paris", "Paris", "Rome", "Paris now"], ["the Paris", "Paris now", "rome", "Paris now"]))  # fmt: skip
     table = evaluate(found)
-    values = {(m, s): v for m, s, v in table.select("metric", "subset", "value").iter_rows()}
+    values = {(m, s): v for m, s, v in table.select("metric", "of", "value").iter_rows()}
     assert values == {
         ("exact_match", "original"): pytest.approx(2 / 4),
         ("exact_match", "paraphrased"): pytest.approx(1 / 4),
@@ -318,7 +325,7 @@ def test_two_models_worked_out_by_hand():
     before = hand_made((["Rome"] * 6, ["Rome"] * 6), contexts)
     after = hand_made((["Paris"] * 6, ["Paris"] * 6), contexts)
     table = compare(before, after)
-    by = {(row["metric"], row["subset"]): row for row in table.iter_rows(named=True)}
+    by = {(row["metric"], row["of"]): row for row in table.iter_rows(named=True)}
     for metric, of, test in (
         ("exact_match", "paraphrased", "mcnemar"),
         ("consistent_accuracy", "pair", "mcnemar"),
@@ -363,7 +370,7 @@ QA = (
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "no such file"),
+        (None, "FileNotFoundError"),
         ("[", "cannot be read"),
         ('{"data": []}', "no question"),
         ('{"data": [{"paragraphs": [{"context": "x"}]}]}', "KeyError: 'qas'"),
@@ -372,12 +379,12 @@ QA = (
             r"data\[0\].paragraphs\[0\].qas\[0\]: no answer",
         ),
         ("[" * 100_000, "cannot be read"),
-        ('{"data": 7}', "not a question as in SQuAD"),
+        ('{"data": 7}', "not a question of SQuAD"),
         (QA % "NaN", r"qas\[0\]: 'answer_start' is nan; expected a whole number"),
         (QA % "1e999", "'answer_start' is inf; expected a whole number"),
         (QA % '"1"', "'answer_start' is '1'; expected a whole number"),
         (QA % ("1" * 5000), "cannot be read"),
-        ((QA % "0").replace('"x"', "7"), r"qas\[0\]: 'context' is no text"),
+        ((QA % "0").replace('"x"', "7"), r"qas\[0\]: the question or its context is not a text"),
     ],
 )
 def test_a_file_that_is_not_squad_is_refused_with_its_place(tmp_path, text, message):
@@ -396,45 +403,32 @@ def test_reading_mends_a_start_that_is_off_by_two_and_refuses_other(tmp_path):
     (found,) = read_squad(write(tmp_path / "near.json", [near]))
     assert found.starts == (CONTEXT.index("Paris"),)
     assert (found.title, found.id) == ("Cities", "1")
-    with pytest.raises(ConsilienceError, match="'Paris' does not stand at answer_start"):
+    with pytest.raises(ConsilienceError, match="'Paris' is not at its answer_start"):
         read_squad(write(tmp_path / "far.json", [far]))
-    with pytest.raises(ConsilienceError, match="'1' stands twice"):
+    with pytest.raises(ConsilienceError, match="duplicate id '1'"):
         read_squad(write(tmp_path / "twice.json", [near, near]))
 
 
-def test_the_command_from_files_to_tables(body, tmp_path, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "160")
+def test_from_files_to_tables(body, tmp_path, capsys):
     rows = [(text, truth) for text, (_, truth) in zip(REWORDED, TAUGHT, strict=True)]
-    files = {"train": make(), "original": make(), "paraphrased": make(rows, prefix="p")}
-    options = [f"--{name}={write(tmp_path / f'{name}.json', each)}" for name, each in files.items()]
-    options += [f"--model={body}", f"--out={tmp_path / 'out'}", "--batch=6", "--device=cpu"]
-    options += ["--lr=0.003", "--max-steps=100"]
-    app = typer.Typer()
-    app.command()(squad)
-
-    def run(*more):
-        return CliRunner().invoke(app, [*options, *more])
-
-    first = run("--json", "--limit=5")
-    assert first.exit_code == 0, first.output
-    document = json.loads(first.stdout)
-    assert document["warnings"] == ["5 of 5 questions are on contexts of --train"]
-    assert "comparison" not in document
-    values = {(each["metric"], each["subset"]): each for each in document["metrics"]}
-    assert values["f1", "original"]["value"] > 0.5, "it was trained on these"
-    weights = tmp_path / "out" / "model" / "model.safetensors"
-    written = weights.stat().st_mtime_ns
-    second = run(f"--before={body}")
-    assert second.exit_code == 0, second.output
-    assert weights.stat().st_mtime_ns == written
-    assert "After minus before" in second.stdout
-    comparison = pl.read_csv(tmp_path / "out" / "original-comparison.csv")
+    questions = {"train": make(), "original": make(), "paraphrased": make(rows, prefix="p")}
+    files = {name: write(tmp_path / f"{name}.json", each) for name, each in questions.items()}
+    out = tmp_path / "out"
+    options = {**files, "out": out, "batch": 6, "device": "cpu", "lr": 0.003, "max_steps": 60}
+    other = shutil.copytree(body, tmp_path / "body")
+    squad.squad([str(body), str(other)], **options)
+    said = capsys.readouterr()
+    assert "note: 6 of 6 questions are on contexts of --train" in said.err
+    assert "consistent_accuracy" in said.out
+    comparison = pl.read_csv(out / "comparison.csv")
     assert comparison["difference"].to_list() == [0] * 9, "the same body, seed and questions"
-    assert pl.read_csv(tmp_path / "out" / "original-metrics.csv")["n"].to_list() == [6] * 18
-    assert pl.read_csv(tmp_path / "out" / "original-answers.csv").height == 12
-    other = run("--epochs=3")
-    assert isinstance(other.exception, ConsilienceError)
-    assert "its epochs is 2" in str(other.exception)
+    metrics = pl.read_csv(out / "metrics.csv")
+    assert metrics["n"].to_list() == [6] * 18
+    f1 = metrics.filter((pl.col("metric") == "f1") & (pl.col("of") == "original"))
+    assert f1["value"].min() > 0.5, "it was trained on these"
+    assert pl.read_csv(out / "answers.csv").height == 12
+    with pytest.raises(ConsilienceError, match="its epochs is 2"):
+        squad.squad([str(body)], **options, epochs=3)
 
 
 def test_the_released_paraphrases_are_linked_by_order_and_not_by_id():
@@ -444,7 +438,7 @@ def test_the_released_paraphrases_are_linked_by_order_and_not_by_id():
         check_pairs(first, second)
         assert len(first) == pairs
         assert all(int(a.id) == int(b.id) + 1 for a, b in zip(first, second, strict=True))
-        perfect = [each.texts[0] for each in first]
+        perfect = [each.answers[0] for each in first]
         table = evaluate(outcomes(first, second, (perfect, perfect)))
         assert table["value"].to_list() == [1, 1, 0, 1, 1, 0, 1, 1, 1]
         assert table["clusters"][0] == contexts

@@ -16,7 +16,6 @@ from consilience.cli.probe import probe, score
 from consilience.cli.report import report
 from consilience.cli.reproduce import reproduce
 from consilience.cli.shared import err
-from consilience.cli.squad import squad
 from consilience.errors import ConsilienceError
 
 app = typer.Typer(
@@ -34,7 +33,6 @@ app.command()(report)
 app.command()(improve)
 app.command()(finetune)
 app.command()(perturb)
-app.command()(squad)
 app.add_typer(analyze.app, name="analyze")
 app.add_typer(annotate.app, name="annotate")
 app.add_typer(data.app, name="data")

@@ -19,7 +19,6 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
-    AutoModelForQuestionAnswering,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -273,21 +272,6 @@ def load_tokenizer(spec: str, *, trust_remote_code: bool = False) -> PreTrainedT
             read_from.place, **read_from.options
         )
     return tokenizer
-
-
-def load_question_answering(
-    spec: str, *, trust_remote_code: bool = False
-) -> tuple[PreTrainedModel, set[str]]:
-    """A model with a question-answering head in single precision, and the weights it lacks."""
-    source = _locate(spec, None, trust_remote_code)
-    with (
-        _errors_of(source, "Check that its family has a question-answering head in transformers."),
-        _reading(source) as read_from,
-    ):
-        model, info = AutoModelForQuestionAnswering.from_pretrained(
-            read_from.place, dtype=torch.float32, output_loading_info=True, **read_from.options
-        )
-    return model, set(info["missing_keys"])
 
 
 def _locate(spec: str, revision: str | None, trust_remote_code: bool) -> _Source:

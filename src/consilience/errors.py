@@ -30,6 +30,11 @@ class ConsilienceError(Exception):
             message += f" {self.todo}"
         super().__init__(message)
 
+    def to_dict(self) -> dict[str, str]:
+        """The message and its parts, for JSON; a part that was not given is empty."""
+        parts = {name: getattr(self, name) for name in ("found", "expected", "where", "todo")}
+        return {"message": str(self), **parts}
+
     def __reduce__(self) -> tuple[object, ...]:
         """As an error comes from another process: from its parts, not from its message."""
         parts = {"expected": self.expected, "where": self.where, "todo": self.todo}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import typer
 
@@ -15,7 +16,7 @@ from consilience.cli.perturb import perturb
 from consilience.cli.probe import probe, score
 from consilience.cli.report import report
 from consilience.cli.reproduce import reproduce
-from consilience.cli.shared import err
+from consilience.cli.shared import err, print_json
 from consilience.errors import ConsilienceError
 
 app = typer.Typer(
@@ -59,16 +60,22 @@ def main() -> None:
     try:
         _run()
     except ConsilienceError as error:
-        err.print(f"error: {error}", soft_wrap=True, highlight=False, markup=False)
-        sys.exit(2)
+        _fail(error)
     except OSError as error:
-        err.print(f"error: {error.filename or 'input'}: {error.strerror or error}", soft_wrap=True)
-        sys.exit(2)
+        _fail(ConsilienceError(error.strerror or str(error), where=error.filename or "input"))
     except SystemExit as stop:
         if reason := process.why_stopped(stop.code):
             rest = "every file that was written is complete, and the same command resumes the work"
             err.print(f"{reason}; {rest}", soft_wrap=True)
         raise
+
+
+def _fail(error: ConsilienceError) -> NoReturn:
+    """One message on standard error, with ``--json`` one document on standard output, exit 2."""
+    err.print(f"error: {error}", soft_wrap=True, highlight=False, markup=False)
+    if "--json" in sys.argv[1:]:
+        print_json({"error": error.to_dict()})
+    sys.exit(2)
 
 
 def _run() -> None:

@@ -41,6 +41,7 @@ def sheet(
     indicators: IndicatorsOption = None,
     question: Annotated[str, typer.Option(help="What is asked, in your own words.")] = "",
     seed: Annotated[int, typer.Option(help="Of the pairs and their orders.")] = 0,
+    as_json: AsJson = False,
 ) -> None:
     """Draw pairs, and write for each annotator a page and a table with all forms of all of them.
 
@@ -60,8 +61,18 @@ def sheet(
     )
     annotation.write(key, folder)
     few = [f"{data} has {len(key.items)} pairs, not {items}"] if len(key.items) < items else []
-    warn([*pairs.notes, *few])
+    warnings = [*pairs.notes, *few]
     questions = len(key.items) * len(key.variants)
+    if as_json:
+        record = {
+            "asked": {"task": key.task, "data": data, "question": key.question, "seed": seed},
+            "versions": versions(),
+            "git": git_revision(),
+        }
+        sheets = {"folder": str(folder), "sheets": len(key.sheets), "questions": questions}
+        print_json({"run": record, **sheets, "warnings": warnings})
+        return
+    warn(warnings)
     out.print(
         f"{len(key.sheets)} sheets of {questions} questions: {folder}/annotator-1.html (or .csv), "
         f"...\nKeep key.json to yourself. Then: consilience annotate score {folder}",

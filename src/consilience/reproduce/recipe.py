@@ -9,7 +9,6 @@ import re
 import shlex
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -93,14 +92,11 @@ class Work:
         False where that could not be done: ``absent`` then says why. A command that is done already
         reads what is there. What cannot be asked so raises, as does a bug of ours.
         """
-        return self._said(row, arguments, part) is not None
+        return self._document(row, arguments, part) is not None
 
     def ask(self, row: str, *arguments: str | Path) -> dict[str, Any] | None:
         """The JSON document that ``consilience`` prints; None where ``run`` would say False."""
-        said = self._said(row, (*arguments, "--json"))
-        document: dict[str, Any] | None = None if said is None else json.loads(said)
-        self.note(row, "", (document or {}).get("warnings", ()))
-        return document
+        return self._document(row, arguments)
 
     @property
     def told(self) -> list[str]:
@@ -118,8 +114,10 @@ class Work:
             if row not in rows:
                 rows.append(row)
 
-    def _said(self, row: str, arguments: Sequence[str | Path], part: str = "") -> str | None:
-        """Standard output of a command, or None."""
+    def _document(
+        self, row: str, arguments: Sequence[str | Path], part: str = ""
+    ) -> dict[str, Any] | None:
+        """What a command prints with ``--json``, or None."""
         asked = list(map(str, arguments))
         more = self.options.get(command_of(asked), ())
         command = ["consilience", *asked, *more]
@@ -130,24 +128,21 @@ class Work:
             self.absent[row] = "not run"
             return None
         self.say(self.commands[-1])
-        status, said, heard = _call([sys.executable, "-m", *command])
+        status, output, errors = _call([sys.executable, "-m", *command, "--json"])
+        document: dict[str, Any] = json.loads(output) if status in (0, 2) and output else {}
         if status == 0:
             if row != "majority":  # that it is constant is what it is for
-                self.note(row, part, re.findall(r"^note: (.*)$", heard, re.MULTILINE))
-            return said
-        errors = re.findall(r"^error: (.*)$", heard, re.MULTILINE)
-        if status == 2 and errors and not _is_of_the_user(errors[-1], asked, more):
-            self.absent[row] = f"{NOT_HERE}: {errors[-1]}"
-        elif status == 2:
-            usage = [line.strip("│ ") for line in heard.splitlines() if line.startswith("│")]
-            raise ConsilienceError(
-                "; ".join(errors[-1:] or usage or [heard[-2000:]]).rstrip("."),
-                where=self.commands[-1],
-            )
+                self.note(row, part, document.get("warnings", ()))
+            return document
+        if status == 2:
+            error = document.get("error", {"message": errors[-2000:]})["message"]
+            if "error" not in document or _is_of_the_user(error, asked, more):
+                raise ConsilienceError(error.rstrip("."), where=self.commands[-1])
+            self.absent[row] = f"{NOT_HERE}: {error}"
         elif status < 0:
             self.absent[row] = f"{NOT_HERE}: stopped by signal {-status}; too little memory?"
         else:
-            raise RuntimeError(f"{self.commands[-1]} failed:\n{heard[-2000:]}")
+            raise RuntimeError(f"{self.commands[-1]} failed:\n{errors[-2000:]}")
         return None
 
     def probe(self, row: str, spec: str, *more: str, into: str = "pararel") -> Path | None:
@@ -174,30 +169,17 @@ def _is_of_the_user(error: str, asked: Sequence[str], more: Sequence[str]) -> bo
 
 
 def _call(command: Sequence[str]) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error; a terminal sees the bars meanwhile."""
-    shown = sys.stderr.isatty()
-    terminal = {"TTY_COMPATIBLE": "1", "TTY_INTERACTIVE": "1"} if shown else {}
-    heard = b""
-    with (
-        tempfile.TemporaryFile() as said,
-        subprocess.Popen(
-            command, stdout=said, stderr=subprocess.PIPE, env={**os.environ, **terminal}, bufsize=0
-        ) as process,
-    ):
-        assert process.stderr is not None
-        try:
-            while part := process.stderr.read(8192):
-                heard += part
-                if shown and not part.startswith(b"error: "):
-                    sys.stderr.buffer.write(part)
-                    sys.stderr.flush()
-        except BaseException:
-            process.kill()
-            raise
-        status = process.wait()
-        said.seek(0)
-        lines = re.sub(r"\x1b\[[\d;?]*[A-Za-z]|\r", "\n", heard.decode(errors="replace"))
-        return status, said.read().decode(), lines
+    """Exit status, standard output, and standard error; a terminal sees the last one instead."""
+    done = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=None if sys.stderr.isatty() else subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr or ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ def test_standard_output_that_cannot_be_written_is_one_message(tmp_path):
             preexec_fn=limit, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, check=False,
         )  # fmt: skip
     assert found.returncode == 2
-    assert found.stderr == "error: standard output: File too large\n"
+    assert found.stderr == "error: standard output: File too large.\n"
 
 
 def test_an_output_without_unicode(tmp_path):
@@ -229,3 +229,24 @@ def test_a_process_with_torch_ends_at_once_and_whole(arguments, status):
     assert "freed" not in run.stdout
     assert ("mini" in run.stdout) == (status == 0)
     assert ("no such file" in run.stderr) == (status == 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "is_usage"),
+    [
+        (("score", "nowhere.csv", "--suite", "mini"), "nowhere.csv: no such file. Check the path.", False),
+        (("data", "lost"), "No such command 'lost'", True),
+        (("probe", "--limit", "some"), "Invalid value for '--limit'", True),
+        (("score",), "Missing argument 'answers'.", True),
+    ],
+)  # fmt: skip
+def test_an_error_is_in_the_document_too(arguments, message, is_usage):
+    done = subprocess.run(
+        [*COMMAND, *arguments, "--json"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    error = json.loads(done.stdout)["error"]
+    assert error["message"].startswith(message)
+    assert error["is_usage"] is is_usage
+    assert set(error) == {"message", "found", "expected", "where", "todo", "is_usage"}
+    assert done.stderr

@@ -48,7 +48,9 @@ def here(monkeypatch):
     asked = []
 
     def call(command):
-        asked.append(command[3:])
+        *arguments, last = command[3:]
+        assert last == "--json"
+        asked.append(arguments)
         monkeypatch.setattr(sys, "argv", command[2:])
         out, err, status = io.StringIO(), io.StringIO(), 0
         with redirect_stdout(out), redirect_stderr(err):
@@ -579,7 +581,7 @@ def test_single_relations_and_correlations_take_all_models(release, here, tmp_pa
     own = found["", "RoBERTa-base", "Correlation Accuracy/Consistency"]
     assert own["verdict"] in ("within", "outside")
     knowledge = json.loads(
-        recipes._call([sys.executable, "-m", "consilience", *here[-1]])[1]
+        recipes._call([sys.executable, "-m", "consilience", *here[-1], "--json"])[1]
     )["correlations"]  # fmt: skip
     (told,) = (
         each["value"] for each in knowledge

@@ -16,7 +16,7 @@ from consilience.cli.perturb import perturb
 from consilience.cli.probe import probe, score
 from consilience.cli.report import report
 from consilience.cli.reproduce import reproduce
-from consilience.cli.shared import err, print_json
+from consilience.cli.shared import err
 from consilience.errors import ConsilienceError
 
 app = typer.Typer(
@@ -73,8 +73,7 @@ def main() -> None:
 def _fail(error: ConsilienceError) -> NoReturn:
     """One message on standard error, with ``--json`` one document on standard output, exit 2."""
     err.print(f"error: {error}", soft_wrap=True, highlight=False, markup=False)
-    if "--json" in sys.argv[1:]:
-        print_json({"error": error.to_dict()})
+    process.print_error(error)
     sys.exit(2)
 
 

@@ -19,7 +19,7 @@ from rich.segment import Segment
 from typer.core import TyperGroup
 
 from consilience import early
-from consilience.errors import shortened
+from consilience.errors import ConsilienceError, shortened
 from consilience.types import CONTROLS, visible
 
 if TYPE_CHECKING:
@@ -48,29 +48,43 @@ class Terminal(Console):
 
 
 class Commands(TyperGroup):
-    """A group of commands whose usage errors quote arguments as a terminal may show them."""
+    """A group of commands whose usage errors a terminal may show, and are JSON with ``--json``."""
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         """As in typer; an argument that is no option of the group raises."""
-        with _quoted():
+        with _usage_errors():
             return super().make_context(*args, **options)
 
     def invoke(self, ctx: Any) -> Any:
         """As in typer; an argument that a command does not know raises."""
-        with _quoted():
+        with _usage_errors():
             return super().invoke(ctx)
 
 
 @contextmanager
-def _quoted() -> Iterator[None]:
-    """Shorten the message of a usage error, and clean it as ``Terminal`` does."""
+def _usage_errors() -> Iterator[None]:
+    """Shorten the message of a usage error, and clean it as ``Terminal`` does.
+
+    With ``--json`` its document goes to standard output.
+    """
     try:
         yield
     except Exception as error:
         message = getattr(error, "message", None)
         if hasattr(error, "exit_code") and isinstance(message, str):
             error.message = shortened(visible(message))  # type: ignore[attr-defined]
+            told = error.format_message() if hasattr(error, "format_message") else message
+            print_error(ConsilienceError(told.rstrip(".")), is_usage=True)
         raise
+
+
+def print_error(error: ConsilienceError, *, is_usage: bool = False) -> None:
+    """With ``--json``, print the document of an error on standard output.
+
+    ``is_usage``: whether the command line could not be parsed.
+    """
+    if "--json" in sys.argv[1:]:
+        print(json_text({"error": {**error.to_dict(), "is_usage": is_usage}}))
 
 
 def json_text(document: object) -> str:

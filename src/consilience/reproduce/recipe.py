@@ -135,8 +135,9 @@ class Work:
                 self.note(row, part, document.get("warnings", ()))
             return document
         if status == 2:
-            error = document.get("error", {"message": errors[-2000:]})["message"]
-            if "error" not in document or _is_of_the_user(error, asked, more):
+            error = document["error"]["message"]
+            is_usage = document["error"]["is_usage"]
+            if is_usage or _is_of_the_user(error, asked, more):
                 raise ConsilienceError(error.rstrip("."), where=self.commands[-1])
             self.absent[row] = f"{NOT_HERE}: {error}"
         elif status < 0:

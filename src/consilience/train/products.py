@@ -17,16 +17,13 @@ from consilience.read import parse_json
 from consilience.train.checkpoints import PRODUCTS, last_whole_checkpoint
 
 
-def train_as_begun(
-    models: Mapping[str, PreTrainedModel], place: Path, checkpoints: Path | None = None
-) -> dict[str, dict[str, Any]]:
+def train_as_begun(models: Mapping[str, PreTrainedModel], place: Path) -> dict[str, dict[str, Any]]:
     """Speed up the training of models, and say by which library the products of each are made.
 
     The libraries round differently, so a training that is resumed takes the one that it began with,
     which ``place`` keeps until ``remove_checkpoints``: a new measurement may choose the other one.
-    ``checkpoints``: the folder of the checkpoints if not ``place``.
     """
-    before = _kept(place / PRODUCTS) if last_whole_checkpoint(checkpoints or place) else {}
+    before = _kept(place / PRODUCTS) if last_whole_checkpoint(place) else {}
     found = {}
     for name, model in models.items():
         known = before.get(name, {})

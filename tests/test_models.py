@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokeniz
 from conftest import MASKED, WORDS
 from consilience import Candidates, ConsilienceError, Pattern, Query, load_model
 from consilience.models.batches import Budget, equal_length_batches, log_softmax
-from consilience.models.words import count_pieces, word_sheet
+from consilience.models.candidates import candidates_in_place, count_pieces
 from reference import normalised, reference_causal, reference_masked
 
 CANDIDATES = Candidates(tuple(WORDS), (1,) * len(WORDS))
@@ -286,8 +286,8 @@ def test_counting_pieces_is_what_the_vocabulary_filter_needs(model_folder):
     tokenizer = AutoTokenizer.from_pretrained(model_folder("roberta"))
     assert count_pieces(tokenizer, "Paris") == 1
     assert count_pieces(tokenizer, "Parisquo") > 1
-    sheet = word_sheet(tokenizer, ("Paris", "Parisquo"), " ", "strict")
-    assert sheet.asked.tolist() == [0]
+    sheet = candidates_in_place(tokenizer, ("Paris", "Parisquo"), " ", "strict")
+    assert sheet.scored.tolist() == [0]
 
 
 def test_batches_have_one_length_and_hold_everything_once():

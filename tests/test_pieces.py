@@ -10,8 +10,9 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from conftest import WORDS
 from consilience import Candidates, ConsilienceError, Pattern, Query, load_model
 from consilience.models.batches import log_softmax, one_thread
+from consilience.models.candidates import candidates_in_place
 from consilience.models.loading import load_pretrained
-from consilience.models.pieces import PiecewiseModel, piece_sheet
+from consilience.models.pieces import PiecewiseModel
 
 FAMILIES = ["bert", "roberta", "albert", "modernbert"]
 MIXED = (*WORDS, "Parisal", "Berlin Rome", "Berlin Rome Oslo", "Berlin Oslo", "Parisalin", "Romeal")
@@ -144,9 +145,9 @@ def test_a_candidate_is_filled_in_as_it_stands_in_running_text(family, model_of)
         ids = tokenizer(left + tokenizer.mask_token + right).input_ids
         at = ids.index(tokenizer.mask_token_id)
         anchor = " " if left[-1:].isspace() else left[-1:]
-        sheet = piece_sheet(tokenizer, MIXED, anchor)
+        sheet = candidates_in_place(tokenizer, MIXED, anchor, "strict", several=True)
         assert not sheet.reasons
-        for word, pieces in zip(MIXED, sheet.pieces, strict=True):
+        for word, pieces in zip(MIXED, sheet.tokens, strict=True):
             filled = ids[:at] + list(pieces) + ids[at + 1 :]
             assert filled == tokenizer(left + word + right).input_ids
 

@@ -193,7 +193,7 @@ def test_what_closes_a_word_counts(model_folder):
     model = load(model_folder("t5"))
     found, _ = totals_of(model, QUERIES[:1])
     ids = model.tokenizer("The capital of France is <extra_id_0>.").input_ids
-    (new,), _, _ = model._targets(("New",))
+    new = list(model._targets(("New",)).tokens[0])
     assert model.tokenizer.convert_ids_to_tokens(new) == ["▁New", "<extra_id_1>"]
     beginning = model_sum(model.model, ids, model.prefix, new[:1])
     whole = model_sum(model.model, ids, model.prefix, new)
@@ -217,7 +217,7 @@ def test_candidates_that_come_very_near_each_other_are_scored_by_themselves(fami
         found += [totals_of(model, QUERIES, words, every=every)[0] for every in (True, False)]
     best = (np.nanargmax(found[0], axis=1) == 0).nonzero()[0]
     assert best.size, "'Rome' is first among equals somewhere"
-    (target, *_), _, _ = model._targets(words.words)
+    target = list(model._targets(words.words).tokens[0])
     inputs = list(model._inputs(QUERIES))
     with near_tie():
         alone = [model.alone(list(inputs[row]), target) for row in best]

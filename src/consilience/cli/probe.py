@@ -271,8 +271,8 @@ def score(
 
 
 def _one_token(suite: Suite, names: list[str], trust_remote_code: bool) -> Suite:
+    from consilience.models.candidates import count_pieces
     from consilience.models.loading import load_tokenizer
-    from consilience.models.words import count_pieces
 
     with quiet_libraries():
         load = partial(load_tokenizer, trust_remote_code=trust_remote_code)

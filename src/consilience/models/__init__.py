@@ -60,7 +60,7 @@ def load_model(
 
     ``spec`` is a Hub id, a local folder, a GGUF file, ``packaged:smollm2`` (carried by a PyPI
     package) or ``baseline:majority|random|oracle|constant``. ``protocol`` decides which token
-    stands for a candidate (``models/words.py``); ``seed`` is for ``baseline:random``.
+    stands for a candidate (``models/candidates.py``); ``seed`` is for ``baseline:random``.
     ``multi_token``: what a masked model does with a candidate of several tokens
     (``models/pieces.py``); all others always take them. ``template``: a text with ``{sentence}``
     in which a sequence-to-sequence model reads the sentence (``models/seq2seq.py``); without one

@@ -27,18 +27,19 @@ from consilience.models.batches import (
     side_by_side,
     workers_on,
 )
-from consilience.models.kernels import near_tie, pack_linears
-from consilience.models.planted import logits_of, one_by_one, plant_tree, room_for_tokens
-from consilience.models.search import best_and_gold
-from consilience.models.tree import Reading, Tree
-from consilience.models.words import (
-    WordSheet,
+from consilience.models.candidates import (
+    CandidateTokens,
+    candidates_in_place,
+    distinct_candidates,
     encode,
     slot_anchor,
     vocabulary_words,
     with_golds,
-    word_sheet,
 )
+from consilience.models.kernels import near_tie, pack_linears
+from consilience.models.planted import logits_of, one_by_one, plant_tree, room_for_tokens
+from consilience.models.search import best_and_gold
+from consilience.models.tree import Reading, Tree
 from consilience.types import Candidates, Pattern, Query, Scores
 
 DOCUMENT_SEPARATORS = ("<|endoftext|>",)
@@ -88,7 +89,7 @@ class CausalModel:
         self.start = start_token(tokenizer)
         self.identity["start_token"] = str(tokenizer.convert_ids_to_tokens(self.start))
         self._vocabulary: tuple[str, ...] | None = None
-        self._sheets: dict[tuple[tuple[str, ...], str], WordSheet] = {}
+        self._sheets: dict[tuple[tuple[str, ...], str], CandidateTokens] = {}
         self.slack = 0.0
         self._head = plant_tree(model, identity, self.start, self.budget)
         self.use_tree = self._head is not None
@@ -112,8 +113,8 @@ class CausalModel:
                     yield from self._score_next_word(pattern, rows_of, words)
             return
         words = candidates.words
-        reasons, same = self._alike(words)
-        asked = [position for position, word in enumerate(words) if word not in reasons]
+        known = self._known(words)
+        asked = known.scored.tolist()
         place = {words[position]: at for at, position in enumerate(asked)}
         unasked: list[Scores] = []
         workers = workers_on(self.model.device)
@@ -152,7 +153,9 @@ class CausalModel:
             unasked.clear()
             totals = np.repeat(found, [len(each) for each in item.rows], axis=0)
             logprob = log_softmax(totals) if every else None
-            yield Scores(np.concatenate(item.rows), words, logprob, reasons, same, totals=totals)
+            yield Scores(
+                np.concatenate(item.rows), words, logprob, known.reasons, known.same, totals=totals
+            )
         yield from unasked
 
     def totals(
@@ -193,18 +196,16 @@ class CausalModel:
             return MOST_QUERIES
         return max(1, min(MOST_QUERIES, room_for_tokens(self.model) // TOKENS_A_QUERY))
 
-    def _alike(self, words: tuple[str, ...]) -> tuple[dict[str, str], npt.NDArray[np.int64]]:
-        """Which words the tokenizer does not know or cannot tell from an earlier one."""
-        reasons: dict[str, str] = {}
-        same = np.arange(len(words))
-        first: dict[tuple[int, ...], int] = {}
-        for position, ids in enumerate(encode(self.tokenizer, [f"x {word}" for word in words])):
-            if self.tokenizer.unk_token_id in ids:
-                reasons[words[position]] = "unknown to the tokenizer"
-            elif first.setdefault(tuple(ids), position) != position:
-                same[position] = first[tuple(ids)]
-                reasons[words[position]] = f"the same tokens as '{words[same[position]]}'"
-        return reasons, same
+    def _known(self, words: tuple[str, ...]) -> CandidateTokens:
+        """The words that the tokenizer knows and can tell from each other, after a space."""
+        tokens = encode(self.tokenizer, [f"x {word}" for word in words])
+        unknown = self.tokenizer.unk_token_id
+        reasons = {
+            word: "unknown to the tokenizer"
+            for word, ids in zip(words, tokens, strict=True)
+            if unknown in ids
+        }
+        return distinct_candidates(words, tokens, reasons)
 
     def _score_next_word(
         self, pattern: Pattern, rows_of: dict[str, list[int]], words: tuple[str, ...]
@@ -228,17 +229,17 @@ class CausalModel:
             ):
                 logits = logits_of(self.model, [[self.start, *asked[each][1]] for each in batch])
                 logits = logits[:, -1]
-                columns = torch.from_numpy(sheet.ids[sheet.asked]).to(logits.device)
-                scores[np.ix_(batch, sheet.asked)] = logits[:, columns].float().cpu().numpy()
+                columns = torch.from_numpy(sheet.first_tokens[sheet.scored]).to(logits.device)
+                scores[np.ix_(batch, sheet.scored)] = logits[:, columns].float().cpu().numpy()
             own = [rows_of[subject] for subject, _ in asked]
             logprob = np.repeat(log_softmax(scores), [len(each) for each in own], axis=0)
             yield Scores(
-                np.concatenate(own), words, logprob, sheet.reasons, sheet.same, sheet.tokens
+                np.concatenate(own), words, logprob, sheet.reasons, sheet.same, sheet.entries
             )
 
-    def _sheet(self, words: tuple[str, ...], anchor: str) -> WordSheet:
+    def _sheet(self, words: tuple[str, ...], anchor: str) -> CandidateTokens:
         if (words, anchor) not in self._sheets:
-            sheet = word_sheet(self.tokenizer, words, anchor, "strict", merge=True)
+            sheet = candidates_in_place(self.tokenizer, words, anchor, "strict", merge=True)
             self._sheets[words, anchor] = sheet
         return self._sheets[words, anchor]
 

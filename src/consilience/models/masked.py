@@ -21,16 +21,16 @@ from consilience.models.batches import (
     margins,
     side_by_side,
 )
-from consilience.models.kernels import near_tie, pack_linears
-from consilience.models.mask_only import HeadRows, MaskOnly
-from consilience.models.words import (
-    WordSheet,
+from consilience.models.candidates import (
+    CandidateTokens,
+    candidates_in_place,
     encode,
     slot_anchor,
     vocabulary_words,
     with_golds,
-    word_sheet,
 )
+from consilience.models.kernels import near_tie, pack_linears
+from consilience.models.mask_only import HeadRows, MaskOnly
 from consilience.types import Candidates, Protocol, Query, Scores
 
 _SLOWER = {
@@ -68,7 +68,7 @@ class MaskedModel:
         self.protocol: Protocol = protocol
         self.notes: list[str] = list(_SLOWER[self.mask_only.cut])
         self.longest = min(tokenizer.model_max_length, positions(model))
-        self._sheets: dict[tuple[tuple[str, ...], str], WordSheet] = {}
+        self._sheets: dict[tuple[tuple[str, ...], str], CandidateTokens] = {}
         self._vocabulary: tuple[str, ...] | None = None
 
     def score(
@@ -103,14 +103,14 @@ class MaskedModel:
                     np.repeat(log_softmax(logits), [len(each) for each in rows], axis=0),
                     sheet.reasons,
                     sheet.same,
-                    sheet.tokens,
+                    sheet.entries,
                 )
 
     def _answers(
-        self, sentences: list[list[int]], sheet: WordSheet
+        self, sentences: list[list[int]], sheet: CandidateTokens
     ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]:
         """Logits (sentence, candidate) of sentences, with their positions, batch by batch."""
-        rows = self.mask_only.head_rows(torch.from_numpy(sheet.ids[sheet.asked]))
+        rows = self.mask_only.head_rows(torch.from_numpy(sheet.first_tokens[sheet.scored]))
 
         def answer(batch: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
             found = self._logits([sentences[each] for each in batch], rows)
@@ -118,7 +118,7 @@ class MaskedModel:
                 with near_tie():
                     found[row] = self._logits([sentences[batch[row]]], rows)
             logits = np.full((len(batch), len(sheet.words)), np.nan)
-            logits[:, sheet.asked] = found
+            logits[:, sheet.scored] = found
             return logits
 
         def work(batch: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
@@ -132,14 +132,14 @@ class MaskedModel:
             self._vocabulary = vocabulary_words(self.tokenizer)
         return self._vocabulary
 
-    def _sheet(self, words: tuple[str, ...], anchor: str, merge: bool) -> WordSheet:
+    def _sheet(self, words: tuple[str, ...], anchor: str, merge: bool) -> CandidateTokens:
         if (words, anchor) not in self._sheets:
-            sheet = word_sheet(self.tokenizer, words, anchor, self.protocol, merge=merge)
+            sheet = candidates_in_place(self.tokenizer, words, anchor, self.protocol, merge=merge)
             self._sheets[words, anchor] = sheet
-            if sheet.cut:
+            if sheet.truncated:
                 self.notes.append(
-                    f"{sheet.cut} of {len(words)} candidates ({words[0]}, ...) are cut by the "
-                    "tokenizer; their first piece stands for them, as in the released code"
+                    f"{sheet.truncated} of {len(words)} candidates ({words[0]}, ...) are split by "
+                    "the tokenizer; their first piece stands for them, as in the released code"
                 )
         return self._sheets[words, anchor]
 

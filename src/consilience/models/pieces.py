@@ -31,10 +31,15 @@ from consilience.models.batches import (
     log_softmax,
     side_by_side,
 )
+from consilience.models.candidates import (
+    CandidateTokens,
+    candidates_in_place,
+    encode,
+    slot_anchor,
+)
 from consilience.models.kernels import near_tie
 from consilience.models.masked import MaskedModel
 from consilience.models.tree import Ints, Tree
-from consilience.models.words import encode, pieces_in_place, slot_anchor
 from consilience.types import Candidates, Protocol, Query, Scores
 
 Floats = npt.NDArray[np.float64]
@@ -45,60 +50,6 @@ MOST_SLOTS = {"cpu": 256, "cuda": 4096}
 
 MOST_STEPS = 2**22
 """Numbers (slot, candidate, token) that are held at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class PieceSheet:
-    """The words and, for each, its tokens behind one left context.
-
-    ``pieces`` (candidate,): empty, with a reason, where the word takes no part. ``same``
-    (candidate,): the first word with the same tokens. ``tokens`` (candidate,): the vocabulary entry
-    of a word that is one token, else None.
-    """
-
-    words: tuple[str, ...]
-    pieces: tuple[tuple[int, ...], ...]
-    same: Ints
-    tokens: tuple[str | None, ...]
-    reasons: dict[str, str]
-
-    @property
-    def asked(self) -> Ints:
-        """Positions of the words that take part."""
-        return np.flatnonzero([len(own) > 0 for own in self.pieces])
-
-    @property
-    def longest(self) -> int:
-        """How many tokens the longest word has that takes part, 1 at least."""
-        return max([1, *map(len, self.pieces)])
-
-
-def piece_sheet(
-    tokenizer: PreTrainedTokenizerBase, words: tuple[str, ...], anchor: str
-) -> PieceSheet:
-    """Look up every word behind ``anchor``, as ``word_sheet`` does under ``strict``."""
-    encoded = pieces_in_place(tokenizer, words, anchor)
-    pieces: list[tuple[int, ...]] = []
-    reasons: dict[str, str] = {}
-    first: dict[tuple[int, ...], int] = {}
-    same = np.arange(len(words))
-    for position, (word, ids) in enumerate(zip(words, encoded, strict=True)):
-        own = tuple(ids or ())
-        if ids is None:
-            reasons[word] = f"melts into '{anchor}' on its left"
-        elif not own:
-            reasons[word] = "the tokenizer leaves nothing of it"
-        elif tokenizer.unk_token_id in own:
-            reasons[word] = "unknown to the tokenizer"
-        elif first.setdefault(own, position) != position:
-            same[position] = first[own]
-            plural = "s" if len(own) > 1 else ""
-            reasons[word] = f"the same token{plural} as '{words[first[own]]}'"
-        pieces.append(() if word in reasons else own)
-    tokens = tuple(
-        str(tokenizer.convert_ids_to_tokens(own[0])) if len(own) == 1 else None for own in pieces
-    )
-    return PieceSheet(words, tuple(pieces), same, tokens, reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +165,7 @@ class PiecewiseModel:
         exact = model.dtype == torch.float32
         every_id = torch.arange(model.config.vocab_size)
         self._head = None if exact else self.masked.mask_only.head_rows(every_id)
-        self._sheets: dict[tuple[tuple[str, ...], str], PieceSheet] = {}
+        self._sheets: dict[tuple[tuple[str, ...], str], CandidateTokens] = {}
 
     def score(
         self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
@@ -254,17 +205,17 @@ class PiecewiseModel:
             for start in range(0, len(asked), most):
                 yield self._scores(asked[start : start + most], sheet, every=every)
 
-    def _scores(self, slots: list[_Slot], sheet: PieceSheet, *, every: bool) -> Scores:
+    def _scores(self, slots: list[_Slot], sheet: CandidateTokens, *, every: bool) -> Scores:
         """The scores of the queries of some slots; see ``score``."""
         every = every or sheet.longest == 1
         found = np.full((len(slots), len(sheet.words)), np.nan)
         finish = np.full(found.shape, every)
         for row, slot in enumerate(slots):
             finish[row, slot.golds] = True
-        if len(sheet.asked):
-            pieces = [sheet.pieces[position] for position in sheet.asked]
+        if len(sheet.scored):
+            pieces = [sheet.tokens[position] for position in sheet.scored]
             asking = _Asking(slots, pieces, self._mask)
-            found[:, sheet.asked] = self._totals(asking, finish[:, sheet.asked])
+            found[:, sheet.scored] = self._totals(asking, finish[:, sheet.scored])
         totals = np.repeat(found, [len(slot.rows) for slot in slots], axis=0)
         return Scores(
             np.concatenate([slot.rows for slot in slots]),
@@ -272,7 +223,7 @@ class PiecewiseModel:
             log_softmax(totals) if every else None,
             sheet.reasons,
             sheet.same,
-            sheet.tokens,
+            sheet.entries,
             totals=totals,
         )
 
@@ -355,11 +306,11 @@ class PiecewiseModel:
             return f"{size} tokens, and the model takes {self.masked.longest}"
         return None
 
-    def _sheet(self, words: tuple[str, ...], anchor: str) -> PieceSheet:
+    def _sheet(self, words: tuple[str, ...], anchor: str) -> CandidateTokens:
         if (words, anchor) not in self._sheets:
-            sheet = piece_sheet(self.tokenizer, words, anchor)
+            sheet = candidates_in_place(self.tokenizer, words, anchor, "strict", several=True)
             self._sheets[words, anchor] = sheet
-            if several := sum(len(own) > 1 for own in sheet.pieces):
+            if several := sum(len(own) > 1 for own in sheet.tokens):
                 self.notes.append(
                     f"{several} of {len(words)} candidates ({words[0]}, ...) are several tokens; "
                     "they are filled in from left to right (PLL-word-l2r)"

@@ -35,9 +35,9 @@ from consilience.models.batches import (
     log_softmax,
     side_by_side,
 )
+from consilience.models.candidates import CandidateTokens, distinct_candidates, with_golds
 from consilience.models.kernels import near_tie, pack_linears
 from consilience.models.tree import Ints, Tree
-from consilience.models.words import with_golds
 from consilience.types import Candidates, Query, Scores
 
 Floats = npt.NDArray[np.float64]
@@ -107,8 +107,9 @@ class Seq2SeqModel:
             yield self._unasked(range(len(queries)), with_golds((), queries), NOT_THE_VOCABULARY)
             return
         words = candidates.words
-        targets, reasons, same = self._targets(words)
-        asked = np.array([n for n, word in enumerate(words) if word not in reasons], dtype=np.int64)
+        known = self._targets(words)
+        asked = known.scored
+        targets = [list(known.tokens[each]) for each in asked]
         place = {words[each]: at for at, each in enumerate(asked.tolist())}
         inputs: list[list[int]] = []
         rows_of: list[list[int]] = []
@@ -144,7 +145,9 @@ class Seq2SeqModel:
             own = [rows_of[each] for each in batch]
             totals = np.repeat(found, [len(each) for each in own], axis=0)
             logprob = log_softmax(totals) if every else None
-            yield Scores(np.concatenate(own), words, logprob, reasons, same, totals=totals)
+            yield Scores(
+                np.concatenate(own), words, logprob, known.reasons, known.same, totals=totals
+            )
 
     def totals(
         self, inputs: list[list[int]], targets: list[list[int]], golds: list[set[int]] | None
@@ -198,19 +201,15 @@ class Seq2SeqModel:
             rows_of.setdefault(ids_of[text], []).append(row)
         return rows_of
 
-    def _targets(
-        self, words: tuple[str, ...]
-    ) -> tuple[list[list[int]], dict[str, str], npt.NDArray[np.int64]]:
-        """The tokens of the words that take part, closed; why the others do not; who speaks."""
+    def _targets(self, words: tuple[str, ...]) -> CandidateTokens:
+        """The tokens of the words in the decoder's text, with the one that closes it."""
         texts, span = list(words), self.template is None
         if span:
             texts = [f"{SENTINELS[0]} {word} {SENTINELS[1]}" for word in words]
         targets: list[list[int]] = []
         reasons: dict[str, str] = {}
-        same = np.arange(len(words))
-        first: dict[tuple[int, ...], int] = {}
         encoded = self.tokenizer(texts, add_special_tokens=False)["input_ids"] if words else []
-        for position, (word, ids) in enumerate(zip(words, encoded, strict=True)):
+        for word, ids in zip(words, encoded, strict=True):
             own = ids[1:-1] if span else ids
             special = self._special.intersection(own) - {self.tokenizer.unk_token_id}
             if span and [*ids[:1], *ids[-1:]] != [self.prefix[-1], self.close]:
@@ -224,12 +223,8 @@ class Seq2SeqModel:
                 reasons[word] = f"has the special token '{shown}' in it"
             elif len(self.prefix) + len(own) > self.longest:
                 reasons[word] = f"{len(own)} tokens, and the model takes {self.longest}"
-            elif first.setdefault(tuple(own), position) != position:
-                same[position] = first[tuple(own)]
-                reasons[word] = f"the same tokens as '{words[same[position]]}'"
-            else:
-                targets.append([*own, self.close])
-        return targets, reasons, same
+            targets.append([*own, self.close])
+        return distinct_candidates(words, targets, reasons)
 
     def _why_not(self, ids: Sequence[int]) -> str | None:
         sentinels = sum(id_ in self._sentinels for id_ in ids)

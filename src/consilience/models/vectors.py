@@ -12,11 +12,11 @@ import torch
 from consilience.errors import ConsilienceError
 from consilience.models import LanguageModel
 from consilience.models.batches import equal_length_batches, halving, side_by_side
+from consilience.models.candidates import encode
 from consilience.models.causal import CausalModel
 from consilience.models.masked import MaskedModel
 from consilience.models.pieces import PiecewiseModel
 from consilience.models.seq2seq import Seq2SeqModel
-from consilience.models.words import encode
 from consilience.types import Query
 
 Rows = npt.NDArray[np.int64]

@@ -11,10 +11,10 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from consilience.errors import ConsilienceError
+from consilience.models.candidates import candidates_in_place, encode, slot_anchor
 from consilience.models.causal import start_token
 from consilience.models.loading import Kind
 from consilience.models.masked import positions
-from consilience.models.words import encode, slot_anchor, word_sheet
 from consilience.train.losses import Loss
 from consilience.types import Fact, Pattern, Protocol, Relation
 
@@ -71,9 +71,10 @@ def candidate_tokens(
     words = relation.candidates.words
     anchors = [pattern.around_object("x")[0] for pattern in patterns]
     sheets = [
-        word_sheet(tokenizer, words, slot_anchor(anchor, protocol), rules) for anchor in anchors
+        candidates_in_place(tokenizer, words, slot_anchor(anchor, protocol), rules)
+        for anchor in anchors
     ]
-    kept = [at for at in range(len(words)) if all(sheet.ids[at] >= 0 for sheet in sheets)]
+    kept = [at for at in range(len(words)) if all(sheet.tokens[at] for sheet in sheets)]
     if loss == "published":
         counts = relation.candidates.counts
         kept = [at for at in kept for _ in range(counts[at])]
@@ -86,7 +87,7 @@ def candidate_tokens(
             expected="two at least",
             todo="Train on another relation.",
         )
-    tokens = torch.tensor([sheet.ids[kept].tolist() for sheet in sheets])
+    tokens = torch.tensor([sheet.first_tokens[kept].tolist() for sheet in sheets])
     return Asked(relation, patterns, tokens)
 
 

@@ -43,6 +43,27 @@ def cache_of_the_tests(tmp_path_factory):
 
 
 @pytest.fixture
+def measured_next(monkeypatch):
+    """``measured_next("onednn", "torch")``: what multiplies faster in the trainings that follow."""
+    from consilience.models import kernels
+    from consilience.models.products import Products
+
+    usual = kernels.measured_products
+
+    def follow(*libraries):
+        left = list(libraries)
+
+        def measure(shapes, purpose, *more):
+            if purpose != "training":
+                return usual(shapes, purpose, *more)
+            return Products(left.pop(0), "a processor", 1, {})
+
+        monkeypatch.setattr(kernels, "measured_products", measure)
+
+    return follow
+
+
+@pytest.fixture
 def two_threads():
     """Batches are answered side by side, as where the tests are not."""
     import torch

@@ -252,8 +252,10 @@ class KilledError(Exception):
 
 
 def test_a_training_that_was_killed_ends_with_the_weights_of_an_unbroken_one(
-    model_folder, tmp_path, monkeypatch
+    model_folder, tmp_path, monkeypatch, measured_next
 ):
+    """It goes on with the products that it began with, whatever is measured."""
+    measured_next("onednn", "onednn", "torch")
     spec, end = str(model_folder("bert")), "seed-42/improved/lambda-1/model"
     improve(spec, SUITE, PLAN, tmp_path / "whole", protocol="strict")
     computed = ConsistencyTrainer.compute_loss
@@ -273,6 +275,8 @@ def test_a_training_that_was_killed_ends_with_the_weights_of_an_unbroken_one(
         for name in ("whole", "broken")
     )
     assert all(torch.allclose(one[name], other[name], atol=1e-6) for name in one)
+    done = tmp_path / "broken" / "seed-42" / "improved" / "lambda-1" / "done.json"
+    assert json.loads(done.read_text())["products"]["library"] == "onednn"
 
 
 def test_a_loss_that_is_not_a_number_stops_the_training(model_folder, tmp_path):

@@ -589,6 +589,14 @@ def test_chance_by_hand():
     assert found["corrected_consistency"] == pytest.approx(9 / 29)
 
 
+def test_chance_of_patterns_with_one_answer_and_with_none():
+    """Shares (a .5, b .5) and (a 1): half of the one pair that both answered agrees by chance."""
+    rows = [("1", "Ada", "a", ["a", "a", None]), ("2", "Bob", "b", ["b", None, None])]
+    found = values(measure(table(rows), make_suite(), "strict"))
+    assert found["chance_consistency"] == 1 / 2
+    assert found["corrected_consistency"] == (1 - 1 / 2) / (1 - 1 / 2)
+
+
 def test_corrected_consistency_of_two_patterns_is_cohens_kappa():
     generator = np.random.default_rng(0)
     codes = generator.integers(0, 3, (40, 2))

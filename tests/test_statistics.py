@@ -625,6 +625,50 @@ def test_agreement_splits_into_right_and_wrong():
     assert found["uniform_consistency"] == 1  # the suite's only candidate
 
 
+def test_pairs_of_which_an_answer_is_missing_are_in_no_part():
+    """Pairs with both answers: Ada 1 of 1 right, Bob 3, of which 1 agrees and is wrong."""
+    rows = [("1", "Ada", "a", ["a", "a", None]), ("2", "Bob", "b", ["c", "c", "b"])]
+    found = values(measure(table(rows), make_suite(), "strict"))
+    assert (found["agree_right"], found["agree_wrong"], found["disagree"]) == (1 / 4, 1 / 4, 2 / 4)
+
+
+def test_where_nothing_is_answered_nothing_is_counted():
+    rows = [("1", "Ada", "a", [None] * 3), ("2", "Bob", "b", [None] * 3)]
+    metrics = measure(table(rows), make_suite(), "strict").filter(pl.col("group") == "R")
+    for name in ("accuracy", "consistent_accuracy", "consistent_wrong", "disagree"):
+        (row,) = metrics.filter((pl.col("metric") == name) & (pl.col("subset") == "all")).to_dicts()
+        assert row["n"] == 0, name
+        assert math.isnan(row["value"]), name
+
+
+@pytest.mark.parametrize(("names", "distinct"), [
+    ({"A": ["a", "b"], "B": ["b", "c"]}, 3), ({"A": ["a", "b"], "B": ["c", "d"]}, 4),
+])  # fmt: skip
+def test_all_counts_together_vary_by_their_subjects(names, distinct):
+    """``MICRO`` has as many clusters as there are subjects, whether any recurs or not."""
+    key, resampling = ("m", "all"), Resampling(names, 0)
+    tallies = {group: tally(np.array([1.0, 0.0]), each) for group, each in names.items()}
+    counted = {group: [Counted({key: each}, names[group])] for group, each in tallies.items()}
+    draws = {group: each[0][key] for group, each in resampling.draw(counted).items()}
+    _, micro = resampling.over({group: each.share() for group, each in tallies.items()}, draws)
+    assert micro.clusters == distinct
+
+
+def test_a_mean_of_relations_that_are_all_0_has_no_interval():
+    """Of each relation, and of both together, 0 of 2 and 0 of 4 subjects say how much it may be."""
+    rows = [("1", "Ada", "a", ["b"] * 3), ("2", "Bob", "a", ["c"] * 3)]
+    more = [("1", "Cid", "a", ["b"] * 3), ("2", "Dan", "a", ["c"] * 3)]
+    answers = pl.concat([table(rows, "A"), table(more, "B")])
+    metrics = measure(answers, make_suite(ids="AB"), "strict")
+    high = {
+        row["group"]: row["high"]
+        for row in metrics.filter(pl.col("metric") == "accuracy").to_dicts()
+    }
+    assert high["A"] == high["B"] == pytest.approx(1 - 0.025 ** (1 / 2))
+    assert high["MICRO"] == pytest.approx(1 - 0.025 ** (1 / 4))
+    assert math.isnan(high["MACRO"])
+
+
 def test_the_number_of_candidates_is_the_answers_own_where_it_is_told():
     answers = table(HAND).with_columns(n_candidates=pl.lit(4))
     assert values(measure(answers, make_suite(), "strict"))["uniform_consistency"] == 1 / 4

@@ -322,7 +322,7 @@ class Resampling:
         shared = Counter(name for names in subjects.values() for name in names)
         self._recur = any(count > 1 for count in shared.values())
         place = {name: at for at, name in enumerate(shared)} if self._recur else {}
-        self._size = len(place)
+        self._size = len(shared)
         self._places = {
             group: np.array([place[name] for name in names], dtype=np.int64)
             for group, names in subjects.items()
@@ -369,7 +369,7 @@ class Resampling:
         once = np.ones((1, len(shares)), dtype=np.float32)
         ways = ((weights, relations), (once, within), (once, across))
         macro = [_macro(weights, drawn, empty) for weights, drawn in ways]
-        subjects = min(sum(each.clusters for each in across), len(self._places))
+        subjects = min(sum(each.clusters for each in across), self._size)
         hits = np.sum([each.hits for each in across], axis=0)
         total = np.sum([each.total for each in across], axis=0)
         return Spread(macro[0], macro[1], macro[2], clusters), Drawn(hits, total, subjects)

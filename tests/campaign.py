@@ -752,7 +752,7 @@ TEMPLATES = (
     "{{ cycler.__init__.__globals__.os.popen('id').read() }}",
     "{{ ''.__class__.__mro__[1].__subclasses__() }}",
     "{{ raise_exception('no') }}", "{% for", "{{ messages[9] }}", "{{ 1 / 0 }}", "", "\x1b[2J",
-    "{% for _ in range(10 ** 9) %}x{% endfor %}", "{{ messages[0]['content'] }}", "{{ 'x' * 10 ** 6 }}",
+    "{% for _ in range(10 ** 9) %}x{% endfor %}", "{{ messages[0]['content'] }}", "{{ 'x' * 10 ** 4 }}",
 )  # fmt: skip
 
 

@@ -238,14 +238,8 @@ def test_training_learns_a_handful_and_leaves_what_is_finished(body, tmp_path, s
 
 
 @pytest.mark.parametrize("killed_at", [4, 7])
-def test_a_training_that_was_killed_ends_with_the_same_weights(
-    body, tmp_path, steps, killed_at, measured_next
-):
-    """Three steps an epoch; killed in and at the start of one; equal to one part in a million.
-
-    It resumes with the products that it began with, whatever is measured.
-    """
-    measured_next("onednn", "onednn", "torch")
+def test_a_training_that_was_killed_ends_with_the_same_weights(body, tmp_path, steps, killed_at):
+    """Three steps an epoch; killed in and at the start of one; equal to one part in a million."""
     options = {"batch": 2, "epochs": 4, "lr": 1e-3, "save_steps": 3, "device": "cpu"}
     finetune(str(body), make(), tmp_path / "whole", **options)
     steps.kill_at = killed_at
@@ -261,8 +255,6 @@ def test_a_training_that_was_killed_ends_with_the_same_weights(
     )
     for name, weight in whole.items():
         torch.testing.assert_close(killed[name], weight, rtol=1e-6, atol=1e-6)
-    record = json.loads((tmp_path / "killed" / "finetune.json").read_text())
-    assert record["products"]["library"] == "onednn"
 
 
 def test_a_body_or_a_head_without_weights_is_refused(body, tmp_path):

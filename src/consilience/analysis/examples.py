@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
 
 import polars as pl
 
 from consilience.errors import ConsilienceError, did_you_mean
-from consilience.metrics.table import prepare
+from consilience.metrics.counts import Prepared, prepared
 from consilience.types import Suite
 
 
@@ -98,58 +99,51 @@ def reply_table(examples: Mapping[str, Sequence[Example]]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=REPLY_SCHEMA)
 
 
-def _margins(example: Example, right: bool) -> list[float]:
-    return [each.margin or 0.0 for each in example.replies if each.right is right]
-
-
-def _right_and_wrong(example: Example) -> float | None:
+def _right_and_wrong() -> pl.Expr:
     """Right in one wording and wrong in another (examples 1 and 2); surest in both first."""
-    right, wrong = _margins(example, True), _margins(example, False)
-    return min(max(right), max(wrong)) if right and wrong else None
+    surest = pl.min_horizontal(_margins(RIGHT).max(), _margins(~RIGHT).max())
+    return pl.when(RIGHT.any() & ~RIGHT.all()).then(surest)
 
 
-def _always_right(example: Example) -> float | None:
+def _always_right() -> pl.Expr:
     """Right in all wordings (example 6); the least sure wording decides."""
-    return min(_margins(example, True), default=0.0) if _all(example, True) else None
+    return pl.when(RIGHT.all()).then(_margins().min())
 
 
-def _same_wrong(example: Example) -> float | None:
+def _same_wrong() -> pl.Expr:
     """Wrong in all wordings, and the same way (example 5); the least sure wording decides."""
-    answers = {each.answer for each in example.replies}
-    if (
-        len(answers) > 1
-        or not _all(example, False)
-        or example.replies[0].answer in example.other_golds
-    ):
-        return None
-    return min(_margins(example, False))
+    alike = pl.col("answer").n_unique() == 1
+    return pl.when(alike & ~RIGHT.any() & ~ELSEWHERE.any()).then(_margins().min())
 
 
-def _scattered(example: Example) -> float | None:
+def _scattered() -> pl.Expr:
     """Wrong in all wordings, with the most different answers (example 4)."""
-    answers = {each.answer for each in example.replies}
-    return float(len(answers)) if len(answers) > 1 and _all(example, False) else None
+    answers = pl.col("answer").n_unique()
+    return pl.when((answers > 1) & ~RIGHT.any()).then(answers)
 
 
-def _other_gold(example: Example) -> float | None:
+def _other_gold() -> pl.Expr:
     """Says another right object of the subject, not the gold (example 3); most replies first."""
-    others = [each for each in example.replies if each.answer in example.other_golds]
-    return float(len(others)) if others else None
+    return pl.when(ELSEWHERE.any()).then(ELSEWHERE.sum())
 
 
-def _gold_in_subject(example: Example) -> float | None:
+def _gold_in_subject() -> pl.Expr:
     """Wrong although the subject names the gold (example 5: Yahoo in Yahoo! Messenger)."""
-    wrong = _margins(example, False)
-    words = rf"(?<!\w){re.escape(example.gold)}(?!\w)"
-    named = re.search(words, example.subject, re.IGNORECASE)
-    return float(len(wrong)) + max(wrong) / 1e3 if wrong and named else None
+    wrong = (~RIGHT).sum() + _margins(~RIGHT).max() / 1e3
+    return pl.when(~RIGHT.all() & pl.col("named").first()).then(wrong)
 
 
-def _all(example: Example, right: bool) -> bool:
-    return all(each.right is right for each in example.replies)
+RIGHT, ELSEWHERE = pl.col("right"), pl.col("elsewhere")
+"""Whether a reply is the gold; whether it is the gold of another fact of the same subject."""
 
 
-KINDS: dict[str, Callable[[Example], float | None]] = {
+def _margins(chosen: pl.Expr | None = None) -> pl.Expr:
+    """By how much the replies, or the chosen ones, were better; 0 if unknown."""
+    margins = pl.col("margin").fill_null(0.0)
+    return margins if chosen is None else margins.filter(chosen)
+
+
+KINDS: dict[str, Callable[[], pl.Expr]] = {
     "right_and_wrong": _right_and_wrong,
     "same_wrong": _same_wrong,
     "scattered": _scattered,
@@ -157,7 +151,7 @@ KINDS: dict[str, Callable[[Example], float | None]] = {
     "gold_in_subject": _gold_in_subject,
     "always_right": _always_right,
 }
-"""How telling an item is of each kind; None where it is not of that kind."""
+"""How telling the replies to an item are of each kind; null where it is not of that kind."""
 
 
 def about(kind: str) -> str:
@@ -166,7 +160,7 @@ def about(kind: str) -> str:
 
 
 def examples(
-    answers: pl.DataFrame, suite: Suite, kinds: Sequence[str], limit: int
+    answers: pl.DataFrame | Prepared, suite: Suite, kinds: Sequence[str], limit: int
 ) -> dict[str, list[Example]]:
     """The ``limit`` most telling items of each kind, at most one a relation until all had one.
 
@@ -178,51 +172,90 @@ def examples(
             raise ConsilienceError(
                 f"no kind of examples '{kind}'", todo=did_you_mean(kind, list(KINDS))
             )
-    by_group: dict[str, defaultdict[str, list[tuple[float, Example]]]]
-    by_group = {kind: defaultdict(list) for kind in kinds}
-    for example in _items(answers, suite):
-        for kind in kinds:
-            score = KINDS[kind](example)
-            if score is not None:
-                by_group[kind][example.group].append((score, example))
-    return {kind: _best(found.values(), kind, limit) for kind, found in by_group.items()}
+    ready = prepared(answers, suite)
+    replies = _replies(ready)
+    scores = [KINDS[kind]().cast(pl.Float64).alias(kind) for kind in kinds]
+    items = replies.group_by("group", "item", maintain_order=True).agg(pl.len(), *scores)
+    items = items.filter(pl.col("len") > 1)
+    best = {kind: _best(items.select("group", "item", score=kind), limit) for kind in kinds}
+    chosen = _examples(ready, replies, pl.concat([*best.values()]).unique()) if best else {}
+    return {
+        kind: [replace(chosen[row], kind=kind) for row in rows.iter_rows()]
+        for kind, rows in best.items()
+    }
 
 
-def _best(groups: Iterable[list[tuple[float, Example]]], kind: str, limit: int) -> list[Example]:
-    ranked = []
-    for found in groups:
-        found.sort(key=lambda scored: -scored[0])
-        ranked += [(rank, -score, example) for rank, (score, example) in enumerate(found)]
-    ranked.sort(key=lambda each: each[:2])
-    return [replace(example, kind=kind) for _, _, example in ranked[:limit]]
+def _best(items: pl.DataFrame, limit: int) -> pl.DataFrame:
+    """``group, item`` of the ``limit`` highest scores, at most one a group until all had one."""
+    known = items.drop_nulls("score").with_row_index("place")
+    known = known.with_columns(first=pl.col("place").min().over("group"))
+    by_score = known.sort("first", -pl.col("score"), maintain_order=True)
+    ranked = by_score.with_columns(rank=pl.int_range(pl.len()).over("group"))
+    ranked = ranked.sort("rank", -pl.col("score"), "first", maintain_order=True)
+    return ranked.head(limit).select("group", "item")
 
 
-def _items(answers: pl.DataFrame, suite: Suite) -> Iterator[Example]:
-    """Every item that was answered in two variants or more; of no kind as yet."""
-    table = prepare(answers, suite)
+def _replies(answers: Prepared) -> pl.DataFrame:
+    """Every reply, items in the order of the table and replies in that of variants.
+
+    ``right``, ``elsewhere``: right, or right in another fact of the subject. ``named``: whether the
+    subject names the gold.
+    """
+    table = answers.table
     margin: pl.Expr | pl.Series = pl.lit(None, dtype=pl.Float64)
-    if "margin" in answers.columns:  # of a CSV file it is text
-        margin = answers["margin"].cast(pl.Float64, strict=False)
+    if "margin" in answers.answers.columns:  # of a CSV file it is text
+        margin = answers.answers["margin"].cast(pl.Float64, strict=False)
     table = table.with_columns(margin=margin).drop_nulls("answer")
-    golds: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-    for relation in suite.relations:
-        for fact in relation.facts:
-            golds[relation.id, fact.subject].add(fact.object)
-    for group, subject, gold in table.select("group", "subject", "gold").unique().iter_rows():
-        golds[group, subject].add(gold)
     key = ["group", "item"]
+    facts = table.select(*key, "subject", "gold").unique(maintain_order=True)
+    named = [_names_gold(*row) for row in facts.select("subject", "gold").iter_rows()]
+    facts = facts.select(*key, named=pl.Series(named, dtype=pl.Boolean))
     placed = table.with_row_index("place").with_columns(pl.col("place").min().over(key))
     asked = placed.sort("place", "variant_index", maintain_order=True)
-    columns = (*key, "subject", "gold", "variant", "answer", "margin")
-    by_item = itertools.groupby(asked.select(columns).iter_rows(), lambda row: row[:2])
-    for (group, item), rows in by_item:
-        found = list(rows)
-        if len(found) < 2:
-            continue
-        subject, gold = found[0][2:4]
-        replies = tuple(
-            Reply(variant, answer, answer == own, margin)
-            for _, _, _, own, variant, answer, margin in found
-        )
+    asked = asked.join(facts, on=key, how="left", maintain_order="left")
+    golds = _golds(answers).select("group", "subject", answer="gold", other=pl.lit(True))
+    on = ["group", "subject", "answer"]
+    asked = asked.join(golds, on=on, how="left", maintain_order="left")
+    right = pl.col("answer") == pl.col("gold")
+    return asked.with_columns(right=right, elsewhere=pl.col("other").fill_null(False) & ~right)
+
+
+def _golds(answers: Prepared) -> pl.DataFrame:
+    """``group, subject, gold``: the golds of each subject, in the suite and in the table."""
+    known = [
+        (relation.id, fact.subject, fact.object)
+        for relation in answers.suite.relations
+        for fact in relation.facts
+    ]
+    columns = ["group", "subject", "gold"]
+    schema = dict.fromkeys(columns, pl.String)
+    table = answers.table.drop_nulls("answer").select(columns)
+    return pl.concat([pl.DataFrame(known, schema, orient="row"), table]).unique()
+
+
+def _examples(
+    answers: Prepared, replies: pl.DataFrame, chosen: pl.DataFrame
+) -> dict[tuple[str, str], Example]:
+    """The items in ``chosen`` (``group, item``) with their replies, by group and item."""
+    golds: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    rows = replies.join(chosen, on=["group", "item"], how="semi", maintain_order="left")
+    subjects = rows.select("group", "subject").unique()
+    for group, subject, gold in _golds(answers).join(subjects, on=["group", "subject"]).iter_rows():
+        golds[group, subject].add(gold)
+    found: dict[Any, Example] = {}
+    for key, own in rows.group_by("group", "item", maintain_order=True):
+        columns = own.select("variant", "answer", "right", "margin")
+        group, subject, gold = own.select("group", "subject", "gold").row(0)
         others = frozenset(golds[group, subject] - {gold})
-        yield Example("", group, item, subject, gold, others, replies)
+        replied = tuple(Reply(*row) for row in columns.iter_rows())
+        found[key] = Example("", group, str(key[1]), subject, gold, others, replied)
+    return found
+
+
+@lru_cache(maxsize=2**18)
+def _names_gold(subject: str, gold: str) -> bool:
+    """Whether the gold is a word of the subject, or several, in whatever case."""
+    if subject.isascii() and gold.isascii() and gold.lower() not in subject.lower():
+        return False
+    words = rf"(?<!\w){re.escape(gold)}(?!\w)"
+    return re.search(words, subject, re.IGNORECASE) is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from statistics import fmean
 
 import numpy as np
@@ -11,17 +12,19 @@ import polars as pl
 
 from consilience.metrics.agreement import quotient
 from consilience.metrics.changes import CHANGE_SCHEMA, accuracy_changes
-from consilience.metrics.grid import Grid, grids, words_of
+from consilience.metrics.counts import Prepared, prepared
+from consilience.metrics.grid import Grid
+from consilience.metrics.resampling import Resampled, in_threads
 from consilience.metrics.statistics import (
     NAN,
     REPLICATES,
     Floats,
     bootstrap_interval,
+    bootstrap_intervals,
     holm,
     paired_permutation,
     resamples,
 )
-from consilience.metrics.table import by_relation, prepare
 from consilience.types import Protocol, Relation, Suite
 
 Kinds = Mapping[str, Mapping[tuple[int, int], Collection[str]]]
@@ -42,7 +45,7 @@ PAIRS_SCHEMA: dict[str, type[pl.DataType]] = {
 
 
 def pair_table(
-    answers: pl.DataFrame, suite: Suite, protocol: Protocol, seed: int = 0
+    answers: pl.DataFrame | Prepared, suite: Suite, protocol: Protocol, seed: int = 0
 ) -> pl.DataFrame:
     """How often each two patterns of a relation give the same answer, and how accuracy changes.
 
@@ -50,33 +53,31 @@ def pair_table(
     released edge, null without one), ``agreement`` with a 95 % interval ``low, high``, ``n`` items,
     and ``CHANGE_SCHEMA``: the accuracy of both and its paired change. Intervals by subject.
     """
-    rows: list[dict[str, object]] = []
-    for relation, grid in _grids(answers, suite, protocol):
+    ready = prepared(answers, suite)
+
+    def of(group: tuple[Relation, Grid]) -> pl.DataFrame:
+        relation, grid = group
         subjects, places = np.unique(grid.subjects.astype(str), return_inverse=True)
-        weights = resamples(len(subjects), REPLICATES, np.random.default_rng(seed))[:, places]
-        drawn = quotient(*((weights @ each).astype(np.float64) for each in (grid.same, grid.both)))
+        draw = partial(ready.resamples, len(subjects), seed)
+        resampled = Resampled(draw, places)
+        drawn = quotient(resampled.sums(grid.same), resampled.sums(grid.both))
         agreement = quotient(grid.same.sum(axis=0), grid.both.sum(axis=0))
-        changes = list(accuracy_changes([grid], weights, seed))
-        for at, (first, second) in enumerate(grid.pairs.tolist()):
-            edge = relation.edges.get((first, second))
-            value = float(agreement[at])
-            low, high = bootstrap_interval(
-                value, drawn[:, at], len(subjects), (0.0, 1.0), proportion=True
-            )
-            rows.append(
-                {
-                    "group": relation.id,
-                    "first": first,
-                    "second": second,
-                    "edit": edge.kind if edge else None,
-                    "agreement": value,
-                    "low": low,
-                    "high": high,
-                    "n": int(grid.both[:, at].sum()),
-                    **changes[at],
-                }
-            )
-    return pl.DataFrame(rows, schema=PAIRS_SCHEMA)
+        ends = bootstrap_intervals(agreement, drawn, len(subjects), (0.0, 1.0), proportion=True)
+        edges = [relation.edges.get((a, b)) for a, b in grid.pairs.tolist()]
+        columns = {
+            "group": [relation.id] * len(edges),
+            "first": grid.pairs[:, 0],
+            "second": grid.pairs[:, 1],
+            "edit": [edge.kind if edge else None for edge in edges],
+            "agreement": agreement,
+            "low": ends[:, 0],
+            "high": ends[:, 1],
+            "n": grid.both.sum(axis=0),
+        }
+        changes = accuracy_changes([grid], resampled, seed)
+        return pl.DataFrame({**columns, **changes}, schema=PAIRS_SCHEMA)
+
+    return pl.concat(in_threads(of, _grids(ready, protocol)))
 
 
 def with_changes(patterns: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
@@ -94,7 +95,9 @@ def with_changes(patterns: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(pl.col(columns).fill_null(NAN))
 
 
-def pattern_table(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -> pl.DataFrame:
+def pattern_table(
+    answers: pl.DataFrame | Prepared, suite: Suite, protocol: Protocol
+) -> pl.DataFrame:
     """What each pattern of a relation gives, and whom it agrees with.
 
     One row a pattern: ``group, variant_index, variant, accuracy`` (share of right answers),
@@ -103,7 +106,7 @@ def pattern_table(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -> pl
     mean agreement among the others, ``n`` items. NaN without data.
     """
     rows: list[dict[str, object]] = []
-    for relation, grid in _grids(answers, suite, protocol):
+    for relation, grid in _grids(prepared(answers, suite), protocol):
         agreement = agreement_matrix(grid)
         right = quotient(grid.right.sum(axis=0), grid.taken.sum(axis=0))
         for at, pattern in enumerate(relation.patterns):
@@ -128,13 +131,13 @@ def pattern_table(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -> pl
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
-def item_table(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -> pl.DataFrame:
+def item_table(answers: pl.DataFrame | Prepared, suite: Suite, protocol: Protocol) -> pl.DataFrame:
     """The share of each item's pairs of patterns that give the same answer.
 
     One row an item of the N-1 relations: ``group, subject, agreement, pairs``; NaN without a pair.
     """
     tables = []
-    for relation, grid in _grids(answers, suite, protocol):
+    for relation, grid in _grids(prepared(answers, suite), protocol):
         if relation.cardinality == "N-1":
             same, both = grid.same.sum(axis=1), grid.both.sum(axis=1)
             columns = {"subject": grid.subjects.astype(str), "agreement": quotient(same, both)}
@@ -178,7 +181,7 @@ def annotated_kinds(suite: Suite) -> dict[str, dict[tuple[int, int], set[str]]]:
 
 
 def edit_table(
-    answers: pl.DataFrame, suite: Suite, protocol: Protocol, kinds: Kinds, seed: int = 0
+    answers: pl.DataFrame | Prepared, suite: Suite, protocol: Protocol, kinds: Kinds, seed: int = 0
 ) -> pl.DataFrame:
     """Consistency of the pairs that differ in a way, against the other pairs of the same relation.
 
@@ -189,7 +192,7 @@ def edit_table(
     """
     shares: dict[str, list[tuple[float, float]]] = {}
     pairs: dict[str, int] = {}
-    for relation, grid in _grids(answers, suite, protocol):
+    for relation, grid in _grids(prepared(answers, suite), protocol):
         if relation.cardinality != "N-1":
             continue
         of_pair = kinds.get(relation.id, {})
@@ -233,8 +236,6 @@ def _share(grid: Grid, pairs: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> flo
     return same / both if both else NAN
 
 
-def _grids(
-    answers: pl.DataFrame, suite: Suite, protocol: Protocol
-) -> Iterator[tuple[Relation, Grid]]:
-    for relation, rows in by_relation(prepare(answers, suite), suite):
-        yield relation, grids(rows, relation, protocol, words_of(rows))["pairs"]
+def _grids(answers: Prepared, protocol: Protocol) -> Iterator[tuple[Relation, Grid]]:
+    for relation, rows in answers.relations:
+        yield relation, answers.views(relation, rows, protocol)["pairs"]

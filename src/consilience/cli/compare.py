@@ -30,7 +30,18 @@ from consilience.metrics.compare import few_relations
 from consilience.metrics.perturbed import Labels, compare_perturbed
 from consilience.report.comparison import comparison_tables
 from consilience.report.perturbed import difference_tables
-from consilience.run import asked_of, git_revision, read_answers, versions
+from consilience.run import asked_of, git_revision, read_answers, record_of, versions
+
+TEXTS = ("subject", "gold")
+"""Of an item of sentence pairs: the first sentence and the label."""
+
+SAME_DATA = "Ask both models of the same --data."
+
+SHOWN_TEXT = 60
+"""Characters of a sentence in a message."""
+
+TRUNCATED = "items were too long for"
+"""What the note of a run on truncated forms says (``perturb.write_forms``)."""
 
 SHOWN = "accuracy,consistency,determinism,corrected_consistency,consistent_accuracy"
 
@@ -136,6 +147,7 @@ def perturbed_differences(runs: Mapping[str, Path], seed: int) -> tuple[pl.DataF
             f"nothing that all runs were asked: {', '.join(left)}", expected="runs of the same task"
         )
     tables = [[seed.filter(pl.col("group").is_in(shared)) for seed in seeds] for seeds in tables]
+    notes = _check_texts(runs, tables)
     labels: dict[str, Labels] = {}
     for run in runs.values():
         labels |= labels_of(task_asked(run))
@@ -145,8 +157,73 @@ def perturbed_differences(runs: Mapping[str, Path], seed: int) -> tuple[pl.DataF
         )
         for name, others in zip(names[1:], tables[1:], strict=True)
     ]
-    told = [f"{group}: not in all runs, so in no difference" for group in left]
-    return pl.concat(parts), told
+    notes += [f"{group}: not in all runs, so in no difference" for group in left]
+    return pl.concat(parts), notes
+
+
+def _check_texts(runs: Mapping[str, Path], tables: Sequence[Sequence[pl.DataFrame]]) -> list[str]:
+    """Raise where a later run was asked about other pairs than the first; notes on other forms.
+
+    The answers have the first sentence of each item. The digest of a run's pairs is of both
+    sentences and of the order of the items.
+    """
+    (first, one), *others = runs.items()
+    pairs, notes = _pairs_in(tables[0][0]), []
+    for (second, other), seeds in zip(others, tables[1:], strict=True):
+        found = _pairs_in(seeds[0])
+        both = pairs.join(found, on=["group", "item"], maintain_order="left")
+        same = pl.all_horizontal(pl.col(name) == pl.col(f"{name}_right") for name in TEXTS)
+        if (differ := both.filter(~same)).height:
+            row = differ.row(0, named=True)
+            raise ConsilienceError(
+                f"runs over different texts: {differ.height} of {both.height} items have another "
+                f"first sentence or gold, the first is '{row['item']}': "
+                f"'{_short(row['subject'])}', {row['gold']} in {first}, and "
+                f"'{_short(row['subject_right'])}', {row['gold_right']} in {second}",
+                expected="runs over the same pairs",
+                where=str(other),
+                todo=SAME_DATA,
+            )
+        if _digests(one) != _digests(other):
+            if pairs.equals(found):
+                raise ConsilienceError(
+                    f"runs over different texts: {second} has the first sentences and golds of "
+                    f"{first}, and other second sentences",
+                    expected="runs over the same pairs, whose SHA-256 is 'pairs' in run.json",
+                    where=str(other),
+                    todo=SAME_DATA,
+                )
+            notes.append(
+                f"{second} has the items in another order than {first}; whether their second "
+                "sentences are the same is not known"
+            )
+        forms = {first: _forms_of(one), second: _forms_of(other)}
+        shared = set.intersection(*map(set, forms.values()))
+        for name, said in forms.items():
+            notes += [f"{name}: {each}" for each in said if each not in shared]
+    return list(dict.fromkeys(notes))
+
+
+def _pairs_in(table: pl.DataFrame) -> pl.DataFrame:
+    """The items of a table with their first sentences and golds."""
+    return table.filter(pl.col("variant_index") == 0).select("group", "item", *TEXTS)
+
+
+def _digests(run: Path) -> set[str]:
+    """The digests of the pairs of all seeds."""
+    return {str(asked_of(seed).get("pairs")) for seed in seeds_of(run)}
+
+
+def _forms_of(run: Path) -> list[str]:
+    """What decides the forms of a run's pairs, as notes: its indicators, what was truncated."""
+    first, second = task_asked(run).indicators
+    noted = [note for seed in seeds_of(run) for note in record_of(seed).get("warnings", [])]
+    truncated = [note for note in noted if TRUNCATED in note]
+    return [f"asked with the indicators {first}, {second}", *dict.fromkeys(truncated)]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN_TEXT else text[:SHOWN_TEXT] + "..."
 
 
 def asked_otherwise(names: Sequence[str], asked: Sequence[Mapping[str, object]]) -> list[str]:

@@ -39,6 +39,7 @@ from consilience.errors import ConsilienceError
 from consilience.files import texts_of, write_whole
 from consilience.metrics import facts_left_out, measure, remarks
 from consilience.metrics.compare import compare, few_relations
+from consilience.metrics.counts import Prepared, Shared
 from consilience.metrics.perturbed import form_changes, measure_perturbed
 from consilience.metrics.table import is_blank
 from consilience.read import read_csv
@@ -52,7 +53,7 @@ from consilience.report.sheets import Sheet, save_sheet
 from consilience.report.shown import Shown
 from consilience.run import asked_of, git_revision, read_answers, record_of, versions
 from consilience.suites.choose import select_relations
-from consilience.types import METRICS_SCHEMA, Protocol, Suite
+from consilience.types import METRICS_SCHEMA, Protocol
 
 EXAMPLES = 3
 """Of each kind in the report."""
@@ -170,22 +171,25 @@ def _facts(
     answers = {
         name: read_answers(run) for name, run in zip(names_of(list(runs)), runs, strict=True)
     }
-    groups = set[str]().union(*(table["group"] for table in answers.values()))
+    groups = set[str]().union(*(table["group"].unique() for table in answers.values()))
     groups = groups.union(*(asked_of(run).get("groups") or () for run in runs))
     asked = [each.id for each in whole.relations if each.id in groups]
     chosen = select_relations(whole, asked) if asked else whole
     if relation is not None:
         chosen.relation(relation)
-    first, *others = answers
+    shared = Shared()
+    first, reference = next(iter(answers)), None
     shown, differences = [], []
-    with progress_bar("counting", len(runs) + len(others), "tables") as advance:
+    with progress_bar("counting", 2 * len(runs) - 1, "tables") as advance:
         for name, run in zip(answers, runs, strict=True):
             changed = suite_remark(run, whole)
-            shown.append(_shown(name, run, answers[name], chosen, rules, seed, changed))
+            table = Prepared(answers[name], chosen, shared)
+            shown.append(_shown(name, run, table, rules, seed, changed))
             advance(1)
-        for name in others:
-            both = {each: answers[each] for each in (first, name)}
-            differences.append(compare(both, chosen, rules, seed))
+            if reference is None:
+                reference = table
+                continue
+            differences.append(compare({first: reference, name: table}, chosen, rules, seed))
             advance(1)
     compared = pl.concat(differences) if differences else None
     kinds = {name: about(name) for name in KINDS}
@@ -205,16 +209,17 @@ def _named(shown: Sequence[Shown] | Sequence[ShownPairs]) -> list[str]:
 def _shown(
     name: str,
     run: Path,
-    answers: pl.DataFrame,
-    suite: Suite,
+    table: Prepared,
     protocol: Protocol,
     seed: int,
     changed: Sequence[str],
 ) -> Shown:
-    record = record_of(run)
+    answers, suite, record = table.answers, table.suite, record_of(run)
     kept = run / "metrics.csv"
-    metrics = measure(answers, suite, protocol, seed)
     other: Protocol = "strict" if protocol == "published" else "published"
+    by_other = measure(table, suite, other, seed)
+    table.forget(other)
+    metrics = measure(table, suite, protocol, seed)
     if kept.is_file():
         measured = texts_of(read_csv(kept, schema=METRICS_SCHEMA))
         metrics = metrics.vstack(measured.filter(pl.col("metric") == "flips"))
@@ -224,18 +229,18 @@ def _shown(
     without = blank.group_by("group", "excluded", maintain_order=True).len()
     noted = [*changed, *_unfinished(record), *record.get("warnings", [])]
     noted += [*protocol_remark(run, protocol), *remarks(answers, metrics, suite, protocol)]
-    pairs = pair_table(answers, suite, protocol, seed)
+    pairs = pair_table(table, suite, protocol, seed)
     vectors, drawing = _vectors(name, run, metrics, seed)
     return Shown(
         name=name,
         record=record,
         metrics=metrics,
-        by_other=measure(answers, suite, other, seed),
-        patterns=with_changes(pattern_table(answers, suite, protocol), pairs),
+        by_other=by_other,
+        patterns=with_changes(pattern_table(table, suite, protocol), pairs),
         pairs=pairs,
-        edits=edit_table(answers, suite, protocol, annotated_kinds(suite), seed),
-        items=item_table(answers, suite, protocol),
-        examples=examples(answers, suite, list(KINDS), EXAMPLES),
+        edits=edit_table(table, suite, protocol, annotated_kinds(suite), seed),
+        items=item_table(table, suite, protocol),
+        examples=examples(table, suite, list(KINDS), EXAMPLES),
         excluded=without,
         warnings=list(dict.fromkeys(noted)),
         vectors=vectors,

@@ -8,36 +8,41 @@ over groups are over N-1 relations; ``determinism`` is over N-M relations (paper
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from statistics import fmean, stdev
+from typing import get_args
 
 import polars as pl
 
-from consilience.metrics.agreement import METRICS, Share, Tally
-from consilience.metrics.grid import Grid, View, grids, words_of
-from consilience.metrics.resampling import Counted, Draws, Key, Resampling
+from consilience.metrics.agreement import METRICS, Share
+from consilience.metrics.counts import (
+    EMPTY_AS_ZERO,
+    NAN,
+    Prepared,
+    bounds_of,
+    is_averaged,
+    name_of,
+    prepared,
+)
+from consilience.metrics.resampling import Draws, Key
 from consilience.metrics.statistics import bootstrap_interval
-from consilience.metrics.table import by_relation, in_texts, is_blank, order_remark, prepare
+from consilience.metrics.table import in_texts, is_blank, order_remark
 from consilience.types import (
     METRICS_SCHEMA,
     SEVERAL_TOKENS,
     SEVERAL_TOKENS_BEFORE,
     Cardinality,
     Protocol,
-    Relation,
     Suite,
 )
-
-NAN = float("nan")
-
-EMPTY_AS_ZERO = {"published": ("known_consistency", "unknown_consistency"), "strict": ()}
-"""Where the released code logs 0 for no data, and its numbers therefore hold that 0."""
 
 ALL_BUT_CONSTANT = 0.9
 """Share of the most common answer above which a group's consistency is called into question."""
 
 
-def measure(answers: pl.DataFrame, suite: Suite, protocol: Protocol, seed: int = 0) -> pl.DataFrame:
+def measure(
+    answers: pl.DataFrame | Prepared, suite: Suite, protocol: Protocol, seed: int = 0
+) -> pl.DataFrame:
     """The metrics table (``METRICS_SCHEMA``) of an answers table.
 
     ``answers`` needs the columns ``group, item, subject, variant, gold, answer``
@@ -45,122 +50,63 @@ def measure(answers: pl.DataFrame, suite: Suite, protocol: Protocol, seed: int =
     and a repeated row raise. ``low`` and ``high`` are the ends of a 95 % interval
     (``docs/statistics.md``); ``seed`` is that of its bootstrap.
     """
-    answers = prepare(answers, suite)
+    ready = prepared(answers, suite)
     rows: list[dict[str, object]] = []
-    for kind in ("N-1", "N-M"):
-        rows += _of_kind(answers, suite, kind, protocol, seed)
-    order = [name_of(metric, kind) for metric in METRICS for kind in ("N-1", "N-M")]
+    for kind in get_args(Cardinality):
+        rows += _of_kind(ready, kind, protocol, seed)
+    names = [name_of(metric, kind) for metric in METRICS for kind in get_args(Cardinality)]
+    order = {name: at for at, name in enumerate(dict.fromkeys(names))}
     groups = [*(each.id for each in suite.relations), "MACRO", "MICRO"]
+    place = {name: at for at, name in enumerate(groups)}
     rows.sort(
         key=lambda row: (
-            order.index(str(row["metric"])),
+            order[str(row["metric"])],
             row["subset"] != "all",
             row["subset"],
-            groups.index(str(row["group"])),
+            place[str(row["group"])],
         )
     )
     return pl.DataFrame([{"suite": suite.name, **row} for row in rows], schema=METRICS_SCHEMA)
 
 
-def name_of(metric: str, cardinality: Cardinality) -> str:
-    """What a metric is called on relations of that kind."""
-    return "determinism" if metric == "consistency" and cardinality == "N-M" else metric
-
-
-def metric_of(name: str) -> str:
-    """The metric that goes by that name."""
-    return "consistency" if name == "determinism" else name
-
-
-def bounds_of(key: Key) -> tuple[float, float]:
-    """The least and greatest value of a metric."""
-    return METRICS[metric_of(key[0])].least, 1.0
-
-
-def count(views: Mapping[View, Grid], relation: Relation) -> dict[Key, Tally]:
-    """Every metric of the two views of one group."""
-    kinds: dict[str, list[tuple[int, int]]] = {}
-    for pair, edge in sorted(relation.edges.items()):
-        kinds.setdefault(edge.kind, []).append(pair)
-    tallies: dict[Key, Tally] = {}
-    for metric_name, metric in METRICS.items():
-        grid = views[metric.view]
-        name = name_of(metric_name, relation.cardinality)
-        tallies[name, "all"] = metric.count(grid)
-        if metric.by_edit:
-            for kind, pairs in kinds.items():
-                tallies[name, kind] = metric.count(grid.pairs_of(pairs))
-    return tallies
-
-
-def empty_value(key: Key, protocol: Protocol) -> float:
-    """What stands for a group without data."""
-    return 0.0 if key[0] in EMPTY_AS_ZERO[protocol] else NAN
-
-
-def is_averaged(key: Key, kind: Cardinality) -> bool:
-    """Whether a metric is told over the relations of a kind: on N-M ones determinism only.
-
-    The answers that are another gold of the same subject count as wrong there.
-    """
-    return kind == "N-1" or key[0] == "determinism"
-
-
 def _of_kind(
-    answers: pl.DataFrame, suite: Suite, kind: Cardinality, protocol: Protocol, seed: int
+    answers: Prepared, kind: Cardinality, protocol: Protocol, seed: int
 ) -> Iterator[dict[str, object]]:
     """Rows of all groups of a kind, and over them."""
-    chosen = [
-        (relation, rows)
-        for relation, rows in by_relation(answers, suite)
-        if relation.cardinality == kind
-    ]
-    if not chosen:
+    if not answers.of_kind(kind):
         return
-    subjects = {each.id: rows["subject"].unique().sort().to_list() for each, rows in chosen}
-    resampling = Resampling(subjects, seed)
-    counted: dict[str, list[Counted]] = {}
-    found: dict[str, dict[Key, Share]] = {}
-    proportions: set[Key] = set()
-    for relation, rows in chosen:
-        tallies = count(grids(rows, relation, protocol, words_of(rows)), relation)
-        counted[relation.id] = [Counted(tallies, subjects[relation.id])]
-        found[relation.id] = {
-            key: tally.share(empty_value(key, protocol)) for key, tally in tallies.items()
-        }
-        proportions |= {key for key, tally in tallies.items() if tally.is_proportion}
-    drawn = resampling.draw(counted)
+    counts = answers.counts(kind, protocol, seed)
     shares: dict[Key, dict[str, Share]] = {}
     draws: dict[Key, dict[str, Draws]] = {}
-    for group, by_key in found.items():
+    for group, by_key in counts.shares.items():
         for key, share in by_key.items():
-            within = drawn[group][0][key].within
+            within = counts.draws[group][key].within
             ends = bootstrap_interval(
                 share.value,
                 within.values,
                 within.clusters,
                 bounds_of(key),
-                proportion=key in proportions,
+                proportion=key in counts.proportions,
             )
             yield _row(key, group, share.value, ends, n=share.n, n_excluded=share.left_out)
             if is_averaged(key, kind):
                 shares.setdefault(key, {})[group] = share
-                draws.setdefault(key, {})[group] = drawn[group][0][key]
+                draws.setdefault(key, {})[group] = counts.draws[group][key]
     for key, by_group in shares.items():
-        macro, micro = resampling.over(by_group, draws[key])
+        macro, micro = counts.resampling.over(by_group, draws[key])
         values = [each.value for each in by_group.values() if not math.isnan(each.value)]
         mean = fmean(values) if values else NAN
-        proportion = key in proportions
+        proportion = key in counts.proportions
         ends = bootstrap_interval(
             mean,
             macro.replicates,
             macro.clusters,
             bounds_of(key),
-            proportion=proportion and len(chosen) == 1,
+            proportion=proportion and len(counts.shares) == 1,
         )
-        counts = {"n": len(values), "n_excluded": len(by_group) - len(values)}
+        numbers = {"n": len(values), "n_excluded": len(by_group) - len(values)}
         std = stdev(values) if len(values) > 1 else NAN
-        yield _row(key, "MACRO", mean, ends, std=std, **counts)
+        yield _row(key, "MACRO", mean, ends, std=std, **numbers)
         total = sum(by_group.values(), Share(0, 0, 0, 0))
         ends = bootstrap_interval(
             total.value, micro.values, micro.clusters, bounds_of(key), proportion=proportion

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
 
 from consilience.metrics.agreement import quotient
 from consilience.metrics.grid import Grid
-from consilience.metrics.resampling import Weights
+from consilience.metrics.resampling import Resampled
 from consilience.metrics.statistics import (
     NAN,
+    REPLICATES,
     Signs,
-    bootstrap_interval,
+    bootstrap_intervals,
     holm,
-    mcnemar,
+    mcnemars,
     permutation_p,
 )
 
@@ -41,45 +42,41 @@ other pairs.
 
 
 def accuracy_changes(
-    grids: Sequence[Grid], weights: Weights, seed: int
-) -> Iterator[dict[str, object]]:
-    """A row (``CHANGE_SCHEMA``) for each of the pairs that the grids compare.
+    grids: Sequence[Grid], resampled: Resampled, seed: int
+) -> dict[str, Sequence[object]]:
+    """Columns (``CHANGE_SCHEMA``) with a value for each of the pairs that the grids compare.
 
-    ``grids``: one a run of the same items; values are means over runs. ``weights`` (replicate,
-    item): how often each item was drawn. The test is McNemar's over the items of one run, and of
-    several runs sign flips of what each subject adds to the mean change.
+    ``grids``: one a run of the same items; values are means over runs. ``resampled``: their
+    subjects. The test is McNemar's over the items of one run, and of several runs sign flips of
+    what each subject adds to the mean change.
     """
     first, second = grids[0].pairs.T
     subjects, places = np.unique(grids[0].subjects.astype(str), return_inverse=True)
     values = np.zeros((2, len(first)))
-    replicates = np.zeros((len(weights), len(first)))
+    replicates = np.zeros((len(first), REPLICATES))
     parts = np.zeros((len(subjects), len(first)))
     for grid in grids:
         one, two = (grid.right[:, each] & grid.both for each in (first, second))
         moved = two.astype(np.float32) - one
         total = grid.both.sum(axis=0)
         values += np.stack([quotient(each.sum(axis=0), total) for each in (one, two)]) / len(grids)
-        drawn = (weights @ each for each in (moved, grid.both.astype(np.float32)))
-        replicates += quotient(*(each.astype(np.float64) for each in drawn)) / len(grids)
-        np.add.at(parts, places, quotient(moved.astype(np.float64), total) / len(grids))
+        replicates += quotient(resampled.sums(moved), resampled.sums(grid.both)) / len(grids)
+        if len(grids) > 1:
+            np.add.at(parts, places, quotient(moved.astype(np.float64), total) / len(grids))
+    change = values[1] - values[0]
     if len(grids) == 1:
-        tested = [
-            mcnemar(int((each < 0).sum()), int((each > 0).sum())) if known else NAN
-            for each, known in zip(moved.T, total, strict=True)
-        ]
+        tested = mcnemars((moved < 0).sum(axis=0), (moved > 0).sum(axis=0))
+        tested[total == 0] = NAN
     else:
         flipped = Signs(subjects.tolist(), seed).sums(np.nan_to_num(parts))
-        tested = [
-            permutation_p(float(change), each)
-            for change, each in zip(values[1] - values[0], flipped.T, strict=True)
-        ]
+        tested = np.array(
+            [permutation_p(float(each), row) for each, row in zip(change, flipped.T, strict=True)]
+        )
     with_base = (first == 0) | (second == 0)
     adjusted = np.full(len(tested), NAN)
     for family in (with_base, ~with_base):
-        adjusted[family] = holm(np.array(tested)[family].tolist())
-    for at, p in enumerate(tested):
-        change = float(values[1, at] - values[0, at])
-        low, high = bootstrap_interval(change, replicates[:, at], len(subjects), (-1.0, 1.0))
-        row = (values[0, at], values[1, at], change, low, high)
-        names = (MCNEMAR if len(grids) == 1 else FLIPS, p, adjusted[at])
-        yield dict(zip(CHANGE_SCHEMA, (*row, *names), strict=True))
+        adjusted[family] = holm(tested[family].tolist())
+    ends = bootstrap_intervals(change, replicates, len(subjects), (-1.0, 1.0))
+    names = [MCNEMAR if len(grids) == 1 else FLIPS] * len(tested)
+    columns = (*values, change, *ends.T, names, tested, adjusted)
+    return dict(zip(CHANGE_SCHEMA, columns, strict=True))

@@ -6,26 +6,35 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import get_args
 
 import numpy as np
 import polars as pl
 
 from consilience.errors import ConsilienceError
-from consilience.metrics import (
+from consilience.metrics.agreement import METRICS, Share, Tally
+from consilience.metrics.counts import (
+    Prepared,
+    Shared,
     bounds_of,
     count,
     empty_value,
     is_averaged,
     metric_of,
 )
-from consilience.metrics.agreement import METRICS, Share, Tally
-from consilience.metrics.grid import grids, words_of
-from consilience.metrics.resampling import Counted, Draws, Flipped, Key, Resampling, flip
+from consilience.metrics.resampling import (
+    Counted,
+    Draws,
+    Flipped,
+    Key,
+    Resampling,
+    flip,
+    in_threads,
+)
 from consilience.metrics.statistics import (
     FEW,
     NAN,
     Floats,
-    Signs,
     benjamini_hochberg,
     bootstrap_interval,
     difference_bounds,
@@ -35,7 +44,6 @@ from consilience.metrics.statistics import (
     permutation_p,
     smallest_difference,
 )
-from consilience.metrics.table import by_relation, prepare
 from consilience.types import COMPARISON_SCHEMA, Cardinality, Protocol, Relation, Suite
 
 MCNEMAR = "exact McNemar"
@@ -47,7 +55,7 @@ EVEN_GUESSING = ("uniform_consistency", "all")
 
 
 def compare(
-    runs: Mapping[str, pl.DataFrame], suite: Suite, protocol: Protocol, seed: int = 0
+    runs: Mapping[str, pl.DataFrame | Prepared], suite: Suite, protocol: Protocol, seed: int = 0
 ) -> pl.DataFrame:
     """Every run against the first (``COMPARISON_SCHEMA``), on the queries that both answered.
 
@@ -60,16 +68,22 @@ def compare(
         raise ConsilienceError(
             f"{len(names)} run to compare", expected="two runs or more, the first is the reference"
         )
-    tables = {name: prepare(table, suite) for name, table in runs.items()}
-    first = names[0]
+    shared = Shared() if len(names) > 2 else None
+    first, *others = names
+    reference = _ready(runs[first], suite, shared)
     rows: list[dict[str, object]] = []
-    for second in names[1:]:
-        _same_questions(first, tables[first], second, tables[second])
+    for second in others:
+        other = _ready(runs[second], suite, shared)
+        _same_questions(first, reference.table, second, other.table)
         pair = {"suite": suite.name, "first": first, "second": second}
-        for kind in ("N-1", "N-M"):
-            found = _of_kind(tables[first], tables[second], suite, kind, protocol, seed)
+        for kind in get_args(Cardinality):
+            found = _of_kind(reference, other, kind, protocol, seed)
             rows += [{**pair, **row} for row in found]
     return _adjusted(pl.DataFrame(rows, schema=COMPARISON_SCHEMA))
+
+
+def _ready(answers: pl.DataFrame | Prepared, suite: Suite, shared: Shared | None) -> Prepared:
+    return answers if isinstance(answers, Prepared) else Prepared(answers, suite, shared)
 
 
 def _same_questions(first: str, table: pl.DataFrame, second: str, other: pl.DataFrame) -> None:
@@ -133,45 +147,59 @@ class _Both:
 
 
 def _of_kind(
-    first: pl.DataFrame,
-    second: pl.DataFrame,
-    suite: Suite,
-    kind: Cardinality,
-    protocol: Protocol,
-    seed: int,
+    first: Prepared, second: Prepared, kind: Cardinality, protocol: Protocol, seed: int
 ) -> Iterator[dict[str, object]]:
-    others = {relation.id: rows for relation, rows in by_relation(second, suite)}
-    chosen = [pair for pair in by_relation(first, suite) if pair[0].cardinality == kind]
-    if not chosen:
+    others = {relation.id: rows for relation, rows in second.of_kind(kind)}
+    if not others:
         return
-    subjects = {each.id: rows["subject"].unique().sort().to_list() for each, rows in chosen}
-    resampling = Resampling(subjects, seed)
+    subjects = first.subjects(kind)
     counted: dict[str, list[Counted]] = {}
     found: dict[str, dict[Key, _Both]] = {}
     tests: dict[Key, dict[str, tuple[str | None, float]]] = {}
     pooled: dict[Key, _Both] = {}
-    for relation, rows in chosen:
+
+    def of(each: tuple[Relation, pl.DataFrame]) -> dict[Key, _Both]:
+        relation, rows = each
         group, names = relation.id, subjects[relation.id]
-        one, two = _count_both(rows, others[group], relation, protocol)
-        counted[group] = [Counted(each, names) for each in (one, two)]
-        tested = {key: each for key, each in one.items() if not METRICS[metric_of(key[0])].binary}
-        flipped = flip(tested, two, names, Signs(names, seed))
-        found[group] = {}
-        for key, tally in one.items():
-            empty = empty_value(key, protocol)
-            both = _Both(
-                (tally.share(empty), two[key].share(empty)),
+        one, two, is_whole = _count_both(first, rows, second, others[group], relation, protocol)
+        if not is_whole:
+            counted[group] = [Counted(tallies, names) for tallies in (one, two)]
+        keys = [key for key in one if key != EVEN_GUESSING]
+        tested = {key: one[key] for key in keys if not METRICS[metric_of(key[0])].binary}
+        flipped = flip(tested, two, names, first.signs(names, seed))
+        empty = {key: empty_value(key, protocol) for key in keys}
+        return {
+            key: _Both(
+                (one[key].share(empty[key]), two[key].share(empty[key])),
                 (),
                 flipped.get(key),
-                _only(tally, two[key]) if METRICS[metric_of(key[0])].binary else None,
+                _only(one[key], two[key]) if METRICS[metric_of(key[0])].binary else None,
             )
-            tests.setdefault(key, {})[group] = both.test
+            for key in keys
+        }
+
+    for (relation, _), by_key in zip(
+        first.of_kind(kind), in_threads(of, first.of_kind(kind)), strict=True
+    ):
+        found[relation.id] = {}
+        for key, both in by_key.items():
+            tests.setdefault(key, {})[relation.id] = both.test
             if is_averaged(key, kind):
                 pooled[key] = pooled[key].plus(both) if key in pooled else both
-            found[group][key] = replace(both, flipped=None)
+            found[relation.id][key] = replace(both, flipped=None)
+    resampling = first.resampling(kind, seed)
+    draws = resampling.draw(counted)
+    if len(counted) < len(found):
+        whole = [each.counts(kind, protocol, seed) for each in (first, second)]
+        draws |= {
+            group: [dict(each.draws[group]) for each in whole]
+            for group in found
+            if group not in draws
+        }
     over: dict[Key, dict[str, _Both]] = {}
-    for group, drawn in resampling.draw(counted).items():
-        for key, each in found[group].items():
+    for group, by_key in found.items():
+        drawn = draws[group]
+        for key, each in by_key.items():
             both = replace(each, draws=(drawn[0][key], drawn[1][key]))
             within = [both.filled(run[key].within.values) for run in drawn]
             clusters = drawn[0][key].within.clusters
@@ -183,18 +211,34 @@ def _of_kind(
 
 
 def _count_both(
-    first: pl.DataFrame, second: pl.DataFrame, relation: Relation, protocol: Protocol
-) -> tuple[dict[Key, Tally], dict[Key, Tally]]:
-    """Every metric of both runs, of the queries that both answered."""
-    words = words_of(first, second)
-    one, two = (grids(rows, relation, protocol, words) for rows in (first, second))
+    first: Prepared,
+    rows: pl.DataFrame,
+    second: Prepared,
+    others: pl.DataFrame,
+    relation: Relation,
+    protocol: Protocol,
+) -> tuple[Mapping[Key, Tally], Mapping[Key, Tally], bool]:
+    """Every metric of both runs, of the queries that both answered; whether these are all.
+
+    What is counted of all queries is kept where the runs share what they count.
+    """
+    one, two = first.views(relation, rows, protocol), second.views(relation, others, protocol)
     both = (
-        count({view: grid.with_(two[view]) for view, grid in one.items()}, relation),
-        count({view: grid.with_(one[view]) for view, grid in two.items()}, relation),
+        {view: grid.with_(two[view]) for view, grid in one.items()},
+        {view: grid.with_(one[view]) for view, grid in two.items()},
     )
-    for tallies in both:
-        del tallies[EVEN_GUESSING]
-    return both
+    is_whole = all(
+        each[view] is grid
+        for each, run in zip(both, (one, two), strict=True)
+        for view, grid in run.items()
+    )
+    if is_whole and first.shared and second.shared:
+        tallies = (
+            first.tallies(relation, rows, protocol),
+            second.tallies(relation, others, protocol),
+        )
+        return *tallies, True
+    return count(both[0], relation), count(both[1], relation), False
 
 
 def few_relations(compared: pl.DataFrame) -> list[str]:

@@ -116,9 +116,10 @@ class Grid:
         return replace(self, pairs=np.array(kinds, dtype=np.int64).reshape(-1, 2))
 
     def with_(self, other: Grid) -> Grid:
-        """Only the answers that ``other``, of the same items, has as well; words of either."""
-        answers = np.where(other.taken, self.answers, -1)
-        return replace(self, answers=answers, words=np.union1d(self.words, other.words))
+        """Only the answers that ``other``, of the same items, has as well."""
+        if (other.taken | ~self.taken).all():
+            return self
+        return replace(self, answers=np.where(other.taken, self.answers, -1))
 
 
 class Chance:

@@ -11,6 +11,7 @@ import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean, stdev
 
 import numpy as np
@@ -22,7 +23,7 @@ from consilience.metrics import ALL_BUT_CONSTANT
 from consilience.metrics.agreement import METRICS, Tally, ratio
 from consilience.metrics.changes import CHANGE_SCHEMA, accuracy_changes
 from consilience.metrics.grid import Grid, grid_of
-from consilience.metrics.resampling import Key, Tallies, Weights, flip, weigh
+from consilience.metrics.resampling import Key, Resampled, Tallies, Weights, flip, weigh
 from consilience.metrics.statistics import (
     NAN,
     REPLICATES,
@@ -160,20 +161,26 @@ def form_changes(
     ``runs``: answers tables of the same items, one a run. The original form is the first.
     """
     _same_items(runs)
-    rows: list[dict[str, object]] = []
+    tables = []
     for group in runs[0]["group"].unique(maintain_order=True):
-        tables = [run.filter(pl.col("group") == group) for run in runs]
-        unheard = any(_says_no_label(table, labels[group]) for table in tables)
-        asked = [_grid(table, labels[group], unheard) for table in tables]
+        own = [run.filter(pl.col("group") == group) for run in runs]
+        unheard = any(_says_no_label(table, labels[group]) for table in own)
+        asked = [_grid(table, labels[group], unheard) for table in own]
         counted, names = [grid for grid, _ in asked], asked[0][1]
         subjects, places = np.unique(counted[0].subjects.astype(str), return_inverse=True)
-        weights = _weights(subjects.tolist(), group, seed)[:, places]
-        sizes = np.min([grid.both.sum(axis=0) for grid in counted], axis=0)
-        found = accuracy_changes(counted, weights, seed)
-        for (first, second), row, n in zip(counted[0].pairs.tolist(), found, sizes, strict=True):
-            about = {"group": group, "first": names[first], "second": names[second]}
-            rows.append({**about, **row, "seeds": len(runs), "n": int(n)})
-    return pl.DataFrame(rows, schema=FORM_CHANGE_SCHEMA)
+        weights = np.ascontiguousarray(_weights(subjects.tolist(), group, seed).T)
+        resampled = Resampled(partial(iter, (weights,)), places)
+        pairs = [[names[at] for at in each] for each in counted[0].pairs.T]
+        columns = {
+            "group": [group] * len(pairs[0]),
+            "first": pairs[0],
+            "second": pairs[1],
+            **accuracy_changes(counted, resampled, seed),
+            "seeds": [len(runs)] * len(pairs[0]),
+            "n": np.min([grid.both.sum(axis=0) for grid in counted], axis=0),
+        }
+        tables.append(pl.DataFrame(columns, schema=FORM_CHANGE_SCHEMA))
+    return pl.concat(tables)
 
 
 def compare_perturbed(
@@ -277,7 +284,8 @@ def perturbed_remarks(answers: pl.DataFrame, metrics: pl.DataFrame) -> list[str]
 
 
 def _same_items(runs: Sequence[pl.DataFrame]) -> None:
-    question = ["group", "item", "variant", "gold"]
+    """Raise unless all runs have the same items in the same forms; a subject is a sentence."""
+    question = ["group", "item", "variant", "subject", "gold"]
     asked = runs[0].select(question)
     for run in runs[1:]:
         other = run.select(question)

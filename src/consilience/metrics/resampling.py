@@ -9,25 +9,34 @@ Where the same subjects stand in several relations, that adds what their answers
 from __future__ import annotations
 
 import math
+import os
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csc_array, csr_array, hstack
+from threadpoolctl import threadpool_limits
 
 from consilience.metrics.agreement import Share, Tally, quotient
 from consilience.metrics.grid import Floats
 from consilience.metrics.statistics import (
+    KEPT,
     REPLICATES,
     Signs,
+    drawn,
+    in_parts,
     parts_of,
     resamples,
     resamples_in_parts,
 )
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 Weights = npt.NDArray[np.float32]
 Hits = tuple[Floats, Floats]
@@ -113,7 +122,7 @@ class Counted:
 
     def __init__(self, tallies: Tallies, names: Sequence[str]) -> None:
         """``names``: the clusters. Tallies that have no clusters keep their own values."""
-        self._finish = {key: each.finish for key, each in tallies.items()}
+        self._finishers = {key: each.finish for key, each in tallies.items()}
         self._constant = {
             key: each.share() for key, each in tallies.items() if each.clusters is None
         }
@@ -155,13 +164,29 @@ class Counted:
     def finish(self, weights: Weights) -> dict[Key, Hits]:
         """Hits and totals (replicate,) of each metric under ``weights`` (cluster, replicate)."""
         summed = self._sums(weights)
+        sizes = list(parts_of(weights.shape[1], self.width))
+        parts = [
+            self._finish_part(part) for part in np.split(summed, np.cumsum(sizes)[:-1], axis=1)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        return {
+            key: (
+                np.concatenate([part[key][0] for part in parts]),
+                np.concatenate([part[key][1] for part in parts]),
+            )
+            for key in parts[0]
+        }
+
+    def _finish_part(self, summed: npt.NDArray[np.floating]) -> dict[Key, Hits]:
+        """The same of sums (sum, replicate) that fit the processor's cache."""
         of_columns: dict[int, Floats] = {}
         found: dict[Key, Hits] = {}
         for key, (columns, _) in self._columns.items():
             if id(columns) not in of_columns:
                 own = summed[self._sums.place[columns]].T
                 of_columns[id(columns)] = np.ascontiguousarray(own, dtype=np.float64)
-            hits, total = self._finish[key](of_columns[id(columns)])
+            hits, total = self._finishers[key](of_columns[id(columns)])
             found[key] = hits.copy(), total.copy()  # what is a part of the sums keeps all of them
         return found
 
@@ -235,6 +260,30 @@ class Sums:
         weights = weights.astype(self._type, copy=False)
         summed: npt.NDArray[np.floating] = np.matmul(self._full, weights)
         return summed if self._sparse is None else np.concatenate([summed, self._sparse @ weights])
+
+
+class Resampled:
+    """Resampled clusters, and sums over their items.
+
+    ``draw`` gives how often each cluster was drawn (cluster, replicate), in parts; ``places``
+    (item,): the cluster of each item, of which each has one.
+    """
+
+    def __init__(
+        self,
+        draw: Callable[[], Iterable[npt.NDArray[Any]]],
+        places: npt.NDArray[np.int64],
+    ) -> None:
+        self._draw = draw
+        self._order = np.argsort(places, kind="stable")
+        self._starts = np.unique(places[self._order], return_index=True)[1]
+
+    def sums(self, values: npt.NDArray[Any]) -> Floats:
+        """Sums of whole numbers ``values`` (item, column), (column, replicate)."""
+        ordered = values[self._order].astype(np.float32)
+        columns = np.ascontiguousarray(np.add.reduceat(ordered, self._starts, axis=0).T)
+        parts = [columns @ part.astype(np.float32, copy=False) for part in self._draw()]
+        return np.concatenate(parts, axis=1, dtype=np.float64)
 
 
 def weigh(tallies: Tallies, names: Sequence[str], weights: Weights) -> dict[Key, Drawn]:
@@ -314,11 +363,14 @@ def distinct(columns: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[n
 class Resampling:
     """Subjects and relations, resampled the same way for whatever is weighed.
 
-    ``subjects``: the subjects of each group, each once.
+    ``subjects``: the subjects of each group, each once. ``keep``: what was drawn is kept where it
+    fits, because it is needed again.
     """
 
-    def __init__(self, subjects: Mapping[str, Sequence[str]], seed: int) -> None:
-        self._subjects, self._seed = subjects, seed
+    def __init__(
+        self, subjects: Mapping[str, Sequence[str]], seed: int, *, keep: bool = False
+    ) -> None:
+        self.subjects, self.seed = subjects, seed
         shared = Counter(name for names in subjects.values() for name in names)
         self._recur = any(count > 1 for count in shared.values())
         place = {name: at for at, name in enumerate(shared)} if self._recur else {}
@@ -328,25 +380,37 @@ class Resampling:
             for group, names in subjects.items()
             if self._recur
         }
+        size = sum(map(len, subjects.values())) + self._size
+        self._kept: dict[str, npt.NDArray[np.uint8]] | None = None
+        if keep and size * REPLICATES <= KEPT:
+            self._kept = {}
         self._relations = np.empty((0, len(subjects)), dtype=np.float32)
 
     def draw(self, counted: Mapping[str, Sequence[Counted]]) -> dict[str, list[dict[Key, Draws]]]:
         """Every metric of each group, of one run or several, under resampled subjects."""
-        within = {}
-        for group, runs in counted.items():
-            generator = np.random.default_rng([self._seed, zlib.crc32(group.encode())])
-            width = max(each.width for each in runs)
-            size = len(self._subjects[group])
-            parts = resamples_in_parts(size, REPLICATES, generator, width)
-            within[group] = _weigh_all({group: runs}, ({group: part} for part in parts))[group]
-        generator = np.random.default_rng(self._seed)
+
+        def of_group(group: str, parts: Iterable[Weights]) -> list[dict[Key, Drawn]]:
+            return _weigh_all({group: counted[group]}, ({group: part} for part in parts))[group]
+
+        def alone(group: str) -> list[dict[Key, Drawn]]:
+            return of_group(group, self._within(group, _width({group: counted[group]})))
+
+        def together(group: str) -> list[dict[Key, Drawn]]:
+            weights = every[self._places[group]]
+            return of_group(group, in_parts(weights, _width({group: counted[group]})))
+
+        within = dict(zip(counted, in_threads(alone, counted), strict=True))
         across = within
-        if self._recur:
-            width = max(each.width for runs in counted.values() for each in runs)
-            parts = resamples_in_parts(self._size, REPLICATES, generator, width)
-            shared = ({name: part[at] for name, at in self._places.items()} for part in parts)
+        generator = np.random.default_rng(self.seed)
+        if self._recur and self._kept is None:
+            parts = resamples_in_parts(self._size, REPLICATES, generator, _width(counted))
+            shared = ({group: part[self._places[group]] for group in counted} for part in parts)
             across = _weigh_all(counted, shared)
-        self._relations = resamples(len(self._subjects), REPLICATES, generator)
+        elif self._recur:
+            every = self._keep("across", self._size, generator)
+            across = dict(zip(counted, in_threads(together, counted), strict=True))
+        if not len(self._relations):
+            self._relations = resamples(len(self.subjects), REPLICATES, generator)
         return {
             group: [
                 {key: Draws(each, other[key]) for key, each in own.items()}
@@ -355,6 +419,24 @@ class Resampling:
             for group in counted
         }
 
+    def _within(self, group: str, width: int) -> Iterator[Weights]:
+        """Subjects of a group (subject, replicate), drawn for themselves, in parts."""
+        generator = np.random.default_rng([self.seed, zlib.crc32(group.encode())])
+        size = len(self.subjects[group])
+        if self._kept is not None:
+            return in_parts(self._keep(f"within {group}", size, generator), width)
+        return resamples_in_parts(size, REPLICATES, generator, width)
+
+    def _keep(
+        self, name: str, clusters: int, generator: np.random.Generator
+    ) -> npt.NDArray[np.uint8]:
+        """What was drawn under a name, now or earlier (cluster, replicate)."""
+        if self._kept is None:
+            raise ValueError("nothing is kept")
+        if name not in self._kept:
+            self._kept[name] = drawn(clusters, generator)
+        return self._kept[name]
+
     def over(self, shares: Mapping[str, Share], draws: Mapping[str, Draws]) -> tuple[Spread, Drawn]:
         """How the mean over groups varies, and how all counts together vary by their subjects."""
         empty = next(iter(shares.values())).empty
@@ -362,7 +444,7 @@ class Resampling:
         within = [draws[group].within for group in shares]
         across = [draws[group].across for group in shares]
         relations, clusters = own, sum(not math.isnan(each.value) for each in shares.values())
-        groups = list(self._subjects)
+        groups = list(self.subjects)
         weights = self._relations[:, [groups.index(group) for group in shares]]
         if len(groups) == 1:
             relations, clusters = within, within[0].clusters
@@ -375,6 +457,20 @@ class Resampling:
         return Spread(macro[0], macro[1], macro[2], clusters), Drawn(hits, total, subjects)
 
 
+def in_threads(work: Callable[[T], S], items: Iterable[T]) -> Iterator[S]:
+    """The results of ``work`` on each item, in their order.
+
+    Meanwhile no product has threads of its own: those of small arrays cost more than they gain.
+    """
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield from pool.map(work, items)
+
+
+def _width(counted: Mapping[str, Sequence[Counted]]) -> int:
+    """The most columns that any of them has."""
+    return max((each.width for runs in counted.values() for each in runs), default=0)
+
+
 def _weigh_all(
     counted: Mapping[str, Sequence[Counted]], parts: Iterable[Mapping[str, Weights]]
 ) -> dict[str, list[dict[Key, Drawn]]]:
@@ -382,9 +478,12 @@ def _weigh_all(
     found: dict[str, list[list[dict[Key, Hits]]]]
     found = {group: [[] for _ in runs] for group, runs in counted.items()}
     for part in parts:
-        for group, runs in counted.items():
-            for each, kept in zip(runs, found[group], strict=True):
+
+        def finish(group: str, part: Mapping[str, Weights] = part) -> None:
+            for each, kept in zip(counted[group], found[group], strict=True):
                 kept.append(each.finish(part[group]))
+
+        list(map(finish, counted) if len(counted) == 1 else in_threads(finish, counted))
     return {
         group: [each.joined(kept) for each, kept in zip(runs, found[group], strict=True)]
         for group, runs in counted.items()

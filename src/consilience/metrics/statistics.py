@@ -31,6 +31,9 @@ PERMUTATIONS = 9999
 CELLS = 4_000_000
 """Numbers that are held at once, about."""
 
+KEPT = 2**28
+"""Bytes of resampled clusters that several countings share, at most."""
+
 CACHED = 2**19
 """Numbers that are worked on at once, about: so few that they stay in the processor's cache."""
 
@@ -61,17 +64,49 @@ def resamples_in_parts(
 
     ``width``: how many numbers are made of each replicate, if more than there are clusters.
     """
-    for size in parts_of(replicates, max(clusters, width)):
+    for size in parts_of(replicates, max(clusters, width), CELLS):
+        part = np.empty((clusters, size), dtype=np.float32)
+        _draw(part, generator)
+        yield part
+
+
+def drawn(clusters: int, generator: np.random.Generator) -> npt.NDArray[np.uint8]:
+    """The same in bytes (cluster, replicate), all ``REPLICATES``.
+
+    They suffice: that a cluster is drawn 256 times has a chance of less than 1 / 256!.
+    """
+    counts = np.empty((clusters, REPLICATES), dtype=np.uint8)
+    _draw(counts, generator)
+    return counts
+
+
+def in_parts(counts: npt.NDArray[np.uint8], width: int = 0) -> Iterator[npt.NDArray[np.float32]]:
+    """What was ``drawn`` (cluster, replicate), as ``resamples_in_parts`` has it."""
+    start = 0
+    for size in parts_of(counts.shape[1], max(len(counts), width), CELLS):
+        yield counts[:, start : start + size].astype(np.float32)
+        start += size
+
+
+def _draw(counts: npt.NDArray[Any], generator: np.random.Generator) -> None:
+    """Fill ``counts`` (cluster, replicate) with how often each cluster was drawn."""
+    clusters, replicates = counts.shape
+    start = 0
+    for size in parts_of(replicates, clusters):
         places = generator.integers(0, clusters, (size, clusters))
         places *= size
         places += np.arange(size)[:, None]
-        counts = np.bincount(places.ravel(), minlength=size * clusters)
-        yield counts.reshape(clusters, size).astype(np.float32)
+        found = np.bincount(places.ravel(), minlength=size * clusters)
+        counts[:, start : start + size] = found.reshape(clusters, size)
+        start += size
 
 
-def parts_of(rows: int, width: int) -> Iterator[int]:
-    """Sizes of the parts in which ``rows`` of ``width`` numbers are computed: multiples of 16."""
-    most = max(16, CACHED // max(1, width) // 16 * 16)
+def parts_of(rows: int, width: int, cells: int = CACHED) -> Iterator[int]:
+    """Sizes of the parts in which ``rows`` of ``width`` numbers are computed: multiples of 16.
+
+    ``cells``: how many numbers a part has, about.
+    """
+    most = max(16, cells // max(1, width) // 16 * 16)
     for start in range(0, rows, most):
         yield min(most, rows - start)
 
@@ -84,41 +119,84 @@ def bootstrap_interval(
     *,
     proportion: bool = False,
 ) -> tuple[float, float]:
-    """Low and high bound for ``value``, of bootstrap ``replicates`` (replicate,) over ``clusters``.
+    """``bootstrap_intervals`` of one number."""
+    found = bootstrap_intervals(
+        np.array([value]), replicates[None], clusters, bounds, proportion=proportion
+    )
+    return float(found[0, 0]), float(found[0, 1])
 
-    ``logit_interval`` with the standard deviation of the replicates, times ``sqrt(n/(n-1))``, as
-    the standard error. Where nothing varies there is no interval (NaN), with one exception: a
-    ``proportion`` that is 0 or 1 has the exact binomial interval (Clopper-Pearson) of 0 or n of n
-    clusters. NaN too with fewer than two clusters, and where half of the replicates have no value.
+
+def bootstrap_intervals(
+    values: Floats,
+    replicates: Floats,
+    clusters: int,
+    bounds: tuple[float, float],
+    *,
+    proportion: bool = False,
+) -> Floats:
+    """Low and high bounds (number, 2) for ``values``, of ``replicates`` (number, replicate).
+
+    ``logit_intervals`` with the standard deviation of the replicates over ``clusters``, times
+    ``sqrt(n/(n-1))``, as the standard error. Where nothing varies there is no interval (NaN), with
+    one exception: a ``proportion`` that is 0 or 1 has the exact binomial interval (Clopper-Pearson)
+    of 0 or n of n clusters. NaN too with fewer than two clusters, and where half of the replicates
+    have no value.
     """
-    known = replicates[~np.isnan(replicates)]
-    if clusters < 2 or math.isnan(value) or len(known) <= len(replicates) / 2:
-        return NAN, NAN
-    if np.ptp(known) < TIE:
+    ends = np.full((len(values), 2), NAN)
+    if clusters < 2:
+        return ends
+    replicates = np.ascontiguousarray(replicates)
+    missing = np.isnan(replicates)
+    whole = ~missing.any(axis=1)
+    errors = np.full(len(values), NAN)
+    varies = np.zeros(len(values), dtype=np.bool_)
+    if whole.any():
+        known = replicates if whole.all() else replicates[whole]
+        varies[whole] = np.ptp(known, axis=1) >= TIE
+        errors[whole] = known.std(axis=1)
+    for at in np.flatnonzero(~whole):
+        some = replicates[at, ~missing[at]]
+        if len(some) > replicates.shape[1] / 2:
+            varies[at], errors[at] = np.ptp(some) >= TIE, some.std()
+    errors *= math.sqrt(clusters / (clusters - 1))
+    there = ~np.isnan(values) & ~np.isnan(errors)
+    moving = there & varies
+    ends[moving] = logit_intervals(values[moving], errors[moving], clusters, bounds)
+    if proportion:
         unseen = 1 - ((1 - LEVEL) / 2) ** (1 / clusters)
-        if proportion and value in (0.0, 1.0):
-            return (0.0, unseen) if value == 0 else (1 - unseen, 1.0)
-        return NAN, NAN
-    error = float(known.std()) * math.sqrt(clusters / (clusters - 1))
-    return logit_interval(value, error, clusters, bounds)
+        ends[there & ~varies & (values == 0)] = 0.0, unseen
+        ends[there & ~varies & (values == 1)] = 1 - unseen, 1.0
+    return ends
 
 
 def logit_interval(
     value: float, error: float, clusters: int, bounds: tuple[float, float]
 ) -> tuple[float, float]:
-    """The t interval of ``clusters`` - 1 degrees of freedom on the logit scale within ``bounds``.
+    """``logit_intervals`` of one number."""
+    found = logit_intervals(np.array([value]), np.array([error]), clusters, bounds)
+    return float(found[0, 0]), float(found[0, 1])
+
+
+def logit_intervals(
+    values: Floats, errors: Floats, clusters: int, bounds: tuple[float, float]
+) -> Floats:
+    """The t intervals (number, 2) of ``clusters`` - 1 degrees of freedom on the logit scale.
 
     With ``x = (value - least) / (greatest - least)``: the bounds are those of
     ``logit(x) +- t * error / (greatest - least) / (x (1 - x))``. Between -1 and 1 this is Fisher's
     z. NaN where nothing varies (``error`` 0) and for a value at its own bound.
     """
     least, width = bounds[0], bounds[1] - bounds[0]
-    share = (value - least) / width
-    if clusters < 2 or not 0 < share < 1 or not error > TIE:
-        return NAN, NAN
-    reach = -stdtrit(clusters - 1, (1 - LEVEL) / 2) * error / width / (share * (1 - share))
-    low, high = expit(logit(share) + np.array([-reach, reach]))
-    return float(least + width * low), float(least + width * high)
+    ends = np.full((len(values), 2), NAN)
+    shares = (values - least) / width
+    known = (shares > 0) & (shares < 1) & (errors > TIE)
+    if clusters < 2 or not known.any():
+        return ends
+    shares, errors = shares[known], errors[known]
+    reach = -stdtrit(clusters - 1, (1 - LEVEL) / 2) * errors / width / (shares * (1 - shares))
+    middle = logit(shares)
+    ends[known] = least + width * expit(np.stack([middle - reach, middle + reach], axis=1))
+    return ends
 
 
 def difference_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
@@ -140,15 +218,26 @@ def smallest_difference(replicates: Floats) -> float:
 
 
 def mcnemar(first_only: int, second_only: int) -> float:
-    """Exact McNemar test (McNemar 1947): p of a fair coin over the items where two runs differ.
+    """``mcnemars`` of one pair of counts."""
+    return float(mcnemars(np.array([first_only]), np.array([second_only]))[0])
 
-    ``first_only`` and ``second_only`` count the items that only one of them has right. 1 where
-    there is none.
+
+def mcnemars(first_only: npt.NDArray[np.int64], second_only: npt.NDArray[np.int64]) -> Floats:
+    """Exact McNemar tests (McNemar 1947): p of a fair coin over the items where two runs differ.
+
+    ``first_only`` and ``second_only`` (test,) count the items that only one of them has right. 1
+    where there is none.
     """
     from scipy import stats
 
-    differ = first_only + second_only
-    return float(stats.binomtest(first_only, differ).pvalue) if differ else 1.0
+    fewer, differ = np.minimum(first_only, second_only), first_only + second_only
+    p = np.ones(len(differ))
+    tested = first_only != second_only
+    least, size = fewer[tested], differ[tested]
+    p[tested] = np.minimum(
+        stats.binom.cdf(least, size, 0.5) + stats.binom.sf(size - least - 1, size, 0.5), 1.0
+    )
+    return p
 
 
 class Signs:

@@ -11,6 +11,9 @@ import numpy as np
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.types import Candidates, Query, Scores
 
+CELLS = 4_000_000
+"""Scores that are held at once, at most, unless one query has more."""
+
 Choose = Callable[[Query, Candidates], int]
 
 
@@ -62,10 +65,14 @@ class Baseline:
             raise ConsilienceError(
                 "a baseline has no vocabulary", todo="Ask it with --candidates objects."
             )
-        chosen = [self.choose(query, candidates) for query in queries]
-        logprob = np.full((len(queries), len(candidates.words)), -np.inf)
-        logprob[np.arange(len(queries)), chosen] = 0.0
-        yield Scores(np.arange(len(queries)), candidates.words, logprob)
+        width = len(candidates.words)
+        step = max(1, CELLS // width)
+        for start in range(0, len(queries), step):
+            rows = np.arange(start, min(start + step, len(queries)))
+            chosen = [self.choose(queries[row], candidates) for row in rows]
+            logprob = np.full((len(rows), width), -np.inf)
+            logprob[np.arange(len(rows)), chosen] = 0.0
+            yield Scores(rows, candidates.words, logprob)
 
 
 def load_baseline(name: str, seed: int) -> Baseline:

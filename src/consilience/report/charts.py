@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import polars.selectors as cs
 
-from consilience.report.figures import COLOURS, INK, optional
+from consilience.report.figures import COLOURS, INK, Rows, optional
 from consilience.report.tables import COLUMNS
 
 if TYPE_CHECKING:
@@ -346,7 +346,7 @@ def _with_line(rows: pl.DataFrame, value: str) -> pl.DataFrame:
 def _data(rows: pl.DataFrame) -> Any:
     """Rows for a chart; JSON has no NaN."""
     known = rows.with_columns(cs.float().fill_nan(None))
-    return optional("altair").InlineData(values=known.to_dicts())
+    return optional("altair").InlineData(values=Rows.of(known.to_dicts()))
 
 
 def _whole() -> dict[str, Any]:

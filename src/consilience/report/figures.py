@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import textwrap
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -152,18 +154,48 @@ def save_figure(chart: altair.Chart, path: Path) -> None:
     write_whole(path, content)
 
 
+class Rows(str):
+    """The rows of a chart, as text that stands for them until ``spec_of`` puts them in.
+
+    Altair checks and copies every value of a list of rows whenever a chart is made of a chart.
+    """
+
+    values: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, values: list[dict[str, Any]]) -> Rows:
+        """The text is that of which Altair makes the name of a data set."""
+        rows = cls(json.dumps(values, sort_keys=True, default=str))
+        rows.values = values
+        return rows
+
+    @property
+    def name(self) -> str:
+        """The name that Altair gives to this data."""
+        return f"data-{hashlib.sha256(self.encode()).hexdigest()[:32]}"
+
+
 def spec_of(chart: altair.Chart) -> dict[str, Any]:
     """A chart as Vega-Lite, with ``visible`` text: vl-convert aborts the process at an ESC."""
-    spec: dict[str, Any] = _visible(chart.to_dict())
+    found = chart.to_dict()
+    rows = {name: each.name for name, each in found.get("datasets", {}).items()
+            if isinstance(each, Rows)}  # fmt: skip
+    spec: dict[str, Any] = _visible(found, rows)
     return spec
 
 
-def _visible(value: Any) -> Any:
+def _visible(value: Any, names: Mapping[str, str]) -> Any:
+    """``names``: those that data sets get."""
     if isinstance(value, dict):
-        return {_visible(name): _visible(each) for name, each in value.items()}
+        return {_visible(name, names): _visible(each, names) for name, each in value.items()}
     if isinstance(value, list):
-        return [_visible(each) for each in value]
-    return visible(value) if isinstance(value, str) else value
+        return [_visible(each, names) for each in value]
+    if isinstance(value, Rows):
+        return _visible(value.values, names)
+    return _visible_text(names.get(value, value)) if isinstance(value, str) else value
+
+
+_visible_text = lru_cache(maxsize=2**16)(visible)
 
 
 def optional(name: str) -> Any:

@@ -12,6 +12,9 @@ from consilience.report.page import Cell, Figure, Folded, Grid, Part, Section
 from consilience.report.shown import Shown, values_of, without_run
 from consilience.report.tables import SUBSETS
 
+APART = " (stands apart)"
+"""Said of a wording whose highest agreement is below the mean among the others."""
+
 DITTO = "\N{DOUBLE PRIME}"
 """The fact of the row above."""
 
@@ -32,16 +35,15 @@ def wordings(runs: Sequence[Shown], relation: str | None) -> Iterator[Section]:
         relation = str(means.sort("agreement", nulls_last=True)["group"][0])
     rows = [
         [Cell(row["group"]), Cell(row["run"]), Cell(f"{row['variant_index'] + 1}",
-         row["variant_index"]), Cell(row["variant"]), share(row["accuracy"]),
+         row["variant_index"]), Cell(row["variant"] + APART * row["apart"]), share(row["accuracy"]),
          change(row["change"]), change_ends(row["change_low"], row["change_high"]),
          chance(row["p_holm"]), share(row["agreement"]),
-         count(None if row["closest"] is None else row["closest"] + 1),
-         Cell("stands apart" if row["apart"] else "")]
+         count(None if row["closest"] is None else row["closest"] + 1)]
         for row in patterns.iter_rows(named=True)
     ]  # fmt: skip
     columns = [
         "relation", "run", "number", "pattern", "Accuracy", "points", "95 %", "p, Holm",
-        "agrees with the others", "most with", "remark",
+        "agrees with the others", "most with",
     ]  # fmt: skip
     rows, columns = without_run(runs, rows, columns)
     caption = (

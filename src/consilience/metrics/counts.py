@@ -1,0 +1,253 @@
+"""What is counted of an answers table: every metric of each group, and how it varies.
+
+A ``Prepared`` table can be counted in several ways. Several tables that have a ``Shared`` keep what
+they count, and what is drawn at random for all of them is drawn once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from threading import Lock
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from consilience.metrics.agreement import METRICS, Share, Tally
+from consilience.metrics.grid import Grid, View, grids, words_of
+from consilience.metrics.resampling import Counted, Draws, Key, Resampling, in_threads
+from consilience.metrics.statistics import (
+    KEPT,
+    PERMUTATIONS,
+    REPLICATES,
+    Signs,
+    drawn,
+    in_parts,
+    resamples_in_parts,
+)
+from consilience.metrics.table import by_relation, prepare
+from consilience.types import Cardinality, Protocol, Relation, Suite
+
+T = TypeVar("T")
+
+NAN = float("nan")
+
+EMPTY_AS_ZERO = {"published": ("known_consistency", "unknown_consistency"), "strict": ()}
+"""Where the released code logs 0 for no data, and its numbers therefore hold that 0."""
+
+
+def name_of(metric: str, cardinality: Cardinality) -> str:
+    """What a metric is called on relations of that kind."""
+    return "determinism" if metric == "consistency" and cardinality == "N-M" else metric
+
+
+def metric_of(name: str) -> str:
+    """The metric that goes by that name."""
+    return "consistency" if name == "determinism" else name
+
+
+def bounds_of(key: Key) -> tuple[float, float]:
+    """The least and greatest value of a metric."""
+    return METRICS[metric_of(key[0])].least, 1.0
+
+
+def empty_value(key: Key, protocol: Protocol) -> float:
+    """What stands for a group without data."""
+    return 0.0 if key[0] in EMPTY_AS_ZERO[protocol] else NAN
+
+
+def is_averaged(key: Key, kind: Cardinality) -> bool:
+    """Whether a metric is told over the relations of a kind: on N-M ones determinism only.
+
+    The answers that are another gold of the same subject count as wrong there.
+    """
+    return kind == "N-1" or key[0] == "determinism"
+
+
+def count(views: Mapping[View, Grid], relation: Relation) -> dict[Key, Tally]:
+    """Every metric of the two views of one group."""
+    kinds: dict[str, list[tuple[int, int]]] = {}
+    for pair, edge in sorted(relation.edges.items()):
+        kinds.setdefault(edge.kind, []).append(pair)
+    tallies: dict[Key, Tally] = {}
+    for metric_name, metric in METRICS.items():
+        grid = views[metric.view]
+        name = name_of(metric_name, relation.cardinality)
+        tallies[name, "all"] = metric.count(grid)
+        if metric.by_edit:
+            for kind, pairs in kinds.items():
+                tallies[name, kind] = metric.count(grid.pairs_of(pairs))
+    return tallies
+
+
+class Shared:
+    """What is drawn at random for several tables, each thing once.
+
+    It holds at most ``KEPT`` bytes; what does not fit is drawn again, which gives the same.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[object, Any] = {}
+        self._left = KEPT
+        self._lock = Lock()
+
+    def resampling(self, subjects: Mapping[str, Sequence[str]], seed: int) -> Resampling:
+        """The resampling of these subjects."""
+        key = seed, tuple((group, *names) for group, names in subjects.items())
+        size = 2 * REPLICATES * sum(map(len, subjects.values()))
+        keep = size <= self._left
+        return self._keep(key, size, lambda: Resampling(subjects, seed, keep=keep))
+
+    def signs(self, names: Sequence[str], seed: int) -> Signs:
+        """The signs of these names."""
+        size = len(names) * PERMUTATIONS // 8
+        return self._keep(("signs", seed, *names), size, lambda: Signs(names, seed))
+
+    def resamples(self, clusters: int, seed: int) -> Iterator[npt.NDArray[Any]]:
+        """How often each of so many clusters was drawn (cluster, replicate), in parts."""
+        key, size = (clusters, seed), clusters * REPLICATES
+        if key not in self._kept and size > self._left:
+            return resamples_in_parts(clusters, REPLICATES, np.random.default_rng(seed))
+        return in_parts(self._keep(key, size, lambda: drawn(clusters, np.random.default_rng(seed))))
+
+    def _keep(self, key: object, size: int, make: Callable[[], T]) -> T:
+        if key in self._kept:
+            found: T = self._kept[key]
+            return found
+        made = make()
+        with self._lock:
+            if size <= self._left:
+                self._left -= size
+                self._kept[key] = made
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Every metric of each group of a kind, its value and its replicates.
+
+    ``proportions``: the metrics whose hits are counted among the total.
+    """
+
+    shares: Mapping[str, Mapping[Key, Share]]
+    draws: Mapping[str, Mapping[Key, Draws]]
+    proportions: frozenset[Key]
+    resampling: Resampling
+
+
+class Prepared:
+    """An answers table that was checked against its suite (``table.prepare``), to be counted.
+
+    With ``shared`` whatever is counted is kept, until ``forget``: for a table that is counted in
+    several ways, or compared with several others.
+    """
+
+    def __init__(self, answers: pl.DataFrame, suite: Suite, shared: Shared | None = None) -> None:
+        self.answers, self.suite = answers, suite
+        self.table = prepare(answers, suite)
+        self.shared = shared
+        self._kept: dict[tuple[Protocol, object], Any] = {}
+
+    @cached_property
+    def relations(self) -> list[tuple[Relation, pl.DataFrame]]:
+        """Relations that have rows, with them, in the order of the suite."""
+        return list(by_relation(self.table, self.suite))
+
+    def of_kind(self, kind: Cardinality) -> list[tuple[Relation, pl.DataFrame]]:
+        """Those with one right answer, or with several."""
+        return [each for each in self.relations if each[0].cardinality == kind]
+
+    def subjects(self, kind: Cardinality) -> dict[str, list[str]]:
+        """The subjects of each relation of a kind, each once, in order."""
+        return {relation.id: self._subjects[relation.id] for relation, _ in self.of_kind(kind)}
+
+    @cached_property
+    def _subjects(self) -> dict[str, list[str]]:
+        return {
+            relation.id: rows["subject"].unique().sort().to_list()
+            for relation, rows in self.relations
+        }
+
+    def views(
+        self, relation: Relation, rows: pl.DataFrame, protocol: Protocol
+    ) -> Mapping[View, Grid]:
+        """The two views of a relation's answers."""
+        return self._keep(
+            protocol,
+            ("views", relation.id),
+            lambda: grids(rows, relation, protocol, words_of(rows)),
+        )
+
+    def tallies(
+        self, relation: Relation, rows: pl.DataFrame, protocol: Protocol
+    ) -> Mapping[Key, Tally]:
+        """Every metric of a relation."""
+        return self._keep(
+            protocol,
+            ("tallies", relation.id),
+            lambda: count(self.views(relation, rows, protocol), relation),
+        )
+
+    def counts(self, kind: Cardinality, protocol: Protocol, seed: int) -> Counts:
+        """Every metric of the relations of a kind, resampled."""
+        return self._keep(
+            protocol, ("counts", kind, seed), lambda: self._count(kind, protocol, seed)
+        )
+
+    def _count(self, kind: Cardinality, protocol: Protocol, seed: int) -> Counts:
+        subjects = self.subjects(kind)
+        counted: dict[str, list[Counted]] = {}
+        shares: dict[str, dict[Key, Share]] = {}
+        proportions: set[Key] = set()
+
+        def of(group: tuple[Relation, pl.DataFrame]) -> None:
+            relation, rows = group
+            tallies = self.tallies(relation, rows, protocol)
+            counted[relation.id] = [Counted(tallies, subjects[relation.id])]
+            shares[relation.id] = {
+                key: tally.share(empty_value(key, protocol)) for key, tally in tallies.items()
+            }
+            proportions.update(key for key, tally in tallies.items() if tally.is_proportion)
+
+        for relation, _ in self.of_kind(kind):  # in their order
+            counted[relation.id], shares[relation.id] = [], {}
+        list(in_threads(of, self.of_kind(kind)))
+        resampling = self.resampling(kind, seed)
+        draws = {group: runs[0] for group, runs in resampling.draw(counted).items()}
+        return Counts(shares, draws, frozenset(proportions), resampling)
+
+    def resampling(self, kind: Cardinality, seed: int) -> Resampling:
+        """The resampling of the subjects of a kind."""
+        subjects = self.subjects(kind)
+        return self.shared.resampling(subjects, seed) if self.shared else Resampling(subjects, seed)
+
+    def signs(self, names: Sequence[str], seed: int) -> Signs:
+        """The signs of these names."""
+        return self.shared.signs(names, seed) if self.shared else Signs(names, seed)
+
+    def resamples(self, clusters: int, seed: int) -> Iterator[npt.NDArray[Any]]:
+        """How often each of so many clusters was drawn (cluster, replicate), in parts."""
+        if self.shared:
+            return self.shared.resamples(clusters, seed)
+        return resamples_in_parts(clusters, REPLICATES, np.random.default_rng(seed))
+
+    def forget(self, protocol: Protocol | None = None) -> None:
+        """Keep no longer what was counted, by one protocol or both."""
+        self._kept = {
+            key: each for key, each in self._kept.items() if protocol not in (None, key[0])
+        }
+
+    def _keep(self, protocol: Protocol, name: object, make: Callable[[], T]) -> T:
+        key = protocol, name
+        found: T = self._kept[key] if key in self._kept else make()
+        if self.shared:
+            self._kept[key] = found
+        return found
+
+
+def prepared(answers: pl.DataFrame | Prepared, suite: Suite) -> Prepared:
+    """A table that is ready to be counted."""
+    return answers if isinstance(answers, Prepared) else Prepared(answers, suite)

@@ -68,11 +68,11 @@ class Baseline:
         width = len(candidates.words)
         step = max(1, CELLS // width)
         for start in range(0, len(queries), step):
-            rows = np.arange(start, min(start + step, len(queries)))
-            chosen = [self.choose(queries[row], candidates) for row in rows]
-            logprob = np.full((len(rows), width), -np.inf)
-            logprob[np.arange(len(rows)), chosen] = 0.0
-            yield Scores(rows, candidates.words, logprob)
+            part = queries[start : start + step]
+            chosen = [self.choose(query, candidates) for query in part]
+            logprob = np.full((len(part), width), -np.inf)
+            logprob[np.arange(len(part)), chosen] = 0.0
+            yield Scores(start + np.arange(len(part)), candidates.words, logprob)
 
 
 def load_baseline(name: str, seed: int) -> Baseline:

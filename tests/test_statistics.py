@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import subprocess
+import sys
 
 import numpy as np
 import polars as pl
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from conftest import ROOT
 from consilience import ConsilienceError, measure
 from consilience.metrics.agreement import METRICS, Tally
 from consilience.metrics.compare import compare, few_relations
@@ -682,3 +685,10 @@ def test_intervals_are_seeded():
     assert one["value"].to_list()[:3] == other["value"].to_list()[:3]
     row = one.filter((pl.col("metric") == "consistency") & (pl.col("group") == "R"))
     assert 0 <= row["low"][0] < 7 / 12 < row["high"][0] <= 1
+
+
+def test_the_simulations_of_the_guide_run():
+    """One data set of a table; whether its numbers are those of the guide takes ten minutes."""
+    command = [sys.executable, str(ROOT / "bench" / "simulations.py"), "1", "different"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert said.count("\n| kappa") + said.count("\n| Know-Const") == 8

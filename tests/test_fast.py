@@ -320,6 +320,23 @@ def test_a_model_that_reads_less_reads_what_it_must(model_folder):
     )
 
 
+def test_patterns_with_few_subjects_are_asked_together():
+    """5 patterns of 3, 3, 20, 10 and 9 queries, at most 12 or 100 together."""
+    pattern = [Pattern.parse(f"[X] {at} [Y].") for at in range(5)]
+    sizes = (3, 3, 20, 10, 9)
+    queries = [
+        Query(p, f"{n}", "a") for p, size in zip(pattern, sizes, strict=True) for n in range(size)
+    ]
+    rows = {p: [at for at, each in enumerate(queries) if each.pattern == p] for p in pattern}
+    for most, expected in ((12, [6, 12, 8, 10, 9]), (100, [6, 20, 10, 9])):
+        found = list(causal._together(queries, rows, most))
+        assert [sum(len(own) for _, _, own in each) for each in found] == expected
+        assert [row for each in found for _, _, own in each for row in own] == list(range(45))
+        for each in found:
+            assert all(queries[row].pattern is p and queries[row].subject == subject
+                       for p, subject, own in each for row in own)  # fmt: skip
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("family", ["bert", "roberta", *CAUSAL])
 def test_an_accelerator_gives_the_same_scores(family, model_folder):

@@ -10,7 +10,7 @@ sentences, so every candidate has just the tokens that it would have in running 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +48,10 @@ DOCUMENT_SEPARATORS = ("<|endoftext|>",)
 MOST_QUERIES = 128
 """Queries of one pattern that are asked together, at most."""
 
+FEW = 16
+"""Queries of several patterns that are asked together, at most: to read a token takes as long as to
+read some dozens, so that a run of a few queries gains, and others would not."""
+
 TOKENS_A_QUERY = 24
 """Tokens of a query whose keys and values are kept at once, estimated from above."""
 
@@ -57,7 +61,7 @@ FILL = {"cpu": 192, "cuda": 2048}
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Some subjects in one pattern. ``sentences``: of the first subject's candidates, and so on.
+    """Some subjects in patterns. ``sentences``: of the first subject's candidates, and so on.
 
     ``rows`` (subject,): the rows of each; ``golds`` (subject,): -1 where there are several.
     """
@@ -121,25 +125,24 @@ class CausalModel:
         most = min(self._queries_at_once(), -(-len(queries) // workers))
 
         def items() -> Iterator[_Asked]:
-            for pattern, rows in by_pattern.items():
-                for rows_of in _by_subject(queries, rows, most):
-                    item = _Asked([], np.empty(0, dtype=np.int64), [])
-                    golds = []
-                    for subject, own in rows_of.items():
-                        sentences = encode(
-                            self.tokenizer,
-                            [pattern.fill(subject, words[position]) for position in asked],
-                        )
-                        # The start token is read too, a sentence's last token is not.
-                        if reason := self._why_not(max(map(len, sentences), default=0)):
-                            unasked.append(self._unasked(own, words, reason))
-                            continue
-                        item.rows.append(own)
-                        item.sentences.extend(sentences)
-                        several = {place.get(queries[row].gold, -1) for row in own}
-                        golds.append(several.pop() if len(several) == 1 else -1)
-                    if item.rows:
-                        yield _Asked(item.rows, np.array(golds), item.sentences)
+            for together in _together(queries, by_pattern, most):
+                item = _Asked([], np.empty(0, dtype=np.int64), [])
+                golds = []
+                for pattern, subject, own in together:
+                    sentences = encode(
+                        self.tokenizer,
+                        [pattern.fill(subject, words[position]) for position in asked],
+                    )
+                    # The start token is read too, a sentence's last token is not.
+                    if reason := self._why_not(max(map(len, sentences), default=0)):
+                        unasked.append(self._unasked(own, words, reason))
+                        continue
+                    item.rows.append(own)
+                    item.sentences.extend(sentences)
+                    several = {place.get(queries[row].gold, -1) for row in own}
+                    golds.append(several.pop() if len(several) == 1 else -1)
+                if item.rows:
+                    yield _Asked(item.rows, np.array(golds), item.sentences)
 
         def work(item: _Asked) -> npt.NDArray[np.float64]:
             whole = np.full((len(item.rows), len(words)), np.nan)
@@ -265,6 +268,27 @@ def _by_subject(
         for row in rows[start : start + most]:
             rows_of[queries[row].subject].append(row)
         yield rows_of
+
+
+def _together(
+    queries: Sequence[Query], by_pattern: Mapping[Pattern, list[int]], most: int
+) -> Iterator[list[tuple[Pattern, str, list[int]]]]:
+    """Subjects in patterns, and the rows of each, that are asked together: at most so many rows.
+
+    They are of one pattern; patterns with few subjects are asked together, up to ``FEW`` rows.
+    """
+    together: list[tuple[Pattern, str, list[int]]] = []
+    count = 0
+    for pattern, rows in by_pattern.items():
+        for rows_of in _by_subject(queries, rows, most):
+            size = sum(map(len, rows_of.values()))
+            if together and count + size > min(most, FEW):
+                yield together
+                together, count = [], 0
+            together += [(pattern, subject, own) for subject, own in rows_of.items()]
+            count += size
+    if together:
+        yield together
 
 
 def start_token(tokenizer: PreTrainedTokenizerBase) -> int:

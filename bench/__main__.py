@@ -43,7 +43,8 @@ from consilience.models.mask_only import MaskOnly
 from consilience.models.masked import MaskedModel
 from consilience.models.products import Library, Products
 from consilience.probe import ask
-from consilience.run import RunFolder, versions
+from consilience.provenance import versions
+from consilience.run import RunFolder
 from consilience.suites.choose import sample_facts
 
 transformers.utils.logging.set_verbosity_error()

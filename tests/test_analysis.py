@@ -316,10 +316,10 @@ def test_comparing_from_the_command_line(consilience, runs):
     ("command", "message"),
     [
         (["compare", "random"], "1 run to compare; expected two runs"),
-        (["compare", "random", "random"], "a run stands twice"),
+        (["compare", "random", "random"], "duplicate runs; expected different runs"),
         (["compare", "random", "oracle", "--show", "acuracy"], "no metric 'acuracy'.*mean"),
         (["analyze", "knowledge", "random", "--sizes", "many"], "no number in 'many'"),
-        (["analyze", "patterns", "nowhere"], "not the folder of a run"),
+        (["analyze", "patterns", "nowhere"], "nowhere: no such file or folder"),
     ],
 )
 def test_bad_requests_are_refused(consilience, runs, command, message):

@@ -23,7 +23,6 @@ from tokenizers.processors import TemplateProcessing
 
 from conftest import SENTENCES, _tokenizer
 from consilience import ConsilienceError
-from consilience.cli.perturb import seed_notes
 from consilience.metrics.perturbed import (
     DIFFERENCE_SCHEMA,
     FORM_CHANGE_SCHEMA,
@@ -52,6 +51,7 @@ from consilience.suites.perturbations import (
 )
 from consilience.suites.tasks import TASKS
 from consilience.types import ANSWERS_SCHEMA, TextPair
+from consilience.workflow.pairs import seed_notes
 
 FORMS = ("original", "reverse", "signal")
 TWO = {"t": Labels(("no", "yes"))}

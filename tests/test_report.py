@@ -21,6 +21,7 @@ from consilience.analysis.patterns import item_table
 from consilience.errors import ConsilienceError
 from consilience.metrics.perturbed import PERTURBED_SCHEMA
 from consilience.perturb import INCONSISTENT_SCHEMA
+from consilience.provenance import command_line
 from consilience.report import charts, why
 from consilience.report import page as page_module
 from consilience.report.charts import RUN_SHAPES, in_tenths
@@ -42,7 +43,7 @@ from consilience.report.pairpage import ShownPairs, pair_page
 from consilience.report.repeat import again
 from consilience.report.shown import Shown
 from consilience.report.tables import COLUMNS
-from consilience.run import RunFolder, asked_of, command_line
+from consilience.run import Run, RunFolder
 from consilience.suites.tasks import TASKS
 from consilience.types import ANSWERS_SCHEMA, COMPARISON_SCHEMA, METRICS_SCHEMA
 from test_metrics import make_suite, table
@@ -559,7 +560,7 @@ def test_what_one_model_alone_wrote_is_in_no_difference(consilience, tmp_path):
     """A model that writes has a group more; what both chose is compared."""
     first, second = (perturbed_run(tmp_path / name, {at}) for at, name in enumerate(("one", "two")))
     answers = pl.read_parquet(second / "answers" / "rte.parquet")
-    run = RunFolder(second, asked_of(second))
+    run = RunFolder(second, Run.open(second).settings)
     run.write_answers("rte-generated", answers.with_columns(group=pl.lit("rte-generated")))
     for command in ("report", "compare"):
         status, _, err = consilience(command, first, second, "--out", f"{command}.html")
@@ -1064,7 +1065,7 @@ def test_a_page_that_is_too_large_is_refused(monkeypatch):
     [
         (["one", "pairs"], "without --out"),
         (["one", "--relation", "Q"], "has no relation 'Q'"),
-        (["nothing"], "nothing: no such run"),
+        (["nothing"], "nothing: no such file or folder"),
         (["empty", "--out", "p.html"], "not the folder of a run"),
         (["pairs", "one", "--out", "p.html"], "runs of perturb, and others"),
         (["pairs", "--relation", "A"], "with runs of perturb"),

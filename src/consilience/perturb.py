@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 from typing import Protocol as Interface
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from consilience.choices import Long
 from consilience.errors import ConsilienceError
 from consilience.probe import Progress, answers_table, judge, no_answers
 from consilience.suites.perturbations import ORIGINAL, Perturbation, variants
@@ -35,9 +35,6 @@ INCONSISTENT_SCHEMA: dict[str, type[pl.DataType]] = {
 
 GENERATED = "-generated"
 """Behind the task's name: the group of what a model wrote freely."""
-
-Long = Literal["truncate", "exclude"]
-"""What happens to an item with a variant that is too long for the model."""
 
 
 class PairModel(Interface):

@@ -10,13 +10,10 @@ import hashlib
 import io
 import json
 import os
-import platform
-import shlex
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import metadata
+from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
@@ -24,12 +21,16 @@ import polars as pl
 
 from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.files import cannot_write, csv_of, locked, path_in, remove_stale_parts, write_whole
+from consilience.provenance import command_line, git_revision, versions
 from consilience.read import POLARS_FAULTS, parquet_metadata, parse_json, read_csv, read_parquet
 from consilience.record import fault_of_run
 from consilience.types import ANSWERS_SCHEMA, Protocol
 
 FORMAT = 2
 """Raised when answers of an older version of this package can no longer be gone on with."""
+
+PAIRS = "perturb"
+"""The ``kind`` of a run of sentence pairs, in its settings."""
 
 LARGEST = 64 << 20
 """Bytes of a ``run.json`` that is read; with the words of every relation of ParaRel it has 1 MB."""
@@ -38,14 +39,6 @@ LARGEST = 64 << 20
 def fingerprint(asked: Mapping[str, object]) -> str:
     """SHA-256 of everything that decides the answers of a run."""
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
-
-
-def command_line() -> str:
-    """The command of ``consilience`` that runs here; empty in a program of somebody else."""
-    program = Path(sys.argv[0])
-    is_module = (program.parent.name, program.name) == ("consilience", "__main__.py")
-    is_ours = program.stem == "consilience" or is_module
-    return shlex.join(["consilience", *sys.argv[1:]]) if is_ours else ""
 
 
 class RunFolder:
@@ -283,6 +276,108 @@ def _check_digests(run: Path, files: Sequence[Path]) -> None:
             )
 
 
+@dataclass(frozen=True)
+class Run:
+    """Answers of one model, read once: the folder of a run, or a table that was made elsewhere.
+
+    A folder with several seeds is one run, whose ``seeds`` are runs of their own.
+    """
+
+    path: Path
+    """The folder or the table."""
+    label: str
+    """What tables and reports call it."""
+    record: Mapping[str, Any]
+    """``run.json``, of several seeds that of the first; empty for a table made elsewhere."""
+    parts: tuple[Run, ...] = ()
+    """The runs of several seeds; empty for a single run."""
+
+    @classmethod
+    def open(cls, path: Path, label: str = "") -> Run:
+        """Read the record of a run; a path that does not exist raises."""
+        if not path.exists():
+            raise ConsilienceError(
+                "no such file or folder", where=str(path), todo="Check the path."
+            )
+        folders = [each for each in seed_folders(path) if (each / "run.json").is_file()]
+        parts = tuple(cls.open(each, each.name) for each in folders)
+        record = parts[0].record if parts else record_of(path)
+        return cls(path, label or path.resolve().name, record, parts)
+
+    @property
+    def seeds(self) -> tuple[Run, ...]:
+        """The run of each seed; itself where it has one."""
+        return self.parts or (self,)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Everything that decided the answers; empty for a table made elsewhere."""
+        settings: Mapping[str, Any] = self.record.get("asked", {})
+        return settings
+
+    @property
+    def protocol(self) -> Protocol | None:
+        """The protocol that decided the answers; None where there is none."""
+        name = self.settings.get("protocol")
+        return next((each for each in get_args(Protocol) if each == name), None)
+
+    @property
+    def is_of_pairs(self) -> bool:
+        """Whether sentence pairs were asked."""
+        return self.settings.get("kind") == PAIRS
+
+    @cached_property
+    def answers(self) -> pl.DataFrame:
+        """The answers table (``read_answers``)."""
+        return read_answers(self.path)
+
+
+def seed_folders(path: Path) -> list[Path]:
+    """The folders of the seeds in a folder, seed-2 before seed-10."""
+    folders = [each for each in path.glob("seed-*") if each.is_dir()]
+    return sorted(folders, key=lambda each: (len(each.name), each.name))
+
+
+def open_runs(specs: Sequence[str]) -> list[Run]:
+    """Runs by ``PATH`` or ``LABEL=PATH``, each with a label of its own.
+
+    Without a label a run is called by its folder, with more of its path where these are the same.
+    """
+    given = [("", spec) if Path(spec).exists() else _split(spec) for spec in specs]
+    paths = [Path(path) for _, path in given]
+    unnamed = [path for (label, _), path in zip(given, paths, strict=True) if not label]
+    names = iter(short_names(unnamed))
+    runs = [
+        Run.open(path, label or next(names)) for (label, _), path in zip(given, paths, strict=True)
+    ]
+    labels = [run.label for run in runs]
+    if len(set(labels)) < len(labels):
+        twice = next(label for label in labels if labels.count(label) > 1)
+        raise ConsilienceError(
+            f"two runs are called '{twice}'", expected="a label for each", todo="Write LABEL=RUN."
+        )
+    return runs
+
+
+def _split(spec: str) -> tuple[str, str]:
+    label, equals, path = spec.partition("=")
+    return (label, path) if equals else ("", spec)
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """The last parts of paths, as many as tell them from each other."""
+    parts = [path.resolve().parts for path in paths]
+    for size in range(1, max(map(len, parts), default=0) + 1):
+        names = ["/".join(each[-size:]) for each in parts]
+        if len(set(names)) == len(names):
+            return names
+    if paths:
+        raise ConsilienceError(
+            "duplicate runs", expected="different runs", where=", ".join(map(str, paths))
+        )
+    return []
+
+
 def record_of(path: Path) -> dict[str, Any]:
     """The record of the run in a folder (``run.json``); empty where there is none.
 
@@ -315,47 +410,6 @@ def _read_record(file: Path, todo: str) -> dict[str, Any]:
         raise ConsilienceError(found, where=str(file), todo=todo)
     kept: dict[str, Any] = record
     return kept
-
-
-def asked_of(path: Path) -> dict[str, Any]:
-    """What the run in a folder was asked; empty for anything else."""
-    asked: dict[str, Any] = record_of(path).get("asked", {})
-    return asked
-
-
-def protocol_of(path: Path) -> Protocol | None:
-    """The protocol that the run in a folder was asked under; None for anything else."""
-    found = asked_of(path).get("protocol")
-    return next((each for each in get_args(Protocol) if each == found), None)
-
-
-def versions() -> dict[str, str]:
-    """The versions that a reader needs to repeat the run."""
-    found = {"python": platform.python_version()}
-    for name in ("consilience", "torch", "transformers", "tokenizers", "polars", "numpy"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def git_revision() -> str | None:
-    """The git revision of this package's checkout, with ``+`` where it has been changed."""
-    here = Path(__file__).resolve().parent
-    try:
-        answer = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=40", "--dirty=+", "--match="],
-            cwd=here,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    inside = any((folder / ".git").exists() for folder in (here.parents[1], here.parents[0]))
-    return answer.stdout.strip() if inside else None
 
 
 def _now() -> str:

@@ -27,11 +27,10 @@ from consilience.cli.shared import (
     DataDir,
     ProtocolOption,
     names_in,
-    names_of,
     out,
     print_json,
     rows_of,
-    suite_of,
+    warn,
     without_nan,
 )
 from consilience.cli.tasks import tasks
@@ -39,8 +38,10 @@ from consilience.errors import ConsilienceError
 from consilience.files import csv_of, write_whole
 from consilience.metrics import measure
 from consilience.report.analysis import example_table, frame_table, matrix_tables
-from consilience.run import read_answers
+from consilience.run import Run, open_runs
 from consilience.suites.choose import select_relations
+from consilience.types import Protocol, Suite
+from consilience.workflow.suite import suite_notes, suite_of
 
 app = typer.Typer(no_args_is_help=True, help="Why: wordings, edits, examples, knowledge, vectors.")
 
@@ -75,8 +76,9 @@ def patterns(
     the others. "points": its accuracy minus that of the base pattern, on the same facts. --out gets
     every pair of patterns: agreement and change of accuracy, with intervals and tests.
     """
-    chosen, rules = suite_of(run, suite, protocol, data_dir)
-    answers = read_answers(run)
+    opened = Run.open(run)
+    chosen, rules = _suite(opened, suite, protocol, data_dir)
+    answers = opened.answers
     if groups is not None:
         chosen = select_relations(chosen, names_in(groups))
         answers = answers.filter(pl.col("group").is_in([each.id for each in chosen.relations]))
@@ -108,14 +110,15 @@ def edits(
     By the suite's own edges; with --derive by a dependency parser, with the paraphrase types of the
     paper's Appendix B. Means over relations that have both kinds of pairs, tested over these.
     """
-    chosen, rules = suite_of(run, suite, protocol, data_dir)
+    opened = Run.open(run)
+    chosen, rules = _suite(opened, suite, protocol, data_dir)
     kinds: dict[str, Any] = annotated_kinds(chosen)
     if derive:
         from consilience.analysis.paraphrases import derived_kinds
         from consilience.analysis.syntax import load_parser
 
         kinds = derived_kinds(chosen, load_parser())
-    table = edit_table(read_answers(run), chosen, rules, kinds, seed)
+    table = edit_table(opened.answers, chosen, rules, kinds, seed)
     if table.is_empty():
         raise ConsilienceError(
             f"the suite '{chosen.name}' does not say how its patterns differ",
@@ -153,9 +156,9 @@ def examples(
 
     --out gets a row for each reply of each item.
     """
-    chosen, _ = suite_of(run, suite, None, data_dir)
-    answers = read_answers(run)
-    found = find_examples(answers, chosen, [kind] if kind else list(KINDS), limit)
+    opened = Run.open(run)
+    chosen, _ = _suite(opened, suite, None, data_dir)
+    found = find_examples(opened.answers, chosen, [kind] if kind else list(KINDS), limit)
     _write(file, reply_table(found))
     if as_json:
         rows = [asdict(example) for every in found.values() for example in every]
@@ -170,7 +173,9 @@ def examples(
 
 @app.command()
 def knowledge(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, or answers tables.")],
+    runs: Annotated[
+        list[str], typer.Argument(help="Folders of runs, or answers tables; LABEL=RUN names one.")
+    ],
     suite: RunSuite = None,
     protocol: ProtocolOption = None,
     sizes: Annotated[
@@ -188,9 +193,9 @@ def knowledge(
     correlations over relations.
     """
     metrics = {}
-    for name, run in zip(names_of(runs), runs, strict=True):
-        chosen, rules = suite_of(run, suite, protocol, data_dir)
-        metrics[name] = measure(read_answers(run), chosen, rules, seed)
+    for run in open_runs(runs):
+        chosen, rules = _suite(run, suite, protocol, data_dir)
+        metrics[run.label] = measure(run.answers, chosen, rules, seed)
     correlations = correlation_table(metrics)
     _write(file, correlations)
     found: dict[str, Any] = {"correlations": rows_of(correlations)}
@@ -256,6 +261,15 @@ def syntax(
     out.print(frame_table(overall, f"{chosen.name}: released and derived edges", headings))
     title = f"{chosen.name}: {len(types)} pairs with a base pattern, by paraphrase type"
     out.print(frame_table(counts, title, {"type": "type", "pairs": "pairs", "share": "percent"}))
+
+
+def _suite(
+    run: Run, name: str | None, protocol: Protocol | None, data_dir: Path | None
+) -> tuple[Suite, Protocol]:
+    """The suite and the protocol of a run; says where the suite has changed since."""
+    suite, rules = suite_of(run, name, protocol, data_dir)
+    warn(suite_notes(run, suite))
+    return suite, rules
 
 
 def _number(text: str) -> float:

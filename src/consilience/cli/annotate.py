@@ -12,9 +12,9 @@ from rich.table import Table
 from consilience.cli.pairs import IndicatorsOption, TaskOption, task_of
 from consilience.cli.shared import AsJson, names_in, out, print_json, rows_of, warn
 from consilience.files import csv_of, write_whole
+from consilience.provenance import git_revision, versions
 from consilience.report.tables import interval, mean_and_std, new_table, percent
 from consilience.resource import annotation
-from consilience.run import git_revision, versions
 from consilience.suites.pairs import read_pairs
 from consilience.suites.perturbations import PAPERS, chosen
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from consilience.choices import Sampling, StopOn
 from consilience.cli.pairs import (
     IndicatorsOption,
     JoinedOption,
@@ -36,21 +36,6 @@ from consilience.suites.tasks import load_task
 
 if TYPE_CHECKING:
     from consilience.train.finetune import Finetuned, Recipe, Source
-
-
-class SamplingName(StrEnum):
-    """How many batches of each task an epoch has."""
-
-    proportional = "proportional"
-    square_root = "square-root"
-    even = "even"
-
-
-class StopName(StrEnum):
-    """What early stopping looks at."""
-
-    accuracy = "accuracy"
-    loss = "loss"
 
 
 def finetune(
@@ -102,12 +87,10 @@ def finetune(
         int,
         typer.Option(help="Epochs without a better validation before it stops; 0: none.", min=0),
     ] = 3,
-    stop_on: Annotated[
-        StopName, typer.Option(help="What chooses the best checkpoint.")
-    ] = StopName.accuracy,
+    stop_on: Annotated[StopOn, typer.Option(help="What chooses the best checkpoint.")] = "accuracy",
     sampling: Annotated[
-        SamplingName, typer.Option(help="Batches of each task in an epoch (docs/calum.md).")
-    ] = SamplingName.proportional,
+        Sampling, typer.Option(help="Batches of each task in an epoch (docs/calum.md).")
+    ] = "proportional",
     joined: JoinedOption = None,
     pool: PoolOption = None,
     longest: LongestOption = None,
@@ -154,8 +137,8 @@ def finetune(
         weight_decay=weight_decay,
         warmup=warmup,
         patience=patience,
-        stop_on=stop_on.value,
-        sampling=sampling.value,
+        stop_on=stop_on,
+        sampling=sampling,
         seed=chosen_seeds[0],
         bf16=bf16,
         gradient_checkpointing=gradient_checkpointing,
@@ -172,8 +155,8 @@ def finetune(
             folder,
             chosen_seeds,
             jobs=jobs,
-            joined=joined.value if joined else None,
-            pool=pool.value if pool else None,
+            joined=joined,
+            pool=pool,
             longest=longest or 0,
             device=device,
             trust_remote_code=trust_remote_code,

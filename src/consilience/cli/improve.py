@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from consilience import suites
+from consilience.choices import Loss, TrainingText
 from consilience.cli.shared import (
     AsJson,
     DataDir,
@@ -34,23 +34,6 @@ if TYPE_CHECKING:
 SHOWN = ("accuracy", "consistency", "consistent_accuracy", "corrected_consistency")
 
 
-class LossName(StrEnum):
-    """Which consistency loss."""
-
-    strict = "strict"
-    cosine = "cosine"
-    published = "published"
-    vote = "vote"
-
-
-class TextName(StrEnum):
-    """What masked-language modelling reads."""
-
-    patterns = "patterns"
-    file = "file"
-    none = "none"
-
-
 def improve(
     model: Annotated[
         str, typer.Option(help="A masked or causal model: Hub id or folder.", metavar="M")
@@ -70,18 +53,18 @@ def improve(
         ),
     ] = None,
     loss: Annotated[
-        LossName,
+        Loss,
         typer.Option(
             help="strict: the paper's; cosine; published: as released; vote: two stages, "
             "words first, then what all wordings say together."
         ),
-    ] = LossName.strict,
+    ] = "strict",
     vocabulary: Annotated[
         bool, typer.Option("--vocabulary", help="Compare whole vocabularies, not candidates.")
     ] = False,
     mlm: Annotated[
-        TextName, typer.Option(help="Masked words: in the filled patterns, in --text, or none.")
-    ] = TextName.patterns,
+        TrainingText, typer.Option(help="Masked words: in the filled patterns, in --text, or none.")
+    ] = "patterns",
     text: Annotated[
         Path | None,
         typer.Option(help="Lines of text, or JSON lines with 'text'; the first 500 are held out."),
@@ -136,15 +119,15 @@ def improve(
         ) from error
 
     chosen = suites.load_suite(suite, data_dir)
-    rules: Protocol = protocol.value if protocol else chosen.protocol
+    rules: Protocol = protocol or chosen.protocol
     chosen_seeds = numbers_in(seeds, int, "a whole number, such as 42")
     plan = Plan(
         train=tuple(names_in(train_groups)),
         validation=tuple(names_in(validation_groups)),
         weights=_weights(weights, loss),
-        loss=loss.value,
+        loss=loss,
         vocabulary=vocabulary,
-        text=mlm.value,
+        text=mlm,
         facts=facts,
         batch=batch_facts,
         accumulation=accumulation,
@@ -209,11 +192,11 @@ def _document(found: Improved) -> dict[str, Any]:
     }
 
 
-def _weights(listed: str | None, loss: LossName) -> tuple[float, ...]:
+def _weights(listed: str | None, loss: Loss) -> tuple[float, ...]:
     from consilience.train.plan import PAPERS, VOTES
 
     if listed is None:
-        return VOTES if loss is LossName.vote else PAPERS
+        return VOTES if loss == "vote" else PAPERS
     return tuple(numbers_in(listed, float, "such as 0.5"))
 
 

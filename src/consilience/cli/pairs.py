@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from consilience.choices import Joined, Pool
 from consilience.cli.shared import names_in
 from consilience.suites.pairs import Pairs, half_of, read_pairs, sample_pairs
 from consilience.suites.tasks import check_task, load_task
@@ -15,21 +15,6 @@ from consilience.types import Task
 
 HALF_SEED = 0
 """Draws the halves: always the same ones."""
-
-
-class JoinedName(StrEnum):
-    """How the two sentences reach the model."""
-
-    pair = "pair"
-    string = "string"
-
-
-class PoolName(StrEnum):
-    """Where a decoder's head reads."""
-
-    last = "last"
-    end = "end"
-    mean = "mean"
 
 
 TaskOption = Annotated[
@@ -40,14 +25,14 @@ IndicatorsOption = Annotated[
     typer.Option(help="What stands before each sentence: Premise,Hypothesis.", metavar="A,B"),
 ]
 JoinedOption = Annotated[
-    JoinedName | None,
+    Joined | None,
     typer.Option(
         "--input",
         help="pair: two segments, as encoders have by themselves; string: one, as all others.",
     ),
 ]
 PoolOption = Annotated[
-    PoolName | None,
+    Pool | None,
     typer.Option(help="Decoders: read the last token, an end token behind it, or the mean."),
 ]
 LongestOption = Annotated[

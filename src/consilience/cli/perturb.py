@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,12 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import polars as pl
 import typer
 
+from consilience.choices import Joined, Long, Pool
 from consilience.cli.pairs import (
     IndicatorsOption,
-    JoinedName,
     JoinedOption,
     LongestOption,
-    PoolName,
     PoolOption,
     TaskOption,
     pairs_of,
@@ -26,27 +24,24 @@ from consilience.cli.pairs import (
 from consilience.cli.shared import (
     AsJson,
     TrustOption,
-    by_number,
     names_in,
     out,
     print_json,
     progress_bar,
     quiet_libraries,
     rows_of,
-    seeds_of,
     warn,
 )
 from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.files import csv_of, write_whole
 from consilience.metrics.perturbed import (
-    Labels,
     form_changes,
     measure_perturbed,
     perturbed_remarks,
 )
 from consilience.perturb import GENERATED, ask_freely, ask_pairs, inconsistent, write_forms
 from consilience.report.perturbed import change_table, example_table, perturbed_tables
-from consilience.run import RunFolder, asked_of
+from consilience.run import PAIRS, RunFolder, seed_folders
 from consilience.suites.pairs import Pairs
 from consilience.suites.perturbations import (
     PAPERS,
@@ -55,23 +50,12 @@ from consilience.suites.perturbations import (
     original,
     t5_original,
 )
-from consilience.suites.tasks import task_of_table
 from consilience.types import Form, Task, TextPair
+from consilience.workflow.pairs import labels_of, seed_notes
 
 if TYPE_CHECKING:
     from consilience.models.classifier import PairClassifier
     from consilience.models.label_writer import LabelWriter
-
-
-KIND = "perturb"
-"""In ``run.json``: what kind of run it is."""
-
-
-class LongName(StrEnum):
-    """What happens to an item that is too long for the model."""
-
-    truncate = "truncate"
-    exclude = "exclude"
 
 
 def perturb(
@@ -108,11 +92,11 @@ def perturb(
     pool: PoolOption = None,
     longest: LongestOption = None,
     long: Annotated[
-        LongName,
+        Long,
         typer.Option(
             help="Items too long for the model: truncate their sentences, or exclude the items."
         ),
-    ] = LongName.truncate,
+    ] = "truncate",
     model_labels: Annotated[
         str | None,
         typer.Option(help="What the model's labels mean, in its order, if it does not say."),
@@ -144,14 +128,14 @@ def perturb(
     models = _models(model, main.name)
     _refuse_others(folder, models)
     asked: dict[str, object] = {
-        "kind": KIND,
+        "kind": PAIRS,
         "suite": "calum",
         "task": asdict(main),
         "pairs": pairs.digest,
         "limit": limit,
         "half": half,
         "perturbations": list(formats),
-        "long": long.value,
+        "long": long,
         "seed": seed,
     }
     how = _How(
@@ -175,7 +159,7 @@ def perturb(
     runs, changed, told = [], [], {"": pairs.notes}
     for name, spec in models.items():
         run, answers, telling = _ask(
-            spec, folder / name if name else folder, main, pairs, formats, asked, load, long.value
+            spec, folder / name if name else folder, main, pairs, formats, asked, load, long
         )
         run.describe("data", data)
         runs.append(answers)
@@ -205,45 +189,10 @@ def perturb(
     out.print(f"Run: {folder}", soft_wrap=True)
 
 
-def seed_notes(told: Mapping[str, Sequence[str]]) -> list[str]:
-    """Each note once; a note on some seeds only names them.
-
-    ``told``: the notes of each seed by its name; those of the name "" are about all of them.
-    """
-    seeds = [name for name in told if name]
-    notes = dict.fromkeys(note for each in told.values() for note in each)
-    having = {note: [name for name in seeds if note in told[name]] for note in notes}
-    return [
-        note
-        if note in told.get("", ()) or len(names) == len(seeds)
-        else f"{', '.join(names)}: {note}"
-        for note, names in having.items()
-    ]
-
-
-def is_perturbed(run: Path) -> bool:
-    """Whether perturb wrote this folder."""
-    return asked_of(seeds_of(run)[0]).get("kind") == KIND
-
-
-def task_asked(run: Path) -> Task:
-    """The task that perturb asked."""
-    place = seeds_of(run)[0]
-    fields = asked_of(place).get("task", {})
-    given = {name: value for name, value in fields.items() if value is not None}
-    return task_of_table(given, str(place / "run.json"))
-
-
-def labels_of(task: Task) -> dict[str, Labels]:
-    """What may be answered in the groups of a run of this task."""
-    labels = Labels(task.labels, "f1" in task.metrics)
-    return {task.name: labels, task.name + GENERATED: labels}
-
-
 def _models(spec: str, task: str) -> dict[str, str]:
     """The model, or those of all seeds that finetune wrote, by the name of their folder."""
     folder = Path(spec)
-    seeds = sorted((each for each in folder.glob("seed-*") if each.is_dir()), key=by_number)
+    seeds = seed_folders(folder)
     if not seeds:
         inside = folder / task
         return {"": str(inside) if (inside / "config.json").is_file() else spec}
@@ -265,7 +214,11 @@ def _models(spec: str, task: str) -> dict[str, str]:
 def _refuse_others(folder: Path, models: Mapping[str, str]) -> None:
     """Refuse a folder with the run of one model where seeds are asked, or with other seeds."""
     found = "one model" if (folder / "run.json").is_file() and "" not in models else ""
-    others = [each.name for each in seeds_of(folder) if each != folder and each.name not in models]
+    others = [
+        each.name
+        for each in seed_folders(folder)
+        if (each / "run.json").is_file() and each.name not in models
+    ]
     if found or others:
         raise ConsilienceError(
             f"this folder holds another run: of {found or ', '.join(others)}",
@@ -281,8 +234,8 @@ class _How:
     task: Task
     given: bool
     template: str | None
-    joined: JoinedName | None
-    pool: PoolName | None
+    joined: Joined | None
+    pool: Pool | None
     longest: int | None
     model_labels: Sequence[str] | None
     options: Mapping[str, Any]
@@ -295,8 +248,8 @@ def _load_classifier(spec: str, how: _How) -> tuple[PairClassifier, Callable[[Te
     model = load_pair_classifier(
         spec,
         how.task.labels,
-        joined=how.joined.value if how.joined else None,
-        pool=how.pool.value if how.pool else None,
+        joined=how.joined,
+        pool=how.pool,
         longest=how.longest,
         model_labels=how.model_labels,
         **how.options,

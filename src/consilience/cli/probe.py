@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +12,7 @@ import polars as pl
 import typer
 
 from consilience import suites
+from consilience.choices import CandidateSet
 from consilience.cli.shared import (
     AsJson,
     AsShipped,
@@ -24,11 +24,8 @@ from consilience.cli.shared import (
     out,
     print_json,
     progress_bar,
-    protocol_remark,
     quiet_libraries,
-    refuse_pairs,
     rows_of,
-    source_of,
     warn,
 )
 from consilience.errors import ConsilienceError
@@ -39,14 +36,12 @@ from consilience.models import load_model
 from consilience.noise import noise_floor as measure_noise
 from consilience.probe import probe as ask_suite
 from consilience.probe import screening_note
+from consilience.provenance import git_revision, versions
 from consilience.report.tables import group_table, summary_table
 from consilience.run import (
+    Run,
     RunFolder,
     fingerprint,
-    git_revision,
-    protocol_of,
-    read_answers,
-    versions,
 )
 from consilience.suites.choose import (
     filter_vocabulary,
@@ -54,21 +49,8 @@ from consilience.suites.choose import (
     sample_facts,
     select_relations,
 )
-from consilience.types import Protocol, Suite
-
-
-class CandidateSet(StrEnum):
-    """What may be answered."""
-
-    objects = "objects"
-    vocabulary = "vocabulary"
-
-
-class MultiTokenRule(StrEnum):
-    """What a masked model does with a candidate of several tokens."""
-
-    exclude = "exclude"
-    left_to_right = "left-to-right"
+from consilience.types import MultiToken, Protocol, Suite
+from consilience.workflow.suite import protocol_notes, refuse_pairs, source_of
 
 
 def probe(
@@ -90,7 +72,7 @@ def probe(
     protocol: ProtocolOption = None,
     candidates: Annotated[
         CandidateSet, typer.Option(help="The relation's objects, or every word the model has.")
-    ] = CandidateSet.objects,
+    ] = "objects",
     facts: Annotated[
         str | None, typer.Option(help="Ask about the facts of this suite instead.", metavar="S")
     ] = None,
@@ -102,12 +84,12 @@ def probe(
         bool, typer.Option("--keep-scores", help="Score and keep every candidate of every query.")
     ] = False,
     multi_token: Annotated[
-        MultiTokenRule,
+        MultiToken,
         typer.Option(
             help="Masked models, strict only: leave out candidates of several tokens, or fill "
             "them in from left to right."
         ),
-    ] = MultiTokenRule.exclude,
+    ] = "exclude",
     template: Annotated[
         str | None,
         typer.Option(
@@ -141,7 +123,7 @@ def probe(
 
     The run goes to a folder; the same command goes on with a run that was stopped.
     """
-    whole_vocabulary = candidates is CandidateSet.vocabulary
+    whole_vocabulary = candidates == "vocabulary"
     if keep_scores and whole_vocabulary:
         raise ConsilienceError(
             "--keep-scores with the whole vocabulary",
@@ -162,7 +144,7 @@ def probe(
         chosen = _one_token(chosen, names_in(vocabulary), trust_remote_code)
     if limit:
         chosen = sample_facts(chosen, limit, seed)
-    rules: Protocol = protocol.value if protocol else chosen.protocol
+    rules: Protocol = protocol or chosen.protocol
     load = partial(
         load_model,
         model,
@@ -170,7 +152,7 @@ def probe(
         revision=revision,
         device=device,
         seed=seed,
-        multi_token=multi_token.value,
+        multi_token=multi_token,
         template=template,
         trust_remote_code=trust_remote_code,
         fast=fast,
@@ -187,7 +169,7 @@ def probe(
         "limit": limit,
         "seed": seed,
         "protocol": rules,
-        "candidates": candidates.value,
+        "candidates": candidates,
         "keep_scores": keep_scores,
         "model": asked_model.identity,
         **({"fast": True} if fast else {}),
@@ -250,19 +232,20 @@ def score(
 
     The columns group, item, subject, variant, gold, answer suffice; docs/suites.md has an example.
     """
-    refuse_pairs(answers)
+    run = Run.open(answers)
+    refuse_pairs(run)
     chosen = suites.load_suite(suite, data_dir)
-    table = read_answers(answers)
+    table = run.answers
     spelled: list[str] = []
     if not answers.is_dir():  # a run's own answers are what it was asked
         prepared = prepare(table, chosen)
         check_golds(prepared, chosen)
         spelled = unknown_answers(prepared, chosen)
-    rules: Protocol = protocol.value if protocol else protocol_of(answers) or chosen.protocol
+    rules: Protocol = protocol or run.protocol or chosen.protocol
     metrics = measure(table, chosen, rules)
     if file:
         write_whole(file, csv_of(metrics))
-    warnings = spelled + remarks(table, metrics, chosen, rules) + protocol_remark(answers, rules)
+    warnings = spelled + remarks(table, metrics, chosen, rules) + protocol_notes(run, rules)
     asked = {"answers": str(answers), "suite": chosen.name, "protocol": rules}
     record = {"asked": asked, "versions": versions(), "git": git_revision()}
     title = f"{chosen.name}, {answers.name}, protocol {rules}"

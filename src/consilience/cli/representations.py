@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import polars as pl
 import typer
 
@@ -25,7 +23,6 @@ from consilience.cli.shared import (
     progress_bar,
     quiet_libraries,
     rows_of,
-    source_of,
     warn,
 )
 from consilience.errors import ConsilienceError
@@ -34,17 +31,12 @@ from consilience.metrics import measure
 from consilience.models import LanguageModel, load_model
 from consilience.probe import probe as ask_suite
 from consilience.report.analysis import frame_table
+from consilience.report.figures import Colour
 from consilience.run import RunFolder, fingerprint
 from consilience.suites.choose import sample_facts, select_relations
 from consilience.types import Protocol, Relation
-
-
-class Colour(StrEnum):
-    """What the colours of a figure show."""
-
-    subject = "subject"
-    object = "object"
-    pattern = "pattern"
+from consilience.workflow.suite import source_of
+from consilience.workflow.vectors import correlations_of, drawing_of
 
 
 def representations(
@@ -62,7 +54,7 @@ def representations(
     figure: Annotated[
         str | None, typer.Option(help="Draw the t-SNE of this relation, last of --layers.")
     ] = None,
-    colour: Annotated[Colour, typer.Option(help="Of the figure.")] = Colour.subject,
+    colour: Annotated[Colour, typer.Option(help="Of the figure.")] = "subject",
     figure_facts: Annotated[int, typer.Option(help="Facts in the figure.", min=1)] = 30,
     figure_format: Annotated[str, typer.Option(help="svg, png, pdf or html.")] = "svg",
     protocol: ProtocolOption = None,
@@ -86,7 +78,7 @@ def representations(
     chosen = sample_facts(chosen, limit, seed)
     if figure is not None:
         chosen.relation(figure)
-    rules: Protocol = protocol.value if protocol else chosen.protocol
+    rules: Protocol = protocol or chosen.protocol
     load = partial(
         load_model,
         model,
@@ -130,7 +122,7 @@ def representations(
 
         drawn = run.path / f"tsne-{figure}-{colour}.{figure_format.removeprefix('.')}"
         title = f"{model}, {chosen.name}: {figure}"
-        chart = drawing_of(run.path, figure, figure_facts, colour.value, title, seed)
+        chart = drawing_of(run.path, figure, figure_facts, colour, title, seed)
         save_figure(chart, drawn)
     correlations = correlations_of(metrics, clusters)
     _show(run, clusters, correlations, drawn, as_json)
@@ -169,35 +161,6 @@ def _clusters(
     found = RelationVectors(relation.id, tuple(layers), array, index)
     write_vectors(kept, found)
     return cluster(found, seed=seed)
-
-
-def correlations_of(metrics: pl.DataFrame, clusters: pl.DataFrame) -> pl.DataFrame:
-    """Spearman's correlation of consistency with V-measure over relations, as in Section 7.2."""
-    from consilience.analysis.representations import spearman_with
-
-    named = (pl.col("metric") == "consistency") & (pl.col("subset") == "all")
-    consistency = dict(metrics.filter(named).select("group", "value").iter_rows())
-    rows = []
-    for (layer, name), found in clusters.group_by(["layer", "property"], maintain_order=True):
-        measured = dict(found.select("relation", "v_measure").iter_rows())
-        r = spearman_with(consistency, measured)
-        ends = {"value": r.value, "low": r.low, "high": r.high, "p": r.p, "n": r.n}
-        mean = found.select(pl.col("v_measure", "v_measure_shuffled", "ami").fill_nan(None).mean())
-        rows.append({"layer": layer, "property": name, **mean.row(0, named=True), **ends})
-    return pl.DataFrame(rows)
-
-
-def drawing_of(folder: Path, relation: str, facts: int, colour: Any, title: str, seed: int) -> Any:
-    """The t-SNE of the last layer that a run has of a relation's first facts."""
-    from consilience.analysis.representations import read_vectors, tsne
-    from consilience.report.figures import tsne_figure
-
-    vectors = read_vectors(folder / "vectors", relation).first(facts)
-    last = vectors.array[:, -1]
-    readable = ~np.isnan(last).any(axis=1)
-    x, y = tsne(last[readable], seed).T
-    table = vectors.index.filter(pl.Series(readable)).with_columns(x=pl.Series(x), y=pl.Series(y))
-    return tsne_figure(table, colour, title)
 
 
 def _show(

@@ -13,12 +13,12 @@ import typer
 from consilience.cli.shared import AsJson, DataDir, err, names_in, out, print_json, rows_of, warn
 from consilience.errors import ConsilienceError
 from consilience.files import csv_of, write_whole
+from consilience.provenance import git_revision, versions
 from consilience.report.papers import beside_sheet, beside_table
 from consilience.report.sheets import SHEET_FORMATS, as_markdown
 from consilience.report.tables import new_table
 from consilience.reproduce import RECIPES, Found, Recipe, Work, carry_out, find_recipe
 from consilience.reproduce.recipe import NOT_HERE
-from consilience.run import git_revision, versions
 from consilience.suites.pairs import HUB
 
 WITH = "'finetune=--seeds 0'"

@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -24,23 +23,14 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from consilience import suites
 from consilience.cli.process import Terminal, json_text
 from consilience.errors import ConsilienceError
-from consilience.run import asked_of, protocol_of, record_of
-from consilience.types import Protocol, Suite
+from consilience.types import Protocol
 
 N = TypeVar("N", int, float)
 
 out = Terminal(markup=False)
 err = Terminal(stderr=True, markup=False)
-
-
-class ProtocolName(StrEnum):
-    """How answers are counted."""
-
-    published = "published"
-    strict = "strict"
 
 
 SuiteOption = Annotated[
@@ -51,7 +41,7 @@ DataDir = Annotated[
     typer.Option("--data-dir", help="Where fetched suites lie (also CONSILIENCE_DATA)."),
 ]
 ProtocolOption = Annotated[
-    ProtocolName | None,
+    Protocol | None,
     typer.Option(help="published: the papers' rules; strict: the text's definitions."),
 ]
 TrustOption = Annotated[
@@ -103,88 +93,6 @@ def numbers_in(text: str, kind: type[N], expected: str) -> list[N]:
         except ValueError:
             raise ConsilienceError(f"no number in '{each}'", expected=expected) from None
     return found
-
-
-def names_of(runs: list[Path]) -> list[str]:
-    """The runs' names, with more of their paths where these are the same."""
-    for parts in range(1, max(len(run.resolve().parts) for run in runs) + 1):
-        names = ["/".join(run.resolve().parts[-parts:]) for run in runs]
-        if len(set(names)) == len(names):
-            return names
-    raise ConsilienceError(
-        "a run stands twice", expected="different runs", where=", ".join(map(str, runs))
-    )
-
-
-def seeds_of(run: Path) -> list[Path]:
-    """The runs of all seeds in a folder that perturb wrote; itself where it asked one model."""
-    found = [each for each in run.glob("seed-*") if (each / "run.json").is_file()]
-    return sorted(found, key=by_number) or [run]
-
-
-def by_number(path: Path) -> tuple[int, str]:
-    """Sorts seed-2 before seed-10."""
-    return len(path.name), path.name
-
-
-def refuse_pairs(run: Path) -> None:
-    """Raise for a folder that perturb wrote, of one model or of several seeds."""
-    seeds = seeds_of(run)
-    if asked_of(seeds[0]).get("kind") == "perturb":
-        several = f" with {len(seeds)} seeds" if len(seeds) > 1 else ""
-        raise ConsilienceError(
-            f"a run of sentence pairs{several}",
-            expected="a run of probe",
-            where=str(run),
-            todo="Its changed answers are in inconsistent.csv; `consilience compare`, `consilience "
-            "report` and `consilience analyze tasks` take such runs.",
-        )
-
-
-def suite_of(
-    run: Path, suite: str | None, protocol: ProtocolName | None, data_dir: Path | None
-) -> tuple[Suite, Protocol]:
-    """The suite and the protocol of a run's answers: what is given, else what the run was asked."""
-    refuse_pairs(run)
-    asked = asked_of(run)
-    if suite is None and "suite" not in asked:
-        raise ConsilienceError(
-            "not the folder of a run, which would tell its suite",
-            where=str(run),
-            todo="Name the suite: --suite S.",
-        )
-    as_shipped = bool(asked.get("as_shipped"))
-    source = record_of(run).get("suite_source", {})
-    kept = str(source.get("folder", ""))
-    named = kept if kept and data_dir is None and Path(kept).is_dir() else str(asked.get("suite"))
-    found = suites.load_suite(suite or named, data_dir, as_shipped=as_shipped)
-    warn(suite_remark(run, found))
-    return found, protocol.value if protocol else protocol_of(run) or found.protocol
-
-
-def source_of(suite: Suite, spec: str, data_dir: Path | None) -> dict[str, str]:
-    """Where a whole suite is and what it is, for the record of a run: its name may not tell."""
-    folder = suites.suite_folder(spec, suites.data_dir(data_dir)).resolve()
-    return {"folder": str(folder), "digest": suite.digest}
-
-
-def suite_remark(run: Path, suite: Suite) -> list[str]:
-    """What to say where a whole suite is not the one that a run was asked from."""
-    digest = record_of(run).get("suite_source", {}).get("digest", suite.digest)
-    if digest == suite.digest:
-        return []
-    return [f"the suite '{suite.name}' is not as it was when {run} was asked; numbers may differ"]
-
-
-def protocol_remark(run: Path, protocol: Protocol) -> list[str]:
-    """What a reader of numbers by this protocol should know of a run that was asked under one."""
-    asked_under = protocol_of(run)
-    if asked_under in (None, protocol):
-        return []
-    return [
-        f"the run was asked under {asked_under}, which decided the token of each candidate; for "
-        f"{protocol} throughout, probe with --protocol {protocol}"
-    ]
 
 
 def warn(warnings: Iterable[str]) -> None:

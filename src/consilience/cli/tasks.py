@@ -9,9 +9,10 @@ import polars as pl
 import typer
 
 from consilience.analysis.tasktypes import SMALL, read_runs, task_effects, without_models
-from consilience.cli.shared import AsJson, names_in, names_of, out, print_json, rows_of, warn
+from consilience.cli.shared import AsJson, names_in, out, print_json, rows_of, warn
 from consilience.files import csv_of, write_whole
 from consilience.report.perturbed import calum_tables, effects_tables
+from consilience.run import short_names
 from consilience.suites.perturbations import PERTURBATIONS
 from consilience.suites.tasks import TASKS
 
@@ -70,7 +71,7 @@ def _named(runs: list[str]) -> tuple[list[str], list[Path]]:
     paths = [Path(path) for _, path in given]
     folders = [path.parent if path.name == "metrics.csv" else path for path in paths]
     unnamed = [folder for folder, (name, _) in zip(folders, given, strict=True) if not name]
-    found = iter(names_of(unnamed) if unnamed else [])
+    found = iter(short_names(unnamed))
     return [name or next(found) for name, _ in given], paths
 
 

@@ -52,7 +52,7 @@ FEW = 16
 """Queries of several patterns that are asked together, at most: to read a token takes as long as to
 read some dozens, so that a run of a few queries gains, and others would not."""
 
-TOKENS_A_QUERY = 24
+TOKENS_A_QUERY = 48
 """Tokens of a query whose keys and values are kept at once, estimated from above."""
 
 FILL = {"cpu": 192, "cuda": 2048}

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from transformers import PreTrainedModel
 
+from consilience.choices import Joined, Pool
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.models.batches import (
     NEAR_TIE,
@@ -23,7 +24,7 @@ from consilience.models.batches import (
 )
 from consilience.models.kernels import near_tie, pack_linears
 from consilience.models.loading import Kind, Pretrained, load_classifier
-from consilience.models.pair_input import Encoded, Joined, PairInput, Pool, Reading
+from consilience.models.pair_input import Encoded, PairInput, Reading
 from consilience.types import Form, Scores
 
 

@@ -6,21 +6,16 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from consilience.choices import Joined, Pool
 from consilience.errors import ConsilienceError
 from consilience.models.loading import Kind
 from consilience.models.masked import positions
 from consilience.read import parse_json
 from consilience.types import Form
-
-Joined = Literal["pair", "string"]
-"""Two segments with the tokenizer's separator between, or one string with a blank between."""
-
-Pool = Literal["last", "end", "mean"]
-"""Where a decoder's head reads: the last token, an end token behind it, or the mean of all."""
 
 FILE = "consilience.json"
 """Beside a fine-tuned model, so that it is asked in the form that it was trained on."""

@@ -139,7 +139,7 @@ def logits_of(model: PreTrainedModel, rows: list[list[int]]) -> torch.Tensor:
 
 
 def room_for_tokens(model: PreTrainedModel) -> int:
-    """Tokens whose keys and values take 256 MiB, or a quarter of an accelerator's free memory."""
+    """Tokens whose keys and values take 512 MiB, or a quarter of an accelerator's free memory."""
     config, room = model.config, 2**29
     if model.device.type == "cuda":
         room = torch.cuda.mem_get_info(model.device)[0] // 4

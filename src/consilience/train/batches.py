@@ -5,17 +5,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from torch.utils.data import Dataset
 
+from consilience.choices import Sampling
 from consilience.models.pair_input import Encoded
-
-Sampling = Literal["proportional", "square-root", "even"]
-"""How many batches each task has in an epoch: like its pairs, like their square root, or the same.
-
-The main task always has all of its own once. ``proportional`` is MT-DNN's.
-"""
 
 EXPONENT: Mapping[Sampling, float] = {"proportional": 1.0, "square-root": 0.5, "even": 0.0}
 

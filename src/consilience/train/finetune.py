@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from accelerate.state import PartialState
@@ -18,6 +18,7 @@ from transformers import (
     set_seed,
 )
 
+from consilience.choices import Sampling, StopOn
 from consilience.errors import ConsilienceError
 from consilience.models.batches import Budget
 from consilience.models.classifier import collate, predict
@@ -26,16 +27,13 @@ from consilience.models.pair_input import Encoded, PairInput, Reading
 from consilience.record import fault
 from consilience.suites.pairs import Pairs, refuse_one_class
 from consilience.suites.perturbations import original
-from consilience.train.batches import Batches, Sampling
+from consilience.train.batches import Batches
 from consilience.train.checkpoints import disk_errors, last_whole_checkpoint, remove_checkpoints
 from consilience.train.heads import Heads, load_heads
 from consilience.train.products import train_as_begun
 from consilience.train.record import FILE, is_finished, read_record, refuse_fault, write_record
 from consilience.train.settings import progress_shown, training_arguments, watch
 from consilience.types import Task
-
-StopOn = Literal["accuracy", "loss"]
-"""What early stopping and the best checkpoint look at, on the main task's validation pairs."""
 
 
 @dataclass(frozen=True, slots=True)

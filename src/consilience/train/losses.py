@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal
 
 import torch
-
-Loss = Literal["strict", "cosine", "published", "vote"]
 
 SHARPENED = 0.5
 """What the logarithms of a vote are divided by: its best answer is wanted, not its doubts."""

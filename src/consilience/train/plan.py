@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from consilience.choices import Loss, TrainingText
 from consilience.errors import ConsilienceError
 from consilience.suites.choose import select_relations
-from consilience.train.losses import Loss
-from consilience.train.steps import Text
 from consilience.types import Suite
 
 HELD_OUT = 500
@@ -55,7 +54,7 @@ class Plan:
     weights: tuple[float, ...] = PAPERS
     loss: Loss = "strict"
     vocabulary: bool = False
-    text: Text = "patterns"
+    text: TrainingText = "patterns"
     facts: int = 100
     batch: int = 8
     accumulation: int = 1

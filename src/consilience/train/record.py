@@ -9,9 +9,9 @@ from typing import Any
 
 from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.files import write_whole
+from consilience.provenance import versions
 from consilience.read import parse_json
 from consilience.record import NUMBER, OBJECT, TRUTH, WHOLE, Fields, fault, object_of
-from consilience.run import versions
 
 FILE = "finetune.json"
 

@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from transformers.utils import logging
 
+from consilience.choices import Joined, Pool
 from consilience.errors import ConsilienceError
 from consilience.models.loading import kind_of
-from consilience.models.pair_input import Joined, Pool, Reading
+from consilience.models.pair_input import Reading
 from consilience.train.finetune import Finetuned, Recipe, Source, check, finetune
 
 GRID_BATCHES, GRID_RATES = (32, 64, 128), (5e-4, 1e-5, 5e-6)

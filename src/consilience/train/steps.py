@@ -5,20 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from consilience.choices import Loss, TrainingText
 from consilience.errors import ConsilienceError
 from consilience.models.candidates import candidates_in_place, encode, slot_anchor
 from consilience.models.causal import start_token
 from consilience.models.loading import Kind
 from consilience.models.masked import positions
-from consilience.train.losses import Loss
 from consilience.types import Fact, Pattern, Protocol, Relation
-
-Text = Literal["patterns", "file", "none"]
 
 MASKED = 0.15
 """Share of tokens that masked-language modelling asks for (Devlin et al. 2019, Section 3.1)."""
@@ -108,7 +106,7 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
         facts: int,
         batch: int,
         epochs: int,
-        text: Text,
+        text: TrainingText,
         lines: Sequence[str],
         seed: int,
     ) -> None:

@@ -11,6 +11,7 @@ import polars as pl
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
 
+from consilience.choices import Loss
 from consilience.errors import ConsilienceError
 from consilience.metrics import measure
 from consilience.models import LanguageModel
@@ -20,7 +21,7 @@ from consilience.models.loading import Kind
 from consilience.models.masked import MaskedModel
 from consilience.probe import ask
 from consilience.suites.choose import sample_facts
-from consilience.train.losses import LOSSES, Loss, vote_loss
+from consilience.train.losses import LOSSES, vote_loss
 from consilience.train.settings import watch
 from consilience.train.steps import Steps, collate
 from consilience.types import Protocol, Suite

@@ -1,0 +1,30 @@
+"""What settings may be: the names that options and functions share."""
+
+from typing import Literal
+
+CandidateSet = Literal["objects", "vocabulary"]
+"""What may be answered: the objects of the relation, or every word that the model has."""
+
+Long = Literal["truncate", "exclude"]
+"""What happens to an item with a variant that is too long for the model."""
+
+Joined = Literal["pair", "string"]
+"""Two segments with the tokenizer's separator between, or one string with a space between."""
+
+Pool = Literal["last", "end", "mean"]
+"""Where a decoder's head reads: the last token, an end token after it, or the mean of all."""
+
+Loss = Literal["strict", "cosine", "published", "vote"]
+"""Which consistency loss (``train/losses.py``)."""
+
+TrainingText = Literal["patterns", "file", "none"]
+"""What language modelling reads: the filled patterns, the lines of a file, or nothing."""
+
+Sampling = Literal["proportional", "square-root", "even"]
+"""How many batches each task has in an epoch: like its pairs, like their square root, or the same.
+
+The main task always has all of its own once. ``proportional`` is MT-DNN's.
+"""
+
+StopOn = Literal["accuracy", "loss"]
+"""What early stopping and the best checkpoint look at, on the main task's validation pairs."""

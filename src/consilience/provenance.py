@@ -1,0 +1,47 @@
+"""Where results come from: the command, the versions of libraries, and the revision of the code."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+
+def command_line() -> str:
+    """The command of ``consilience`` that runs here; empty in a program of somebody else."""
+    program = Path(sys.argv[0])
+    is_module = (program.parent.name, program.name) == ("consilience", "__main__.py")
+    is_ours = program.stem == "consilience" or is_module
+    return shlex.join(["consilience", *sys.argv[1:]]) if is_ours else ""
+
+
+def versions() -> dict[str, str]:
+    """The versions that a reader needs to repeat the run."""
+    found = {"python": platform.python_version()}
+    for name in ("consilience", "torch", "transformers", "tokenizers", "polars", "numpy"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def git_revision() -> str | None:
+    """The git revision of this package's checkout, with ``+`` where it has been changed."""
+    here = Path(__file__).resolve().parent
+    try:
+        answer = subprocess.run(
+            ["git", "describe", "--always", "--abbrev=40", "--dirty=+", "--match="],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    inside = any((folder / ".git").exists() for folder in (here.parents[1], here.parents[0]))
+    return answer.stdout.strip() if inside else None

@@ -1,0 +1,1 @@
+"""What commands do, as functions: no parsing of arguments, no printing."""

@@ -1,0 +1,270 @@
+"""The report on one run or several: what is counted for its page, and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from consilience.analysis.examples import KINDS, about, examples
+from consilience.analysis.patterns import (
+    annotated_kinds,
+    edit_table,
+    item_table,
+    pair_table,
+    pattern_table,
+    with_changes,
+)
+from consilience.errors import ConsilienceError
+from consilience.files import texts_of
+from consilience.metrics import facts_left_out, measure, remarks
+from consilience.metrics.compare import compare, few_relations
+from consilience.metrics.counts import Prepared, Shared
+from consilience.metrics.perturbed import form_changes, measure_perturbed
+from consilience.metrics.table import is_blank
+from consilience.read import read_csv
+from consilience.report.factpage import probe_page
+from consilience.report.page import Page
+from consilience.report.pairpage import ShownPairs, pair_page
+from consilience.report.papersheets import perturbed_sheets, probe_sheets
+from consilience.report.sheets import Sheet
+from consilience.report.shown import Shown
+from consilience.run import Run
+from consilience.suites.choose import select_relations
+from consilience.types import METRICS_SCHEMA, Protocol
+from consilience.workflow.compare import compare_pairs, settings_notes
+from consilience.workflow.pairs import labels_of, seed_notes, task_asked
+from consilience.workflow.suite import protocol_notes, suite_notes, suite_of
+from consilience.workflow.vectors import correlations_of, drawing_of
+
+Advance = Callable[[int], None]
+"""Called with the number of tables that have just been counted."""
+
+EXAMPLES = 3
+"""Of each kind in the report."""
+
+DRAWN = 30
+"""Facts in the drawing of a run's vectors, as in the paper's Figure 3."""
+
+SETTINGS_OF_PAIRS = {
+    "task": "another task",
+    "pairs": "other pairs",
+    "limit": "another --limit",
+    "half": "another half",
+    "perturbations": "other perturbations",
+}
+"""What runs of perturb must have in common to be paired, and what is said if not."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """How runs are reported."""
+
+    suite: str | None = None
+    """A name or a folder; None for the suite of the first run."""
+    protocol: Protocol | None = None
+    """How answers are counted; None for the protocol of the first run."""
+    relation: str | None = None
+    """The relation whose agreement is shown first; None for the least consistent."""
+    seed: int = 0
+    """Of the bootstrap and the permutations."""
+    data_dir: Path | None = None
+    """Where fetched suites are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A page, the papers' tables of the same runs, and what a reader should know."""
+
+    page: Page
+    """The page, not yet rendered."""
+    sheets: Mapping[str, Sheet]
+    """The papers' tables by the names of their files."""
+    notes: Sequence[str]
+    """Differences in how the runs were asked, and the warnings of each run."""
+
+
+def tables_of(runs: Sequence[Run]) -> int:
+    """How many tables ``report`` counts: each run, and each later run against the first."""
+    return 2 * len(runs) - 1
+
+
+def report(
+    runs: Sequence[Run], options: ReportOptions, advance: Advance = lambda tables: None
+) -> Report:
+    """One page on one run, or on several with the first as the reference."""
+    if any(run.is_of_pairs for run in runs):
+        return _report_pairs(runs, options)
+    return _report_facts(runs, options, advance)
+
+
+def _report_facts(runs: Sequence[Run], options: ReportOptions, advance: Advance) -> Report:
+    """Runs of probe, or answers tables, on the same suite; of its relations those asked."""
+    seed, relation = options.seed, options.relation
+    whole, rules = suite_of(runs[0], options.suite, options.protocol, options.data_dir)
+    groups = set[str]().union(*(run.answers["group"].unique() for run in runs))
+    groups = groups.union(*(run.settings.get("groups") or () for run in runs))
+    asked = [each.id for each in whole.relations if each.id in groups]
+    chosen = select_relations(whole, asked) if asked else whole
+    if relation is not None:
+        chosen.relation(relation)
+    shared, reference = Shared(), None
+    shown, differences = [], []
+    for run in runs:
+        table = Prepared(run.answers, chosen, shared)
+        shown.append(_shown(run, table, rules, seed, suite_notes(run, whole)))
+        advance(1)
+        if reference is None:
+            reference = table
+            continue
+        both = {runs[0].label: reference, run.label: table}
+        differences.append(compare(both, chosen, rules, seed))
+        advance(1)
+    compared = pl.concat(differences) if differences else None
+    kinds = {name: about(name) for name in KINDS}
+    notes = settings_notes(runs)
+    if compared is not None:
+        notes += few_relations(compared)
+    page = probe_page(chosen, rules, shown, compared, kinds, notes, relation)
+    warnings = notes + _named(shown)
+    sheets = probe_sheets({each.name: each.metrics for each in shown}, warnings)
+    return Report(page, sheets, warnings)
+
+
+def _named(shown: Sequence[Shown] | Sequence[ShownPairs]) -> list[str]:
+    """The warnings of all runs."""
+    return [f"{run.name}: {each}" for run in shown for each in run.warnings]
+
+
+def _shown(
+    run: Run, table: Prepared, protocol: Protocol, seed: int, changed: Sequence[str]
+) -> Shown:
+    """Everything that the page shows of one run."""
+    answers, suite, record = table.answers, table.suite, run.record
+    kept = run.path / "metrics.csv"
+    other: Protocol = "strict" if protocol == "published" else "published"
+    by_other = measure(table, suite, other, seed)
+    table.forget(other)
+    metrics = measure(table, suite, protocol, seed)
+    if kept.is_file():
+        measured = texts_of(read_csv(kept, schema=METRICS_SCHEMA))
+        metrics = metrics.vstack(measured.filter(pl.col("metric") == "flips"))
+    known = "excluded" in answers.columns
+    reason = pl.col("excluded") if known else pl.lit(None, pl.String)
+    blank = answers.filter(is_blank()).with_columns(excluded=reason.fill_null("no answer"))
+    without = blank.group_by("group", "excluded", maintain_order=True).len()
+    noted = [*changed, *_unfinished(record), *record.get("warnings", [])]
+    noted += [*protocol_notes(run, protocol), *remarks(answers, metrics, suite, protocol)]
+    pairs = pair_table(table, suite, protocol, seed)
+    vectors, drawing = _vectors(run, metrics, seed)
+    return Shown(
+        name=run.label,
+        record=record,
+        metrics=metrics,
+        by_other=by_other,
+        patterns=with_changes(pattern_table(table, suite, protocol), pairs),
+        pairs=pairs,
+        edits=edit_table(table, suite, protocol, annotated_kinds(suite), seed),
+        items=item_table(table, suite, protocol),
+        examples=examples(table, suite, list(KINDS), EXAMPLES),
+        excluded=without,
+        warnings=list(dict.fromkeys(noted)),
+        vectors=vectors,
+        drawing=drawing,
+        left_out=facts_left_out(answers, metrics, suite, protocol),
+    )
+
+
+def _unfinished(record: Mapping[str, Any]) -> list[str]:
+    """What to say of a run that has not ended; nothing of a table of answers."""
+    if not record or record.get("finished"):
+        return []
+    return ["not finished: the numbers are of what is answered; the same command goes on with it"]
+
+
+def _vectors(run: Run, metrics: pl.DataFrame, seed: int) -> tuple[pl.DataFrame | None, Any]:
+    """What `analyze representations` left in a run's folder: numbers, and one relation drawn."""
+    if not (run.path / "clusters.csv").is_file():
+        return None, None
+    clusters = texts_of(read_csv(run.path / "clusters.csv"))
+    drawn = str(clusters["relation"][0])
+    drawing = drawing_of(run.path, drawn, DRAWN, "subject", f"{run.label}: {drawn}", seed)
+    return correlations_of(metrics, clusters), drawing
+
+
+def _report_pairs(runs: Sequence[Run], options: ReportOptions) -> Report:
+    """Runs of sentence pairs, each of one seed or of several."""
+    if not all(run.is_of_pairs for run in runs):
+        raise ConsilienceError("runs of perturb, and others", expected="runs of one kind on a page")
+    if options.suite or options.protocol or options.relation or options.data_dir:
+        raise ConsilienceError(
+            "--suite, --protocol, --relation or --data-dir with runs of perturb",
+            todo="Leave it out.",
+        )
+    shown = [_shown_pairs(run, options.seed) for run in runs]
+    differs = {run.label: _different_settings(runs[0], run) for run in runs}
+    notes = [
+        f"{label} has no differences from {runs[0].label}: {why}"
+        for label, why in differs.items()
+        if why
+    ]
+    alike = [run for run in runs if not differs[run.label]]
+    compared = None
+    if len(alike) > 1:
+        found = compare_pairs(alike, options.seed)
+        compared, notes = found.table, [*notes, *found.notes]
+    warnings = notes + _named(shown)
+    sheets = perturbed_sheets({each.name: each.metrics for each in shown}, warnings)
+    return Report(pair_page(shown, compared, notes), sheets, warnings)
+
+
+def _shown_pairs(run: Run, seed: int) -> ShownPairs:
+    """Everything that the page shows of one run of sentence pairs."""
+    task, answers = task_asked(run), [each.answers for each in run.seeds]
+    labels = labels_of(task)
+    notes = {
+        each.label if run.parts else "": [*_unfinished(each.record), *each.record["warnings"]]
+        for each in run.seeds
+    }
+    return ShownPairs(
+        run.label,
+        [each.record for each in run.seeds],
+        task,
+        measure_perturbed(answers, labels, seed),
+        _changed(run.path),
+        seed_notes(notes),
+        form_changes(answers, labels, seed),
+    )
+
+
+def _changed(run: Path) -> pl.DataFrame:
+    """The answers that changed; those of one seed stand in the folder of all."""
+    for folder, seed in ((run, None), (run.resolve().parent, run.resolve().name)):
+        file = folder / "inconsistent.csv"
+        if file.is_file():
+            found = texts_of(read_csv(file, infer_schema=False))
+            if seed is None:
+                return found
+            if seed in {each.name for each in folder.glob("seed-*")}:
+                return found.filter(pl.col("seed") == seed)
+    raise ConsilienceError(
+        "no inconsistent.csv",
+        where=str(run),
+        todo="Of one seed it is in the folder of all; a run that was stopped goes on with the same "
+        "`consilience perturb` command.",
+    )
+
+
+def _different_settings(first: Run, run: Run) -> str:
+    """Why a run has no differences from the first; empty where it has."""
+    found = [
+        what
+        for name, what in SETTINGS_OF_PAIRS.items()
+        if first.settings.get(name) != run.settings.get(name)
+    ]
+    if len(first.seeds) != len(run.seeds):
+        found.append("another number of seeds")
+    return ", ".join(found)

@@ -1,0 +1,70 @@
+"""The suite and the protocol that a run's answers are counted by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from consilience import suites
+from consilience.errors import ConsilienceError
+from consilience.run import Run
+from consilience.types import Protocol, Suite
+
+
+def suite_of(
+    run: Run, name: str | None, protocol: Protocol | None, data_dir: Path | None
+) -> tuple[Suite, Protocol]:
+    """The suite called ``name`` and ``protocol``; where one is None, that of the run."""
+    refuse_pairs(run)
+    settings = run.settings
+    if name is None and "suite" not in settings:
+        raise ConsilienceError(
+            "not the folder of a run, which would tell its suite",
+            where=str(run.path),
+            todo="Name the suite: --suite S.",
+        )
+    folder = str(run.record.get("suite_source", {}).get("folder", ""))
+    kept = (
+        folder if folder and data_dir is None and Path(folder).is_dir() else settings.get("suite")
+    )
+    as_shipped = bool(settings.get("as_shipped"))
+    suite = suites.load_suite(name or str(kept), data_dir, as_shipped=as_shipped)
+    return suite, protocol or run.protocol or suite.protocol
+
+
+def refuse_pairs(run: Run) -> None:
+    """Raise for a run of sentence pairs, of one model or of several seeds."""
+    if run.is_of_pairs:
+        several = f" with {len(run.seeds)} seeds" if run.parts else ""
+        raise ConsilienceError(
+            f"a run of sentence pairs{several}",
+            expected="a run of probe",
+            where=str(run.path),
+            todo="Its changed answers are in inconsistent.csv; `consilience compare`, `consilience "
+            "report` and `consilience analyze tasks` take such runs.",
+        )
+
+
+def source_of(suite: Suite, spec: str, data_dir: Path | None) -> dict[str, str]:
+    """Where a whole suite is and what it is, for the record of a run: its name may not tell."""
+    folder = suites.suite_folder(spec, suites.data_dir(data_dir)).resolve()
+    return {"folder": str(folder), "digest": suite.digest}
+
+
+def suite_notes(run: Run, suite: Suite) -> list[str]:
+    """A note where a whole suite is not the one that a run was asked from."""
+    digest = run.record.get("suite_source", {}).get("digest", suite.digest)
+    if digest == suite.digest:
+        return []
+    return [
+        f"the suite '{suite.name}' is not as it was when {run.path} was asked; numbers may differ"
+    ]
+
+
+def protocol_notes(run: Run, protocol: Protocol) -> list[str]:
+    """What a reader of numbers by ``protocol`` should know of a run asked under another one."""
+    if run.protocol in (None, protocol):
+        return []
+    return [
+        f"the run was asked under {run.protocol}, which decided the token of each candidate; for "
+        f"{protocol} throughout, probe with --protocol {protocol}"
+    ]

@@ -1,0 +1,83 @@
+"""A run as a value: read once, with a label of its own."""
+
+import json
+
+import pytest
+
+from consilience.errors import ConsilienceError
+from consilience.run import PAIRS, Run, open_runs
+
+RECORD = {"started": "2026-01-31T12:00:00+00:00", "versions": {}, "warnings": []}
+
+
+def make(folder, **settings):
+    folder.mkdir(parents=True)
+    record = RECORD | {"asked": {"suite": "mini", **settings}}
+    (folder / "run.json").write_text(json.dumps(record))
+    return folder
+
+
+def test_a_run_has_its_settings_and_one_seed(tmp_path):
+    run = Run.open(make(tmp_path / "a", protocol="strict"))
+    assert (run.label, run.protocol, run.is_of_pairs) == ("a", "strict", False)
+    assert run.settings["suite"] == "mini"
+    assert run.seeds == (run,)
+    assert run.parts == ()
+
+
+def test_the_seeds_of_a_run_are_runs_in_the_order_of_their_numbers(tmp_path):
+    for seed in (10, 2):
+        make(tmp_path / f"seed-{seed}", kind=PAIRS, seed=seed)
+    (tmp_path / "seed-3").mkdir()  # nothing was asked yet
+    run = Run.open(tmp_path, "both")
+    assert run.label == "both"
+    assert run.is_of_pairs
+    assert [each.label for each in run.seeds] == ["seed-2", "seed-10"]
+    assert [each.settings["seed"] for each in run.seeds] == [2, 10]
+
+
+def test_a_table_made_elsewhere_has_no_settings(tmp_path):
+    (tmp_path / "answers.csv").write_text("group,item\na,1\n")
+    run = Run.open(tmp_path / "answers.csv")
+    assert (run.label, run.protocol, dict(run.record), dict(run.settings)) == (
+        "answers.csv", None, {}, {},
+    )  # fmt: skip
+    assert run.answers.rows() == [("a", "1")]
+
+
+def test_answers_are_read_once(tmp_path):
+    file = tmp_path / "answers.csv"
+    file.write_text("group,item\na,1\n")
+    run = Run.open(file)
+    first = run.answers
+    file.unlink()
+    assert run.answers is first
+
+
+def test_labels_are_given_or_as_much_of_the_path_as_is_needed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("x/run", "y/run", "z"):
+        make(tmp_path / name)
+    specs = ["x/run", "y/run", "large=z"]
+    assert [run.label for run in open_runs(specs)] == ["x/run", "y/run", "large"]
+    assert [run.label for run in open_runs(["first=x/run", "y/run"])] == ["first", "run"]
+    make(tmp_path / "a=b")  # a path that exists is a path
+    assert [run.label for run in open_runs(["a=b"])] == ["a=b"]
+
+
+@pytest.mark.parametrize(
+    ("specs", "message"),
+    [
+        (["x", "x"], "duplicate runs"),
+        (["same=x", "same=y"], "two runs are called 'same'; expected a label for each"),
+        (["y", "y=x"], "two runs are called 'y'"),
+        (["nowhere"], "nowhere: no such file or folder. Check the path."),
+        (["label=nowhere"], "nowhere: no such file or folder. Check the path."),
+    ],
+)
+def test_runs_that_cannot_be_told_apart_or_found_raise(specs, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("x", "y"):
+        make(tmp_path / name)
+    with pytest.raises(ConsilienceError, match=message):
+        open_runs(specs)

@@ -29,7 +29,12 @@ MAY_USE = {
     "analysis": {"read", "metrics", "run", "types", "errors", "files"},
     "workflow": {
         "analysis",
+        "choices",
         "errors",
+        "models",
+        "noise",
+        "probe",
+        "provenance",
         "files",
         "metrics",
         "perturb",

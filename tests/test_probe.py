@@ -249,13 +249,13 @@ def test_answers_of_two_runs_are_not_counted_together(tmp_path):
 
 
 def test_the_protocol_of_a_run(tmp_path):
-    assert run_module.protocol_of(tmp_path) is None
+    assert run_module.Run.open(tmp_path).protocol is None
     RunFolder(tmp_path, ASKED | {"protocol": "published"})
-    assert run_module.protocol_of(tmp_path) == "published"
+    assert run_module.Run.open(tmp_path).protocol == "published"
     record = json.loads((tmp_path / "run.json").read_text())
     record["asked"]["protocol"] = "other"
     (tmp_path / "run.json").write_text(json.dumps(record))
-    assert run_module.protocol_of(tmp_path) is None
+    assert run_module.Run.open(tmp_path).protocol is None
 
 
 def test_tables_that_cannot_be_read(tmp_path):

@@ -234,7 +234,7 @@ def test_a_process_with_torch_ends_at_once_and_whole(arguments, status):
 @pytest.mark.parametrize(
     ("arguments", "message", "is_usage"),
     [
-        (("score", "nowhere.csv", "--suite", "mini"), "nowhere.csv: no such file. Check the path.", False),
+        (("score", "nowhere.csv", "--suite", "mini"), "nowhere.csv: no such file or folder. Check the path.", False),
         (("data", "lost"), "No such command 'lost'", True),
         (("probe", "--limit", "some"), "Invalid value for '--limit'", True),
         (("score",), "Missing argument 'answers'.", True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -26,6 +26,7 @@ from rich.text import Text
 from consilience.cli.process import Terminal, json_text
 from consilience.errors import ConsilienceError
 from consilience.types import Protocol
+from consilience.workflow.watch import Advance
 
 N = TypeVar("N", int, float)
 
@@ -155,3 +156,15 @@ def quiet_libraries(loads: str = "") -> Iterator[None]:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     yield
+
+
+class Screen:
+    """Shows the progress of a workflow on standard error (``workflow/watch.py``)."""
+
+    def loading(self, model: str) -> AbstractContextManager[None]:
+        """One line, and silence of the model libraries."""
+        return quiet_libraries(model)
+
+    def steps(self, text: str, total: int | None, unit: str) -> AbstractContextManager[Advance]:
+        """A bar."""
+        return progress_bar(text, total, unit)

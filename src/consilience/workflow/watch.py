@@ -1,0 +1,35 @@
+"""What a caller may see of a workflow while it works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+Advance = Callable[[int], None]
+"""Called with the number of steps that are done."""
+
+
+class Watch(Protocol):
+    """Shows what a workflow does; ``Silent`` shows nothing."""
+
+    def loading(self, model: str) -> AbstractContextManager[None]:
+        """While a model is loaded and used."""
+
+    def steps(self, text: str, total: int | None, unit: str) -> AbstractContextManager[Advance]:
+        """While so many steps are made; ``total`` is None where it is not known."""
+
+
+class Silent:
+    """Shows nothing."""
+
+    def loading(self, model: str) -> AbstractContextManager[None]:
+        """Nothing."""
+        return nullcontext()
+
+    def steps(self, text: str, total: int | None, unit: str) -> AbstractContextManager[Advance]:
+        """Nothing."""
+        return nullcontext(lambda steps: None)
+
+
+SILENT = Silent()

@@ -22,6 +22,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 import contenders
+import counting
 import machine
 import pairs
 import polars as pl
@@ -491,6 +492,22 @@ def memory(lines: list[str]) -> None:
     )
 
 
+def counts(lines: list[str]) -> None:
+    """score, compare and report, as commands, against an earlier revision."""
+    place = questions.shared() / "data" / "pararel"
+    say(
+        lines,
+        "## Counting",
+        "",
+        "Commands in processes of their own, each once; seconds with the start of Python, memory "
+        "at most. Before: the checkout that `CONSILIENCE_BEFORE` names, taking turns.",
+        "",
+    )
+    for line in counting.table(place if place.is_dir() else None):
+        say(lines, line)
+    say(lines, "")
+
+
 def measure_memory(part: int) -> None:
     """In a process of its own: a ``part``-th of the facts of every relation."""
     suite = questions.suite()
@@ -550,6 +567,8 @@ def main() -> None:
         a_fine_tuning(lines)
     if "memory" in parts:
         memory(lines)
+    if "counting" in parts:
+        counts(lines)
     if "causal" in parts:
         causal(lines)
     if "labels" in parts:

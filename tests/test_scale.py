@@ -6,8 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from consilience import Candidates, Fact, Pattern, Relation, Suite, measure
+from consilience import Candidates, Fact, Pattern, Relation, Suite, compare, measure
+from consilience.analysis.patterns import pair_table
 from consilience.metrics.agreement import Tally
+from consilience.metrics.counts import Prepared, Shared
 from consilience.metrics.resampling import Counted
 
 PATTERNS = ("[X] is in [Y].", "[X] lies in [Y].", "[Y] holds [X].", "In [Y] is [X].")
@@ -107,3 +109,26 @@ def test_numbers_of_an_open_vocabulary(protocol):
     assert value["consistency"] == 1 / 4
     assert value["chance_consistency"] == (2 * 1 + 1 * 1) / 16
     assert value["corrected_consistency"] == (1 / 4 - 3 / 16) / (1 - 3 / 16)
+
+
+def test_what_runs_share_changes_no_number():
+    """Two runs answered all, the third lacks an answer; each is counted by itself and shared."""
+    suite = open_suite(40)
+    runs = {f"run{seed}": random_answers(suite, seed) for seed in range(3)}
+    lacking = pl.when(pl.int_range(pl.len()) == 5).then(None).otherwise("answer")
+    runs["run2"] = runs["run2"].with_columns(answer=lacking)
+    shared = Shared()
+    ready = {name: Prepared(table, suite, shared) for name, table in runs.items()}
+    for name, table in runs.items():
+        for protocol in ("strict", "published"):
+            for count in (measure, pair_table):
+                alone, together = (count(each, suite, protocol, 3) for each in (table, ready[name]))
+                assert alone.equals(together)
+    for second in ("run1", "run2"):
+        pair = {name: runs[name] for name in ("run0", second)}
+        alone = compare(pair, suite, "strict", 3)
+        assert alone.equals(compare({name: ready[name] for name in pair}, suite, "strict", 3))
+        values = measure(runs["run0"], suite, "strict", 3).select("metric", "group", "value")
+        both = alone.join(values, on=["metric", "group"])
+        if second == "run1":
+            assert both["first_value"].equals(both["value"].alias("first_value"))

@@ -27,6 +27,7 @@ import machine
 import pairs
 import polars as pl
 import questions
+import starts
 import torch
 import training
 import transformers
@@ -467,6 +468,23 @@ def labels(lines: list[str]) -> None:
     )
 
 
+def start_up(lines: list[str]) -> None:
+    """What a run costs whose model has next to nothing to do."""
+    say(
+        lines,
+        "## Start-up",
+        "",
+        "Seconds from the command to the end of `consilience probe` with nine questions, each run "
+        "a process of its own. The first run has an empty cache. A bare script imports torch and "
+        "transformers, loads the same weights and tokenizer, and does one pass.",
+        "",
+        "| model | first run | later runs, median (fastest-slowest) | a bare script |",
+        "|---|---|---|---|",
+        *starts.table(3),
+        "",
+    )
+
+
 def memory(lines: list[str]) -> None:
     """Peak memory beyond the loaded model, against the number of queries."""
     rows = []
@@ -573,6 +591,8 @@ def main() -> None:
         causal(lines)
     if "labels" in parts:
         labels(lines)
+    if "starts" in parts:
+        start_up(lines)
     elsewhere = Path(__file__).with_name("elsewhere.md").read_text(encoding="utf-8")
     say(lines, *elsewhere.splitlines())
     if not sys.argv[1:]:

@@ -444,15 +444,15 @@ def labels(lines: list[str]) -> None:
     runs, count, tokens, writer = writers.contenders()
     answers = [run() for run in runs.values()]
     changed = [sum(a != b for a, b in zip(answers[0], each, strict=True)) for each in answers]
-    found = in_turn(runs, 3)
+    found = in_turn(runs, 2)
     middles = {name: statistics.median(each) for name, each in found.items()}
     say(
         lines,
         "## Labels of sentence pairs: SmolLM2-135M",
         "",
         f"{count} forms of {writers.TASK.name.upper()} pairs, {tokens / count:.0f} tokens each. A "
-        f"label is chosen by its probability, and up to {MOST_WRITTEN} tokens are written. All "
-        "others read a prompt anew for each label and for writing.",
+        f"label is chosen by its probability, and up to {MOST_WRITTEN} tokens are written. "
+        "The plain way reads a prompt anew for each label and for writing.",
         "",
         measured(writer.products),
         "",

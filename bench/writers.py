@@ -8,6 +8,7 @@ import questions
 import torch
 from transformers import GenerationConfig
 
+from consilience.models.batches import CPU_TOKENS
 from consilience.models.kernels import pack_linears
 from consilience.models.label_writer import MOST_WRITTEN, LabelWriter
 from consilience.models.loading import load_pretrained
@@ -20,10 +21,7 @@ TASK = TASKS["mrpc"]
 MODEL = "packaged:smollm2"
 ITEMS = 10
 
-BATCHES, SINGLE = (
-    "transformers, prompts of one length in a batch",
-    "transformers, one prompt a call",
-)
+BATCHES = "transformers, prompts of one length in a batch"
 
 
 def forms() -> list[Form]:
@@ -75,8 +73,7 @@ def ours(writer: LabelWriter, asked: Sequence[Form]) -> Callable[[], Answers]:
 def plain(writer: LabelWriter, asked: Sequence[Form], tokens: int) -> Callable[[], Answers]:
     """The model as transformers runs it: a label a call, then ``generate``.
 
-    ``tokens``: of the prompts in a batch, which have one length; 1 for single prompts. The linear
-    layers are packed as ours are.
+    ``tokens``: of the prompts in a batch, which have one length. Linear layers are packed as ours.
     """
     own = loaded()
     model = own.model.eval()
@@ -123,7 +120,6 @@ def contenders() -> tuple[dict[str, Callable[[], Answers]], int, int, LabelWrite
     tokens = sum(len(each["input_ids"]) for each in writer.encode(asked))
     runs = {
         "consilience": ours(writer, asked),
-        BATCHES: plain(writer, asked, 512),
-        SINGLE: plain(writer, asked, 1),
+        BATCHES: plain(writer, asked, CPU_TOKENS),
     }
     return runs, len(asked), tokens, writer

@@ -15,12 +15,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csc_array, csr_array, hstack
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from consilience.metrics.agreement import Share, Tally, quotient
 from consilience.metrics.grid import Floats
@@ -457,12 +458,18 @@ class Resampling:
         return Spread(macro[0], macro[1], macro[2], clusters), Drawn(hits, total, subjects)
 
 
+@cache
+def _libraries() -> ThreadpoolController:
+    """The libraries with threads of their own; to find them takes milliseconds."""
+    return ThreadpoolController()
+
+
 def in_threads(work: Callable[[T], S], items: Iterable[T]) -> Iterator[S]:
     """The results of ``work`` on each item, in their order.
 
     Meanwhile no product has threads of its own: those of small arrays cost more than they gain.
     """
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(os.cpu_count()) as pool:
+    with _libraries().limit(limits=1, user_api="blas"), ThreadPoolExecutor(os.cpu_count()) as pool:
         yield from pool.map(work, items)
 
 

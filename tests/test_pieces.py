@@ -221,7 +221,7 @@ def test_words_that_cannot_be_asked_say_why(model_of):
     assert np.isnan(scores.logprob).all()
     glued = [Query(Pattern.parse("i[Y] [X]"), "France", "n")]
     (scores,) = model_of("roberta").score(glued, words_of("n", "Paris"))
-    assert scores.reasons == {"n": "melts into 'i' on its left"}
+    assert scores.reasons == {"n": "merges with 'i' on its left"}
 
 
 def test_a_query_that_cannot_be_asked_says_why(model_of):

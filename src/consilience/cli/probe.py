@@ -98,7 +98,8 @@ def probe(
 ) -> None:
     """Ask a model every fact of a suite in every wording, and count how it answers.
 
-    The run goes to a folder; the same command goes on with a run that was stopped.
+    The run goes to a folder; rerun the same command to resume an
+    interrupted run.
     """
     options = ProbeOptions(
         model=model,

@@ -69,7 +69,7 @@ def representations(
     """Vectors where the object is predicted: do they cluster by pattern, or by what is known?
 
     Paper, Section 7.2. The run's folder gets the answers, vectors/RELATION.npy with an index,
-    clusters.csv and the figure; the same command goes on with a run that was stopped.
+    clusters.csv and the figure; rerun the same command to resume an interrupted run.
     """
     chosen = suites.load_suite(suite, data_dir)
     source = source_of(chosen, suite, data_dir)

@@ -60,7 +60,7 @@ def empty_value(key: Key, protocol: Protocol) -> float:
 
 
 def is_averaged(key: Key, kind: Cardinality) -> bool:
-    """Whether a metric is told over the relations of a kind: on N-M ones determinism only.
+    """Whether a metric is reported over the relations of a kind: on N-M ones determinism only.
 
     The answers that are another gold of the same subject count as wrong there.
     """

@@ -95,7 +95,7 @@ def slot_anchor(left: str, protocol: Protocol) -> str:
 def pieces_in_place(
     tokenizer: PreTrainedTokenizerBase, words: tuple[str, ...], anchor: str
 ) -> list[list[int] | None]:
-    """Token ids of every word behind ``anchor``; None for one that melts into it."""
+    """Token ids of every word after ``anchor``; None for one that merges with it."""
     context = "x " if anchor == AFTER_BLANK else anchor
     head = encode(tokenizer, [context.rstrip()])[0] if context else []
     return [
@@ -123,7 +123,7 @@ def candidates_in_place(
     tokens: list[list[int]] = []
     for word, ids in zip(words, pieces_in_place(tokenizer, words, anchor), strict=True):
         if ids is None:
-            reasons[word] = f"melts into '{anchor}' on its left"
+            reasons[word] = f"merges with '{anchor}' on its left"
         elif not ids:
             reasons[word] = "the tokenizer leaves nothing of it"
         elif is_strict and tokenizer.unk_token_id in ids:

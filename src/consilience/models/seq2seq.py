@@ -213,7 +213,7 @@ class Seq2SeqModel:
             own = ids[1:-1] if span else ids
             special = self._special.intersection(own) - {self.tokenizer.unk_token_id}
             if span and [*ids[:1], *ids[-1:]] != [self.prefix[-1], self.close]:
-                reasons[word] = "melts into the sentinels around it"
+                reasons[word] = "merges with the sentinels around it"
             elif not own:
                 reasons[word] = "the tokenizer leaves nothing of it"
             elif self.tokenizer.unk_token_id in own:

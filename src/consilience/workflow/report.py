@@ -182,7 +182,7 @@ def _unfinished(record: Mapping[str, Any]) -> list[str]:
     """What to say of a run that has not ended; nothing of a table of answers."""
     if not record or record.get("finished"):
         return []
-    return ["not finished: the numbers are of what is answered; the same command goes on with it"]
+    return ["not finished: the numbers are of what is answered; rerun the same command to resume"]
 
 
 def _vectors(run: Run, metrics: pl.DataFrame, seed: int) -> tuple[pl.DataFrame | None, Any]:
@@ -253,8 +253,8 @@ def _changed(run: Path) -> pl.DataFrame:
     raise ConsilienceError(
         "no inconsistent.csv",
         where=str(run),
-        todo="Of one seed it is in the folder of all; a run that was stopped goes on with the same "
-        "`consilience perturb` command.",
+        todo="Of one seed it is in the folder of all seeds. Rerun the same `consilience perturb` "
+        "command to finish an interrupted run.",
     )
 
 

@@ -570,8 +570,10 @@ def main() -> None:
         "masked",
         "screened",
         "memory",
+        "counting",
         "causal",
         "labels",
+        "starts",
         "training",
         "pairs",
     ]

@@ -112,7 +112,7 @@ def test_numbers_of_an_open_vocabulary(protocol):
 
 
 def test_what_runs_share_changes_no_number():
-    """Two runs answered all, the third lacks an answer; each is counted by itself and shared."""
+    """Two runs answered all, the third lacks an answer; each is counted alone and shared."""
     suite = open_suite(40)
     runs = {f"run{seed}": random_answers(suite, seed) for seed in range(3)}
     lacking = pl.when(pl.int_range(pl.len()) == 5).then(None).otherwise("answer")

@@ -254,7 +254,7 @@ class KilledError(Exception):
 def test_a_training_that_was_killed_ends_with_the_weights_of_an_unbroken_one(
     model_folder, tmp_path, monkeypatch, measured_next
 ):
-    """It goes on with the products that it began with, whatever is measured."""
+    """A resumed training keeps its products, whatever is measured."""
     measured_next("onednn", "onednn", "torch")
     spec, end = str(model_folder("bert")), "seed-42/improved/lambda-1/model"
     improve(spec, SUITE, PLAN, tmp_path / "whole", protocol="strict")

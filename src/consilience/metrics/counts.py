@@ -86,7 +86,7 @@ def count(views: Mapping[View, Grid], relation: Relation) -> dict[Key, Tally]:
 class Shared:
     """What is drawn at random for several tables, each thing once.
 
-    It holds at most ``KEPT`` bytes; what does not fit is drawn again, which gives the same.
+    It holds at most ``KEPT`` bytes; what does not fit is resampled, with the same result.
     """
 
     def __init__(self) -> None:

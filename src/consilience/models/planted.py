@@ -113,7 +113,7 @@ def _tree_fits(
 def one_by_one(
     model: PreTrainedModel, start: int, sentences: list[list[int]], budget: Budget
 ) -> npt.NDArray[np.float64]:
-    """Log-probability (sentence,) of token sequences, each by itself behind the start token."""
+    """Log-probability (sentence,) of token sequences, each alone after the start token."""
     logprob = np.zeros(len(sentences))
     lengths = [len(ids) for ids in sentences]
 

@@ -13,7 +13,7 @@ from consilience.report.shown import Shown, values_of, without_run
 from consilience.report.tables import SUBSETS
 
 APART = " (stands apart)"
-"""Said of a wording whose highest agreement is below the mean among the others."""
+"""Marks a pattern whose highest agreement is below the mean among the others."""
 
 DITTO = "\N{DOUBLE PRIME}"
 """The fact of the row above."""

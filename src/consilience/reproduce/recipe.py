@@ -134,7 +134,7 @@ class Work:
             if row != "majority":  # that it is constant is what it is for
                 self.note(row, part, document.get("warnings", ()))
             return document
-        if status == 2:
+        if "error" in document:
             error = document["error"]["message"]
             is_usage = document["error"]["is_usage"]
             if is_usage or _is_of_the_user(error, asked, more):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,9 +39,7 @@ from consilience.workflow.compare import compare_pairs, settings_notes
 from consilience.workflow.pairs import labels_of, seed_notes, task_asked
 from consilience.workflow.suite import protocol_notes, suite_notes, suite_of
 from consilience.workflow.vectors import correlations_of, drawing_of
-
-Advance = Callable[[int], None]
-"""Called with the number of tables that have just been counted."""
+from consilience.workflow.watch import Advance
 
 EXAMPLES = 3
 """Of each kind in the report."""
@@ -97,7 +95,7 @@ def report(
 ) -> Report:
     """One page on one run, or on several with the first as the reference."""
     if any(run.is_of_pairs for run in runs):
-        return _report_pairs(runs, options)
+        return _report_pairs(runs, options, advance)
     return _report_facts(runs, options, advance)
 
 
@@ -195,7 +193,7 @@ def _vectors(run: Run, metrics: pl.DataFrame, seed: int) -> tuple[pl.DataFrame |
     return correlations_of(metrics, clusters), drawing
 
 
-def _report_pairs(runs: Sequence[Run], options: ReportOptions) -> Report:
+def _report_pairs(runs: Sequence[Run], options: ReportOptions, advance: Advance) -> Report:
     """Runs of sentence pairs, each of one seed or of several."""
     if not all(run.is_of_pairs for run in runs):
         raise ConsilienceError("runs of perturb, and others", expected="runs of one kind on a page")
@@ -204,7 +202,10 @@ def _report_pairs(runs: Sequence[Run], options: ReportOptions) -> Report:
             "--suite, --protocol, --relation or --data-dir with runs of perturb",
             todo="Leave it out.",
         )
-    shown = [_shown_pairs(run, options.seed) for run in runs]
+    shown = []
+    for run in runs:
+        shown.append(_shown_pairs(run, options.seed))
+        advance(1)
     differs = {run.label: _different_settings(runs[0], run) for run in runs}
     notes = [
         f"{label} has no differences from {runs[0].label}: {why}"
@@ -216,6 +217,7 @@ def _report_pairs(runs: Sequence[Run], options: ReportOptions) -> Report:
     if len(alike) > 1:
         found = compare_pairs(alike, options.seed)
         compared, notes = found.table, [*notes, *found.notes]
+    advance(len(runs) - 1)
     warnings = notes + _named(shown)
     sheets = perturbed_sheets({each.name: each.metrics for each in shown}, warnings)
     return Report(pair_page(shown, compared, notes), sheets, warnings)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import polars as pl
 
@@ -29,6 +29,17 @@ from consilience.suites.choose import (
     select_relations,
 )
 from consilience.types import MultiToken, Protocol, Suite
+from consilience.workflow.options import (
+    AsShipped,
+    DataDir,
+    Device,
+    Dtype,
+    Option,
+    ProtocolName,
+    Revision,
+    SuiteName,
+    TrustRemoteCode,
+)
 from consilience.workflow.suite import protocol_notes, refuse_pairs, source_of
 from consilience.workflow.watch import SILENT, Watch
 
@@ -37,48 +48,64 @@ from consilience.workflow.watch import SILENT, Watch
 class ProbeOptions:
     """What is asked of which model, and how."""
 
-    model: str = "packaged:smollm2"
-    """A Hub id, a folder, a GGUF file, packaged:smollm2, or baseline:NAME."""
-    suite: str = "mini"
-    """A name or a folder."""
-    groups: Sequence[str] | None = None
-    """Only these relations."""
-    limit: int | None = None
-    """At most so many facts of each relation, drawn by ``seed``."""
-    protocol: Protocol | None = None
-    """How answers are counted; None for the protocol of the suite."""
-    candidates: CandidateSet = "objects"
-    """What may be answered."""
-    facts: str | None = None
-    """Another suite, whose facts are asked instead."""
-    vocabulary: str | None = None
-    """Models, with commas: only objects that are one token for all of them."""
-    keep_scores: bool = False
-    """Whether every candidate of every query is scored and kept."""
-    multi_token: MultiToken = "exclude"
-    """What a masked model does with a candidate of several tokens."""
-    template: str | None = None
-    """Of a sequence-to-sequence model: a text with ``{sentence}``, instead of a sentinel."""
-    noise_floor: bool = False
-    """Whether a sample is asked again in other batches, orders, and so on."""
-    seed: int = 0
-    """Draws the facts, and the answers of baseline:random."""
-    revision: str | None = None
-    """Of a model on the Hub."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1, mps."""
-    dtype: str = "float32"
-    """float32, bfloat16 or float16."""
-    trust_remote_code: bool = False
-    """Whether the Python code that comes with the model is run."""
-    fast: bool = False
-    """Whether answers are screened in bfloat16 (``models/fast.py``)."""
-    as_shipped: bool = False
-    """Whether ParaRel keeps the tuples that the paper leaves out."""
-    folder: Path | None = None
-    """The folder of the run; None for one under ``runs``, named by its settings."""
-    data_dir: Path | None = None
-    """Where fetched suites are."""
+    model: Annotated[
+        str,
+        Option(
+            "A Hub id, a folder, a GGUF file, packaged:smollm2, or "
+            "baseline:majority|random|oracle|constant.",
+            metavar="M",
+        ),
+    ] = "packaged:smollm2"
+    suite: SuiteName = "mini"
+    groups: Annotated[
+        Sequence[str] | None, Option("Only these relations: P36,P19.", metavar="G,G")
+    ] = None
+    limit: Annotated[
+        int | None, Option("At most this many facts a relation, sampled by --seed.", min=1)
+    ] = None
+    protocol: ProtocolName = None
+    candidates: Annotated[
+        CandidateSet, Option("The relation's objects, or every word of the vocabulary.")
+    ] = "objects"
+    facts: Annotated[
+        str | None, Option("Ask about the facts of this suite instead.", metavar="S")
+    ] = None
+    vocabulary: Annotated[
+        Sequence[str] | None,
+        Option("Keep objects that are one token for all of these models.", metavar="M,M"),
+    ] = None
+    keep_scores: Annotated[bool, Option("Score and keep every candidate of every query.")] = False
+    multi_token: Annotated[
+        MultiToken,
+        Option(
+            "Masked models, strict only: exclude candidates of several tokens, or fill them in "
+            "from left to right."
+        ),
+    ] = "exclude"
+    template: Annotated[
+        str | None,
+        Option(
+            "Sequence-to-sequence models: a text with {sentence}, instead of a sentinel.",
+            metavar="TEXT",
+        ),
+    ] = None
+    noise_floor: Annotated[
+        bool, Option("Ask a sample again in other batches, orders and so on.")
+    ] = False
+    folder: Annotated[Path | None, Option("The folder of the run.", flag="--out")] = None
+    seed: Annotated[int, Option("Seed of --limit and of baseline:random.")] = 0
+    revision: Revision = None
+    device: Device = "auto"
+    dtype: Dtype = "float32"
+    trust_remote_code: TrustRemoteCode = False
+    fast: Annotated[
+        bool,
+        Option(
+            "Answers only: screen in bfloat16, decide in float32. Refused where it is not faster."
+        ),
+    ] = False
+    data_dir: DataDir = None
+    as_shipped: AsShipped = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +206,7 @@ def choose_suite(options: ProbeOptions, watch: Watch = SILENT) -> tuple[Suite, d
         other = suites.load_suite(options.facts, options.data_dir)
         suite = replace_facts(suite, other, as_shipped=options.as_shipped)
     if options.vocabulary is not None:
-        names = [name.strip() for name in options.vocabulary.split(",") if name.strip()]
-        suite = _one_token(suite, names, options.trust_remote_code, watch)
+        suite = _one_token(suite, options.vocabulary, options.trust_remote_code, watch)
     if options.limit:
         suite = sample_facts(suite, options.limit, options.seed)
     return suite, source
@@ -222,7 +248,7 @@ def _settings(
         "suite_digest": suite.digest,
         "groups": [relation.id for relation in suite.relations],
         "facts": options.facts,
-        "vocabulary": options.vocabulary,
+        "vocabulary": ",".join(options.vocabulary) if options.vocabulary is not None else None,
         "as_shipped": options.as_shipped,
         "limit": options.limit,
         "seed": options.seed,

@@ -1,0 +1,53 @@
+"""Options of workflows: frozen dataclasses whose fields say how the command line presents them.
+
+A field is ``name: Annotated[type, Option("Help text.")] = default``. Its default is written here
+only; ``cli/options.py`` makes the command line from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from consilience.types import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """How the command line presents a field."""
+
+    help: str
+    """What the option does; it also documents the field."""
+    metavar: str | None = None
+    """What stands for the value in the help."""
+    flag: str | None = None
+    """The option's name, where it is not that of the field."""
+    min: int | None = None
+    """The least value of a number."""
+    max: int | None = None
+    """The greatest value of a number."""
+    panel: str | None = None
+    """The heading in the help that the option stands under."""
+    is_argument: bool = False
+    """Whether it is given by its position, without a name."""
+
+
+SuiteName = Annotated[
+    str, Option("A suite: mini, pararel, a task of sentence pairs, or a folder.", metavar="S")
+]
+ProtocolName = Annotated[
+    Protocol | None,
+    Option("published: the papers' released rules; strict: the definitions in their text."),
+]
+OutFolder = Annotated[Path, Option("The folder of the run.", flag="--out")]
+DataDir = Annotated[
+    Path | None, Option("Where fetched suites are (also CONSILIENCE_DATA).", metavar="DIR")
+]
+AsShipped = Annotated[bool, Option("Keep the ParaRel tuples that the paper leaves out.")]
+Revision = Annotated[str | None, Option("Revision of a model on the Hub.")]
+Device = Annotated[str, Option("auto, cpu, cuda, cuda:1 or mps.")]
+Dtype = Annotated[str, Option("float32, bfloat16 or float16.")]
+TrustRemoteCode = Annotated[
+    bool, Option("Run the Python code that comes with the model. Read that code first.")
+]

@@ -477,7 +477,7 @@ def test_a_metric_with_a_name_that_is_taken_is_refused():
         raise NotImplementedError
 
     with pytest.raises(ValueError, match="already"):
-        metric("tuples")(accuracy)
+        metric("tuples", label="", meaning="")(accuracy)
     assert METRICS["accuracy"].count is not accuracy
 
 

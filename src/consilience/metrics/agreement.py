@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from consilience.metrics.descriptions import Level, describe
 from consilience.metrics.grid import Bools, Floats, Grid, View, all_of, any_of
 
 
@@ -119,44 +120,72 @@ def quotient(hits: Floats, total: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric's function, the view it reads, and what else it tells.
-
-    ``by_edit``: also by kinds of edits. ``binary``: an item counts once, as a hit or not. ``least``
-    and 1 are the bounds of its values.
-    """
+    """How a metric is counted; ``descriptions`` says how it is shown."""
 
     count: Callable[[Grid], Tally]
+    """What is counted in a grid."""
     view: View
+    """The grid that it reads."""
     by_edit: bool
+    """Whether it is also counted by kinds of edits."""
     binary: bool
+    """Whether an item counts once, as a hit or not."""
     least: float
+    """The lower bound of its values; the upper bound is 1."""
 
 
 METRICS: dict[str, Metric] = {}
 
 
 def metric(
-    view: View, *, by_edit: bool = False, binary: bool = False, least: float = 0.0
+    view: View,
+    *,
+    label: str,
+    meaning: str,
+    short: str = "",
+    level: Level = "main",
+    by_edit: bool = False,
+    binary: bool = False,
+    least: float = 0.0,
 ) -> Callable[[Callable[[Grid], Tally]], Callable[[Grid], Tally]]:
-    """Register a function as the metric of its name; a name that is taken raises."""
+    """Register a function as the metric of its name; a name that is taken raises.
+
+    ``label``, ``meaning``, ``short`` and ``level`` are those of its ``Description``: with them the
+    metric appears in the tables, the report and the docs. The other arguments are those of
+    ``Metric``.
+    """
 
     def register(count: Callable[[Grid], Tally]) -> Callable[[Grid], Tally]:
         name = count.__name__
-        if name in METRICS:
-            raise ValueError(f"there is a metric '{name}' already")
+        describe(name, label=label, meaning=meaning, short=short, level=level, least=least)
         METRICS[name] = Metric(count, view, by_edit, binary, least)
         return count
 
     return register
 
 
-@metric("tuples", binary=True)
+@metric(
+    "tuples",
+    label="Accuracy",
+    meaning="items answered right in the base variant; of a form: in that form",
+    short="Acc",
+    level="headline",
+    binary=True,
+)
 def accuracy(grid: Grid) -> Tally:
     """Share of tuples whose answer in the base pattern is the gold (Section 5.2, Accuracy)."""
     return _tally(grid.subjects, grid.right[:, 0], grid.taken[:, 0])
 
 
-@metric("pairs", by_edit=True)
+@metric(
+    "pairs",
+    label="Consistency",
+    meaning="pairs of variants of an item that get the same answer, right or wrong; of a form: "
+    "items answered as in the original form",
+    short="Cons",
+    level="headline",
+    by_edit=True,
+)
 def consistency(grid: Grid) -> Tally:
     """Share of pairs of patterns that give the same answer, over all tuples (Section 5.2).
 
@@ -166,7 +195,24 @@ def consistency(grid: Grid) -> Tally:
     return _tally(grid.subjects, grid.same, grid.both)
 
 
-@metric("tuples", binary=True)
+describe(
+    "determinism",
+    label="Determinism",
+    meaning="the same count as consistency, where several answers are right",
+    short="Det",
+    level="headline",
+    alias_of="consistency",
+)
+
+
+@metric(
+    "tuples",
+    label="Consistent-Acc",
+    meaning="items answered right in every variant; of a form: in the original and in that form",
+    short="Cons Acc",
+    level="headline",
+    binary=True,
+)
 def consistent_accuracy(grid: Grid) -> Tally:
     """Share of tuples whose answer is the gold in every pattern (Section 5.2, Consistent-Acc).
 
@@ -175,7 +221,13 @@ def consistent_accuracy(grid: Grid) -> Tally:
     return _tally(grid.subjects, all_of(grid.right[:, grid.asked], axis=1), grid.complete)
 
 
-@metric("tuples", binary=True)
+@metric(
+    "tuples",
+    label="Consistent-wrong",
+    meaning="items that get the same wrong answer in every variant",
+    short="Cons wrong",
+    binary=True,
+)
 def consistent_wrong(grid: Grid) -> Tally:
     """Share of tuples with one and the same wrong answer in every pattern (released code)."""
     answers = grid.answers[:, grid.asked]
@@ -183,31 +235,60 @@ def consistent_wrong(grid: Grid) -> Tally:
     return _tally(grid.subjects, alike & ~any_of(grid.right, axis=1), grid.complete)
 
 
-@metric("pairs")
+@metric(
+    "pairs",
+    label="Succ-Patt",
+    meaning="patterns that get at least one item right",
+    short="Succ Patt",
+)
 def successful_patterns(grid: Grid) -> Tally:
     """Share of patterns that give at least one right answer (Section 6.1, Succ-Patt)."""
     return _tally(None, any_of(grid.right, axis=0), grid.asked)
 
 
-@metric("pairs", binary=True)
+@metric(
+    "pairs",
+    label="Succ-Objs",
+    meaning="items that at least one pattern gets right",
+    short="Succ Objs",
+    binary=True,
+)
 def successful_objects(grid: Grid) -> Tally:
     """Share of tuples that at least one pattern answers right (Section 6.1, Succ-Objs)."""
     return _tally(grid.subjects, any_of(grid.right, axis=1), any_of(grid.taken, axis=1))
 
 
-@metric("pairs")
+@metric(
+    "pairs",
+    label="Know-Const",
+    meaning="consistency over the items that at least one pattern gets right",
+    short="Know Const",
+)
 def known_consistency(grid: Grid) -> Tally:
     """Consistency over the tuples that at least one pattern answers right (Know-Const)."""
     return _agreement(grid, any_of(grid.right, axis=1))
 
 
-@metric("pairs")
+@metric(
+    "pairs",
+    label="Unk-Const",
+    meaning="consistency over the items that no pattern gets right",
+    short="Unk Const",
+)
 def unknown_consistency(grid: Grid) -> Tally:
     """Consistency over the tuples that no pattern answers right (Section 6.1, Unk-Const)."""
     return _agreement(grid, ~any_of(grid.right, axis=1) & any_of(grid.taken, axis=1))
 
 
-@metric("pairs", least=-1.0)
+@metric(
+    "pairs",
+    label="Chance-corrected",
+    meaning="consistency above that of answers drawn at random from the model's own; 0 is chance, "
+    "100 full agreement (Cohen's kappa)",
+    short="Corr Cons",
+    level="headline",
+    least=-1.0,
+)
 def corrected_consistency(grid: Grid) -> Tally:
     """Consistency above chance: (observed - chance) / (1 - chance), pooled over pairs of patterns.
 
@@ -227,7 +308,12 @@ def corrected_consistency(grid: Grid) -> Tally:
     return _pair_tally(grid, finish, slopes)
 
 
-@metric("pairs")
+@metric(
+    "pairs",
+    label="Expected by chance",
+    meaning="consistency if each variant gave its answers, as often as it does, to random items",
+    level="detail",
+)
 def chance_consistency(grid: Grid) -> Tally:
     """Consistency if each pattern gave its own answers, as often as it does, to random items.
 
@@ -246,7 +332,12 @@ def chance_consistency(grid: Grid) -> Tally:
     return _pair_tally(grid, finish, slopes)
 
 
-@metric("pairs")
+@metric(
+    "pairs",
+    label="Uniform baseline",
+    meaning="consistency of answers drawn uniformly from the candidates",
+    level="detail",
+)
 def uniform_consistency(grid: Grid) -> Tally:
     """Consistency of answers drawn evenly from the candidates: one over their number."""
     size = grid.n_candidates
@@ -256,25 +347,44 @@ def uniform_consistency(grid: Grid) -> Tally:
     )
 
 
-@metric("pairs")
+@metric(
+    "pairs",
+    label="Agree, right",
+    meaning="pairs of variants that get the same answer, and the right one",
+    level="detail",
+)
 def agree_right(grid: Grid) -> Tally:
     """Share of pairs of patterns that give the same answer, and the gold."""
     return _tally(grid.subjects, grid.same & grid.right[:, grid.pairs[:, 0]], grid.both)
 
 
-@metric("pairs")
+@metric(
+    "pairs",
+    label="Agree, wrong",
+    meaning="pairs of variants that get the same wrong answer",
+    level="detail",
+)
 def agree_wrong(grid: Grid) -> Tally:
     """Share of pairs of patterns that give the same answer, and not the gold."""
     return _tally(grid.subjects, grid.same & ~grid.right[:, grid.pairs[:, 0]], grid.both)
 
 
-@metric("pairs")
+@metric(
+    "pairs",
+    label="Disagree",
+    meaning="pairs of variants that get different answers",
+    level="detail",
+)
 def disagree(grid: Grid) -> Tally:
     """Share of pairs of patterns that give different answers: 1 - ``consistency``."""
     return _tally(grid.subjects, ~grid.same, grid.both)
 
 
-@metric("pairs")
+@metric(
+    "pairs",
+    label="Top answer",
+    meaning="the answer that is given most often, among all answers",
+)
 def top_answer(grid: Grid) -> Tally:
     """Share of the answer that is given most often, among all answers in all patterns."""
 

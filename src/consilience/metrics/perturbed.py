@@ -22,6 +22,7 @@ from consilience.errors import ConsilienceError
 from consilience.metrics import ALL_BUT_CONSTANT
 from consilience.metrics.agreement import METRICS, Tally, ratio
 from consilience.metrics.changes import CHANGE_SCHEMA, accuracy_changes
+from consilience.metrics.descriptions import describe
 from consilience.metrics.grid import Grid, grid_of
 from consilience.metrics.resampling import Key, Resampled, Tallies, Weights, flip, weigh
 from consilience.metrics.statistics import (
@@ -93,6 +94,15 @@ OF_PAIRS = (
     "agree_wrong",
 )
 """What is counted of the original and one perturbed form together."""
+
+
+describe("f1", label="F1", meaning="F1 of the last label")
+describe(
+    "top_label",
+    label="Top label",
+    meaning="items whose gold is the most common one: the accuracy of a constant classifier",
+)
+describe("no_label", label="No label", meaning="answers that are not a label")
 
 
 @dataclass(frozen=True, slots=True)

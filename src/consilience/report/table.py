@@ -1,0 +1,192 @@
+"""A table as a value; ``terminal``, ``html`` and ``export`` show it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import polars as pl
+
+Kind = Literal["text", "share", "points", "p", "count", "number"]
+"""What a column holds.
+
+share: a fraction, shown in percent. points: a difference of fractions, shown in points of percent
+with its sign. p: a p-value, with stars. count: a whole number. number: shown as it is.
+"""
+
+NAN = math.nan
+
+PERCENT = {"share": 100, "points": 100}
+"""Factors from a value to the number that is shown; 1 for the other kinds."""
+
+STARS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
+"""Levels of significance and their marks."""
+
+NO_INTERVAL = "-: no interval, because nothing varied or there are too few data"
+"""Stands below a table where an interval is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A heading and what the cells below it hold."""
+
+    heading: str
+    """The heading on a page, in a file and on a wide screen."""
+    kind: Kind = "text"
+    """What the cells hold; a text cell in a column of numbers is shown as it is."""
+    short: str = ""
+    """The heading on a narrow screen; empty for the same one."""
+    digits: int = 1
+    """Digits after the decimal point of a share, points or a number."""
+
+    @property
+    def is_number(self) -> bool:
+        """Whether the column is right-aligned and sorted by number."""
+        return self.kind != "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One text, number or interval."""
+
+    value: str | float | None = None
+    """The text or number; None or NaN if there is none."""
+    std: float = NAN
+    """Standard deviation, shown after the value."""
+    low: float = NAN
+    """Lower bound, shown where there is no value."""
+    high: float = NAN
+    """Upper bound, shown where there is no value."""
+    digits: int | None = None
+    """Digits after the decimal point; None for those of the column."""
+    mark: str = ""
+    """What is appended to the number, such as a reference to a note."""
+    is_best: bool = False
+    """Whether the number is shown in bold."""
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether both bounds are known."""
+        return not (math.isnan(self.low) or math.isnan(self.high))
+
+    @property
+    def number(self) -> float | None:
+        """What rows are sorted by: the value, or the width of an interval; None for text."""
+        if isinstance(self.value, str):
+            return None
+        if self.value is None:
+            return self.high - self.low if self.has_interval else None
+        return None if math.isnan(self.value) else float(self.value)
+
+
+Value = Cell | str | float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under headings, in the order in which they are shown."""
+
+    title: str
+    """What the table shows."""
+    columns: Sequence[Column]
+    """The columns; the first one names the row."""
+    rows: Sequence[Sequence[Value]]
+    """A value for each column."""
+    notes: Sequence[str] = ()
+    """What a reader should know, below the table."""
+    blocks: Sequence[str] = ()
+    """The block of each row, which has a heading of its own; empty without blocks."""
+    rules: Collection[int] = ()
+    """Rows that a line follows on a screen."""
+    sortable: bool = True
+    """Whether a reader of the page may sort the rows."""
+
+    def cells(self, row: int) -> list[Cell]:
+        """The cells of a row."""
+        return [value if isinstance(value, Cell) else Cell(value) for value in self.rows[row]]
+
+
+def text_of(cell: Cell, column: Column, between: str = " to ") -> str:
+    """A cell without its standard deviation; ``-`` for no data. ``between``: bounds."""
+    if isinstance(cell.value, str):
+        return cell.value
+    digits = column.digits if cell.digits is None else cell.digits
+    if cell.value is not None and not math.isnan(cell.value):
+        return number_text(cell.value, column.kind, digits) + cell.mark
+    if cell.value is None and cell.has_interval:
+        bounds = (number_text(bound, column.kind, digits) for bound in (cell.low, cell.high))
+        return between.join(bounds)
+    return "-" + cell.mark
+
+
+def spread_of(cell: Cell, column: Column) -> str:
+    """The standard deviation of a cell; empty without one or without a value."""
+    if math.isnan(cell.std) or cell.number is None:
+        return ""
+    digits = column.digits if cell.digits is None else cell.digits
+    return f"{cell.std * PERCENT.get(column.kind, 1):.{digits}f}"
+
+
+def number_text(value: float, kind: Kind, digits: int = 1) -> str:
+    """A number as its kind is shown."""
+    shown = value * PERCENT.get(kind, 1)
+    match kind:
+        case "points":
+            return f"{shown:+.{digits}f}"
+        case "p":
+            stars = next((stars for level, stars in STARS if value < level), "")
+            return (f"{value:.3f}" if value >= 0.0005 else "<.001") + stars
+        case "count":
+            return f"{value:,.0f}"
+        case _:
+            return f"{round(shown, digits) + 0:.{digits}f}"
+
+
+def estimate(row: Mapping[str, Any] | None, *, std: bool = False) -> tuple[Cell, Cell]:
+    """The value of a row of the metrics table and its interval; ``std``: with its deviation."""
+    if row is None:
+        return Cell(), Cell()
+    value = Cell(row["value"], std=row["std"] if std else NAN)
+    return value, Cell(low=row["low"], high=row["high"])
+
+
+def bounds_of(row: Mapping[str, Any], low: str = "low", high: str = "high") -> Cell:
+    """An interval, from the columns of its bounds; a bound may be null."""
+    lower, upper = (NAN if row[name] is None else row[name] for name in (low, high))
+    return Cell(low=lower, high=upper)
+
+
+def interval_notes(rows: pl.DataFrame, low: str = "low") -> list[str]:
+    """A note if an interval is missing (``NO_INTERVAL``). ``low``: the column of lower bounds."""
+    return [NO_INTERVAL] if rows[low].is_nan().any() else []
+
+
+def mark_best(
+    table: Table,
+    headings: Collection[str],
+    apart: Collection[str] = (),
+    *,
+    by_block: bool = False,
+) -> Table:
+    """The table with the largest number of some columns marked, as it is printed.
+
+    ``apart``: names of rows that are not compared, such as a baseline. ``by_block``: compare the
+    rows of one block only. A number without another to compare it with is not marked.
+    """
+    rows = [table.cells(at) for at in range(len(table.rows))]
+    blocks = table.blocks if by_block else [""] * len(rows)
+    for at, column in enumerate(table.columns):
+        if column.heading not in headings:
+            continue
+        printed = {
+            row: float(text_of(cells[at], column))
+            for row, cells in enumerate(rows)
+            if cells[at].number is not None and cells[0].value not in apart
+        }
+        for row, number in printed.items():
+            rivals = [other for place, other in printed.items() if blocks[place] == blocks[row]]
+            if len(rivals) > 1 and number == max(rivals):
+                rows[row][at] = replace(rows[row][at], is_best=True)
+    return replace(table, rows=rows)

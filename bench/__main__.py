@@ -47,7 +47,7 @@ from consilience.models.products import Library, Products
 from consilience.probe import ask
 from consilience.provenance import versions
 from consilience.run import RunFolder
-from consilience.suites.choose import sample_facts
+from consilience.suites.selection import sample_facts
 
 transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()

@@ -13,7 +13,7 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedModel, TrainingA
 
 from consilience.models.kernels import train_faster
 from consilience.models.products import Library, Products
-from consilience.suites.choose import sample_facts, select_relations
+from consilience.suites.selection import sample_facts, select_relations
 from consilience.train.steps import Steps, candidate_tokens, collate
 from consilience.train.trainer import ConsistencyTrainer
 

@@ -547,7 +547,7 @@ def graph_pickle() -> bytes:
 def suite(draw: random.Random, folder: Path) -> str:
     from consilience import load_suite
     from consilience.suites import check_suite
-    from consilience.suites.statistics import cautions, suite_statistics
+    from consilience.suites.sizes import cautions, suite_statistics
 
     place = str(damaged(draw, folder, "suite"))
     problems = check_suite(place)

@@ -57,7 +57,9 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch):
-    listed = [module.Listed(p, len(c), hashlib.sha256(c).hexdigest()) for p, c in FILES.items()]
+    listed = [
+        module.ReleasedFile(p, len(c), hashlib.sha256(c).hexdigest()) for p, c in FILES.items()
+    ]
     monkeypatch.setattr(module, "listing", lambda name: listed)
     server = Server()
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)

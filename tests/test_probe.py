@@ -22,7 +22,7 @@ from consilience import (
 )
 from consilience import run as run_module
 from consilience.probe import judge as judge_columns
-from consilience.suites.choose import sample_facts, select_relations
+from consilience.suites.selection import sample_facts, select_relations
 from consilience.types import ANSWERS_SCHEMA, Scores
 
 
@@ -339,7 +339,7 @@ KILLED_AT_EVERY_STEP = """
 import os, sys
 from pathlib import Path
 from consilience import RunFolder, load_model, load_suite, probe
-from consilience.suites.choose import sample_facts, select_relations
+from consilience.suites.selection import sample_facts, select_relations
 
 def watch(event, arguments):
     global left

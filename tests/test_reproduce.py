@@ -21,7 +21,7 @@ from consilience.report.papers import Measured, beside, beside_sheet, beside_tab
 from consilience.report.sheets import as_markdown
 from consilience.reproduce import RECIPES, Found, Recipe, Work, carry_out, recipe
 from consilience.reproduce.pararel import EXAMPLES, IMPROVED, MODELS, TEST, TRAIN, VALIDATION
-from consilience.suites.pararel import N_TO_1, N_TO_M
+from consilience.suites.trex import N_TO_1, N_TO_M
 
 recipes = import_module("consilience.reproduce.recipe")
 

@@ -10,14 +10,14 @@ import pytest
 from conftest import real_data
 from consilience import ConsilienceError, load_suite
 from consilience.suites import check_suite
-from consilience.suites.choose import (
+from consilience.suites.layouts import load_folder
+from consilience.suites.selection import (
     filter_vocabulary,
     replace_facts,
     sample_facts,
     select_relations,
 )
-from consilience.suites.folder import load_folder
-from consilience.suites.statistics import cautions, suite_statistics
+from consilience.suites.sizes import cautions, suite_statistics
 from consilience.types import Candidates, Edge
 
 
@@ -53,20 +53,20 @@ PATTERN = '{"relation": "capital", "pattern": "[X] has [Y]."}\n'
     [
         ("patterns", PATTERN + '{"relation": "capital", "pattern": "is [Y]."}', r"patterns\.jsonl:2: .*0 \[X\]"),
         ("patterns", '{"relation": "capital", "pattern": "[X] [Y] [Y]"}', r":1: .*2 \[Y\]; expected exactly one"),
-        ("patterns", PATTERN * 2, r":2: the pattern .* a second time"),
+        ("patterns", PATTERN * 2, r":2: duplicate pattern '"),
         ("patterns", '{"relation": "capitol", "pattern": "[X] [Y]"}', r":1: .*'capitol'.*mean 'capital'"),
         ("facts", FACT + '{"relation": "capital", "subject": "Italy", "object": " "}', r":2: an empty 'object'"),
         ("facts", FACT + '{"relation": "capital", "subject": "Italy"}', ":2: no field 'object'"),
         ("facts", FACT + '{"relation": "capital", "subject": 7, "object": "x"}', ":2: 'subject' is 7"),
         ("facts", FACT + '{"relation": "cap', r"facts\.jsonl:2: not JSON: .* column"),
         ("facts", FACT + "[1]", ":2: a JSON list; expected one object a line"),
-        ("facts", FACT.replace("}", ', "item": "a"}') * 2, ":2: the item 'a' .* a second time"),
+        ("facts", FACT.replace("}", ', "item": "a"}') * 2, ":2: duplicate item 'a' of 'capital'"),
         ("facts", "", r"relations\.jsonl:1: the relation 'capital' has no fact"),
         ("relations", '{"relation": "capital", "cardinality": "M-N"}', ":1: cardinality 'M-N'; expected N-1"),
         ("relations", '{"relation": "a/b"}', ":1: the relation id 'a/b'"),
         ("relations", json.dumps({"relation": "x" * 101}), ":1: the relation id 'xxx"),
         ("facts", FACT.replace("Paris", "\\ud800"), ":1: half a character .* in 'object'"),
-        ("edges", 2 * (json.dumps({"relation": "capital", "pattern_a": "[Y] is the capital of [X].", "pattern_b": "The capital of [X] is [Y].", "syntactic": 0, "lexical": 0, "determiner": 0}) + "\n"), ":2: the pair .* a second time"),
+        ("edges", 2 * (json.dumps({"relation": "capital", "pattern_a": "[Y] is the capital of [X].", "pattern_b": "The capital of [X] is [Y].", "syntactic": 0, "lexical": 0, "determiner": 0}) + "\n"), ":2: duplicate pair '"),
         ("facts", FACT.replace("Paris", "Paris\\u001b[2J"), r":1: a control character, U\+001B, in 'object'"),
         ("facts", FACT.replace("France", "\\u0085"), r":1: an empty 'subject'"),
         ("facts", FACT.replace("France", "a\\u009bb"), r":1: a control character, U\+009B, in 'subject'"),

@@ -412,7 +412,7 @@ GOOD = HEAD + "a\tb\t0\n"
         ("x.tsv", f"sentence1\tsentence2\tlabel\na\tb\t{'1' * 5000}\n", "row 1: the label '111"),
         ("x.jsonl", json.dumps(ROW | {"label": 0, "id": "a\x1b[2J"}), r"row 1: a control character, U\+001B, in the id"),
         ("x.jsonl", json.dumps(ROW | {"label": 0}) + '\n\n{"sentence1": }\n', r"x\.jsonl:3: not JSON: .* at column 15"),
-        ("x.jsonl", json.dumps(ROW | {"label": 0}) + "\n[1]\n", r"x\.jsonl: no list of objects; expected one object a pair"),
+        ("x.jsonl", json.dumps(ROW | {"label": 0}) + "\n[1]\n", r"x\.jsonl:2: a JSON list; expected one object a line"),
         ("x.jsonl", json.dumps(ROW | {"sentence2": None, "label": 0}), "row 1: 'sentence2' is None; expected a text"),
         ("x.jsonl", json.dumps({"sentence1": 7, "sentence2": "b", "label": 0}), "row 1: 'sentence1' is 7"),
         ("x.jsonl", json.dumps({"sentence1": "\ud800", "sentence2": "b", "label": 0}), "row 1: 'sentence1' is '.ud800'; expected a text of whole characters"),

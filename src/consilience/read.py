@@ -6,11 +6,13 @@ the Parquet decoder of polars is the one fault that ends the process (``docs/rel
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +95,89 @@ def _place(text: str | bytes, pattern: str) -> tuple[str, int]:
     document = text if isinstance(text, str) else text.decode(errors="replace")
     found = re.search(pattern, document)
     return document, found.start() if found else 0
+
+
+def read_rows(
+    path: Path, *, quoted: bool | None = None
+) -> Iterator[tuple[str, dict[str, Any] | ConsilienceError]]:
+    """Each row of a JSONL, TSV or CSV file with its place ``file:line``, or what is wrong with it.
+
+    JSONL has one object a line, TSV and CSV a header line. Blank lines are skipped. A file that is
+    no table raises. ``quoted``: as for ``read_cells``.
+    """
+    if path.suffix == ".jsonl":
+        yield from _json_rows(path)
+        return
+    separator = "\t" if path.suffix == ".tsv" else ","
+    header: list[str] = []
+    for where, row in read_cells(path, separator, quoted=quoted):
+        if not header:
+            header = row
+        elif len(row) == len(header):
+            yield where, dict(zip(header, row, strict=True))
+        elif any(cell.strip() for cell in row):
+            yield (
+                where,
+                ConsilienceError(
+                    f"{len(row)} columns",
+                    expected=f"{len(header)}, as in the header",
+                    where=where,
+                    todo="Check for missing or extra separators, and for line breaks in a cell.",
+                ),
+            )
+
+
+def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any] | ConsilienceError]]:
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        where = f"{path}:{number}"
+        if not line.strip():
+            continue
+        try:
+            row = parse_json(line)
+        except json.JSONDecodeError as error:
+            fault = f"not JSON: {error.msg} at column {error.colno}"
+            yield where, ConsilienceError(fault, where=where, todo="Correct or remove the line.")
+            continue
+        if isinstance(row, dict):
+            yield where, row
+        else:
+            fault = f"a JSON {type(row).__name__}"
+            yield where, ConsilienceError(fault, expected="one object a line", where=where)
+
+
+def read_cells(
+    path: Path, separator: str, *, quoted: bool | None = None
+) -> Iterator[tuple[str, list[str]]]:
+    """The cells of each row of a table, with the row's place ``file:line``.
+
+    ``quoted``: whether cells are quoted as in CSV. None: with tabs as separators only where every
+    cell that begins with a quotation mark is. GLUE's files hold such marks as text.
+    """
+    text = read_text(path)
+    if quoted is None:
+        quoted = separator != "\t" or _is_quoted(text)
+    reader = csv.reader(
+        io.StringIO(text, newline=""),
+        delimiter=separator,
+        quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
+        strict=True,
+    )
+    try:
+        for cells in reader:
+            yield f"{path}:{reader.line_num}", cells
+    except csv.Error as error:
+        raise ConsilienceError(
+            f"cannot be read as a table: {error}", where=f"{path}:{reader.line_num}"
+        ) from error
+
+
+QUOTED = re.compile(r'"(?:[^"]|"")*"')
+
+
+def _is_quoted(text: str) -> bool:
+    """Whether every cell of a TSV file that begins with a quotation mark is quoted as in CSV."""
+    cells = [cell for cell in re.split(r"[\t\n]", text) if cell.startswith('"')]
+    return bool(cells) and all(QUOTED.fullmatch(cell.removesuffix("\r")) for cell in cells)
 
 
 def parquet_metadata(path: Path) -> dict[str, str]:

@@ -233,6 +233,8 @@ class Suite:
     relations: tuple[Relation, ...]
     protocol: Protocol
     notes: tuple[str, ...] = ()
+    left_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Relation -> objects that the authors leave out, also of other facts (ParaRel, note 11)."""
 
     @property
     def digest(self) -> str:

@@ -39,7 +39,7 @@ from consilience.files import csv_of, write_whole
 from consilience.metrics import measure
 from consilience.report.analysis import example_table, frame_table, matrix_tables
 from consilience.run import Run, open_runs
-from consilience.suites.choose import select_relations
+from consilience.suites.selection import select_relations
 from consilience.types import Protocol, Suite
 from consilience.workflow.suite import suite_notes, suite_of
 

@@ -22,7 +22,7 @@ from consilience.cli.shared import (
 from consilience.errors import ConsilienceError
 from consilience.report.tables import statistics_table
 from consilience.suites.fetch import SOURCES, fetch
-from consilience.suites.statistics import cautions, counted, suite_statistics
+from consilience.suites.sizes import cautions, counted, suite_statistics
 
 app = typer.Typer(no_args_is_help=True, help="Suites: list, fetch, check and count them.")
 

@@ -33,7 +33,7 @@ from consilience.probe import probe as ask_suite
 from consilience.report.analysis import frame_table
 from consilience.report.figures import Colour
 from consilience.run import RunFolder, fingerprint
-from consilience.suites.choose import sample_facts, select_relations
+from consilience.suites.selection import sample_facts, select_relations
 from consilience.types import Protocol, Relation
 from consilience.workflow.suite import source_of
 from consilience.workflow.vectors import correlations_of, drawing_of

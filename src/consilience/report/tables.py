@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from consilience.suites.statistics import SuiteStatistics
+from consilience.suites.sizes import SuiteStatistics
 from consilience.types import Suite
 
 COLUMNS: dict[str, str] = {

@@ -13,7 +13,7 @@ import polars as pl
 from consilience.report.papers import NAN, Key, Measured, paper_numbers
 from consilience.reproduce.recipe import NOT_HERE, Found, Work, recipe
 from consilience.run import read_answers
-from consilience.suites.pararel import N_TO_1
+from consilience.suites.trex import N_TO_1
 from consilience.types import COMPARISON_SCHEMA, METRICS_SCHEMA
 
 MAJORITY = {"majority": "baseline:majority"}

@@ -9,10 +9,7 @@ import os
 from pathlib import Path
 
 from consilience.errors import ConsilienceError, did_you_mean
-from consilience.suites.fetch import altered
-from consilience.suites.folder import is_folder_suite, load_folder, read_folder
-from consilience.suites.lama import lama_root, load_lama, read_lama
-from consilience.suites.pararel import load_pararel, pararel_root, read_pararel
+from consilience.suites.layouts import check_folder, load_folder
 from consilience.types import Suite
 
 MINI = Path(__file__).parent / "mini"
@@ -62,42 +59,9 @@ def load_suite(spec: str, data: Path | None = None, *, as_shipped: bool = False)
 
     ``as_shipped`` keeps the tuples of the ParaRel release that the paper leaves out.
     """
-    folder = suite_folder(spec, data_dir(data))
-    if root := pararel_root(folder):
-        return load_pararel(root, as_shipped=as_shipped)
-    if root := lama_root(folder):
-        return load_lama(root)
-    if is_folder_suite(folder):
-        return load_folder(folder)
-    raise _unknown_layout(folder)
+    return load_folder(suite_folder(spec, data_dir(data)), as_shipped=as_shipped)
 
 
 def check_suite(spec: str, data: Path | None = None) -> list[ConsilienceError]:
     """Everything that is wrong with a suite, in the order of its files."""
-    folder = suite_folder(spec, data_dir(data))
-    problems: list[ConsilienceError] = []
-    try:
-        if root := pararel_root(folder):
-            problems += [
-                ConsilienceError("missing, or not what was released", where=str(root / path))
-                for path in altered("pararel", root)
-            ]
-            read_pararel(root, problems)
-        elif root := lama_root(folder):
-            read_lama(root, problems)
-        elif is_folder_suite(folder):
-            read_folder(folder, problems)
-        else:
-            raise _unknown_layout(folder)
-    except ConsilienceError as error:
-        problems.append(error)
-    return problems
-
-
-def _unknown_layout(folder: Path) -> ConsilienceError:
-    return ConsilienceError(
-        "no suite in this folder",
-        expected="ParaRel's layout, LAMA's T-REx layout, or ours",
-        where=str(folder),
-        todo="See docs/suites.md for the layouts.",
-    )
+    return check_folder(suite_folder(spec, data_dir(data)))

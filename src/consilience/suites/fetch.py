@@ -1,6 +1,6 @@
-"""Fetching a suite from where its authors keep it: pinned, checked, resumed.
+"""Fetches the release of a suite: from a pinned revision, with digests checked, resumable.
 
-``NAME.sha256`` beside this file lists what belongs to a suite: digest, size and path of each file.
+``NAME.sha256`` beside this file lists digest, size and path of each file of a release.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SOURCES: dict[str, str] = {
     "pararel": "https://raw.githubusercontent.com/yanaiela/pararel/"
     "cb5554678457beb5ac163d888f1ce8cf174b3f0b/data",
 }
-"""Where the files of each suite lie, at a pinned revision."""
+"""The URL of each release, at a pinned revision."""
 
 ATTEMPTS = 4
 CHUNK = 1 << 16
@@ -35,15 +35,18 @@ SLOWEST = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A file that belongs to a suite."""
+class ReleasedFile:
+    """A file of a release."""
 
     path: str
+    """Below the folder of the suite."""
     size: int
+    """In bytes."""
     sha256: str
+    """Its digest."""
 
 
-def listing(name: str) -> list[Listed]:
+def listing(name: str) -> list[ReleasedFile]:
     """The files of a suite that can be fetched."""
     if name not in SOURCES:
         raise ConsilienceError(
@@ -51,7 +54,7 @@ def listing(name: str) -> list[Listed]:
         )
     lines = (Path(__file__).parent / f"{name}.sha256").read_text(encoding="utf-8").splitlines()
     rows = (line.split(maxsplit=2) for line in lines if not line.startswith("#"))
-    return [Listed(path, int(size), sha256) for sha256, size, path in rows]
+    return [ReleasedFile(path, int(size), sha256) for sha256, size, path in rows]
 
 
 def fetch(
@@ -61,11 +64,11 @@ def fetch(
     base: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[Path, int]:
-    """Bring a suite to ``data/name``; the folder, and how many files had to be fetched.
+    """Fetch a release into ``data/name``: the folder, and the number of files that were fetched.
 
-    A file that is there and right is kept, a partial one is completed. No more bytes than listed
-    are read, and a file with another digest than the listed one is never put in place. Each file
-    has ``SILENCE`` and its size over ``SLOWEST`` seconds.
+    A complete file is kept, a partial one is completed. No more bytes than listed are read, and a
+    file with another digest is never put in place. Each file may take ``SILENCE`` and its size over
+    ``SLOWEST`` seconds.
     """
     folder = data / name
     files = listing(name)
@@ -82,11 +85,11 @@ def fetch(
 
 
 def altered(name: str, folder: Path) -> list[str]:
-    """The listed files that are missing in ``folder`` or are not what was released."""
+    """The files of a release that are missing in ``folder`` or differ."""
     return [file.path for file in listing(name) if not is_right(folder / file.path, file)]
 
 
-def is_right(path: Path, file: Listed) -> bool:
+def is_right(path: Path, file: ReleasedFile) -> bool:
     """Whether the file is there with the listed size and digest."""
     if not path.is_file() or path.stat().st_size != file.size:
         return False
@@ -94,7 +97,7 @@ def is_right(path: Path, file: Listed) -> bool:
         return hashlib.file_digest(opened, "sha256").hexdigest() == file.sha256
 
 
-def _fetch_file(url: str, target: Path, file: Listed) -> None:
+def _fetch_file(url: str, target: Path, file: ReleasedFile) -> None:
     part = target.with_name(target.name + ".part")
     deadline = time.monotonic() + SILENCE + file.size / SLOWEST
     for attempt in range(ATTEMPTS):
@@ -120,7 +123,7 @@ def _fetch_file(url: str, target: Path, file: Listed) -> None:
             raise ConsilienceError(
                 f"cannot be written: {error.strerror}",
                 where=str(part),
-                todo="Make room or choose another --data-dir; what is there already is kept.",
+                todo="Make room or choose another --data-dir; existing files are kept.",
             ) from error
         else:
             if is_right(part, file):
@@ -159,10 +162,10 @@ def _refuse_secrets(base: str) -> None:
 
 
 def _within(deadline: float, work: Callable[[threading.Event], None]) -> bool:
-    """Whether ``work`` ends before the deadline; it gets an event that is set then.
+    """Whether ``work`` ends before the deadline, at which the event that it is given is set.
 
-    It runs in a thread: a server that sends a byte a second never lets a socket time out, not even
-    while it sends headers.
+    It runs in a thread: with a server that sends a byte a second a socket never times out, not even
+    while it reads headers.
     """
     over = threading.Event()
     failed: list[BaseException] = []
@@ -185,7 +188,7 @@ def _within(deadline: float, work: Callable[[threading.Event], None]) -> bool:
 
 
 def _download(url: str, part: Path, size: int, over: threading.Event) -> None:
-    """Append to ``part`` what it lacks; one byte more than ``size`` shows that there is more."""
+    """Complete ``part``, and read one byte beyond ``size`` to see that nothing follows."""
     have = part.stat().st_size if part.exists() else 0
     if have >= size:
         part.unlink()
@@ -207,5 +210,5 @@ def _unreachable(url: str, reason: str) -> ConsilienceError:
     return ConsilienceError(
         f"cannot be fetched: {reason}",
         where=url,
-        todo="Check the network and give the command again; what is there already is kept.",
+        todo="Check the network and give the command again; existing files are kept.",
     )

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import math
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from consilience.errors import ConsilienceError, did_you_mean
-from consilience.read import parquet_metadata, parse_json, read_parquet, read_text
+from consilience.read import parquet_metadata, parse_json, read_parquet, read_rows, read_text
 from consilience.suites.rows import control_in
 from consilience.types import Task, TextPair
 
@@ -198,31 +196,28 @@ def _file_rows(path: Path, task: Task) -> list[Row]:
         raise ConsilienceError(
             f"a file in '{path.suffix}'", expected=", ".join(SUFFIXES), where=str(path)
         )
+    if path.suffix == ".parquet":
+        rows = read_parquet(path).rows(named=True)
+        return _named(rows, _parquet_names(parquet_metadata(path)), task, str(path))
+    if path.suffix == ".json":
+        return _objects(_document(path), path)
+    return list(_table(path))
+
+
+def _document(path: Path) -> Any:
     try:
-        if path.suffix == ".parquet":
-            rows = read_parquet(path).rows(named=True)
-            return _named(rows, _parquet_names(parquet_metadata(path)), task, str(path))
-        text = read_text(path)
-        if path.suffix == ".json":
-            return _objects(parse_json(text), path)
-        if path.suffix == ".jsonl":
-            return _objects(list(_lines(text, path)), path)
-        return _table(text, path)
+        return parse_json(read_text(path))
     except json.JSONDecodeError as error:
         raise ConsilienceError(
             f"not JSON: {error.msg} at column {error.colno}", where=f"{path}:{error.lineno}"
         ) from error
 
 
-def _lines(text: str, path: Path) -> Iterator[Any]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            try:
-                yield parse_json(line)
-            except json.JSONDecodeError as error:
-                raise ConsilienceError(
-                    f"not JSON: {error.msg} at column {error.colno}", where=f"{path}:{number}"
-                ) from error
+def _table(path: Path) -> Iterator[Row]:
+    for _, row in read_rows(path):
+        if isinstance(row, ConsilienceError):
+            raise row
+        yield row
 
 
 def _objects(found: Any, path: Path) -> list[Row]:
@@ -233,48 +228,6 @@ def _objects(found: Any, path: Path) -> list[Row]:
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
         raise ConsilienceError("no list of objects", expected="one object a pair", where=str(path))
     return found
-
-
-def _table(text: str, path: Path) -> list[Row]:
-    separator = "\t" if path.suffix == ".tsv" else ","
-    quoted = separator == "," or _is_quoted(text)
-    reader = csv.reader(
-        io.StringIO(text, newline=""),
-        delimiter=separator,
-        quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
-        strict=True,
-    )
-    rows: list[Row] = []
-    try:
-        header = next((cells for cells in reader if cells), [])
-        for cells in reader:
-            if len(cells) == len(header):
-                rows.append(dict(zip(header, cells, strict=True)))
-            elif any(cell.strip() for cell in cells):
-                raise ConsilienceError(
-                    f"{len(cells)} columns",
-                    expected=f"{len(header)}, as in the header",
-                    where=f"{path}:{reader.line_num}",
-                    todo="Check for missing or extra separators, and for line breaks in a cell.",
-                )
-    except csv.Error as error:
-        raise ConsilienceError(
-            f"cannot be read as a table: {error}", where=f"{path}:{reader.line_num}"
-        ) from error
-    return rows
-
-
-_QUOTED = re.compile(r'"(?:[^"]|"")*"')
-
-
-def _is_quoted(text: str) -> bool:
-    """Whether every cell of a TSV that begins with a quotation mark is one as CSV writes it.
-
-    GLUE's own files are not quoted and hold such marks as text; other tools quote.
-    """
-    cells: Iterable[str] = re.split(r"[\t\n]", text)
-    cells = [cell for cell in cells if cell.startswith('"')]
-    return bool(cells) and all(_QUOTED.fullmatch(cell.removesuffix("\r")) for cell in cells)
 
 
 def _hub_rows(task: Task, split: str) -> list[Row]:

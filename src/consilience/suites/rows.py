@@ -1,172 +1,157 @@
-"""Rows of JSONL and TSV files, each with the place that it came from."""
+"""Rows of a suite's tables: each knows its place, and reports what is wrong with it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from consilience.errors import ConsilienceError
-from consilience.read import parse_json, read_text
-from consilience.types import LINE_CONTROLS, names_a_file
+from consilience.read import read_rows
+from consilience.types import LINE_CONTROLS, Pattern, names_a_file
 
-Row = dict[str, object]
+Problems = list[ConsilienceError]
+"""Everything that is wrong with a suite, in the order of its files."""
 
 AGGREGATES = ("MACRO", "MICRO")
 """Names of rows of the metrics table, which no relation may have."""
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a table."""
+
+    where: str
+    """``file:line``."""
+    cells: Mapping[str, Any]
+    """The values by the names of their columns."""
+    problems: Problems
+    """Where its problems go."""
+
+    def report(self, found: str, *, expected: str = "", todo: str = "") -> None:
+        """Add a problem of this row."""
+        error = ConsilienceError(found, expected=expected, where=self.where, todo=todo)
+        self.problems.append(error)
+
+    def text(self, name: str) -> str:
+        """A field that must hold text; empty, with a problem reported, where it does not."""
+        value = self.cells.get(name)
+        if isinstance(value, str) and value.strip():
+            return self._without_controls(value, name)
+        if name not in self.cells:
+            found = f"no field '{name}'"
+        elif isinstance(value, str):
+            found = f"an empty '{name}'"
+        else:
+            found = f"'{name}' is {json.dumps(value)}"
+        self.report(found, expected=f"text in '{name}'", todo="Fill it in or remove the line.")
+        return ""
+
+    def optional_text(self, name: str) -> str:
+        """A field that may hold text or a number; empty where it is absent, null or neither."""
+        value = self.cells.get(name)
+        if value is None:
+            return ""
+        if isinstance(value, str | int | float):
+            return self._without_controls(str(value), name)
+        self.report(f"'{name}' is {json.dumps(value)}", expected=f"text in '{name}'")
+        return ""
+
+    def flag(self, name: str) -> bool:
+        """A field that holds 0 or 1, or false or true."""
+        value = self.cells.get(name)
+        if str(value).lower() not in ("0", "1", "false", "true"):
+            self.report(f"'{name}' is {value!r}", expected="0 or 1")
+        return str(value).lower() in ("1", "true")
+
+    def pattern(self, column: str = "pattern") -> Pattern | None:
+        """The pattern in that column, with its annotations; None where there is no valid one."""
+        text = self.text(column)
+        if not text:
+            return None
+        names = ("lemma", "extended_lemma", "tense")
+        annotations = {name: self.optional_text(name) for name in names}
+        try:
+            return Pattern.parse(text, where=self.where, **annotations)
+        except ConsilienceError as error:
+            self.problems.append(error)
+            return None
+
+    def is_relation_id(self, id_: str) -> bool:
+        """Whether an id can name a relation's file of answers; otherwise it is reported.
+
+        An empty id is not reported here: ``text`` has reported it.
+        """
+        is_valid = names_a_file(id_) and id_ not in AGGREGATES
+        if id_ and not is_valid:
+            self.report(
+                f"the relation id '{id_}'",
+                expected="a short id that can name a file and is not MACRO or MICRO",
+                todo="Rename it.",
+            )
+        return is_valid
+
+    def _without_controls(self, text: str, name: str) -> str:
+        """The text; empty, with a problem reported, where it holds a control character."""
+        if control := control_in(text):
+            self.report(f"{control} in '{name}'", todo="Remove it from the text.")
+            return ""
+        return text
+
+
+def suite_rows(path: Path, problems: Problems) -> Iterator[Row]:
+    """The rows of a JSONL or TSV table (no quoting); what cannot be read goes to ``problems``."""
+    try:
+        for where, cells in read_rows(path, quoted=False):
+            if isinstance(cells, ConsilienceError):
+                problems.append(cells)
+            elif path.suffix == ".jsonl" or any(cell.strip() for cell in cells.values()):
+                yield Row(where, cells, problems)
+    except ConsilienceError as error:
+        problems.append(error)
+
+
 def find_table(folder: Path, name: str) -> Path | None:
-    """``folder/name.jsonl`` or ``folder/name.tsv``; None where neither is there, never both."""
-    found = [path for ext in (".jsonl", ".tsv") if (path := folder / (name + ext)).is_file()]
-    if len(found) > 1:
+    """``folder/name.jsonl`` or ``folder/name.tsv``; None without either. Both raise."""
+    paths = [path for ext in (".jsonl", ".tsv") if (path := folder / (name + ext)).is_file()]
+    if len(paths) > 1:
         raise ConsilienceError(
             f"both {name}.jsonl and {name}.tsv",
             expected="one of them",
             where=str(folder),
             todo="Remove the one that is not meant.",
         )
-    return found[0] if found else None
-
-
-def read_rows(path: Path, problems: list[ConsilienceError]) -> Iterator[tuple[str, Row]]:
-    """Each row of ``path`` with its place ``file:line``; bad lines are added to ``problems``.
-
-    JSONL: one object a line. TSV: a header line, no quoting. Blank lines are skipped.
-    """
-    try:
-        lines = read_text(path).split("\n")
-    except ConsilienceError as error:
-        problems.append(error)
-        return
-    header: list[str] | None = None
-    for number, raw in enumerate(lines, start=1):
-        line = raw.removesuffix("\r")
-        where = f"{path}:{number}"
-        if not line.strip():
-            continue
-        if path.suffix == ".jsonl":
-            try:
-                row = parse_json(line)
-            except json.JSONDecodeError as error:
-                problems.append(
-                    ConsilienceError(
-                        f"not JSON: {error.msg} at column {error.colno}",
-                        where=where,
-                        todo="Mend or remove the line.",
-                    )
-                )
-                continue
-            if not isinstance(row, dict):
-                problems.append(
-                    ConsilienceError(
-                        f"a JSON {type(row).__name__}", expected="one object a line", where=where
-                    )
-                )
-                continue
-            yield where, row
-        elif header is None:
-            header = line.split("\t")
-        else:
-            cells = line.split("\t")
-            if len(cells) != len(header):
-                problems.append(
-                    ConsilienceError(
-                        f"{len(cells)} columns",
-                        expected=f"{len(header)}, as in the header",
-                        where=where,
-                        todo="Check for missing or extra tabs.",
-                    )
-                )
-                continue
-            yield where, dict(zip(header, cells, strict=True))
-
-
-def text_field(row: Row, name: str, where: str, problems: list[ConsilienceError]) -> str:
-    """A field that must hold text; an absent or empty one is added to ``problems``."""
-    value = row.get(name)
-    if isinstance(value, str) and value.strip():
-        return _sound(value, name, where, problems)
-    if name not in row:
-        found = f"no field '{name}'"
-    elif isinstance(value, str):
-        found = f"an empty '{name}'"
-    else:
-        found = f"'{name}' is {json.dumps(value)}"
-    problems.append(
-        ConsilienceError(
-            found, expected=f"text in '{name}'", where=where, todo="Fill it in or remove the line."
-        )
-    )
-    return ""
-
-
-def optional_text(row: Row, name: str, where: str, problems: list[ConsilienceError]) -> str:
-    """A field that may hold text or a number; empty where it is absent, null or holds neither."""
-    value = row.get(name)
-    if value is None:
-        return ""
-    if not isinstance(value, str | int | float):
-        found = f"'{name}' is {json.dumps(value)}"
-        problems.append(ConsilienceError(found, expected=f"text in '{name}'", where=where))
-        return ""
-    return _sound(str(value), name, where, problems)
-
-
-def is_relation_id(id_: str, where: str, problems: list[ConsilienceError]) -> bool:
-    """Whether the id of a relation can name its file of answers; else ``problems`` says so.
-
-    An empty id is no problem of this function: ``text_field`` has reported it.
-    """
-    if not id_:
-        return False
-    if names_a_file(id_) and id_ not in AGGREGATES:
-        return True
-    problems.append(
-        ConsilienceError(
-            f"the relation id '{id_}'",
-            expected="a short id that can name a file and is not MACRO or MICRO",
-            where=where,
-            todo="Rename it.",
-        )
-    )
-    return False
+    return paths[0] if paths else None
 
 
 def control_in(text: str) -> str:
-    """Which character of ``text`` no id, label or cloze text may hold; empty where there is none.
+    """The first character of ``text`` that no id, label or pattern may hold; empty without one.
 
     Such characters control a terminal, reorder what a reader sees, or cannot be written as UTF-8.
     """
-    found = LINE_CONTROLS.search(text)
-    if found is None:
+    match = LINE_CONTROLS.search(text)
+    if match is None:
         return ""
-    is_half = "\ud800" <= found[0] <= "\udfff"
+    is_half = "\ud800" <= match[0] <= "\udfff"
     kind = "half a character (a lone surrogate)" if is_half else "a control character"
-    return f"{kind}, U+{ord(found[0]):04X},"
+    return f"{kind}, U+{ord(match[0]):04X},"
 
 
-def _sound(text: str, name: str, where: str, problems: list[ConsilienceError]) -> str:
-    """The text; empty where it holds a control character, which is added to ``problems``."""
-    found = control_in(text)
-    if not found:
-        return text
-    problems.append(
-        ConsilienceError(f"{found} in '{name}'", where=where, todo="Remove it from the text.")
-    )
-    return ""
+def require(values: object, noun: str, id_: str, where: str, problems: Problems) -> None:
+    """Report a relation that has none of what it needs."""
+    if not values:
+        error = ConsilienceError(
+            f"the relation '{id_}' has no {noun}",
+            where=where,
+            todo=f"Add {noun}s to it or remove it.",
+        )
+        problems.append(error)
 
 
-def require(rows: Sized, what: str, id_: str, where: str, problems: list[ConsilienceError]) -> None:
-    """Add to ``problems`` that a relation has none of what it needs, if it has none."""
-    if not rows:
-        found = f"the relation '{id_}' has no {what}"
-        todo = f"Add {what}s to it or remove it."
-        problems.append(ConsilienceError(found, where=where, todo=todo))
-
-
-def raise_first(problems: list[ConsilienceError]) -> None:
-    """Raise the first problem, saying how many more there are; nothing where there is none."""
+def raise_first(problems: Problems) -> None:
+    """Raise the first problem with the number of further ones, if there is any."""
     if not problems:
         return
     first = problems[0]

@@ -22,7 +22,7 @@ from consilience.metrics.compare import compare
 from consilience.models import load_model
 from consilience.probe import probe
 from consilience.run import RunFolder
-from consilience.suites.choose import sample_facts
+from consilience.suites.selection import sample_facts
 from consilience.train.perplexity import perplexity
 from consilience.train.plan import (
     ABLATIONS,

@@ -9,7 +9,7 @@ from typing import Any
 
 from consilience.choices import Loss, TrainingText
 from consilience.errors import ConsilienceError
-from consilience.suites.choose import select_relations
+from consilience.suites.selection import select_relations
 from consilience.types import Suite
 
 HELD_OUT = 500

@@ -20,7 +20,7 @@ from consilience.models.kernels import train_faster
 from consilience.models.loading import Kind
 from consilience.models.masked import MaskedModel
 from consilience.probe import ask
-from consilience.suites.choose import sample_facts
+from consilience.suites.selection import sample_facts
 from consilience.train.losses import LOSSES, vote_loss
 from consilience.train.settings import watch
 from consilience.train.steps import Steps, collate

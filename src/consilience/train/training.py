@@ -17,7 +17,7 @@ from consilience.errors import ConsilienceError
 from consilience.files import write_whole
 from consilience.models.loading import Pretrained, load_pretrained
 from consilience.record import NULL, NUMBER, Fields, either, fault, object_of
-from consilience.suites.choose import sample_facts, select_relations
+from consilience.suites.selection import sample_facts, select_relations
 from consilience.train.checkpoints import (
     disk_errors,
     last_whole_checkpoint,

@@ -22,7 +22,7 @@ from consilience.probe import probe as ask_suite
 from consilience.probe import screening_note
 from consilience.provenance import git_revision, versions
 from consilience.run import Run, RunFolder, fingerprint
-from consilience.suites.choose import (
+from consilience.suites.selection import (
     filter_vocabulary,
     replace_facts,
     sample_facts,
@@ -204,7 +204,7 @@ def choose_suite(options: ProbeOptions, watch: Watch = SILENT) -> tuple[Suite, d
         suite = select_relations(suite, options.groups)
     if options.facts is not None:
         other = suites.load_suite(options.facts, options.data_dir)
-        suite = replace_facts(suite, other, as_shipped=options.as_shipped)
+        suite = replace_facts(suite, other)
     if options.vocabulary is not None:
         suite = _one_token(suite, options.vocabulary, options.trust_remote_code, watch)
     if options.limit:

@@ -33,7 +33,7 @@ from consilience.report.papersheets import perturbed_sheets, probe_sheets
 from consilience.report.sheets import Sheet
 from consilience.report.shown import Shown
 from consilience.run import Run
-from consilience.suites.choose import select_relations
+from consilience.suites.selection import select_relations
 from consilience.types import METRICS_SCHEMA, Protocol
 from consilience.workflow.compare import compare_pairs, settings_notes
 from consilience.workflow.pairs import labels_of, seed_notes, task_asked

@@ -1,8 +1,8 @@
-"""What a suite holds, counted: the paper's Table 1 and the sizes of each relation."""
+"""The sizes of a suite and of its relations (the paper's Table 1), and what to mind in it."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -14,48 +14,69 @@ from consilience.types import Edge, Relation, Suite
 
 @dataclass(frozen=True, slots=True)
 class RelationStatistics:
-    """Counts of one relation; ``edits`` counts unordered pairs of patterns by edit kind."""
+    """Counts of one relation."""
 
     relation: str
+    """Its id."""
     label: str
+    """Its name."""
     cardinality: str
+    """N-1 or N-M."""
     patterns: int
+    """Number of patterns."""
     syntactic_variants: float
+    """Kinds of patterns by syntax (``variants``); NaN where edges are not known."""
     lexical_variants: float
+    """Kinds of patterns by lemmas; NaN where edges are not known."""
     facts: int
+    """Number of facts."""
     subjects: int
+    """Number of different subjects."""
     candidates: int
+    """Number of different objects."""
     majority: float
+    """Share of the facts that have the most frequent object."""
     edits: dict[str, int]
+    """Number of unordered pairs of patterns of each kind of edit."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuiteStatistics:
-    """The paper's Table 1, the number of facts, and the counts of each relation."""
+    """Counts of a suite, with the means over relations of the paper's Table 1."""
 
     relations: int
+    """Number of relations."""
     patterns: int
+    """Number of patterns of all relations."""
     min_patterns: int
+    """Fewest patterns of a relation."""
     max_patterns: int
+    """Most patterns of a relation."""
     mean_patterns: float
+    """Patterns of a relation."""
     mean_syntactic_variants: float
+    """Kinds of patterns of a relation by syntax."""
     mean_lexical_variants: float
+    """Kinds of patterns of a relation by lemmas."""
     facts: int
+    """Number of facts of all relations."""
     queries: int
+    """Facts times patterns, summed over relations."""
     by_relation: tuple[RelationStatistics, ...]
+    """The counts of each relation."""
 
 
 def cautions(suite: Suite) -> list[str]:
-    """What is no error in a suite, but decides what its numbers mean.
+    """Properties of a suite that are no errors but decide what its numbers mean.
 
     Relations with one pattern, which have no consistency; N-1 relations with subjects that have
     several objects; duplicate facts. ParaRel's release has the last two.
     """
     single = [relation.id for relation in suite.relations if len(relation.patterns) == 1]
-    found = [f"one pattern, so no consistency: {_listed(single)}"] if single else []
+    notes = [f"one pattern, so no consistency: {_listed(single)}"] if single else []
     for relation in suite.relations:
-        found += [f"{relation.id}: {caution}" for caution in _cautions_of(relation)]
-    return found
+        notes += [f"{relation.id}: {caution}" for caution in _cautions_of(relation)]
+    return notes
 
 
 def _cautions_of(relation: Relation) -> Iterator[str]:
@@ -71,11 +92,12 @@ def _cautions_of(relation: Relation) -> Iterator[str]:
             f"{counted(len(several), 'subject')} of an N-1 relation with several objects, such as "
             f"'{several[0]}': {_listed(golds)}"
         )
-    twins = {pair: names for pair, names in items.items() if len(names) > 1}
-    if twins:
-        (subject, gold), names = next(iter(twins.items()))
+    duplicates = {pair: names for pair, names in items.items() if len(names) > 1}
+    if duplicates:
+        (subject, gold), names = next(iter(duplicates.items()))
+        surplus = sum(map(len, duplicates.values())) - len(duplicates)
         yield (
-            f"{counted(sum(map(len, twins.values())) - len(twins), 'duplicate fact')}, such as "
+            f"{counted(surplus, 'duplicate fact')}, such as "
             f"'{subject}', '{gold}' (items {_listed(names)})"
         )
 
@@ -91,23 +113,23 @@ def _listed(names: list[str], longest: int = 6) -> str:
 
 
 def variants(relation: Relation, changed: Callable[[Edge], bool]) -> float:
-    """How many kinds of patterns there are where only some edits count.
+    """The number of kinds of patterns, where only edits that are ``changed`` make another kind.
 
-    The number of connected components of the patterns when every pair whose edge is not
-    ``changed`` is joined. Over the 38 relations its means are Table 1's 4.74 (syntax) and 6.03
-    (lexical), 180/38 and 229/38. NaN where the edges of several patterns are not known.
+    The number of connected components of the patterns when all pairs with other edges are joined.
+    Over the 38 relations its means are Table 1's 4.74 (syntax) and 6.03 (lexical), 180/38 and
+    229/38. NaN where the edges of several patterns are not known.
     """
     size = len(relation.patterns)
     if size > 1 and not relation.edges:
         return float("nan")
     joined = [pair for pair, edge in relation.edges.items() if not changed(edge)]
-    rows, columns = [a for a, _ in joined], [b for _, b in joined]
-    graph = coo_array(([1] * len(joined), (rows, columns)), shape=(size, size))
+    places = ([first for first, _ in joined], [second for _, second in joined])
+    graph = coo_array(([1] * len(joined), places), shape=(size, size))
     return int(connected_components(graph, directed=False, return_labels=False))
 
 
 def suite_statistics(suite: Suite) -> SuiteStatistics:
-    """Count everything; a mean is over relations."""
+    """Count a whole suite."""
     rows = tuple(map(_relation_statistics, suite.relations))
     sizes = [row.patterns for row in rows]
     return SuiteStatistics(
@@ -125,9 +147,7 @@ def suite_statistics(suite: Suite) -> SuiteStatistics:
 
 
 def _relation_statistics(relation: Relation) -> RelationStatistics:
-    edits: dict[str, int] = {}
-    for edge in relation.edges.values():
-        edits[edge.kind] = edits.get(edge.kind, 0) + 1
+    edits = Counter(edge.kind for edge in relation.edges.values())
     return RelationStatistics(
         relation.id,
         relation.label,
@@ -139,5 +159,5 @@ def _relation_statistics(relation: Relation) -> RelationStatistics:
         len({fact.subject for fact in relation.facts}),
         len(relation.candidates.words),
         max(relation.candidates.counts) / sum(relation.candidates.counts),
-        edits,
+        dict(edits),
     )

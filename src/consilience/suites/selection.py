@@ -1,0 +1,112 @@
+"""A part of a suite: some relations, a sample of facts, objects that a set of tokenizers knows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+
+from consilience.errors import ConsilienceError, did_you_mean
+from consilience.types import Candidates, Relation, Suite
+
+
+def select_relations(suite: Suite, ids: Sequence[str]) -> Suite:
+    """The suite with only the relations of these ids, in the suite's order."""
+    for id_ in ids:
+        suite.relation(id_)
+    left_out = {relation.id for relation in suite.relations} - set(ids)
+    return replace(
+        suite,
+        relations=tuple(relation for relation in suite.relations if relation.id in ids),
+        notes=tuple(note for note in suite.notes if note.split(":")[0] not in left_out),
+    )
+
+
+def sample_facts(suite: Suite, limit: int, seed: int) -> Suite:
+    """At most ``limit`` facts a relation, sampled with ``seed``, in the suite's order.
+
+    The candidates stay those of all facts, so that a sample is no easier than the whole.
+    """
+    if limit < 1:
+        raise ConsilienceError(f"a limit of {limit} facts", expected="1 or more")
+
+    def sample(relation: Relation) -> Relation:
+        if len(relation.facts) <= limit:
+            return relation
+        order = random.Random(f"{seed} {relation.id}")
+        chosen = sorted(order.sample(range(len(relation.facts)), limit))
+        return replace(relation, facts=tuple(relation.facts[index] for index in chosen))
+
+    return replace(suite, relations=tuple(map(sample, suite.relations)))
+
+
+def replace_facts(suite: Suite, source: Suite) -> Suite:
+    """The suite's patterns with the facts that another suite has of the same relations.
+
+    The objects that the suite leaves out are left out of these facts too.
+    """
+    facts = {relation.id: relation.facts for relation in source.relations}
+    missing = [relation.id for relation in suite.relations if relation.id not in facts]
+    if missing:
+        raise ConsilienceError(
+            f"'{source.name}' has no facts of '{missing[0]}'",
+            expected=f"facts of every relation of '{suite.name}'",
+            todo=did_you_mean(missing[0], list(facts)),
+        )
+    relations = tuple(
+        replace(relation, facts=facts[relation.id], candidates=Candidates.of(facts[relation.id]))
+        for relation in suite.relations
+    )
+    notes = (*source.notes, f"the facts are those of '{source.name}'")
+    return leave_out_objects(replace(suite, relations=relations, notes=notes))
+
+
+def leave_out_objects(suite: Suite) -> Suite:
+    """The suite without the facts whose objects its authors leave out (``Suite.left_out``)."""
+    relations, notes = [], []
+    for relation in suite.relations:
+        rest = without_objects(relation, suite.left_out.get(relation.id, frozenset()))
+        if dropped := len(relation.facts) - len(rest.facts):
+            notes.append(f"{relation.id}: {dropped} tuples left out, as the paper does (note 11)")
+        relations.append(rest)
+    return replace(suite, relations=tuple(relations), notes=(*suite.notes, *notes))
+
+
+def without_objects(relation: Relation, objects: Collection[str]) -> Relation:
+    """The relation without the facts that have one of ``objects``, also as candidates."""
+    facts = tuple(fact for fact in relation.facts if fact.object not in objects)
+    if len(facts) == len(relation.facts):
+        return relation
+    return replace(relation, facts=facts, candidates=Candidates.of(facts))
+
+
+def filter_vocabulary(suite: Suite, pieces: Mapping[str, Callable[[str], int]]) -> Suite:
+    """Keep the facts whose object is one piece for every tokenizer (paper, Section 5.1).
+
+    ``pieces`` maps a tokenizer's name to a function that counts the pieces of a word after a space.
+    Relations without facts are left out, too. Notes tell what was left out.
+    """
+    relations: list[Relation] = []
+    notes: list[str] = []
+    for relation in suite.relations:
+        split = {
+            word
+            for word in relation.candidates.words
+            if any(count(word) != 1 for count in pieces.values())
+        }
+        rest = without_objects(relation, split)
+        if dropped := len(relation.facts) - len(rest.facts):
+            notes.append(
+                f"{relation.id}: {dropped} of {len(relation.facts)} facts left out, whose object "
+                f"is not one piece for all of {', '.join(pieces)}"
+            )
+        if rest.facts:
+            relations.append(rest)
+        else:
+            notes.append(f"{relation.id}: no fact left")
+    if not relations:
+        raise ConsilienceError(
+            f"no object is one piece for all of {', '.join(pieces)}",
+            todo="Use fewer tokenizers, or a suite in their language.",
+        )
+    return replace(suite, relations=tuple(relations), notes=(*suite.notes, *notes))

@@ -640,9 +640,9 @@ def pairs(draw: random.Random, folder: Path) -> str:
 
 @target
 def sheets(draw: random.Random, folder: Path) -> str:
-    from consilience.resource.annotation import score
+    from consilience.authoring.annotation_scores import score_sheets
 
-    return f"{score(damaged(draw, folder, 'sheets')).metrics.height} numbers"
+    return f"{score_sheets(damaged(draw, folder, 'sheets')).metrics.height} numbers"
 
 
 @target
@@ -1156,10 +1156,10 @@ def load() -> None:
     import torch
     import transformers  # noqa: F401
 
+    import consilience.authoring.annotation_scores
     import consilience.cli
     import consilience.models.classifier
     import consilience.models.loading
-    import consilience.resource.annotation
     import consilience.train.finetune  # noqa: F401
 
     torch.set_num_threads(1)

@@ -14,8 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from consilience import ConsilienceError
+from consilience.authoring.annotation import COLUMNS, draw_sheets, page, read_key, write_sheets
+from consilience.authoring.annotation_scores import fleiss, score_sheets
 from consilience.cli.annotate import app
-from consilience.resource.annotation import COLUMNS, draw, fleiss, page, read_key, score, write
 from consilience.suites.pairs import Pairs
 from consilience.suites.perturbations import chosen
 from consilience.suites.tasks import TASKS
@@ -34,7 +35,7 @@ def made_pairs(size):
 
 def made_key(size=3, annotators=2, names=("reverse",), **options):
     options = {"items": size, "annotators": annotators} | options
-    return draw(made_pairs(size), RTE, chosen(names), **options)
+    return draw_sheets(made_pairs(size), RTE, chosen(names), **options)
 
 
 def rows_of(path):
@@ -94,28 +95,28 @@ def test_orders_are_the_annotators_own_and_seeded():
 
 
 def test_items_are_drawn_by_seed_with_their_gold():
-    key = draw(made_pairs(100), RTE, chosen(["reverse"]), items=30, seed=4)
+    key = draw_sheets(made_pairs(100), RTE, chosen(["reverse"]), items=30, seed=4)
     assert len(key.items) == 30
-    assert key.digest != draw(made_pairs(100), RTE, chosen(["reverse"]), seed=5).digest
+    assert key.digest != draw_sheets(made_pairs(100), RTE, chosen(["reverse"]), seed=5).digest
     for item, each in key.items.items():
         number = int(item[2:])
         assert each.gold == RTE.labels[number % 2]
         assert each.texts["reverse"] == (f"Sentence2: b {number}", f"Sentence1: a {number}")
-    assert len(draw(made_pairs(3), RTE, {}).items) == 3
+    assert len(draw_sheets(made_pairs(3), RTE, {}).items) == 3
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_has_a_question_that_names_both_sentences(name):
     task = TASKS[name]
     pair = Pairs((TextPair("0", "a", "b", task.labels[0]),))
-    question = draw(pair, task, {}).question
+    question = draw_sheets(pair, task, {}).question
     assert all(f"“{each}”" in question for each in task.indicators)
-    assert draw(pair, task, {}, question="{So}?").question == "{So}?"
+    assert draw_sheets(pair, task, {}, question="{So}?").question == "{So}?"
 
 
 def test_the_key_comes_back_and_sheets_do_not_tell_what_it_holds(tmp_path):
     key = made_key(6, 2, ("reverse", "signal"))
-    write(key, tmp_path / "sheets")
+    write_sheets(key, tmp_path / "sheets")
     assert read_key(tmp_path / "sheets" / "key.json") == key
     rows = rows_of(tmp_path / "sheets" / "annotator-2.csv")
     assert tuple(rows[0]) == COLUMNS
@@ -130,18 +131,18 @@ def test_the_key_comes_back_and_sheets_do_not_tell_what_it_holds(tmp_path):
     answered.write_text("answers")
     lost = tmp_path / "sheets" / "annotator-2.html"
     lost.unlink()
-    write(key, tmp_path / "sheets")  # the same sheets: only what is lost is to be done
+    write_sheets(key, tmp_path / "sheets")  # the same sheets: only what is lost is to be done
     assert answered.read_text() == "answers"
     assert lost.is_file()
     with pytest.raises(ConsilienceError, match="something already"):
-        write(made_key(5, 2, ("reverse", "signal")), tmp_path / "sheets")
+        write_sheets(made_key(5, 2, ("reverse", "signal")), tmp_path / "sheets")
     assert answered.read_text() == "answers"
     assert read_key(tmp_path / "sheets" / "key.json") == key
 
 
 def hostile_key():
     pair = TextPair("0", HOSTILE, "b", "entailment")
-    return draw(Pairs((pair,)), RTE, chosen(["reverse"]), annotators=1)
+    return draw_sheets(Pairs((pair,)), RTE, chosen(["reverse"]), annotators=1)
 
 
 def test_texts_are_data_in_a_page_that_loads_nothing():
@@ -160,10 +161,13 @@ def test_texts_are_data_in_a_page_that_loads_nothing():
 
 
 def test_what_is_hostile_in_a_page_survives_a_table(tmp_path):
-    write(hostile_key(), tmp_path)
+    write_sheets(hostile_key(), tmp_path)
     fill(tmp_path, hostile_key(), {"annotator-1": {"original": ["entailment"], "reverse": [None]}})
     assert (
-        values(score(tmp_path).metrics, metric="accuracy", group="rte", subset="all")["value"] == 1
+        values(score_sheets(tmp_path).metrics, metric="accuracy", group="rte", subset="all")[
+            "value"
+        ]
+        == 1
     )
 
 
@@ -178,7 +182,7 @@ HAND = {
 @pytest.fixture
 def sheets(tmp_path):
     key = made_key()
-    write(key, tmp_path / "sheets")
+    write_sheets(key, tmp_path / "sheets")
     fill(tmp_path / "sheets", key, HAND)
     return tmp_path / "sheets"
 
@@ -188,7 +192,7 @@ def test_accuracy_and_consistency_by_hand(sheets):
 
     Reverse: 2 of 3 and 1 of 3. The same as in the original: 2 of 3, and 1 of the 2 that have both.
     """
-    found = score(sheets)
+    found = score_sheets(sheets)
     assert found.metrics.schema == METRICS_SCHEMA
     assert found.warnings == ("annotator-2.csv: 1 of 6 without an answer",)
     expected = {
@@ -218,7 +222,7 @@ def test_agreement_between_annotators_by_hand(sheets):
     P = 1/2; of 4 answers 1 is E, so P_e = 1/16 + 9/16 and kappa = (1/2 - 5/8) / (3/8) = -1/3.
     Reverse: they never agree, half of the answers are E: kappa = (0 - 1/2) / (1/2) = -1.
     """
-    metrics = score(sheets).metrics
+    metrics = score_sheets(sheets).metrics
     for subset, agreement, kappa, n in (("all", 1 / 2, -1 / 3, 2), ("reverse", 0, -1, 3)):
         row = values(metrics, metric="pairwise_agreement", subset=subset)
         assert row["value"] == pytest.approx(agreement)
@@ -269,7 +273,7 @@ def test_kappa_without_data():
 
 def test_one_annotator_has_no_agreement_and_no_deviation(sheets):
     (sheets / "annotator-2.csv").unlink()
-    found = score(sheets)
+    found = score_sheets(sheets)
     assert found.warnings == ("annotator-2.csv is not there; left out",)
     assert found.annotators == ("annotator-1",)
     row = values(found.metrics, metric="accuracy", subset="all", group="rte")
@@ -283,23 +287,23 @@ def test_one_annotator_has_no_agreement_and_no_deviation(sheets):
 def test_sheets_without_answers_are_left_out_and_one_is_needed(sheets):
     rows = rows_of(sheets / "annotator-2.csv")
     save(sheets / "annotator-2.csv", [rows[0], *([*row[:-1], " "] for row in rows[1:])])
-    assert score(sheets).warnings == ("annotator-2.csv has no answers; left out",)
+    assert score_sheets(sheets).warnings == ("annotator-2.csv has no answers; left out",)
     (sheets / "annotator-1.csv").unlink()
     with pytest.raises(ConsilienceError, match="no sheet with answers"):
-        score(sheets)
+        score_sheets(sheets)
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 @pytest.mark.parametrize("line_end", ["\r\n", "\n"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
 def test_sheets_as_other_programs_save_them(sheets, separator, line_end, encoding):
-    before = score(sheets).metrics
+    before = score_sheets(sheets).metrics
     path = sheets / "annotator-1.csv"
     rows = [[answer.upper() + " ", b, "", at, a] for at, a, b, answer in rows_of(path)]
     rows = [rows[0], *reversed(rows[1:]), [""] * 5]
     save(path, rows, delimiter=separator, lineterminator=line_end)
     path.write_text(path.read_text("utf-8"), encoding=encoding, newline="")
-    assert score(sheets).metrics.equals(before, null_equal=True)
+    assert score_sheets(sheets).metrics.equals(before, null_equal=True)
 
 
 def _cell(row, column, value):
@@ -314,7 +318,7 @@ def _cell(row, column, value):
     (_cell(2, 0, "7"), r"annotator-1.csv, row 3: the question '7'; expected 1 to 6"),
     (_cell(2, 0, "two"), r"row 3: the question 'two'"),
     (_cell(2, 0, "7" * 5000), r"row 3: the question '777"),
-    (_cell(2, 0, "1"), r"annotator-1.csv, row 3: question 1 stands here again.*as in row 2"),
+    (_cell(2, 0, "1"), r"annotator-1.csv, row 3: duplicate question 1; expected it once, as in row 2"),
     (_cell(4, 2, "b"), r"annotator-1.csv, row 5: the text_2 of question 4 is 'b'"),
     (_cell(0, 3, "label"), r"row 1: no column 'answer'"),
     (lambda rows: rows.pop(), r"annotator-1.csv, row 7: question 6 is missing"),
@@ -325,21 +329,21 @@ def test_bad_sheets_are_refused_by_file_and_row(sheets, spoil, message):
     spoil(rows)
     save(sheets / "annotator-1.csv", rows)
     with pytest.raises(ConsilienceError, match=message):
-        score(sheets)
+        score_sheets(sheets)
 
 
 def test_what_is_no_sheet_is_refused(sheets):
     copy = sheets / "annotator-1 (1).csv"
     shutil.copy(sheets / "annotator-1.csv", copy)
     with pytest.raises(ConsilienceError, match=r"\(1\).csv: no such annotator"):
-        score(sheets)
+        score_sheets(sheets)
     copy.unlink()
     (sheets / "annotator-1.csv").write_bytes("question,text_1,text_2,answer\n가".encode("cp949"))
     with pytest.raises(ConsilienceError, match="not UTF-8"):
-        score(sheets)
+        score_sheets(sheets)
     (sheets / "annotator-1.csv").write_text('question,text_1,text_2,answer\n1,"a"b,c,d\n')
     with pytest.raises(ConsilienceError, match="cannot be read as a table"):
-        score(sheets)
+        score_sheets(sheets)
 
 
 @pytest.mark.parametrize("spoil", [
@@ -352,10 +356,10 @@ def test_a_key_that_is_not_whole_is_refused(sheets, spoil):
     spoil(key)
     (sheets / "key.json").write_text(json.dumps(key))
     with pytest.raises(ConsilienceError, match=r"key.json: no key of sheets"):
-        score(sheets)
+        score_sheets(sheets)
     (sheets / "key.json").unlink()
     with pytest.raises(ConsilienceError, match=r"key.json: no such file"):
-        score(sheets)
+        score_sheets(sheets)
 
 
 def test_the_commands(tmp_path, monkeypatch):
@@ -401,9 +405,9 @@ def test_texts_that_look_like_formulas_are_marked_in_a_sheet_and_read_back(tmp_p
     assert not re.search('(^|,)"?[=@]', sheet.read_text(encoding="utf-8-sig"), re.MULTILINE)
     gold = [each.gold for each in key.items.values()]
     fill(folder, key, {f"annotator-{at}": dict.fromkeys(key.variants, gold) for at in (1, 2)})
-    marked = score(folder).metrics
+    marked = score_sheets(folder).metrics
     sheet.write_text(sheet.read_text(encoding="utf-8-sig").replace("'=", "=").replace("'@", "@"))
-    assert score(folder).metrics.equals(marked)
+    assert score_sheets(folder).metrics.equals(marked)
 
 
 class _Dom(HTMLParser):
@@ -434,7 +438,7 @@ def opened(browse):
 
 
 def test_a_browser_shows_the_first_question(tmp_path, opened):
-    write(hostile_key(), tmp_path / "sheets")
+    write_sheets(hostile_key(), tmp_path / "sheets")
     dom = opened(tmp_path / "sheets" / "annotator-1.html")
     first, second = hostile_key().texts("annotator-1")[0]
     assert (dom.texts["text_1"], dom.texts["text_2"]) == (first, second)
@@ -459,14 +463,14 @@ setTimeout(press, 300);
 def test_keys_answer_and_the_downloaded_table_is_read(tmp_path, opened):
     """2 answers question 1, right passes 2, 1 answers 3, left left back to 2, 1 and 2 answer 2, 3."""
     key = made_key(2, 1)
-    write(key, tmp_path)
+    write_sheets(key, tmp_path)
     path = tmp_path / "driven.html"
     path.write_text(page(key, "annotator-1") + DRIVER, encoding="utf-8")
     dom = opened(path)
     assert dom.texts["progress"] == "annotator-1: question 4 of 4, 3 answered"
     (tmp_path / "annotator-1.csv").write_text(dom.body["data-csv"], encoding="utf-8", newline="")
     assert [row[3] for row in rows_of(tmp_path / "annotator-1.csv")[1:]] == [N, E, N, ""]
-    assert score(tmp_path).warnings == ("annotator-1.csv: 1 of 4 without an answer",)
+    assert score_sheets(tmp_path).warnings == ("annotator-1.csv: 1 of 4 without an answer",)
 
 
 RELOAD = """<script>

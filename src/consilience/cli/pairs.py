@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -10,7 +9,7 @@ import typer
 from consilience.choices import Joined, Pool
 from consilience.cli.shared import names_in
 from consilience.suites.pairs import Pairs, half_of, read_pairs, sample_pairs
-from consilience.suites.tasks import check_task, load_task
+from consilience.suites.tasks import load_task
 from consilience.types import Task
 
 HALF_SEED = 0
@@ -43,13 +42,7 @@ LongestOption = Annotated[
 
 def task_of(spec: str, indicators: str | None) -> Task:
     """The task, with other indicators where some are given."""
-    task = load_task(spec)
-    if indicators is None:
-        return task
-    names = tuple(names_in(indicators))
-    changed = replace(task, indicators=names)  # type: ignore[arg-type]
-    check_task(changed, "--indicators")
-    return changed
+    return load_task(spec, None if indicators is None else names_in(indicators))
 
 
 def pairs_of(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,17 +21,26 @@ CALUM = ("mnli", "qnli", "rte", "qqp", "mrpc")
 """The paper's English tasks, in its order."""
 
 
-def load_task(spec: str) -> Task:
-    """The task of that name, or of that TOML file (``docs/tasks.md``)."""
+def load_task(spec: str, indicators: Sequence[str] | None = None) -> Task:
+    """The task of that name, or of that TOML file (``docs/tasks.md``).
+
+    ``indicators`` replace those of the task.
+    """
     if spec.endswith(".toml"):
-        return task_of_table(_toml(Path(spec)), spec)
-    if spec not in TASKS:
+        task = task_of_table(_toml(Path(spec)), spec)
+    elif spec in TASKS:
+        task = TASKS[spec]
+    else:
         raise ConsilienceError(
             f"no task '{spec}'",
             expected="a name or a TOML file",
             todo=did_you_mean(spec, list(TASKS)),
         )
-    return TASKS[spec]
+    if indicators is None:
+        return task
+    changed = replace(task, indicators=tuple(indicators))  # type: ignore[arg-type]
+    check_task(changed, "--indicators")
+    return changed
 
 
 def _toml(path: Path) -> dict[str, Any]:

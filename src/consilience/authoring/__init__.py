@@ -1,0 +1,1 @@
+"""Making suites, and asking people the same questions."""

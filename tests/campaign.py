@@ -907,7 +907,7 @@ def server(draw: random.Random, folder: Path) -> str:
 
     module.SILENCE = 0.4
     module.listing = lambda name: [
-        module.Listed(path, len(content), hashlib.sha256(content).hexdigest())
+        module.ReleasedFile(path, len(content), hashlib.sha256(content).hexdigest())
         for path, content in LISTED.items()
     ]
     listener = socket.create_server(("127.0.0.1", 0))

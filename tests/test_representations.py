@@ -439,7 +439,7 @@ def test_from_the_command_line(consilience, model_folder, tmp_path):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        (("--layers", "last"), "no layers in 'last'; expected such as 0,6,-1"),
+        (("--layers", "last"), "no number in 'last'; expected a whole number"),
         (("--layers", "9"), "no layer 9"),
         (("--figure", "sprot"), "no relation 'sprot'.*mean 'sport'"),
     ],

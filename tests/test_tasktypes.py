@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from consilience import ConsilienceError
-from consilience.analysis.tasktypes import (
+from consilience.analysis.task_types import (
     EFFECTS_SCHEMA,
     RUNS_SCHEMA,
     gains,
@@ -17,7 +17,6 @@ from consilience.analysis.tasktypes import (
     task_effects,
     without_models,
 )
-from consilience.cli import analyze
 from consilience.metrics.statistics import paired_t, welch_t
 from consilience.report.perturbed import calum_tables, effects_tables
 from consilience.suites.perturbations import PERTURBATIONS
@@ -497,13 +496,6 @@ def test_a_missing_number_is_a_dash(tmp_path):
 
 @pytest.fixture
 def tasks_command(consilience):
-    """``consilience analyze tasks ...``, registered here where it is not yet."""
-    if "tasks" not in {
-        each.name or each.callback.__name__ for each in analyze.app.registered_commands
-    }:
-        from consilience.cli.tasks import tasks
-
-        analyze.app.command()(tasks)
     return lambda *arguments: consilience("analyze", "tasks", *arguments)
 
 

@@ -1,4 +1,4 @@
-"""Knowledge and consistency: do models answer alike where they know (paper, Section 6.2)?"""
+"""Knowledge and consistency: are models consistent where they know (paper, Section 6.2)?"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BY_SIZE = ("accuracy", "consistency", "corrected_consistency", "consistent_accur
 
 
 def correlation_table(metrics: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """Correlations over the relations that have one right answer, for each run's metrics table.
+    """Correlations over the N-1 relations, of each run's metrics table.
 
     One row a run, pair of metrics and method: ``run, x, y, method, value, low, high, p, n``. The
     paper does not say which coefficient its 67.3 to 82.1 are; both are given.
@@ -35,29 +35,17 @@ def correlation_table(metrics: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     for run, table in metrics.items():
         for (x, y), method in product(PAIRS, get_args(Method)):
             pairs = _of_relations(table, x).join(_of_relations(table, y), on="group")
-            found = correlation(
-                pairs["value"].to_list(), pairs["value_right"].to_list(), method=method
-            )
-            rows.append(
-                {
-                    "run": run,
-                    "x": x,
-                    "y": y,
-                    "method": method,
-                    "value": found.value,
-                    "low": found.low,
-                    "high": found.high,
-                    "p": found.p,
-                    "n": found.n,
-                }
-            )
+            values = pairs["value"].to_list(), pairs["value_right"].to_list()
+            r = correlation(*values, method=method)
+            row = {"run": run, "x": x, "y": y, "method": method, "value": r.value}
+            rows.append(row | {"low": r.low, "high": r.high, "p": r.p, "n": r.n})
     return pl.DataFrame(rows)
 
 
 def size_table(metrics: Mapping[str, pl.DataFrame], sizes: Sequence[float]) -> pl.DataFrame:
-    """Means over relations of each run, in the order of what it was trained on (Table 4).
+    """Means over relations of each run, by the size of its training data (Table 4).
 
-    ``sizes``: words, tokens or anything of each run. One row a run: ``run, size`` and for each
+    ``sizes``: words, tokens or any other unit, one a run. One row a run: ``run, size`` and for each
     metric its value, ``_std``, ``_low`` and ``_high``.
     """
     if len(sizes) != len(metrics):
@@ -69,9 +57,9 @@ def size_table(metrics: Mapping[str, pl.DataFrame], sizes: Sequence[float]) -> p
         row: dict[str, object] = {"run": run, "size": float(size)}
         overall = table.filter((pl.col("group") == "MACRO") & (pl.col("subset") == "all"))
         for name in BY_SIZE:
-            (found,) = overall.filter(pl.col("metric") == name).to_dicts() or ({},)
-            row[name] = found.get("value", math.nan)
-            row |= {f"{name}_{end}": found.get(end, math.nan) for end in ("std", "low", "high")}
+            (mean,) = overall.filter(pl.col("metric") == name).to_dicts() or ({},)
+            row[name] = mean.get("value", math.nan)
+            row |= {f"{name}_{part}": mean.get(part, math.nan) for part in ("std", "low", "high")}
         rows.append(row)
     return pl.DataFrame(rows).sort("size")
 
@@ -84,14 +72,34 @@ def size_correlations(by_size: pl.DataFrame) -> pl.DataFrame:
     rows = []
     for name in BY_SIZE:
         sizes, values = by_size["size"].to_list(), by_size[name].to_list()
-        found = correlation(sizes, values, method="spearman")
-        ends = {"low": found.low, "high": found.high, "p": found.p, "n": found.n}
-        rows.append({"metric": name, "value": found.value, **ends})
+        r = correlation(sizes, values, method="spearman")
+        row = {"metric": name, "value": r.value, "low": r.low, "high": r.high, "p": r.p, "n": r.n}
+        rows.append(row)
     return pl.DataFrame(rows)
 
 
+MULTIPLIERS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+
+
+def number_of(text: str) -> float:
+    """``10M`` is ten million."""
+    unit = MULTIPLIERS.get(text[-1:].lower(), 1)
+    try:
+        return float(text.rstrip("kKmMbBtT")) * unit
+    except ValueError:
+        raise ConsilienceError(f"no number in '{text}'", expected="such as 1000000 or 1M") from None
+
+
+def short_number(number: float) -> str:
+    """Ten million is ``10M``."""
+    for unit, size in reversed(MULTIPLIERS.items()):
+        if number >= size:
+            return f"{number / size:g}{unit.upper()}"
+    return f"{number:g}"
+
+
 def _of_relations(metrics: pl.DataFrame, name: str) -> pl.DataFrame:
-    """A metric's value in each relation that the mean over relations is made of."""
+    """A metric's value in each relation that the mean over relations includes."""
     averaged = set(metrics.filter(pl.col("metric") == "consistency")["group"])
     chosen = metrics.filter(
         (pl.col("metric") == name)

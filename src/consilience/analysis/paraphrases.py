@@ -14,6 +14,8 @@ from collections.abc import Callable, Hashable, Mapping
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from consilience.analysis.syntax import Pair, Parsed, derive_edges, parse_pattern, path
 from consilience.types import Edge, Relation, Suite
 
@@ -44,6 +46,19 @@ def paraphrase_types(relation: Relation, parser: Language) -> dict[Pair, frozens
     return {
         (i, j): types_between(parsed[i], parsed[j]) for i, j in combinations(range(len(parsed)), 2)
     }
+
+
+def base_types(suite: Suite, parser: Language) -> pl.DataFrame:
+    """How many pairs with a base pattern have each type: ``type, pairs, share``."""
+    types = [
+        names
+        for relation in suite.relations
+        for pair, names in paraphrase_types(relation, parser).items()
+        if pair[0] == 0
+    ]
+    counts = [sum(name in names for names in types) for name in PARAPHRASE_TYPES]
+    table = pl.DataFrame({"type": list(PARAPHRASE_TYPES), "pairs": counts})
+    return table.with_columns(share=pl.col("pairs") / max(1, len(types)))
 
 
 def derived_kinds(suite: Suite, parser: Language) -> dict[str, dict[Pair, frozenset[str]]]:

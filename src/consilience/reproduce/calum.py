@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import polars as pl
 
-from consilience.analysis.tasktypes import LONG, RUNS_SCHEMA, gains, read_runs, task_effects
+from consilience.analysis.task_types import LONG, RUNS_SCHEMA, gains, read_runs, task_effects
 from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.files import texts_of
 from consilience.report.papers import Key, Measured, paper_numbers

@@ -38,7 +38,7 @@ from consilience.types import METRICS_SCHEMA, Protocol
 from consilience.workflow.compare import compare_pairs, settings_notes
 from consilience.workflow.pairs import labels_of, seed_notes, task_asked
 from consilience.workflow.suite import protocol_notes, suite_notes, suite_of
-from consilience.workflow.vectors import correlations_of, drawing_of
+from consilience.workflow.vector_clusters import correlations_of, drawing_of
 from consilience.workflow.watch import Advance
 
 EXAMPLES = 3

@@ -1,0 +1,87 @@
+"""Which kinds of tasks make models consistent: runs of several models on several tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import polars as pl
+
+from consilience.analysis.task_types import SMALL, read_runs, task_effects, without_models
+from consilience.run import short_names
+from consilience.suites.perturbations import PERTURBATIONS
+from consilience.suites.tasks import TASKS
+from consilience.workflow.analyses import Analysis
+from consilience.workflow.options import Option
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEffectsOptions:
+    """Which runs are compared by their tasks."""
+
+    runs: Annotated[
+        Sequence[str],
+        Option(
+            "Folders of runs of sentence pairs, or tables as CSV; MODEL=RUN names the model.",
+            metavar="RUN...",
+            is_argument=True,
+        ),
+    ]
+    small: Annotated[
+        Sequence[str], Option("The tasks with few training examples.", metavar="T,T")
+    ] = SMALL
+    leave_out: Annotated[
+        Sequence[str] | None,
+        Option("Models that the tests leave out; the table has all.", metavar="M,M"),
+    ] = None
+
+
+def analyze_tasks(options: TaskEffectsOptions) -> Analysis:
+    """The numbers of all runs, and tests of tasks against tasks: ``metrics, effects``."""
+    names, paths = _labelled(options.runs)
+    metrics = read_runs(paths, names, tasks=TASKS, perturbations=PERTURBATIONS)
+    tested = without_models(metrics, options.leave_out) if options.leave_out else metrics
+    kinds = {name: task.kind for name, task in TASKS.items()}
+    effects = task_effects(tested, kinds, options.small)
+    return Analysis({"metrics": metrics, "effects": effects}, _notes(tested, effects))
+
+
+def with_tests(effects: pl.DataFrame) -> pl.DataFrame:
+    """The comparisons of tasks in which some test has a p; runs of one model have none."""
+    return effects.filter(pl.col("p").is_not_nan().any().over("first", "second"))
+
+
+def _labelled(runs: Sequence[str]) -> tuple[list[str], list[Path]]:
+    """The model and the path of each run; a run without a model is named by its folder."""
+    parts = [
+        ("", "", run) if Path(run).exists() or "=" not in run else run.partition("=")
+        for run in runs
+    ]
+    paths = [Path(path) for _, _, path in parts]
+    folders = [path.parent if path.name == "metrics.csv" else path for path in paths]
+    unnamed = [folder for folder, (model, _, _) in zip(folders, parts, strict=True) if not model]
+    short = iter(short_names(unnamed))
+    return [model or next(short) for model, _, _ in parts], paths
+
+
+def _notes(metrics: pl.DataFrame, effects: pl.DataFrame) -> list[str]:
+    """Why there are fewer tests than a reader may expect."""
+    present = metrics["task"].unique(maintain_order=True).to_list()
+    notes = []
+    unknown = [task for task in present if task not in TASKS]
+    if unknown:
+        notes.append(f"not known to be STS or NLI, so in neither: {', '.join(unknown)}")
+    if "STS" not in set(effects["first"]):
+        notes.append(f"no test of STS against NLI: the tasks are {', '.join(present)}")
+    if set(effects["first"]) <= {"STS"}:
+        notes.append(f"no test of small training sets: the tasks are {', '.join(present)}")
+    needed = "it needs two models with tasks of both sides"
+    paired = effects.filter(pl.col("test") == "paired")
+    if not paired.is_empty() and paired["p"].is_nan().all():
+        return [*notes, f"no paired test: {needed}"]
+    contrasts = effects.select("first", "second").unique(maintain_order=True)
+    untested = contrasts.join(with_tests(effects), on=["first", "second"], how="anti")
+    notes += [f"no test of {first} against {second}: {needed}" for first, second in untested.rows()]
+    return notes

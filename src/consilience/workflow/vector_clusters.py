@@ -1,0 +1,212 @@
+"""What a model's vectors cluster by, and a drawing of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import polars as pl
+
+from consilience import suites
+from consilience.files import csv_of, write_whole
+from consilience.metrics import measure
+from consilience.models import LanguageModel, load_model
+from consilience.probe import probe as ask_suite
+from consilience.report.figures import Colour
+from consilience.run import RunFolder, fingerprint
+from consilience.suites.selection import sample_facts, select_relations
+from consilience.types import Protocol, Relation, Suite
+from consilience.workflow.options import (
+    DataDir,
+    Device,
+    Option,
+    ProtocolName,
+    Revision,
+    SuiteName,
+    TrustRemoteCode,
+)
+from consilience.workflow.suite import source_of
+from consilience.workflow.watch import SILENT, Watch
+
+
+@dataclass(frozen=True, slots=True)
+class VectorOptions:
+    """Whose vectors are clustered, and what is drawn."""
+
+    model: Annotated[str, Option("A model, as for probe.", metavar="M")] = "packaged:smollm2"
+    suite: SuiteName = "mini"
+    groups: Annotated[
+        Sequence[str] | None, Option("Only these relations: P36,P19.", metavar="G,G")
+    ] = None
+    limit: Annotated[int, Option("At most this many facts a relation.", min=1)] = 100
+    layers: Annotated[
+        Sequence[int],
+        Option("0 is the embeddings, -1 the last layer: 0,6,-1.", metavar="N,N"),
+    ] = (-1,)
+    figure: Annotated[
+        str | None, Option("Draw the t-SNE of this relation, at the last of --layers.")
+    ] = None
+    colour: Annotated[Colour, Option("What has the colours of the figure.")] = "subject"
+    figure_facts: Annotated[int, Option("Facts in the figure.", min=1)] = 30
+    figure_format: Annotated[str, Option("svg, png, pdf or html.")] = "svg"
+    protocol: ProtocolName = None
+    folder: Annotated[Path | None, Option("The folder of the run.", flag="--out")] = None
+    seed: Annotated[int, Option("Seed of --limit, k-means and t-SNE.")] = 0
+    revision: Revision = None
+    device: Device = "auto"
+    trust_remote_code: TrustRemoteCode = False
+    data_dir: DataDir = None
+
+
+@dataclass(frozen=True, slots=True)
+class VectorClusters:
+    """What the vectors of a run cluster by."""
+
+    clusters: pl.DataFrame
+    """One row a relation, layer and property (``CLUSTERS_SCHEMA``)."""
+    correlations: pl.DataFrame
+    """One row a layer and property: means, and the correlation with consistency."""
+    figure: Path | None
+    """The figure, where one was drawn."""
+    record: Mapping[str, Any]
+    """Settings, versions and the like, and the run's path."""
+
+
+def cluster_representations(options: VectorOptions, watch: Watch = SILENT) -> VectorClusters:
+    """Ask a model, keep its vectors where the object is predicted, and cluster them."""
+    suite = suites.load_suite(options.suite, options.data_dir)
+    source = source_of(suite, options.suite, options.data_dir)
+    suite = _select(suite, options)
+    protocol: Protocol = options.protocol or suite.protocol
+    with watch.loading(options.model):
+        model = load_model(
+            options.model,
+            protocol=protocol,
+            revision=options.revision,
+            device=options.device,
+            trust_remote_code=options.trust_remote_code,
+            seed=options.seed,
+        )
+    settings = _settings(options, suite, protocol, model)
+    run = RunFolder(options.folder or _default_folder(options.model, settings), settings)
+    run.describe("suite_source", source)
+    queries = sum(len(relation.facts) * len(relation.patterns) for relation in suite.relations)
+    with watch.steps("asking", queries, "queries") as advance:
+        answers = ask_suite(suite, model, run, progress=advance)
+    metrics = measure(answers, suite, protocol)
+    tables = []
+    with watch.steps("clustering", len(suite.relations), "relations") as advance:
+        for relation in suite.relations:
+            tables.append(_clusters(relation, model, run.path, options, protocol))
+            advance(1)
+    clusters = pl.concat(tables)
+    write_whole(run.path / "clusters.csv", csv_of(clusters))
+    run.finish(metrics)
+    figure = None if options.figure is None else _draw(run.path, suite.name, options)
+    record = {**run.record, "path": str(run.path)}
+    return VectorClusters(clusters, correlations_of(metrics, clusters), figure, record)
+
+
+def _select(suite: Suite, options: VectorOptions) -> Suite:
+    """What is asked of the suite; an unknown relation of the figure raises."""
+    if options.groups is not None:
+        suite = select_relations(suite, options.groups)
+    if options.figure is not None:
+        suite.relation(options.figure)
+    return sample_facts(suite, options.limit, options.seed)
+
+
+def _settings(
+    options: VectorOptions, suite: Suite, protocol: Protocol, model: LanguageModel
+) -> dict[str, object]:
+    """Everything that decides the answers and the vectors."""
+    return {
+        "suite": suite.name,
+        "suite_digest": suite.digest,
+        "groups": [relation.id for relation in suite.relations],
+        "limit": options.limit,
+        "seed": options.seed,
+        "protocol": protocol,
+        "layers": ",".join(map(str, options.layers)),
+        "model": model.identity,
+    }
+
+
+def _default_folder(model: str, settings: Mapping[str, object]) -> Path:
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{settings['suite']}-{Path(model).name}")
+    return Path("runs") / f"{name}-vectors-{fingerprint(settings)[:8]}"
+
+
+def _clusters(
+    relation: Relation,
+    model: LanguageModel,
+    run: Path,
+    options: VectorOptions,
+    protocol: Protocol,
+) -> pl.DataFrame:
+    """Clusters of one relation's vectors; an earlier run's vectors are read."""
+    from consilience.analysis.representations import (
+        RelationVectors,
+        cluster,
+        questions,
+        read_vectors,
+        write_vectors,
+    )
+    from consilience.models.vectors import vector_array
+
+    folder = run / "vectors"
+    if (folder / f"{relation.id}.parquet").is_file():
+        return cluster(read_vectors(folder, relation.id), seed=options.seed)
+    queries, index = questions(relation)
+    layers, has_special_tokens = list(options.layers), protocol != "published"
+    array = vector_array(model, queries, layers, special_tokens=has_special_tokens)
+    vectors = RelationVectors(relation.id, tuple(layers), array, index)
+    write_vectors(folder, vectors)
+    return cluster(vectors, seed=options.seed)
+
+
+def _draw(run: Path, suite: str, options: VectorOptions) -> Path:
+    """Draw the relation of the figure; the file's path."""
+    from consilience.report.figures import save_figure
+
+    suffix = options.figure_format.removeprefix(".")
+    path = run / f"tsne-{options.figure}-{options.colour}.{suffix}"
+    title = f"{options.model}, {suite}: {options.figure}"
+    facts, colour = options.figure_facts, options.colour
+    save_figure(drawing_of(run, str(options.figure), facts, colour, title, options.seed), path)
+    return path
+
+
+def correlations_of(metrics: pl.DataFrame, clusters: pl.DataFrame) -> pl.DataFrame:
+    """Spearman's correlation of consistency with V-measure over relations, as in Section 7.2."""
+    from consilience.analysis.representations import spearman_with
+
+    named = (pl.col("metric") == "consistency") & (pl.col("subset") == "all")
+    consistency = dict(metrics.filter(named).select("group", "value").iter_rows())
+    rows = []
+    for (layer, name), table in clusters.group_by(["layer", "property"], maintain_order=True):
+        v_measure = dict(table.select("relation", "v_measure").iter_rows())
+        r = spearman_with(consistency, v_measure)
+        means = table.select(pl.col("v_measure", "v_measure_shuffled", "ami").fill_nan(None).mean())
+        row = {"layer": layer, "property": name, **means.row(0, named=True)}
+        rows.append(row | {"value": r.value, "low": r.low, "high": r.high, "p": r.p, "n": r.n})
+    return pl.DataFrame(rows)
+
+
+def drawing_of(
+    folder: Path, relation: str, facts: int, colour: Colour, title: str, seed: int
+) -> Any:
+    """The t-SNE of a relation's first facts, at the last layer that a run has vectors of."""
+    from consilience.analysis.representations import read_vectors, tsne
+    from consilience.report.figures import tsne_figure
+
+    vectors = read_vectors(folder / "vectors", relation).first(facts)
+    last = vectors.array[:, -1]
+    readable = ~np.isnan(last).any(axis=1)
+    x, y = tsne(last[readable], seed).T
+    table = vectors.index.filter(pl.Series(readable)).with_columns(x=pl.Series(x), y=pl.Series(y))
+    return tsne_figure(table, colour, title)

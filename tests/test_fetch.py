@@ -79,7 +79,7 @@ def test_fetched_once_and_kept(server, tmp_path):
         "pararel", tmp_path, base=server.url, progress=lambda *step: steps.append(step)
     )
     assert folder == tmp_path / "pararel"
-    assert (content(folder), fetched, steps) == (FILES, 2, [(0, 2), (1, 2), (2, 2)])
+    assert (content(folder), fetched, steps) == (FILES, 2, [(0, 2), (1, 2), (1, 2)])
     assert fetch("pararel", tmp_path, base=server.url)[1] == 0
     assert len(server.requests) == 2
     assert altered("pararel", folder) == []

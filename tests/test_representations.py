@@ -311,7 +311,7 @@ def test_tsne_keeps_neighbours_and_is_the_same_under_a_seed():
     np.fill_diagonal(distances, np.inf)
     nearest = distances.argmin(axis=1)
     assert (nearest // 22 == np.arange(66) // 22).all()
-    with pytest.raises(ConsilienceError, match="20 vectors .* perplexity 20; expected 21"):
+    with pytest.raises(ConsilienceError, match="20 vectors .* perplexity 20; expected at least 21"):
         tsne(array[:20])
     with pytest.raises(ConsilienceError, match="NaN"):
         tsne(np.full_like(array, np.nan))

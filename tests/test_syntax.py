@@ -280,7 +280,7 @@ def test_the_slots_are_found_again_in_one_tree(text, parser):
     assert (subject, object_) == syntax.FILLERS or text == "[X][Y]"
     roots = [at for at, word in enumerate(parsed.words) if word.head == at]
     assert len(roots) == 1
-    assert not {word.text for word in parsed.own} & set(syntax.FILLERS)
+    assert not {word.text for word in parsed.pattern_words} & set(syntax.FILLERS)
 
 
 def test_edges_are_derived(parser):

@@ -376,7 +376,7 @@ def test_long_and_wide_tables_are_the_same(tmp_path):
         ("model,task,revers\na,rte,0.5\n", "typed.csv: a column 'revers'; expected accuracy or a perturbation. Did you mean 'reverse'?"),
         ("model,task,metric,value\na,rte,accuracy,0.5\n", "typed.csv: no column 'subset'; expected the columns model, task, metric, subset, value"),
         ("model,task,metric,subset,value\na,rte,consistency,Signal,0.5\n", "typed.csv:2: no subset 'Signal'. Did you mean 'signal'?"),
-        ("model,task,accuracy\na,rte,0.5\na,rte,0.6\n", "typed.csv: accuracy (all) of a on rte stands twice; expected each number once"),
+        ("model,task,accuracy\na,rte,0.5\na,rte,0.6\n", "typed.csv: duplicate accuracy (all) of a on rte; expected each number once"),
         ("model,task,accuracy\n", "typed.csv: no rows"),
         ("", "typed.csv: cannot be read as a table"),
         (METRICS + "consistency,pararel,P19,diff_syntax,0.5,NaN,0,1,9,0,1,NaN,NaN\n", "typed.csv: no number of perturbed pairs"),

@@ -1,4 +1,4 @@
-"""The items that tell most about a run (paper, Table 6; CALUM, Tables 3 and 7 to 9)."""
+"""The most telling items of a run (paper, Table 6; CALUM, Tables 3 and 7 to 9)."""
 
 from __future__ import annotations
 
@@ -18,43 +18,54 @@ from consilience.types import Suite
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What was answered in one variant, and by how much it was better (nats; None if unknown)."""
+    """The answer in one variant."""
 
     variant: str
+    """The pattern."""
     answer: str
+    """What the model answered."""
     right: bool
+    """Whether the answer is the gold."""
     margin: float | None
+    """Log-probability of the best candidate minus that of the second, in nats; None if unknown."""
 
 
 OF_ANOTHER = "right elsewhere"
-"""Of an answer that is the gold of another fact of the same subject."""
+"""The verdict on an answer that is the gold of another fact of the same subject."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One item with all its replies, in the order of variants."""
+    """One item with all its replies."""
 
     kind: str
+    """Its kind (``KINDS``)."""
     group: str
+    """The id of its relation."""
     item: str
+    """The id of its fact."""
     subject: str
+    """The subject of its fact."""
     gold: str
+    """The object of its fact."""
     other_golds: frozenset[str]
+    """The objects of other facts of the subject."""
     replies: tuple[Reply, ...]
+    """The replies, in the order of variants."""
 
     @property
     def telling(self) -> tuple[Reply, ...]:
-        """At most three replies: of each answer the surest, then any.
+        """At most three replies: the most confident one of each answer, then any.
 
-        Right ones first, then what is right of the same subject elsewhere.
+        Right replies come first, then those that are right of another fact of the subject.
         """
-        surest = sorted(self.replies, key=lambda reply: -(reply.margin or 0.0))
-        firsts = list({reply.answer: reply for reply in reversed(surest)}.values())[::-1]
+        by_margin = sorted(self.replies, key=lambda reply: -(reply.margin or 0.0))
+        firsts = list({reply.answer: reply for reply in reversed(by_margin)}.values())[::-1]
         order = ("right", OF_ANOTHER, "wrong")
         chosen = sorted(
             firsts, key=lambda reply: (order.index(self.verdict(reply)), -(reply.margin or 0.0))
         )[:3]
-        chosen += [reply for reply in surest if reply not in chosen][: 3 - len(chosen)]
+        chosen += [reply for reply in by_margin if reply not in chosen][: 3 - len(chosen)]
         return tuple(chosen)
 
     def verdict(self, reply: Reply) -> str:
@@ -75,55 +86,55 @@ REPLY_SCHEMA: dict[str, type[pl.DataType]] = {
     "right": pl.Boolean,
     "margin": pl.Float64,
 }
-"""One row a reply of an example; ``margin`` in nats, null if unknown."""
+"""One row a reply of an example (``Reply``, ``Example``)."""
 
 
 def reply_table(examples: Mapping[str, Sequence[Example]]) -> pl.DataFrame:
     """Every reply of every example (``REPLY_SCHEMA``), in the order of kinds and variants."""
     rows = [
         {
-            "kind": each.kind,
-            "group": each.group,
-            "item": each.item,
-            "subject": each.subject,
-            "gold": each.gold,
+            "kind": example.kind,
+            "group": example.group,
+            "item": example.item,
+            "subject": example.subject,
+            "gold": example.gold,
             "variant": reply.variant,
             "answer": reply.answer,
             "right": reply.right,
             "margin": reply.margin,
         }
-        for found in examples.values()
-        for each in found
-        for reply in each.replies
+        for of_kind in examples.values()
+        for example in of_kind
+        for reply in example.replies
     ]
     return pl.DataFrame(rows, schema=REPLY_SCHEMA)
 
 
 def _right_and_wrong() -> pl.Expr:
-    """Right in one wording and wrong in another (examples 1 and 2); surest in both first."""
-    surest = pl.min_horizontal(_margins(RIGHT).max(), _margins(~RIGHT).max())
-    return pl.when(RIGHT.any() & ~RIGHT.all()).then(surest)
+    """Right in one pattern and wrong in another (examples 1 and 2); most confident first."""
+    margin = pl.min_horizontal(_margins(RIGHT).max(), _margins(~RIGHT).max())
+    return pl.when(RIGHT.any() & ~RIGHT.all()).then(margin)
 
 
 def _always_right() -> pl.Expr:
-    """Right in all wordings (example 6); the least sure wording decides."""
+    """Right in all patterns (example 6); the least confident pattern decides."""
     return pl.when(RIGHT.all()).then(_margins().min())
 
 
 def _same_wrong() -> pl.Expr:
-    """Wrong in all wordings, and the same way (example 5); the least sure wording decides."""
+    """Wrong in all patterns, and the same way (example 5); the least confident pattern decides."""
     alike = pl.col("answer").n_unique() == 1
     return pl.when(alike & ~RIGHT.any() & ~ELSEWHERE.any()).then(_margins().min())
 
 
 def _scattered() -> pl.Expr:
-    """Wrong in all wordings, with the most different answers (example 4)."""
+    """Wrong in all patterns, with the most different answers (example 4)."""
     answers = pl.col("answer").n_unique()
     return pl.when((answers > 1) & ~RIGHT.any()).then(answers)
 
 
 def _other_gold() -> pl.Expr:
-    """Says another right object of the subject, not the gold (example 3); most replies first."""
+    """Another right object of the subject, not the gold (example 3); most replies first."""
     return pl.when(ELSEWHERE.any()).then(ELSEWHERE.sum())
 
 
@@ -138,7 +149,7 @@ RIGHT, ELSEWHERE = pl.col("right"), pl.col("elsewhere")
 
 
 def _margins(chosen: pl.Expr | None = None) -> pl.Expr:
-    """By how much the replies, or the chosen ones, were better; 0 if unknown."""
+    """The margins of the replies, or of the chosen ones; 0 if unknown."""
     margins = pl.col("margin").fill_null(0.0)
     return margins if chosen is None else margins.filter(chosen)
 
@@ -151,7 +162,7 @@ KINDS: dict[str, Callable[[], pl.Expr]] = {
     "gold_in_subject": _gold_in_subject,
     "always_right": _always_right,
 }
-"""How telling the replies to an item are of each kind; null where it is not of that kind."""
+"""How telling an item is of each kind; null where it is not of that kind."""
 
 
 def about(kind: str) -> str:
@@ -162,10 +173,10 @@ def about(kind: str) -> str:
 def examples(
     answers: pl.DataFrame | Prepared, suite: Suite, kinds: Sequence[str], limit: int
 ) -> dict[str, list[Example]]:
-    """The ``limit`` most telling items of each kind, at most one a relation until all had one.
+    """The ``limit`` most telling items of each kind; each relation has one before any has two.
 
-    Items without any answer, or answered in one variant only, are left out. Equally telling ones
-    stay in the order of the table.
+    Items with answers in fewer than two variants are left out. Equally telling items stay in the
+    order of the table.
     """
     for kind in kinds:
         if kind not in KINDS:
@@ -186,9 +197,9 @@ def examples(
 
 
 def _best(items: pl.DataFrame, limit: int) -> pl.DataFrame:
-    """``group, item`` of the ``limit`` highest scores, at most one a group until all had one."""
-    known = items.drop_nulls("score").with_row_index("place")
-    known = known.with_columns(first=pl.col("place").min().over("group"))
+    """``group, item`` of the ``limit`` highest scores; each group has one before any has two."""
+    known = items.drop_nulls("score").with_row_index("position")
+    known = known.with_columns(first=pl.col("position").min().over("group"))
     by_score = known.sort("first", -pl.col("score"), maintain_order=True)
     ranked = by_score.with_columns(rank=pl.int_range(pl.len()).over("group"))
     ranked = ranked.sort("rank", -pl.col("score"), "first", maintain_order=True)
@@ -196,28 +207,28 @@ def _best(items: pl.DataFrame, limit: int) -> pl.DataFrame:
 
 
 def _replies(answers: Prepared) -> pl.DataFrame:
-    """Every reply, items in the order of the table and replies in that of variants.
+    """Every reply: items in the order of the table, replies in the order of variants.
 
-    ``right``, ``elsewhere``: right, or right in another fact of the subject. ``named``: whether the
+    ``right``: the gold. ``elsewhere``: the gold of another fact of the subject. ``named``: the
     subject names the gold.
     """
     table = answers.table
     margin: pl.Expr | pl.Series = pl.lit(None, dtype=pl.Float64)
-    if "margin" in answers.answers.columns:  # of a CSV file it is text
+    if "margin" in answers.answers.columns:  # text in a CSV file
         margin = answers.answers["margin"].cast(pl.Float64, strict=False)
     table = table.with_columns(margin=margin).drop_nulls("answer")
     key = ["group", "item"]
     facts = table.select(*key, "subject", "gold").unique(maintain_order=True)
     named = [_names_gold(*row) for row in facts.select("subject", "gold").iter_rows()]
     facts = facts.select(*key, named=pl.Series(named, dtype=pl.Boolean))
-    placed = table.with_row_index("place").with_columns(pl.col("place").min().over(key))
-    asked = placed.sort("place", "variant_index", maintain_order=True)
-    asked = asked.join(facts, on=key, how="left", maintain_order="left")
+    numbered = table.with_row_index("position").with_columns(pl.col("position").min().over(key))
+    replies = numbered.sort("position", "variant_index", maintain_order=True)
+    replies = replies.join(facts, on=key, how="left", maintain_order="left")
     golds = _golds(answers).select("group", "subject", answer="gold", other=pl.lit(True))
     on = ["group", "subject", "answer"]
-    asked = asked.join(golds, on=on, how="left", maintain_order="left")
+    replies = replies.join(golds, on=on, how="left", maintain_order="left")
     right = pl.col("answer") == pl.col("gold")
-    return asked.with_columns(right=right, elsewhere=pl.col("other").fill_null(False) & ~right)
+    return replies.with_columns(right=right, elsewhere=pl.col("other").fill_null(False) & ~right)
 
 
 def _golds(answers: Prepared) -> pl.DataFrame:
@@ -242,19 +253,19 @@ def _examples(
     subjects = rows.select("group", "subject").unique()
     for group, subject, gold in _golds(answers).join(subjects, on=["group", "subject"]).iter_rows():
         golds[group, subject].add(gold)
-    found: dict[Any, Example] = {}
-    for key, own in rows.group_by("group", "item", maintain_order=True):
-        columns = own.select("variant", "answer", "right", "margin")
-        group, subject, gold = own.select("group", "subject", "gold").row(0)
+    examples: dict[Any, Example] = {}
+    for key, of_item in rows.group_by("group", "item", maintain_order=True):
+        columns = of_item.select("variant", "answer", "right", "margin")
+        group, subject, gold = of_item.select("group", "subject", "gold").row(0)
         others = frozenset(golds[group, subject] - {gold})
-        replied = tuple(Reply(*row) for row in columns.iter_rows())
-        found[key] = Example("", group, str(key[1]), subject, gold, others, replied)
-    return found
+        item_replies = tuple(Reply(*row) for row in columns.iter_rows())
+        examples[key] = Example("", group, str(key[1]), subject, gold, others, item_replies)
+    return examples
 
 
 @lru_cache(maxsize=2**18)
 def _names_gold(subject: str, gold: str) -> bool:
-    """Whether the gold is a word of the subject, or several, in whatever case."""
+    """Whether the gold is a word or several words of the subject, in any case."""
     if subject.isascii() and gold.isascii() and gold.lower() not in subject.lower():
         return False
     words = rf"(?<!\w){re.escape(gold)}(?!\w)"

@@ -1,10 +1,10 @@
-"""What kind of paraphrase two patterns are of each other (ParaRel, Appendix B, Table 8).
+"""The paraphrase types of pairs of patterns (ParaRel, Appendix B, Table 8).
 
 The paper's authors judged 100 pairs by hand. Here every type that shows in words, tags and trees
-has a rule; a pair may have several types, or none. Two types are not derived. External knowledge
-(``music label [Y]`` for ``[Y]``) takes what only the world can tell. Noun/adjective conversion, as
-its example shows it, changes the class of the filler and no word of the pattern. That substitutes
-mean the same is not judged either: the patterns of a relation are taken to.
+has a rule; a pair may have several types, or none. Two types are not derived: external knowledge
+(``music label [Y]`` for ``[Y]``) is not in the pattern, and noun/adjective conversion changes the
+class of the filler and no word of the pattern. The patterns of a relation are assumed to mean the
+same.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ FINITE = {"MD": "present", "VBD": "past", "VBP": "present", "VBZ": "present"}
 NOUN_ENDINGS = frozenset(
     {"", "al", "ance", "ation", "e", "ee", "er", "ing", "ion", "ment", "or", "s", "t"}
 )
-"""What follows a verb's stem, its lemma without a final ``e``, in a noun that is made of it."""
+"""What follows a verb's stem (its lemma without a final ``e``) in a derived noun."""
 
 TOPIC_CLASSES = frozenset({"ADP", "ADV", "SCONJ"})
 TOPIC_TAGS = frozenset({"VBG", "VBN"})
 
 
 def paraphrase_types(relation: Relation, parser: Language) -> dict[Pair, frozenset[str]]:
-    """The names of ``PARAPHRASE_TYPES`` that every two patterns of a relation have."""
+    """The paraphrase types of every two patterns of a relation."""
     parsed = [parse_pattern(pattern, parser) for pattern in relation.patterns]
     return {
         (i, j): types_between(parsed[i], parsed[j]) for i, j in combinations(range(len(parsed)), 2)
@@ -62,9 +62,9 @@ def base_types(suite: Suite, parser: Language) -> pl.DataFrame:
 
 
 def derived_kinds(suite: Suite, parser: Language) -> dict[str, dict[Pair, frozenset[str]]]:
-    """How patterns differ as a parser reads them: paraphrase types, and changes of derived edges.
+    """How patterns differ by a parser: paraphrase types, and changes of derived edges.
 
-    For every relation; the changes are ``syntax``, ``lexis`` and ``determiner``.
+    The changes are ``syntax``, ``lexis`` and ``determiner``.
     """
     kinds: dict[str, dict[Pair, frozenset[str]]] = {}
     for relation in suite.relations:
@@ -84,28 +84,28 @@ CHANGES: Mapping[str, Callable[[Edge], bool]] = {
 
 
 def types_between(a: Parsed, b: Parsed) -> frozenset[str]:
-    """The names of all types whose rule holds between two patterns, whichever comes first."""
+    """The names of all types whose rule holds between two patterns, in either order."""
     return frozenset(name for name, holds in PARAPHRASE_TYPES.items() if holds(a, b))
 
 
 def paraphrase_type(rule: Rule) -> Rule:
-    """Register a function of two patterns as the type of its name; a name that is taken raises."""
+    """Register a function of two patterns as the type of its name; a duplicate name raises."""
     if rule.__name__ in PARAPHRASE_TYPES:
-        raise ValueError(f"there is a paraphrase type '{rule.__name__}' already")
+        raise ValueError(f"there is already a paraphrase type '{rule.__name__}'")
     PARAPHRASE_TYPES[rule.__name__] = rule
     return rule
 
 
 @paraphrase_type
 def synonym_substitution(a: Parsed, b: Parsed) -> bool:
-    """Each has an open-class lemma that the other lacks, also as the same word's verb or noun."""
-    return _has_own_lemma(a, b) and _has_own_lemma(b, a)
+    """Each has an open-class lemma that the other lacks, even as a noun or verb of its stem."""
+    return _has_further_lemma(a, b) and _has_further_lemma(b, a)
 
 
 @paraphrase_type
 def function_word_variation(a: Parsed, b: Parsed) -> bool:
     """The open-class lemmas are the same and the lemmas of the other words are not."""
-    ours, theirs = (Counter(word.lemma for word in each.own) for each in (a, b))
+    ours, theirs = (Counter(word.lemma for word in parsed.pattern_words) for parsed in (a, b))
     return Counter(_lemmas(a)) == Counter(_lemmas(b)) and ours != theirs
 
 
@@ -136,26 +136,26 @@ def change_of_aspect(a: Parsed, b: Parsed) -> bool:
 
 @paraphrase_type
 def verb_noun_conversion(a: Parsed, b: Parsed) -> bool:
-    """One has a verb where the other has the same word as a noun, or a noun made of the verb."""
+    """One has a verb where the other has the same word as a noun, or a noun of the same stem."""
     return _is_nominalised(a, b) or _is_nominalised(b, a)
 
 
 @paraphrase_type
 def irrelevant_addition(a: Parsed, b: Parsed) -> bool:
-    """The open-class lemmas of one, of which there are some, are a part of those of the other."""
+    """The open-class lemmas of one are a proper part of those of the other, and not empty."""
     small, large = sorted((Counter(_lemmas(a)), Counter(_lemmas(b))), key=Counter.total)
     return small.total() > 0 and small < large
 
 
 @paraphrase_type
 def topicalization(a: Parsed, b: Parsed) -> bool:
-    """One only opens with a preposition, an adverb, an adverbial noun or a participle."""
+    """Only one begins with a preposition, an adverb, an adverbial noun or a participle."""
     return _has_topic(a) != _has_topic(b)
 
 
 @paraphrase_type
 def apposition(a: Parsed, b: Parsed) -> bool:
-    """One only has a noun phrase in apposition."""
+    """Only one has a noun phrase in apposition."""
     return _has_apposition(a) != _has_apposition(b)
 
 
@@ -177,12 +177,12 @@ EXPLAIN_A_PATH = (
 
 @paraphrase_type
 def change_of_slot_order(a: Parsed, b: Parsed) -> bool:
-    """The object stands before the subject in one only; our type, not among the paper's."""
+    """The object precedes the subject in only one; our type, not among the paper's."""
     return a.pattern.object_first != b.pattern.object_first
 
 
 def _lemmas(parsed: Parsed, classes: frozenset[str] = OPEN_CLASSES) -> list[str]:
-    return [word.lemma for word in parsed.own if word.pos in classes]
+    return [word.lemma for word in parsed.pattern_words if word.pos in classes]
 
 
 def is_made_of(noun: str, verb: str) -> bool:
@@ -191,7 +191,7 @@ def is_made_of(noun: str, verb: str) -> bool:
     return noun.startswith(stem) and noun.removeprefix(stem) in NOUN_ENDINGS
 
 
-def _has_own_lemma(a: Parsed, b: Parsed) -> bool:
+def _has_further_lemma(a: Parsed, b: Parsed) -> bool:
     theirs = _lemmas(b)
     return any(
         not any(is_made_of(lemma, other) or is_made_of(other, lemma) for other in theirs)
@@ -212,7 +212,7 @@ def _tense(parsed: Parsed) -> str | None:
         return parsed.pattern.tense
     finite = (
         "future" if word.lemma == "will" else FINITE[word.tag]
-        for word in parsed.own
+        for word in parsed.pattern_words
         if word.tag in FINITE
     )
     return next(finite, None)
@@ -222,17 +222,17 @@ Feature = Callable[[Parsed, int], Hashable]
 
 
 def _verbs_differ(a: Parsed, b: Parsed, feature: Feature) -> bool:
-    """Whether a verb that both have has other features in one than in the other."""
+    """Whether a verb of both has different features in them."""
     first, second = _verbs(a, feature), _verbs(b, feature)
     return any(first[lemma] != second[lemma] for lemma in first.keys() & second.keys())
 
 
 def _verbs(parsed: Parsed, feature: Feature) -> dict[str, set[Hashable]]:
-    found: dict[str, set[Hashable]] = {}
-    for at, word in enumerate(parsed.words):
+    features: dict[str, set[Hashable]] = {}
+    for index, word in enumerate(parsed.words):
         if word.pos == "VERB":
-            found.setdefault(word.lemma, set()).add(feature(parsed, at))
-    return found
+            features.setdefault(word.lemma, set()).add(feature(parsed, index))
+    return features
 
 
 def _is_perfect(parsed: Parsed, at: int) -> bool:

@@ -1,4 +1,4 @@
-"""Which wording, which edit: agreement of each pair of patterns, and what a difference costs."""
+"""Patterns and edits: agreement of each pair of patterns, and the effect of how they differ."""
 
 from __future__ import annotations
 
@@ -51,18 +51,20 @@ def pair_table(
 
     One row a pair: ``group, first, second`` (positions of the patterns), ``edit`` (kind of the
     released edge, null without one), ``agreement`` with a 95 % interval ``low, high``, ``n`` items,
-    and ``CHANGE_SCHEMA``: the accuracy of both and its paired change. Intervals by subject.
+    and ``CHANGE_SCHEMA``: the accuracy of both and its paired change. Intervals resample subjects.
     """
     ready = prepared(answers, suite)
 
     def of(group: tuple[Relation, Grid]) -> pl.DataFrame:
         relation, grid = group
-        subjects, places = np.unique(grid.subjects.astype(str), return_inverse=True)
+        subjects, subject_indices = np.unique(grid.subjects.astype(str), return_inverse=True)
         draw = partial(ready.resamples, len(subjects), seed)
-        resampled = Resampled(draw, places)
-        drawn = quotient(resampled.sums(grid.same), resampled.sums(grid.both))
+        resampled = Resampled(draw, subject_indices)
+        replicates = quotient(resampled.sums(grid.same), resampled.sums(grid.both))
         agreement = quotient(grid.same.sum(axis=0), grid.both.sum(axis=0))
-        ends = bootstrap_intervals(agreement, drawn, len(subjects), (0.0, 1.0), proportion=True)
+        bounds = bootstrap_intervals(
+            agreement, replicates, len(subjects), (0.0, 1.0), proportion=True
+        )
         edges = [relation.edges.get((a, b)) for a, b in grid.pairs.tolist()]
         columns = {
             "group": [relation.id] * len(edges),
@@ -70,8 +72,8 @@ def pair_table(
             "second": grid.pairs[:, 1],
             "edit": [edge.kind if edge else None for edge in edges],
             "agreement": agreement,
-            "low": ends[:, 0],
-            "high": ends[:, 1],
+            "low": bounds[:, 0],
+            "high": bounds[:, 1],
             "n": grid.both.sum(axis=0),
         }
         changes = accuracy_changes([grid], resampled, seed)
@@ -98,12 +100,12 @@ def with_changes(patterns: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
 def pattern_table(
     answers: pl.DataFrame | Prepared, suite: Suite, protocol: Protocol
 ) -> pl.DataFrame:
-    """What each pattern of a relation gives, and whom it agrees with.
+    """The accuracy of each pattern of a relation, and its agreement with the others.
 
     One row a pattern: ``group, variant_index, variant, accuracy`` (share of right answers),
-    ``agreement`` (mean over the other patterns), ``closest`` (the position of the one that it
-    agrees with most) and ``highest`` (how often), ``apart``: whether even that is less than the
-    mean agreement among the others, ``n`` items. NaN without data.
+    ``agreement`` (mean over the other patterns), ``closest`` (the position of the pattern with the
+    highest agreement), ``highest`` (that agreement), ``apart`` (whether it is below the mean
+    agreement among the others), ``n`` items. NaN without data.
     """
     rows: list[dict[str, object]] = []
     for relation, grid in _grids(prepared(answers, suite), protocol):
@@ -161,7 +163,7 @@ def annotated_kinds(suite: Suite) -> dict[str, dict[tuple[int, int], set[str]]]:
     """How patterns differ by the suite's own annotation.
 
     ``syntax``, ``lexis`` and ``determiner`` of its edges, ``tense`` where both patterns have one,
-    and ``order``: which of subject and object stands first.
+    and ``order``: whether subject or object comes first.
     """
     kinds: dict[str, dict[tuple[int, int], set[str]]] = {}
     for relation in suite.relations:
@@ -169,14 +171,14 @@ def annotated_kinds(suite: Suite) -> dict[str, dict[tuple[int, int], set[str]]]:
         for pair, edge in relation.edges.items():
             first, second = (relation.patterns[at] for at in pair)
             tenses = {first.tense, second.tense}
-            found = {
+            differences = {
                 "syntax": edge.syntactic,
                 "lexis": edge.lexical,
                 "determiner": edge.determiner,
                 "tense": len(tenses) == 2 and tenses <= {"present", "past", "future"},
                 "order": first.object_first != second.object_first,
             }
-            kinds[relation.id][pair] = {name for name, differs in found.items() if differs}
+            kinds[relation.id][pair] = {name for name, differs in differences.items() if differs}
     return kinds
 
 
@@ -186,9 +188,9 @@ def edit_table(
     """Consistency of the pairs that differ in a way, against the other pairs of the same relation.
 
     One row a kind, over the N-1 relations that have both: ``kind, with_it, without_it`` (means over
-    relations), ``difference`` with the ends of its 95 % interval over relations, ``p`` of a paired
-    permutation of relations, ``p_holm`` over kinds, ``relations``, ``pairs`` (of all N-1 relations
-    that have the kind).
+    relations), ``difference`` with its 95 % interval over relations, ``p`` of a paired permutation
+    of relations, ``p_holm`` over kinds, ``relations``, ``pairs`` (of all N-1 relations that have
+    the kind).
     """
     shares: dict[str, list[tuple[float, float]]] = {}
     pairs: dict[str, int] = {}
@@ -197,7 +199,7 @@ def edit_table(
             continue
         of_pair = kinds.get(relation.id, {})
         known = np.array([tuple(pair) in of_pair for pair in grid.pairs.tolist()], dtype=np.bool_)
-        for kind in sorted({name for each in of_pair.values() for name in each}):
+        for kind in sorted({name for names in of_pair.values() for name in names}):
             having = [kind in of_pair.get((a, b), ()) for a, b in grid.pairs.tolist()]
             differ = np.array(having, dtype=np.bool_)
             pairs[kind] = pairs.get(kind, 0) + int(differ.sum())
@@ -205,17 +207,17 @@ def edit_table(
             if not math.isnan(with_it) and not math.isnan(without):
                 shares.setdefault(kind, []).append((with_it, without))
     rows = []
-    for kind, found in shares.items():
-        differences = np.array([a - b for a, b in found])
+    for kind, of_kind in shares.items():
+        differences = np.array([a - b for a, b in of_kind])
         size = len(differences)
-        drawn = resamples(size, REPLICATES, np.random.default_rng(seed)) @ differences / size
+        replicates = resamples(size, REPLICATES, np.random.default_rng(seed)) @ differences / size
         mean = float(differences.mean())
-        low, high = bootstrap_interval(mean, drawn, size, (-1.0, 1.0))
+        low, high = bootstrap_interval(mean, replicates, size, (-1.0, 1.0))
         rows.append(
             {
                 "kind": kind,
-                "with_it": fmean(a for a, _ in found),
-                "without_it": fmean(b for _, b in found),
+                "with_it": fmean(a for a, _ in of_kind),
+                "without_it": fmean(b for _, b in of_kind),
                 "difference": mean,
                 "low": low,
                 "high": high,

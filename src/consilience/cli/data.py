@@ -1,4 +1,4 @@
-"""data: suites."""
+"""data: list, fetch, check and count suites."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ app = typer.Typer(no_args_is_help=True, help="Suites: list, fetch, check and cou
 
 @app.command("list")
 def list_suites(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """The suites that have a name, and where they lie."""
+    """List the suites that have a name, with their folders."""
     data = suites.data_dir(data_dir)
     rows = []
-    for name, what in suites.NAMES.items():
+    for name, description in suites.NAMES.items():
         try:
             folder: str | None = str(suites.suite_folder(name, data))
         except ConsilienceError:
             folder = None
-        rows.append({"suite": name, "about": what, "folder": folder})
+        rows.append({"suite": name, "about": description, "folder": folder})
     if as_json:
         print_json({"suites": rows})
         return
@@ -52,20 +52,13 @@ def fetch_suite(
     name: Annotated[str, typer.Argument(help=f"One of: {', '.join(SOURCES)}.")],
     data_dir: DataDir = None,
     source: Annotated[
-        str | None, typer.Option("--from", help="Another place with the same files.", metavar="URL")
+        str | None, typer.Option("--from", help="Another URL with the same files.", metavar="URL")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Get a suite from its authors: pinned, checked file by file, resumed where it stopped."""
+    """Fetch a suite from its authors: a pinned revision, every file checked, resumable."""
     with progress_bar(f"fetching {name}", None, "files") as advance:
-        seen = 0
-
-        def progress(done: int, total: int) -> None:
-            nonlocal seen
-            advance(done - seen, total)
-            seen = done
-
-        folder, fetched = fetch(name, suites.data_dir(data_dir), base=source, progress=progress)
+        folder, fetched = fetch(name, suites.data_dir(data_dir), base=source, progress=advance)
     if as_json:
         print_json({"suite": name, "folder": str(folder), "fetched": fetched})
     else:
@@ -79,10 +72,10 @@ def check(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read a suite and list everything that is wrong with it, by file and line.
+    """Check a suite: everything that is wrong with it, by file and line.
 
-    Notes name what is no error but decides what the numbers mean: subjects of an N-1 relation with
-    several objects, duplicate facts, relations with one pattern.
+    Notes name properties that are no errors but decide what the numbers mean: subjects of an N-1
+    relation with several objects, duplicate facts, relations with one pattern.
     """
     problems = [str(problem) for problem in suites.check_suite(suite, data_dir)]
     chosen = None if problems else suites.load_suite(suite, data_dir)
@@ -97,10 +90,10 @@ def check(
         raise typer.Exit(2)
     if not as_json:
         warn(notes)
-        found = f"no problems, {counted(len(notes), 'note')}" if notes else "good"
+        verdict = f"no problems, {counted(len(notes), 'note')}" if notes else "good"
         sizes = suite_statistics(chosen)
         out.print(
-            f"{suite}: {found}; {sizes.relations} relations, {sizes.patterns} patterns, "
+            f"{suite}: {verdict}; {sizes.relations} relations, {sizes.patterns} patterns, "
             f"{sizes.facts} facts",
             soft_wrap=True,
             highlight=False,

@@ -62,25 +62,25 @@ def fetch(
     data: Path,
     *,
     base: str | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda files, total: None,
 ) -> tuple[Path, int]:
     """Fetch a release into ``data/name``: the folder, and the number of files that were fetched.
 
     A complete file is kept, a partial one is completed. No more bytes than listed are read, and a
     file with another digest is never put in place. Each file may take ``SILENCE`` and its size over
-    ``SLOWEST`` seconds.
+    ``SLOWEST`` seconds. ``progress`` is called with the files that are done since, and all files.
     """
     folder = data / name
     files = listing(name)
     _refuse_secrets(base or "")
     fetched = 0
-    for done, file in enumerate(files):
-        progress(done, len(files))
+    progress(0, len(files))
+    for file in files:
         target = folder / file.path
         if not is_right(target, file):
             _fetch_file(f"{base or SOURCES[name]}/{file.path}", target, file)
             fetched += 1
-    progress(len(files), len(files))
+        progress(1, len(files))
     return folder, fetched
 
 

@@ -340,6 +340,12 @@ def browse(tmp_path):
     return open_
 
 
+def cases(name: str) -> list:
+    """The rows of ``tests/cases/NAME.jsonl``: one test case a line."""
+    lines = (ROOT / "tests" / "cases" / f"{name}.jsonl").read_text(encoding="utf-8").split("\n")
+    return [json.loads(line) for line in lines if line]
+
+
 def real_data(name: str) -> Path:
     """A real data set, if it lies beside the checkout or under ``CONSILIENCE_DATA``."""
     places = [Path(os.environ.get("CONSILIENCE_DATA", "-")), ROOT.parent / "shared" / "data"]

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from conftest import real_data
+from conftest import cases, real_data
 from consilience import ConsilienceError, load_suite
 from consilience.suites import check_suite
 from consilience.suites.layouts import load_folder
@@ -45,55 +45,34 @@ def test_tables_may_be_tsv(write_suite):
 
 
 FACT = '{"relation": "capital", "subject": "France", "object": "Paris"}\n'
-PATTERN = '{"relation": "capital", "pattern": "[X] has [Y]."}\n'
 
 
-@pytest.mark.parametrize(
-    ("table", "text", "message"),
-    [
-        ("patterns", PATTERN + '{"relation": "capital", "pattern": "is [Y]."}', r"patterns\.jsonl:2: .*0 \[X\]"),
-        ("patterns", '{"relation": "capital", "pattern": "[X] [Y] [Y]"}', r":1: .*2 \[Y\]; expected exactly one"),
-        ("patterns", PATTERN * 2, r":2: duplicate pattern '"),
-        ("patterns", '{"relation": "capitol", "pattern": "[X] [Y]"}', r":1: .*'capitol'.*mean 'capital'"),
-        ("facts", FACT + '{"relation": "capital", "subject": "Italy", "object": " "}', r":2: an empty 'object'"),
-        ("facts", FACT + '{"relation": "capital", "subject": "Italy"}', ":2: no field 'object'"),
-        ("facts", FACT + '{"relation": "capital", "subject": 7, "object": "x"}', ":2: 'subject' is 7"),
-        ("facts", FACT + '{"relation": "cap', r"facts\.jsonl:2: not JSON: .* column"),
-        ("facts", FACT + "[1]", ":2: a JSON list; expected one object a line"),
-        ("facts", FACT.replace("}", ', "item": "a"}') * 2, ":2: duplicate item 'a' of 'capital'"),
-        ("facts", "", r"relations\.jsonl:1: the relation 'capital' has no fact"),
-        ("relations", '{"relation": "capital", "cardinality": "M-N"}', ":1: cardinality 'M-N'; expected N-1"),
-        ("relations", '{"relation": "a/b"}', ":1: the relation id 'a/b'"),
-        ("relations", json.dumps({"relation": "x" * 101}), ":1: the relation id 'xxx"),
-        ("facts", FACT.replace("Paris", "\\ud800"), ":1: half a character .* in 'object'"),
-        ("edges", 2 * (json.dumps({"relation": "capital", "pattern_a": "[Y] is the capital of [X].", "pattern_b": "The capital of [X] is [Y].", "syntactic": 0, "lexical": 0, "determiner": 0}) + "\n"), ":2: duplicate pair '"),
-        ("facts", FACT.replace("Paris", "Paris\\u001b[2J"), r":1: a control character, U\+001B, in 'object'"),
-        ("facts", FACT.replace("France", "\\u0085"), r":1: an empty 'subject'"),
-        ("facts", FACT.replace("France", "a\\u009bb"), r":1: a control character, U\+009B, in 'subject'"),
-        ("facts", FACT.replace("}", ', "item": "a\\tb"}'), r":1: a control character, U\+0009, in 'item'"),
-        ("facts", FACT.replace("}", ', "item": ["a"]}'), r""":1: 'item' is \["a"\]; expected text"""),
-        ("patterns", PATTERN.replace("has", "\\u202e"), r":1: a control character, U\+202E, in 'pattern'"),
-        ("patterns", PATTERN.replace("}", ', "lemma": "\\u0000"}'), r":1: a control character, U\+0000, in 'lemma'"),
-        ("relations", '{"relation": "capital\\u2066"}', r":1: a control character, U\+2066, in 'relation'"),
-        ("relations", '{"relation": "capital", "label": "\\u0007"}', r":1: a control character, U\+0007, in 'label'"),
-        ("relations", '{"relation": "../../x"}', ":1: the relation id '../../x'"),
-        ("facts", "[" * 100_000 + "\n", ":1: not JSON: nested too deeply at column 1"),
-        ("facts", FACT.replace('"Paris"', "1" * 5000), ":1: not JSON: too long a number at column 56"),
-        ("relations", '{"relation": "MACRO"}', ":1: the relation id 'MACRO'"),
-        ("relations", "", "no relation"),
-        ("edges", '{"relation": "capital", "pattern_a": "x", "pattern_b": "[Y]"}', ":1: 'x'; expected two patterns"),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_is_named_with_file_and_line(table, text, message, write_suite):
-    folder = write_suite(**{table: text})
+def broken(write_suite, file, content):
+    """A suite of which one file is replaced."""
+    folder = write_suite()
+    (folder / file).with_suffix(".jsonl").unlink(missing_ok=True)
+    (folder / file).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
+@pytest.mark.parametrize(("file", "content", "message"), [
+    *cases("suites_bad"),
+    ("facts.jsonl", "[" * 100_000 + "\n", ":1: not JSON: nested too deeply at column 1"),
+    ("facts.jsonl", FACT.replace('"Paris"', "1" * 5000), ":1: not JSON: too long a number at column 56"),
+    ("facts.tsv", b"relation\xff\n", "not UTF-8 at byte 8"),
+    ("suite.json", "[" * 100_000, r"suite\.json: not a JSON object with a 'name'"),
+    ("suite.json", "\ud800".encode("utf-8", "surrogatepass"), r"suite\.json: not UTF-8 at byte 0"),
+])  # fmt: skip
+def test_what_is_wrong_is_named_with_file_and_line(file, content, message, write_suite):
+    folder = broken(write_suite, file, content)
     with pytest.raises(ConsilienceError, match=message):
         load_folder(folder)
-    problems = [str(problem) for problem in check_suite(str(folder))]
-    assert any(re.search(message, problem) for problem in problems)
+    assert any(re.search(message, str(problem)) for problem in check_suite(str(folder)))
 
 
 def test_check_lists_everything_and_load_says_how_much_more_there_is(write_suite):
-    folder = write_suite(facts=FACT + "nonsense\n{}\n", patterns=PATTERN + "[X]\n")
+    pattern = '{"relation": "capital", "pattern": "[X] has [Y]."}\n'
+    folder = write_suite(facts=FACT + "nonsense\n{}\n", patterns=pattern + "[X]\n")
     problems = check_suite(str(folder))
     assert len(problems) == 1 + 1 + 3, "one bad pattern line, one bad fact line, three empty fields"
     with pytest.raises(ConsilienceError, match=r"\(4 more; `consilience data check` lists"):
@@ -105,13 +84,7 @@ def test_check_names_what_decides_the_meaning_of_numbers(write_suite):
     relations = [{"relation": "plan"}, {"relation": "tier", "cardinality": "N-M"}]
     patterns = [{"relation": "plan", "pattern": "[X]: [Y]"}]
     patterns += [{"relation": "tier", "pattern": text} for text in ("[X] [Y]", "[Y] [X]")]
-    pairs = [
-        ("SSO", "Enterprise"),
-        ("SSO", "Free"),
-        ("Mail", "Free"),
-        ("Mail", "Free"),
-        ("Mail", "Free"),
-    ]
+    pairs = [("SSO", "Enterprise"), ("SSO", "Free"), *[("Mail", "Free")] * 3]
     facts = [
         {"relation": id_, "subject": subject, "object": object_}
         for id_ in ("plan", "tier")
@@ -144,20 +117,6 @@ def test_a_folder_or_table_that_is_missing(tmp_path, write_suite):
     (folder / "facts.jsonl").unlink()
     with pytest.raises(ConsilienceError, match="no facts.jsonl or facts.tsv"):
         load_suite(str(folder))
-
-
-def test_a_tsv_row_with_a_tab_too_much_and_bytes_that_are_not_utf8(write_suite):
-    folder = write_suite()
-    (folder / "facts.jsonl").unlink()
-    (folder / "facts.tsv").write_text("relation\tsubject\tobject\ncapital\tA\tB\tC\n")
-    with pytest.raises(ConsilienceError, match=r"facts\.tsv:2: 4 columns; expected 3"):
-        load_folder(folder)
-    (folder / "facts.tsv").write_text("relation\tsubject\tobject\ncapital\tA\n")
-    with pytest.raises(ConsilienceError, match=r"facts\.tsv:2: 2 columns; expected 3"):
-        load_folder(folder)
-    (folder / "facts.tsv").write_bytes(b"relation\xff\n")
-    with pytest.raises(ConsilienceError, match="not UTF-8 at byte 8"):
-        load_folder(folder)
 
 
 def write_lama(folder, type_="1-1"):
@@ -204,26 +163,6 @@ def test_what_real_texts_hold_is_no_control_character(write_suite):
     facts = [{"relation": "capital", "subject": subject, "object": "\u6771\u4eac", "item": 0}]
     (fact,) = load_folder(write_suite(facts=facts)).relations[0].facts
     assert (fact.item, fact.subject, fact.object) == ("0", subject, "\u6771\u4eac")
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (
-            '{"name": "a\\u001b]0;PWN\\u0007"}',
-            r"suite\.json: a control character, U\+001B, in 'name'",
-        ),
-        ('{"name": 7}', r"suite\.json: not a JSON object with a 'name'"),
-        ("[" * 100_000, r"suite\.json: not a JSON object with a 'name'"),
-        ("\ud800".encode("utf-8", "surrogatepass"), r"suite\.json: not UTF-8 at byte 0"),
-    ],
-)
-def test_the_name_of_a_suite(content, message, write_suite):
-    folder = write_suite()
-    content = content if isinstance(content, bytes) else content.encode()
-    (folder / "suite.json").write_bytes(content)
-    with pytest.raises(ConsilienceError, match=message):
-        load_folder(folder)
 
 
 def test_the_folder_of_a_suite_is_its_name(write_suite, tmp_path):

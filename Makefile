@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # HASHES=yes installs the files of requirements/ci.txt, by SHA-256: Linux on x86-64, Python 3.11.
 HASHES ?=
 
-.PHONY: setup check format test demo bench campaign clean
+.PHONY: setup check format docs test demo bench campaign clean
 
 setup: $(READY)
 
@@ -32,6 +32,10 @@ check: $(READY)
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# The part of docs/metrics.md that is made from the metrics; a test refuses a stale one.
+docs: $(READY)
+	$(BIN)/python -m consilience.report.reference docs/metrics.md
 
 test: $(READY)
 	HF_HUB_OFFLINE=1 $(BIN)/pytest

@@ -387,7 +387,7 @@ def test_the_commands(tmp_path, monkeypatch):
     assert {row["value"] for row in document["metrics"] if row["metric"] == "accuracy"} == {1.0}
     assert file.read_text().startswith(",".join(METRICS_SCHEMA))
     found = CliRunner().invoke(app, ["score", str(folder)])
-    assert "Fleiss' kappa" in found.output
+    assert "Fleiss kappa" in found.output
     assert "annotator-2" in found.output
     options[options.index("One,Two")] = "One,One"
     found = CliRunner().invoke(app, ["sheet", *options])

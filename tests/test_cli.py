@@ -10,10 +10,8 @@ import sys
 
 import polars as pl
 import pytest
-from rich.console import Console
 
 from conftest import ROOT, real_data
-from consilience.report.tables import new_table
 from consilience.suites import fetch as fetch_module
 
 
@@ -158,27 +156,6 @@ def test_facts_that_were_not_asked_are_counted_below_the_table(consilience, mode
         if (each["metric"], each["group"], each["subset"]) == ("accuracy", "MICRO", "all")
     )
     assert (row["n"], row["n_excluded"]) == (asked, several)
-
-
-def test_the_title_of_a_narrow_table_is_one_line():
-    title = "packaged:minilm: validation accuracy of the best checkpoint, in percent"
-    table = new_table(title)
-    table.add_column("seed")
-    table.caption = "a line below the table that is wider than the table"
-    table.add_row("0")
-    console = Console(width=100)
-    with console.capture() as capture:
-        console.print(table)
-    lines = [line.rstrip() for line in capture.get().splitlines()]
-    assert (lines[0], lines[-1]) == (title, table.caption)
-    console = Console(width=40)
-    with console.capture() as capture:
-        console.print(table)
-    lines = [line.rstrip() for line in capture.get().splitlines()]
-    assert lines[:2] == [
-        "packaged:minilm: validation accuracy of",
-        "the best checkpoint, in percent",
-    ]
 
 
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet"])

@@ -19,30 +19,20 @@ import pytest
 from consilience.analysis.examples import Example, Reply
 from consilience.analysis.patterns import item_table
 from consilience.errors import ConsilienceError
+from consilience.metrics.descriptions import label_of, main_metrics
 from consilience.metrics.perturbed import PERTURBED_SCHEMA
 from consilience.perturb import INCONSISTENT_SCHEMA
 from consilience.provenance import command_line
-from consilience.report import charts, why
-from consilience.report import page as page_module
+from consilience.report import charts, fact_sections
+from consilience.report import html as html_module
 from consilience.report.charts import RUN_SHAPES, in_tenths
-from consilience.report.factpage import MEANINGS, probe_page
 from consilience.report.figures import COLOURS, save_figure, spec_of
-from consilience.report.page import (
-    Cell,
-    Facts,
-    Figure,
-    Folded,
-    Grid,
-    Page,
-    Points,
-    Section,
-    Text,
-    render,
-)
-from consilience.report.pairpage import ShownPairs, pair_page
+from consilience.report.html import html_rows, render
+from consilience.report.page import Facts, Figure, Folded, Page, Points, Section, Text
 from consilience.report.repeat import again
-from consilience.report.shown import Shown
-from consilience.report.tables import COLUMNS
+from consilience.report.report_page import fact_page, pair_page
+from consilience.report.run_view import FactView, PairView, RunView
+from consilience.report.table import Column, Table
 from consilience.run import Run, RunFolder
 from consilience.suites.tasks import TASKS
 from consilience.types import ANSWERS_SCHEMA, COMPARISON_SCHEMA, METRICS_SCHEMA
@@ -157,21 +147,22 @@ def test_the_numbers_are_those_of_the_run(consilience, probed):
     )
     assert (
         f"On average over 2 relations, {run.name} gives the same answer to {consistency} of the pairs "
-        f"of wordings of a fact, gets {accuracy} of the facts right in the base wording and gets {both} "
-        "right in every wording."
+        f"of patterns of a fact, gets {accuracy} of the facts right in the base pattern and gets {both} "
+        "right in every pattern."
     ) in html.text
     (caption,) = [each for each in html.tables if each.startswith("Means over relations")]
     shown = {row[0]: row[1:] for row in html.tables[caption][1:]}
-    assert len(shown) == len(MEANINGS)
+    names = [name for name in main_metrics() if name in macro]
+    assert len(shown) == len(names) == 11
     whole = 0
-    for name in MEANINGS:
-        row, cells = macro[name], shown[COLUMNS[name].strip()]
+    for name in names:
+        row, cells = macro[name], shown[label_of(name)]
         value, low, high, std = (row[each] for each in ("value", "low", "high", "std"))
-        assert cells[0] == ("-" if math.isnan(value) else f"{100 * value:.1f}")
-        ends = f"{100 * low:.1f} to {100 * high:.1f}"
-        assert cells[1] == ("-" if math.isnan(low) else ends)
-        assert cells[2] == ("-" if math.isnan(std) else f"{100 * std:.1f}")
-        assert cells[3] == str(row["n"])
+        spread = "" if math.isnan(std) else f" ± {100 * std:.1f}"
+        assert cells[0] == ("-" if math.isnan(value) else f"{100 * value:.1f}{spread}")
+        bounds = f"{100 * low:.1f} to {100 * high:.1f}"
+        assert cells[1] == ("-" if math.isnan(low) else bounds)
+        assert cells[2] == str(row["n"])
         whole += not any(map(math.isnan, (value, low, std)))
     assert whole >= 3, "or this shows hardly any number"
     (caption,) = [each for each in html.tables if each.startswith("Each relation, in percent")]
@@ -199,14 +190,14 @@ def test_the_same_answers_by_the_other_protocol(consilience, probed):
          if (row["group"], row["subset"]) == ("MACRO", "all")}
         for each in document.values()
     )  # fmt: skip
-    differing = [name for name in MEANINGS if one.get(name) != two.get(name)]
+    differing = [name for name in main_metrics() if one.get(name) != two.get(name)]
     assert differing, "this would not see which protocol counted"
     assert consilience("report", run)[0] == 0
     html = opened(run / "report.html")
     (caption,) = [each for each in html.tables if "counted by the protocol published" in each]
     both = {row[0]: row[1:3] for row in html.tables[caption][1:]}
     for name in differing:
-        assert both[COLUMNS[name].strip()] == [
+        assert both[label_of(name)] == [
             "-" if each is None else f"{100 * each:.1f}" for each in (one[name], two[name])
         ]
     assert consilience("report", run, "--protocol", "published")[0] == 0
@@ -344,7 +335,7 @@ def test_a_table_of_answers_is_reported_as_far_as_it_goes(consilience, hostile_s
 
 
 def test_a_run_that_was_stopped_does_not_look_whole(consilience, probed):
-    """B is not answered yet: its row is there, without numbers, and the page says why."""
+    """B is not answered yet: its row is there, without numbers, and the page says fact_sections."""
     run = probed("random")
     (run / "answers" / "B.parquet").unlink()
     record = json.loads((run / "run.json").read_text())
@@ -612,7 +603,8 @@ def test_p_over_items_and_over_seeds_and_the_commonest_change_first():
     ]
     table = pl.DataFrame(changed).with_columns(margin=pl.lit(1.0))
     metrics = perturbed_metrics(("accuracy", "all", 0.8), ("consistency", "reverse", 0.6))
-    runs = [ShownPairs(name, [{}, {}], TASKS["rte"], metrics, table) for name in "ab"]
+    pairs = PairView(TASKS["rte"], table)
+    runs = [RunView(name, [{}, {}], metrics, pairs=pairs) for name in "ab"]
     by = {each.id: each.parts for each in pair_page(runs, pl.DataFrame(differences)).sections}
     assert texts(by["differences"])["rte: b minus a"] == [
         ["C_R", "reverse", "70.0", "80.0", "+10.0", "+1.0 to +20.0", "0.020*", "0.040*", "0.300"]
@@ -764,9 +756,9 @@ def shown(**change):
                "ami": 0.63, "value": 0.64, "low": 0.5, "high": 0.7, "n": 6}  # fmt: skip
     replies = (Reply("[X] [Y]", "yes", True, 2.0), Reply("[Y] [X]", "no", False, 1.0))
     example = Example("right_and_wrong", "R", "1", "Ada", "yes", frozenset({"no"}), replies)
-    found = {
-        "name": "run", "record": {}, "warnings": ["mind the gap"], "vectors": pl.DataFrame([vectors]),
-        "metrics": metrics_rows(accuracy=0.2, consistency=0.5).vstack(flips),
+    metrics = metrics_rows(accuracy=0.2, consistency=0.5).vstack(flips)
+    facts = {
+        "vectors": pl.DataFrame([vectors]),
         "by_other": metrics_rows(accuracy=0.3, consistency=0.4),
         "patterns": pl.DataFrame([patterns]), "pairs": pl.DataFrame([pairs]),
         "edits": pl.DataFrame([edits]),
@@ -774,24 +766,24 @@ def shown(**change):
         "examples": {"right_and_wrong": [example]},
         "excluded": pl.DataFrame({"group": ["R"], "excluded": ["too long"], "len": [3]}),
     }  # fmt: skip
-    return Shown(**found | change)
+    return RunView("run", [], metrics, ["mind the gap"], FactView(**facts | change))
 
 
 def texts(parts):
     """The rows of every table among the parts of a section, as texts, by caption."""
     found = {}
     for part in parts:
-        if isinstance(part, Grid):
-            found[part.caption] = [[cell.text for cell in row] for row in part.rows]
+        if isinstance(part, Table):
+            found[part.title] = [[cell.text for cell in row] for row in html_rows(part)]
         elif isinstance(part, Folded):
             found |= texts(part.parts)
     return found
 
 
 def test_every_number_of_a_run_stands_under_its_heading():
-    (edits,), (vectors,) = why.edits([shown()]), why.vectors([shown()])
-    (words,), (facts,) = why.wordings([shown()], "R"), why.items([shown()])
-    (examples,) = why.examples([shown()], {"right_and_wrong": "both"})
+    (edits,), (vectors,) = fact_sections.edits([shown()]), fact_sections.vectors([shown()])
+    (words,), (facts,) = fact_sections.patterns([shown()], "R"), fact_sections.items([shown()])
+    (examples,) = fact_sections.examples([shown()], {"right_and_wrong": "both"})
     (row,) = next(iter(texts(edits.parts).values()))
     assert row == ["tense", "41.0", "52.0", "-11.0", "-20.0 to -5.0", "0.030*", "7", "8"]
     (row,) = next(iter(texts(vectors.parts).values()))
@@ -815,11 +807,11 @@ def test_every_number_of_a_page_stands_under_its_heading():
     rows = [row | {"metric": "accuracy", "group": group} for group in ("MACRO", "MICRO", "R")]
     compared = pl.DataFrame(rows, schema=COMPARISON_SCHEMA)
     left_out = "Accuracy is over 3 of 9 facts."
-    numbers = probe_page(
+    numbers = fact_page(
         suite, "strict", [shown(left_out=left_out)], None, {"right_and_wrong": "both"}
     ).sections[1]
     assert numbers.parts[1] == Text([left_out])
-    found = probe_page(suite, "strict", [shown()], compared, {"right_and_wrong": "both"}, ["so"])
+    found = fact_page(suite, "strict", [shown()], compared, {"right_and_wrong": "both"}, ["so"])
     assert not any(isinstance(part, Text) for part in found.sections[1].parts)
     by = {each.id: each.parts for each in found.sections}
     (row,) = texts(by["differences"])["b minus a: means over relations"]
@@ -829,8 +821,8 @@ def test_every_number_of_a_page_stands_under_its_heading():
     assert by["differences"][0] == Points(["so"])
     numbers = texts(by["numbers"])
     assert numbers["One relation, in percent. The interval is that of facts like these."] == [
-        ["Accuracy", "20.0", "18.0 to 23.0", "1.0", "1"],
-        ["Consistency", "50.0", "48.0 to 53.0", "1.0", "1"],
+        ["Accuracy", "20.0 ± 1.0", "18.0 to 23.0", "1"],
+        ["Consistency", "50.0 ± 1.0", "48.0 to 53.0", "1"],
     ]  # fmt: skip
     assert numbers["The same answers counted by the protocol published, in percent"] == [
         ["Accuracy", "20.0", "30.0", "+10.0"], ["Consistency", "50.0", "40.0", "-10.0"],
@@ -906,7 +898,7 @@ def test_figures_draw_the_numbers_and_order_of_their_tables():
     ]  # fmt: skip
     spec = charts.relation_figure(metrics, ["accuracy"]).to_dict()
     assert all(each["encoding"]["y"]["sort"]["field"] == "order" for each in spec["layer"])
-    edits = shown().edits.with_columns(run=pl.lit("one"))
+    edits = shown().facts.edits.with_columns(run=pl.lit("one"))
     (zero, rule, point), rows = fields_of(charts.edit_figure(edits))
     assert (zero["x"], rule["x"], rule["x2"], point["x"]) == ("x", "start", "stop", "difference")
     drawn = [(row["start"], row["difference"], row["stop"]) for row in rows]
@@ -930,12 +922,14 @@ def test_the_least_consistent_relation_is_shown_first():
          "agreement": [0.5, 0.1, 0.3, math.nan]}
     )  # fmt: skip
     patterns = pl.concat(
-        shown().patterns.with_columns(group=pl.lit(each), variant_index=pl.lit(at, dtype=pl.Int64))
+        shown().facts.patterns.with_columns(
+            group=pl.lit(each), variant_index=pl.lit(at, dtype=pl.Int64)
+        )
         for each in "RST"
         for at in range(3)
     )
-    (section,) = why.wordings([shown(pairs=pairs, patterns=patterns)], None)
-    assert section.parts[0].title == "Agreement of wordings: S"
+    (section,) = fact_sections.patterns([shown(pairs=pairs, patterns=patterns)], None)
+    assert section.parts[0].title == "Agreement of patterns: S"
 
 
 def perturbed_metrics(*numbers):
@@ -958,25 +952,15 @@ def test_seeds_of_a_run_of_perturb_have_their_deviation():
     changed = pl.DataFrame(schema=INCONSISTENT_SCHEMA)
     record = {"asked": {"task": {"name": "rte"}, "perturbations": ["reverse"], "long": "truncate"},
               "versions": {}}  # fmt: skip
-    run = ShownPairs("run", [record, record], TASKS["rte"], metrics, changed)
+    run = RunView("run", [record, record], metrics, pairs=PairView(TASKS["rte"], changed))
     by = {each.id: each.parts for each in pair_page([run], None).sections}
     assert texts(by["numbers"]) == {
         "run, rte, means and std of 2 seeds, in percent": [
-            ["original", "80.0", "70.0 to 90.0", "7.0", "-", "-", "-", "-", "82.0", "55.0"],
-            [
-                "reverse",
-                "70.0",
-                "60.0 to 80.0",
-                "7.0",
-                "60.0",
-                "50.0 to 70.0",
-                "7.0",
-                "30.0",
-                "72.0",
-                "-",
-            ],
+            ["original", "80.0 ± 7.0", "70.0 to 90.0", "-", "-", "-", "82.0", "55.0"],
+            ["reverse", "70.0 ± 7.0", "60.0 to 80.0", "60.0 ± 7.0", "50.0 to 70.0", "30.0",
+             "72.0", "-"],
         ]
-    }
+    }  # fmt: skip
     assert by["examples"] == by["changes"] == [Text(["run: no label changed."])]
 
 
@@ -1038,12 +1022,8 @@ def test_items_in_tenths_worked_out_by_hand():
 
 
 def test_a_page_of_every_part():
-    grid = Grid(
-        "a & b",
-        ("name", "n"),
-        [[Cell("x"), Cell("1.0", 1.0)], [Cell("y"), Cell("-", missing=True)]],
-    )
-    parts = [grid, Facts([("a", "<b>")]), Text(["one"]), Text(["cmd <x>"], code=True),
+    table = Table("a & b", [Column("name"), Column("n", "number")], [["x", 1.0], ["y", None]])
+    parts = [table, Facts([("a", "<b>")]), Text(["one"]), Text(["cmd <x>"], code=True),
              Points(["p"]), Folded("more", [Text(["inside"])])]  # fmt: skip
     html = Html(render(Page("t", "s", [Section("one", "One", "", parts)], ("end",))))
     assert html.tables == {"a & b": [["name", "n"], ["x", "1.0"], ["y", "-"]]}
@@ -1055,7 +1035,7 @@ def test_a_page_of_every_part():
 
 
 def test_a_page_that_is_too_large_is_refused(monkeypatch):
-    monkeypatch.setattr(page_module, "LARGEST", 1000)
+    monkeypatch.setattr(html_module, "LARGEST", 1000)
     with pytest.raises(ConsilienceError, match="at most 0 MB.*fewer runs"):
         render(Page("t", "s", []))
 

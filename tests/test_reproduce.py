@@ -17,8 +17,9 @@ from conftest import WORDS, real_data
 from consilience import cli
 from consilience.errors import ConsilienceError
 from consilience.report import papers
-from consilience.report.papers import Measured, beside, beside_sheet, beside_table, paper_numbers
-from consilience.report.sheets import as_markdown
+from consilience.report.export import as_markdown
+from consilience.report.papers import Measured, beside, beside_layout, beside_table, paper_numbers
+from consilience.report.terminal import TerminalTable
 from consilience.reproduce import RECIPES, Found, Recipe, Work, carry_out, recipe
 from consilience.reproduce.pararel import EXAMPLES, IMPROVED, MODELS, TEST, TRAIN, VALIDATION
 from consilience.suites.trex import N_TO_1, N_TO_M
@@ -151,9 +152,9 @@ def test_a_table_on_a_screen_and_in_the_papers_layout(small, capsys, monkeypatch
         ("late", "Bob", "Pairs"): Measured(8),
     }
     numbers = beside("small", ours, {"Bob": "not here: cannot load it"})
-    Console(width=80, markup=False).print(beside_table(numbers, "Small"))
+    Console(width=80, markup=False).print(TerminalTable(beside_table(numbers, "Small")))
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert lines[5:12] == [
+    assert lines[4:11] == [
         "Ada",
         "Right 50.0±20.0 49.0±19.0 48.0 52.0 -1.0 within",
         "Pairs 12 - - not measured",
@@ -162,8 +163,8 @@ def test_a_table_on_a_screen_and_in_the_papers_layout(small, capsys, monkeypatch
         "Bob",
         "Right 61.25 - - not here",
     ]
-    assert lines[12] == "Pairs 7 8 1 differs"
-    assert as_markdown(beside_sheet(numbers, "Small")).splitlines()[2:] == [
+    assert lines[11] == "Pairs 7 8 1 differs"
+    assert as_markdown(beside_layout(numbers, "Small")).splitlines()[2:] == [
         "|  | Right | Pairs | p |",
         "|---|---:|---:|---:|",
         "| Ada (paper) | 50.0 ± 20.0 | 12 | \\< 0.01 |",
@@ -177,7 +178,7 @@ def test_a_table_on_a_screen_and_in_the_papers_layout(small, capsys, monkeypatch
 def test_thousands_are_printed_as_such():
     numbers = beside("calum-table-1", {("", "RTE", "Train set size"): Measured(2.49)})
     rte = numbers.filter(pl.col("row") == "RTE")
-    lines = as_markdown(beside_sheet(rte, "Sizes")).splitlines()
+    lines = as_markdown(beside_layout(rte, "Sizes")).splitlines()
     assert "| RTE (paper) | 2 | 2.5K | 277 | 3K |" in lines
     assert "| RTE (ours) | - | 2.5K | - | - |" in lines
 

@@ -20,7 +20,9 @@ from consilience.analysis.task_types import (
     without_models,
 )
 from consilience.metrics.statistics import paired_t, welch_t
-from consilience.report.perturbed import calum_tables, effects_tables
+from consilience.report.table import text_of
+from consilience.report.task_tables import calum_tables, effects_tables
+from consilience.report.terminal import TerminalTable
 from consilience.suites.perturbations import PERTURBATIONS
 from consilience.suites.tasks import TASKS
 
@@ -329,10 +331,11 @@ def test_bad_names(table_2, tmp_path):
 def cells(table):
     """Heading -> (text, bold) of each row."""
     return {
-        column.header.replace("\n", " "): [
-            (str(cell), getattr(cell, "style", "") == "bold") for cell in column.cells
+        column.heading: [
+            (text_of(table.cells(row)[at], column), table.cells(row)[at].is_best)
+            for row in range(len(table.rows))
         ]
-        for column in table.columns
+        for at, column in enumerate(table.columns)
     }
 
 
@@ -367,7 +370,7 @@ def printed(*tables):
     console = Console(width=100, record=True, force_terminal=False)
     with console.capture() as capture:
         for table in tables:
-            console.print(table)
+            console.print(TerminalTable(table))
     return capture.get()
 
 
@@ -398,7 +401,7 @@ def test_a_missing_number_is_a_dash(tmp_path):
     rows = read(typed(tmp_path, "model,task,accuracy,reverse\na,rte,.5,\nb,rte,.6,\nb,qqp,.7,1\n"))
     (table,) = calum_tables(rows, "")
     assert cells(table)["rte C_R"] == [("-", False), ("-", False)]
-    assert cells(table)["qqp Acc"] == [("-", False), ("70.0", True)]
+    assert cells(table)["qqp Acc"] == [("-", False), ("70.0", False)]
     arrow = {("consistency", "arrow"): "arrow"}
     (other,) = calum_tables(rows, "", arrow)
     assert [*cells(other)] == ["model", "rte arrow", "qqp arrow"]

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import polars as pl
 import typer
-from rich.table import Table
 
 from consilience.analysis.examples import about, reply_table
 from consilience.analysis.knowledge import short_number
@@ -24,8 +23,17 @@ from consilience.cli.shared import (
     without_nan,
 )
 from consilience.files import csv_of, write_whole
-from consilience.report.analysis import example_table, frame_table, matrix_tables
-from consilience.report.perturbed import calum_tables, effects_tables
+from consilience.report.analysis_tables import (
+    cluster_tables,
+    correlations_table,
+    edits_table,
+    example_table,
+    matrix_tables,
+    size_tables,
+    syntax_tables,
+)
+from consilience.report.table import Table
+from consilience.report.task_tables import calum_tables, effects_tables
 from consilience.workflow.analyses import (
     Analysis,
     EditsOptions,
@@ -46,7 +54,6 @@ app = typer.Typer(no_args_is_help=True, help="Why: patterns, edits, examples, kn
 
 Out = Annotated[Path | None, typer.Option("--out", help="Write the table here, as CSV.")]
 
-BOUNDS = {"low": "low", "high": "high", "p": "p", "n": "n"}
 TITLE = "Accuracy, and consistency when reversed (C_R) and with other signs (C_S), in percent"
 
 
@@ -155,17 +162,13 @@ def representations(options: VectorOptions, as_json: AsJson = False) -> None:
     found = cluster_representations(options, Screen())
     notes = found.record["warnings"]
     if as_json:
-        tables = {"clusters": found.clusters, "correlations": found.correlations}
+        frames = {"clusters": found.clusters, "correlations": found.correlations}
         figure = str(found.figure) if found.figure else None
-        document = {name: rows_of(table) for name, table in tables.items()}
+        document = {name: rows_of(frame) for name, frame in frames.items()}
         print_json({"run": found.record, **document, "figure": figure, "warnings": notes})
         return
-    headings = {"relation": "relation", "layer": "layer", "property": "by", "clusters": "clusters"}
-    measured = {"v_measure": "V", "v_measure_shuffled": "shuffled", "ami": "AMI"}
-    out.print(frame_table(found.clusters, "k-means, V-measure in percent", headings | measured))
-    means = {"layer": "layer", "property": "by"} | measured
-    title = "Means, and Spearman's correlation of V with consistency over relations"
-    out.print(frame_table(found.correlations, title, means | {"value": "r"} | BOUNDS))
+    for table in cluster_tables(found.clusters, found.correlations):
+        out.print(table)
     warn(notes)
     if found.figure:
         out.print(f"Figure: {found.figure}", soft_wrap=True)
@@ -187,47 +190,24 @@ def _present(
 
 
 def _edit_tables(found: Analysis) -> Iterator[Table]:
-    headings = {
-        "kind": "patterns that differ in",
-        "with_it": "agree",
-        "without_it": "others",
-        "difference": "points",
-        "low": "low",
-        "high": "high",
-        "p_holm": "p",
-        "relations": "relations",
-        "pairs": "pairs",
-    }
     title = f"{_name(found)}, protocol {found.protocol}: edits, in percent"
-    yield frame_table(found.tables["edits"], title, headings)
+    yield edits_table(found.tables["edits"], title)
 
 
 def _knowledge_tables(found: Analysis) -> Iterator[Table]:
-    headings = {"run": "run", "x": "of", "y": "with", "method": "method", "value": "r"}
-    correlations = found.tables["correlations"]
-    yield frame_table(correlations, "Over relations, times 100", headings | BOUNDS)
+    yield correlations_table(found.tables["correlations"])
     if "sizes" not in found.tables:
         return
     sizes = found.tables["sizes"].with_columns(pl.col("size").map_elements(short_number, pl.String))
-    headings = {"run": "run", "size": "trained on", "accuracy": "accuracy"}
-    headings |= {"consistency": "consistency", "corrected_consistency": "corrected"}
-    headings |= {"consistent_accuracy": "consistent-acc"}
-    yield frame_table(sizes, "By size of the training data, in percent", headings)
-    title = "Spearman's correlation with the size, times 100"
-    headings = {"metric": "metric", "value": "r"} | BOUNDS
-    yield frame_table(found.tables["size_correlations"], title, headings)
+    correlations = found.tables["size_correlations"]
+    yield from size_tables(sizes, correlations, correlations["metric"].to_list())
 
 
 def _syntax_tables(found: Analysis) -> Iterator[Table]:
-    name, relations = _name(found), found.suite.relations if found.suite else ()
-    headings = {"attribute": "attribute", "n": "directed edges", "same": "same", "kappa": "kappa"}
-    headings |= {"both": "in both", "only_released": "released", "only_derived": "derived"}
+    relations = found.suite.relations if found.suite else ()
     overall = found.tables["edges"].filter(pl.col("group") == "MICRO")
-    yield frame_table(overall, f"{name}: released and derived edges", headings)
     pairs = sum(len(relation.patterns) - 1 for relation in relations)
-    title = f"{name}: {pairs} pairs with a base pattern, by paraphrase type"
-    headings = {"type": "type", "pairs": "pairs", "share": "percent"}
-    yield frame_table(found.tables["types"], title, headings)
+    yield from syntax_tables(overall, found.tables["types"], _name(found), pairs)
 
 
 def _name(found: Analysis) -> str:

@@ -19,8 +19,7 @@ from consilience.cli.shared import (
 )
 from consilience.files import csv_of, write_whole
 from consilience.provenance import git_revision, versions
-from consilience.report.comparison import comparison_tables
-from consilience.report.perturbed import difference_tables
+from consilience.report.comparison_tables import comparison_tables, difference_tables
 from consilience.run import open_runs
 from consilience.workflow.compare import compare_runs
 

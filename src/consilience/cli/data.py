@@ -20,7 +20,7 @@ from consilience.cli.shared import (
     without_nan,
 )
 from consilience.errors import ConsilienceError
-from consilience.report.tables import statistics_table
+from consilience.report.metric_tables import statistics_tables
 from consilience.suites.fetch import SOURCES, fetch
 from consilience.suites.sizes import cautions, counted, suite_statistics
 
@@ -113,6 +113,6 @@ def stats(
     if as_json:
         print_json(without_nan({"suite": chosen.name, **asdict(statistics)}))
         return
-    for table in statistics_table(statistics, chosen.name):
+    for table in statistics_tables(statistics, chosen.name):
         out.print(table)
     warn(list(chosen.notes))

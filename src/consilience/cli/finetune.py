@@ -31,7 +31,7 @@ from consilience.cli.shared import (
     warn,
 )
 from consilience.errors import ConsilienceError
-from consilience.report.tables import mean_and_std, new_table, percent
+from consilience.report.table import Cell, Column, Table, Value
 from consilience.suites.tasks import load_task
 
 if TYPE_CHECKING:
@@ -238,22 +238,24 @@ def _show(
 ) -> None:
     tasks = list(next(iter(found.values())).validation)
     if len(tried) > 1:
-        table = new_table("Tried with the first seed: validation accuracy, in percent")
-        for heading in ("batch", "lr", tasks[0], ""):
-            table.add_column(heading, justify="left" if not heading else "right")
-        for recipe, one in tried:
-            kept = "kept" if recipe == best else ""
-            reached = percent(one.validation[tasks[0]])
-            table.add_row(f"{recipe.batch}", f"{recipe.learning_rate:g}", reached, kept)
-        out.print(table)
-    table = new_table(f"{model}: validation accuracy of the best checkpoint, in percent")
-    for heading in ("seed", *tasks, "epochs", "minutes"):
-        table.add_column(heading, justify="right")
-    for seed, each in found.items():
-        cells = [percent(each.validation[task]) for task in tasks]
-        table.add_row(f"{seed}", *cells, f"{each.epochs:g}", f"{each.seconds / 60:.1f}")
+        columns = [Column("batch", "count"), Column("lr", "number"), Column(tasks[0], "share")]
+        rows: list[list[Value]] = [
+            [recipe.batch, f"{recipe.learning_rate:g}", trained.validation[tasks[0]],
+             "kept" if recipe == best else ""]
+            for recipe, trained in tried
+        ]  # fmt: skip
+        title = "Tried with the first seed: validation accuracy, in percent"
+        out.print(Table(title, [*columns, Column("")], rows))
+    columns = [Column("seed", "number"), *(Column(task, "share") for task in tasks)]
+    columns += [Column("epochs", "number"), Column("minutes", "number")]
+    rows = [
+        [f"{seed}", *(trained.validation[task] for task in tasks), f"{trained.epochs:g}",
+         trained.seconds / 60]
+        for seed, trained in found.items()
+    ]  # fmt: skip
     if len(found) > 1:
-        values = {task: [each.validation[task] for each in found.values()] for task in tasks}
-        means = [mean_and_std(fmean(each), stdev(each)) for each in values.values()]
-        table.add_row("mean", *means, "", "")
-    out.print(table)
+        values = [[trained.validation[task] for trained in found.values()] for task in tasks]
+        means = [Cell(fmean(reached), stdev(reached)) for reached in values]
+        rows.append(["mean", *means, "", ""])
+    title = f"{model}: validation accuracy of the best checkpoint, in percent"
+    out.print(Table(title, columns, rows))

@@ -24,7 +24,7 @@ from consilience.cli.shared import (
 )
 from consilience.errors import ConsilienceError
 from consilience.read import parse_json, read_text
-from consilience.report.comparison import comparison_tables
+from consilience.report.comparison_tables import comparison_tables
 from consilience.report.training import lambda_table, table_7
 from consilience.types import Protocol
 

@@ -40,7 +40,7 @@ from consilience.metrics.perturbed import (
     perturbed_remarks,
 )
 from consilience.perturb import GENERATED, ask_freely, ask_pairs, inconsistent, write_forms
-from consilience.report.perturbed import change_table, example_table, perturbed_tables
+from consilience.report.metric_tables import change_table, changed_answers_table, form_tables
 from consilience.run import PAIRS, RunFolder, seed_folders
 from consilience.suites.pairs import Pairs
 from consilience.suites.perturbations import (
@@ -180,11 +180,11 @@ def perturb(
     seeds = f", {len(runs)} seeds" if len(runs) > 1 else ""
     for group in metrics["group"].unique(maintain_order=True):
         title = f"{group}, {model}{seeds}, in percent"
-        for table in perturbed_tables(metrics.filter(pl.col("group") == group), title):
+        for table in form_tables(metrics.filter(pl.col("group") == group), title):
             out.print(table)
         out.print(change_table(changes.filter(pl.col("group") == group)))
     if examples and found.height:
-        out.print(example_table(found, examples))
+        out.print(changed_answers_table(found, examples))
     warn(notes)
     out.print(f"Run: {folder}", soft_wrap=True)
 

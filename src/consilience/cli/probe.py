@@ -20,7 +20,7 @@ from consilience.cli.shared import (
     warn,
 )
 from consilience.files import csv_of, write_whole
-from consilience.report.tables import group_table, summary_table
+from consilience.report.metric_tables import group_table, summary_table
 from consilience.workflow.probe import Counted, ProbeOptions
 from consilience.workflow.probe import probe as ask_and_count
 from consilience.workflow.probe import score as count

@@ -20,6 +20,8 @@ from typer.core import TyperGroup
 
 from consilience import early
 from consilience.errors import ConsilienceError, shortened
+from consilience.report.table import Table
+from consilience.report.terminal import TerminalTable
 from consilience.types import CONTROLS, visible
 
 if TYPE_CHECKING:
@@ -34,7 +36,12 @@ STOPPED = {
 
 
 class Terminal(Console):
-    """A console that shows U+FFFD for what would control the terminal; styles are its own."""
+    """A console that shows tables, and U+FFFD for what would control the terminal."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print objects; tables fit the screen."""
+        shown = (TerminalTable(item) if isinstance(item, Table) else item for item in objects)
+        super().print(*shown, **options)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None

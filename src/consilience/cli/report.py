@@ -20,10 +20,10 @@ from consilience.cli.shared import (
 from consilience.errors import ConsilienceError
 from consilience.files import write_whole
 from consilience.provenance import git_revision, versions
-from consilience.report.charts import for_paper
-from consilience.report.figures import optional, save_figure
-from consilience.report.page import Page, render
-from consilience.report.sheets import save_sheet
+from consilience.report.export import save_table
+from consilience.report.figures import for_paper, optional, save_figure
+from consilience.report.html import render
+from consilience.report.page import Page
 from consilience.run import Run, open_runs
 from consilience.workflow.report import ReportOptions, tables_of
 from consilience.workflow.report import report as make_report
@@ -56,7 +56,10 @@ def report(
         ),
     ] = None,
     relation: Annotated[
-        str | None, typer.Option(help="Whose wordings are shown first; else the least consistent.")
+        str | None,
+        typer.Option(
+            help="The relation whose patterns are shown first; else the least consistent."
+        ),
     ] = None,
     suite: Annotated[
         str | None,
@@ -81,8 +84,8 @@ def report(
         found = make_report(opened, options, advance)
     written = _save_figures(found.page, figures) if figures else []
     if tables:
-        for name, sheet in found.sheets.items():
-            written += save_sheet(sheet, tables, name)
+        for name, table in found.tables.items():
+            written += save_table(table, tables, name)
     write_whole(place, render(found.page).encode())
     written = [place, *written]
     if as_json:

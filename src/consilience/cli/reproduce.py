@@ -14,9 +14,9 @@ from consilience.cli.shared import AsJson, DataDir, err, names_in, out, print_js
 from consilience.errors import ConsilienceError
 from consilience.files import csv_of, write_whole
 from consilience.provenance import git_revision, versions
-from consilience.report.papers import beside_sheet, beside_table
-from consilience.report.sheets import SHEET_FORMATS, as_markdown
-from consilience.report.tables import new_table
+from consilience.report.export import TABLE_FORMATS, as_markdown
+from consilience.report.papers import beside_layout, beside_table
+from consilience.report.table import Column, Table
 from consilience.reproduce import RECIPES, Found, Recipe, Work, carry_out, find_recipe
 from consilience.reproduce.recipe import NOT_HERE
 from consilience.suites.pairs import HUB
@@ -127,12 +127,10 @@ def _list(as_json: bool) -> None:
         ]
         print_json({"recipes": rows})
         return
-    table = new_table("consilience reproduce NAME")
-    table.add_column("name", no_wrap=True)
-    table.add_column("what, and what it takes")
-    for each in recipes:
-        table.add_row(each.name, f"{each.title}.\n{each.needs}", end_section=True)
-    out.print(table)
+    recipe_rows = [[recipe.name, f"{recipe.title}.\n{recipe.needs}"] for recipe in recipes]
+    columns = [Column("name"), Column("what, and what it takes")]
+    rules = range(len(recipe_rows))
+    out.print(Table("consilience reproduce NAME", columns, recipe_rows, rules=rules))
 
 
 def _pairs(given: list[str] | None, option: str, expected: str) -> dict[str, str]:
@@ -190,14 +188,14 @@ def _write(recipe: Recipe, said: Sequence[str], numbers: pl.DataFrame, work: Wor
 
     A recipe without numbers has its notes as Markdown.
     """
-    sheet = beside_sheet(numbers, f"{recipe.name}: {recipe.title}", said)
+    sheet = beside_layout(numbers, f"{recipe.name}: {recipe.title}", said)
     if not numbers.height:
         texts = {".md": as_markdown(sheet)}
     else:
-        texts = {suffix: make(sheet) for suffix, make in SHEET_FORMATS.items()}
+        texts = {suffix: make(sheet) for suffix, make in TABLE_FORMATS.items()}
         texts[".csv"] = csv_of(numbers.with_columns(asked=pl.lit(work.asked))).decode()
     work.own.mkdir(parents=True, exist_ok=True)
-    files = {suffix: work.own / f"{recipe.name}{suffix}" for suffix in SHEET_FORMATS}
+    files = {suffix: work.own / f"{recipe.name}{suffix}" for suffix in TABLE_FORMATS}
     for suffix, file in files.items():
         if suffix in texts:
             write_whole(file, texts[suffix].encode())

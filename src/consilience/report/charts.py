@@ -6,15 +6,14 @@ have Okabe and Ito's colours and a shape for each run.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import polars.selectors as cs
 
+from consilience.metrics.descriptions import label_of
 from consilience.report.figures import COLOURS, INK, Rows, optional
-from consilience.report.tables import COLUMNS
 
 if TYPE_CHECKING:
     import altair
@@ -23,7 +22,7 @@ WIDE, NARROW, HALF = 330, 260, 150
 """Width of a figure's plane in pixels of a screen; with its axis it is as wide as a column."""
 
 LABEL = 480
-"""Pixels of a wording beside the matrix: all of ParaRel's are whole, and a page-long one is cut."""
+"""Pixels of a pattern beside the matrix: all of ParaRel's are whole; longer ones are truncated."""
 
 RUN_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 
@@ -35,7 +34,7 @@ def relation_figure(metrics: pl.DataFrame, shown: Sequence[str]) -> altair.Chart
     the order of the first run.
     """
     alt = optional("altair")
-    names = {name: COLUMNS[name].strip() for name in shown}
+    names = {name: label_of(name) for name in shown}
     rows = metrics.with_columns(
         metric=pl.col("metric").replace_strict(names),
         **{each: (pl.col(each) * 100).round(2).fill_nan(None) for each in ("value", "low", "high")},
@@ -155,7 +154,7 @@ def matrix_figure(pairs: pl.DataFrame, patterns: pl.DataFrame, relation: str) ->
     )
     for menu in menus:
         base = base.transform_filter(menu)
-    base = (  # each pair stands in two cells, and its wordings are said once for all runs
+    base = (  # each pair stands in two cells; its patterns are listed once for all runs
         base.transform_calculate(a="[datum.one, datum.two]", b="[datum.two, datum.one]")
         .transform_flatten(["a", "b"])
         .transform_calculate(key="datum.group + ' ' + datum.a")
@@ -267,7 +266,7 @@ def item_figure(items: pl.DataFrame) -> altair.Chart:
         .encode(
             x=alt.X(
                 "agreement:O",
-                title="pairs of wordings that agree, percent",
+                title="pairs of patterns that agree, percent",
                 scale=alt.Scale(domain=TENTHS),
                 axis=alt.Axis(labelAngle=-40),
             ),
@@ -282,7 +281,7 @@ def item_figure(items: pl.DataFrame) -> altair.Chart:
         ),
         width=WIDE,
         height=180,
-        description="How many items have how much agreement among their wordings.",
+        description="How many items have how much agreement among their patterns.",
     )
 
 
@@ -328,14 +327,6 @@ def form_figure(metrics: pl.DataFrame) -> altair.Chart:
         ).resolve_scale(x="independent"),
         "Consistency with the original form in every other form.",
     )
-
-
-def for_paper(chart: altair.Chart, title: str) -> altair.Chart:
-    """The same on white and with a title, for a file of its own."""
-    alt = optional("altair")
-    heading = alt.Title(textwrap.wrap(title, 60), anchor="start", fontSize=12)
-    titled = chart.properties(title=heading) if title else chart
-    return titled.properties(background="white")
 
 
 def _with_line(rows: pl.DataFrame, value: str) -> pl.DataFrame:

@@ -123,6 +123,14 @@ class InScript(json.JSONEncoder):
         return super().encode(o).replace("<", "\\u003c")
 
 
+def for_paper(chart: altair.Chart, title: str) -> altair.Chart:
+    """A chart on white and with a title, for a file."""
+    alt = optional("altair")
+    heading = alt.Title(textwrap.wrap(title, 60), anchor="start", fontSize=12)
+    titled = chart.properties(title=heading) if title else chart
+    return titled.properties(background="white")
+
+
 FORMATS: Mapping[str, Mapping[str, Any]] = {
     ".png": {"scale_factor": 4},
     ".svg": {},

@@ -14,10 +14,11 @@ from importlib.resources import files
 from typing import Any
 
 import polars as pl
-from rich.table import Table
 
-from consilience.report.sheets import Cell, Number, Sheet
-from consilience.report.tables import new_table
+from consilience.metrics.descriptions import headline_metrics, label_of
+from consilience.report.metric_tables import SUBSETS
+from consilience.report.table import Cell, Column, Table, Value, mark_best, text_of
+from consilience.report.task_tables import symbol_of
 
 Key = tuple[str, str, str]
 """Block of a table, row, column, as the paper prints them."""
@@ -65,7 +66,10 @@ alone`` where the paper has no such number; or why there is no number of ours.
 """
 
 DIGITS = {"count": 0, "mean": 2, "p": 3, "p<": 3}
-"""Behind the point of ours, by unit; one of all others."""
+"""Digits of ours after the decimal point, by unit; one of all others."""
+
+NUMBER = Column("", "number")
+"""A number in the unit that the paper prints."""
 
 
 def paper_numbers(table: str) -> pl.DataFrame:
@@ -138,13 +142,25 @@ def _numbers(paper: float, std: float, found: Measured | None) -> dict[str, floa
     }
 
 
-def _shown(row: Mapping[str, Any]) -> tuple[Number, Number]:
-    """The paper's number as it prints it, and ours."""
+def _cells(row: Mapping[str, Any]) -> tuple[Cell, Cell]:
+    """The paper's number as it prints it, and ours; as text where it has a sign, such as < or K."""
     digits = DIGITS.get(row["unit"], max(1, row["digits"]))
-    return (
-        Number(row["paper"], row["paper_std"], row["digits"]),
-        Number(row["ours"], row["std"], digits),
-    )
+    paper = Cell(row["paper"], row["paper_std"], digits=row["digits"])
+    ours = Cell(row["ours"], row["std"], digits=digits)
+    match row["unit"]:
+        case "thousand":
+            known = not math.isnan(row["ours"])
+            return Cell(f"{_text(paper)}K"), Cell(_text(ours) + "K" * known)
+        case "p" | "p<" as unit:
+            below = "< " if unit == "p<" else ""
+            is_small = row["ours"] < 0.0005
+            return Cell(below + _text(paper)), Cell("<.001" if is_small else _text(ours))
+        case _:
+            return paper, ours
+
+
+def _text(cell: Cell) -> str:
+    return text_of(cell, NUMBER)
 
 
 def beside_table(numbers: pl.DataFrame, title: str) -> Table:
@@ -152,66 +168,125 @@ def beside_table(numbers: pl.DataFrame, title: str) -> Table:
 
     Of a reason why there is no number of ours it has what stands before the colon.
     """
-    table = new_table(title)
-    table.add_column("", overflow="fold")
-    for heading in ("paper", "ours", "95 %", "differ-\nence"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
     one_column = numbers["column"].n_unique() == 1
-    block = ""
-    for (group, name), rows in numbers.group_by(["group", "row"], maintain_order=True):
-        if group and group != block:
-            table.add_row(f"{group}:")
-        block = str(group)
-        if rows.height > 1:
-            table.add_row(str(name))
-        for row in rows.iter_rows(named=True):
+    headings = ("paper", "ours", "95 %", "difference")
+    columns = [Column(""), *(Column(heading, "number") for heading in headings), Column("")]
+    rows: list[list[Value]] = []
+    blocks: list[str] = []
+    for (group, name), chosen in numbers.group_by(["group", "row"], maintain_order=True):
+        if chosen.height > 1:
+            rows.append([str(name), *[""] * 5])
+        for row in chosen.iter_rows(named=True):
             label = f"  {row['column']}"
-            if rows.height == 1:
+            if chosen.height == 1:
                 label = str(name) if one_column else f"{name}: {row['column']}"
-            table.add_row(label, *_cells(row))
-    return table
+            rows.append([label, *_beside(row)])
+        blocks += [str(group)] * (len(rows) - len(blocks))
+    return Table(title, columns, rows, blocks=blocks)
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    paper, ours = _shown(row)
-    ends = [Number(row[name], digits=ours.digits).plain for name in ("low", "high")]
-    below = row["unit"] == "p<"
-    thousand = "K" if row["unit"] == "thousand" else ""
-    small = row["unit"] in ("p", "p<") and row["ours"] < 0.0005
-    return (
-        ("< " if below else "") + _with_spread(paper) + thousand,
-        "<.001" if small else _with_spread(ours) + thousand * (not math.isnan(row["ours"])),
-        "" if math.isnan(row["low"]) else " ".join(ends),
-        "" if below else Number(row["difference"], digits=ours.digits).plain,
+def _beside(row: Mapping[str, Any]) -> list[Value]:
+    """Both numbers, our interval, the difference and the verdict."""
+    digits = DIGITS.get(row["unit"], max(1, row["digits"]))
+    interval = Cell(low=row["low"], high=row["high"], digits=digits)
+    difference = Cell(row["difference"], digits=digits)
+    return [
+        *_cells(row),
+        interval if interval.has_interval else "",
+        "" if row["unit"] == "p<" else difference,
         row["verdict"].split(":")[0],
-    )
+    ]
 
 
-def beside_sheet(numbers: pl.DataFrame, title: str, notes: Sequence[str] = ()) -> Sheet:
+def beside_layout(numbers: pl.DataFrame, title: str, notes: Sequence[str] = ()) -> Table:
     """In the paper's layout: a column a column, ours below the paper's in each row."""
-    columns = tuple(numbers["column"].unique(maintain_order=True))
-    rows = []
-    for (group, name), found in numbers.group_by(["group", "row"], maintain_order=True):
-        cells = {row["column"]: _in_sheet(row) for row in found.iter_rows(named=True)}
+    headings = numbers["column"].unique(maintain_order=True).to_list()
+    rows: list[list[Value]] = []
+    blocks: list[str] = []
+    for (group, name), chosen in numbers.group_by(["group", "row"], maintain_order=True):
+        cells = {row["column"]: _cells(row) for row in chosen.iter_rows(named=True)}
         for at, whose in enumerate(("paper", "ours")):
-            shown = tuple(cells[each][at] if each in cells else "" for each in columns)
-            if any(_text_of(each) not in ("", "-") for each in shown):
-                rows.append((str(group), f"{name} ({whose})", shown))
-    return Sheet(title, "", columns, tuple(rows), notes=notes)
+            shown = [cells[heading][at] if heading in cells else Cell("") for heading in headings]
+            if any(_text(cell) not in ("", "-") for cell in shown):
+                rows.append([f"{name} ({whose})", *shown])
+                blocks.append(str(group))
+    columns = [Column(""), *(Column(heading, "number") for heading in headings)]
+    return Table(title, columns, rows, notes, blocks)
 
 
-def _in_sheet(row: Mapping[str, Any]) -> tuple[Cell, Cell]:
-    """The paper's number and ours; as text where it has a sign, such as < or K."""
-    if row["unit"] not in ("p", "p<", "thousand"):
-        return _shown(row)
-    shown = _cells(row)
-    return shown[0], shown[1]
+PROBED: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
+    "extractability": (
+        "What the patterns extract, and consistency where the model knows or not (Table 2)",
+        (("successful_patterns", "all"), ("successful_objects", "all"),
+         ("unknown_consistency", "all"), ("known_consistency", "all")),
+    ),
+    "knowledge": (
+        "Knowledge and consistency (Table 3)",
+        (("accuracy", "all"), ("consistency", "all"), ("consistent_accuracy", "all"),
+         ("corrected_consistency", "all")),
+    ),
+    "syntax": (
+        "Consistency of pairs that differ in syntax alone, and of pairs that do not (Table 5)",
+        (("consistency", "diff_syntax"), ("consistency", "no_change")),
+    ),
+}  # fmt: skip
+"""Tables of ParaRel's layout: title, and metric and subset of each column."""
 
 
-def _text_of(cell: Cell) -> str:
-    return cell.plain if isinstance(cell, Number) else cell
+def fact_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) -> dict[str, Table]:
+    """Tables 2, 3 and 5 of ParaRel and one row a relation, from metrics tables by run.
+
+    ``notes``: what their reader should know.
+    """
+    layouts = {}
+    for name, (heading, keys) in PROBED.items():
+        rows = []
+        for run, metrics in runs.items():
+            values = _values(metrics.filter(pl.col("group") == "MACRO"))
+            rows.append([run, *(values.get(key) for key in keys)])
+        labels = [
+            label_of(metric) if subset == "all" else SUBSETS[subset] for metric, subset in keys
+        ]
+        columns = [Column(""), *(Column(label, "share") for label in labels)]
+        title = f"{heading}: mean ± std over relations"
+        layouts[name] = mark_best(Table(title, columns, rows, notes, [""] * len(rows)), labels)
+    layouts["relations"] = _relations_layout(runs, notes)
+    return layouts
 
 
-def _with_spread(number: Number) -> str:
-    return f"{number.plain}±{number.spread}" if number.spread else number.plain
+def _relations_layout(runs: Mapping[str, pl.DataFrame], notes: Sequence[str]) -> Table:
+    metrics = headline_metrics(aliases=True)
+    rows: list[list[Value]] = []
+    blocks = []
+    for run, table in runs.items():
+        chosen = table.filter(~pl.col("group").is_in(["MACRO", "MICRO"]))
+        for (group,), numbers in chosen.group_by(["group"], maintain_order=True):
+            values = _values(numbers)
+            rows.append([str(group), *(values.get((metric, "all")) for metric in metrics)])
+            blocks.append(run)
+    columns = [Column("relation"), *(Column(label_of(metric), "share") for metric in metrics)]
+    return Table("Each relation, in percent", columns, rows, notes, blocks)
+
+
+def pair_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) -> dict[str, Table]:
+    """Table 2 of CALUM, a row a run, blocks by task, and every other form; ``notes`` likewise."""
+    shown = []
+    forms: list[str] = []
+    for run, metrics in runs.items():
+        for (group,), numbers in metrics.group_by(["group"], maintain_order=True):
+            values = _values(numbers)
+            shown.append((str(group), run, values))
+            forms += [form for metric, form in values if metric == "consistency" and form != "all"]
+    shown.sort(key=lambda row: row[0])
+    keys = [("accuracy", "all"), *(("consistency", form) for form in dict.fromkeys(forms))]
+    headings = [symbol_of(*key) for key in keys]
+    rows = [[run, *(values.get(key) for key in keys)] for _, run, values in shown]
+    columns = [Column(""), *(Column(heading, "share") for heading in headings)]
+    title = "Accuracy and consistency, in percent: mean ± std over seeds (Table 2)"
+    table = Table(title, columns, rows, notes, [group for group, _, _ in shown])
+    return {"consistency": mark_best(table, headings, by_block=True)}
+
+
+def _values(metrics: pl.DataFrame) -> dict[tuple[str, str], Cell]:
+    rows = metrics.select("metric", "subset", "value", "std").iter_rows()
+    return {(metric, subset): Cell(value, std) for metric, subset, value, std in rows}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
 from rich import box
 from rich.cells import cell_len
@@ -11,6 +12,13 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from consilience.report.table import Cell, Column, Table, spread_of, text_of
+
+BETWEEN = 2
+"""Spaces between two columns, where the screen is wide enough."""
+
+
+TEXT = 24
+"""Characters of a text that are shown in one line before columns move together."""
 
 
 class TerminalTable:
@@ -39,13 +47,22 @@ def _grid(table: Table, width: int) -> Grid:
         for at in range(len(table.columns))
     ]
     headings = [column.heading for column in table.columns]
-    wanted = sum(max(cell_len(name), most) + 1 for name, most in zip(headings, widths, strict=True))
-    if wanted > width:
+    between = BETWEEN
+    if _width(headings, widths, between) > width:
         headings = [
             _wrapped(column, most) for column, most in zip(table.columns, widths, strict=True)
         ]
+        lines = [max(heading.split("\n"), key=cell_len) for heading in headings]
+        least = [
+            most if column.is_number else min(most, TEXT)
+            for column, most in zip(table.columns, widths, strict=True)
+        ]
+        between = BETWEEN if _width(lines, least, BETWEEN) <= width else 1
     grid = Grid(
-        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_header=any(headings)
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, between - 1, 0, 0),
+        show_header=any(headings),
     )
     for heading, column in zip(headings, table.columns, strict=True):
         if column.is_number:
@@ -59,6 +76,12 @@ def _grid(table: Table, width: int) -> Grid:
         block = table.blocks[at] if table.blocks else ""
         grid.add_row(*row, end_section=at in table.rules)
     return grid
+
+
+def _width(headings: Sequence[str], widths: Sequence[int], between: int) -> int:
+    """The width of a table whose columns have these headings and cells of these widths."""
+    columns = map(max, widths, map(cell_len, headings))
+    return sum(columns) + between * len(widths) + 1
 
 
 def _wrapped(column: Column, width: int) -> str:

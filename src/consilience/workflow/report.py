@@ -26,12 +26,11 @@ from consilience.metrics.counts import Prepared, Shared
 from consilience.metrics.perturbed import form_changes, measure_perturbed
 from consilience.metrics.table import is_blank
 from consilience.read import read_csv
-from consilience.report.factpage import probe_page
 from consilience.report.page import Page
-from consilience.report.pairpage import ShownPairs, pair_page
-from consilience.report.papersheets import perturbed_sheets, probe_sheets
-from consilience.report.sheets import Sheet
-from consilience.report.shown import Shown
+from consilience.report.papers import fact_layouts, pair_layouts
+from consilience.report.report_page import fact_page, pair_page
+from consilience.report.run_view import FactView, PairView, RunView
+from consilience.report.table import Table
 from consilience.run import Run
 from consilience.suites.selection import select_relations
 from consilience.types import METRICS_SCHEMA, Protocol
@@ -79,7 +78,7 @@ class Report:
 
     page: Page
     """The page, not yet rendered."""
-    sheets: Mapping[str, Sheet]
+    tables: Mapping[str, Table]
     """The papers' tables by the names of their files."""
     notes: Sequence[str]
     """Differences in how the runs were asked, and the warnings of each run."""
@@ -126,20 +125,20 @@ def _report_facts(runs: Sequence[Run], options: ReportOptions, advance: Advance)
     notes = settings_notes(runs)
     if compared is not None:
         notes += few_relations(compared)
-    page = probe_page(chosen, rules, shown, compared, kinds, notes, relation)
+    page = fact_page(chosen, rules, shown, compared, kinds, notes, relation)
     warnings = notes + _named(shown)
-    sheets = probe_sheets({each.name: each.metrics for each in shown}, warnings)
-    return Report(page, sheets, warnings)
+    layouts = fact_layouts({view.name: view.metrics for view in shown}, warnings)
+    return Report(page, layouts, warnings)
 
 
-def _named(shown: Sequence[Shown] | Sequence[ShownPairs]) -> list[str]:
+def _named(views: Sequence[RunView]) -> list[str]:
     """The warnings of all runs."""
-    return [f"{run.name}: {each}" for run in shown for each in run.warnings]
+    return [f"{view.name}: {warning}" for view in views for warning in view.warnings]
 
 
 def _shown(
     run: Run, table: Prepared, protocol: Protocol, seed: int, changed: Sequence[str]
-) -> Shown:
+) -> RunView:
     """Everything that the page shows of one run."""
     answers, suite, record = table.answers, table.suite, run.record
     kept = run.path / "metrics.csv"
@@ -158,10 +157,7 @@ def _shown(
     noted += [*protocol_notes(run, protocol), *remarks(answers, metrics, suite, protocol)]
     pairs = pair_table(table, suite, protocol, seed)
     vectors, drawing = _vectors(run, metrics, seed)
-    return Shown(
-        name=run.label,
-        record=record,
-        metrics=metrics,
+    facts = FactView(
         by_other=by_other,
         patterns=with_changes(pattern_table(table, suite, protocol), pairs),
         pairs=pairs,
@@ -169,11 +165,12 @@ def _shown(
         items=item_table(table, suite, protocol),
         examples=examples(table, suite, list(KINDS), EXAMPLES),
         excluded=without,
-        warnings=list(dict.fromkeys(noted)),
+        left_out=facts_left_out(answers, metrics, suite, protocol),
         vectors=vectors,
         drawing=drawing,
-        left_out=facts_left_out(answers, metrics, suite, protocol),
     )
+    records = [record] if record else []
+    return RunView(run.label, records, metrics, list(dict.fromkeys(noted)), facts)
 
 
 def _unfinished(record: Mapping[str, Any]) -> list[str]:
@@ -219,11 +216,11 @@ def _report_pairs(runs: Sequence[Run], options: ReportOptions, advance: Advance)
         compared, notes = found.table, [*notes, *found.notes]
     advance(len(runs) - 1)
     warnings = notes + _named(shown)
-    sheets = perturbed_sheets({each.name: each.metrics for each in shown}, warnings)
-    return Report(pair_page(shown, compared, notes), sheets, warnings)
+    layouts = pair_layouts({view.name: view.metrics for view in shown}, warnings)
+    return Report(pair_page(shown, compared, notes), layouts, warnings)
 
 
-def _shown_pairs(run: Run, seed: int) -> ShownPairs:
+def _shown_pairs(run: Run, seed: int) -> RunView:
     """Everything that the page shows of one run of sentence pairs."""
     task, answers = task_asked(run), [each.answers for each in run.seeds]
     labels = labels_of(task)
@@ -231,14 +228,12 @@ def _shown_pairs(run: Run, seed: int) -> ShownPairs:
         each.label if run.parts else "": [*_unfinished(each.record), *each.record["warnings"]]
         for each in run.seeds
     }
-    return ShownPairs(
+    return RunView(
         run.label,
         [each.record for each in run.seeds],
-        task,
         measure_perturbed(answers, labels, seed),
-        _changed(run.path),
         seed_notes(notes),
-        form_changes(answers, labels, seed),
+        pairs=PairView(task, _changed(run.path), form_changes(answers, labels, seed)),
     )
 
 

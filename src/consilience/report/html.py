@@ -1,0 +1,102 @@
+"""A report as one HTML file that needs no network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from consilience.errors import ConsilienceError
+from consilience.report.figures import InScript, optional, spec_of
+from consilience.report.page import Facts, Figure, Page, Points, Text
+from consilience.report.table import Cell, Column, Table, spread_of, text_of
+from consilience.types import visible
+
+LARGEST = 5_000_000
+"""Bytes of a page that still opens and travels well."""
+
+
+@dataclass(frozen=True, slots=True)
+class HtmlCell:
+    """A cell of a table as the page shows it."""
+
+    text: str
+    """What is shown."""
+    is_number: bool
+    """Whether it is right-aligned."""
+    number: float | None
+    """What rows are sorted by; None for text and for no data, which comes last."""
+
+
+def html_rows(table: Table) -> Sequence[Sequence[HtmlCell]]:
+    """The rows of a table as the page shows them."""
+    return [
+        [
+            HtmlCell(_text(cell, column), column.is_number, cell.number)
+            for cell, column in zip(table.cells(at), table.columns, strict=True)
+        ]
+        for at in range(len(table.rows))
+    ]
+
+
+def _text(cell: Cell, column: Column) -> str:
+    spread = spread_of(cell, column)
+    return text_of(cell, column) + (f" ± {spread}" if spread else "")
+
+
+def render(page: Page) -> str:
+    """The page as HTML, at most ``LARGEST`` bytes. Everything that came from data is escaped.
+
+    Control characters and bidi controls of data become U+FFFD.
+    """
+    jinja = optional("jinja2")
+    optional("vl_convert")
+    environment = jinja.Environment(
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja.StrictUndefined,
+        finalize=_visible,
+    )
+    environment.filters["rows"] = html_rows
+    environment.tests["table"] = lambda part: isinstance(part, Table)
+    environment.tests["figure"] = lambda part: isinstance(part, Figure)
+    environment.tests["facts"] = lambda part: isinstance(part, Facts)
+    environment.tests["text"] = lambda part: isinstance(part, Text)
+    environment.tests["points"] = lambda part: isinstance(part, Points)
+    template = environment.from_string(
+        (files("consilience.report") / "page.html").read_text(encoding="utf-8")
+    )
+    charts = {
+        figure.id: json.dumps(
+            spec_of(figure.chart), cls=InScript, separators=(",", ":"), allow_nan=False
+        )
+        for figure in page.figures
+    }
+    markup = jinja.utils.markupsafe.Markup
+    text: str = template.render(
+        page=page,
+        charts={name: markup(chart) for name, chart in charts.items()},
+        vega=markup(_vega()) if charts else "",
+    )
+    if len(text.encode()) > LARGEST:
+        raise ConsilienceError(
+            f"a page of {len(text.encode()) / 1e6:.1f} MB",
+            expected=f"at most {LARGEST / 1e6:.0f} MB",
+            todo="Report fewer runs at once.",
+        )
+    return text
+
+
+def _visible(value: object) -> object:
+    is_text = isinstance(value, str) and not hasattr(value, "__html__")
+    return visible(str(value)) if is_text else value
+
+
+@cache
+def _vega() -> str:
+    """The libraries that draw the charts (vega, vega-lite, vega-embed), as vl-convert has them."""
+    bundle: str = optional("vl_convert").javascript_bundle("window.embedChart = vegaEmbed;")
+    return bundle.replace("</script", "<\\/script")

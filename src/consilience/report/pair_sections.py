@@ -1,0 +1,102 @@
+"""The sections of a report on sentence pairs: forms, labels that change, examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from consilience.report.charts import form_figure
+from consilience.report.metric_tables import firsts_first
+from consilience.report.page import Figure, Part, Points, Section, Text
+from consilience.report.run_view import PairView, RunView
+from consilience.report.table import Column, Table, Value
+
+MOST_MOVES = 60
+"""Rows of a table of labels that changed; what is not a label may be any text."""
+
+MOST_EXAMPLES = 12
+"""Changed answers on the page; all are in inconsistent.csv."""
+
+NONE_CHANGED = "{}: no label changed."
+"""What is said of a run without a changed answer."""
+
+
+def pair_views(runs: Sequence[RunView]) -> list[tuple[RunView, PairView]]:
+    """Runs on sentence pairs with what is shown only of them."""
+    return [(run, run.pairs) for run in runs if run.pairs is not None]
+
+
+def forms(runs: Sequence[RunView]) -> Section:
+    """Consistency with the original form, and above chance, drawn."""
+    shown = ("consistency", "corrected_consistency")
+    metrics = pl.concat(
+        run.metrics.filter(
+            pl.col("metric").is_in(shown) & (pl.col("subset") != "all")
+        ).with_columns(run=pl.lit(run.name))
+        for run in runs
+    )
+    caption = (
+        "Labels that are kept, in percent, and the same above chance: a model that always says one "
+        "label keeps it always, which is chance, and has no mark on the right. The numbers stand "
+        "in the table above."
+    )
+    figure = Figure("forms", "Labels kept in other forms", form_figure(metrics), caption)
+    return Section("forms", "Which forms move it", "", [figure])
+
+
+def label_changes(runs: Sequence[RunView]) -> Section:
+    """From which label to which, all seeds together; how many were lost and won."""
+    parts: list[Part] = []
+    columns = [
+        Column("form"), Column("task"), Column("was"), Column("became"), Column("pairs", "count"),
+    ]  # fmt: skip
+    for run, pairs in pair_views(runs):
+        if pairs.changed.is_empty():
+            parts.append(Text([NONE_CHANGED.format(run.name)]))
+            continue
+        by = ["group", "perturbation", "original_answer", "answer"]
+        moves = (
+            pairs.changed.group_by(by, maintain_order=True)
+            .len()
+            .sort("len", descending=True, maintain_order=True)
+        )
+        shown = moves.select("perturbation", "group", "original_answer", "answer", "len")
+        seeds = f", {run.seeds} seeds together" if run.seeds > 1 else ""
+        rest = (
+            f", the {MOST_MOVES} most common of {moves.height}" if moves.height > MOST_MOVES else ""
+        )
+        title = f"{run.name}{seeds}: labels that changed{rest}"
+        parts.append(Table(title, columns, shown.head(MOST_MOVES).rows()))
+        counts = pairs.changed.group_by("group", "perturbation", maintain_order=True).agg(
+            lost=(pl.col("original_answer") == pl.col("gold")).sum(),
+            won=(pl.col("answer") == pl.col("gold")).sum(),
+        )
+        sentences = [
+            f"{run.name}, {row['group']}, {row['perturbation']}: {row['lost']} that were right "
+            f"became wrong, {row['won']} that were wrong became right"
+            for row in counts.to_dicts()
+        ]
+        parts.append(Points(sentences))
+    return Section("changes", "Which labels change", "", parts)
+
+
+def changed_examples(runs: Sequence[RunView]) -> Section:
+    """Answers that a form changed, one of each form first."""
+    parts: list[Part] = []
+    headings = ("form", "first", "second", "answer", "gold")
+    columns = [Column(heading) for heading in headings]
+    for run, pairs in pair_views(runs):
+        rows: list[list[Value]] = []
+        for row in firsts_first(pairs.changed).head(MOST_EXAMPLES).to_dicts():
+            originals = row["original_1"], row["original_2"], row["original_answer"]
+            rows.append(["original", *originals, row["gold"]])
+            texts = row["text_1"], row["text_2"], row["answer"]
+            rows.append([row["perturbation"], *texts, row["gold"]])
+        if rows:
+            title = f"{run.name}: the most confident first"
+            parts.append(Table(title, columns, rows, sortable=False))
+        else:
+            parts.append(Text([NONE_CHANGED.format(run.name)]))
+    intro = "Answers that a form changed. All are in inconsistent.csv of the run."
+    return Section("examples", "Examples", intro, parts)

@@ -1,0 +1,116 @@
+"""What a report shows of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from consilience.report.table import Column, Value
+from consilience.types import Task
+
+if TYPE_CHECKING:
+    import altair
+
+
+@dataclass(frozen=True, slots=True)
+class FactView:
+    """What is shown only of runs on facts."""
+
+    by_other: pl.DataFrame
+    """The metrics of the same answers by the other protocol."""
+    patterns: pl.DataFrame
+    """The patterns of each relation (``analysis.patterns``)."""
+    pairs: pl.DataFrame
+    """The pairs of patterns of each relation."""
+    edits: pl.DataFrame
+    """What each kind of edit costs."""
+    items: pl.DataFrame
+    """The agreement among the answers to each fact."""
+    examples: Mapping[str, Sequence[Any]]
+    """The most telling facts by kind."""
+    excluded: pl.DataFrame
+    """How many questions have no answer, by relation and reason: ``group, excluded, len``."""
+    left_out: str = ""
+    """How many facts the accuracy is over, if not over all of them."""
+    vectors: pl.DataFrame | None = None
+    """Mean V-measures and their correlations with consistency, if the run has vectors."""
+    drawing: altair.Chart | None = None
+    """The vectors of one relation, drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairView:
+    """What is shown only of runs on sentence pairs."""
+
+    task: Task
+    """The task that was asked."""
+    changed: pl.DataFrame
+    """The answers that a form changed (``INCONSISTENT_SCHEMA``)."""
+    changes: pl.DataFrame | None = None
+    """What accuracy gains or loses between forms (``FORM_CHANGE_SCHEMA``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """What is shown of one run, of one seed or several."""
+
+    name: str
+    """Its label."""
+    records: Sequence[Mapping[str, Any]]
+    """``run.json`` of each seed; empty for a table of answers."""
+    metrics: pl.DataFrame
+    """The metrics table."""
+    warnings: Sequence[str] = ()
+    """What a reader should know."""
+    facts: FactView | None = None
+    """More, of a run on facts."""
+    pairs: PairView | None = None
+    """More, of a run on sentence pairs."""
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds were asked."""
+        return len(self.records)
+
+    @property
+    def model(self) -> str:
+        """The model; of one in a folder the folder's name; the run's name if it is not known."""
+        settings = self.records[0].get("asked", {}) if self.records else {}
+        model = str(settings.get("model", {}).get("model", self.name))
+        return Path(model).name if model.startswith((".", "/", "~")) else model
+
+
+def fact_views(runs: Sequence[RunView]) -> list[tuple[str, FactView]]:
+    """Names and views of runs on facts."""
+    return [(run.name, run.facts) for run in runs if run.facts is not None]
+
+
+def values_of(metrics: pl.DataFrame, group: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """The rows of a group by metric and subset."""
+    rows = metrics.filter(pl.col("group") == group).iter_rows(named=True)
+    return {(row["metric"], row["subset"]): row for row in rows}
+
+
+def relation_values(runs: Sequence[RunView], names: Sequence[str]) -> pl.DataFrame:
+    """Rows of single relations of all runs; determinism goes by the name of consistency."""
+    parts = [
+        run.metrics.filter(~pl.col("group").is_in(["MACRO", "MICRO"]) & (pl.col("subset") == "all"))
+        .with_columns(metric=pl.col("metric").replace({"determinism": "consistency"}))
+        .filter(pl.col("metric").is_in(names))
+        .select(pl.lit(run.name).alias("run"), "metric", "group", "value", "low", "high", "n")
+        for run in runs
+    ]
+    return pl.concat(parts)
+
+
+def without_run(
+    runs: int, rows: list[list[Value]], columns: list[Column]
+) -> tuple[list[list[Value]], list[Column]]:
+    """Without the second column, which names the run, where there is only one."""
+    if runs > 1:
+        return rows, columns
+    return [[row[0], *row[2:]] for row in rows], [columns[0], *columns[2:]]

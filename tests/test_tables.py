@@ -1,0 +1,313 @@
+"""One table on a screen and in files, character by character; and what its numbers look like."""
+
+import math
+
+import polars as pl
+import pytest
+from rich.console import Console
+
+from conftest import ROOT
+from consilience.metrics import agreement, descriptions
+from consilience.report.export import as_csv, as_latex, as_markdown, save_table
+from consilience.report.html import html_rows
+from consilience.report.metric_tables import group_table, summary_table
+from consilience.report.reference import with_reference
+from consilience.report.table import (
+    Cell,
+    Column,
+    Table,
+    bounds_of,
+    interval_notes,
+    mark_best,
+    number_text,
+    spread_of,
+    text_of,
+)
+from consilience.report.terminal import TerminalTable
+from test_metrics import make_suite
+
+NUMBER = Column("n", "number")
+PAPER = mark_best(
+    Table(
+        "Right & wrong, 50 % of_it",
+        [Column("model"), Column("Acc", "share"), Column("n*", "count")],
+        [
+            ["majority", Cell(0.99, 0.2104), 3],
+            ["bert_base", Cell(0.4584, 0.256), 1],
+            ["bert~large", Cell(0.4576, 0.0), 2],
+            ["small", math.nan, "<none>"],
+        ],
+        blocks=["", "A|B", "A|B", "late"],
+    ),
+    ["Acc"],
+    ["majority"],
+)
+"""45.84 and 45.76 are both printed as 45.8, so both are best; the majority is apart."""
+
+
+def numbers(*values):
+    """A table of one column of numbers in rows a, b, ..."""
+    rows = [["abcd"[at], value] for at, value in enumerate(values)]
+    return Table("", [Column(""), NUMBER], rows)
+
+
+def printed(table, width):
+    console = Console(width=width)
+    with console.capture() as capture:
+        console.print(TerminalTable(table))
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "digits", "text"),
+    [
+        (0.12345, "share", 1, "12.3"), (-0.0004, "share", 1, "0.0"), (0.5, "share", 0, "50"),
+        (0.0126, "points", 1, "+1.3"), (-0.05, "points", 1, "-5.0"),
+        (0.0004, "p", 1, "<.001***"), (0.0099, "p", 1, "0.010**"), (0.049, "p", 1, "0.049*"),
+        (0.05, "p", 1, "0.050"), (12345, "count", 1, "12,345"), (-1.26, "number", 1, "-1.3"),
+        (8.634, "number", 2, "8.63"), (7, "number", 0, "7"), (-0.04, "number", 1, "0.0"),
+    ],
+)  # fmt: skip
+def test_a_number_is_rounded_once_as_its_kind_is_shown(value, kind, digits, text):
+    assert number_text(value, kind, digits) == text
+
+
+def test_a_cell_has_a_value_or_an_interval_or_no_data():
+    share, points = Column("", "share"), Column("", "points")
+    low_high = {"low": -0.1, "high": 0.2}
+    cells = [Cell(0.5, 0.04), bounds_of(low_high), Cell(math.nan, 0.1), Cell(), Cell("text")]
+    assert [text_of(cell, share) for cell in cells] == ["50.0", "-10.0 to 20.0", "-", "-", "text"]
+    assert text_of(cells[1], points) == "-10.0 to +20.0"
+    assert [spread_of(cell, share) for cell in cells] == ["4.0", "", "", "", ""]
+    assert [cell.number for cell in cells] == [0.5, pytest.approx(0.3), None, None, None]
+    assert text_of(bounds_of({"low": None, "high": 0.2}), share) == "-"
+    assert text_of(Cell(0.5, mark="*", digits=0), share) == "50*"
+    assert interval_notes(pl.DataFrame({"low": [0.1, math.nan]}))
+    assert not interval_notes(pl.DataFrame({"low": [0.1]}))
+
+
+def test_csv_has_every_number_in_full_and_its_std_behind_it():
+    assert as_csv(PAPER) == (
+        "group,model,Acc,Acc std,n*\n"
+        ",majority,99.0,21.04,3\n"
+        "A|B,bert_base,45.839999999999996,25.6,1\n"
+        "A|B,bert~large,45.76,0.0,2\n"
+        "late,small,,,<none>\n"
+    )
+    interval = Table("", [Column("x"), Column("95 %", "share")], [["a", Cell(low=0.25, high=0.5)]])
+    assert as_csv(interval) == "x,95 % low,95 % high\na,25.0,50.0\n"
+
+
+def test_csv_has_no_formula_and_its_numbers_stay_numbers():
+    columns = [Column("+name"), Column("=Acc", "number"), NUMBER]
+    rows = [["@run", -1.5, "-2+3"], ["-3", 2.0, "-"]]
+    assert as_csv(Table("title", columns, rows, blocks=["=A1", ""])) == (
+        "group,'+name,'=Acc,n\n'=A1,'@run,-1.5,'-2+3\n,-3,2.0,-\n"
+    )
+
+
+def test_markdown_escapes_what_would_be_markup_and_has_the_best_in_bold():
+    assert as_markdown(PAPER) == (
+        "**Right & wrong, 50 % of\\_it**\n"
+        "\n"
+        "| model | Acc | n\\* |\n"
+        "|---|---:|---:|\n"
+        "| majority | 99.0 ± 21.0 | 3 |\n"
+        "| *A\\|B* | | |\n"
+        "| bert\\_base | **45.8** ± 25.6 | 1 |\n"
+        "| bert~large | **45.8** ± 0.0 | 2 |\n"
+        "| *late* | | |\n"
+        "| small | - | \\<none\\> |\n"
+    )
+
+
+def test_latex_escapes_what_would_be_commands():
+    assert as_latex(PAPER) == (
+        "% needs \\usepackage{booktabs}\n"
+        "\\begin{table}\n"
+        "\\centering\n"
+        "\\caption{Right \\& wrong, 50 \\% of\\_it}\n"
+        "\\begin{tabular}{lrr}\n"
+        "\\toprule\n"
+        "model & Acc & n* \\\\\n"
+        "\\midrule\n"
+        "majority & 99.0 $\\pm$ 21.0 & 3 \\\\\n"
+        "\\midrule\n"
+        "\\multicolumn{3}{l}{\\emph{A\\textbar{}B}} \\\\\n"
+        "bert\\_base & \\textbf{45.8} $\\pm$ 25.6 & 1 \\\\\n"
+        "bert\\textasciitilde{}large & \\textbf{45.8} $\\pm$ 0.0 & 2 \\\\\n"
+        "\\midrule\n"
+        "\\multicolumn{3}{l}{\\emph{late}} \\\\\n"
+        "small & -- & \\textless{}none\\textgreater{} \\\\\n"
+        "\\bottomrule\n"
+        "\\end{tabular}\n"
+        "\\end{table}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("a\\b", r"a\textbackslash{}b"),
+        ("5 % & $1 #2 _3", r"5 \% \& \$1 \#2 \_3"),
+        ("{x}~y^z", r"\{x\}\textasciitilde{}y\textasciicircum{}z"),
+        ("1±2 \N{MINUS SIGN}3 < 4 > …", r"1$\pm$2 $-$3 \textless{} 4 \textgreater{} \ldots{}"),
+        ("two\nlines", "two lines"),
+    ],
+)
+def test_characters_of_latex(text, escaped):
+    assert f"\n{escaped} \\\\\n" in as_latex(Table("", [Column(text)], []))
+
+
+def test_a_row_is_no_argument_of_the_line_break_before_it():
+    """TeX reads [ and * after a line break, and [ after a rule."""
+    rows = [["[X] is [Y]", ""], ["*", ""], ["plain", ""]]
+    lines = as_latex(Table("", [Column("[c]"), NUMBER], rows)).splitlines()
+    assert lines[6:12] == [
+        r"{}[c] & n \\", r"\midrule", r"{}[X] is [Y] &  \\", r"{}* &  \\", r"plain &  \\",
+        r"\bottomrule",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "best"),
+    [
+        ((5.0, math.nan, "none"), {}, []),  # a number alone is not the best
+        ((5.0, math.nan, "none", 4.0), {"apart": ["d"]}, []),
+        ((-1.26, -2.0), {}, ["a"]),
+        ((40.0, 50.0, 60.0), {"by_block": True}, ["b"]),  # c is alone in its block
+        ((40.0, 50.0, 60.0), {}, ["c"]),
+        ((1.02, 0.99), {}, ["a", "b"]),  # both are printed as 1.0
+    ],
+)
+def test_the_best_of_a_column(values, options, best):
+    table = numbers(*values)
+    table = Table("", table.columns, table.rows, blocks=["x", "x", "y", "y"][: len(values)])
+    marked = mark_best(table, ["n"], **options)
+    rows = [marked.cells(at) for at in range(len(values))]
+    assert [name.value for name, cell in rows if cell.is_best] == best
+    if best == ["a"]:
+        assert "a & \\textbf{$-$1.3}" in as_latex(marked), "the largest, also below zero"
+
+
+def test_files_of_a_table(tmp_path):
+    written = save_table(PAPER, tmp_path / "new" / "folder", "a.b")
+    assert [path.name for path in written] == ["a.b.csv", "a.b.md", "a.b.tex"]
+    assert [path.read_text(encoding="utf-8") for path in written] == [
+        as_csv(PAPER), as_markdown(PAPER), as_latex(PAPER),
+    ]  # fmt: skip
+
+
+def test_a_table_without_rows_and_one_with_notes_alone():
+    empty = Table("t", [Column("c"), NUMBER], [])
+    assert as_csv(empty) == "c,n\n"
+    assert as_markdown(empty) == "**t**\n\n| c | n |\n|---|---:|\n"
+    assert "\\midrule\n\\bottomrule" in as_latex(empty)
+    noted = Table("T", [Column(""), NUMBER], [["x", 1.0]], ["a_b", "two\nlines 5 %"])
+    assert as_markdown(noted).endswith("| x | 1.0 |\n\n* a\\_b\n* two lines 5 %\n")
+    assert as_latex(noted).endswith("\\end{table}\n% a_b\n% two lines 5 %\n")
+    assert as_markdown(Table("T", [Column("")], [], ["n"])) == "**T**\n\n* n\n"
+
+
+def test_a_screen_has_numbers_at_the_right_and_blocks_with_headings():
+    columns = [Column("name"), Column("value", "share"), Column("95 %", "share"), Column("p", "p")]
+    rows = [
+        ["one", Cell(0.5, 0.1), Cell(low=0.1, high=0.9), 0.01], ["two", 1.0, None, 0.5],
+    ]  # fmt: skip
+    table = Table("title", columns, rows, ["a note"], ["first", "second"])
+    assert [line for line in printed(table, 80) if "─" not in line] == [
+        "title", "", " name         value       95 %         p",
+        " first:", " one      50.0±10.0  10.0 90.0    0.010*",
+        " second:", " two          100.0          -     0.500", "", "a note",
+    ]  # fmt: skip
+
+
+def test_headings_are_wrapped_at_words_or_shortened_on_a_narrow_screen():
+    columns = [
+        Column("relation"),
+        Column("Consistency", "share", "Cons"),
+        Column("left out", "count"),
+    ]
+    table = Table("", columns, [["capital", 0.5, 3]])
+    assert printed(table, 80)[1] == " relation  Consistency  left out"
+    assert printed(table, 26)[1:3] == ["                 left", " relation  Cons   out"]
+
+
+def test_titles_and_notes_are_as_wide_as_the_screen():
+    title = "packaged:minilm: validation accuracy of the best checkpoint, in percent"
+    note = "a line below the table that is wider than the table"
+    table = Table(title, [Column("seed")], [["0"]], [note])
+    lines = printed(table, 100)
+    assert (lines[0], lines[-1]) == (title, note)
+    assert printed(table, 40)[:2] == [
+        "packaged:minilm: validation accuracy of", "the best checkpoint, in percent",
+    ]  # fmt: skip
+
+
+def test_a_page_sorts_by_value_and_by_the_width_of_an_interval():
+    rows = html_rows(Table("", [Column("x"), NUMBER], [["a", Cell(1.5, 0.5)], ["b", None]]))
+    assert [[(cell.text, cell.is_number, cell.number) for cell in row] for row in rows] == [
+        [("a", False, None), ("1.5 ± 0.5", True, 1.5)], [("b", False, None), ("-", True, None)],
+    ]  # fmt: skip
+
+
+# -- metrics --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def new_metric(monkeypatch):
+    """A metric that is registered for one test: all answers of a relation, over all answers."""
+    for registry in (agreement.METRICS, descriptions.DESCRIPTIONS):
+        monkeypatch.setitem(registry, "answered", None)
+        del registry["answered"]  # removed again after the test
+
+    @agreement.metric("pairs", label="Answered", meaning="answers that are given", level="headline")
+    def answered(grid):
+        return agreement._tally(grid.subjects, grid.taken, grid.taken)
+
+
+def test_a_new_metric_appears_in_every_table_the_report_and_the_docs(
+    new_metric, consilience, tmp_path
+):
+    run = ["probe", "--model", "baseline:random", "--groups", "capital,sport", "--out", "run"]
+    status, out, _ = consilience(*run)
+    assert status == 0
+    each, summary = out.split("mini: each relation")[1].split("protocol")
+    assert "Answered" in each
+    assert "Answered" in summary
+    assert consilience("report", "run", "--tables", "tables")[0] == 0
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert page.count(">Answered<") >= 4, "numbers, meanings, by the other protocol, relations"
+    assert "answers that are given" in page
+    assert "Answered" in (tmp_path / "tables" / "relations.csv").read_text(encoding="utf-8")
+    status, out, _ = consilience("compare", "run", "copy=run", "--json")
+    assert '"answered"' in out
+    assert "answered" in with_reference((ROOT / "docs" / "metrics.md").read_text(encoding="utf-8"))
+
+
+def test_the_docs_describe_the_metrics_of_this_version():
+    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert text == with_reference(text), "run `make docs`"
+
+
+def test_metrics_of_a_run_on_a_screen():
+    """Determinism stands in the column of consistency, with a mark; detail in the summary alone."""
+    values = {"accuracy": 0.25, "determinism": 0.5, "agree_wrong": 0.75}
+    row = {"suite": "s", "subset": "all", "std": 0.01, "low": 0.1, "high": 0.2, "n": 3,
+           "n_excluded": 1}  # fmt: skip
+    metrics = pl.DataFrame(
+        row | {"metric": name, "group": group, "value": value}
+        for name, value in values.items()
+        for group in ("R", "MACRO", "MICRO")
+    )
+    lines = printed(group_table(metrics, make_suite(cardinality="N-M")), 80)
+    assert lines[2].split() == ["relation", "Accuracy", "Consistency"]
+    assert lines[4].split() == ["R", "25.0", "50.0*"]
+    assert lines[-1].startswith("* determinism")
+    lines = printed(summary_table(metrics, "title", "note"), 80)
+    assert [line.split() for line in lines[4:-2]] == [
+        ["Accuracy", "25.0±1.0", "10.0", "20.0", "3", "25.0", "3", "1"],
+        ["Determinism", "50.0±1.0", "10.0", "20.0", "3", "50.0", "3", "1"],
+        ["Agree,", "wrong", "75.0±1.0", "10.0", "20.0", "3", "75.0", "3", "1"],
+    ]
+    assert lines[-1] == "note"

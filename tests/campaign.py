@@ -24,7 +24,6 @@ import ctypes
 import functools
 import gzip
 import io
-import itertools
 import json
 import os
 import pickle
@@ -40,7 +39,6 @@ import tempfile
 import threading
 import time
 import traceback
-import types
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -280,36 +278,43 @@ def mutate_value(value: object, draw: random.Random) -> object:
 def damage(path: Path, draw: random.Random) -> None:
     """Damage a file: its bytes, or a value, cell or row of what it holds."""
     content = path.read_bytes()
-    if draw.random() < 0.5:
-        if path.suffix == ".json":
-            value = json.loads(content)
-            for _ in range(draw.choice((1, 1, 2))):
-                value = mutate_value(value, draw)
-            path.write_bytes(json.dumps(value).encode())
-            return
-        if path.suffix == ".jsonl":
-            lines = content.decode().splitlines()
-            at = draw.randrange(len(lines))
-            lines[at] = json.dumps(mutate_value(json.loads(lines[at]), draw))
-            path.write_bytes("\n".join(lines).encode())
-            return
-        if path.suffix in (".csv", ".tsv"):
-            separator = "," if path.suffix == ".csv" else "\t"
-            rows = list(csv.reader(io.StringIO(content.decode("utf-8-sig")), delimiter=separator))
-            for _ in range(draw.choice((1, 1, 3))):
-                row = draw.choice(rows)
-                if row:
-                    row[draw.randrange(len(row))] = str(draw.choice(VALUES))
-                if draw.random() < 0.2:
-                    rows.append(list(row))
-            written = io.StringIO()
-            csv.writer(written, delimiter=separator).writerows(rows)
-            path.write_bytes(written.getvalue().encode(errors="surrogatepass"))
-            return
-        if path.suffix == ".parquet":
-            _damage_table(path, draw)
-            return
-    path.write_bytes(mutate(content, draw))
+    by_value = {".json": _damage_json, ".jsonl": _damage_lines, ".csv": _damage_cells,
+                ".tsv": _damage_cells}  # fmt: skip
+    if draw.random() < 0.5 and path.suffix == ".parquet":
+        _damage_table(path, draw)
+    elif draw.random() < 0.5 and path.suffix in by_value:
+        text = by_value[path.suffix](content.decode("utf-8-sig"), draw)
+        path.write_bytes(text.encode(errors="surrogatepass"))
+    else:
+        path.write_bytes(mutate(content, draw))
+
+
+def _damage_json(text: str, draw: random.Random) -> str:
+    value = json.loads(text)
+    for _ in range(draw.choice((1, 1, 2))):
+        value = mutate_value(value, draw)
+    return json.dumps(value)
+
+
+def _damage_lines(text: str, draw: random.Random) -> str:
+    lines = text.splitlines()
+    at = draw.randrange(len(lines))
+    lines[at] = json.dumps(mutate_value(json.loads(lines[at]), draw))
+    return "\n".join(lines)
+
+
+def _damage_cells(text: str, draw: random.Random) -> str:
+    separator = "\t" if "\t" in text.partition("\n")[0] else ","
+    rows = list(csv.reader(io.StringIO(text), delimiter=separator))
+    for _ in range(draw.choice((1, 1, 3))):
+        row = draw.choice(rows)
+        if row:
+            row[draw.randrange(len(row))] = str(draw.choice(VALUES))
+        if draw.random() < 0.2:
+            rows.append(list(row))
+    written = io.StringIO()
+    csv.writer(written, delimiter=separator).writerows(rows)
+    return written.getvalue()
 
 
 def _damage_table(path: Path, draw: random.Random) -> None:
@@ -317,25 +322,18 @@ def _damage_table(path: Path, draw: random.Random) -> None:
 
     table, metadata = pl.read_parquet(path), pl.read_parquet_metadata(path)
     name = draw.choice(table.columns)
-    kind = draw.randrange(7)
-    if kind == 0:
-        table = table.drop(name)
-    elif kind == 1:
-        table = table.with_columns(
-            pl.lit(None, draw.choice((pl.String, pl.Int64, pl.Null))).alias(name)
-        )
-    elif kind == 2:
-        table = table.with_columns(
-            pl.lit(draw.choice((7, 1.5, "x", "", True, float("nan")))).alias(name)
-        )
-    elif kind == 3:
-        table = pl.concat([table, table.head(draw.randrange(1, 9))])
-    elif kind == 4:
-        table = table.head(draw.randrange(3))
-    elif kind == 5:
-        table = table.with_columns(pl.concat_list(pl.col(name)).alias(name))
-    else:
-        table = table.rename({name: draw.choice(("x", "scores", "subset", ""))})
+    type_ = draw.choice((pl.String, pl.Int64, pl.Null))
+    value = draw.choice((7, 1.5, "x", "", True, float("nan")))
+    changes = (
+        lambda: table.drop(name),
+        lambda: table.with_columns(pl.lit(None, type_).alias(name)),
+        lambda: table.with_columns(pl.lit(value).alias(name)),
+        lambda: pl.concat([table, table.head(draw.randrange(1, 9))]),
+        lambda: table.head(draw.randrange(3)),
+        lambda: table.with_columns(pl.concat_list(pl.col(name)).alias(name)),
+        lambda: table.rename({name: draw.choice(("x", "scores", "subset", ""))}),
+    )
+    table = draw.choice(changes)()
     metadata = {key: value for key, value in metadata.items() if key != "ARROW:schema"}
     table.write_parquet(path, metadata=metadata if draw.random() < 0.8 else {})
 
@@ -365,13 +363,8 @@ def damaged(draw: random.Random, folder: Path, name: str) -> Path:
 
 # --- the prepared files --------------------------------------------------------------------------
 
-PATTERNS = (
-    "The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital, [Y], is large.",
-    "[X] is governed from [Y].",
-)  # fmt: skip
-FACTS = (("France", "Paris"), ("Germany", "Berlin"), ("Italy", "Rome"), ("Spain", "Madrid"),
-         ("Austria", "Vienna"), ("Poland", "Warsaw"))  # fmt: skip
-RELATIONS = ("capital", "seat", "border")
+DATA = Path(__file__).parent / "data" / "campaign"
+"""A suite, LAMA's layout, a graph, a task, its pairs, annotated sheets and typed tables."""
 
 
 def _write(path: Path, text: str) -> None:
@@ -385,8 +378,7 @@ def _lines(rows: list[dict[str, object]]) -> str:
 
 def prepare(base: Path) -> str:
     """Write the files that the cases damage."""
-    _prepare_suites(base)
-    _prepare_pairs(base)
+    shutil.copytree(DATA, base)
     suite = base / "suite"
     command("probe", "--model", "baseline:majority", "--suite", suite, "--out", base / "run")
     import polars as pl
@@ -429,115 +421,6 @@ def _prepare_models(base: Path) -> None:
         "seconds": 1.5, "cut": {"rte": 0}, "cut_validation": {"rte": 0}, "products": {},
     }  # fmt: skip
     _write(base / "finetune.json", json.dumps(record))
-    numbers = [
-        ("accuracy", "all", 0.5),
-        ("consistency", "reverse", 0.9),
-        ("consistency", "signal", 1),
-    ]
-    typed = [f"{model},{task},{metric},{subset},{value}" for model in "ab" for task in ("rte", "mrpc")
-             for metric, subset, value in numbers]  # fmt: skip
-    _write(base / "long.csv", "\n".join(["model,task,metric,subset,value", *typed]) + "\n")
-    wide = [f"{model},{task},0.5,0.9,1" for model in "ab" for task in ("rte", "mrpc")]
-    _write(base / "wide.csv", "\n".join(["model,task,accuracy,reverse,signal", *wide]) + "\n")
-
-
-def _prepare_suites(base: Path) -> None:
-    relations = [
-        {"relation": id_, "label": id_, "cardinality": "N-M" if id_ == "border" else "N-1"}
-        for id_ in RELATIONS
-    ]
-    patterns = [
-        {"relation": id_, "pattern": text, "lemma": "be"} for id_ in RELATIONS for text in PATTERNS
-    ]
-    facts = [
-        {"relation": id_, "subject": subject, "object": object_, "item": f"{id_}{at}"}
-        for id_ in RELATIONS
-        for at, (subject, object_) in enumerate(FACTS)
-    ]
-    flags = {"syntactic": 1, "lexical": 0, "determiner": 0}
-    edges = [
-        {"relation": id_, "pattern_a": a, "pattern_b": b, **flags}
-        for id_ in RELATIONS
-        for a, b in itertools.pairwise(PATTERNS)
-    ]
-    _write(base / "suite" / "relations.jsonl", _lines(relations))
-    _write(base / "suite" / "patterns.jsonl", _lines(patterns))
-    rows = [
-        "relation\tsubject\tobject\titem",
-        *("\t".join(map(str, fact.values())) for fact in facts),
-    ]
-    _write(base / "suite" / "facts.tsv", "\n".join(rows) + "\n")
-    _write(base / "suite" / "edges.jsonl", _lines(edges))
-    _write(base / "suite" / "suite.json", '{"name": "campaign"}\n')
-    lama = [
-        {"relation": f"P{n}", "template": PATTERNS[0], "label": "x", "type": "N-1"} for n in (1, 2)
-    ]
-    _write(base / "lama" / "relations.jsonl", _lines(lama))
-    trex = [
-        {"uuid": f"u{at}", "sub_label": subject, "obj_label": object_, "evidences": []}
-        for at, (subject, object_) in enumerate(FACTS)
-    ]
-    for row in lama:
-        _write(base / "lama" / "TREx" / f"{row['relation']}.jsonl", _lines(trex))
-    (base / "P1.graph").write_bytes(graph_pickle())
-
-
-def _prepare_pairs(base: Path) -> None:
-    fields = {"name": "paws", "kind": "STS", "first": "sentence1", "second": ["sentence2", "s2"],
-              "label": "label", "indicators": ["First", "Second"], "labels": ["other", "same"],
-              "threshold": 0.5, "metrics": ["accuracy", "f1"], "hub": ["x/y"],
-              "splits": ["train", "validation", ""]}  # fmt: skip
-    toml = "".join(f"{name} = {json.dumps(value)}\n" for name, value in fields.items())
-    _write(base / "task.toml", toml)
-    rows: list[dict[str, object]] = [
-        {"idx": str(at), "sentence1": f"{subject} is far.", "sentence2": f'"{object_}", he said.',
-         "label": at % 2}
-        for at, (subject, object_) in enumerate(FACTS)
-    ]  # fmt: skip
-    _write(base / "pairs.jsonl", _lines(rows))
-    _write(base / "pairs.json", json.dumps({"data": rows}))
-    for suffix, separator in ((".csv", ","), (".tsv", "\t")):
-        written = io.StringIO()
-        writer = csv.DictWriter(written, list(rows[0]), delimiter=separator)
-        writer.writeheader()
-        writer.writerows(rows)
-        _write(base / f"pairs{suffix}", written.getvalue())
-    command("annotate", "sheet", "--task", "rte", "--data", base / "pairs.csv", "--items", 4,
-            "--annotators", 2, "--out", base / "sheets")  # fmt: skip
-    for path in (base / "sheets").glob("*.csv"):
-        sheet = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"))))
-        written = io.StringIO()
-        csv.writer(written).writerows([sheet[0], *([*row[:-1], "entailment"] for row in sheet[1:])])
-        _write(path, written.getvalue())
-    for path in (base / "sheets").glob("*.html"):
-        path.unlink()
-
-
-def graph_pickle() -> bytes:
-    """A graph as the release pickles it: three patterns, every pair of them with an edge."""
-    modules = {
-        "pararel.patterns.graph_types": ("PatternNode", "EdgeType"),
-        "networkx.classes.digraph": ("DiGraph",),
-    }
-    classes: dict[str, type] = {}
-    for module, names in modules.items():
-        parent = module.split(".")[0]
-        sys.modules.setdefault(parent, types.ModuleType(parent))
-        sys.modules[module] = types.ModuleType(module)
-        for name in names:
-            classes[name] = type(name, (), {"__module__": module})
-            setattr(sys.modules[module], name, classes[name])
-    nodes = []
-    for text in PATTERNS[:3]:
-        node = classes["PatternNode"]()
-        node.lm_pattern, node.lemma, node.extra = text, "be", None
-        nodes.append(node)
-    edge = classes["EdgeType"]()
-    edge.syntactic_change, edge.lexical_change, edge.determiner_change = True, False, False
-    graph = classes["DiGraph"]()
-    graph._node = {node: {} for node in nodes}
-    graph._adj = {a: {b: {"edge_type": edge} for b in nodes if b is not a} for a in nodes}
-    return pickle.dumps(graph, protocol=3)
 
 
 # --- the readers ---------------------------------------------------------------------------------
@@ -645,38 +528,64 @@ def sheets(draw: random.Random, folder: Path) -> str:
     return f"{score_sheets(damaged(draw, folder, 'sheets')).metrics.height} numbers"
 
 
+COMMANDS = {
+    "answers": ("score PLACE --suite BASE/suite",),
+    "table": ("analyze tasks PLACE",),
+    "run": (
+        "score PLACE --suite BASE/suite",
+        "compare BASE/run PLACE",
+        "compare PLACE BASE/run",
+        "analyze patterns PLACE",
+        "analyze examples PLACE",
+        "analyze edits PLACE",
+        "analyze knowledge PLACE BASE/run",
+        "report PLACE --out FOLDER/r.html",
+        "probe --model baseline:majority --suite BASE/suite --out PLACE",
+    ),
+    "perturbed": (
+        "compare BASE/perturbedINNER PLACEINNER",
+        "compare PLACEINNER BASE/perturbedINNER",
+        "report PLACEINNER --out FOLDER/r.html",
+        "report BASE/perturbedINNER PLACEINNER --out FOLDER/r.html",
+        "analyze tasks PLACEINNER",
+        "score PLACEINNER --suite BASE/suite",
+        "analyze patterns PLACEINNER",
+        "perturb --model BASE/seeds --task mrpc --data BASE/pairs.jsonl --out PLACE",
+    ),
+    "gguf": ("probe --model PLACE --suite BASE/suite --groups capital --limit 2 --out FOLDER/run",),
+}
+"""Commands that read what is damaged (PLACE), of a run of several seeds perhaps one (INNER)."""
+
+
+def run_one(draw: random.Random, folder: Path, name: str, place: Path) -> tuple[str, str]:
+    """Run one of the commands of a target: its name, and what it said."""
+    names = {"BASE": str(folder.parent / "base"), "FOLDER": str(folder), "PLACE": str(place)}
+    names["INNER"] = draw.choice(("", "/seed-0"))
+    line = draw.choice(COMMANDS[name])
+    arguments = line.split()
+    for old, new in names.items():
+        arguments = [argument.replace(old, new) for argument in arguments]
+    print(*arguments, flush=True)
+    return arguments[0], command(*arguments)
+
+
 @target
 def answers(draw: random.Random, folder: Path) -> str:
     """An answers table of somebody else, scored."""
     name = draw.choice(("answers.csv", "answers.csv.gz", "answers.parquet"))
-    return command(
-        "score", damaged(draw, folder, name), "--suite", folder.parent / "base" / "suite"
-    )
+    return run_one(draw, folder, "answers", damaged(draw, folder, name))[1]
 
 
 @target
 def run(draw: random.Random, folder: Path) -> str:
     """A run folder: scored, compared, analysed. Answers that nothing vouches for are refused."""
-    base, place = folder.parent / "base", damaged(draw, folder, "run")
-    suite, whole = base / "suite", base / "run"
+    place, whole = damaged(draw, folder, "run"), folder.parent / "base" / "run"
     changed = [path for path in (place / "answers").iterdir()
                if path.read_bytes() != (whole / "answers" / path.name).read_bytes()]  # fmt: skip
     digests = json.loads((whole / "run.json").read_bytes())["answers"]
     is_unseen = bool(changed) and digests == _digests(place)
-    arguments = draw.choice((
-        ("score", place, "--suite", suite),
-        ("compare", whole, place),
-        ("compare", place, whole),
-        ("analyze", "patterns", place),
-        ("analyze", "examples", place),
-        ("analyze", "edits", place),
-        ("analyze", "knowledge", place, whole),
-        ("report", place, "--out", folder / "r.html"),
-        ("probe", "--model", "baseline:majority", "--suite", suite, "--out", place),
-    ))  # fmt: skip
-    print(*arguments, flush=True)
-    said = command(*arguments)
-    if is_unseen and arguments[0] != "probe":
+    name, said = run_one(draw, folder, "run", place)
+    if is_unseen and name != "probe":
         raise WrongError(f"counted {changed}")
     return said
 
@@ -690,29 +599,14 @@ def _digests(run: Path) -> object:
 @target
 def perturbed(draw: random.Random, folder: Path) -> str:
     """A run of perturb, of one seed or two, and what is typed of such runs."""
-    base, place = folder.parent / "base", damaged(draw, folder, "perturbed")
-    whole = base / "perturbed"
-    inner = draw.choice((Path(), Path("seed-0")))
-    arguments = draw.choice((
-        ("compare", whole / inner, place / inner),
-        ("compare", place / inner, whole / inner),
-        ("report", place / inner, "--out", folder / "r.html"),
-        ("report", whole / inner, place / inner, "--out", folder / "r.html"),
-        ("analyze", "tasks", place / inner),
-        ("score", place / inner, "--suite", base / "suite"),
-        ("analyze", "patterns", place / inner),
-        ("perturb", "--model", base / "seeds", "--task", "mrpc", "--data", base / "pairs.jsonl",
-         "--out", place),
-    ))  # fmt: skip
-    print(*arguments, flush=True)
-    return command(*arguments)
+    return run_one(draw, folder, "perturbed", damaged(draw, folder, "perturbed"))[1]
 
 
 @target
 def table(draw: random.Random, folder: Path) -> str:
     """Tables of numbers that somebody typed."""
     name = draw.choice(("long.csv", "wide.csv"))
-    return command("analyze", "tasks", damaged(draw, folder, name))
+    return run_one(draw, folder, "table", damaged(draw, folder, name))[1]
 
 
 @target
@@ -782,18 +676,11 @@ def model(draw: random.Random, folder: Path) -> str:
         path.write_text(json.dumps(config))
     elif kind == "template":
         (place / "chat_template.jinja").write_text(draw.choice(TEMPLATES))
-    if name == "classifier":
-        arguments: tuple[object, ...] = (
-            "perturb",
-            "--task",
-            "mrpc",
-            "--data",
-            base / "pairs.jsonl",
-        )
-    elif name == "causal" and kind == "template":
-        arguments = ("perturb", "--generate", "--task", "mrpc", "--data", base / "pairs.jsonl")
-    else:
-        arguments = ("probe", "--suite", base / "suite", "--groups", "capital", "--limit", 2)
+    of_pairs = ("perturb", "--task", "mrpc", "--data", base / "pairs.jsonl")
+    of_facts = ("probe", "--suite", base / "suite", "--groups", "capital", "--limit", 2)
+    is_writer = name == "causal" and kind == "template"
+    arguments = of_pairs if name == "classifier" or is_writer else of_facts
+    arguments += ("--generate",) if is_writer else ()
     print(name, kind, flush=True)
     os.environ["CONSILIENCE_CACHE"] = str(folder / "cache")
     with nothing_runs():
@@ -829,10 +716,9 @@ def _damage_weights(path: Path, draw: random.Random) -> None:
 @target
 def gguf(draw: random.Random, folder: Path) -> str:
     """A damaged GGUF file."""
-    base, path = folder.parent / "base", damaged(draw, folder, "tiny.gguf")
+    path = damaged(draw, folder, "tiny.gguf")
     os.environ["CONSILIENCE_CACHE"] = draw.choice(("off", str(folder / "cache")))
-    return command("probe", "--model", path, "--suite", base / "suite", "--groups", "capital",
-                   "--limit", 2, "--out", folder / "run")  # fmt: skip
+    return run_one(draw, folder, "gguf", path)[1]
 
 
 @target

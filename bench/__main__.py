@@ -37,13 +37,18 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertTokeniz
 
 from consilience import load_model, measure
 from consilience.models.batches import CPU_TOKENS
-from consilience.models.fast import PAYS, FastModel
-from consilience.models.kernels import measured_screen, pack_linears
+from consilience.models.fast import (
+    AtMask,
+    Library,
+    Products,
+    ScreenedModel,
+    measured_screen,
+    speed_up,
+)
+from consilience.models.fast.screening import MINIMUM_SPEEDUP
 from consilience.models.label_writer import MOST_WRITTEN
 from consilience.models.loading import load_pretrained
-from consilience.models.mask_only import MaskOnly
 from consilience.models.masked import MaskedModel
-from consilience.models.products import Library, Products
 from consilience.probe import ask
 from consilience.provenance import versions
 from consilience.run import RunFolder
@@ -211,8 +216,8 @@ def masked(lines: list[str]) -> float:
 
 def a_batch(plain: BertForMaskedLM, tokenizer, length: int) -> Callable[[], object]:
     """A full batch of sentences of one length."""
-    pack_linears(plain, head=False)
-    at_mask = MaskOnly(plain)
+    speed_up(plain, head=False)
+    at_mask = AtMask(plain)
     ids = torch.randint(1000, 20_000, (CPU_TOKENS // length, length))
     at = torch.full((len(ids),), length // 2)
     rows = at_mask.head_rows(torch.arange(1000, 1096))
@@ -234,7 +239,7 @@ def screened(lines: list[str]) -> None:
     ratio = speeds.gflops["bfloat16"] / speeds.gflops["float32"]
     relation = questions.suite().relations[0]
     queries = questions.sample(relation, QUERIES)
-    us, screen = contenders.ours(exact), FastModel(half)
+    us, screen = contenders.ours(exact), ScreenedModel(half)
     seconds = in_turn(
         {
             "float32": lambda: us(queries, relation.candidates),
@@ -248,8 +253,8 @@ def screened(lines: list[str]) -> None:
         "## Screening in bfloat16 (`--fast`)",
         "",
         measured(speeds) + f" bfloat16 is {ratio:.2f} times as fast; `--fast` is offered from "
-        f"{PAYS['masked']:g} times on for masked models. The same queries as above in bfloat16 "
-        f"alone, nothing settled: {whole:.2f} times as fast as float32.",
+        f"{MINIMUM_SPEEDUP['masked']:g} times on for masked models. The same queries as above in "
+        f"bfloat16 alone, nothing settled: {whole:.2f} times as fast as float32.",
         "",
     )
     folder = questions.shared() / "models" / "minilm-mlm"
@@ -259,7 +264,7 @@ def screened(lines: list[str]) -> None:
     for each in questions.suite().relations[:2]:
         asked = questions.sample(each, SCREENED)
         models = [load_model(str(folder), protocol="published") for _ in range(2)]
-        fast = FastModel(models[1])
+        fast = ScreenedModel(models[1])
         answers = [contenders.ours(models[0], every=False), contenders.ours(fast, every=False)]
         pairs_of = zip(*(how(asked, each.candidates) for how in answers), strict=True)
         changed, found = sum(a != b for a, b in pairs_of), fast.screened
@@ -345,7 +350,7 @@ def not_the_model(lines: list[str], speed: float) -> None:
     """A whole run whose model costs nothing: tokenising, tables, metrics, writing."""
     suite = questions.suite()
     model = MaskedModel(bert(), masked_tokenizer(), {"model": "bert-base"}, "published")
-    model.mask_only.logits = lambda ids, at, rows: torch.rand(len(ids), len(rows.ids))
+    model.at_mask.logits = lambda ids, at, rows: torch.rand(len(ids), len(rows.ids))
     seconds = []
     for _ in range(3):
         with tempfile.TemporaryDirectory() as folder:

@@ -12,10 +12,9 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 from consilience.models.classifier import collate
-from consilience.models.kernels import train_faster
+from consilience.models.fast import Library, Products, speed_up_training
 from consilience.models.loading import load_tokenizer
 from consilience.models.pair_input import Encoded
-from consilience.models.products import Library, Products
 from consilience.suites.pairs import read_pairs
 from consilience.suites.perturbations import original
 from consilience.suites.tasks import TASKS
@@ -73,7 +72,7 @@ def training(
 ) -> Callable[[], object]:
     """An update for each batch."""
     found = model(entries)
-    train_faster(found, library)
+    speed_up_training(found, library)
     optimizer = torch.optim.AdamW(found.parameters(), lr=1e-5, fused=like)
     batches = epoch(encoded, like=like)
 
@@ -99,7 +98,7 @@ def contenders() -> tuple[dict[str, Callable[[], object]], float, Products]:
     tokenizer = load_tokenizer("packaged:minilm")
     encoded = forms(tokenizer)
     make = partial(training, encoded, len(tokenizer))
-    chosen = train_faster(model(len(tokenizer)))
+    chosen = speed_up_training(model(len(tokenizer)))
     runs = {
         ours(library, chosen): make(like=True, library=library, padded=False)
         for library in get_args(Library)

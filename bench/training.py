@@ -11,8 +11,7 @@ import questions
 import torch
 from transformers import BertConfig, BertForMaskedLM, PreTrainedModel, TrainingArguments
 
-from consilience.models.kernels import train_faster
-from consilience.models.products import Library, Products
+from consilience.models.fast import Library, Products, speed_up_training
 from consilience.suites.selection import sample_facts, select_relations
 from consilience.train.steps import Steps, candidate_tokens, collate
 from consilience.train.trainer import ConsistencyTrainer
@@ -81,13 +80,13 @@ def trainer_of(found: PreTrainedModel, tokenizer, steps: Steps, folder: str) -> 
 
 def chosen(tokenizer) -> Products:
     """What multiplies here."""
-    return train_faster(model(tokenizer))
+    return speed_up_training(model(tokenizer))
 
 
 def ours(tokenizer, steps: Steps, folder: str, library: Library) -> Callable[[], object]:
     """One batch of facts of each relation, then an update."""
     found = model(tokenizer)
-    train_faster(found, library)
+    speed_up_training(found, library)
     trainer = trainer_of(found, tokenizer, steps, folder)
     optimizer = torch.optim.AdamW(found.parameters(), lr=6e-5, fused=True, weight_decay=0.0)
 
@@ -172,7 +171,7 @@ def outside(found: PreTrainedModel, trainer: ConsistencyTrainer) -> tuple[float,
 def of_the_trainer(tokenizer, steps: Steps, folder: str) -> tuple[float, float, float]:
     """Peak memory of a first training in MiB; seconds of a second, all and inside the model."""
     found = model(tokenizer)
-    train_faster(found)
+    speed_up_training(found)
     first = trainer_of(found, tokenizer, steps, folder)
     mib = machine.peak(first.train)
     return mib, *outside(found, trainer_of(found, tokenizer, steps, folder))

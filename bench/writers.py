@@ -9,7 +9,7 @@ import torch
 from transformers import GenerationConfig
 
 from consilience.models.batches import CPU_TOKENS
-from consilience.models.kernels import pack_linears
+from consilience.models.fast import speed_up
 from consilience.models.label_writer import MOST_WRITTEN, LabelWriter
 from consilience.models.loading import load_pretrained
 from consilience.suites.pairs import read_pairs
@@ -77,7 +77,7 @@ def plain(writer: LabelWriter, asked: Sequence[Form], tokens: int) -> Callable[[
     """
     own = loaded()
     model = own.model.eval()
-    pack_linears(model, head=True)
+    speed_up(model, head=True)
     config = GenerationConfig(
         max_new_tokens=MOST_WRITTEN, do_sample=False, eos_token_id=writer.ends, pad_token_id=0
     )

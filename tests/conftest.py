@@ -45,10 +45,9 @@ def cache_of_the_tests(tmp_path_factory):
 @pytest.fixture
 def measured_next(monkeypatch):
     """``measured_next("onednn", "torch")``: what multiplies faster in the trainings that follow."""
-    from consilience.models import kernels
-    from consilience.models.products import Products
+    from consilience.models.fast import Products, onednn
 
-    usual = kernels.measured_products
+    usual = onednn.measured_products
 
     def follow(*libraries):
         left = list(libraries)
@@ -58,7 +57,7 @@ def measured_next(monkeypatch):
                 return usual(shapes, purpose, *more)
             return Products(left.pop(0), "a processor", 1, {})
 
-        monkeypatch.setattr(kernels, "measured_products", measure)
+        monkeypatch.setattr(onednn, "measured_products", measure)
 
     return follow
 

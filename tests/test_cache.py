@@ -85,14 +85,14 @@ def test_the_second_start_of_a_causal_model_tries_nothing(
     family, fits, model_folder, monkeypatch, tmp_path
 ):
     from consilience import load_model
-    from consilience.models import planted
+    from consilience.models.fast import tree_reader
 
     monkeypatch.setenv("CONSILIENCE_CACHE", str(tmp_path))
     first = load_model(str(model_folder(family)))
-    assert first.use_tree is fits
-    monkeypatch.delattr(planted, "_tree_fits")
+    assert (first.tree_scorer is not None) is fits
+    monkeypatch.delattr(tree_reader, "_scores_are_the_same")
     second = load_model(str(model_folder(family)))
-    assert second.use_tree is fits
+    assert (second.tree_scorer is not None) is fits
     assert second.notes == first.notes
     words = Candidates(("Paris", "Rome"), (1, 1))
     queries = [Query(Pattern.parse("The capital of [X] is [Y]."), "Italy", "Rome")]

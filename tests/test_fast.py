@@ -15,10 +15,8 @@ from conftest import MASKED, WORDS
 from consilience import Candidates, Pattern, Query, load_model
 from consilience.models import batches, causal, masked
 from consilience.models.batches import Budget, halving, side_by_side
-from consilience.models.kernels import pack_linears
-from consilience.models.mask_only import MaskOnly
-from consilience.models.search import best_and_gold
-from consilience.models.tree import Tree
+from consilience.models.fast import AtMask, Tree, speed_up
+from consilience.models.fast.tree_reader import TreeReader, best_and_gold
 
 pytestmark = pytest.mark.usefixtures("two_threads")
 
@@ -49,9 +47,9 @@ def test_what_is_computed_at_the_mask_only_is_what_the_whole_model_computes(fami
     """Largest difference of a logit of size 10 over all families: 2e-5."""
     plain = AutoModelForMaskedLM.from_pretrained(model_folder(family)).eval()
     model = AutoModelForMaskedLM.from_pretrained(model_folder(family)).eval()
-    pack_linears(model, head=False)
-    fast = MaskOnly(model)
-    assert fast.cut == ("head" if family == "fnet" else "last layer and head")
+    speed_up(model, head=False)
+    fast = AtMask(model)
+    assert fast.saved == ("head" if family == "fnet" else "last layer and head")
     rng = np.random.default_rng(1)
     for length in (3, 9, 14):
         ids = torch.from_numpy(rng.integers(0, plain.config.vocab_size, (5, length)))
@@ -87,12 +85,12 @@ def test_a_family_that_looks_into_its_weights_keeps_them():
     ids = torch.arange(12).reshape(2, 6)
     with torch.inference_mode():
         before = model(input_ids=ids).logits
-        assert pack_linears(model, head=True).library == "torch"
+        assert speed_up(model, head=True).library == "torch"
         assert torch.equal(model(input_ids=ids).logits, before)
-    assert MaskOnly(model).cut == "nothing"
+    assert AtMask(model).saved == "nothing"
     at = torch.tensor([1, 4])
-    rows = MaskOnly(model).head_rows(torch.tensor([5, 8]))
-    found = MaskOnly(model).logits(ids, at, rows)
+    rows = AtMask(model).head_rows(torch.tensor([5, 8]))
+    found = AtMask(model).logits(ids, at, rows)
     assert torch.equal(found, before[torch.arange(2), at][:, [5, 8]])
 
 
@@ -251,8 +249,8 @@ def test_a_tree_holds_each_beginning_once(sentences):
     np.testing.assert_allclose(tree.path_sums(steps), expected)
 
 
-class Revealed:
-    """A reading whose steps are drawn beforehand and shown as their parents are read."""
+class Revealed(TreeReader):
+    """A reader whose steps are drawn beforehand and shown as their parents are read."""
 
     def __init__(self, tree, seed):
         self.tree = tree
@@ -309,12 +307,11 @@ def test_answers_only_are_those_of_all_scores_and_the_gold_has_its_score(family,
 def test_a_model_that_reads_less_reads_what_it_must(model_folder):
     """Three sentences of two beginnings: 'a b c', 'a b d', 'e f': a, b, e and the start are read."""
     model = load_model(str(model_folder("gpt2")))
-    tree = Tree.of(model.start, [[5, 6, 7], [5, 6, 8], [9, 10]])
-    reading = causal.Reading(model.model, model._head, tree, model.budget)
-    reading.read_all()
-    assert reading.read_nodes == 4
+    reader = model.tree_scorer.read([[5, 6, 7], [5, 6, 8], [9, 10]])
+    reader.read_all()
+    assert reader.read_nodes == 4
     np.testing.assert_allclose(
-        tree.path_sums(reading.steps),
+        reader.tree.path_sums(reader.steps),
         model.one_by_one([[5, 6, 7], [5, 6, 8], [9, 10]]),
         atol=1e-4,
     )

@@ -41,11 +41,11 @@ from transformers import (
 
 from conftest import SENTENCES, WORDS, _tokenizer
 from consilience import ConsilienceError
-from consilience.models import kernels, pair_input
+from consilience.models import pair_input
 from consilience.models.batches import Budget
 from consilience.models.classifier import collate, load_pair_classifier, logits_of, predict
+from consilience.models.fast import Products, onednn
 from consilience.models.pair_input import FILE, PairInput, Reading
-from consilience.models.products import Products
 from consilience.suites.pairs import Pairs
 from consilience.suites.perturbations import original
 from consilience.suites.tasks import TASKS
@@ -690,7 +690,7 @@ def test_a_training_that_resumes_multiplies_as_it_began(plain, tmp_path, monkeyp
         }
         return train_as_begun(models, tmp_path / "new")
 
-    monkeypatch.setattr(kernels, "measured_products", measure)
+    monkeypatch.setattr(onednn, "measured_products", measure)
     first = begin()
     assert first["rte"]["library"] == "onednn"
     measured_now[:] = ["torch"]

@@ -14,7 +14,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
 from consilience import ConsilienceError, Fact, load_model
-from consilience.models.kernels import train_faster
+from consilience.models.fast import speed_up_training
 from consilience.train.checkpoints import last_whole_checkpoint
 from consilience.train.improve import improve
 from consilience.train.perplexity import perplexity
@@ -313,7 +313,7 @@ def test_the_faster_product_has_torchs_values_and_gradients(bias):
     fast.load_state_dict(plain.state_dict())
     model = torch.nn.Sequential(fast)
     model.device, model.dtype = again.device, again.dtype
-    train_faster(model)
+    speed_up_training(model)
     assert "forward" in vars(fast)
     model(again).square().sum().backward()
     found = [again.grad, *(each.grad for each in fast.parameters())]

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokeniz
 from conftest import MASKED, WORDS
 from consilience import Candidates, ConsilienceError, Pattern, Query, load_model
 from consilience.models.batches import Budget, equal_length_batches, log_softmax
-from consilience.models.candidates import candidates_in_place, count_pieces
+from consilience.models.candidates import candidates_in_slot, count_pieces
 from reference import normalised, reference_causal, reference_masked
 
 CANDIDATES = Candidates(tuple(WORDS), (1,) * len(WORDS))
@@ -60,7 +60,7 @@ def test_masked_families_score_as_the_reference(family, model_folder):
 def test_causal_families_score_whole_sentences_as_the_reference(family, model_folder):
     folder = model_folder(family)
     model = load_model(str(folder))
-    assert model.use_tree is (family != "mamba")
+    assert (model.tree_scorer is None) is (family == "mamba")
     assert bool(model.notes) is (family == "mamba")
     words = Candidates(("Paris", "Rome", "Parisian", "New York"), (1,) * 4)
     found, reasons = scores_of(model, QUERIES, words)
@@ -286,7 +286,7 @@ def test_counting_pieces_is_what_the_vocabulary_filter_needs(model_folder):
     tokenizer = AutoTokenizer.from_pretrained(model_folder("roberta"))
     assert count_pieces(tokenizer, "Paris") == 1
     assert count_pieces(tokenizer, "Parisquo") > 1
-    sheet = candidates_in_place(tokenizer, ("Paris", "Parisquo"), " ", "strict")
+    sheet = candidates_in_slot(tokenizer, ("Paris", "Parisquo"), " ", "strict")
     assert sheet.scored.tolist() == [0]
 
 
@@ -394,7 +394,7 @@ def test_baselines(model_folder):
 
 def test_the_packaged_model_knows_the_capital_of_france():
     model = load_model("packaged:smollm2")
-    assert model.use_tree
+    assert model.tree_scorer
     assert model.identity["start_token"] == "<|endoftext|>"
     found, _ = scores_of(model, [QUERIES[0]])
     assert WORDS[found[0].argmax()] == "Paris"

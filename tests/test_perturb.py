@@ -33,12 +33,13 @@ from consilience.metrics.perturbed import (
     measure_perturbed,
     perturbed_remarks,
 )
-from consilience.models import label_writer, planted
+from consilience.models import label_writer
 from consilience.models.batches import Budget
 from consilience.models.classifier import load_pair_classifier, places_of
+from consilience.models.fast import Prompts, tree_scorer
+from consilience.models.forward import logits_of
 from consilience.models.label_writer import MOST_WRITTEN, LabelWriter, label_of
 from consilience.models.loading import load_pretrained
-from consilience.models.prompts import Prompts
 from consilience.perturb import INCONSISTENT_SCHEMA, Asked, ask_pairs, inconsistent, write_forms
 from consilience.run import read_answers
 from consilience.suites.perturbations import (
@@ -1527,7 +1528,10 @@ def asked_writer(request, chat, writer, model_folder):
 def test_labels_are_scored_by_all_their_tokens(asked_writer):
     model, folder, forms = asked_writer
     expected = np.array(
-        [reference_scores(folder, model.kind, model.prompt(form), SAME) for form in forms]
+        [
+            reference_scores(folder, model.identity["kind"], model.prompt(form), SAME)
+            for form in forms
+        ]
     )
     close = 5e-5 if "Mamba" in model.identity["architecture"] else 2e-5
     for budget in (Budget(1), Budget(10**6)):
@@ -1542,7 +1546,9 @@ def test_labels_are_scored_by_all_their_tokens(asked_writer):
 
 def test_what_is_written_is_the_likeliest(asked_writer):
     model, folder, forms = asked_writer
-    expected = [reference_text(folder, model.kind, model.prompt(form))[0] for form in forms]
+    expected = [
+        reference_text(folder, model.identity["kind"], model.prompt(form))[0] for form in forms
+    ]
     for budget in (Budget(1), Budget(10**6)):
         model.budget = budget
         assert written(model, forms) == expected
@@ -1560,13 +1566,13 @@ def short_writer(request, chat, writer, model_folder):
 def test_items_that_are_read_together_are_answered_as_one_by_one(short_writer, monkeypatch):
     """In one chunk or in one for each prompt; at last where every decision is a near tie."""
     model, folder, forms = short_writer
-    assert (model._head is None) is ("Mamba" in model.identity["architecture"])
+    assert (model._tree_scorer is None) is ("Mamba" in model.identity["architecture"])
     texts = [reference_text(folder, "causal", model.prompt(form))[0] for form in forms]
     totals = [reference_scores(folder, "causal", model.prompt(form), SAME) for form in forms]
     for most, near in ((100, 1e-4), (1, 1e-4), (100, math.inf)):
         monkeypatch.setattr(label_writer, "MOST_PROMPTS", {"cpu": most})
         monkeypatch.setattr(label_writer, "NEAR_TIE", {torch.float32: near})
-        model._scored.clear()
+        model._totals.clear()
         for _ in range(2):  # read for the labels alone, then kept by write
             for scores in model.score(forms):
                 np.testing.assert_allclose(
@@ -1579,15 +1585,15 @@ def test_what_prompts_share_is_read_once(model_folder):
     """'a b c', 'a b d', 'a e': a and b, then the last tokens; two labels of three tokens; words."""
     folder = str(model_folder("gpt2"))
     loaded = load_pretrained(folder, revision=None, device="cpu", dtype="float32")
-    head = planted.plant_tree(loaded.model, {}, 0, Budget(100))
+    head = tree_scorer(loaded.model, {}, 0, Budget(100)).head
     prompts = [[5, 6, 7], [5, 6, 8], [5, 9]]
     read = Prompts(loaded.model, head, prompts, Budget(100), 4)
-    assert read._kept.used == 2 + 3
+    assert read._stored.used == 2 + 3
     totals = read.score([[10, 11, 12], [10, 13, 14], [12]])
     texts = read.write(4, {-1}, None, 0.0)
-    assert read._kept.used == 2 + 3, "what was read behind the prompts is forgotten"
+    assert read._stored.used == 2 + 3, "what was read behind the prompts is forgotten"
     for at, prompt in enumerate(prompts):
-        logits = planted.logits_of(loaded.model, [[*prompt, *texts[at]]])[0].log_softmax(-1)
+        logits = logits_of(loaded.model, [[*prompt, *texts[at]]])[0].log_softmax(-1)
         assert logits[len(prompt) - 1 : -1].argmax(-1).tolist() == texts[at]
         assert totals[at, 2] == pytest.approx(logits[len(prompt) - 1, 12].item(), abs=1e-4)
 
@@ -1596,7 +1602,7 @@ def test_choosing_after_writing_reads_nothing(short_writer, monkeypatch):
     model, _, forms = short_writer
     before = by_row(model.score(forms), len(forms))
     written(model, forms)
-    monkeypatch.setattr(model, "_ask", lambda forms, writes: iter([]) if not forms else 1 / 0)
+    monkeypatch.setattr(model, "_answer", lambda forms, writes: iter([]) if not forms else 1 / 0)
     np.testing.assert_array_equal(by_row(model.score(forms), len(forms)), before)
 
 
@@ -1607,7 +1613,7 @@ def test_a_model_that_reads_trees_reads_on_from_a_cache(model_folder):
     ids = torch.tensor([[5, 6, 7, 8, 9]])
     with torch.no_grad():
         expected = model(ids).logits[:, 2:]
-        assert planted.plant_tree(model, {}, 0, Budget(100))
+        assert tree_scorer(model, {}, 0, Budget(100))
         cache = model(ids[:, :2], use_cache=True).past_key_values
         found = model(ids[:, 2:], past_key_values=cache).logits
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)

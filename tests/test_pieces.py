@@ -10,7 +10,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from conftest import WORDS
 from consilience import Candidates, ConsilienceError, Pattern, Query, load_model
 from consilience.models.batches import log_softmax, one_thread
-from consilience.models.candidates import candidates_in_place
+from consilience.models.candidates import candidates_in_slot
 from consilience.models.loading import load_pretrained
 from consilience.models.pieces import PiecewiseModel
 
@@ -145,7 +145,7 @@ def test_a_candidate_is_filled_in_as_it_stands_in_running_text(family, model_of)
         ids = tokenizer(left + tokenizer.mask_token + right).input_ids
         at = ids.index(tokenizer.mask_token_id)
         anchor = " " if left[-1:].isspace() else left[-1:]
-        sheet = candidates_in_place(tokenizer, MIXED, anchor, "strict", several=True)
+        sheet = candidates_in_slot(tokenizer, MIXED, anchor, "strict", several=True)
         assert not sheet.reasons
         for word, pieces in zip(MIXED, sheet.tokens, strict=True):
             filled = ids[:at] + list(pieces) + ids[at + 1 :]
@@ -189,7 +189,7 @@ def test_only_what_cannot_win_is_left_out(family, model_of):
 def test_a_near_tie_is_asked_again_sentence_by_sentence(model_of, monkeypatch):
     """With everything a near tie the totals do not depend on the company to the last bit."""
     model = model_of("roberta")
-    monkeypatch.setattr(model, "_near", 1e9)
+    monkeypatch.setattr(model, "_tie", 1e9)
     together, _, _ = totals_of(model, QUERIES, words_of(*MIXED), every=False)
     alone = [totals_of(model, [query], words_of(*MIXED))[0] for query in QUERIES]
     np.testing.assert_array_equal(together, np.concatenate(alone))

@@ -9,10 +9,16 @@ import torch
 from conftest import WORDS
 from consilience import Candidates, Pattern, Query, load_model
 from consilience.errors import ConsilienceError
-from consilience.models import batches, causal, fast, masked, products
-from consilience.models.fast import FastModel, Screened, _values, check_that_it_pays
-from consilience.models.kernels import measured_screen
-from consilience.models.products import Products
+from consilience.models import batches, causal, masked
+from consilience.models.fast import (
+    Products,
+    ScreenedModel,
+    check_speedup,
+    libraries,
+    measured_screen,
+    screening,
+)
+from consilience.models.fast.screening import Screened, _values
 from consilience.probe import judge
 from consilience.types import Scores
 from test_fast import PATTERNS
@@ -44,14 +50,14 @@ def answers_of(model, candidates=CANDIDATES):
 @pytest.fixture
 def small_samples(monkeypatch):
     """192 queries are enough to calibrate a bound on 16 and to check a third."""
-    monkeypatch.setattr(fast, "SAMPLE", 16)
-    monkeypatch.setattr(fast, "CHECKED", 1 / 3)
+    monkeypatch.setattr(screening, "SAMPLE", 16)
+    monkeypatch.setattr(screening, "CHECKED", 1 / 3)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_answers_are_those_of_float32(family, model_folder, small_samples):
     expected = answers_of(load_model(str(model_folder(family))))
-    model = FastModel(load_model(str(model_folder(family))))
+    model = ScreenedModel(load_model(str(model_folder(family))))
     assert answers_of(model) == expected
     found = model.screened
     assert found.queries == len(QUERIES) == 192
@@ -68,7 +74,7 @@ def test_the_answers_are_those_of_float32(family, model_folder, small_samples):
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_outside_the_screen_the_model_is_what_it_was(family, model_folder):
     plain, model = (load_model(str(model_folder(family))) for _ in range(2))
-    FastModel(model)
+    ScreenedModel(model)
     ids = torch.arange(12).reshape(2, 6)
     with torch.inference_mode():
         expected, found = plain.model(input_ids=ids).logits, model.model(input_ids=ids).logits
@@ -77,7 +83,7 @@ def test_outside_the_screen_the_model_is_what_it_was(family, model_folder):
 
 def test_the_whole_vocabulary_can_be_screened(model_folder, small_samples):
     expected = answers_of(load_model(str(model_folder("bert"))), None)
-    model = FastModel(load_model(str(model_folder("bert"))))
+    model = ScreenedModel(load_model(str(model_folder("bert"))))
     assert answers_of(model, None) == expected
     assert model.screened.settled < 192 - 16
 
@@ -87,11 +93,11 @@ def test_a_bound_that_is_too_small_is_found_out_and_enlarged(
 ):
     """A tenth of the largest error as the bound: a check exceeds it, and more is settled."""
     expected = answers_of(load_model(str(model_folder("bert"))))
-    monkeypatch.setattr(fast, "FACTOR", 0.1)
-    model = FastModel(load_model(str(model_folder("bert"))))
+    monkeypatch.setattr(screening, "FACTOR", 0.1)
+    model = ScreenedModel(load_model(str(model_folder("bert"))))
     answers_of(model)
     assert model.screened.enlarged
-    monkeypatch.setattr(fast, "FACTOR", 2.0)
+    monkeypatch.setattr(screening, "FACTOR", 2.0)
     assert answers_of(model) == expected
 
 
@@ -112,18 +118,18 @@ def test_the_error_of_a_query_by_hand():
     """From the best: -1, -2 and -1.25, -1.9 nats: 0.25 apart at most."""
     nan = np.nan
     exact, half = np.array([5.0, 4.0, 3.0, nan]), np.array([5.5, 4.25, 3.6, nan])
-    assert fast._error(exact, half, 0) == pytest.approx(0.25)
-    assert fast._error(exact, np.array([5.5, nan, 3.6, nan]), 0) == pytest.approx(0.1)
-    assert fast._error(exact, np.array([nan, 4.25, 3.6, nan]), 0) == fast.NEAR
+    assert screening._error(exact, half, 0) == pytest.approx(0.25)
+    assert screening._error(exact, np.array([5.5, nan, 3.6, nan]), 0) == pytest.approx(0.1)
+    assert screening._error(exact, np.array([nan, 4.25, 3.6, nan]), 0) == screening.NEAR
 
 
 def test_what_leads_by_less_than_what_was_searched_may_lead_by_no_more():
     """A causal model's search stopped 0.5 nats below the best: the lead is 0.5 at least."""
     totals = np.array([[-1.0, -1.25, np.nan], [-1.0, np.nan, np.nan]])
-    found = fast._Answers.of(Scores(np.arange(2), ("a", "b", "c"), None, totals=totals), 0.5)
+    found = screening._Answers.of(Scores(np.arange(2), ("a", "b", "c"), None, totals=totals), 0.5)
     assert found.lead.tolist() == [0.25, 0.5]
     logprob = np.array([[-1.0, -1.25, np.nan], [-9.0, -1.0, np.nan], [np.nan] * 3])
-    found = fast._Answers.of(Scores(np.arange(3), ("a", "b", "c"), logprob), 0.5)
+    found = screening._Answers.of(Scores(np.arange(3), ("a", "b", "c"), logprob), 0.5)
     assert found.lead.tolist() == [0.25, 8.0, np.inf]
     assert found.best.tolist()[:2] == [0, 1]
     (left,) = found.without(np.array([True, False, True]))
@@ -138,7 +144,7 @@ def test_a_near_tie_of_the_screen_is_decided_in_float32(family, model_folder, mo
     monkeypatch.setattr(masked, "NEAR_TIE", everything)
     monkeypatch.setattr(causal, "NEAR_TIE", everything)
     exact = load_model(str(model_folder(family)))
-    model = FastModel(load_model(str(model_folder(family))))
+    model = ScreenedModel(load_model(str(model_folder(family))))
     for here, there in zip(
         exact.score(QUERIES[:4], CANDIDATES, every=False),
         model.in_bfloat16(QUERIES[:4], CANDIDATES),
@@ -149,7 +155,7 @@ def test_a_near_tie_of_the_screen_is_decided_in_float32(family, model_folder, mo
 
 
 def test_few_queries_are_answered_in_float32(model_folder):
-    model = FastModel(load_model(str(model_folder("bert"))))
+    model = ScreenedModel(load_model(str(model_folder("bert"))))
     assert answers_of(model) == answers_of(load_model(str(model_folder("bert"))))
     assert model.screened == Screened(192, settled=192)
 
@@ -168,24 +174,26 @@ def test_it_is_offered_where_the_measurement_says_that_it_pays(float32, bfloat16
     speeds = {"float32": float32, "bfloat16": bfloat16}
     measured = Products("bfloat16", "Intel Xeon", 2, speeds)
     if pays:
-        assert check_that_it_pays(measured, kind) == pytest.approx(bfloat16 / float32)
+        assert check_speedup(measured, kind) == pytest.approx(bfloat16 / float32)
         return
     with pytest.raises(ConsilienceError) as caught:
-        check_that_it_pays(measured, kind)
+        check_speedup(measured, kind)
     assert f"{bfloat16 / float32:.2f} times as fast as float32 on Intel Xeon" in str(caught.value)
     assert f"({bfloat16:.0f} and 200 GFLOP/s)" in str(caught.value)
-    assert f"expected {fast.PAYS[kind]:g} times for a {kind} model" in str(caught.value)
+    assert f"expected {screening.MINIMUM_SPEEDUP[kind]:g} times for a {kind} model" in str(
+        caught.value
+    )
 
 
 def test_the_products_of_a_tiny_model_are_too_small_to_be_measured(model_folder):
     model = load_model(str(model_folder("bert"))).model
     with pytest.raises(ConsilienceError, match="too small to be measured"):
-        check_that_it_pays(measured_screen(model, head=False), "masked")
+        check_speedup(measured_screen(model, head=False), "masked")
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_both_precisions_are_measured_at_the_models_shapes(family, model_folder, monkeypatch):
-    monkeypatch.setattr(products, "LEAST_WORK", 0)
+    monkeypatch.setattr(libraries, "LEAST_OPERATIONS", 0)
     model = load_model(str(model_folder(family)))
     found = measured_screen(model.model, head=False)
     assert set(found.gflops) == {"float32", "bfloat16"}
@@ -219,8 +227,8 @@ def test_a_run_says_what_was_screened(
     consilience, model_folder, tmp_path, monkeypatch, small_samples
 ):
     """A real measurement, of products however small, that asks for no gain."""
-    monkeypatch.setattr(products, "LEAST_WORK", 0)
-    monkeypatch.setitem(fast.PAYS, "masked", 0)
+    monkeypatch.setattr(libraries, "LEAST_OPERATIONS", 0)
+    monkeypatch.setitem(screening.MINIMUM_SPEEDUP, "masked", 0)
     command = ["probe", "--model", str(model_folder("bert")), "--suite", "mini"]
     command += ["--groups", "capital", "--protocol", "published", "--json", "--out"]
     status, text, _ = consilience(*command, "exact")
@@ -242,7 +250,7 @@ def test_a_run_says_what_was_screened(
 
 
 def test_answers_only_leaves_the_numbers_of_scores_empty(model_folder):
-    model = FastModel(load_model(str(model_folder("gpt2"))))
+    model = ScreenedModel(load_model(str(model_folder("gpt2"))))
     pattern = Pattern.parse("The capital of [X] is [Y].")
     (scores,) = model.score([Query(pattern, "France", "Paris")], CANDIDATES)
     found = judge(scores, ["Paris"])

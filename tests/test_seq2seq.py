@@ -10,9 +10,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, BartConfig
 from conftest import SEQ2SEQ, _tokenizer
 from consilience import Candidates, ConsilienceError, Pattern, Query
 from consilience.models.batches import Budget, one_thread
-from consilience.models.kernels import near_tie
-from consilience.models.seq2seq import Decoding, Seq2SeqModel
-from consilience.models.tree import Tree
+from consilience.models.fast import Decoding, Tree, reproducibly
+from consilience.models.seq2seq import Seq2SeqModel
 from consilience.probe import judge
 
 WORDS = ("Paris", "Rome", "New", "New York", "New Delhi", "Newark", "Parisian", "Oslo in Paris")
@@ -193,7 +192,7 @@ def test_what_closes_a_word_counts(model_folder):
     model = load(model_folder("t5"))
     found, _ = totals_of(model, QUERIES[:1])
     ids = model.tokenizer("The capital of France is <extra_id_0>.").input_ids
-    new = list(model._targets(("New",)).tokens[0])
+    new = list(model.candidate_tokens(("New",)).tokens[0])
     assert model.tokenizer.convert_ids_to_tokens(new) == ["▁New", "<extra_id_1>"]
     beginning = model_sum(model.model, ids, model.prefix, new[:1])
     whole = model_sum(model.model, ids, model.prefix, new)
@@ -217,9 +216,9 @@ def test_candidates_that_come_very_near_each_other_are_scored_by_themselves(fami
         found += [totals_of(model, QUERIES, words, every=every)[0] for every in (True, False)]
     best = (np.nanargmax(found[0], axis=1) == 0).nonzero()[0]
     assert best.size, "'Rome' is first among equals somewhere"
-    target = list(model._targets(words.words).tokens[0])
-    inputs = list(model._inputs(QUERIES))
-    with near_tie():
+    target = list(model.candidate_tokens(words.words).tokens[0])
+    inputs = list(model.inputs(QUERIES))
+    with reproducibly():
         alone = [model.alone(list(inputs[row]), target) for row in best]
     for each in found:
         np.testing.assert_array_equal(each[best, 0], alone)

@@ -76,8 +76,7 @@ def load_model(
         return load_baseline(name, seed)
     try:
         from consilience.models.causal import CausalModel
-        from consilience.models.fast import FastModel, check_that_it_pays
-        from consilience.models.kernels import measured_screen
+        from consilience.models.fast import ScreenedModel, check_speedup, measured_screen
         from consilience.models.loading import load_pretrained
         from consilience.models.masked import MaskedModel
         from consilience.models.pieces import PiecewiseModel
@@ -111,8 +110,8 @@ def load_model(
     model = CausalModel(*parts) if is_causal else MaskedModel(*parts, protocol)
     if not fast:
         return model
-    check_that_it_pays(measured_screen(model.model, head=is_causal), loaded.kind)
-    return FastModel(model)
+    check_speedup(measured_screen(model.model, head=is_causal), loaded.kind)
+    return ScreenedModel(model)
 
 
 def _not_fast(what: str) -> ConsilienceError:

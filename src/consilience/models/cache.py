@@ -66,7 +66,7 @@ def checked(name: str, about: Mapping[str, object], check: Callable[[], bool]) -
 def surroundings() -> dict[str, str]:
     """On what the computations of a model depend, apart from the model: for keys of results."""
     code = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         code.update(path.read_bytes())
     found = {"code": code.hexdigest(), "machine": platform.machine(), "processor": _processor()}
     for name in ("torch", "transformers"):

@@ -1,9 +1,9 @@
-"""The tokens of candidates: what stands for a word in its place, and which words take part.
+"""The tokens of candidates: what stands for a word in its slot, and which words take part.
 
 A tokenizer gives a word another token after a space than at the start of a sentence or after a
-bracket. ``strict`` takes the tokens that the word really has in its place; a word that has none
-there takes no part. ``published`` follows ParaRel's released evaluation: always the form after a
-space, and of a word of several tokens the first one.
+bracket. ``strict`` takes the tokens that the word has in its slot; a word that has none there is
+excluded. ``published`` follows ParaRel's released evaluation: always the form after a space, and
+the first token of a word that is split into several.
 """
 
 from __future__ import annotations
@@ -17,41 +17,110 @@ from transformers import PreTrainedTokenizerBase
 
 from consilience.types import SEVERAL_TOKENS, Protocol, Query
 
-AFTER_BLANK = " "
+AFTER_SPACE = " "
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateTokens:
-    """The tokens of candidates in one place."""
+    """The tokens of candidates in one slot."""
 
     words: tuple[str, ...]
     """The candidates."""
     tokens: tuple[tuple[int, ...], ...]
-    """The token ids of each candidate; empty where it takes no part."""
+    """The token ids of each candidate; empty if it is excluded."""
     same: npt.NDArray[np.int64]
     """(candidate,) Position of the first candidate with the same tokens."""
     reasons: Mapping[str, str]
-    """Why a candidate takes no part, by candidate."""
+    """Why a candidate is excluded, by candidate."""
     entries: tuple[str | None, ...] | None = None
     """The vocabulary entry of each candidate that is one token."""
     truncated: int = 0
-    """How many candidates only their first token stands for."""
+    """Number of candidates that are represented by their first token only."""
 
     @property
     def scored(self) -> npt.NDArray[np.int64]:
         """Positions of the candidates that are scored, one for each sequence of tokens."""
-        known = [len(own) > 0 for own in self.tokens]
+        known = [len(ids) > 0 for ids in self.tokens]
         return np.flatnonzero(np.array(known, bool) & (self.same == np.arange(len(self.words))))
 
     @property
+    def sequences(self) -> list[list[int]]:
+        """The tokens of the candidates that are scored."""
+        return [list(self.tokens[position]) for position in self.scored]
+
+    @property
     def first_tokens(self) -> npt.NDArray[np.int64]:
-        """(candidate,) The first token id; -1 where the candidate takes no part."""
-        return np.array([own[0] if own else -1 for own in self.tokens], dtype=np.int64)
+        """(candidate,) The first token id; -1 for an excluded candidate."""
+        return np.array([ids[0] if ids else -1 for ids in self.tokens], dtype=np.int64)
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest candidate that takes part; 1 at least."""
+        """Tokens of the longest candidate; at least 1."""
         return max([1, *map(len, self.tokens)])
+
+    def spread(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """``values`` (row, scored) in columns of all candidates (row, candidate); NaN elsewhere."""
+        every = np.full((len(values), len(self.words)), np.nan)
+        every[:, self.scored] = values
+        return every
+
+    def index_of_scored(self) -> dict[str, int]:
+        """Position among the scored candidates, by word."""
+        return {self.words[position]: at for at, position in enumerate(self.scored.tolist())}
+
+
+class CandidateLookup:
+    """Finds the tokens of candidates for one model and remembers them."""
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        protocol: Protocol,
+        notes: list[str],
+        *,
+        several: bool = False,
+    ) -> None:
+        """``notes`` receives what a reader should know; ``several``: see ``candidates_in_slot``."""
+        self._tokenizer = tokenizer
+        self._protocol: Protocol = protocol
+        self._notes = notes
+        self._several = several
+        self._known: dict[tuple[tuple[str, ...], str], CandidateTokens] = {}
+        self._vocabulary: tuple[str, ...] | None = None
+
+    def in_slot(
+        self, words: tuple[str, ...], anchor: str, *, merge: bool = False
+    ) -> CandidateTokens:
+        """See ``candidates_in_slot``."""
+        if (words, anchor) not in self._known:
+            sheet = candidates_in_slot(
+                self._tokenizer, words, anchor, self._protocol, several=self._several, merge=merge
+            )
+            self._known[words, anchor] = sheet
+            self._note(sheet)
+        return self._known[words, anchor]
+
+    def vocabulary(self, queries: Iterable[Query]) -> tuple[str, ...]:
+        """The whole vocabulary, and golds that are spelt otherwise there."""
+        if self._vocabulary is None:
+            self._vocabulary = vocabulary_words(self._tokenizer)
+        return with_golds(self._vocabulary, queries)
+
+    def _note(self, sheet: CandidateTokens) -> None:
+        several = sum(len(ids) > 1 for ids in sheet.tokens)
+        if not (sheet.truncated or several):
+            return
+        of_all = f"of {len(sheet.words)} candidates ({sheet.words[0]}, ...)"
+        if sheet.truncated:
+            self._notes.append(
+                f"{sheet.truncated} {of_all} are split by the tokenizer; their first piece stands "
+                "for them, as in the released code"
+            )
+        else:
+            self._notes.append(
+                f"{several} {of_all} are several tokens; they are filled in from left to right "
+                "(PLL-word-l2r)"
+            )
 
 
 def distinct_candidates(
@@ -61,42 +130,42 @@ def distinct_candidates(
     *,
     merge: bool = False,
 ) -> CandidateTokens:
-    """Candidates that can be told from each other by their ``tokens``.
+    """Candidates that differ in their ``tokens``.
 
-    ``reasons``: why some take no part. Of several with the same tokens only the first takes part;
-    with ``merge`` they are one, and its score is that of all.
+    ``reasons``: why some are excluded. Of several with the same tokens only the first takes part;
+    with ``merge`` all do, and they share one score.
     """
     reasons = dict(reasons)
-    kept: list[tuple[int, ...]] = []
+    sequences: list[tuple[int, ...]] = []
     first: dict[tuple[int, ...], int] = {}
     same = np.arange(len(words))
     for position, (word, ids) in enumerate(zip(words, tokens, strict=True)):
-        own = () if word in reasons else tuple(ids)
-        if own:
-            same[position] = first.setdefault(own, position)
+        sequence = () if word in reasons else tuple(ids)
+        if sequence:
+            same[position] = first.setdefault(sequence, position)
             if same[position] != position and not merge:
-                several = "s" * (len(own) > 1)
-                reasons[word] = f"the same token{several} as '{words[same[position]]}'"
-                own = ()
-        kept.append(own)
-    return CandidateTokens(words, tuple(kept), same, reasons)
+                plural = "s" * (len(sequence) > 1)
+                reasons[word] = f"the same token{plural} as '{words[same[position]]}'"
+                sequence = ()
+        sequences.append(sequence)
+    return CandidateTokens(words, tuple(sequences), same, reasons)
 
 
 def slot_anchor(left: str, protocol: Protocol) -> str:
-    """What decides the form of a word: the character on its left, blank for any white space.
+    """The character on the left of a slot, which decides the form of a word there.
 
-    The empty string is the start of the sentence.
+    A space for any white space; the empty string at the start of the sentence.
     """
     if protocol == "published" or left[-1:].isspace():
-        return AFTER_BLANK
+        return AFTER_SPACE
     return left[-1:]
 
 
-def pieces_in_place(
+def tokens_in_slot(
     tokenizer: PreTrainedTokenizerBase, words: tuple[str, ...], anchor: str
 ) -> list[list[int] | None]:
     """Token ids of every word after ``anchor``; None for one that merges with it."""
-    context = "x " if anchor == AFTER_BLANK else anchor
+    context = "x " if anchor == AFTER_SPACE else anchor
     head = encode(tokenizer, [context.rstrip()])[0] if context else []
     return [
         ids[len(head) :] if ids[: len(head)] == head else None
@@ -104,7 +173,16 @@ def pieces_in_place(
     ]
 
 
-def candidates_in_place(
+def unusable(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str | None:
+    """Why these tokens cannot represent a word; None if they can."""
+    if not ids:
+        return "the tokenizer leaves nothing of it"
+    if tokenizer.unk_token_id in ids:
+        return "unknown to the tokenizer"
+    return None
+
+
+def candidates_in_slot(
     tokenizer: PreTrainedTokenizerBase,
     words: tuple[str, ...],
     anchor: str,
@@ -113,72 +191,71 @@ def candidates_in_place(
     several: bool = False,
     merge: bool = False,
 ) -> CandidateTokens:
-    """Look up every word after ``anchor``.
+    """The tokens of every word after ``anchor``.
 
     ``several``: under ``strict``, words of several tokens take part. ``merge``: words with the same
-    tokens are one (``distinct_candidates``), as they always are under ``published``.
+    tokens share one score (``distinct_candidates``), as they always do under ``published``.
     """
     is_strict = protocol == "strict"
     reasons: dict[str, str] = {}
     tokens: list[list[int]] = []
-    for word, ids in zip(words, pieces_in_place(tokenizer, words, anchor), strict=True):
+    for word, ids in zip(words, tokens_in_slot(tokenizer, words, anchor), strict=True):
         if ids is None:
             reasons[word] = f"merges with '{anchor}' on its left"
-        elif not ids:
-            reasons[word] = "the tokenizer leaves nothing of it"
-        elif is_strict and tokenizer.unk_token_id in ids:
-            reasons[word] = "unknown to the tokenizer"
+        elif (reason := unusable(tokenizer, ids)) and (is_strict or not ids):
+            reasons[word] = reason
         elif is_strict and len(ids) > 1 and not several:
-            shown = " ".join(tokenizer.convert_ids_to_tokens(ids))
-            reasons[word] = f"{SEVERAL_TOKENS} {len(ids)} pieces ({shown})"
+            pieces = " ".join(tokenizer.convert_ids_to_tokens(ids))
+            reasons[word] = f"{SEVERAL_TOKENS} {len(ids)} pieces ({pieces})"
         tokens.append(ids or [])
     truncated = 0
     if not is_strict:
         truncated = sum(len(ids) > 1 for ids in tokens)
         tokens = [ids[:1] for ids in tokens]
-    found = distinct_candidates(words, tokens, reasons, merge=merge or not is_strict)
+    sheet = distinct_candidates(words, tokens, reasons, merge=merge or not is_strict)
     entries = tuple(
-        str(tokenizer.convert_ids_to_tokens(own[0])) if len(own) == 1 else None
-        for own in found.tokens
+        str(tokenizer.convert_ids_to_tokens(ids[0])) if len(ids) == 1 else None
+        for ids in sheet.tokens
     )
-    return replace(found, entries=entries, truncated=truncated)
+    return replace(sheet, entries=entries, truncated=truncated)
 
 
 def with_golds(vocabulary: tuple[str, ...], queries: Iterable[Query]) -> tuple[str, ...]:
-    """The vocabulary and the golds that are not spelt so in it (``Rome`` where it has ``rome``)."""
+    """The vocabulary and the golds that are spelt otherwise there (``Rome`` beside ``rome``)."""
     return tuple(dict.fromkeys((*vocabulary, *(query.gold for query in queries))))
 
 
 def vocabulary_words(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
-    """Every word that is one token after a blank, in the order of token ids.
+    """Every word that is one token after a space, in the order of token ids.
 
-    Special tokens, parts of words and bytes are not among them.
+    Special tokens, parts of words and bytes are left out.
     """
     special = set(tokenizer.all_special_ids)
     ids = [id_ for id_ in range(len(tokenizer)) if id_ not in special]
     words = [word.strip() for word in tokenizer.batch_decode([[id_] for id_ in ids])]
-    pieces = encode(tokenizer, ["x " + word for word in words])
+    encoded = encode(tokenizer, ["x " + word for word in words])
     head = encode(tokenizer, ["x"])[0]
-    kept: dict[str, None] = {}
-    for id_, word, own in zip(ids, words, pieces, strict=True):
-        if word and own == [*head, id_]:
-            kept[word] = None
-    return tuple(kept)
+    whole = [
+        word
+        for id_, word, tokens in zip(ids, words, encoded, strict=True)
+        if word and tokens == [*head, id_]
+    ]
+    return tuple(dict.fromkeys(whole))
 
 
 def count_pieces(tokenizer: PreTrainedTokenizerBase, word: str) -> int:
-    """How many tokens a word that follows a blank has (the paper's vocabulary filter)."""
-    head, own = encode(tokenizer, ["x", f"x {word}"])
-    return len(own) - len(head)
+    """Number of tokens of a word after a space (the paper's vocabulary filter)."""
+    head, whole = encode(tokenizer, ["x", f"x {word}"])
+    return len(whole) - len(head)
 
 
 def encode(
     tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], *, special: bool = False
 ) -> list[list[int]]:
-    """Token ids of texts, of any length; ``special`` with what the model wants around a text.
+    """Token ids of texts of any length; ``special``: with the model's special tokens around them.
 
-    A tokenizer's own call spends most of its time on what nobody asks for here; once it has seen
-    to its settings (no padding, no truncation), what it calls itself gives the same ids.
+    A call of the tokenizer spends most of its time on fields that are not needed here. One such
+    call sets padding and truncation off; the backend then gives the same ids.
     """
     options = {
         "add_special_tokens": special,
@@ -186,8 +263,8 @@ def encode(
         "return_token_type_ids": False,
     }
     if not tokenizer.is_fast or not texts:
-        called: list[list[int]] = tokenizer(list(texts), **options)["input_ids"] if texts else []
-        return called
+        ids: list[list[int]] = tokenizer(list(texts), **options)["input_ids"] if texts else []
+        return ids
     tokenizer(texts[0], **options)
     encoded = tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=special)
-    return [each.ids for each in encoded]
+    return [encoding.ids for encoding in encoded]

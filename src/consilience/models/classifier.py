@@ -7,24 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from transformers import PreTrainedModel
 
 from consilience.choices import Joined, Pool
 from consilience.errors import ConsilienceError, did_you_mean
-from consilience.models.batches import (
-    NEAR_TIE,
-    Budget,
-    equal_length_batches,
-    halving,
-    log_softmax,
-    margins,
-    side_by_side,
-)
-from consilience.models.kernels import near_tie, pack_linears
+from consilience.models.batches import NEAR_TIE, Budget, log_softmax
+from consilience.models.fast import speed_up
+from consilience.models.forward import Floats, Ints
 from consilience.models.loading import Kind, Pretrained, load_classifier
 from consilience.models.pair_input import Encoded, PairInput, Reading
+from consilience.models.scoring import group_rows, score_batches, settle_rows
 from consilience.types import Form, Scores
 
 
@@ -52,7 +45,7 @@ class PairClassifier:
             "longest": self.input.longest,
             "model_labels": list(model_labels) if model_labels else None,
         }
-        self.products = pack_linears(loaded.model, head=False)
+        self.products = speed_up(loaded.model, head=False)
         self.budget = Budget.of(loaded.model)
 
     @property
@@ -79,24 +72,29 @@ class PairClassifier:
         are read in batches of one length, and near ties alone (docs/decisions/0007).
         """
         encoded = self.input.encode(forms)
-        rows_of: dict[tuple[tuple[int, ...], ...], list[int]] = {}
-        for row, each in enumerate(encoded):
-            rows_of.setdefault(tuple(map(tuple, each.values())), []).append(row)
-        rows = list(rows_of.values())
-        unique = [encoded[each[0]] for each in rows]
-        reading = self.input.reading
-        for chosen, logits in predict(self.model, self.kind, reading, unique, self.budget):
-            found = logits[:, self.places]
-            for at in np.flatnonzero(margins(found) < NEAR_TIE[self.model.dtype]):
-                with near_tie():
-                    alone = read([unique[chosen[at]]], self.model, self.kind, reading)
-                found[at] = alone.double().cpu().numpy()[0, self.places]
-            counts = [len(rows[each]) for each in chosen]
+        rows = list(group_rows(tuple(map(tuple, each.values())) for each in encoded).values())
+        unique = [encoded[queries[0]] for queries in rows]
+        for batch, logits in predict(
+            self.model, self.kind, self.input.reading, unique, self.budget
+        ):
+            chosen = self._settled(logits[:, self.places], [unique[at] for at in batch])
+            counts = [len(rows[at]) for at in batch]
             yield Scores(
-                np.concatenate([rows[each] for each in chosen]),
+                np.concatenate([rows[at] for at in batch]),
                 self.labels,
-                np.repeat(log_softmax(found), counts, axis=0),
+                np.repeat(log_softmax(chosen), counts, axis=0),
             )
+
+    def _settled(self, logits: Floats, forms: Sequence[Encoded]) -> Floats:
+        """Logits (form, label), near ties decided by passes of their own."""
+
+        def score_alone(row: int) -> Floats:
+            alone = read([forms[row]], self.model, self.kind, self.input.reading)
+            scores: Floats = alone.double().cpu().numpy()[0, self.places]
+            return scores
+
+        settle_rows(logits, NEAR_TIE[self.model.dtype], score_alone)
+        return logits
 
 
 def load_pair_classifier(
@@ -136,19 +134,16 @@ def predict(
     reading: Reading,
     encoded: Sequence[Encoded],
     budget: Budget,
-) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]:
-    """Logits (form, label) of forms, with their places, in batches of one length."""
+) -> Iterator[tuple[Ints, Floats]]:
+    """Positions of forms, with their logits (form, label), in batches of one length."""
 
-    def work(places: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        def answer(part: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-            found = read([encoded[at] for at in part], model, kind, reading)
-            return found.double().cpu().numpy()
+    def score_batch(batch: Ints) -> Floats:
+        logits = read([encoded[at] for at in batch], model, kind, reading)
+        scores: Floats = logits.double().cpu().numpy()
+        return scores
 
-        length = len(encoded[places[0]]["input_ids"])
-        return np.concatenate(halving(answer, places, length, budget))
-
-    lengths = [len(each["input_ids"]) for each in encoded]
-    yield from side_by_side(work, equal_length_batches(lengths, budget), model.device)
+    lengths = [len(form["input_ids"]) for form in encoded]
+    yield from score_batches(score_batch, lengths, budget, model.device)
 
 
 @torch.inference_mode()

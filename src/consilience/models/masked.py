@@ -1,4 +1,4 @@
-"""Masked language models: the probability of each candidate where the mask stands."""
+"""Masked language models: the log-probability of each candidate at the mask."""
 
 from __future__ import annotations
 
@@ -6,31 +6,22 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from consilience.errors import ConsilienceError
-from consilience.models.batches import (
-    NEAR_TIE,
-    Budget,
-    equal_length_batches,
-    halving,
-    log_softmax,
-    margins,
-    side_by_side,
+from consilience.models.batches import NEAR_TIE, Budget
+from consilience.models.candidates import CandidateLookup, CandidateTokens, encode, slot_anchor
+from consilience.models.fast import AtMask, HeadRows, speed_up
+from consilience.models.forward import Floats, Ints
+from consilience.models.scoring import (
+    StateReader,
+    excluded,
+    group_rows,
+    normalised_scores,
+    score_batches,
+    settle_rows,
 )
-from consilience.models.candidates import (
-    CandidateTokens,
-    candidates_in_place,
-    encode,
-    slot_anchor,
-    vocabulary_words,
-    with_golds,
-)
-from consilience.models.kernels import near_tie, pack_linears
-from consilience.models.mask_only import HeadRows, MaskOnly
 from consilience.types import Candidates, Protocol, Query, Scores
 
 _SLOWER = {
@@ -46,6 +37,9 @@ class MaskedModel:
     The object slot becomes one mask token, and a candidate is scored by its one token there.
     """
 
+    head_is_packed = False
+    slack = 0.0
+
     def __init__(
         self,
         model: PreTrainedModel,
@@ -60,112 +54,96 @@ class MaskedModel:
                 todo="Use a model that was trained with a mask token, or a causal one.",
             )
         self.model = model.eval()
-        self.products = pack_linears(model, head=False)
-        self.mask_only = MaskOnly(model)
+        self.products = speed_up(model, head=self.head_is_packed)
+        self.at_mask = AtMask(model)
         self.budget = Budget.of(model)
         self.tokenizer = tokenizer
         self.identity = identity
         self.protocol: Protocol = protocol
-        self.notes: list[str] = list(_SLOWER[self.mask_only.cut])
+        self.notes: list[str] = list(_SLOWER[self.at_mask.saved])
         self.longest = min(tokenizer.model_max_length, positions(model))
-        self._sheets: dict[tuple[tuple[str, ...], str], CandidateTokens] = {}
-        self._vocabulary: tuple[str, ...] | None = None
+        self._lookup = CandidateLookup(tokenizer, protocol, self.notes)
 
     def score(
         self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
     ) -> Iterator[Scores]:
         """See ``LanguageModel.score``."""
-        merge = candidates is None
-        words = with_golds(self._all_words(), queries) if candidates is None else candidates.words
+        words = self._lookup.vocabulary(queries) if candidates is None else candidates.words
         contexts = [query.pattern.around_object(query.subject) for query in queries]
-        texts = [left + str(self.tokenizer.mask_token) + right for left, right in contexts]
-        unique = {text: position for position, text in enumerate(dict.fromkeys(texts))}
-        encoded = encode(self.tokenizer, list(unique), special=True)
-        rows_of: list[list[int]] = [[] for _ in unique]
-        for row, text in enumerate(texts):
-            rows_of[unique[text]].append(row)
-        slots: defaultdict[str, list[int]] = defaultdict(list)
-        for position, ids in enumerate(encoded):
-            if reason := self._why_not(ids):
-                unasked = np.asarray(rows_of[position])
-                nothing = np.full((len(unasked), len(words)), np.nan)
-                yield Scores(unasked, words, nothing, unasked=reason)
+        mask = str(self.tokenizer.mask_token)
+        rows_of = group_rows(left + mask + right for left, right in contexts)
+        sentences = encode(self.tokenizer, list(rows_of), special=True)
+        slots: defaultdict[str, list[tuple[list[int], list[int]]]] = defaultdict(list)
+        for rows, ids in zip(rows_of.values(), sentences, strict=True):
+            if reason := self.why_not(ids):
+                yield excluded(rows, words, reason)
             else:
-                left, _ = contexts[rows_of[position][0]]
-                slots[slot_anchor(left, self.protocol)].append(position)
-        for anchor, positions in slots.items():
-            sheet = self._sheet(words, anchor, merge)
-            for chosen, logits in self._answers([encoded[each] for each in positions], sheet):
-                rows = [rows_of[positions[each]] for each in chosen]
-                yield Scores(
-                    np.concatenate(rows),
-                    words,
-                    np.repeat(log_softmax(logits), [len(each) for each in rows], axis=0),
-                    sheet.reasons,
-                    sheet.same,
-                    sheet.entries,
-                )
+                left, _ = contexts[rows[0]]
+                slots[slot_anchor(left, self.protocol)].append((rows, ids))
+        for anchor, inputs in slots.items():
+            sheet = self._lookup.in_slot(words, anchor, merge=candidates is None)
+            yield from self._score_slot(inputs, sheet)
 
-    def _answers(
-        self, sentences: list[list[int]], sheet: CandidateTokens
-    ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]:
-        """Logits (sentence, candidate) of sentences, with their positions, batch by batch."""
-        rows = self.mask_only.head_rows(torch.from_numpy(sheet.first_tokens[sheet.scored]))
+    def _score_slot(
+        self, inputs: list[tuple[list[int], list[int]]], sheet: CandidateTokens
+    ) -> Iterator[Scores]:
+        """Scores of inputs, rows and token ids, whose candidates have the same tokens."""
+        head = self.at_mask.head_rows(torch.from_numpy(sheet.first_tokens[sheet.scored]))
+        sentences = [ids for _, ids in inputs]
+        tie = NEAR_TIE[self.model.dtype]
 
-        def answer(batch: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-            found = self._logits([sentences[each] for each in batch], rows)
-            for row in np.flatnonzero(margins(found) < NEAR_TIE[self.model.dtype]):
-                with near_tie():
-                    found[row] = self._logits([sentences[batch[row]]], rows)
-            logits = np.full((len(batch), len(sheet.words)), np.nan)
-            logits[:, sheet.scored] = found
-            return logits
+        def score_batch(batch: Ints) -> Floats:
+            logits = self._logits([sentences[at] for at in batch], head)
+            settle_rows(logits, tie, lambda row: self._logits([sentences[batch[row]]], head)[0])
+            return sheet.spread(logits)
 
-        def work(batch: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-            return np.concatenate(halving(answer, batch, len(sentences[batch[0]]), self.budget))
+        lengths = [len(ids) for ids in sentences]
+        for batch, logits in score_batches(score_batch, lengths, self.budget, self.model.device):
+            yield normalised_scores([inputs[at][0] for at in batch], logits, sheet)
 
-        batches = equal_length_batches([len(ids) for ids in sentences], self.budget)
-        yield from side_by_side(work, batches, self.model.device)
-
-    def _all_words(self) -> tuple[str, ...]:
-        if self._vocabulary is None:
-            self._vocabulary = vocabulary_words(self.tokenizer)
-        return self._vocabulary
-
-    def _sheet(self, words: tuple[str, ...], anchor: str, merge: bool) -> CandidateTokens:
-        if (words, anchor) not in self._sheets:
-            sheet = candidates_in_place(self.tokenizer, words, anchor, self.protocol, merge=merge)
-            self._sheets[words, anchor] = sheet
-            if sheet.truncated:
-                self.notes.append(
-                    f"{sheet.truncated} of {len(words)} candidates ({words[0]}, ...) are split by "
-                    "the tokenizer; their first piece stands for them, as in the released code"
-                )
-        return self._sheets[words, anchor]
-
-    def _why_not(self, ids: list[int]) -> str | None:
-        masks = ids.count(self.tokenizer.mask_token_id)
+    def why_not(self, ids: Sequence[int]) -> str | None:
+        """Why the model cannot read a sentence; None if it can."""
+        masks = list(ids).count(self.tokenizer.mask_token_id)
         if masks != 1:
             return f"{masks} mask tokens in the sentence"
         if len(ids) > self.longest:
             return f"{len(ids)} tokens, and the model takes {self.longest}"
         return None
 
-    def _logits(self, sentences: list[list[int]], rows: HeadRows) -> npt.NDArray[np.float64]:
-        """Logits (sentence, entry) of sentences of one length."""
+    def hidden_states(
+        self, queries: Sequence[Query], *, special_tokens: bool = True
+    ) -> StateReader:
+        """Reads the hidden states at the mask."""
+        base, mask = self.model.base_model, self.tokenizer.mask_token_id
+        texts = [
+            query.pattern.fill(query.subject, str(self.tokenizer.mask_token)) for query in queries
+        ]
+
+        def states(ids: torch.Tensor) -> list[torch.Tensor]:
+            hidden = base(input_ids=ids, output_hidden_states=True).hidden_states
+            rows = torch.arange(len(ids), device=ids.device)
+            at = (ids == mask).int().argmax(dim=1)
+            return [layer[rows, at] for layer in hidden]
+
+        inputs = group_rows(map(tuple, encode(self.tokenizer, texts, special=special_tokens)))
+        return StateReader(
+            self.model, self.identity, self.budget, inputs, states, self.why_not, int(mask or 0)
+        )
+
+    def _logits(self, sentences: list[list[int]], rows: HeadRows) -> Floats:
+        """Logits (sentence, entry) at the mask of sentences of one length."""
         ids = torch.tensor(sentences)
         at = (ids == self.tokenizer.mask_token_id).int().argmax(dim=1)
         if self.model.device.type == "cuda":
             ids, at = ids.pin_memory(), at.pin_memory()
         device = self.model.device
         ids, at = ids.to(device, non_blocking=True), at.to(device, non_blocking=True)
-        logits = self.mask_only.logits(ids, at, rows)
-        found: npt.NDArray[np.float64] = logits.double().cpu().numpy()
-        return found
+        logits: Floats = self.at_mask.logits(ids, at, rows).double().cpu().numpy()
+        return logits
 
 
 def positions(model: PreTrainedModel) -> int:
-    """How many tokens the position embeddings of a model reach for; RoBERTa's first are padding."""
+    """Tokens that the position embeddings of a model suffice for; RoBERTa's first are padding."""
     limit = getattr(model.config, "max_position_embeddings", None) or sys.maxsize
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):

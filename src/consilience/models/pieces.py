@@ -1,6 +1,6 @@
 """Masked language models and candidates of several tokens: filled in from left to right.
 
-A candidate whose tokens in its place are t_1 ... t_k scores its pseudo-log-likelihood, in nats,
+A candidate whose tokens in its slot are t_1 ... t_k scores its pseudo-log-likelihood, in nats,
 
     sum_j log p(t_j | left context, t_1 ... t_(j-1), k - j + 1 masks, right context),
 
@@ -24,29 +24,18 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from consilience.errors import ConsilienceError
-from consilience.models.batches import (
-    NEAR_TIE,
-    equal_length_batches,
-    halving,
-    log_softmax,
-    side_by_side,
-)
-from consilience.models.candidates import (
-    CandidateTokens,
-    candidates_in_place,
-    encode,
-    slot_anchor,
-)
-from consilience.models.kernels import near_tie
+from consilience.models.batches import NEAR_TIE, equal_length_batches, halving, side_by_side
+from consilience.models.candidates import CandidateLookup, CandidateTokens, encode, slot_anchor
+from consilience.models.fast import PartialScores, Tree, reproducibly, search
+from consilience.models.forward import Floats, Ints, token_logprobs
 from consilience.models.masked import MaskedModel
-from consilience.models.tree import Ints, Tree
+from consilience.models.scoring import StateReader, excluded, group_rows, total_scores
 from consilience.types import Candidates, Protocol, Query, Scores
 
-Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 MOST_SLOTS = {"cpu": 256, "cuda": 4096}
-"""Sentences that are asked together, at most: enough of them for full batches."""
+"""Sentences that are scored together, at most: enough of them for full batches."""
 
 MOST_STEPS = 2**22
 """Numbers (slot, candidate, token) that are held at once."""
@@ -54,63 +43,56 @@ MOST_STEPS = 2**22
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A sentence ``ids`` whose only mask is its token ``at``.
-
-    ``rows`` are the queries that ask it, ``golds`` the positions of their golds.
-    """
+    """A sentence with one mask."""
 
     rows: list[int]
+    """The queries with this sentence."""
     golds: list[int]
+    """Positions of their golds among the candidates."""
     ids: list[int]
+    """The token ids of the sentence."""
     at: int
+    """The position of the mask."""
 
 
-class _Asking:
-    """Some slots while a model is asked for one list of candidates.
+class _FilledSlots:
+    """Some slots while a model scores one list of candidates in them.
 
-    A candidate is a path of ``tree``: behind the root the number k of its tokens, then t_1 ... t_k.
-    A node that something follows, the root aside, is one sentence of every slot, ``filled[node]``
-    in the place of its mask: the tokens so far and a mask for each that is to come. It is asked
-    once, for all that follows the node. ``steps`` (slot, node): log-probability of the node's
-    token, NaN until it is known. ``unasked`` (slot, node): the sentences still to be asked.
+    A candidate is a path of ``tree``: after the root the number k of its tokens, then t_1 ... t_k.
+    A node with children, the root aside, is one sentence of every slot: the tokens so far and a
+    mask for each that is to come. The model reads it once for all children.
     """
 
-    def __init__(self, slots: list[_Slot], pieces: list[tuple[int, ...]], mask: int) -> None:
+    def __init__(self, slots: list[_Slot], pieces: list[list[int]], mask: int) -> None:
         self.slots = slots
-        self.tree = Tree.of(0, [(len(own), *own) for own in pieces])
-        self.is_sentence = np.diff(self.tree.first_child) > 0
+        self.tree = Tree.of(0, [(len(tokens), *tokens) for tokens in pieces])
+        self.is_sentence = self.tree.has_children.copy()
+        """(node,) Whether a node is a sentence."""
         self.is_sentence[0] = False
+        self.filling: dict[int, list[int]] = {}
+        """What replaces the mask in the sentence of a node."""
         sentences = np.flatnonzero(self.is_sentence)
-        self.filled: dict[int, list[int]] = {}
         for node, path in zip(sentences, self.tree.paths(sentences), strict=True):
-            count, *before = self.tree.ids[path[1 : self.tree.depths[node] + 1]].tolist()
-            self.filled[int(node)] = before + [mask] * (count - len(before))
+            count, *tokens = self.tree.ids[path[1 : self.tree.depths[node] + 1]].tolist()
+            self.filling[int(node)] = tokens + [mask] * (count - len(tokens))
         self.steps = np.full((len(slots), len(self.tree.ids)), np.nan)
+        """(slot, node) Log-probability of the node's token; NaN until it is known."""
         self.steps[:, self.tree.depths < 2] = 0.0
-        self.unasked = np.tile(self.is_sentence, (len(slots), 1))
 
     def sentence(self, slot: int, node: int) -> list[int]:
         """The tokens of a sentence."""
         ids, at = self.slots[slot].ids, self.slots[slot].at
-        return ids[:at] + self.filled[node] + ids[at + 1 :]
+        return ids[:at] + self.filling[node] + ids[at + 1 :]
 
     def first_mask(self, slot: int, node: int) -> int:
-        """The position of the first mask that was put into a sentence."""
+        """The position of the first mask in a sentence."""
         return int(self.slots[slot].at + self.tree.depths[node] - 1)
 
     def children(self, node: int) -> Ints:
-        """The nodes whose tokens are looked for at a sentence's first mask."""
+        """The nodes whose tokens are read at a sentence's first mask."""
         first, last = self.tree.first_child[node : node + 2]
         children: Ints = self.tree.children[first:last]
         return children
-
-    def bounds(self) -> Floats:
-        """What the score of each candidate (slot, candidate) is at most: the sum of what is known.
-
-        No later token makes a candidate more probable.
-        """
-        bounds: Floats = np.nansum(self.steps[:, self.tree.nodes], axis=2)
-        return bounds
 
     def totals(self) -> Floats:
         """The scores of the candidates (slot, candidate); NaN for one that is not finished."""
@@ -118,26 +100,17 @@ class _Asking:
         return totals
 
     def sentences_of(self, chosen: Bools) -> Bools:
-        """Which sentences (slot, node) some candidates ``chosen`` (slot, candidate) need."""
-        wanted = np.zeros(self.unasked.shape, dtype=np.bool_)
+        """All sentences (slot, node) of ``chosen`` (slot, candidate) candidates."""
+        wanted = np.zeros(self.steps.shape, dtype=np.bool_)
         slot, candidate = np.nonzero(chosen)
         wanted[slot[:, None], self.tree.nodes[candidate]] = True
         return wanted & self.is_sentence
-
-    def next_of(self, chosen: Bools) -> Bools:
-        """Which sentence (slot, node) each of ``chosen`` (slot, candidate) needs next."""
-        slot, candidate = np.nonzero(chosen)
-        path = self.tree.nodes[candidate]
-        first = self.unasked[slot[:, None], path].argmax(axis=1)
-        wanted = np.zeros(self.unasked.shape, dtype=np.bool_)
-        wanted[slot, path[np.arange(len(slot)), first]] = True
-        return wanted & self.unasked
 
 
 class PiecewiseModel:
     """A masked model that takes candidates of any number of tokens, filled in from left to right.
 
-    See the head of this file. Only for the ``strict`` protocol.
+    The definition is at the head of this file. Only for the ``strict`` protocol.
     """
 
     def __init__(
@@ -160,12 +133,12 @@ class PiecewiseModel:
         self.products = self.masked.products
         self.budget = self.masked.budget
         self._mask = int(tokenizer.mask_token_id)
-        self._near = NEAR_TIE[model.dtype]
+        self._tie = NEAR_TIE[model.dtype]
         # In half precision the head is computed in single, as MaskedModel does for its candidates.
-        exact = model.dtype == torch.float32
+        is_exact = model.dtype == torch.float32
         every_id = torch.arange(model.config.vocab_size)
-        self._head = None if exact else self.masked.mask_only.head_rows(every_id)
-        self._sheets: dict[tuple[tuple[str, ...], str], CandidateTokens] = {}
+        self._head = None if is_exact else self.masked.at_mask.head_rows(every_id)
+        self._lookup = CandidateLookup(tokenizer, "strict", self.notes, several=True)
 
     def score(
         self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
@@ -179,140 +152,117 @@ class PiecewiseModel:
             yield from self.masked.score(queries, None, every=every)
             return
         words = candidates.words
-        place = {word: position for position, word in enumerate(words)}
-        rows_of: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-        for row, query in enumerate(queries):
-            rows_of[query.pattern.around_object(query.subject)].append(row)
+        index = {word: position for position, word in enumerate(words)}
+        rows_of = group_rows(query.pattern.around_object(query.subject) for query in queries)
         mask = str(self.tokenizer.mask_token)
         texts = [left + mask + right for left, right in rows_of]
-        encoded = encode(self.tokenizer, texts, special=True)
         slots: defaultdict[str, list[_Slot]] = defaultdict(list)
-        for ((left, _), rows), ids in zip(rows_of.items(), encoded, strict=True):
+        sentences = encode(self.tokenizer, texts, special=True)
+        for ((left, _), rows), ids in zip(rows_of.items(), sentences, strict=True):
             anchor = slot_anchor(left, "strict")
-            if reason := self._why_not(ids, self._sheet(words, anchor).longest):
-                nothing = np.full((len(rows), len(words)), np.nan)
-                yield Scores(np.asarray(rows), words, nothing, unasked=reason)
+            if reason := self._why_not(ids, self._lookup.in_slot(words, anchor).longest):
+                yield excluded(rows, words, reason)
             else:
-                golds = [place[queries[row].gold] for row in rows if queries[row].gold in place]
+                golds = [index[queries[row].gold] for row in rows if queries[row].gold in index]
                 slots[anchor].append(_Slot(rows, golds, ids, ids.index(self._mask)))
-        for anchor, asked in slots.items():
-            sheet = self._sheet(words, anchor)
-            asked.sort(key=lambda slot: len(slot.ids))
+        for anchor, same_anchor in slots.items():
+            sheet = self._lookup.in_slot(words, anchor)
+            same_anchor.sort(key=lambda slot: len(slot.ids))
             most = min(
                 MOST_SLOTS.get(self.masked.model.device.type, MOST_SLOTS["cpu"]),
                 1 + MOST_STEPS // (sheet.longest * len(words)),
             )
-            for start in range(0, len(asked), most):
-                yield self._scores(asked[start : start + most], sheet, every=every)
+            for start in range(0, len(same_anchor), most):
+                yield self._scores(same_anchor[start : start + most], sheet, every=every)
+
+    def hidden_states(
+        self, queries: Sequence[Query], *, special_tokens: bool = True
+    ) -> StateReader:
+        """Reads the hidden states at the mask."""
+        return self.masked.hidden_states(queries, special_tokens=special_tokens)
 
     def _scores(self, slots: list[_Slot], sheet: CandidateTokens, *, every: bool) -> Scores:
         """The scores of the queries of some slots; see ``score``."""
         every = every or sheet.longest == 1
-        found = np.full((len(slots), len(sheet.words)), np.nan)
-        finish = np.full(found.shape, every)
+        totals = np.full((len(slots), len(sheet.words)), np.nan)
+        finish = np.full(totals.shape, every)
         for row, slot in enumerate(slots):
             finish[row, slot.golds] = True
         if len(sheet.scored):
-            pieces = [sheet.tokens[position] for position in sheet.scored]
-            asking = _Asking(slots, pieces, self._mask)
-            found[:, sheet.scored] = self._totals(asking, finish[:, sheet.scored])
-        totals = np.repeat(found, [len(slot.rows) for slot in slots], axis=0)
-        return Scores(
-            np.concatenate([slot.rows for slot in slots]),
-            sheet.words,
-            log_softmax(totals) if every else None,
-            sheet.reasons,
-            sheet.same,
-            sheet.entries,
-            totals=totals,
-        )
+            filled = _FilledSlots(slots, sheet.sequences, self._mask)
+            totals = sheet.spread(self._totals(filled, finish[:, sheet.scored]))
+        return total_scores([slot.rows for slot in slots], totals, sheet, every=every)
 
-    def _totals(self, asking: _Asking, finish: Bools) -> Floats:
+    def _totals(self, filled: _FilledSlots, finish: Bools) -> Floats:
         """Scores (slot, candidate) of all in ``finish`` and the best; NaN for others, all worse.
 
-        After the sentences with masks only, each slot's most promising candidate goes on by a
+        After the sentences with masks only, each slot's most promising candidate is continued by a
         token, then the two most promising, the four, and so on, until no unfinished one may still
-        win or come near it. What comes near the best is then asked again, each sentence by itself,
-        so that the answer does not depend on what is asked with it.
+        win or come near it. The sentences of near ties are then read again, each by itself.
         """
-        wanted = asking.sentences_of(finish) | (asking.is_sentence & (asking.tree.depths == 1))
+        partial = PartialScores(filled.tree, filled.steps, len(filled.slots))
         width = 1
-        while wanted.any():
-            self._ask(asking, wanted)
-            totals, bounds = asking.totals(), asking.bounds()
-            best = np.where(np.isnan(totals), -np.inf, totals).max(axis=1, keepdims=True)
-            live = np.isnan(totals) & (bounds >= best - self._near)
-            rank = np.argsort(np.argsort(-np.where(live, bounds, -np.inf), axis=1), axis=1)
-            wanted = asking.next_of(live & (rank < width))
-            width *= 2
-        near = totals >= best - self._near
-        near &= near.sum(axis=1, keepdims=True) > 1
-        self._ask(asking, asking.sentences_of(near), alone=True)
-        return asking.totals()
 
-    def _ask(self, asking: _Asking, wanted: Bools, *, alone: bool = False) -> None:
-        """Ask for sentences ``wanted`` (slot, node); ``alone``: each by itself, on one thread."""
+        def read_next(live: Bools) -> None:
+            nonlocal width
+            self._read(filled, partial.next_nodes(live & (partial.ranks(live) < width)))
+            width *= 2
+
+        masks_only = filled.is_sentence & (filled.tree.depths == 1)
+        self._read(filled, filled.sentences_of(finish) | masks_only)
+        totals = search(partial, self._tie, read_next)
+        near = totals >= np.nanmax(totals, axis=1, keepdims=True) - self._tie
+        near &= near.sum(axis=1, keepdims=True) > 1
+        self._read(filled, filled.sentences_of(near), alone=True)
+        return filled.totals()
+
+    def _read(self, filled: _FilledSlots, wanted: Bools, *, alone: bool = False) -> None:
+        """Read sentences ``wanted`` (slot, node); ``alone``: each by itself, on one thread."""
         slots, nodes = np.nonzero(wanted)
         lengths = [
-            len(asking.slots[slot].ids) - 1 + len(asking.filled[node])
+            len(filled.slots[slot].ids) - 1 + len(filled.filling[node])
             for slot, node in zip(slots.tolist(), nodes.tolist(), strict=True)
         ]
 
-        def answer(batch: Ints) -> None:
+        def read_batch(batch: Ints) -> None:
             chosen = list(zip(slots[batch].tolist(), nodes[batch].tolist(), strict=True))
-            next_nodes = [asking.children(node) for _, node in chosen]
-            row = np.repeat(np.arange(len(batch)), [len(each) for each in next_nodes])
-            next_node = np.concatenate(next_nodes)
-            with near_tie() if alone else nullcontext():
-                asking.steps[slots[batch][row], next_node] = self._log_probs(
-                    [asking.sentence(*each) for each in chosen],
-                    [asking.first_mask(*each) for each in chosen],
+            children = [filled.children(node) for _, node in chosen]
+            row = np.repeat(np.arange(len(batch)), [len(nodes) for nodes in children])
+            child = np.concatenate(children)
+            with reproducibly() if alone else nullcontext():
+                filled.steps[slots[batch][row], child] = self._log_probs(
+                    [filled.sentence(*sentence) for sentence in chosen],
+                    [filled.first_mask(*sentence) for sentence in chosen],
                     row,
-                    asking.tree.ids[next_node],
+                    filled.tree.ids[child],
                 )
 
         def work(batch: Ints) -> None:
-            halving(answer, batch, lengths[batch[0]], self.budget)
+            halving(read_batch, batch, lengths[batch[0]], self.budget)
 
-        one_by_one = (np.array([each]) for each in range(len(lengths)))
-        batches = one_by_one if alone else equal_length_batches(lengths, self.budget)
+        singles = (np.array([at]) for at in range(len(lengths)))
+        batches = singles if alone else equal_length_batches(lengths, self.budget)
         for _ in side_by_side(work, batches, self.masked.model.device):
             pass
-        asking.unasked &= ~wanted
 
     @torch.inference_mode()
     def _log_probs(
         self, sentences: list[list[int]], at: list[int], row: Ints, token: Ints
     ) -> Floats:
-        """Log-probability (asked,) of ``token`` (asked,) where sentence ``row`` (asked,) is asked.
+        """Log-probability (token,) of ``token`` (token,), each in the sentence ``row`` (token,).
 
-        ``sentences`` are of one length; ``at`` (sentence,) is where each is asked. The softmax is
-        over the whole vocabulary.
+        ``sentences`` are of one length; ``at`` (sentence,): the position that is read. The softmax
+        is over the whole vocabulary.
         """
         device = self.masked.model.device
-        rows, tokens = torch.from_numpy(row).to(device), torch.from_numpy(token).to(device)
         ids, where = torch.tensor(sentences, device=device), torch.tensor(at, device=device)
-        logits = self.masked.mask_only.logits(ids, where, self._head).float()
-        steps = logits[rows, tokens].double() - torch.logsumexp(logits, dim=-1)[rows].double()
-        found: Floats = steps.cpu().numpy()
-        return found
+        return token_logprobs(self.masked.at_mask.logits(ids, where, self._head), row, token)
 
     def _why_not(self, ids: list[int], longest: int) -> str | None:
-        """Why a sentence cannot be asked for candidates of up to ``longest`` tokens."""
+        """Why a sentence cannot be scored for candidates of up to ``longest`` tokens."""
         masks, size = ids.count(self._mask), len(ids) - 1 + longest
         if masks != 1:
             return f"{masks} mask tokens in the sentence"
         if size > self.masked.longest:
             return f"{size} tokens, and the model takes {self.masked.longest}"
         return None
-
-    def _sheet(self, words: tuple[str, ...], anchor: str) -> CandidateTokens:
-        if (words, anchor) not in self._sheets:
-            sheet = candidates_in_place(self.tokenizer, words, anchor, "strict", several=True)
-            self._sheets[words, anchor] = sheet
-            if several := sum(len(own) > 1 for own in sheet.tokens):
-                self.notes.append(
-                    f"{several} of {len(words)} candidates ({words[0]}, ...) are several tokens; "
-                    "they are filled in from left to right (PLL-word-l2r)"
-                )
-        return self._sheets[words, anchor]

@@ -11,8 +11,7 @@ from accelerate.state import PartialState
 from transformers import PreTrainedModel
 
 from consilience.files import write_whole
-from consilience.models.kernels import train_faster
-from consilience.models.products import Library
+from consilience.models.fast import Library, speed_up_training
 from consilience.read import parse_json
 from consilience.train.checkpoints import PRODUCTS, last_whole_checkpoint
 
@@ -27,7 +26,7 @@ def train_as_begun(models: Mapping[str, PreTrainedModel], place: Path) -> dict[s
     found = {}
     for name, model in models.items():
         known = before.get(name, {})
-        products = train_faster(model, known.get("library")).record()
+        products = speed_up_training(model, known.get("library")).record()
         found[name] = known if known.get("library") == products["library"] else products
     if PartialState().is_main_process:
         place.mkdir(parents=True, exist_ok=True)

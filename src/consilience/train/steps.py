@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from consilience.choices import Loss, TrainingText
 from consilience.errors import ConsilienceError
-from consilience.models.candidates import candidates_in_place, encode, slot_anchor
+from consilience.models.candidates import candidates_in_slot, encode, slot_anchor
 from consilience.models.causal import start_token
 from consilience.models.loading import Kind
 from consilience.models.masked import positions
@@ -69,7 +69,7 @@ def candidate_tokens(
     words = relation.candidates.words
     anchors = [pattern.around_object("x")[0] for pattern in patterns]
     sheets = [
-        candidates_in_place(tokenizer, words, slot_anchor(anchor, protocol), rules)
+        candidates_in_slot(tokenizer, words, slot_anchor(anchor, protocol), rules)
         for anchor in anchors
     ]
     kept = [at for at in range(len(words)) if all(sheet.tokens[at] for sheet in sheets)]

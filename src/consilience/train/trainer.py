@@ -16,7 +16,7 @@ from consilience.errors import ConsilienceError
 from consilience.metrics import measure
 from consilience.models import LanguageModel
 from consilience.models.causal import CausalModel
-from consilience.models.kernels import train_faster
+from consilience.models.fast import speed_up_training
 from consilience.models.loading import Kind
 from consilience.models.masked import MaskedModel
 from consilience.probe import ask
@@ -118,7 +118,7 @@ class ConsistencyTrainer(Trainer):
         teacher.to(self.args.device)
         teacher.requires_grad_(False)
         if not self.args.bf16:
-            train_faster(teacher, self.products.get("library"))
+            speed_up_training(teacher, self.products.get("library"))
         return teacher, HeadAt(teacher)
 
     def compute_loss(  # noqa: D102

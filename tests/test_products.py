@@ -9,10 +9,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 from consilience import load_model
-from consilience.models import batches, causal, kernels, masked, products, seq2seq
+from consilience.models import batches, causal, masked, seq2seq
 from consilience.models.cache import cache_folder
-from consilience.models.kernels import pack_linears, train_faster
-from consilience.models.products import Shape, clearly_faster, measured_products, time_in_turn
+from consilience.models.fast import libraries, onednn, onednn_training, speed_up, speed_up_training
+from consilience.models.fast.libraries import Shape, clearly_faster, measured_products, time_in_turn
 from test_fast import QUERIES, scores_of
 
 pytestmark = [
@@ -88,7 +88,7 @@ def test_a_choice_is_remembered_for_the_machine_the_shapes_and_the_purpose():
     first = measured_products(shapes, "inference", ways)
     assert (first.library, first.threads) == ("torch", 2)
     assert set(first.gflops) == {"onednn", "torch"}
-    assert first.processor == products.processor() != ""
+    assert first.processor == libraries.processor() != ""
     measured, ways.faster = ways.calls, "onednn"
     assert measured >= 4 * 2
     assert measured_products(shapes, "inference", ways) == first
@@ -120,8 +120,8 @@ def test_a_real_measurement_is_short_and_leaves_the_random_numbers_alone():
     start = time.perf_counter()
     shapes = {Shape(384, 384): 4, Shape(384, 1536, "gelu"): 1, Shape(1536, 384): 1}
     for purpose, work in (
-        ("inference", kernels._inference_work),
-        ("training", kernels._training_work),
+        ("inference", onednn._inference_work),
+        ("training", onednn_training._training_work),
     ):
         found = measured_products(shapes, purpose, work)
         assert found.library in ("onednn", "torch")
@@ -141,8 +141,8 @@ def test_both_libraries_give_the_same_answers_and_near_ties_to_the_last_bit(
 
     def asked_with(library):
         for module in (masked, causal, seq2seq):
-            choose = lambda model, *, head: pack_linears(model, head=head, library=library)  # noqa: E731
-            monkeypatch.setattr(module, "pack_linears", choose)
+            choose = lambda model, *, head: speed_up(model, head=head, library=library)  # noqa: E731
+            monkeypatch.setattr(module, "speed_up", choose)
         model = load_model(str(model_folder(family)))
         assert model.products.library == library
         return scores_of(model, QUERIES[:8])
@@ -166,10 +166,10 @@ def model_of(folder, family):
 )
 def test_an_activation_behind_a_linear_layer_is_computed_in_its_product(family, name, model_folder):
     plain, model = (model_of(model_folder(family), family) for _ in range(2))
-    _, linears = kernels._look_into(plain)
+    _, linears = onednn._look_into(plain)
     assert set(linears.activation.values()) == {name}
     assert len(linears.followers) >= plain.config.num_hidden_layers
-    assert pack_linears(model, head=False, library="onednn").library == "onednn"
+    assert speed_up(model, head=False, library="onednn").library == "onednn"
     fused = [each for each in model.modules() if "forward" in vars(each)]
     followers = [each for each in fused if not hasattr(each, "weight")]
     assert len(followers) == len(linears.followers)
@@ -199,7 +199,7 @@ def test_an_activation_whose_input_something_else_reads_stays_by_itself(model_fo
     ids = torch.arange(12).reshape(2, 6)
     with torch.inference_mode():
         expected = model(input_ids=ids).logits
-        assert pack_linears(model, head=False, library="onednn").library == "onednn"
+        assert speed_up(model, head=False, library="onednn").library == "onednn"
         found = model(input_ids=ids).logits
     scale = float(expected.abs().max())
     assert torch.allclose(found, expected, atol=1e-5 * scale, rtol=0)
@@ -210,9 +210,9 @@ def test_an_activation_whose_input_something_else_reads_stays_by_itself(model_fo
 
 def test_training_multiplies_with_what_was_chosen(model_folder):
     model = model_of(model_folder("bert"), "bert")
-    assert train_faster(model, "torch").library == "torch"
+    assert speed_up_training(model, "torch").library == "torch"
     assert not [each for each in model.modules() if "forward" in vars(each)]
-    assert train_faster(model, "onednn").library == "onednn"
+    assert speed_up_training(model, "onednn").library == "onednn"
     assert len([each for each in model.modules() if "forward" in vars(each)]) >= 12
 
 
@@ -226,7 +226,7 @@ def test_a_run_says_what_multiplied_and_one_resumed_elsewhere_says_that_too(
     record = json.loads((run / "run.json").read_text())
     assert record["products"] == {
         "library": "onednn",
-        "processor": products.processor(),
+        "processor": libraries.processor(),
         "threads": record["products"]["threads"],
         "gflops": {},
     }
@@ -236,5 +236,5 @@ def test_a_run_says_what_multiplied_and_one_resumed_elsewhere_says_that_too(
     assert consilience(*command)[0] == 0
     again = json.loads((run / "run.json").read_text())
     assert again["products"] == record["products"], "what the run began with"
-    note = f"resumed with products of onednn on {products.processor()}, not torch on Intel Xeon"
+    note = f"resumed with products of onednn on {libraries.processor()}, not torch on Intel Xeon"
     assert note in again["warnings"]

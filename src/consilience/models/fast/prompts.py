@@ -1,0 +1,146 @@
+"""Prompts that a causal model reads once, for all answers that are scored or written after them.
+
+Prompts are read as one tree, so that equal beginnings are read once, and their keys and values are
+stored. Then all are continued in parallel, whatever their lengths: by the tokens of an answer, to
+score it, or by the model's most probable token, again and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from consilience.models.batches import Budget, halving
+from consilience.models.fast.tree import Tree
+from consilience.models.fast.tree_attention import KeyValueStore
+from consilience.models.fast.tree_reader import HEAD_ROWS, Head
+from consilience.models.forward import Floats, Ints
+
+
+class Prompts:
+    """Prompts that have been read, the last token of each included."""
+
+    @torch.inference_mode()
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        head: Head,
+        prompts: Sequence[Sequence[int]],
+        budget: Budget,
+        longest: int,
+    ) -> None:
+        """``longest``: tokens that a prompt is continued by, at most."""
+        self._head, self._budget = head, budget
+        # The root is no token: prompts need not begin with the same one.
+        tree = Tree.of(-1, [prompt[:-1] for prompt in prompts])
+        size = len(tree.ids) - 1
+        self._stored = KeyValueStore(model, size + len(prompts) * (1 + longest))
+
+        def read(nodes: Ints) -> None:
+            slots = tree.paths(nodes)[:, 1:] - 1  # nodes are read in their order
+            self._stored.read(tree.ids[nodes], tree.depths[nodes] - 1, slots)
+
+        start = 1
+        while start <= size:
+            part = np.arange(start, min(start + budget.tokens, size + 1))
+            halving(read, part, 1, budget)
+            start += len(part)
+        inside = np.arange(tree.nodes.shape[1]) < tree.lengths[:, None]
+        beginnings = np.where(inside, tree.nodes - 1, -1)
+        last = np.array([prompt[-1] for prompt in prompts])
+        self._paths, self._hidden = self._read(beginnings, last[:, None])
+
+    def score(self, targets: Sequence[Sequence[int]]) -> Floats:
+        """Log-probability (prompt, target) of the tokens of each target after each prompt."""
+        totals = np.zeros((len(self._paths), len(targets)))
+        first = np.array([target[0] for target in targets])
+        totals += self._log_probabilities(self._hidden[:, -1], first)
+        for column, target in enumerate(targets):
+            if len(target) < 2:
+                continue
+            used = self._stored.used
+            tokens = np.tile(np.array(target[:-1]), (len(self._paths), 1))
+            _, hidden = self._read(self._paths, tokens)
+            for step, token in enumerate(target[1:]):
+                steps = self._log_probabilities(hidden[:, step], np.array([token]))
+                totals[:, column] += steps[:, 0]
+            self._stored.used = used
+        return totals
+
+    def write(
+        self, most: int, ends: Collection[int], alone: Callable[[int, list[int]], int], near: float
+    ) -> list[list[int]]:
+        """The most probable token after each prompt, again and again, to an end or ``most`` tokens.
+
+        ``alone(prompt, written)``: the most probable token in a pass of its own, for steps whose
+        best two tokens are closer than ``near`` nats.
+        """
+        written: list[list[int]] = [[] for _ in self._paths]
+        rows, paths, hidden = np.arange(len(written)), self._paths, self._hidden[:, -1]
+        used = self._stored.used
+        for number in range(most):
+            tokens, margins = self._most_probable(hidden)
+            for at in np.flatnonzero(margins < near):
+                tokens[at] = alone(int(rows[at]), written[rows[at]])
+            for row, token in zip(rows.tolist(), tokens.tolist(), strict=True):
+                written[row].append(token)
+            continues = ~np.isin(tokens, list(ends))
+            if number + 1 == most or not continues.any():
+                break
+            rows = rows[continues]
+            paths, later = self._read(paths[continues], tokens[continues, None])
+            hidden = later[:, -1]
+        self._stored.used = used
+        return written
+
+    @torch.inference_mode()
+    def _read(self, paths: Ints, tokens: Ints) -> tuple[Ints, torch.Tensor]:
+        """Read ``tokens`` (row, step) after ``paths`` (row, position).
+
+        ``paths``: the slots of what precedes, -1 for none. Returns the longer paths and the hidden
+        states (row, step, width).
+        """
+        count, steps = tokens.shape
+        slots = self._stored.used + np.arange(tokens.size).reshape(tokens.shape)
+        longer = np.concatenate([paths, slots], axis=1)
+        hidden = []
+
+        def read(rows: Ints) -> None:
+            slots = self._stored.used + np.arange(len(rows) * steps).reshape(len(rows), steps)
+            longer[rows, paths.shape[1] :] = slots
+            visible = np.repeat(longer[rows], steps, axis=0)
+            later = np.arange(steps) > np.arange(steps)[:, None]  # a token sees preceding ones
+            visible[:, paths.shape[1] :][np.tile(later, (len(rows), 1))] = -1
+            depths = (paths[rows] >= 0).sum(axis=1)[:, None] + np.arange(steps)
+            states = self._stored.read(tokens[rows].ravel(), depths.ravel(), visible, block=steps)
+            hidden.append(states.reshape(len(rows), steps, -1))
+
+        rows_at_once = max(1, self._budget.tokens // steps)
+        for start in range(0, count, rows_at_once):
+            rows = np.arange(start, min(start + rows_at_once, count))
+            halving(read, rows, steps, self._budget)
+        return longer, torch.cat(hidden)
+
+    @torch.inference_mode()
+    def _log_probabilities(self, hidden: torch.Tensor, tokens: Ints) -> Floats:
+        """Log-probability (row, token) of some tokens after ``hidden`` (row, width)."""
+        parts = []
+        columns = torch.from_numpy(tokens).to(hidden.device)
+        for rows in hidden.split(HEAD_ROWS):
+            logits = self._head(rows)
+            total = torch.logsumexp(logits.double(), dim=-1, keepdim=True)
+            parts.append((logits[:, columns].double() - total).cpu().numpy())
+        return np.concatenate(parts)
+
+    @torch.inference_mode()
+    def _most_probable(self, hidden: torch.Tensor) -> tuple[Ints, Floats]:
+        """The most probable next token and its distance in nats from the second: (row,)."""
+        tokens, margins = [], []
+        for rows in hidden.split(HEAD_ROWS):
+            best = self._head(rows).float().topk(2, dim=-1)
+            tokens.append(best.indices[:, 0].cpu().numpy())
+            margins.append((best.values[:, 0] - best.values[:, 1]).double().cpu().numpy())
+        return np.concatenate(tokens), np.concatenate(margins)

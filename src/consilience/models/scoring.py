@@ -1,0 +1,142 @@
+"""What all families do around their forward pass.
+
+Equal inputs are computed once, inputs of equal length go through the model in batches, near ties
+are decided by a pass of their own, and the numbers become ``Scores`` for the queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers import PreTrainedModel
+
+from consilience.models.batches import (
+    Budget,
+    equal_length_batches,
+    halving,
+    log_softmax,
+    margins,
+    side_by_side,
+)
+from consilience.models.candidates import CandidateTokens
+from consilience.models.fast import reproducibly
+from consilience.models.forward import Floats, Ints
+from consilience.types import Scores
+
+Key = TypeVar("Key")
+Array = TypeVar("Array", bound=npt.NDArray[Any])
+
+
+@dataclass(frozen=True, slots=True)
+class StateReader:
+    """How a family reads queries for their hidden states (its method ``hidden_states``)."""
+
+    model: PreTrainedModel
+    """The model."""
+    identity: Mapping[str, object]
+    """Which model it is."""
+    budget: Budget
+    """Tokens in a batch."""
+    inputs: Mapping[tuple[int, ...], list[int]]
+    """Token sequences, and the rows of the queries that each is read for."""
+    states: Callable[[torch.Tensor], list[torch.Tensor]]
+    """After each layer, the state (batch, width) that predicts the object in (batch, token)."""
+    why_not: Callable[[Sequence[int]], str | None]
+    """Why the model cannot read a sequence; None if it can."""
+    shortest: int
+    """A token that is a readable sequence."""
+
+
+def group_rows(keys: Iterable[Key]) -> dict[Key, list[int]]:
+    """The positions of every distinct key, in order of first appearance."""
+    rows: dict[Key, list[int]] = {}
+    for row, key in enumerate(keys):
+        rows.setdefault(key, []).append(row)
+    return rows
+
+
+def excluded(rows: Sequence[int], words: tuple[str, ...], reason: str) -> Scores:
+    """The scores of queries that the model cannot be asked: all NaN, with the reason."""
+    nothing = np.full((len(rows), len(words)), np.nan)
+    return Scores(np.asarray(rows, dtype=np.int64), words, nothing, unasked=reason)
+
+
+def normalised_scores(
+    rows: Sequence[Sequence[int]], logits: Floats, sheet: CandidateTokens
+) -> Scores:
+    """Scores from logits (input, candidate); ``rows``: the queries of each input."""
+    logprob = np.repeat(log_softmax(logits), [len(queries) for queries in rows], axis=0)
+    return Scores(
+        np.concatenate(rows), sheet.words, logprob, sheet.reasons, sheet.same, sheet.entries
+    )
+
+
+def total_scores(
+    rows: Sequence[Sequence[int]], totals: Floats, sheet: CandidateTokens, *, every: bool
+) -> Scores:
+    """Scores from log-probabilities of whole texts (input, candidate).
+
+    ``every``: all candidates have a total, so the totals are also normalised over them.
+    """
+    totals = np.repeat(totals, [len(queries) for queries in rows], axis=0)
+    return Scores(
+        np.concatenate(rows),
+        sheet.words,
+        log_softmax(totals) if every else None,
+        sheet.reasons,
+        sheet.same,
+        sheet.entries,
+        totals=totals,
+    )
+
+
+def score_batches(
+    score_batch: Callable[[Ints], Array],
+    lengths: Sequence[int],
+    budget: Budget,
+    device: torch.device,
+    most: int | None = None,
+) -> Iterator[tuple[Ints, Array]]:
+    """Positions of inputs and ``score_batch`` of them, for batches of inputs of equal length.
+
+    Batches run in parallel; one that runs out of memory is halved. ``most``: inputs in a batch.
+    """
+
+    def halved(batch: Ints) -> Any:
+        return np.concatenate(halving(score_batch, batch, lengths[batch[0]], budget))
+
+    def batches() -> Iterator[Ints]:
+        for batch in equal_length_batches(lengths, budget):
+            size = most or len(batch)
+            for start in range(0, len(batch), size):
+                yield batch[start : start + size]
+
+    yield from side_by_side(halved, batches(), device)
+
+
+def settle_rows(logits: Floats, tie: float, score_alone: Callable[[int], Floats]) -> None:
+    """Replace the logits (row, candidate) of every row whose best two are closer than ``tie``.
+
+    ``score_alone`` computes a row in a pass of its own, so that the answer does not depend on the
+    batch or the number of threads (docs/decisions/0007).
+    """
+    for row in np.flatnonzero(margins(logits) < tie).tolist():
+        with reproducibly():
+            logits[row] = score_alone(row)
+
+
+def settle_candidates(totals: Floats, tie: float, score_alone: Callable[[int, int], float]) -> None:
+    """The same for totals (row, candidate), where a pass computes one candidate of a row.
+
+    Every candidate within ``tie`` of the best of its row is replaced.
+    """
+    near = totals >= np.nanmax(totals, axis=1, keepdims=True) - tie
+    for row in np.flatnonzero(near.sum(axis=1) > 1).tolist():
+        for candidate in np.flatnonzero(near[row]).tolist():
+            with reproducibly():
+                totals[row, candidate] = score_alone(row, candidate)

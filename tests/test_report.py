@@ -25,7 +25,8 @@ from consilience.perturb import INCONSISTENT_SCHEMA
 from consilience.provenance import command_line
 from consilience.report import charts, fact_sections
 from consilience.report import html as html_module
-from consilience.report.charts import RUN_SHAPES, in_tenths
+from consilience.report.chart_parts import RUN_SHAPES
+from consilience.report.charts import in_tenths
 from consilience.report.figures import COLOURS, save_figure, spec_of
 from consilience.report.html import html_rows, render
 from consilience.report.page import Facts, Figure, Folded, Page, Points, Section, Text

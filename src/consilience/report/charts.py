@@ -6,14 +6,24 @@ have Okabe and Ito's colours and a shape for each run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-import polars.selectors as cs
 
 from consilience.metrics.descriptions import label_of
-from consilience.report.figures import COLOURS, INK, Rows, optional
+from consilience.report.chart_parts import (
+    chart_data,
+    finished,
+    percent_axis,
+    percent_tip,
+    run_colour,
+    run_shape,
+    styled,
+    tips,
+    with_line,
+)
+from consilience.report.figures import INK, optional
 
 if TYPE_CHECKING:
     import altair
@@ -23,8 +33,6 @@ WIDE, NARROW, HALF = 330, 260, 150
 
 LABEL = 480
 """Pixels of a pattern beside the matrix: all of ParaRel's are whole; longer ones are truncated."""
-
-RUN_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 
 
 def relation_figure(metrics: pl.DataFrame, shown: Sequence[str]) -> altair.Chart:
@@ -37,7 +45,7 @@ def relation_figure(metrics: pl.DataFrame, shown: Sequence[str]) -> altair.Chart
     names = {name: label_of(name) for name in shown}
     rows = metrics.with_columns(
         metric=pl.col("metric").replace_strict(names),
-        **{each: (pl.col(each) * 100).round(2).fill_nan(None) for each in ("value", "low", "high")},
+        **{name: (pl.col(name) * 100).round(2).fill_nan(None) for name in ("value", "low", "high")},
     )
     chosen = alt.selection_point(
         name="metric",
@@ -50,11 +58,11 @@ def relation_figure(metrics: pl.DataFrame, shown: Sequence[str]) -> altair.Chart
     first = rows.filter(pl.col("run") == runs[0]).select("metric", "group", order="value")
     rows = rows.join(first, on=["metric", "group"], how="left", maintain_order="left")
     across = alt.YOffset("run:N", sort=runs) if len(runs) > 1 else alt.Undefined
-    drawn = _data(_with_line(rows, "value"))
+    drawn = chart_data(with_line(rows, "value"))
     base = alt.Chart(drawn).encode(y=y, yOffset=across).transform_filter(chosen)
-    colour = _colour(runs)
+    colour = run_colour(runs)
     scale = alt.Scale(domainMax=100, zero=True, nice=False)  # below 0 where it is below chance
-    return _finished(
+    return finished(
         alt.layer(
             base.mark_rule(strokeWidth=1.5).encode(
                 x=alt.X("start:Q", title="percent", scale=scale, axis=alt.Axis(tickCount=5)),
@@ -64,9 +72,9 @@ def relation_figure(metrics: pl.DataFrame, shown: Sequence[str]) -> altair.Chart
             base.mark_point(filled=True, opacity=1, size=34).encode(
                 x=alt.X("value:Q", scale=scale),
                 color=colour,
-                shape=_shape(runs),
-                tooltip=_tips({"run": "run", "group": "relation", "metric": "number"})
-                + [_percent(each) for each in ("value", "low", "high")]
+                shape=run_shape(runs),
+                tooltip=tips({"run": "run", "group": "relation", "metric": "number"})
+                + [percent_tip(name) for name in ("value", "low", "high")]
                 + [alt.Tooltip("n:Q", title="counted")],
             ),
         ).add_params(chosen),
@@ -79,31 +87,31 @@ def relation_figure(metrics: pl.DataFrame, shown: Sequence[str]) -> altair.Chart
 def against_figure(table: pl.DataFrame) -> altair.Chart:
     """Accuracy against consistency, a mark a relation and run.
 
-    ``table``: ``run, group, accuracy, consistency``. A mark on the right and low: it knows, and
-    does not say so always; on the left and high: it says the same, and that is wrong.
+    ``table``: ``run, group, accuracy, consistency``. A mark low on the right: the model knows, but
+    not in every pattern. A mark high on the left: it gives the same answer, and that is wrong.
     """
     alt = optional("altair")
     runs = table["run"].unique(maintain_order=True).to_list()
     rows = table.with_columns((pl.col("accuracy", "consistency") * 100).round(2).fill_nan(None))
     chosen = alt.selection_point(fields=["group"], on="pointerover", nearest=True, empty=False)
-    base = alt.Chart(_data(rows)).encode(
-        x=alt.X("accuracy:Q", title="accuracy, percent", **_whole()),
-        y=alt.Y("consistency:Q", title="consistency, percent", **_whole()),
+    base = alt.Chart(chart_data(rows)).encode(
+        x=alt.X("accuracy:Q", title="accuracy, percent", **percent_axis()),
+        y=alt.Y("consistency:Q", title="consistency, percent", **percent_axis()),
     )
     marks = base.mark_point(filled=True, size=45).encode(
-        color=_colour(runs),
-        shape=_shape(runs),
+        color=run_colour(runs),
+        shape=run_shape(runs),
         opacity=alt.when(chosen).then(alt.value(1)).otherwise(alt.value(0.65)),
         tooltip=[
-            *_tips({"run": "run", "group": "relation"}),
-            _percent("accuracy"),
-            _percent("consistency"),
+            *tips({"run": "run", "group": "relation"}),
+            percent_tip("accuracy"),
+            percent_tip("consistency"),
         ],
     )
     names = base.mark_text(align="left", dx=7, fontSize=11, color=INK).encode(
         text=alt.when(chosen).then("group:N").otherwise(alt.value(""))
     )
-    return _finished(
+    return finished(
         alt.layer(marks.add_params(chosen), names),
         width=NARROW,
         height=NARROW,
@@ -118,48 +126,8 @@ def matrix_figure(pairs: pl.DataFrame, patterns: pl.DataFrame, relation: str) ->
     shown first.
     """
     alt = optional("altair")
-    runs = pairs["run"].unique(maintain_order=True).to_list()
-    relations = pairs["group"].unique(maintain_order=True).to_list()
-    number = (pl.col("variant_index") + 1).cast(pl.String)
-    names = patterns.filter(pl.col("run") == runs[0]).select(
-        key=pl.col("group") + " " + number, pattern=number + "  " + pl.col("variant")
-    )
-    rows = pairs.select(
-        "run",
-        "group",
-        one=pl.col("first") + 1,
-        two=pl.col("second") + 1,
-        v=(pl.col("agreement") * 100).round(1).fill_nan(None),
-    )
-    pick = alt.selection_point(
-        name="relation",
-        fields=["group"],
-        bind=alt.binding_select(options=relations, name="Relation "),
-        value=[{"group": relation}],
-    )
-    menus = [pick]
-    if len(runs) > 1:
-        which = alt.binding_select(options=runs, name="Run ")
-        menus.append(
-            alt.selection_point(name="run", fields=["run"], bind=which, value=[{"run": runs[0]}])
-        )
-    base = alt.Chart(_data(rows)).encode(
-        x=alt.X("b:O", title=None, axis=alt.Axis(labelAngle=0, orient="top")),
-        y=alt.Y(
-            "pattern:N",
-            title=None,
-            sort=alt.EncodingSortField("a", op="min"),
-            axis=alt.Axis(labelLimit=LABEL),
-        ),
-    )
-    for menu in menus:
-        base = base.transform_filter(menu)
-    base = (  # each pair stands in two cells; its patterns are listed once for all runs
-        base.transform_calculate(a="[datum.one, datum.two]", b="[datum.two, datum.one]")
-        .transform_flatten(["a", "b"])
-        .transform_calculate(key="datum.group + ' ' + datum.a")
-        .transform_lookup("key", alt.LookupData(_data(names), "key", ["pattern"]))
-    )
+    menus = _matrix_menus(pairs, relation)
+    base = _matrix_base(pairs, patterns, menus)
     cells = base.mark_rect().encode(
         color=alt.Color(
             "v:Q",
@@ -168,8 +136,8 @@ def matrix_figure(pairs: pl.DataFrame, patterns: pl.DataFrame, relation: str) ->
             legend=alt.Legend(orient="bottom", gradientLength=200),
         ),
         tooltip=[
-            *_tips({"group": "relation", "pattern": "pattern", "b": "with"}),
-            _percent("v", "agree"),
+            *tips({"group": "relation", "pattern": "pattern", "b": "with"}),
+            percent_tip("v", "agree"),
         ],
     )
     text = (
@@ -180,11 +148,59 @@ def matrix_figure(pairs: pl.DataFrame, patterns: pl.DataFrame, relation: str) ->
             color=alt.when("datum.v > 55").then(alt.value("black")).otherwise(alt.value("white")),
         )
     )
-    return _finished(
+    return finished(
         alt.layer(cells, text).add_params(*menus),
         width=alt.Step(22),
         height=alt.Step(18),
         description="How often each two patterns of a relation give the same answer, in percent.",
+    )
+
+
+def _matrix_menus(pairs: pl.DataFrame, relation: str) -> list[Any]:
+    """The menus of relations and, with several, of runs."""
+    alt = optional("altair")
+    chosen = {"relation": ("group", relation), "run": ("run", pairs["run"][0])}
+    menus = []
+    for name, (field, value) in chosen.items():
+        options = pairs[field].unique(maintain_order=True).to_list()
+        if name == "relation" or len(options) > 1:
+            bind = alt.binding_select(options=options, name=f"{name.capitalize()} ")
+            menus.append(
+                alt.selection_point(name=name, fields=[field], bind=bind, value=[{field: value}])
+            )
+    return menus
+
+
+def _matrix_base(pairs: pl.DataFrame, patterns: pl.DataFrame, menus: Sequence[Any]) -> Any:
+    """Each pair of patterns in two cells; the patterns are listed once for all runs."""
+    alt = optional("altair")
+    number = (pl.col("variant_index") + 1).cast(pl.String)
+    names = patterns.filter(pl.col("run") == pairs["run"][0]).select(
+        key=pl.col("group") + " " + number, pattern=number + "  " + pl.col("variant")
+    )
+    rows = pairs.select(
+        "run",
+        "group",
+        one=pl.col("first") + 1,
+        two=pl.col("second") + 1,
+        v=(pl.col("agreement") * 100).round(1).fill_nan(None),
+    )
+    base = alt.Chart(chart_data(rows)).encode(
+        x=alt.X("b:O", title=None, axis=alt.Axis(labelAngle=0, orient="top")),
+        y=alt.Y(
+            "pattern:N",
+            title=None,
+            sort=alt.EncodingSortField("a", op="min"),
+            axis=alt.Axis(labelLimit=LABEL),
+        ),
+    )
+    for menu in menus:
+        base = base.transform_filter(menu)
+    return (
+        base.transform_calculate(a="[datum.one, datum.two]", b="[datum.two, datum.one]")
+        .transform_flatten(["a", "b"])
+        .transform_calculate(key="datum.group + ' ' + datum.a")
+        .transform_lookup("key", alt.LookupData(chart_data(names), "key", ["pattern"]))
     )
 
 
@@ -195,18 +211,18 @@ def edit_figure(edits: pl.DataFrame) -> altair.Chart:
     """
     alt = optional("altair")
     runs = edits["run"].unique(maintain_order=True).to_list()
-    ends = ("difference", "low", "high")
-    rows = edits.with_columns((pl.col(*ends) * 100).round(2).fill_nan(None))
+    bounds = ("difference", "low", "high")
+    rows = edits.with_columns((pl.col(*bounds) * 100).round(2).fill_nan(None))
     across = alt.YOffset("run:N", sort=runs) if len(runs) > 1 else alt.Undefined
     kinds = edits["kind"].unique(maintain_order=True).to_list()
     y = alt.Y("kind:N", title=None, sort=kinds)
-    drawn = _data(_with_line(rows, "difference"))
+    drawn = chart_data(with_line(rows, "difference"))
     base = alt.Chart(drawn).encode(y=y, yOffset=across)
     zero = alt.Chart(alt.InlineData(values=[{"x": 0}])).mark_rule(
         color=INK, strokeDash=[3, 3], opacity=0.7
     )
-    colour = _colour(runs)
-    return _finished(
+    colour = run_colour(runs)
+    return finished(
         alt.layer(
             zero.encode(x="x:Q"),
             base.mark_rule(strokeWidth=1.5).encode(
@@ -217,9 +233,9 @@ def edit_figure(edits: pl.DataFrame) -> altair.Chart:
             base.mark_point(filled=True, opacity=1, size=40).encode(
                 x="difference:Q",
                 color=colour,
-                shape=_shape(runs),
-                tooltip=_tips({"run": "run", "kind": "edit"})
-                + [_percent(each) for each in ends]
+                shape=run_shape(runs),
+                tooltip=tips({"run": "run", "kind": "edit"})
+                + [percent_tip(name) for name in bounds]
                 + [alt.Tooltip("relations:Q"), alt.Tooltip("pairs:Q")],
             ),
         ),
@@ -230,7 +246,7 @@ def edit_figure(edits: pl.DataFrame) -> altair.Chart:
 
 
 TENTHS = [f"{10 * at} to {10 * at + 10}" for at in range(10)]
-"""Bars of the distribution over items, in percent; each holds its left end, the last both."""
+"""Bars of the distribution over items, in percent; each has its lower bound."""
 
 
 def in_tenths(items: pl.DataFrame) -> pl.DataFrame:
@@ -260,8 +276,8 @@ def item_figure(items: pl.DataFrame) -> altair.Chart:
     alt = optional("altair")
     runs = items["run"].unique(maintain_order=True).to_list()
     binned = in_tenths(items)
-    return _finished(
-        alt.Chart(_data(binned))
+    return finished(
+        alt.Chart(chart_data(binned))
         .mark_bar()
         .encode(
             x=alt.X(
@@ -272,10 +288,10 @@ def item_figure(items: pl.DataFrame) -> altair.Chart:
             ),
             xOffset=alt.XOffset("run:N", sort=runs) if len(runs) > 1 else alt.Undefined,
             y=alt.Y("share:Q", title="facts, percent"),
-            color=_colour(runs),
+            color=run_colour(runs),
             tooltip=[
-                *_tips({"run": "run", "agreement": "agreement"}),
-                _percent("share"),
+                *tips({"run": "run", "agreement": "agreement"}),
+                percent_tip("share"),
                 alt.Tooltip("items:Q"),
             ],
         ),
@@ -293,9 +309,9 @@ def form_figure(metrics: pl.DataFrame) -> altair.Chart:
     """
     alt = optional("altair")
     runs = metrics["run"].unique(maintain_order=True).to_list()
-    ends = ("value", "low", "high")
+    bounds = ("value", "low", "high")
     rows = metrics.with_columns(
-        (pl.col(*ends) * 100).round(2).fill_nan(None),
+        (pl.col(*bounds) * 100).round(2).fill_nan(None),
         shown=pl.col("metric").replace_strict(
             {"consistency": "consistency", "corrected_consistency": "above chance (kappa)"}
         ),
@@ -304,7 +320,7 @@ def form_figure(metrics: pl.DataFrame) -> altair.Chart:
     groups = metrics["group"].unique(maintain_order=True).to_list()
     across = alt.YOffset("run:N", sort=runs) if len(runs) > 1 else alt.Undefined
     base = alt.Chart().encode(y=alt.Y("subset:N", title=None, sort=forms), yOffset=across)
-    colour = _colour(runs)
+    colour = run_colour(runs)
     layered = alt.layer(
         base.mark_rule(strokeWidth=1.5).encode(
             x=alt.X("start:Q", title="percent", axis=alt.Axis(tickCount=4, labelFlush=False)),
@@ -314,83 +330,16 @@ def form_figure(metrics: pl.DataFrame) -> altair.Chart:
         base.mark_point(filled=True, opacity=1, size=40).encode(
             x="value:Q",
             color=colour,
-            shape=_shape(runs),
-            tooltip=_tips({"run": "run", "group": "task", "subset": "form", "shown": "number"})
-            + [_percent(each) for each in ends],
+            shape=run_shape(runs),
+            tooltip=tips({"run": "run", "group": "task", "subset": "form", "shown": "number"})
+            + [percent_tip(name) for name in bounds],
         ),
-        data=_data(_with_line(rows, "value")),
+        data=chart_data(with_line(rows, "value")),
     ).properties(width=HALF, height=alt.Step(26 if len(runs) == 1 else 13))
-    return _styled(
+    return styled(
         layered.facet(
             row=alt.Row("group:N", title=None, sort=groups) if len(groups) > 1 else alt.Undefined,
             column=alt.Column("shown:N", title=None, sort=["consistency"]),
         ).resolve_scale(x="independent"),
         "Consistency with the original form in every other form.",
-    )
-
-
-def _with_line(rows: pl.DataFrame, value: str) -> pl.DataFrame:
-    """With the ends of the line that is drawn: ``low`` and ``high``, else the value alone."""
-    return rows.with_columns(start=pl.coalesce("low", value), stop=pl.coalesce("high", value))
-
-
-def _data(rows: pl.DataFrame) -> Any:
-    """Rows for a chart; JSON has no NaN."""
-    known = rows.with_columns(cs.float().fill_nan(None))
-    return optional("altair").InlineData(values=Rows.of(known.to_dicts()))
-
-
-def _whole() -> dict[str, Any]:
-    """An axis from 0 to 100 percent."""
-    alt = optional("altair")
-    scale = alt.Scale(domain=[0, 100])
-    return {"scale": scale, "axis": alt.Axis(values=list(range(0, 101, 20)))}
-
-
-def _colour(runs: Sequence[str]) -> Any:
-    alt = optional("altair")
-    legend = alt.Legend(title=None, orient="top", labelLimit=0, columns=2)
-    return alt.Color(
-        "run:N",
-        scale=alt.Scale(domain=runs, range=[COLOURS[at % len(COLOURS)] for at in range(len(runs))]),
-        legend=legend if len(runs) > 1 else None,
-    )
-
-
-def _shape(runs: Sequence[str]) -> Any:
-    alt = optional("altair")
-    shapes = [RUN_SHAPES[at % len(RUN_SHAPES)] for at in range(len(runs))]
-    legend = alt.Legend(title=None, orient="top", labelLimit=0) if len(runs) > 1 else None
-    return alt.Shape("run:N", scale=alt.Scale(domain=runs, range=shapes), legend=legend)
-
-
-def _tips(names: Mapping[str, str]) -> list[Any]:
-    alt = optional("altair")
-    return [alt.Tooltip(f"{name}:N", title=shown) for name, shown in names.items()]
-
-
-def _percent(name: str, title: str = "") -> Any:
-    return optional("altair").Tooltip(f"{name}:Q", title=title or name, format=".1f")
-
-
-def _finished(chart: Any, *, width: Any, height: Any, description: str) -> Any:
-    return _styled(chart.properties(width=width, height=height), description)
-
-
-def _styled(chart: Any, description: str) -> Any:
-    text = {"labelColor": INK, "titleColor": INK, "labelFontSize": 11, "titleFontSize": 11}
-    return (
-        chart.properties(description=description, background="transparent")
-        .configure_view(stroke=None)
-        .configure_axis(
-            **text,
-            titleFontWeight="normal",
-            domainColor=INK,
-            tickColor=INK,
-            gridColor=INK,
-            gridOpacity=0.15,
-        )
-        .configure_legend(**text)
-        .configure_header(**text, labelFontWeight="bold", labelAngle=0, labelAlign="left")
-        .configure_title(color=INK, subtitleColor=INK)
     )

@@ -1,4 +1,4 @@
-"""What every report ends with: which model was asked, and how to repeat it."""
+"""The last section of every report: how to repeat its runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from consilience.report.page import Facts, Part, Section, Text
 
 
 def described(record: Mapping[str, Any]) -> str:
-    """A model in words."""
+    """A model in words, from ``run.json``; empty if the record has none."""
     model = record.get("asked", {}).get("model", {})
     if not model:
         return ""
@@ -25,37 +25,44 @@ def described(record: Mapping[str, Any]) -> str:
 
 
 def again(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Section:
-    """How to make each run again, by name and record; a command that made several stands once."""
+    """How to repeat each run, by name and record; a command of several runs is shown once."""
     parts: list[Part] = []
-    said = ""
+    previous = ""
     for name, record in runs:
         if not record:
             parts.append(Text([f"{name}: a table of answers; how they came about is not known."]))
             continue
-        asked = record["asked"]
-        model = asked.get("model", {})
-        weights = f"revision {model.get('revision') or 'not known'}"
-        if model.get("kind") == "baseline":
-            weights = "none, a baseline"
-        if model.get("digest"):
-            weights = f"SHA-256 {model['digest']}"
-        about = [
-            ("Run", name),
-            ("Began", str(record.get("started"))),
-            ("Ended", str(record.get("finished") or "not finished")),
-            ("Versions", ", ".join(f"{each} {v}" for each, v in record["versions"].items())),
-            ("Git", str(record.get("git") or "an installed package")),
-            ("Questions", f"SHA-256 {asked.get('suite_digest') or asked.get('pairs')}"),
-            ("Weights", weights),
-        ]
         command = record.get("command", "")
         if not command:
             parts.append(Text([f"{name}: no command is kept; its run.json says what was asked."]))
-        elif command != said:
+        elif command != previous:
             parts.append(Text([command], code=True))
-        said = command
-        parts.append(Facts(about))
+        previous = command
+        parts.append(_origin(name, record))
     intro = ""
     if any(record.get("command") for _, record in runs):
         intro = "The same command with the same versions gives the same answers."
     return Section("again", "How to repeat it", intro, parts)
+
+
+def _origin(name: str, record: Mapping[str, Any]) -> Facts:
+    """When and with what a run was made."""
+    settings = record["asked"]
+    model = settings.get("model", {})
+    weights = f"revision {model.get('revision') or 'not known'}"
+    if model.get("kind") == "baseline":
+        weights = "none, a baseline"
+    if model.get("digest"):
+        weights = f"SHA-256 {model['digest']}"
+    versions = ", ".join(f"{package} {version}" for package, version in record["versions"].items())
+    return Facts(
+        [
+            ("Run", name),
+            ("Began", str(record.get("started"))),
+            ("Ended", str(record.get("finished") or "not finished")),
+            ("Versions", versions),
+            ("Git", str(record.get("git") or "an installed package")),
+            ("Questions", f"SHA-256 {settings.get('suite_digest') or settings.get('pairs')}"),
+            ("Weights", weights),
+        ]
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import polars as pl
 
@@ -19,26 +19,33 @@ from consilience.analysis.patterns import (
     with_changes,
 )
 from consilience.errors import ConsilienceError
-from consilience.files import texts_of
+from consilience.files import texts_of, write_whole
 from consilience.metrics import facts_left_out, measure, remarks
 from consilience.metrics.compare import compare, few_relations
 from consilience.metrics.counts import Prepared, Shared
 from consilience.metrics.perturbed import form_changes, measure_perturbed
 from consilience.metrics.table import is_blank
 from consilience.read import read_csv
+from consilience.report.export import save_table
+from consilience.report.figures import for_paper, optional, save_figure
+from consilience.report.html import render
 from consilience.report.page import Page
 from consilience.report.papers import fact_layouts, pair_layouts
 from consilience.report.report_page import fact_page, pair_page
 from consilience.report.run_view import FactView, PairView, RunView
 from consilience.report.table import Table
-from consilience.run import Run
+from consilience.run import Run, open_runs
 from consilience.suites.selection import select_relations
 from consilience.types import METRICS_SCHEMA, Protocol
 from consilience.workflow.compare import compare_pairs, settings_notes
+from consilience.workflow.options import DataDir, Option, ProtocolName
 from consilience.workflow.pairs import labels_of, seed_notes, task_asked
 from consilience.workflow.suite import protocol_notes, suite_notes, suite_of
 from consilience.workflow.vector_clusters import correlations_of, drawing_of
-from consilience.workflow.watch import Advance
+from consilience.workflow.watch import SILENT, Advance, Watch
+
+FIGURE_FORMATS = ("svg", "png", "pdf")
+"""Suffixes of the files of a figure."""
 
 EXAMPLES = 3
 """Of each kind in the report."""
@@ -58,24 +65,52 @@ SETTINGS_OF_PAIRS = {
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """How runs are reported."""
+    """Which runs are reported, and how."""
 
-    suite: str | None = None
-    """A name or a folder; None for the suite of the first run."""
-    protocol: Protocol | None = None
-    """How answers are counted; None for the protocol of the first run."""
-    relation: str | None = None
-    """The relation whose agreement is shown first; None for the least consistent."""
-    seed: int = 0
-    """Of the bootstrap and the permutations."""
-    data_dir: Path | None = None
-    """Where fetched suites are."""
+    runs: Annotated[
+        Sequence[str],
+        Option(
+            "Folders of runs, or answers tables; LABEL=RUN names one. The first is the reference.",
+            metavar="RUN...",
+            is_argument=True,
+        ),
+    ]
+    page: Annotated[
+        Path | None,
+        Option(
+            "The page; without it, report.html in the folder of the run.",
+            metavar="FILE",
+            flag="--out",
+        ),
+    ] = None
+    figures: Annotated[
+        Path | None, Option("A folder for every figure as SVG, PNG and PDF.", metavar="DIR")
+    ] = None
+    tables: Annotated[
+        Path | None,
+        Option(
+            "A folder for the papers' tables of these runs, as CSV, Markdown and LaTeX.",
+            metavar="DIR",
+        ),
+    ] = None
+    relation: Annotated[
+        str | None,
+        Option("The relation whose patterns are shown first; without it, the least consistent."),
+    ] = None
+    suite: Annotated[
+        str | None, Option("A name or a folder; without it, that of the first run.", metavar="S")
+    ] = None
+    protocol: ProtocolName = None
+    seed: Annotated[int, Option("Seed of the bootstrap and the permutations.")] = 0
+    data_dir: DataDir = None
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """A page, the papers' tables of the same runs, and what a reader should know."""
 
+    runs: Sequence[Run]
+    """The runs, opened."""
     page: Page
     """The page, not yet rendered."""
     tables: Mapping[str, Table]
@@ -84,18 +119,52 @@ class Report:
     """Differences in how the runs were asked, and the warnings of each run."""
 
 
-def tables_of(runs: Sequence[Run]) -> int:
-    """How many tables ``report`` counts: each run, and each later run against the first."""
-    return 2 * len(runs) - 1
-
-
-def report(
-    runs: Sequence[Run], options: ReportOptions, advance: Advance = lambda tables: None
-) -> Report:
+def report(options: ReportOptions, watch: Watch = SILENT) -> Report:
     """One page on one run, or on several with the first as the reference."""
-    if any(run.is_of_pairs for run in runs):
-        return _report_pairs(runs, options, advance)
-    return _report_facts(runs, options, advance)
+    runs = open_runs(options.runs)
+    _page_of(runs, options.page)
+    for library in ("altair", "jinja2", "vl_convert"):
+        optional(library)  # before the minutes that counting may take
+    make = _report_pairs if any(run.is_of_pairs for run in runs) else _report_facts
+    with watch.steps("counting", 2 * len(runs) - 1, "tables") as advance:
+        return make(runs, options, advance)
+
+
+def save_report(made: Report, options: ReportOptions) -> list[Path]:
+    """Write the page, and its figures and tables if folders for them are given."""
+    page = _page_of(made.runs, options.page)
+    written = [page]
+    if options.figures:
+        written += _save_figures(made.page, options.figures)
+    if options.tables:
+        for name, table in made.tables.items():
+            written += save_table(table, options.tables, name)
+    write_whole(page, render(made.page).encode())
+    return written
+
+
+def _page_of(runs: Sequence[Run], file: Path | None) -> Path:
+    """The file of the page."""
+    if file is not None:
+        if not file.parent.is_dir():
+            raise ConsilienceError("no such folder", where=str(file.parent), todo="Make it first.")
+        return file
+    if len(runs) == 1 and runs[0].path.is_dir():
+        return runs[0].path / "report.html"
+    raise ConsilienceError(
+        "several runs, or a table of answers, without --out", todo="Name the page: --out F.html."
+    )
+
+
+def _save_figures(page: Page, folder: Path) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for figure in page.figures:
+        chart = for_paper(figure.chart, figure.title)
+        for suffix in FIGURE_FORMATS:
+            written.append(folder / f"{figure.id}.{suffix}")
+            save_figure(chart, written[-1])
+    return written
 
 
 def _report_facts(runs: Sequence[Run], options: ReportOptions, advance: Advance) -> Report:
@@ -128,7 +197,7 @@ def _report_facts(runs: Sequence[Run], options: ReportOptions, advance: Advance)
     page = fact_page(chosen, rules, shown, compared, kinds, notes, relation)
     warnings = notes + _named(shown)
     layouts = fact_layouts({view.name: view.metrics for view in shown}, warnings)
-    return Report(page, layouts, warnings)
+    return Report(runs, page, layouts, warnings)
 
 
 def _named(views: Sequence[RunView]) -> list[str]:
@@ -217,7 +286,7 @@ def _report_pairs(runs: Sequence[Run], options: ReportOptions, advance: Advance)
     advance(len(runs) - 1)
     warnings = notes + _named(shown)
     layouts = pair_layouts({view.name: view.metrics for view in shown}, warnings)
-    return Report(pair_page(shown, compared, notes), layouts, warnings)
+    return Report(runs, pair_page(shown, compared, notes), layouts, warnings)
 
 
 def _shown_pairs(run: Run, seed: int) -> RunView:

@@ -1,0 +1,88 @@
+"""What the figures of a report share: data, axes, colours, shapes, tooltips and style."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+import polars.selectors as cs
+
+from consilience.report.figures import COLOURS, INK, Rows, optional
+
+RUN_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+"""A shape for each run."""
+
+
+def with_line(rows: pl.DataFrame, value: str) -> pl.DataFrame:
+    """With the bounds of the line that is drawn: ``low`` and ``high``, else the value alone."""
+    return rows.with_columns(start=pl.coalesce("low", value), stop=pl.coalesce("high", value))
+
+
+def chart_data(rows: pl.DataFrame) -> Any:
+    """Rows for a chart; JSON has no NaN."""
+    known = rows.with_columns(cs.float().fill_nan(None))
+    return optional("altair").InlineData(values=Rows.of(known.to_dicts()))
+
+
+def percent_axis() -> dict[str, Any]:
+    """An axis from 0 to 100 percent."""
+    alt = optional("altair")
+    scale = alt.Scale(domain=[0, 100])
+    return {"scale": scale, "axis": alt.Axis(values=list(range(0, 101, 20)))}
+
+
+def run_colour(runs: Sequence[str]) -> Any:
+    """A colour for each run, with a legend if there are several."""
+    alt = optional("altair")
+    legend = alt.Legend(title=None, orient="top", labelLimit=0, columns=2)
+    return alt.Color(
+        "run:N",
+        scale=alt.Scale(domain=runs, range=[COLOURS[at % len(COLOURS)] for at in range(len(runs))]),
+        legend=legend if len(runs) > 1 else None,
+    )
+
+
+def run_shape(runs: Sequence[str]) -> Any:
+    """A shape for each run, with a legend if there are several."""
+    alt = optional("altair")
+    shapes = [RUN_SHAPES[at % len(RUN_SHAPES)] for at in range(len(runs))]
+    legend = alt.Legend(title=None, orient="top", labelLimit=0) if len(runs) > 1 else None
+    return alt.Shape("run:N", scale=alt.Scale(domain=runs, range=shapes), legend=legend)
+
+
+def tips(names: Mapping[str, str]) -> list[Any]:
+    """Tooltips: fields and what they are called."""
+    alt = optional("altair")
+    return [alt.Tooltip(f"{name}:N", title=shown) for name, shown in names.items()]
+
+
+def percent_tip(name: str, title: str = "") -> Any:
+    """A tooltip of a percentage."""
+    """Tooltips: fields and what they are called."""
+    return optional("altair").Tooltip(f"{name}:Q", title=title or name, format=".1f")
+
+
+def finished(chart: Any, *, width: Any, height: Any, description: str) -> Any:
+    """A chart of one plane, with its size and style."""
+    return styled(chart.properties(width=width, height=height), description)
+
+
+def styled(chart: Any, description: str) -> Any:
+    """A chart with our style; its text and lines have the colour of the text around it."""
+    text = {"labelColor": INK, "titleColor": INK, "labelFontSize": 11, "titleFontSize": 11}
+    return (
+        chart.properties(description=description, background="transparent")
+        .configure_view(stroke=None)
+        .configure_axis(
+            **text,
+            titleFontWeight="normal",
+            domainColor=INK,
+            tickColor=INK,
+            gridColor=INK,
+            gridOpacity=0.15,
+        )
+        .configure_legend(**text)
+        .configure_header(**text, labelFontWeight="bold", labelAngle=0, labelAlign="left")
+        .configure_title(color=INK, subtitleColor=INK)
+    )

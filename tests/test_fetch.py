@@ -55,18 +55,21 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def server(monkeypatch):
-    listed = [
-        module.ReleasedFile(p, len(c), hashlib.sha256(c).hexdigest()) for p, c in FILES.items()
-    ]
-    monkeypatch.setattr(module, "listing", lambda name: listed)
-    server = Server()
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
+@contextlib.contextmanager
+def serving(server):
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield server
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture
+def server(monkeypatch):
+    digests = {path: hashlib.sha256(content).hexdigest() for path, content in FILES.items()}
+    listed = [module.ReleasedFile(path, len(FILES[path]), digests[path]) for path in FILES]
+    monkeypatch.setattr(module, "listing", lambda name: listed)
+    with serving(Server()) as server:
+        yield server
 
 
 def content(folder):
@@ -97,13 +100,18 @@ def test_a_broken_connection_is_taken_up_where_it_broke(ranges, server, tmp_path
     assert server.requests[:2] == [("a/one.txt", None), ("a/one.txt", "bytes=1000-")]
 
 
-def test_a_stopped_fetch_goes_on_with_the_half_file(server, tmp_path):
+@pytest.mark.parametrize(
+    ("begun", "asked"),
+    [(FILES["a/one.txt"][:77], "bytes=77-"), (b"x" * len(FILES["a/one.txt"]), None)],
+)
+def test_a_stopped_fetch_resumes_with_the_partial_file(begun, asked, server, tmp_path):
+    """One that is as long as the file is fetched anew: no range begins after the end of a file."""
     part = tmp_path / "pararel" / "a" / "one.txt.part"
     part.parent.mkdir(parents=True)
-    part.write_bytes(FILES["a/one.txt"][:77])
+    part.write_bytes(begun)
     folder, _ = fetch("pararel", tmp_path, base=server.url)
     assert content(folder) == FILES
-    assert server.requests[0] == ("a/one.txt", "bytes=77-")
+    assert server.requests[0] == ("a/one.txt", asked)
     assert not part.exists()
 
 
@@ -170,12 +178,9 @@ def hostile(server):
     hostile = ThreadingHTTPServer(("127.0.0.1", 0), Hostile)
     hostile.over = threading.Event()
     hostile.url = f"http://127.0.0.1:{hostile.server_port}/data"
-    thread = threading.Thread(target=hostile.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    yield hostile
-    hostile.over.set()
-    hostile.shutdown()
-    hostile.server_close()
+    with serving(hostile):
+        yield hostile
+        hostile.over.set()
 
 
 @pytest.mark.parametrize("deed", ["drip", "headers"])
@@ -185,9 +190,8 @@ def test_a_server_that_sends_a_byte_now_and_then_gets_no_more_than_the_time(
     """4,400 bytes at 20 bytes a second take 220 seconds, and the socket is never silent."""
     monkeypatch.setattr(module, "SILENCE", 0.5)
     hostile.deed, began = deed, time.monotonic()
-    with pytest.raises(
-        ConsilienceError, match=r"one\.txt: cannot be fetched: no 4,400 bytes in 1 "
-    ):
+    message = r"one\.txt: cannot be fetched: no 4,400 bytes in 1 "
+    with pytest.raises(ConsilienceError, match=message):
         fetch("pararel", tmp_path, base=hostile.url)
     assert time.monotonic() - began < 5
     assert not (tmp_path / "pararel" / "a" / "one.txt").exists()
@@ -196,9 +200,8 @@ def test_a_server_that_sends_a_byte_now_and_then_gets_no_more_than_the_time(
 @pytest.mark.parametrize("deed", ["endless", "length"])
 def test_no_more_than_the_listed_size_is_read(deed, hostile, tmp_path):
     hostile.deed = deed
-    with pytest.raises(
-        ConsilienceError, match="not the released file: longer than its 4,400 bytes"
-    ):
+    message = "not the released file: longer than its 4,400 bytes"
+    with pytest.raises(ConsilienceError, match=message):
         fetch("pararel", tmp_path, base=hostile.url)
     assert [path.name for path in (tmp_path / "pararel").rglob("*")] == ["a"]
 
@@ -215,31 +218,15 @@ def test_a_redirect_to_a_file_is_refused(hostile, tmp_path):
         fetch("pararel", tmp_path, base=hostile.url)
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://user:secret@127.0.0.1:9/data",
-        "http://user@127.0.0.1:9/data",
-        "http://user:secret/x@127.0.0.1:9/data",
-        "http://127.0.0.1:secret/data",
-        "//user:secret@127.0.0.1",
-    ],
-)
+@pytest.mark.parametrize("url", [
+    "http://user:secret@127.0.0.1:9/data", "http://user@127.0.0.1:9/data", "//user:secret@127.0.0.1",
+    "http://user:secret/x@127.0.0.1:9/data", "http://127.0.0.1:secret/data",
+])  # fmt: skip
 def test_no_message_shows_a_password(url, tmp_path):
     with pytest.raises(ConsilienceError, match="a user name, a password or a port") as caught:
         fetch("pararel", tmp_path, base=url)
     assert "secret" not in str(caught.value)
     assert "user@" not in str(caught.value)
-
-
-def test_a_part_that_is_as_long_as_the_file_is_fetched_anew(server, tmp_path):
-    """No range begins behind the end of a file."""
-    part = tmp_path / "pararel" / "a" / "one.txt.part"
-    part.parent.mkdir(parents=True)
-    part.write_bytes(b"x" * len(FILES["a/one.txt"]))
-    folder, _ = fetch("pararel", tmp_path, base=server.url)
-    assert content(folder) == FILES
-    assert server.requests[0] == ("a/one.txt", None)
 
 
 def test_an_at_sign_in_a_path_is_no_password(server, tmp_path):

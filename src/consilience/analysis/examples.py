@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -91,18 +91,9 @@ REPLY_SCHEMA: dict[str, type[pl.DataType]] = {
 
 def reply_table(examples: Mapping[str, Sequence[Example]]) -> pl.DataFrame:
     """Every reply of every example (``REPLY_SCHEMA``), in the order of kinds and variants."""
+    columns = ("kind", "group", "item", "subject", "gold")
     rows = [
-        {
-            "kind": example.kind,
-            "group": example.group,
-            "item": example.item,
-            "subject": example.subject,
-            "gold": example.gold,
-            "variant": reply.variant,
-            "answer": reply.answer,
-            "right": reply.right,
-            "margin": reply.margin,
-        }
+        {name: getattr(example, name) for name in columns} | asdict(reply)
         for of_kind in examples.values()
         for example in of_kind
         for reply in example.replies

@@ -15,50 +15,19 @@ from consilience.suites.graphs import read_graph
 from consilience.suites.rows import Problems, Row, require, suite_rows
 from consilience.types import Candidates, Cardinality, Edge, Fact, Pattern, Relation, Suite
 
-N_TO_1: dict[str, str] = {
-    "P17": "country",
-    "P19": "place of birth",
-    "P20": "place of death",
-    "P27": "country of citizenship",
-    "P30": "continent",
-    "P36": "capital",
-    "P37": "official language",
-    "P101": "field of work",
-    "P103": "native language",
-    "P106": "occupation",
-    "P127": "owned by",
-    "P131": "located in the administrative entity",
-    "P136": "genre",
-    "P138": "named after",
-    "P140": "religion",
-    "P159": "headquarters location",
-    "P176": "manufacturer",
-    "P178": "developer",
-    "P264": "record label",
-    "P276": "location",
-    "P279": "subclass of",
-    "P361": "part of",
-    "P364": "original language of a work",
-    "P407": "language of a work",
-    "P413": "position played on a team",
-    "P449": "original broadcaster",
-    "P495": "country of origin",
-    "P740": "location of formation",
-    "P937": "work location",
-    "P1376": "capital of",
-    "P1412": "languages spoken or written",
-}
+_RELATIONS = Path(__file__).with_name("pararel.tsv").read_text(encoding="utf-8").splitlines()[1:]
+"""The relations of the paper: id, Wikidata's name, cardinality."""
+
+
+def _with_cardinality(cardinality: Cardinality) -> dict[str, str]:
+    rows = (line.split("\t") for line in _RELATIONS)
+    return {id_: label for id_, label, of_relation in rows if of_relation == cardinality}
+
+
+N_TO_1 = _with_cardinality("N-1")
 """The 31 relations that the paper reports consistency for, with Wikidata's name of each."""
 
-N_TO_M: dict[str, str] = {
-    "P39": "position held",
-    "P47": "shares border with",
-    "P108": "employer",
-    "P190": "twinned administrative body",
-    "P463": "member of",
-    "P530": "diplomatic relation",
-    "P1303": "instrument",
-}
+N_TO_M = _with_cardinality("N-M")
 """The 7 relations that the paper reports determinism for."""
 
 MIXED_OBJECTS: dict[str, frozenset[str]] = {

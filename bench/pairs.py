@@ -18,7 +18,7 @@ from consilience.models.pair_input import Encoded
 from consilience.suites.pairs import read_pairs
 from consilience.suites.perturbations import original
 from consilience.suites.tasks import TASKS
-from consilience.train.batches import batches_of
+from consilience.train.pair_batches import batches_of
 
 SIZE = 32
 SAMPLE = 6

@@ -12,12 +12,33 @@ import torch
 from transformers import BertConfig, BertForMaskedLM, PreTrainedModel, TrainingArguments
 
 from consilience.models.fast import Library, Products, speed_up_training
+from consilience.models.loading import Pretrained
 from consilience.suites.selection import sample_facts, select_relations
-from consilience.train.steps import Steps, candidate_tokens, collate
-from consilience.train.trainer import ConsistencyTrainer
+from consilience.train.consistency_trainer import ConsistencyTrainer
+from consilience.train.plan import Plan
+from consilience.train.steps import Steps, collate, trained_relation
 
 TRAINED = ("P364", "P138", "P449")
 STEPS = 6
+PLAN = Plan(
+    train=TRAINED,
+    validation=(),
+    weights=(0.1,),
+    loss="strict",
+    vocabulary=False,
+    text="patterns",
+    facts=100,
+    batch=8,
+    accumulation=1,
+    epochs=1,
+    learning_rate=6e-5,
+    validation_facts=1,
+    seed=42,
+    lora_rank=0,
+    bf16=False,
+    gradient_checkpointing=False,
+    report_to="none",
+)
 
 
 def model(tokenizer) -> BertForMaskedLM:
@@ -34,20 +55,12 @@ def steps_of(tokenizer) -> Steps:
     suite = questions.suite()
     names = TRAINED if all(r in {x.id for x in suite.relations} for r in TRAINED) else None
     relations = [suite.relation(r) for r in names] if names else suite.relations[:3]
-    asked = [candidate_tokens(r, tokenizer, "masked", "published", "strict") for r in relations]
-    options = {
-        "longest": 128,
-        "facts": 100,
-        "batch": 8,
-        "epochs": 1,
-        "text": "patterns",
-        "lines": (),
-        "seed": 42,
-    }
-    return Steps(asked, tokenizer, "masked", **options)
+    loaded = Pretrained("masked", None, tokenizer, {})
+    trained = [trained_relation(r, loaded, "published", "strict") for r in relations]
+    return Steps(trained, loaded, PLAN, longest=128)
 
 
-def trainer_of(found: PreTrainedModel, tokenizer, steps: Steps, folder: str) -> ConsistencyTrainer:
+def trainer_of(found: PreTrainedModel, steps: Steps, folder: str) -> ConsistencyTrainer:
     """Ours, without validation and saving."""
     suite = questions.suite()
     validation = sample_facts(select_relations(suite, [suite.relations[0].id]), 1, 0)
@@ -64,18 +77,7 @@ def trainer_of(found: PreTrainedModel, tokenizer, steps: Steps, folder: str) -> 
         report_to="none",
         disable_tqdm=True,
     )
-    return ConsistencyTrainer(
-        found,
-        arguments,
-        steps,
-        tokenizer,
-        validation,
-        kind="masked",
-        weight=0.1,
-        loss="strict",
-        vocabulary=False,
-        protocol="published",
-    )
+    return ConsistencyTrainer(found, arguments, steps, PLAN, 0.1, validation, "published", {})
 
 
 def chosen(tokenizer) -> Products:
@@ -87,12 +89,12 @@ def ours(tokenizer, steps: Steps, folder: str, library: Library) -> Callable[[],
     """One batch of facts of each relation, then an update."""
     found = model(tokenizer)
     speed_up_training(found, library)
-    trainer = trainer_of(found, tokenizer, steps, folder)
+    trainer = trainer_of(found, steps, folder)
     optimizer = torch.optim.AdamW(found.parameters(), lr=6e-5, fused=True, weight_decay=0.0)
 
     def update() -> None:
         for at in range(3):
-            step = collate([steps[at]], tokenizer.pad_token_id)
+            step = collate(steps[at], tokenizer.pad_token_id)
             (trainer.compute_loss(found, step) / 3).backward()
         torch.nn.utils.clip_grad_norm_(found.parameters(), 1.0)
         optimizer.step()
@@ -172,6 +174,6 @@ def of_the_trainer(tokenizer, steps: Steps, folder: str) -> tuple[float, float, 
     """Peak memory of a first training in MiB; seconds of a second, all and inside the model."""
     found = model(tokenizer)
     speed_up_training(found)
-    first = trainer_of(found, tokenizer, steps, folder)
+    first = trainer_of(found, steps, folder)
     mib = machine.peak(first.train)
-    return mib, *outside(found, trainer_of(found, tokenizer, steps, folder))
+    return mib, *outside(found, trainer_of(found, steps, folder))

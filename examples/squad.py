@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 import string
 import sys
 from collections import Counter
@@ -53,8 +52,8 @@ from consilience.metrics.statistics import (
 )
 from consilience.models.batches import Budget, equal_length_batches, halving, side_by_side
 from consilience.read import parse_json
-from consilience.train.checkpoints import disk_errors, last_whole_checkpoint
-from consilience.train.record import is_finished, write_record
+from consilience.train.batch_trainer import check_device
+from consilience.train.resume import TrainingFolder, disk_errors
 
 WINDOW = 384
 """Tokens of a window: the question, a part of the context, and the special tokens."""
@@ -236,8 +235,7 @@ def load_model(
 
     ``trained``: whether the head needs weights, too. ``device``: cpu, or auto for CUDA if present.
     """
-    if device not in ("auto", "cpu"):
-        raise ConsilienceError(f"the device '{device}'", expected="auto or cpu")
+    check_device(device)
     model: Any
     try:
         tokenizer = AutoTokenizer.from_pretrained(name_or_path, trust_remote_code=False)
@@ -272,7 +270,7 @@ def load_model(
     return model.to(target), tokenizer, digest.hexdigest()
 
 
-def finetune(
+def train_reader(
     name_or_path: str,
     questions: Sequence[Question],
     out: Path,
@@ -298,9 +296,8 @@ def finetune(
         "questions": hashlib.sha256(repr([*questions]).encode()).hexdigest(),
         **{"epochs": epochs, "lr": lr, "batch": batch, "seed": seed, "max_steps": max_steps},
     }
-    checkpoints = out / "checkpoints"
-    if is_finished(out, settings):
-        shutil.rmtree(checkpoints, ignore_errors=True)
+    folder = TrainingFolder(out, settings)
+    if folder.is_finished():
         return
     features: Any = [
         {**window.inputs, "start_positions": start, "end_positions": end}
@@ -310,7 +307,7 @@ def finetune(
     trainer = Trainer(
         model=model,
         args=TrainingArguments(
-            output_dir=str(checkpoints),
+            output_dir=str(out),
             num_train_epochs=epochs,
             max_steps=max_steps,
             learning_rate=lr,
@@ -328,11 +325,10 @@ def finetune(
         processing_class=tokenizer,
     )
     with disk_errors(out):
-        trainer.train(resume_from_checkpoint=last_whole_checkpoint(checkpoints))
+        trainer.train(resume_from_checkpoint=folder.last_checkpoint())
         model.save_pretrained(out)
         tokenizer.save_pretrained(out)
-        write_record(out, settings, finished=True)
-    shutil.rmtree(checkpoints, ignore_errors=True)
+        folder.finish()
 
 
 def predict(
@@ -550,7 +546,7 @@ def squad(
     found: dict[str, pl.DataFrame] = {}
     for number, name_or_path in enumerate(models, start=1):
         folder = out / f"model-{number}"
-        finetune(
+        train_reader(
             name_or_path,
             training,
             folder,

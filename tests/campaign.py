@@ -416,11 +416,11 @@ def _prepare_models(base: Path) -> None:
     _write(base / "train.jsonl", _lines([{**row, "idx": str(at)} for at, row in enumerate(rows)]))
     _finetune(base / "trained", base)
     record = {
-        "asked": {"model": "m", "recipe": {"epochs": 3}}, "versions": {"python": "3"},
+        "settings": {"model": "m", "plan": {"epochs": 3}}, "versions": {"python": "3"},
         "finished": True, "history": [{"loss": 0.5}], "validation": {"rte": 0.5}, "epochs": 3,
-        "seconds": 1.5, "cut": {"rte": 0}, "cut_validation": {"rte": 0}, "products": {},
+        "seconds": 1.5, "truncated": {"rte": 0}, "truncated_validation": {"rte": 0}, "products": {},
     }  # fmt: skip
-    _write(base / "finetune.json", json.dumps(record))
+    _write(base / "training.json", json.dumps(record))
 
 
 # --- the readers ---------------------------------------------------------------------------------
@@ -612,11 +612,11 @@ def table(draw: random.Random, folder: Path) -> str:
 @target
 def training(draw: random.Random, folder: Path) -> str:
     """The records of trainings."""
-    from consilience.train.record import FIELDS, is_finished, read_checked
+    from consilience.train.resume import TrainingFolder
 
-    path = damaged(draw, folder, "finetune.json")
-    read_checked(path, FIELDS, ("asked", "finished"))
-    return f"finished: {is_finished(folder, {'model': 'm', 'recipe': {'epochs': 3}})}"
+    damaged(draw, folder, "training.json")
+    training = TrainingFolder(folder, {"model": "m", "plan": {"epochs": 3}})
+    return f"finished: {training.is_finished()}, {training.result(('epochs',), ('rte',))}"
 
 
 @target
@@ -1018,7 +1018,7 @@ def finetune(draw: random.Random, folder: Path) -> str:
         own = place / path.relative_to(base / "trained")
         if (
             path.is_file()
-            and path.name != "finetune.json"
+            and path.name != "training.json"
             and path.read_bytes() != own.read_bytes()
         ):
             raise WrongError(f"another {path.name}")
@@ -1046,7 +1046,7 @@ def load() -> None:
     import consilience.cli
     import consilience.models.classifier
     import consilience.models.loading
-    import consilience.train.finetune  # noqa: F401
+    import consilience.train.seeds  # noqa: F401
 
     torch.set_num_threads(1)
 

@@ -345,6 +345,20 @@ def cases(name: str) -> list:
     return [json.loads(line) for line in lines if line]
 
 
+def launch(code: str, folder: Path) -> str:
+    """What two processes print that train together, as `accelerate launch` starts them."""
+    script = folder / "launched.py"
+    here = str(Path(__file__).parent)
+    script.write_text(f"import sys\nfrom pathlib import Path\nsys.path[:0] = [{here!r}]\n{code}")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node"]
+    done = subprocess.run(
+        [*command, "2", str(script)], capture_output=True, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
 def real_data(name: str) -> Path:
     """A real data set, if it lies beside the checkout or under ``CONSILIENCE_DATA``."""
     places = [Path(os.environ.get("CONSILIENCE_DATA", "-")), ROOT.parent / "shared" / "data"]

@@ -43,6 +43,7 @@ MAY_USE = {
         "report",
         "run",
         "suites",
+        "train",
         "types",
     },
     "train": {

@@ -26,12 +26,12 @@ from squad import (
     evaluate,
     exact_match,
     f1_score,
-    finetune,
     load_model,
     normalize_answer,
     outcomes,
     predict,
     read_squad,
+    train_reader,
     windows,
 )
 
@@ -220,35 +220,35 @@ def steps(monkeypatch):
 
 def test_training_learns_a_handful_and_leaves_what_is_finished(body, tmp_path, steps):
     questions, options = make(), {"lr": 3e-3, "batch": 6, "max_steps": 120, "device": "cpu"}
-    finetune(str(body), questions, tmp_path / "m", **options)
+    train_reader(str(body), questions, tmp_path / "m", **options)
     model, tokenizer, _ = load_model(str(tmp_path / "m"), trained=True)
     assert predict(model, tokenizer, questions) == [truth for _, truth in TAUGHT]
-    assert not (tmp_path / "m" / "checkpoints").exists()
-    (tmp_path / "m" / "checkpoints").mkdir()  # of a process that was killed at its very end
+    assert not list((tmp_path / "m").glob("checkpoint-*"))
+    (tmp_path / "m" / "checkpoint-9").mkdir()  # of a process that was killed at its very end
     assert len(steps) == 120
-    finetune(str(body), questions, tmp_path / "m", **options)
+    train_reader(str(body), questions, tmp_path / "m", **options)
     assert len(steps) == 120
-    assert not (tmp_path / "m" / "checkpoints").exists()
-    with pytest.raises(ConsilienceError, match="its seed is 0, now asked is 1"):
-        finetune(str(body), questions, tmp_path / "m", seed=1, **options)
+    assert not list((tmp_path / "m").glob("checkpoint-*"))
+    with pytest.raises(ConsilienceError, match="its seed is 0, this command's is 1"):
+        train_reader(str(body), questions, tmp_path / "m", seed=1, **options)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("x")
     with pytest.raises(ConsilienceError, match="not empty"):
-        finetune(str(body), questions, tmp_path / "other")
+        train_reader(str(body), questions, tmp_path / "other")
 
 
 @pytest.mark.parametrize("killed_at", [4, 7])
 def test_a_training_that_was_killed_ends_with_the_same_weights(body, tmp_path, steps, killed_at):
     """Three steps an epoch; killed in and at the start of one; equal to one part in a million."""
     options = {"batch": 2, "epochs": 4, "lr": 1e-3, "save_steps": 3, "device": "cpu"}
-    finetune(str(body), make(), tmp_path / "whole", **options)
+    train_reader(str(body), make(), tmp_path / "whole", **options)
     steps.kill_at = killed_at
     with pytest.raises(KeyboardInterrupt):
-        finetune(str(body), make(), tmp_path / "killed", **options)
-    (tmp_path / "killed" / "checkpoints" / "checkpoint-11").mkdir()  # half written
+        train_reader(str(body), make(), tmp_path / "killed", **options)
+    (tmp_path / "killed" / "checkpoint-11").mkdir()  # half written
     steps.clear()
     steps.kill_at = None
-    finetune(str(body), make(), tmp_path / "killed", **options)
+    train_reader(str(body), make(), tmp_path / "killed", **options)
     assert steps == list(range(killed_at // 3 * 3, 12))
     whole, killed = (
         load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed")

@@ -1,33 +1,30 @@
-"""The consistency loss by hand, steps that repeat, and a tiny model that really gets consistent."""
+"""The parts of a consistency training: losses by hand, steps that repeat, plans that are refused."""
 
-import json
 import math
-import re
 from dataclasses import replace
 
-import polars as pl
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
 from conftest import WORDS
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite
-from consilience.train.improve import improve
+from consilience.models.loading import Pretrained
+from consilience.train.consistency import make_trainer
+from consilience.train.consistency_trainer import PositionHead, plain_copy
+from consilience.train.experiment import improve
 from consilience.train.losses import consistency_loss, cosine_loss, published_loss, vote_loss
 from consilience.train.perplexity import perplexity
-from consilience.train.plan import Plan
-from consilience.train.steps import Steps, candidate_tokens, collate
-from consilience.train.trainer import ConsistencyTrainer, HeadAt, plain_copy
-from consilience.train.training import make_trainer, train
+from consilience.train.plan import Plan, Subject
+from consilience.train.resume import TrainingFolder
+from consilience.train.steps import Steps, collate, trained_relation
 
 PATTERNS = tuple(
-    Pattern.parse(text)
-    for text in (
-        "The capital of [X] is [Y].",
-        "[Y] is the capital of [X].",
-        "[X]'s capital is [Y].",
+    map(
+        Pattern.parse,
+        ("The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital is [Y]."),
     )
 )
 
@@ -38,22 +35,54 @@ def relation(id_, subjects="abcdefghijkl"):
 
 
 SUITE = Suite("hand", tuple(map(relation, ("A", "B", "C", "D"))), "strict")
+PLAN = Plan(
+    train=("A", "B"), validation=("C",), weights=(1.0,), loss="strict", vocabulary=False,
+    text="patterns", facts=8, batch=4, accumulation=1, epochs=4, learning_rate=3e-3,
+    validation_facts=200, seed=42, lora_rank=0, bf16=False, gradient_checkpointing=False,
+    report_to="none",
+)  # fmt: skip
+
+
+def train(spec, folder, suite=SUITE, *, seeds=(), ablations=False, subject=None, **change):
+    """Improve a model by ``PLAN`` with some changes; ``subject``: further fields of ``Subject``."""
+    whom = Subject(str(spec), suite, "strict", **(subject or {}))
+    return improve(whom, replace(PLAN, **change), folder, seeds=seeds, ablations=ablations)
+
+
+def trainer_of(spec, folder, suite=SUITE, weight=1.0, **change):
+    """A trainer before its first step."""
+    subject = Subject(str(spec), suite, "strict", device="cpu")
+    return make_trainer(subject, replace(PLAN, **change), weight, TrainingFolder(folder, {}))
+
+
+def loaded(folder, kind="masked"):
+    """A model without its weights: what steps read of it."""
+    return Pretrained(kind, None, AutoTokenizer.from_pretrained(folder), {})
+
+
+@pytest.fixture
+def bert(model_folder):
+    return loaded(model_folder("bert"))
+
+
+@pytest.fixture
+def gpt2(model_folder):
+    return loaded(model_folder("gpt2"), "causal")
 
 
 def logits(*shares):
     return torch.tensor(shares).log()
 
 
-def test_the_loss_of_two_patterns_by_hand():
-    """KL(p || q) + KL(q || p) = sum (p - q) log(p / q); here (.5 - .25) log 2 + (.5 - .75) log 2/3."""
+def test_the_loss_by_hand():
+    """KL(p || q) + KL(q || p) = sum (p - q) log(p / q); here (.5 - .25) log 2 + (.5 - .75) log 2/3.
+
+    Two facts: their mean. Three patterns: the mean of three pairs.
+    """
     expected = 0.25 * math.log(2) - 0.25 * math.log(2 / 3)
-    one = logits([[0.5, 0.5], [0.25, 0.75]])
+    one, same = logits([[0.5, 0.5], [0.25, 0.75]]), logits([[0.5, 0.5], [0.5, 0.5]])
     assert consistency_loss(one).item() == pytest.approx(expected, rel=1e-5)
-    same = logits([[0.5, 0.5], [0.5, 0.5]])
     assert consistency_loss(torch.cat([one, same])).item() == pytest.approx(expected / 2, rel=1e-5)
-
-
-def test_three_patterns_are_three_pairs():
     p, q, r = ([0.5, 0.5], [0.25, 0.75], [0.9, 0.1])
     pairs = [consistency_loss(logits([a, b])).item() for a, b in ((p, q), (p, r), (q, r))]
     assert consistency_loss(logits([p, q, r])).item() == pytest.approx(sum(pairs) / 3, rel=1e-5)
@@ -63,14 +92,15 @@ def test_the_released_loss_sums_and_divides_by_the_columns():
     """Two facts, three pairs, five columns: 2 * 3 / 5 of the mean."""
     torch.manual_seed(0)
     found = torch.randn(2, 3, 5)
-    expected = 0.0
     logprob = found.log_softmax(-1)
-    for a in range(3):
-        for b in range(3):
-            if a != b:
-                expected += torch.nn.functional.kl_div(
-                    logprob[:, a].T, logprob[:, b].exp().T, reduction="batchmean"
-                ).item()
+    expected = sum(
+        torch.nn.functional.kl_div(
+            logprob[:, a].T, logprob[:, b].exp().T, reduction="batchmean"
+        ).item()
+        for a in range(3)
+        for b in range(3)
+        if a != b
+    )
     assert published_loss(found).item() == pytest.approx(expected, rel=1e-5)
     assert consistency_loss(found).item() == pytest.approx(expected * 5 / 6, rel=1e-5)
 
@@ -93,7 +123,7 @@ def test_the_vote_by_hand():
     teacher = logits([[0.8, 0.2], [0.6, 0.4]])
     votes = [0.49 / 0.58, 0.09 / 0.58]
     student = [[0.5, 0.5], [0.9, 0.1]]
-    apart = [sum(v * math.log(v / p) for v, p in zip(votes, each, strict=True)) for each in student]
+    apart = [sum(v * math.log(v / p) for v, p in zip(votes, ps, strict=True)) for ps in student]
     assert vote_loss(logits(student), teacher).item() == pytest.approx(sum(apart) / 2, rel=1e-5)
     assert vote_loss(logits([votes, votes]), teacher).item() == pytest.approx(0, abs=1e-6)
     two = torch.cat([logits(student), logits([votes, votes])])
@@ -102,47 +132,27 @@ def test_the_vote_by_hand():
 
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 6), st.integers(0, 99))
-def test_the_loss_is_no_less_than_0_and_does_not_mind_order_or_constants(
-    facts, patterns, words, seed
-):
+def test_the_loss_is_not_negative_and_ignores_order_and_constants(facts, patterns, words, seed):
     generator = torch.Generator().manual_seed(seed)
     found = torch.randn(facts, patterns, words, generator=generator)
     loss = consistency_loss(found).item()
     assert loss >= -1e-6
-    moved = found[torch.randperm(facts, generator=generator)] + torch.randn(
-        facts, patterns, 1, generator=generator
-    )
+    constants = torch.randn(facts, patterns, 1, generator=generator)
+    moved = found[torch.randperm(facts, generator=generator)] + constants
     moved = moved[:, torch.randperm(patterns, generator=generator)]
     assert consistency_loss(moved).item() == pytest.approx(loss, rel=1e-4, abs=1e-5)
-    assert consistency_loss(found[:, :1].expand(-1, patterns, -1)).item() == pytest.approx(
-        0, abs=1e-5
-    )
+    same = found[:, :1].expand(-1, patterns, -1)
+    assert consistency_loss(same).item() == pytest.approx(0, abs=1e-5)
 
 
-@pytest.fixture
-def bert(model_folder):
-    folder = model_folder("bert")
-    return AutoModelForMaskedLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+def steps_of(model, relations=SUITE.relations[:2], longest=64, lines=(), **change):
+    trained = [trained_relation(one, model, "strict", "strict") for one in relations]
+    plan = replace(PLAN, **{"epochs": 2, "seed": 1, **change})
+    return Steps(trained, model, plan, longest=longest, lines=lines)
 
 
-def steps_of(tokenizer, *, loss="strict", **options):
-    asked = [
-        candidate_tokens(each, tokenizer, "masked", "strict", loss) for each in SUITE.relations[:2]
-    ]
-    given_ = {
-        "longest": 64,
-        "facts": 8,
-        "batch": 4,
-        "epochs": 2,
-        "text": "patterns",
-        "lines": (),
-        "seed": 1,
-    }
-    return Steps(asked, tokenizer, "masked", **{**given_, **options})
-
-
-def test_every_fact_is_in_a_step_once_an_epoch_and_relations_take_turns(bert):
-    steps = steps_of(bert[1])
+def test_every_fact_is_in_one_step_of_an_epoch_and_relations_take_turns(bert):
+    steps = steps_of(bert)
     assert len(steps) == 2 * 2 * 2
     assert [at for at, _ in steps.groups] == [0, 1, 0, 1, 0, 1, 0, 1]
     for at in (0, 1):
@@ -151,178 +161,179 @@ def test_every_fact_is_in_a_step_once_an_epoch_and_relations_take_turns(bert):
             assert len(facts) == len(set(facts)) == 8
 
 
-def test_a_step_is_the_same_whenever_it_is_asked_for(bert):
-    one, again, other = steps_of(bert[1]), steps_of(bert[1]), steps_of(bert[1], seed=2)
+def test_a_step_is_the_same_whenever_it_is_read(bert):
+    one, again, other = steps_of(bert), steps_of(bert), steps_of(bert, seed=2)
     assert one[3]["sequences"] == again[3]["sequences"] == one[3]["sequences"]
     assert one[3]["sequences"] != other[3]["sequences"]
 
 
-def test_masks_of_questions_and_of_text_stand_where_they_are_said_to(bert):
-    _, tokenizer = bert
-    item = steps_of(tokenizer)[0]
-    step = collate([item], tokenizer.pad_token_id)
+def test_the_positions_of_masks_in_questions_and_in_text(bert):
+    tokenizer, steps = bert.tokenizer, steps_of(bert)
+    item = steps[0]
+    step = collate(item, tokenizer.pad_token_id)
     at_masks = step["input_ids"][step["rows"], step["columns"]]
     questions = item["shape"][0] * item["shape"][1]
     assert (at_masks[:questions] == tokenizer.mask_token_id).all()
     assert len(step["labels"]) == len(at_masks) - questions
     text = step["input_ids"].clone()[questions:]
     text[step["rows"][questions:] - questions, step["columns"][questions:]] = step["labels"]
-    fact = steps_of(tokenizer).groups[0][1][0]
+    fact = steps.groups[0][1][0]
     filled = tokenizer(PATTERNS[0].fill(fact.subject, fact.object))["input_ids"]
     assert text[0, : len(filled)].tolist() == filled
     assert step["attention_mask"].sum() == sum(map(len, item["sequences"]))
 
 
-def test_published_has_a_column_for_each_row_of_the_data(bert):
-    one = candidate_tokens(relation("A"), bert[1], "masked", "strict", "strict")
-    all_ = candidate_tokens(relation("A"), bert[1], "masked", "strict", "published")
-    assert one.tokens.shape == (3, 6)
-    assert all_.tokens.shape == (3, 12)
-    assert one.tokens.tolist() == [bert[1].convert_tokens_to_ids(WORDS)] * 3
+def test_a_causal_model_is_read_after_what_precedes_the_object(gpt2):
+    """Two of the three patterns end in the object; the answer is read at their last token."""
+    tokenizer = gpt2.tokenizer
+    trained = trained_relation(relation("A"), gpt2, "strict", "strict")
+    assert trained.patterns == (PATTERNS[0], PATTERNS[2])
+    words = [tokenizer.decode([int(token)]) for token in trained.tokens[0]]
+    assert words == [f" {word}" for word in WORDS]
+    steps = steps_of(gpt2, SUITE.relations[:1], facts=2, batch=2, epochs=1)
+    step = collate(steps[0], 0)
+    fact = steps.groups[0][1][0]
+    start = tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    question = tokenizer(f"The capital of {fact.subject} is")["input_ids"]
+    assert step["input_ids"][0, : len(question) + 1].tolist() == [start, *question]
+    assert step["columns"][0] == len(question)
+    # The text: every next word of every pattern of both facts.
+    whole = tokenizer(PATTERNS[0].fill(fact.subject, fact.object))["input_ids"]
+    assert step["labels"][: len(whole)].tolist() == whole
+    assert step["input_ids"][4, : len(whole)].tolist() == [start, *whole[:-1]]
+    assert (step["rows"][4 : 4 + len(whole)] == 4).all()
+    assert step["columns"][4 : 4 + len(whole)].tolist() == list(range(len(whole)))
+
+
+def test_which_columns_are_compared(bert, gpt2):
+    """A column is a word, of the released loss a row of the data, of a causal model a first token."""
+    one, rows = (
+        trained_relation(relation("A"), bert, "strict", loss) for loss in ("strict", "published")
+    )
+    assert (one.tokens.shape, rows.tokens.shape) == ((3, 6), (3, 12))
+    assert one.tokens.tolist() == [bert.tokenizer.convert_tokens_to_ids(WORDS)] * 3
+    longer = {"Paris": "Parisian", "Oslo": "Osloan"}
+    facts = relation("A").facts
+    facts = tuple(replace(fact, object=longer.get(fact.object, fact.object)) for fact in facts)
+    facts += (Fact("z", "A z", "Paris"),)
+    joined = replace(relation("A"), facts=facts, candidates=Candidates.of(facts))
+    assert trained_relation(joined, gpt2, "strict", "strict").tokens.shape == (2, 6)
+
+
+SAME = (Fact("1", "a", "Paris"), Fact("2", "b", "Paris"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "message"),
+    [
+        ("bert", {"patterns": PATTERNS[:1]}, "A has one pattern; expected two patterns"),
+        ("gpt2", {"patterns": PATTERNS[:2]}, "A has one pattern that ends in the object"),
+        ("gpt2", {"patterns": PATTERNS[1:2]}, "A has no pattern that ends in the object"),
+        (
+            "bert", {"facts": SAME, "candidates": Candidates.of(SAME)},
+            "A has one candidate of one token",
+        ),
+    ],
+)  # fmt: skip
+def test_relations_that_cannot_disagree_are_refused(request, kind, change, message):
+    with pytest.raises(ConsilienceError, match=message):
+        trained_relation(
+            replace(relation("A"), **change), request.getfixturevalue(kind), "strict", "strict"
+        )
+
+
+def test_facts_with_a_long_question_are_left_out_and_long_texts_truncated(bert):
+    long = "x " * 70
+    facts = (*relation("A").facts, *(Fact(f"long {n}", long + str(n), "Paris") for n in range(4)))
+    one = replace(relation("A"), facts=facts, candidates=Candidates.of(facts))
+    steps = steps_of(bert, [one], lines=[long], facts=16, epochs=1, text="file", seed=0)
+    assert {fact for _, group in steps.groups for fact in group} == set(relation("A").facts)
+    assert max(map(len, steps[0]["sequences"])) == 64
+    assert len(steps[0]["sequences"]) == 2 * 4 * 3
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert", "modernbert", "electra"])
-def test_the_head_at_some_positions_gives_the_logits_and_gradients_of_the_whole(
-    family, model_folder
-):
+def test_the_head_at_some_positions_has_the_logits_and_gradients_of_the_whole(family, model_folder):
     model = AutoModelForMaskedLM.from_pretrained(model_folder(family)).eval()
     ids = torch.arange(24).reshape(3, 8) + 5
     rows, columns = torch.tensor([0, 0, 2]), torch.tensor([1, 4, 7])
     whole = model(input_ids=ids).logits[rows, columns]
     whole.logsumexp(-1).sum().backward()
     before = {
-        name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None
+        name: weight.grad.clone()
+        for name, weight in model.named_parameters()
+        if weight.grad is not None
     }
     model.zero_grad()
-    head = HeadAt(model)
-    head.positions = rows, columns
-    found = model(input_ids=ids).logits
+    found = PositionHead(model).logits(model, ids, torch.ones_like(ids), rows, columns)
     assert torch.allclose(found, whole, atol=1e-5)
     found.logsumexp(-1).sum().backward()
     for name, gradient in before.items():
         assert torch.allclose(dict(model.named_parameters())[name].grad, gradient, atol=1e-4), name
-    head.positions = None
     assert torch.allclose(plain_copy(model)(input_ids=ids).logits[rows, columns], whole, atol=1e-5)
 
 
-PLAN = Plan(
-    train=("A", "B"),
-    validation=("C",),
-    weights=(1.0,),
-    facts=8,
-    batch=4,
-    epochs=4,
-    learning_rate=3e-3,
-)
-
-
-def test_a_tiny_model_gets_consistent_and_the_folder_holds_it_all(model_folder, tmp_path, capsys):
-    found = improve(str(model_folder("bert")), SUITE, PLAN, tmp_path / "out", protocol="strict")
-    (row,) = found.best.compared.filter(
-        (pl.col("metric") == "consistency") & (pl.col("group") == "D")
-    ).to_dicts()
-    assert row["second_value"] > row["first_value"] + 0.2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "lm_loss" in captured.err
-    assert {each.name for each in (tmp_path / "out").iterdir()} >= {
-        "before", "seed-42", "table-7.csv", "lambdas.csv", "run.json",
-    }  # fmt: skip
-    done = tmp_path / "out" / "seed-42" / "improved" / "lambda-1" / "done.json"
-    history = json.loads(done.read_text(encoding="utf-8"))["history"]
-    losses = [each["consistency_loss"] for each in history if "consistency_loss" in each]
-    assert losses[-1] < losses[0]
-    stamp = done.stat().st_mtime_ns
-    again = improve(str(model_folder("bert")), SUITE, PLAN, tmp_path / "out", protocol="strict")
-    assert done.stat().st_mtime_ns == stamp
-    assert again.best.metrics.equals(found.best.metrics, null_equal=True)
-
-
-@pytest.mark.parametrize("content", [
-    "[]", "{", '{"validation": {}, "perplexity": null}', '{"validation": {}, "perplexity": "1"}',
-])  # fmt: skip
-def test_a_damaged_record_of_a_training_is_one_message(content, tmp_path):
-    (tmp_path / "done.json").write_text(content)
-    with pytest.raises(ConsilienceError, match=r"done\.json: not the record of a training: "):
-        train("none", SUITE, PLAN, 1.0, tmp_path, protocol="strict", lines=(), device="cpu")
-
-
-class KilledError(Exception):
-    pass
-
-
-def test_a_training_that_was_killed_ends_with_the_weights_of_an_unbroken_one(
-    model_folder, tmp_path, monkeypatch, measured_next
-):
-    """A resumed training keeps its products, whatever is measured."""
-    measured_next("onednn", "onednn", "torch")
-    spec, end = str(model_folder("bert")), "seed-42/improved/lambda-1/model"
-    improve(spec, SUITE, PLAN, tmp_path / "whole", protocol="strict")
-    computed = ConsistencyTrainer.compute_loss
-
-    def compute_loss(self, *args, **kwargs):
-        if self.state.global_step == 5:
-            raise KilledError
-        return computed(self, *args, **kwargs)
-
-    monkeypatch.setattr(ConsistencyTrainer, "compute_loss", compute_loss)
-    with pytest.raises(KilledError):
-        improve(spec, SUITE, PLAN, tmp_path / "broken", protocol="strict")
-    monkeypatch.setattr(ConsistencyTrainer, "compute_loss", computed)
-    improve(spec, SUITE, PLAN, tmp_path / "broken", protocol="strict")
-    one, other = (
-        AutoModelForMaskedLM.from_pretrained(tmp_path / name / end).state_dict()
-        for name in ("whole", "broken")
+@pytest.mark.parametrize("loss", ["strict", "published"])
+def test_the_loss_of_a_step_from_its_questions_and_words(loss, model_folder, tmp_path):
+    """Each pair of patterns by torch's own divergence; as released, padding is attended to."""
+    subjects = ["a", "b b b", "c", "d d", "e", "f f f f", "g", "h"]
+    suite = replace(SUITE, relations=tuple(relation(each.id, subjects) for each in SUITE.relations))
+    trainer = trainer_of(model_folder("bert"), tmp_path, suite, 0.5, loss=loss)
+    model = trainer.model.eval()
+    step = collate(trainer.train_dataset[1], trainer.steps.tokenizer.pad_token_id)
+    facts, patterns = step["shape"]
+    count = facts * patterns
+    ids, mask = step["input_ids"], step["attention_mask"].clone()
+    assert not mask[:count].all()
+    if loss == "published":
+        mask[:count] = 1
+    with torch.no_grad():
+        found = trainer.compute_loss(model, step)
+        all_logits = model(input_ids=ids, attention_mask=mask).logits
+    answers = all_logits[step["rows"][:count], step["columns"][:count]].view(facts, patterns, -1)
+    total = 0.0
+    for one in range(patterns):
+        for other in set(range(patterns)) - {one}:
+            first, second = (
+                answers[:, at, step["candidates"][at]].log_softmax(-1) for at in (one, other)
+            )
+            total += (second.exp() * (second - first)).sum().item()
+    pairs = facts * patterns * (patterns - 1) / 2
+    consistency = total / (step["candidates"].shape[1] if loss == "published" else pairs)
+    words = torch.nn.functional.cross_entropy(
+        all_logits[step["rows"][count:], step["columns"][count:]], step["labels"]
     )
-    assert all(torch.allclose(one[name], other[name], atol=1e-6) for name in one)
-    done = tmp_path / "broken" / "seed-42" / "improved" / "lambda-1" / "done.json"
-    assert json.loads(done.read_text())["products"]["library"] == "onednn"
+    assert found.item() == pytest.approx(0.5 * consistency + words.item(), rel=1e-4)
+    assert trainer.parts["consistency_loss"] == [pytest.approx(consistency, rel=1e-4)]
 
 
-def test_a_loss_that_is_not_a_number_stops_the_training(model_folder, tmp_path):
-    plan = Plan(**{**{f: getattr(PLAN, f) for f in PLAN.__slots__}, "learning_rate": 1e9})
-    with pytest.raises(ConsilienceError, match="lambda-1: the loss is nan at step 1.*are whole"):
-        improve(str(model_folder("bert")), SUITE, plan, tmp_path / "out", protocol="strict")
-
-
-def test_without_text_or_with_the_whole_vocabulary_it_trains_on_something_else(
-    model_folder, tmp_path
-):
-    losses = {}
+def test_what_changes_the_parts_of_the_loss(model_folder, tmp_path):
+    """Without text, with the whole vocabulary, and with the cosine."""
+    parts = {}
     for change in ({}, {"text": "none"}, {"vocabulary": True}, {"loss": "cosine"}):
-        trainer = make_trainer(
-            str(model_folder("bert")), SUITE, replace(PLAN, **change), 1.0, tmp_path,
-            protocol="strict", lines=(), device="cpu",
-        )  # fmt: skip
+        trainer = trainer_of(model_folder("bert"), tmp_path, **change)
         trainer.model.eval()
-        step = collate([trainer.train_dataset[0]], trainer.tokenizer_.pad_token_id)
+        step = collate(trainer.train_dataset[0], trainer.steps.tokenizer.pad_token_id)
         trainer.compute_loss(trainer.model, step)
-        name = next(iter(change), "plain")
-        losses[name] = [values[0] for values in trainer.parts.values()]
-    assert losses["text"][0] == pytest.approx(losses["plain"][0], rel=1e-4)
-    assert losses["text"][1] == 0 < losses["plain"][1]
-    assert losses["vocabulary"][0] != pytest.approx(losses["plain"][0], rel=0.05)
-    assert 0 < losses["loss"][0] < 1
+        parts[next(iter(change), "plain")] = [values[0] for values in trainer.parts.values()]
+    assert parts["text"][0] == pytest.approx(parts["plain"][0], rel=1e-4)
+    assert parts["text"][1] == 0 < parts["plain"][1]
+    assert parts["vocabulary"][0] != pytest.approx(parts["plain"][0], rel=0.05)
+    assert 0 < parts["loss"][0] < 1
 
 
-def test_another_plan_for_the_same_folder_is_refused(model_folder, tmp_path):
-    options = {f: getattr(PLAN, f) for f in PLAN.__slots__} | {"epochs": 1}
-    spec = str(model_folder("bert"))
-    improve(spec, SUITE, Plan(**options), tmp_path / "o", protocol="strict")
-    with pytest.raises(ConsilienceError, match="this folder holds another run: its plan is"):
-        improve(spec, SUITE, Plan(**options | {"facts": 4}), tmp_path / "o", protocol="strict")
-    with pytest.raises(ConsilienceError, match="the device 'cuda:1'; expected auto or cpu"):
-        improve(spec, SUITE, PLAN, tmp_path / "p", protocol="strict", device="cuda:1")
-
-
-def test_perplexity_of_a_model_without_a_preference_is_its_vocabulary(model_folder, tmp_path):
-    folder = model_folder("bert")
-    model = AutoModelForMaskedLM.from_pretrained(folder)
+@pytest.mark.parametrize(
+    ("family", "auto"), [("bert", AutoModelForMaskedLM), ("gpt2", AutoModelForCausalLM)]
+)
+def test_perplexity_of_a_model_without_a_preference_is_its_vocabulary(
+    family, auto, model_folder, tmp_path
+):
+    model = auto.from_pretrained(model_folder(family))
     for weight in model.parameters():
         weight.data.zero_()
-    model.save_pretrained(tmp_path / "even")
-    AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "even")
-    found = perplexity(str(tmp_path / "even"), ["The capital of France is Paris."] * 3, "cpu")
+    model.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(model_folder(family)).save_pretrained(tmp_path)
+    found = perplexity(str(tmp_path), ["The capital of France is Paris."] * 3, "cpu")
     assert found == pytest.approx(model.config.vocab_size, rel=1e-4)
 
 
@@ -337,73 +348,42 @@ def test_perplexity_of_a_model_without_a_preference_is_its_vocabulary(model_fold
         ({"train": ("A", "B", "D")}, "no relation is left to test on"),
         ({"text": "file"}, "0 lines of text"),
         ({"loss": "vote", "text": "none"}, "--loss vote with --mlm none; expected words that"),
-        (
-            {"train": ("A", "A")},
-            "duplicate relation in --train-groups: A; expected each of them once",
-        ),
+        ({"train": ("A", "A")}, "duplicate relation in --train-groups: A; expected each of them"),
         ({"weights": (0.5, 1.0, 0.5000000001)}, r"duplicate lambda: 0\.5;"),
         ({"learning_rate": math.nan}, "a learning rate of nan; expected above 0"),
         ({"seed": -1}, "a seed of -1; expected from 0 to 4294967295"),
-        ({"batch": 9}, "fewer than 9 facts in every training relation"),
+        ({"seeds": (1, 2, 1)}, "duplicate seed: 1; expected each of them once"),
+        ({"subject": {"device": "cuda:1"}}, "the device 'cuda:1'; expected auto or cpu"),
+        ({"report_to": "nowhere"}, "--report-to nowhere: nowhere is not supported"),
     ],
 )
-def test_plans_that_cannot_be_carried_out_are_refused(model_folder, tmp_path, change, message):
-    options = {f: getattr(PLAN, f) for f in PLAN.__slots__} | change
+def test_a_plan_that_cannot_be_carried_out(tmp_path, change, message):
+    """It is refused before the model is loaded: there is none of this name."""
     with pytest.raises(ConsilienceError, match=message):
-        improve(
-            str(model_folder("bert")), SUITE, Plan(**options), tmp_path / "o", protocol="strict"
-        )
+        train("no-such-model", tmp_path / "o", **change)
+    assert not (tmp_path / "o").exists()
 
 
 @pytest.mark.parametrize("validation", [("C",), ("C", "B")])
 def test_validation_relations_with_several_right_answers_are_refused(validation, tmp_path):
-    """Before the model is loaded: there is none of this name."""
     several = replace(SUITE.relations[2], cardinality="N-M")
     suite = replace(SUITE, relations=(*SUITE.relations[:2], several, SUITE.relations[3]))
-    plan = replace(PLAN, train=("A",), validation=validation)
     with pytest.raises(ConsilienceError) as error:
-        improve("no-such-model", suite, plan, tmp_path / "o", protocol="strict")
+        train("no-such-model", tmp_path / "o", suite, train=("A",), validation=validation)
     assert str(error.value).startswith("C in --validation-groups: a subject has several right ")
     assert "expected N-1 relations. Known: A, B, D." in str(error.value)
+
+
+def test_what_only_the_model_can_tell_is_refused(model_folder, tmp_path):
+    spec = model_folder("bert")
+    with pytest.raises(ConsilienceError, match="fewer than 9 facts in every training relation"):
+        train(spec, tmp_path / "few", batch=9)
+    known = relation("C")
+    facts = tuple(replace(fact, object=fact.object[::-1] * 3) for fact in known.facts)
+    unknown = replace(known, facts=facts, candidates=Candidates.of(facts))
+    suite = replace(SUITE, relations=(*SUITE.relations[:2], unknown, SUITE.relations[3]))
+    with pytest.raises(ConsilienceError, match="no answer to any question of C"):
+        train(spec, tmp_path / "unknown", suite)
+    with pytest.raises(ConsilienceError, match="is a sequence-to-sequence model; expected a mask"):
+        train(model_folder("t5"), tmp_path / "o")
     assert not (tmp_path / "o").exists()
-
-
-def test_a_seed_that_is_given_twice_is_refused(tmp_path):
-    with pytest.raises(ConsilienceError, match="duplicate seed: 1; expected each of them once"):
-        improve("no-such-model", SUITE, PLAN, tmp_path / "o", protocol="strict", seeds=(1, 2, 1))
-
-
-def test_relations_that_cannot_disagree_are_refused(bert):
-    one = relation("A")
-    single = Relation("A", "A", "N-1", PATTERNS[:1], one.facts, {}, one.candidates)
-    with pytest.raises(ConsilienceError, match="A has one pattern"):
-        candidate_tokens(single, bert[1], "masked", "strict", "strict")
-    facts = (Fact("1", "a", "Paris"), Fact("2", "b", "Paris"))
-    same = Relation("A", "A", "N-1", PATTERNS, facts, {}, Candidates.of(facts))
-    with pytest.raises(ConsilienceError, match="A has one candidate of one token"):
-        candidate_tokens(same, bert[1], "masked", "strict", "strict")
-
-
-def test_from_the_command_line(consilience, model_folder, tmp_path, write_suite):
-    status, _, err = consilience(
-        "improve", "--model", model_folder("bert"), "--suite", "mini",
-        "--train-groups", "capital", "--validation-groups", "capital", "--out", tmp_path / "o",
-    )  # fmt: skip
-    assert status == 2
-    assert re.search("capital to train on and to validate on", " ".join(err.split()))
-
-
-def test_facts_whose_question_is_too_long_are_left_out_and_texts_cut(bert):
-    long = "x " * 70
-    facts = (*relation("A").facts, *(Fact(f"long {n}", long + str(n), "Paris") for n in range(4)))
-    one = Relation("A", "A", "N-1", PATTERNS, facts, {}, Candidates.of(facts))
-    asked = [candidate_tokens(one, bert[1], "masked", "strict", "strict")]
-    lines = [long]
-    steps = Steps(
-        asked, bert[1], "masked",
-        longest=64, facts=16, batch=4, epochs=1, text="file", lines=lines, seed=0,
-    )  # fmt: skip
-    assert {fact for _, group in steps.groups for fact in group} == set(relation("A").facts)
-    item = steps[0]
-    assert max(map(len, item["sequences"])) == 64
-    assert len(item["sequences"]) == 2 * 4 * 3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 LONGEST = 1_000
@@ -39,6 +41,18 @@ class ConsilienceError(Exception):
         """As an error comes from another process: from its parts, not from its message."""
         parts = {"expected": self.expected, "where": self.where, "todo": self.todo}
         return partial(ConsilienceError, self.found, **parts), ()
+
+
+@contextmanager
+def needs_extra(extra: str) -> Iterator[None]:
+    """Turn a failed import into an error that names the extra to install."""
+    try:
+        yield
+    except ImportError as error:
+        raise ConsilienceError(
+            f"'{error.name}' is not installed",
+            todo=f"Install it with `pip install 'consilience[{extra}]'`.",
+        ) from error
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:

@@ -168,3 +168,7 @@ class Screen:
     def steps(self, text: str, total: int | None, unit: str) -> AbstractContextManager[Advance]:
         """A bar."""
         return progress_bar(text, total, unit)
+
+    def say(self, step: str) -> None:
+        """One line."""
+        err.print(f"{step} ...", soft_wrap=True, highlight=False)

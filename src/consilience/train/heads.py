@@ -23,13 +23,10 @@ BODY, HEAD = "body.safetensors", "head.safetensors"
 
 
 class Heads(torch.nn.Module):
-    """Models of one family that share all but their heads.
-
-    What lies outside a model's ``base_model`` is its head. ``models``: one a task, complete; each
-    reads with the same body.
-    """
+    """Models of one family that share their body, ``base_model``; the rest of each is its head."""
 
     def __init__(self, models: Mapping[str, PreTrainedModel], kind: Kind, reading: Reading) -> None:
+        """``models``: a complete model for each task; all get the body of the first."""
         super().__init__()
         first = next(iter(models.values()))
         prefix = first.base_model_prefix
@@ -47,9 +44,9 @@ class Heads(torch.nn.Module):
         self.tie()
 
     def tie(self) -> None:
-        """Note which weights stand under several names; checkpoints hold them once."""
+        """Find the weights that have several names; checkpoints hold them once."""
         first: dict[int, str] = {}
-        self.twice = {
+        self.aliases = {
             name
             for name, weight in super().state_dict(keep_vars=True).items()
             if first.setdefault(id(weight), name) != name
@@ -61,17 +58,17 @@ class Heads(torch.nn.Module):
 
     def state_dict(self, *arguments: Any, **options: Any) -> dict[str, Any]:  # type: ignore[override]
         """Every weight once."""
-        found: dict[str, Any] = super().state_dict(*arguments, **options)
-        return {name: weight for name, weight in found.items() if name not in self.twice}
+        weights: dict[str, Any] = super().state_dict(*arguments, **options)
+        return {name: weight for name, weight in weights.items() if name not in self.aliases}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> Any:
-        """Weights as ``state_dict`` gives them, all of them."""
+        """Load all weights of ``state_dict``."""
         known = set(self.state_dict())
         if known != set(state_dict):
             raise RuntimeError(f"weights of another model: {sorted(known ^ set(state_dict))[:3]}")
-        found = super().load_state_dict(state_dict, strict=False)
-        found.missing_keys.clear()  # they stand under another name too
-        return found
+        result = super().load_state_dict(state_dict, strict=False)
+        result.missing_keys.clear()  # they are loaded under another name
+        return result
 
     def save(
         self,
@@ -79,32 +76,32 @@ class Heads(torch.nn.Module):
         tokenizer: PreTrainedTokenizerBase,
         indicators: Mapping[str, tuple[str, str]],
     ) -> None:
-        """``folder/TASK`` for each task, as ``from_pretrained`` reads it.
+        """Save ``folder/TASK`` for each task, as ``from_pretrained`` reads it.
 
-        ``indicators``: those that each task was trained with. The folders hold the body as one and
-        the same file, where the disk can link.
+        ``indicators``: those of each task. The folders share one file of the body where the file
+        system has links.
         """
         shared: Path | None = None
         for task, model in self.models.items():
-            place = folder / task
-            place.mkdir(parents=True, exist_ok=True)
+            path = folder / task
+            path.mkdir(parents=True, exist_ok=True)
             model.config.architectures = [type(model).__name__]
-            model.config.save_pretrained(place)
-            tokenizer.save_pretrained(place)
-            replace(self.reading, indicators=indicators[task]).save(place)
-            weights = _once(model)
+            model.config.save_pretrained(path)
+            tokenizer.save_pretrained(path)
+            replace(self.reading, indicators=indicators[task]).save(path)
+            weights = _unique_weights(model)
             body = {name for name in weights if name.startswith(f"{model.base_model_prefix}.")}
             head = {name: weights[name] for name in weights if name not in body}
-            save_file(head, place / HEAD, {"format": "pt"})
+            save_file(head, path / HEAD, {"format": "pt"})
             if shared is None:
-                shared = place / BODY
+                shared = path / BODY
                 save_file({name: weights[name] for name in body}, shared, {"format": "pt"})
             else:
-                _same_file(shared, place / BODY)
+                _link(shared, path / BODY)
             files = {name: BODY if name in body else HEAD for name in sorted(weights)}
             size = sum(weight.numel() * weight.itemsize for weight in weights.values())
             index = {"metadata": {"total_size": size}, "weight_map": files}
-            (place / "model.safetensors.index.json").write_text(json.dumps(index, indent=1))
+            (path / "model.safetensors.index.json").write_text(json.dumps(index, indent=1))
 
 
 def load_heads(
@@ -114,41 +111,43 @@ def load_heads(
     *,
     trust_remote_code: bool = False,
 ) -> Any:
-    """The model with a new head for each task, its tokenizer, on the processor.
+    """The model with a new head for each task, on the processor, and its tokenizer.
 
-    A tokenizer without padding pads with its end token; the attention tells them apart.
+    ``labels``: those of each task. A tokenizer without padding pads with its end token, which the
+    attention mask tells from the text.
     """
     models: dict[str, PreTrainedModel] = {}
-    for task, words in labels.items():
+    for task, names in labels.items():
         loaded = load_classifier(
-            spec, new_head=words, device="cpu", trust_remote_code=trust_remote_code
+            spec, new_head=names, device="cpu", trust_remote_code=trust_remote_code
         )
         kind, model, tokenizer = loaded.kind, loaded.model, loaded.tokenizer
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
         if model.config.pad_token_id is None:
             model.config.pad_token_id = tokenizer.pad_token_id
-        if models:  # the memory of its own body is free again before the next is loaded
+        if models:  # frees the memory of this body before the next one is loaded
             setattr(model, model.base_model_prefix, next(iter(models.values())).base_model)
         models[task] = model
     return Heads(models, kind, reading or Reading.of(kind)), tokenizer
 
 
-def _once(model: PreTrainedModel) -> dict[str, torch.Tensor]:
+def _unique_weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     """The weights of a model, tied ones under their first name."""
-    found: dict[str, torch.Tensor] = {}
+    weights: dict[str, torch.Tensor] = {}
     seen: set[int] = set()
     for name, weight in model.state_dict(keep_vars=True).items():
         if id(weight) not in seen:
             seen.add(id(weight))
-            found[name] = weight.detach().cpu().contiguous()
-    return found
+            weights[name] = weight.detach().cpu().contiguous()
+    return weights
 
 
-def _same_file(source: Path, place: Path) -> None:
+def _link(source: Path, target: Path) -> None:
+    """Link a file, or copy it where the file system has no links."""
     with suppress(FileNotFoundError):
-        place.unlink()
+        target.unlink()
     try:
-        os.link(source, place)
-    except OSError:  # another file system, or one without links
-        shutil.copyfile(source, place)
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

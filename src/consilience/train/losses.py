@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 SHARPENED = 0.5
-"""What the logarithms of a vote are divided by: its best answer is wanted, not its doubts."""
+"""Temperature of the vote, which the student is to learn with more confidence."""
 
 
 def consistency_loss(logits: torch.Tensor) -> torch.Tensor:
@@ -24,9 +24,9 @@ def consistency_loss(logits: torch.Tensor) -> torch.Tensor:
     logprob = logits.float().log_softmax(dim=-1)
     prob = logprob.exp()
     # Summed over ordered pairs: n sum_n p_n log p_n - (sum_n p_n) (sum_m log p_m).
-    own = patterns * (prob * logprob).sum(dim=(1, 2))
+    entropies = patterns * (prob * logprob).sum(dim=(1, 2))
     crossed = (prob.sum(dim=1) * logprob.sum(dim=1)).sum(dim=-1)
-    return (own - crossed).mean() / (patterns * (patterns - 1) / 2)
+    return (entropies - crossed).mean() / (patterns * (patterns - 1) / 2)
 
 
 def cosine_loss(logits: torch.Tensor) -> torch.Tensor:
@@ -39,9 +39,9 @@ def cosine_loss(logits: torch.Tensor) -> torch.Tensor:
     if patterns < 2:
         return logits.sum() * 0
     unit = torch.nn.functional.normalize(logits.float().softmax(dim=-1), dim=-1)
-    # |sum_n u_n|^2 holds every ordered pair, and each pattern with itself.
-    alike = unit.sum(dim=1).square().sum(dim=-1) - unit.square().sum(dim=(1, 2))
-    return 1 - alike.mean() / (patterns * (patterns - 1))
+    # |sum_n u_n|^2 sums over all ordered pairs, and over each pattern with itself.
+    cosines = unit.sum(dim=1).square().sum(dim=-1) - unit.square().sum(dim=(1, 2))
+    return 1 - cosines.mean() / (patterns * (patterns - 1))
 
 
 def published_loss(logits: torch.Tensor) -> torch.Tensor:
@@ -57,12 +57,11 @@ def published_loss(logits: torch.Tensor) -> torch.Tensor:
 
 
 def vote_loss(logits: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
-    """How far each pattern is from what all patterns of a teacher say together, in nats.
+    """Divergence of each pattern from the vote of a teacher's patterns, in nats.
 
     Both (fact, pattern, candidate). The vote is the mean of the teacher's distributions over
-    patterns, sharpened; the loss the mean over facts and patterns of ``KL(vote || p_n)``.
-    A teacher that does not move keeps facts apart, where mutual agreement alone is cheapest if
-    every fact gets one answer.
+    patterns, sharpened. The loss is the mean over facts and patterns of ``KL(vote || p_n)``. A
+    fixed teacher keeps facts apart; mutual agreement alone is cheapest if all facts get one answer.
     """
     votes = teacher.float().log_softmax(dim=-1).logsumexp(dim=1, keepdim=True)
     votes = (votes / SHARPENED).log_softmax(dim=-1)
@@ -75,4 +74,4 @@ LOSSES: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "cosine": cosine_loss,
     "published": published_loss,
 }
-"""Those of one model's logits."""
+"""The losses that need the logits of one model only."""

@@ -1,4 +1,4 @@
-"""What a training cost: how well a model still expects the words of text."""
+"""What a training cost: how well a model still predicts the words of text."""
 
 from __future__ import annotations
 
@@ -11,23 +11,20 @@ import torch
 
 from consilience.models.batches import Budget, equal_length_batches
 from consilience.models.loading import load_pretrained
-from consilience.train.steps import ask_words, longest_of
+from consilience.train.steps import longest_of, words_of
+
+SEED = "0"
+"""Seed of the masks: the same words of every model."""
 
 
 @torch.inference_mode()
 def perplexity(
-    spec: str,
-    lines: Sequence[str],
-    device: str,
-    seed: int = 0,
-    *,
-    trust_remote_code: bool = False,
+    spec: str, lines: Sequence[str], device: str, *, trust_remote_code: bool = False
 ) -> float:
-    """Exponential of the mean loss of words of text: masked ones, or every next one.
+    """Exponential of the mean loss over words of text, in tokens.
 
-    15 % of a masked model's words are asked for, the same ones of every model (pseudo-perplexity
-    of a sample); a causal model's is the usual one. Over tokens, so that models with another
-    tokenizer cannot be compared.
+    Masked models: 15 % of the tokens (the pseudo-perplexity of a sample). Causal models: every next
+    token. Models with different tokenizers cannot be compared.
     """
     loaded = load_pretrained(
         spec,
@@ -37,25 +34,22 @@ def perplexity(
         trust_remote_code=trust_remote_code,
     )
     model = loaded.model.eval()
-    asked, rows, columns, labels = ask_words(
-        lines, loaded.tokenizer, loaded.kind, longest_of(model), f"{seed}"
-    )
-    wanted: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-    for row, column, label in zip(rows, columns, labels, strict=True):
-        wanted[row].append((column, label))
+    words = words_of(lines, loaded.tokenizer, loaded.kind, longest_of(model), SEED)
+    predicted: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for row, column, label in zip(words.rows, words.columns, words.labels, strict=True):
+        predicted[row].append((column, label))
     total = 0.0
-    for batch in equal_length_batches([len(ids) for ids in asked], Budget(2048)):
-        ids = torch.tensor([asked[row] for row in batch], device=model.device)
+    for batch in equal_length_batches([len(ids) for ids in words.sequences], Budget(2048)):
+        ids = torch.tensor([words.sequences[row] for row in batch], device=model.device)
         logits: Any = model(input_ids=ids).logits
         for at, row in enumerate(batch.tolist()):
-            if not wanted[row]:
+            if not predicted[row]:
                 continue
-            places, true = zip(*wanted[row], strict=True)
-            total += float(
-                torch.nn.functional.cross_entropy(
-                    logits[at, list(places)].float(),
-                    torch.tensor(true, device=model.device),
-                    reduction="sum",
-                )
+            columns, labels = zip(*predicted[row], strict=True)
+            loss = torch.nn.functional.cross_entropy(
+                logits[at, list(columns)].float(),
+                torch.tensor(labels, device=model.device),
+                reduction="sum",
             )
-    return math.exp(total / len(labels))
+            total += float(loss)
+    return math.exp(total / len(words.labels))

@@ -1,4 +1,4 @@
-"""What is trained on what, and which plans cannot be carried out."""
+"""What a consistency training is made of, and which plans cannot be carried out."""
 
 from __future__ import annotations
 
@@ -9,81 +9,119 @@ from typing import Any
 
 from consilience.choices import Loss, TrainingText
 from consilience.errors import ConsilienceError
-from consilience.suites.selection import select_relations
-from consilience.types import Suite
+from consilience.suites.selection import sample_facts, select_relations
+from consilience.types import Protocol, Suite
 
 HELD_OUT = 500
-"""Lines of text that perplexity is measured on; the first ones, which training never reads."""
+"""The first lines of text: perplexity is measured on them, and training never reads them."""
 
-SAMPLE = 0
-"""Draws facts to validate and to test on: the same ones, whatever the seed of the training."""
+SAMPLE_SEED = 0
+"""Samples the facts to validate and to test on: the same ones whatever the seed of the training."""
 
-PAPERS = (0.1, 0.5, 1.0)
-"""The lambdas of the paper (Section 8.2)."""
-
-VOTES = (1.0, 3.0, 10.0)
-"""Those that suit the loss ``vote``."""
+DEFAULT_WEIGHTS: Mapping[Loss, Sequence[float]] = {
+    "strict": (0.1, 0.5, 1.0),
+    "cosine": (0.1, 0.5, 1.0),
+    "published": (0.1, 0.5, 1.0),
+    "vote": (1.0, 3.0, 10.0),
+}
+"""The lambdas to try with each loss; all but those of ``vote`` are the paper's (Section 8.2)."""
 
 TEACHER = "teacher"
-"""The name of what ``vote`` begins with: the plan without a consistency loss."""
+"""The folder of the first stage of the loss ``vote``, which has no consistency loss."""
 
 IMPROVED = "improved"
-"""The name of the plan as it is given, beside its ablations."""
+"""The name of the plan as it is given, next to its ablations."""
 
 ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "no-consistency": {"weights": (0.0,)},
     "no-typing": {"vocabulary": True},
     "no-mlm": {"text": "none"},
 }
-"""What each ablation of Table 7 changes: -consistency, -typed and -MLM."""
+"""What each ablation of Table 7 changes in the plan: -consistency, -typed and -MLM."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is trained on what, and how; the defaults are the paper's (Section 8.2).
-
-    ``weights``: the lambdas that are tried, of a mean over pairs where the paper has a sum
-    (docs/training.md). ``facts`` of each training relation, ``batch`` of them in a step; an update
-    is ``accumulation`` steps of each relation. ``text``: what language modelling reads, the
-    filled patterns of the same facts, the lines of a file, or nothing. ``lora_rank``: 0 trains
-    all weights, otherwise adapters of that rank.
-    """
+    """What is trained on what, and how (ParaRel, Section 8.2). Its fields decide the weights."""
 
     train: tuple[str, ...]
+    """Relations to train on."""
     validation: tuple[str, ...]
-    weights: tuple[float, ...] = PAPERS
-    loss: Loss = "strict"
-    vocabulary: bool = False
-    text: TrainingText = "patterns"
-    facts: int = 100
-    batch: int = 8
-    accumulation: int = 1
-    epochs: int = 3
-    learning_rate: float = 6e-5
-    validation_facts: int = 200
-    seed: int = 42
-    lora_rank: int = 0
-    bf16: bool = False
-    gradient_checkpointing: bool = False
-    report_to: str = "none"
+    """Relations that choose the checkpoint and the lambda."""
+    weights: tuple[float, ...]
+    """The lambdas to try, weights of a mean over pairs where the paper sums (docs/training.md)."""
+    loss: Loss
+    """The consistency loss (``losses.py``)."""
+    vocabulary: bool
+    """Whether distributions over the whole vocabulary are compared, not over the candidates."""
+    text: TrainingText
+    """What language modelling reads."""
+    facts: int
+    """Facts of each training relation."""
+    batch: int
+    """Facts of one relation in a step."""
+    accumulation: int
+    """Steps of each relation in an update."""
+    epochs: int
+    """How often each fact is read."""
+    learning_rate: float
+    """The highest learning rate."""
+    validation_facts: int
+    """At most this many facts of each validation relation."""
+    seed: int
+    """Seed of facts, order, masks and dropout."""
+    lora_rank: int
+    """Rank of the adapters that are trained; 0 trains all weights."""
+    bf16: bool
+    """Whether products are in bfloat16."""
+    gradient_checkpointing: bool
+    """Whether activations are computed again for the gradients, to save memory."""
+    report_to: str
+    """Where transformers reports progress, such as tensorboard; none for nowhere."""
 
 
-def teaching(plan: Plan) -> Plan:
-    """What the teacher of the loss ``vote`` is trained by."""
-    return replace(plan, weights=(0.0,), loss="strict")
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The model to improve, and what it is trained and tested with, whatever the plan."""
+
+    model: str
+    """Hub id or folder of a masked or causal model."""
+    suite: Suite
+    """The suite with the relations to train, validate and test on."""
+    protocol: Protocol
+    """Which candidates are compared, and how answers are measured."""
+    lines: Sequence[str] = ()
+    """Lines of text for language modelling and perplexity."""
+    test_facts: int | None = None
+    """At most this many facts of each test relation; None for all."""
+    device: str = "auto"
+    """auto or cpu."""
+    trust_remote_code: bool = False
+    """Whether the Python code that comes with the model is run."""
+
+    def test_suite(self, plan: Plan) -> Suite:
+        """The N-1 relations that the plan neither trains nor validates on."""
+        used = {*plan.train, *plan.validation}
+        test_ids = [
+            relation.id
+            for relation in self.suite.relations
+            if relation.id not in used and relation.cardinality == "N-1"
+        ]
+        test = select_relations(self.suite, test_ids)
+        return sample_facts(test, self.test_facts, SAMPLE_SEED) if self.test_facts else test
 
 
 def ablated(plan: Plan, name: str, weight: float) -> Plan:
-    """The plan with one part taken out; all else is equal, lambda too."""
+    """The plan without one part, and with ``weight`` as its only lambda."""
     return replace(plan, **{"weights": (weight,), **ABLATIONS[name]})
 
 
-def check(plan: Plan, suite: Suite, lines: Sequence[str], seeds: Sequence[int] = ()) -> None:
+def check_plan(plan: Plan, subject: Subject, seeds: Sequence[int]) -> None:
     """Refuse a plan that cannot be carried out, or whose result would mean nothing.
 
-    ``seeds``: a training with each. Checked before a model is loaded.
+    ``seeds``: those that take the place of the plan's. No model is loaded for this.
     """
-    _check_relations(plan, suite)
+    _check_relations(plan, subject)
     if plan.loss == "vote" and plan.text == "none":
         raise ConsilienceError(
             "--loss vote with --mlm none",
@@ -91,7 +129,7 @@ def check(plan: Plan, suite: Suite, lines: Sequence[str], seeds: Sequence[int] =
             todo="Use --mlm patterns.",
         )
     if not plan.weights:
-        raise ConsilienceError("no lambda", expected="one to try at least")
+        raise ConsilienceError("no lambda", expected="one or more to try")
     for weight in plan.weights:
         if not math.isfinite(weight) or weight < 0:
             raise ConsilienceError(f"a lambda of {weight}", expected="0 or more")
@@ -102,20 +140,20 @@ def check(plan: Plan, suite: Suite, lines: Sequence[str], seeds: Sequence[int] =
             raise ConsilienceError(f"a seed of {seed}", expected="from 0 to 4294967295")
     if not 0 < plan.learning_rate < math.inf:
         raise ConsilienceError(f"a learning rate of {plan.learning_rate}", expected="above 0")
-    if plan.text == "file" and len(lines) <= HELD_OUT:
+    if plan.text == "file" and len(subject.lines) <= HELD_OUT:
         raise ConsilienceError(
-            f"{len(lines)} lines of text",
+            f"{len(subject.lines)} lines of text",
             expected=f"more than the {HELD_OUT} that are held out",
             todo="Give more text, or use --mlm patterns.",
         )
 
 
-def _check_relations(plan: Plan, suite: Suite) -> None:
-    both = set(plan.train) & set(plan.validation)
-    if both:
+def _check_relations(plan: Plan, subject: Subject) -> None:
+    suite = subject.suite
+    if shared := set(plan.train) & set(plan.validation):
         raise ConsilienceError(
-            f"{', '.join(sorted(both))} to train on and to validate on",
-            expected="relations for one or the other",
+            f"{', '.join(sorted(shared))} to train on and to validate on",
+            expected="different relations",
         )
     for name, ids in (("train", plan.train), ("validation", plan.validation)):
         if not ids:
@@ -125,31 +163,21 @@ def _check_relations(plan: Plan, suite: Suite) -> None:
         _refuse_duplicates(f"relation in --{name}-groups", ids)
     several = [id_ for id_ in plan.validation if suite.relation(id_).cardinality != "N-1"]
     if several:
+        known = [relation.id for relation in suite.relations if relation.cardinality == "N-1"]
+        more = f" and {len(known) - 12} more" if len(known) > 12 else ""
         raise ConsilienceError(
             f"{', '.join(several)} in --validation-groups: a subject has several right answers, "
             "so accuracy and Consistent-Acc are not defined",
             expected="N-1 relations",
-            todo=f"Known: {_some([r.id for r in suite.relations if r.cardinality == 'N-1'])}.",
+            todo=f"Known: {', '.join(known[:12])}{more}.",
         )
-    if not test_suite(plan, suite).relations:
+    if not subject.test_suite(plan).relations:
         raise ConsilienceError("no relation is left to test on", todo="Train on fewer.")
 
 
 def _refuse_duplicates(name: str, values: Sequence[str]) -> None:
-    """Refuse a value that is given more than once."""
-    duplicates = [each for each in dict.fromkeys(values) if values.count(each) > 1]
+    duplicates = [value for value in dict.fromkeys(values) if values.count(value) > 1]
     if duplicates:
         raise ConsilienceError(
             f"duplicate {name}: {', '.join(duplicates)}", expected="each of them once"
         )
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
-
-
-def test_suite(plan: Plan, suite: Suite) -> Suite:
-    """The N-1 relations that are neither trained nor validated on."""
-    used = {*plan.train, *plan.validation}
-    left = [r.id for r in suite.relations if r.id not in used and r.cardinality == "N-1"]
-    return select_relations(suite, left)

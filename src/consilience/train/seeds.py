@@ -1,13 +1,13 @@
-"""Several trainings, side by side or in turn: a grid of recipes, then the best with every seed."""
+"""Several fine-tunings, side by side or in turn: a grid of plans, then the best with every seed."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,113 +19,122 @@ from consilience.choices import Joined, Pool
 from consilience.errors import ConsilienceError
 from consilience.models.loading import kind_of
 from consilience.models.pair_input import Reading
-from consilience.train.finetune import Finetuned, Recipe, Source, check, finetune
+from consilience.train.classifiers import (
+    Backbone,
+    ClassifierPlan,
+    Finetuned,
+    Source,
+    check_sources,
+    train_classifier,
+)
 
-GRID_BATCHES, GRID_RATES = (32, 64, 128), (5e-4, 1e-5, 5e-6)
-"""The paper's grid (Appendix A.1)."""
+
+@dataclass(frozen=True, slots=True)
+class SeedTrainings:
+    """The trainings of one model with several seeds."""
+
+    best: ClassifierPlan
+    """The plan with the best validation of the first seed."""
+    grid: Sequence[tuple[ClassifierPlan, Finetuned]]
+    """Every plan that was tried with the first seed; empty where there was one plan."""
+    seeds: Mapping[int, Finetuned]
+    """The training of the best plan with each seed."""
 
 
-def grid(recipe: Recipe, batches: Sequence[int], rates: Sequence[float]) -> list[Recipe]:
-    """The recipe with every batch size and learning rate."""
-    return [replace(recipe, batch=size, learning_rate=rate) for size in batches for rate in rates]
+def grid_of(
+    plan: ClassifierPlan, batches: Sequence[int], rates: Sequence[float]
+) -> list[ClassifierPlan]:
+    """The plan with every batch size and learning rate."""
+    return [replace(plan, batch=size, learning_rate=rate) for size in batches for rate in rates]
+
+
+def reading_of(
+    model: str, joined: Joined | None, pool: Pool | None, longest: int, trust_remote_code: bool
+) -> Reading | None:
+    """How a model reads pairs; what is None or 0 is as usual in its family, None if all is."""
+    if not (joined or pool or longest):
+        return None
+    usual = Reading.of(kind_of(model, trust_remote_code=trust_remote_code))
+    return Reading(joined or usual.joined, pool or usual.pool, longest)
 
 
 def train_seeds(
-    spec: str,
+    backbone: Backbone,
     sources: Sequence[Source],
-    recipes: Sequence[Recipe],
+    plans: Sequence[ClassifierPlan],
     folder: Path,
     seeds: Sequence[int],
-    *,
     jobs: int = 1,
-    joined: Joined | None = None,
-    pool: Pool | None = None,
-    longest: int = 0,
-    device: str = "auto",
-    trust_remote_code: bool = False,
     say: Callable[[str], None] = lambda step: None,
-) -> tuple[Recipe, list[tuple[Recipe, Finetuned]], dict[int, Finetuned]]:
-    """The best of ``recipes`` by the first seed's validation, and a training of it with each seed.
+) -> SeedTrainings:
+    """Choose the best plan by the first seed's validation, and train it with each seed.
 
-    The best recipe, what each of them reached, and the training of each seed. ``jobs`` trainings
-    run side by side, each in a process of its own with its share of the processor, or on one
-    accelerator after the other. What is None or 0 is as the family of the model has it.
+    ``jobs`` trainings run side by side, each in its own process with its share of the processor or
+    with its own accelerator.
     """
+    for plan in plans:
+        check_sources(sources, plan)
     for seed in seeds:
-        check(sources, replace(recipes[0], seed=seed))
-    if len(set(seeds)) < len(seeds) or len(set(recipes)) < len(recipes):
-        raise ConsilienceError("a seed, batch size or learning rate stands twice")
-    reading = None
-    if joined or pool or longest:
-        usual = Reading.of(kind_of(spec, trust_remote_code=trust_remote_code))
-        reading = Reading(joined or usual.joined, pool or usual.pool, longest)
-    job = partial(_job, spec, list(sources), reading, device, trust_remote_code)
-    single = len(recipes) == 1
-    tried: list[tuple[Recipe, Finetuned]] = []
-    if not single:
-        places = [folder / "grid" / f"batch-{e.batch}-lr-{e.learning_rate:g}" for e in recipes]
-        say(f"trying {len(recipes)} recipes with seed {recipes[0].seed}")
-        reached = _side_by_side(job, list(zip(recipes, places, strict=True)), jobs)
-        tried = list(zip(recipes, reached, strict=True))
+        check_sources(sources, replace(plans[0], seed=seed))
+    if len(set(seeds)) < len(seeds) or len(set(plans)) < len(plans):
+        raise ConsilienceError("duplicate seed, batch size or learning rate")
+    job = partial(_job, backbone, list(sources))
     main = sources[0].task.name
-    best = recipes[0] if single else max(tried, key=lambda each: each[1].validation[main])[0]
-    asked = [(replace(best, seed=seed), folder / f"seed-{seed}") for seed in seeds]
+    best, grid = plans[0], list[tuple[ClassifierPlan, Finetuned]]()
+    if len(plans) > 1:
+        say(f"trying {len(plans)} plans with seed {best.seed}")
+        paths = [
+            folder / "grid" / f"batch-{plan.batch}-lr-{plan.learning_rate:g}" for plan in plans
+        ]
+        trainings = _side_by_side(job, plans, paths, jobs)
+        grid = list(zip(plans, trainings, strict=True))
+        best, _ = max(grid, key=lambda tried: tried[1].validation[main])
     several = "s" * (len(seeds) != 1)
     say(
         f"training {main} with {len(seeds)} seed{several}, batch {best.batch}, "
         f"lr {best.learning_rate:g}"
     )
-    found = _side_by_side(job, asked, jobs)
-    return best, tried, dict(zip(seeds, found, strict=True))
+    seeded = [replace(best, seed=seed) for seed in seeds]
+    trainings = _side_by_side(job, seeded, [folder / f"seed-{seed}" for seed in seeds], jobs)
+    return SeedTrainings(best, grid, dict(zip(seeds, trainings, strict=True)))
 
 
 def _job(
-    spec: str,
-    sources: Sequence[Source],
-    reading: Reading | None,
-    device: str,
-    trust_remote_code: bool,
-    recipe: Recipe,
-    place: Path,
+    backbone: Backbone, sources: Sequence[Source], plan: ClassifierPlan, path: Path
 ) -> Finetuned:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    return finetune(
-        spec,
-        sources,
-        recipe,
-        place,
-        reading=reading,
-        device=device,
-        trust_remote_code=trust_remote_code,
-    )
+    return train_classifier(backbone, sources, plan, path)
 
 
 def _side_by_side(
-    job: Callable[[Recipe, Path], Finetuned], asked: Sequence[tuple[Recipe, Path]], jobs: int
+    job: Callable[[ClassifierPlan, Path], Finetuned],
+    plans: Sequence[ClassifierPlan],
+    paths: Sequence[Path],
+    jobs: int,
 ) -> list[Finetuned]:
-    if jobs == 1 or len(asked) == 1:
-        return [job(recipe, place) for recipe, place in asked]
+    if jobs == 1 or len(plans) == 1:
+        return [job(plan, path) for plan, path in zip(plans, paths, strict=True)]
     context = multiprocessing.get_context("spawn")
     threads = max(1, torch.get_num_threads() // jobs)
-    turn = context.Value("i", 0)
+    started = context.Value("i", 0)
     count = torch.cuda.device_count()
-    every = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count))))
-    accelerators = every.split(",") if count else []
-    with ProcessPoolExecutor(jobs, context, _start, (threads, turn, accelerators)) as pool:
-        return list(pool.map(job, *zip(*asked, strict=True)))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count))))
+    accelerators = visible.split(",") if count else []
+    with ProcessPoolExecutor(jobs, context, _start, (threads, started, accelerators)) as pool:
+        return list(pool.map(job, plans, paths))
 
 
-def _start(threads: int, turn: Any, accelerators: Sequence[str]) -> None:
-    """What a process does first: take its share of the processor, and its accelerator.
+def _start(threads: int, started: Any, accelerators: Sequence[str]) -> None:
+    """Give a new process its share of the processor, and its own accelerator.
 
-    The Trainer takes the first accelerator that it sees, so each process is to see its own only.
-    Ctrl-C ends it at once, without a traceback: the first process says that it was interrupted.
+    The Trainer takes the first accelerator that it sees, so each process is to see only its own.
+    Ctrl-C ends the process at once, without a traceback: the first process reports it.
     """
     if multiprocessing.parent_process():
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     torch.set_num_threads(threads)
-    with turn.get_lock():
-        place, turn.value = turn.value, turn.value + 1
+    with started.get_lock():
+        number, started.value = started.value, started.value + 1
     if accelerators:
-        os.environ["CUDA_VISIBLE_DEVICES"] = accelerators[place % len(accelerators)]
+        os.environ["CUDA_VISIBLE_DEVICES"] = accelerators[number % len(accelerators)]

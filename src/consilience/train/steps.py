@@ -5,171 +5,177 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from consilience.choices import Loss, TrainingText
+from consilience.choices import Loss
 from consilience.errors import ConsilienceError
 from consilience.models.candidates import candidates_in_slot, encode, slot_anchor
 from consilience.models.causal import start_token
-from consilience.models.loading import Kind
+from consilience.models.loading import Kind, Pretrained
 from consilience.models.masked import positions
+from consilience.train.plan import Plan
 from consilience.types import Fact, Pattern, Protocol, Relation
 
 MASKED = 0.15
-"""Share of tokens that masked-language modelling asks for (Devlin et al. 2019, Section 3.1)."""
+"""Share of tokens that masked-language modelling predicts (Devlin et al. 2019, Section 3.1)."""
 
 LONGEST = 128
-"""Tokens of a sequence that is trained on; a longer text is cut, a longer question left out."""
+"""Tokens of the longest sequence; a longer text is truncated, a longer question left out."""
 
 
 def longest_of(model: PreTrainedModel) -> int:
-    """So many, or as many as the model has positions, where these are fewer."""
+    """``LONGEST``, or as many tokens as the model has positions, where these are fewer."""
     return min(LONGEST, positions(model))
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The patterns of a relation that are compared, and the tokens of its candidates there.
-
-    ``tokens`` (pattern, candidate): the same word in a column. Under ``published`` a column for
-    each row of the relation's data.
-    """
+class TrainedRelation:
+    """A relation to train on, with what is compared in it."""
 
     relation: Relation
+    """The relation with its facts."""
     patterns: tuple[Pattern, ...]
+    """The patterns that are compared."""
     tokens: torch.Tensor
+    """Tokens (pattern, candidate) of the candidates in each pattern; a column is one word.
 
-
-def candidate_tokens(
-    relation: Relation,
-    tokenizer: PreTrainedTokenizerBase,
-    kind: Kind,
-    protocol: Protocol,
-    loss: Loss,
-) -> Asked:
-    """Which tokens are compared.
-
-    Of a masked model those of the words that are one token in every pattern's place. A causal
-    model, which reads what stands before the object only, is asked in the patterns that end in
-    it; a word's first token stands for it, and words with the same one are one.
+    For the loss ``published`` a column is a row of the relation's data.
     """
-    patterns, rules = relation.patterns, protocol
-    if kind == "causal":
-        patterns, rules = tuple(each for each in patterns if each.object_last), "published"
+
+
+def trained_relation(
+    relation: Relation, loaded: Pretrained, protocol: Protocol, loss: Loss
+) -> TrainedRelation:
+    """Choose the patterns and the candidate tokens that are compared.
+
+    Masked models: the words that are one token in every pattern. Causal models read only what
+    precedes the object, so they get the patterns that end in the object; the first token stands
+    for a word, and words with the same first token are one candidate.
+    """
+    patterns, rules, is_causal = relation.patterns, protocol, loaded.kind == "causal"
+    if is_causal:
+        patterns = tuple(pattern for pattern in patterns if pattern.object_last)
+        rules = "published"
     if len(patterns) < 2:
         raise ConsilienceError(
             f"{relation.id} has {'one pattern' if patterns else 'no pattern'}"
-            + (" that ends in the object" if kind == "causal" else ""),
+            + (" that ends in the object" if is_causal else ""),
             expected="two patterns that can differ",
             todo="Train on another relation.",
         )
     words = relation.candidates.words
     anchors = [pattern.around_object("x")[0] for pattern in patterns]
     sheets = [
-        candidates_in_slot(tokenizer, words, slot_anchor(anchor, protocol), rules)
+        candidates_in_slot(loaded.tokenizer, words, slot_anchor(anchor, protocol), rules)
         for anchor in anchors
     ]
-    kept = [at for at in range(len(words)) if all(sheet.tokens[at] for sheet in sheets)]
+    columns = [at for at in range(len(words)) if all(sheet.tokens[at] for sheet in sheets)]
     if loss == "published":
         counts = relation.candidates.counts
-        kept = [at for at in kept for _ in range(counts[at])]
+        columns = [at for at in columns for _ in range(counts[at])]
     else:
-        firsts = {int(sheets[0].same[at]): at for at in reversed(kept)}
-        kept = sorted(firsts.values())
-    if len(set(kept)) < 2:
+        first_of = {int(sheets[0].same[at]): at for at in reversed(columns)}
+        columns = sorted(first_of.values())
+    if len(set(columns)) < 2:
         raise ConsilienceError(
-            f"{relation.id} has {'one candidate' if kept else 'no candidate'} of one token",
-            expected="two at least",
+            f"{relation.id} has {'one candidate' if columns else 'no candidate'} of one token",
+            expected="two or more",
             todo="Train on another relation.",
         )
-    tokens = torch.tensor([sheet.first_tokens[kept].tolist() for sheet in sheets])
-    return Asked(relation, patterns, tokens)
+    tokens = torch.tensor([sheet.first_tokens[columns].tolist() for sheet in sheets])
+    return TrainedRelation(relation, patterns, tokens)
+
+
+class Words(NamedTuple):
+    """Texts as token ids, and the words in them that language modelling predicts."""
+
+    sequences: list[list[int]]
+    """Token ids of each text, with masks."""
+    rows: list[int]
+    """The text of each word."""
+    columns: list[int]
+    """The position in that text at which the word is predicted."""
+    labels: list[int]
+    """The token of each word."""
 
 
 class Steps(torch.utils.data.Dataset[dict[str, Any]]):
-    """All steps of a training, in their order: item i is the same whenever it is asked for.
+    """All steps of a training in their order; an item is the same whenever it is read.
 
-    An epoch has every training fact once, in groups of ``batch`` facts of one relation; relations
-    take turns. The masks of text are drawn from the seed and the item's number.
+    An epoch has every training fact once, in groups of ``plan.batch`` facts of one relation;
+    relations take turns. The masks of text depend on the seed and the number of the item.
     """
 
     def __init__(
         self,
-        asked: Sequence[Asked],
-        tokenizer: PreTrainedTokenizerBase,
-        kind: Kind,
+        relations: Sequence[TrainedRelation],
+        loaded: Pretrained,
+        plan: Plan,
         *,
         longest: int,
-        facts: int,
-        batch: int,
-        epochs: int,
-        text: TrainingText,
-        lines: Sequence[str],
-        seed: int,
+        lines: Sequence[str] = (),
     ) -> None:
-        self.asked, self.tokenizer, self.kind = asked, tokenizer, kind
-        self.text, self.seed = text, seed
-        self.lines = lines
-        self.batch = batch
-        self.longest = longest
+        """``longest``: tokens of a sequence. ``lines``: text for language modelling."""
+        self.relations, self.plan, self.lines, self.longest = relations, plan, lines, longest
+        self.tokenizer, self.kind = loaded.tokenizer, loaded.kind
         self.groups: list[tuple[int, tuple[Fact, ...]]] = []
-        chosen = [self._choose(each, facts) for each in asked]
-        for epoch in range(epochs):
+        sampled = [self._sample(trained) for trained in relations]
+        for epoch in range(plan.epochs):
             turns = []
-            for at, known in enumerate(chosen):
-                order = random.Random(f"{seed} {epoch} {at}").sample(known, len(known))
+            for at, facts in enumerate(sampled):
+                order = random.Random(f"{plan.seed} {epoch} {at}").sample(facts, len(facts))
                 turns += [
-                    (start, at, tuple(order[start : start + batch]))
-                    for start in range(0, len(order) - len(order) % batch, batch)
+                    (start, at, tuple(order[start : start + plan.batch]))
+                    for start in range(0, len(order) - len(order) % plan.batch, plan.batch)
                 ]
-            self.groups += [(at, group) for _, at, group in sorted(turns, key=lambda t: t[:2])]
+            self.groups += [(at, facts) for _, at, facts in sorted(turns, key=lambda t: t[:2])]
         if not self.groups:
             raise ConsilienceError(
-                f"fewer than {batch} facts in every training relation",
-                expected="one batch of facts at least",
+                f"fewer than {plan.batch} facts in every training relation",
+                expected="one batch of facts or more",
                 todo="Lower --batch-facts or train on relations with more facts.",
             )
 
-    def _choose(self, asked: Asked, facts: int) -> list[Fact]:
-        """So many facts, less those with a question that is too long."""
-        known = asked.relation.facts
-        order = random.Random(f"{self.seed} {asked.relation.id}")
-        drawn = order.sample(known, min(facts, len(known)))
-        fits = [
-            all(len(ids) <= self.longest for ids in self._questions([fact], asked.patterns)[0])
-            for fact in drawn
+    def _sample(self, trained: TrainedRelation) -> list[Fact]:
+        """``plan.facts`` facts, without those that have a question longer than ``longest``."""
+        facts = trained.relation.facts
+        generator = random.Random(f"{self.plan.seed} {trained.relation.id}")
+        sample = generator.sample(facts, min(self.plan.facts, len(facts)))
+        return [
+            fact
+            for fact in sample
+            if all(len(ids) <= self.longest for ids in self._questions([fact], trained.patterns)[0])
         ]
-        return [fact for fact, kept in zip(drawn, fits, strict=True) if kept]
 
     def __len__(self) -> int:
         return len(self.groups)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Tokens (sequence, token) of the questions, then of the text, and what is asked of them.
+        """Token ids (sequence, token) of the questions and then of the texts, and what to predict.
 
         ``rows, columns`` (position,): where the questions are answered, fact by fact and pattern
-        by pattern, then where words of the text are; ``labels`` (word,): those words.
+        by pattern, then where the words of the texts are; ``labels`` (word,): those words.
         """
         at, facts = self.groups[index]
-        asked = self.asked[at]
-        questions, places = self._questions(facts, asked.patterns)
-        texts, rows, columns, labels = self._texts(facts, asked.relation.patterns, index)
+        trained = self.relations[at]
+        questions, answered_at = self._questions(facts, trained.patterns)
+        words = self._words(facts, trained.relation.patterns, index)
         return {
-            "sequences": [*questions, *texts],
-            "rows": [*range(len(questions)), *(len(questions) + row for row in rows)],
-            "columns": [*places, *columns],
-            "labels": labels,
-            "shape": (len(facts), len(asked.patterns)),
-            "candidates": asked.tokens,
+            "sequences": [*questions, *words.sequences],
+            "rows": [*range(len(questions)), *(len(questions) + row for row in words.rows)],
+            "columns": [*answered_at, *words.columns],
+            "labels": words.labels,
+            "shape": (len(facts), len(trained.patterns)),
+            "candidates": trained.tokens,
         }
 
     def _questions(
         self, facts: Sequence[Fact], patterns: Sequence[Pattern]
     ) -> tuple[list[list[int]], list[int]]:
-        """Token ids of each fact in each pattern, and where the answer is read."""
+        """Token ids of each fact in each pattern, and the position at which it is answered."""
         if self.kind == "causal":
             lefts = [p.around_object(fact.subject)[0].rstrip() for fact in facts for p in patterns]
             start = start_token(self.tokenizer)
@@ -180,70 +186,61 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
         questions = encode(self.tokenizer, filled, special=True)
         return questions, [ids.index(self.tokenizer.mask_token_id) for ids in questions]
 
-    def _texts(
-        self, facts: Sequence[Fact], patterns: Sequence[Pattern], index: int
-    ) -> tuple[list[list[int]], list[int], list[int], list[int]]:
-        if self.text == "none":
-            return [], [], [], []
-        if self.text == "patterns":
+    def _words(self, facts: Sequence[Fact], patterns: Sequence[Pattern], index: int) -> Words:
+        seed = self.plan.seed
+        if self.plan.text == "none":
+            return Words([], [], [], [])
+        if self.plan.text == "patterns":
             texts = [p.fill(fact.subject, fact.object) for fact in facts for p in patterns]
         else:
             count = len(facts) * len(patterns)
-            texts = random.Random(f"{self.seed} text {index}").choices(self.lines, k=count)
-        return ask_words(texts, self.tokenizer, self.kind, self.longest, f"{self.seed} {index}")
+            texts = random.Random(f"{seed} text {index}").choices(self.lines, k=count)
+        return words_of(texts, self.tokenizer, self.kind, self.longest, f"{seed} {index}")
 
 
-def ask_words(
-    texts: Sequence[str],
-    tokenizer: PreTrainedTokenizerBase,
-    kind: Kind,
-    longest: int,
-    seed: str,
-) -> tuple[list[list[int]], list[int], list[int], list[int]]:
-    """Language modelling: the ids of texts, and the text, place and answer of each word asked for.
-
-    A masked model is asked for masked words, a causal model for every next one.
-    """
+def words_of(
+    texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, kind: Kind, longest: int, seed: str
+) -> Words:
+    """The words to predict: of a masked model masked ones, of a causal model every next one."""
     if kind == "masked":
-        cut = [ids[:longest] for ids in encode(tokenizer, texts, special=True)]
-        return mask_some(cut, tokenizer, seed)
+        encoded = [ids[:longest] for ids in encode(tokenizer, texts, special=True)]
+        return mask_some(encoded, tokenizer, seed)
     start = start_token(tokenizer)
     whole = [[start, *ids[:longest]] for ids in encode(tokenizer, texts)]
-    rows = [row for row, ids in enumerate(whole) for _ in ids[1:]]
-    columns = [column for ids in whole for column in range(len(ids) - 1)]
-    return [ids[:-1] for ids in whole], rows, columns, [id_ for ids in whole for id_ in ids[1:]]
+    return Words(
+        [ids[:-1] for ids in whole],
+        [row for row, ids in enumerate(whole) for _ in ids[1:]],
+        [column for ids in whole for column in range(len(ids) - 1)],
+        [id_ for ids in whole for id_ in ids[1:]],
+    )
 
 
 def mask_some(
     texts: Sequence[Sequence[int]], tokenizer: PreTrainedTokenizerBase, seed: str
-) -> tuple[list[list[int]], list[int], list[int], list[int]]:
-    """15 % of the tokens of each text, one at least: 80 % masked, 10 % another, 10 % kept.
-
-    The changed texts, and for each chosen token its text, its place and what it was.
-    """
-    draw = random.Random(seed)
+) -> Words:
+    """15 % of the tokens of each text, at least one: 80 % masked, 10 % replaced, 10 % unchanged."""
+    generator = random.Random(seed)
     special = set(tokenizer.all_special_ids)
-    masked, rows, columns, labels = [], [], [], []
+    words = Words([], [], [], [])
     for row, ids in enumerate(texts):
         changed = list(ids)
-        places = [at for at, token in enumerate(ids) if token not in special]
-        chosen = [at for at in places if draw.random() < MASKED] or draw.sample(places, 1)
-        for at in chosen:
-            rows.append(row)
-            columns.append(at)
-            labels.append(ids[at])
-            kind = draw.random()
-            if kind < 0.8:
+        maskable = [at for at, token in enumerate(ids) if token not in special]
+        chosen = [at for at in maskable if generator.random() < MASKED]
+        for at in chosen or generator.sample(maskable, 1):
+            words.rows.append(row)
+            words.columns.append(at)
+            words.labels.append(ids[at])
+            share = generator.random()
+            if share < 0.8:
                 changed[at] = int(tokenizer.mask_token_id or 0)
-            elif kind < 0.9:
-                changed[at] = draw.randrange(len(tokenizer))
-        masked.append(changed)
-    return masked, rows, columns, labels
+            elif share < 0.9:
+                changed[at] = generator.randrange(len(tokenizer))
+        words.sequences.append(changed)
+    return words
 
 
-def collate(items: Sequence[dict[str, Any]], pad: int) -> dict[str, Any]:
+def collate(item: dict[str, Any], pad: int) -> dict[str, Any]:
     """One step's tensors, padded to the longest of its sequences."""
-    (item,) = items
     width = max(map(len, item["sequences"]))
     ids = torch.full((len(item["sequences"]), width), pad)
     attention = torch.zeros_like(ids)

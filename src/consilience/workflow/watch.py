@@ -19,6 +19,9 @@ class Watch(Protocol):
     def steps(self, text: str, total: int | None, unit: str) -> AbstractContextManager[Advance]:
         """While so many steps are made; ``total`` is None where it is not known."""
 
+    def say(self, step: str) -> None:
+        """At the start of a step, in words."""
+
 
 class Silent:
     """Shows nothing."""
@@ -30,6 +33,9 @@ class Silent:
     def steps(self, text: str, total: int | None, unit: str) -> AbstractContextManager[Advance]:
         """Nothing."""
         return nullcontext(lambda steps: None)
+
+    def say(self, step: str) -> None:
+        """Nothing."""
 
 
 SILENT = Silent()

@@ -1,0 +1,111 @@
+"""The results of trainings as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
+from typing import Any
+
+import polars as pl
+
+from consilience.metrics.descriptions import label_of
+from consilience.report.metric_tables import metric_column
+from consilience.report.table import Cell, Column, Table, Value
+
+PERPLEXITY = Column("perplexity", "number", digits=2)
+
+
+def table_7(rows: pl.DataFrame, relations: int) -> tuple[Table, Table]:
+    """ParaRel's Table 7, and each row's differences from the model before.
+
+    ``rows``: ``Improved.table``. ``relations``: the number of test relations.
+    """
+    names = rows["name"].unique(maintain_order=True).to_list()
+    metrics = rows["metric"].unique(maintain_order=True).to_list()
+    numbers = {(row["name"], row["metric"]): row for row in rows.iter_rows(named=True)}
+    seeds = max(row["seeds"] for row in numbers.values())
+    over = f"; means of {seeds} seeds" if seeds > 1 else ""
+    means = Table(
+        f"Table 7: means ± std over {relations} test relations, in percent{over}",
+        [Column("model"), *map(metric_column, metrics), PERPLEXITY],
+        [_means(name, [numbers[name, metric] for metric in metrics]) for name in names],
+    )
+    bounds = ("lowest", "highest") if seeds > 1 else ()
+    points = [Column(name, "points") for name in ("points", *bounds)]
+    changes = Table(
+        "After minus before, in points; p: the largest of all seeds",
+        [Column("model"), Column("metric"), *points, Column("p", "p")],
+        [
+            [
+                name if metric == metrics[0] else "",
+                label_of(metric),
+                *(row[column] for column in ("difference", *bounds, "p")),
+            ]
+            for name in names[1:]
+            for metric in metrics
+            for row in [numbers[name, metric]]
+        ],
+    )
+    return means, changes
+
+
+def _means(name: str, rows: Sequence[Mapping[str, Any]]) -> list[Value]:
+    return [name, *(Cell(row["value"], std=row["std"]) for row in rows), rows[0]["perplexity"]]
+
+
+def lambda_table(lambdas: pl.DataFrame) -> Table:
+    """Validation of every training; ``lambdas``: ``Improved.lambdas``."""
+    metrics = ("accuracy", "consistency", "consistent_accuracy")
+    columns = [Column("model"), Column("seed", "count"), Column("lambda", "number"), Column("")]
+    return Table(
+        "Validation relations, best checkpoint of each training, in percent",
+        [*columns, *map(metric_column, metrics), PERPLEXITY],
+        [
+            [
+                row["name"],
+                str(row["seed"]),
+                f"{row['lambda']:g}",
+                "kept" if row["kept"] else "",
+                *(row[name] for name in metrics),
+                row["perplexity"],
+            ]
+            for row in lambdas.iter_rows(named=True)
+        ],
+    )
+
+
+def grid_table(rows: Sequence[tuple[int, float, float, bool]], task: str) -> Table:
+    """Fine-tunings that were tried: batch size, learning rate, accuracy, whether it was best."""
+    return Table(
+        "Tried with the first seed: validation accuracy, in percent",
+        [Column("batch", "count"), Column("lr", "number"), Column(task, "share"), Column("")],
+        [
+            [str(batch), f"{rate:g}", accuracy, "kept" if is_best else ""]
+            for batch, rate, accuracy, is_best in rows
+        ],
+    )
+
+
+def seed_table(
+    model: str, validation: Mapping[int, Mapping[str, float]], costs: Sequence[tuple[int, float]]
+) -> Table:
+    """Accuracy of each seed on each task, with its ``costs``, epochs and seconds; and the mean."""
+    tasks = list(next(iter(validation.values())))
+    rows: list[list[Value]] = [
+        [str(seed), *accuracies.values(), epochs, seconds / 60]
+        for (seed, accuracies), (epochs, seconds) in zip(validation.items(), costs, strict=True)
+    ]
+    if len(rows) > 1:
+        values = [[accuracies[task] for accuracies in validation.values()] for task in tasks]
+        means = [Cell(fmean(accuracies), std=stdev(accuracies)) for accuracies in values]
+        rows.append(["mean", *means, "", ""])
+    return Table(
+        f"{model}: validation accuracy of the best checkpoint, in percent",
+        [
+            Column("seed", "count"),
+            *(Column(task, "share") for task in tasks),
+            Column("epochs", "count"),
+            Column("minutes", "number"),
+        ],
+        rows,
+    )

@@ -1,0 +1,282 @@
+"""Consistency training as an experiment: train, choose, measure before and after, and the cost."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import polars as pl
+from accelerate.state import PartialState
+
+from consilience.files import csv_of, write_whole
+from consilience.metrics import measure
+from consilience.metrics.compare import compare
+from consilience.models import load_model
+from consilience.probe import probe
+from consilience.run import RunFolder
+from consilience.train.batch_trainer import check_device, uses_cpu
+from consilience.train.consistency import (
+    Trained,
+    check_report_to,
+    held_out_perplexity,
+    load_trainable,
+    train,
+)
+from consilience.train.consistency_trainer import BEST_METRIC
+from consilience.train.plan import (
+    ABLATIONS,
+    IMPROVED,
+    TEACHER,
+    Plan,
+    Subject,
+    ablated,
+    check_plan,
+)
+
+Say = Callable[[str], None]
+"""Called with each step, in words."""
+
+TABLE_7 = ("accuracy", "consistency", "consistent_accuracy", "corrected_consistency")
+"""The metrics of Table 7, and consistency beyond what is expected by chance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The trainings of one row of Table 7 with one seed, one for each lambda."""
+
+    name: str
+    """``improved``, or the ablation."""
+    seed: int
+    """The seed of the trainings."""
+    weight: float
+    """The lambda with the best Consistent-Acc on the validation relations."""
+    tried: Mapping[float, Trained]
+    """The training of each lambda."""
+
+    @property
+    def best(self) -> Trained:
+        """The training with the chosen lambda."""
+        return self.tried[self.weight]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A row of Table 7 with one seed: its trainings, and the chosen model on the test relations."""
+
+    chosen: Chosen
+    """The trainings, and which of them was chosen."""
+    metrics: pl.DataFrame
+    """Its metrics on the test relations."""
+    compared: pl.DataFrame
+    """Its comparison with the model before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Improved:
+    """The result of ``improve``."""
+
+    before: pl.DataFrame
+    """Metrics of the model before, on the test relations."""
+    perplexity: float | None
+    """That of the model before, of held-out text; None without text."""
+    outcomes: tuple[Outcome, ...]
+    """Every row of Table 7 with every seed."""
+
+    @property
+    def best(self) -> Outcome:
+        """The improved model of the seed with the best validation."""
+        improved = [outcome for outcome in self.outcomes if outcome.chosen.name == IMPROVED]
+        return max(improved, key=lambda outcome: outcome.chosen.best.validation[BEST_METRIC])
+
+    @property
+    def relations(self) -> int:
+        """The number of test relations."""
+        return int(_macro(self.before, "accuracy")["n"])
+
+    @property
+    def table(self) -> pl.DataFrame:
+        """Table 7, a row for each name and metric: means over relations, then over seeds.
+
+        ``std`` is over relations. ``difference`` is from the model before, with the ``lowest`` and
+        ``highest`` of the seeds and their largest ``p``.
+        """
+        rows: list[dict[str, object]] = [
+            {
+                "name": "before",
+                "metric": metric,
+                **{key: _macro(self.before, metric)[key] for key in ("value", "std")},
+                "seeds": 1,
+                "perplexity": self.perplexity,
+            }
+            for metric in TABLE_7
+        ]
+        for name in dict.fromkeys(outcome.chosen.name for outcome in self.outcomes):
+            seeds = [outcome for outcome in self.outcomes if outcome.chosen.name == name]
+            rows += [_row(name, metric, seeds) for metric in TABLE_7]
+        return pl.from_dicts(rows, infer_schema_length=None)
+
+    @property
+    def lambdas(self) -> pl.DataFrame:
+        """The best validation of every training, and whether its lambda was chosen."""
+        rows = [
+            {
+                "name": outcome.chosen.name,
+                "seed": outcome.chosen.seed,
+                "lambda": weight,
+                "kept": weight == outcome.chosen.weight,
+                **trained.validation,
+                "perplexity": trained.perplexity,
+            }
+            for outcome in self.outcomes
+            for weight, trained in outcome.chosen.tried.items()
+        ]
+        return pl.from_dicts(rows, infer_schema_length=None)
+
+
+def _row(name: str, metric: str, seeds: Sequence[Outcome]) -> dict[str, object]:
+    """A metric of a row of Table 7, over the outcomes of its seeds."""
+    means = [_macro(outcome.metrics, metric) for outcome in seeds]
+    changes = [_macro(outcome.compared, metric) for outcome in seeds]
+    differences = [change["difference"] for change in changes]
+    costs = [cost for outcome in seeds if (cost := outcome.chosen.best.perplexity) is not None]
+    return {
+        "name": name,
+        "metric": metric,
+        "value": fmean(mean["value"] for mean in means),
+        "std": fmean(mean["std"] for mean in means),
+        "seeds": len(seeds),
+        "difference": fmean(differences),
+        "lowest": min(differences),
+        "highest": max(differences),
+        "p": max(change["p"] for change in changes),
+        "perplexity": fmean(costs) if costs else None,
+    }
+
+
+def _macro(table: pl.DataFrame, metric: str) -> Mapping[str, float]:
+    """The row of the means over relations, in a metrics or comparison table; NaN without data."""
+    of_metric = (pl.col("metric") == metric) & (pl.col("group") == "MACRO")
+    rows = table.filter(of_metric & (pl.col("subset") == "all")).to_dicts()
+    return rows[0] if rows else defaultdict(lambda: math.nan)
+
+
+def improve(
+    subject: Subject,
+    plan: Plan,
+    folder: Path,
+    *,
+    seeds: Sequence[int] = (),
+    ablations: bool = False,
+    say: Say = lambda step: None,
+) -> Improved | None:
+    """Train a model to answer consistently, and measure it on the relations that are left.
+
+    ``seeds``: each replaces that of the plan in a training of its own. ``ablations``: also train
+    those of Table 7, with the chosen lambda.
+
+    ``folder`` gets ``before`` (a run), ``table-7.csv``, ``lambdas.csv``, and for each seed and row
+    a folder with ``lambda-*`` (``train``), ``after`` (a run) and ``comparison.csv``. Existing
+    output is reused. Of several processes (``accelerate launch``) all train and the first one
+    measures; the others return None.
+    """
+    seeds = tuple(seeds) or (plan.seed,)
+    check_plan(plan, subject, seeds)
+    check_device(subject.device)
+    check_report_to(plan.report_to)
+    load_trainable(subject)
+    if not PartialState(cpu=uses_cpu(subject.device)).is_main_process:
+        for seed in seeds:
+            list(_train_rows(subject, replace(plan, seed=seed), folder, ablations))
+        return None
+    record = RunFolder(folder, _settings(subject, plan, seeds, ablations))
+    rows = [
+        chosen
+        for seed in seeds
+        for chosen in _train_rows(subject, replace(plan, seed=seed), folder, ablations, say)
+    ]
+    say("measuring the model before")
+    answers, metrics = _measure(subject, plan, folder / "before")
+    cost = held_out_perplexity(subject)
+    outcomes = []
+    for chosen in rows:
+        say(f"measuring {chosen.name}, seed {chosen.seed}, lambda {chosen.weight:g}")
+        path = folder / f"seed-{chosen.seed}" / chosen.name
+        improved = replace(subject, model=str(chosen.best.model))
+        answers_after, metrics_after = _measure(improved, plan, path / "after")
+        answered = {"before": answers, chosen.name: answers_after}
+        compared = compare(answered, subject.test_suite(plan), subject.protocol)
+        write_whole(path / "comparison.csv", csv_of(compared))
+        outcomes.append(Outcome(chosen, metrics_after, compared))
+    result = Improved(metrics, cost, tuple(outcomes))
+    write_whole(folder / "table-7.csv", csv_of(result.table))
+    write_whole(folder / "lambdas.csv", csv_of(result.lambdas))
+    record.finish(result.best.metrics)
+    return result
+
+
+def _train_rows(
+    subject: Subject, plan: Plan, folder: Path, ablations: bool, say: Say = lambda step: None
+) -> Iterator[Chosen]:
+    """Train the rows of Table 7 with the seed of the plan."""
+    weight, path = 0.0, folder / f"seed-{plan.seed}"
+    if plan.loss == "vote":
+        say(f"training the teacher, seed {plan.seed}")
+        teaching = replace(plan, loss="strict")
+        teacher = train(subject, teaching, 0.0, path / TEACHER / "lambda-0")
+        subject = replace(subject, model=str(teacher.model))
+    for name in (IMPROVED, *(ABLATIONS if ablations else ())):
+        row = plan if name == IMPROVED else ablated(plan, name, weight)
+        tried = {}
+        for tried_weight in row.weights:
+            say(f"training {name}, seed {plan.seed}, lambda {tried_weight:g}")
+            place = path / name / f"lambda-{tried_weight:g}"
+            tried[tried_weight] = train(subject, row, tried_weight, place)
+        best = max(tried, key=lambda tried_weight: tried[tried_weight].validation[BEST_METRIC])
+        weight = best if name == IMPROVED else weight
+        yield Chosen(name, plan.seed, best, tried)
+
+
+def _settings(
+    subject: Subject, plan: Plan, seeds: Sequence[int], ablations: bool
+) -> dict[str, object]:
+    """Everything that decides the result."""
+    settings = {
+        "suite": subject.suite.name,
+        "suite_digest": subject.suite.digest,
+        "protocol": subject.protocol,
+        "model": subject.model,
+        "plan": json.loads(json.dumps(asdict(plan))),
+        "seeds": list(seeds),
+        "ablations": ablations,
+        "test_facts": subject.test_facts,
+    }
+    return settings | ({"trust_remote_code": True} if subject.trust_remote_code else {})
+
+
+def _measure(subject: Subject, plan: Plan, folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Answers and metrics of a model on the test relations; ``folder`` becomes a run."""
+    suite = subject.test_suite(plan)
+    model = load_model(
+        subject.model,
+        protocol=subject.protocol,
+        device=subject.device,
+        trust_remote_code=subject.trust_remote_code,
+    )
+    settings: dict[str, Any] = {
+        "suite": suite.name,
+        "suite_digest": suite.digest,
+        "groups": [relation.id for relation in suite.relations],
+        "protocol": subject.protocol,
+        "model": model.identity,
+    }
+    run = RunFolder(folder, settings)
+    answers = probe(suite, model, run)
+    metrics = measure(answers, suite, subject.protocol)
+    run.finish(metrics)
+    return answers, metrics

@@ -16,6 +16,7 @@ import altair
 import polars as pl
 import pytest
 
+from conftest import ROOT
 from consilience.analysis.examples import Example, Reply
 from consilience.analysis.patterns import item_table
 from consilience.errors import ConsilienceError
@@ -206,60 +207,56 @@ def test_the_same_answers_by_the_other_protocol(consilience, probed):
     assert warned in opened(run / "report.html").text
 
 
-def test_what_came_from_data_stays_text(consilience, probed):
-    first, second = probed("random"), probed("majority")
-    status, _, err = consilience("report", first, second, "--out", "both.html")
+@pytest.fixture
+def page_of_two(consilience, probed):
+    """The text of a page on two runs."""
+    status, _, err = consilience(
+        "report", probed("random"), probed("majority"), "--out", "both.html"
+    )
     assert status == 0, err
-    html = opened("both.html")
-    for text in HOSTILE[:3]:
+    return Path("both.html").read_text(encoding="utf-8")
+
+
+def test_what_came_from_data_stays_text(page_of_two):
+    html = Html(page_of_two)
+    for text in (*HOSTILE[:3], "{{ 7 * 7 }} {% raw %}"):
         assert text in html.text
-    assert "{{ 7 * 7 }} {% raw %}" in html.text
     assert not html.all("img")
     assert not html.all("b")
-    scripts = [each for each in html.all("script") if each.get("type") != "application/json"]
+    scripts = [script for script in html.all("script") if script.get("type") != "application/json"]
     assert len(scripts) == 2
     assert not any("onerror" in attributes for _, attributes in html.elements)
 
 
-def test_the_page_needs_nothing_else(consilience, probed):
-    run = probed("random")
-    assert consilience("report", run)[0] == 0
-    text = (run / "report.html").read_text(encoding="utf-8")
-    assert len(text.encode()) < 2_000_000
-    html = Html(text)
+def test_the_page_needs_nothing_else(page_of_two):
+    assert len(page_of_two.encode()) < 2_000_000
+    html = Html(page_of_two)
     for tag, attributes in html.elements:
-        for name in ("src", "href", "action", "data"):
-            if name in attributes:
-                assert attributes[name].startswith(("#", "data:")), (tag, attributes)
+        for name in {"src", "href", "action", "data"} & attributes.keys():
+            assert attributes[name].startswith(("#", "data:")), (tag, attributes)
     policy = next(each for each in html.all("meta") if "http-equiv" in each)["content"]
     assert policy.startswith("default-src 'none'")
-    assert "@import" not in text
-    assert "url(http" not in text
+    assert "@import" not in page_of_two
+    assert "url(http" not in page_of_two
 
 
-def test_the_page_can_be_used_by_keyboard_and_read_aloud(consilience, probed):
-    first, second = probed("random"), probed("majority")
-    assert consilience("report", first, second, "--out", "both.html")[0] == 0
-    html = opened("both.html")
+def test_the_page_can_be_used_by_keyboard_and_read_aloud(page_of_two):
+    html = Html(page_of_two)
     assert html.all("html")[0]["lang"] == "en"
     assert len(html.all("h1")) == len(html.all("main")) == 1
     ids = [attributes["id"] for _, attributes in html.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
-    targets = [each["href"][1:] for each in html.all("a")]
-    assert set(targets) <= set(ids)
-    for section in html.all("section"):
-        assert section["aria-labelledby"] in ids
+    assert {link["href"][1:] for link in html.all("a")} <= set(ids)
+    assert {section["aria-labelledby"] for section in html.all("section")} <= set(ids)
     tables = len(html.all("table"))
     assert tables == len(html.tables)  # each has a caption of its own
-    assert tables == sum(each.get("role") == "region" for each in html.all("div"))
-    assert all(each["scope"] in ("row", "col") for each in html.all("th"))
+    assert tables == sum(box.get("role") == "region" for box in html.all("div"))
+    assert all(cell["scope"] in ("row", "col") for cell in html.all("th"))
     assert all(all(rows[0]) and all(row[0] for row in rows) for rows in html.tables.values())
     assert len(html.all("figure")) == len(html.all("figcaption")) == 5
-    charts = [each for each in html.all("script") if each.get("type") == "application/json"]
-    text = Path("both.html").read_text(encoding="utf-8")
-    for chart in charts:
-        start = text.index(f'id="{chart["id"]}">') + len(f'id="{chart["id"]}">')
-        spec = json.loads(text[start : text.index("</script>", start)])
+    specs = re.findall(r'<script type="application/json" id="[^"]+">(.*?)</script>', page_of_two)
+    assert len(specs) == 5
+    for spec in map(json.loads, specs):
         assert len(spec["description"]) > 20
         assert spec["background"] == "transparent"
 
@@ -268,26 +265,21 @@ def test_runs_side_by_side_have_paired_differences(consilience, probed):
     runs = probed("majority"), probed("oracle"), probed("random")
     assert consilience("report", *runs, "--out", "both.html")[0] == 0
     html = opened("both.html")
-    status, out, _ = consilience("compare", *runs, "--json")
-    assert status == 0
-    rows = [each for each in json.loads(out)["differences"]
-            if (each["subset"], each["group"]) == ("all", "MACRO")]  # fmt: skip
-    macro = {each["metric"]: each for each in rows if each["second"] == "oracle"}
-    third = {each["metric"]: each for each in rows if each["second"] == "random"}
-    shown = html.tables["random minus majority: means over relations"]
-    by = {row[0]: row[1:] for row in shown[1:]}
-    assert by["Accuracy"][2] == f"{100 * third['accuracy']['difference']:+.1f}"
-    assert by["Accuracy"][1] != "100.0"
-    shown = html.tables["oracle minus majority: means over relations"]
-    by = {row[0]: row[1:] for row in shown[1:]}
-    assert by["Accuracy"][2] == f"{100 * macro['accuracy']['difference']:+.1f}"
-    assert by["Accuracy"][1] == "100.0"
-    assert float(by["Consistent-Acc"][2]) > 0
+    rows = json.loads(consilience("compare", *runs, "--json")[1])["differences"]
+    for run in ("oracle", "random"):
+        differences = {
+            row["metric"]: row["difference"]
+            for row in rows
+            if (row["subset"], row["group"], row["second"]) == ("all", "MACRO", run)
+        }
+        shown = html.tables[f"{run} minus majority: means over relations"]
+        by = {row[0]: row[1:] for row in shown[1:]}
+        assert by["Accuracy"][2] == f"{100 * differences['accuracy']:+.1f}"
+        assert (by["Accuracy"][1] == "100.0") == (run == "oracle")
+        assert (float(by["Consistent-Acc"][2]) > 0) or run == "random"
     assert "a mean over 2 relations has a p of at least 0.5" in html.text
-    adjusted = [each for each in html.tables if "p adjusted over relations" in each]
-    assert len(adjusted) == 2
-    for caption in adjusted:
-        assert {row[0] for row in html.tables[caption][1:]} == {"A", "B", "C"}
+    adjusted = [rows for title, rows in html.tables.items() if "adjusted over relations" in title]
+    assert [{row[0] for row in rows[1:]} for rows in adjusted] == [{"A", "B", "C"}] * 2
 
 
 def test_runs_that_were_asked_otherwise_are_noted(consilience, probed):
@@ -362,17 +354,8 @@ def test_a_run_that_was_stopped_does_not_look_whole(consilience, probed):
 
 def test_how_to_repeat_a_run_is_its_command(consilience, hostile_suite, tmp_path, monkeypatch):
     """As it was typed, --out and all; a suite in a folder is found again from anywhere."""
-    command = [
-        "probe",
-        "--model",
-        "baseline:random",
-        "--seed",
-        "3",
-        "--suite",
-        "suite",
-        "--out",
-        "a b",
-    ]
+    command = ["probe", "--model", "baseline:random", "--seed", "3", "--suite", "suite"]
+    command += ["--out", "a b"]
     assert consilience(*command)[0] == 0
     assert consilience(*command, "--device", "cpu")[0] == 0  # goes on with it
     assert consilience("report", "a b", "--out", "one.html")[0] == 0
@@ -525,12 +508,10 @@ def test_runs_of_perturb_are_reported_with_their_differences(consilience, tmp_pa
 @pytest.mark.parametrize(
     ("name", "value", "what"),
     [
-        ("pairs", "e" * 64, "other pairs"),
-        ("perturbations", ["reverse"], "other perturbations"),
-        ("limit", 12, "another --limit"),
-        ("half", 1, "another half"),
+        ("pairs", "e" * 64, "other pairs"), ("perturbations", ["reverse"], "other perturbations"),
+        ("limit", 12, "another --limit"), ("half", 1, "another half"),
     ],
-)
+)  # fmt: skip
 def test_runs_of_different_pairs_or_forms_have_no_differences(
     name, value, what, consilience, tmp_path
 ):
@@ -968,13 +949,10 @@ def test_seeds_of_a_run_of_perturb_have_their_deviation():
 @pytest.mark.parametrize(
     ("program", "is_ours"),
     [
-        ("/usr/bin/consilience", True),
-        ("/lib/consilience/__main__.py", True),
-        ("/home/consilience/mine.py", False),
-        ("/usr/bin/pytest", False),
-        ("", False),
+        ("/usr/bin/consilience", True), ("/lib/consilience/__main__.py", True),
+        ("/home/consilience/mine.py", False), ("/usr/bin/pytest", False), ("", False),
     ],
-)
+)  # fmt: skip
 def test_the_command_of_a_run_is_kept_where_it_is_ours(program, is_ours, monkeypatch):
     monkeypatch.setattr("sys.argv", [program, "probe", "--out", "a b"])
     assert command_line() == ("consilience probe --out 'a b'" if is_ours else "")
@@ -1074,74 +1052,8 @@ def test_without_what_draws_it_says_how_to_get_it(consilience, probed, monkeypat
 
 # -- in a browser ---------------------------------------------------------------------------------
 
-DRIVER = """<script>
-addEventListener("securitypolicyviolation", event => { document.body.dataset.blocked = event.blockedURI; });
-addEventListener("error", event => { document.body.dataset.failed = event.message; });
-const told = {};
-// How the tables lie on the page: a cell or table that is wider than its place must be seen to be so.
-const layout = () => {
-  const boxes = [...document.querySelectorAll(".scroll")].filter(each => each.querySelector("table"));
-  const wider = boxes.filter(each => each.scrollWidth > each.clientWidth);
-  const hinted = each => getComputedStyle(each).overflowX === "auto" && getComputedStyle(each, "::before").content.includes("scroll sideways");
-  const bar = document.querySelector("nav ul");
-  return {
-    tables: boxes.length,
-    clipped: [...document.querySelectorAll("th, td")].filter(each => each.scrollWidth > each.clientWidth).map(each => each.textContent),
-    outside: boxes.filter(each => each.querySelector("table").offsetWidth > each.scrollWidth).length,
-    wider: wider.map(each => each.querySelector("caption").textContent),
-    hinted: boxes.filter(hinted).map(each => each.querySelector("caption").textContent),
-    menu: bar.scrollWidth > bar.clientWidth,
-  };
-};
-const rows = table => [...table.tBodies[0].rows].map(row => row.cells[0].textContent.trim()).join("");
-const marks = id => document.querySelectorAll("#figure-" + id + " svg [aria-roledescription=point]").length;
-const cells = () => [...document.querySelectorAll("#figure-agreement svg [aria-roledescription^=rect]")].map(e => e.getAttribute("aria-label")).filter(e => e);
-const values = id => [...document.querySelectorAll("#figure-" + id + " svg [aria-roledescription=point]")].map(e => e.getAttribute("aria-label")).join("|");
-const choose = (id, name, value) => {
-  const menu = document.querySelector("#figure-" + id + " select[aria-label='" + name + "']");
-  menu.focus();
-  told["focus-" + id] = document.activeElement === menu;
-  menu.value = value;
-  menu.dispatchEvent(new Event("input", { bubbles: true }));
-  menu.dispatchEvent(new Event("change", { bubbles: true }));
-};
-setTimeout(() => {
-  told.drawn = document.querySelectorAll("[data-drawn=yes]").length;
-  const table = [...document.querySelectorAll("table.sortable")].find(each => each.caption.textContent.startsWith("Each relation"));
-  const buttons = [...table.tHead.querySelectorAll("button")];
-  told.before = rows(table);
-  buttons[0].click(); buttons[0].click();
-  told.names = rows(table);
-  told.sorted = table.tHead.rows[0].cells[0].getAttribute("aria-sort");
-  const at = buttons.findIndex(each => each.textContent.startsWith("Consistency"));
-  buttons[at].click();
-  told.numbers = [...table.tBodies[0].rows].map(row => Number(row.cells[at].dataset.by));
-  told.marks = marks("relations");
-  told.first = values("relations");
-  choose("relations", "Number", "Consistency");
-  told.cells = cells();
-  choose("agreement", "Relation", "C");
-}, 2500);
-setTimeout(() => {
-  const mark = document.querySelector("#figure-agreement svg [aria-roledescription^=rect][aria-label]");
-  const box = mark.getBoundingClientRect();
-  const at = { clientX: box.x + box.width / 2, clientY: box.y + box.height / 2, bubbles: true, view: window };
-  for (const kind of ["pointerover", "mouseover", "pointermove", "mousemove"])
-    mark.dispatchEvent(new (kind.startsWith("p") ? PointerEvent : MouseEvent)(kind, at));
-  for (const each of document.querySelectorAll("details")) each.open = true;
-}, 4000);
-setTimeout(() => {
-  const tip = document.getElementById("vg-tooltip-element");
-  told.tip = tip.textContent;
-  told.bold = tip.querySelectorAll("b, script, img").length;
-  told.then = values("relations");
-  told.switched = cells();
-  told.wide = document.documentElement.scrollWidth > innerWidth;
-  told.layout = layout();
-  told.requests = performance.getEntriesByType("resource").map(each => each.name);
-  document.body.dataset.told = JSON.stringify(told);
-}, 5000);
-</script></body>"""
+DRIVER = (ROOT / "tests" / "cases" / "browser.html").read_text(encoding="utf-8")
+"""A script that uses a page and writes what it saw into its body."""
 
 
 def test_a_browser_draws_the_page_of_one_seed(browse, consilience, tmp_path):

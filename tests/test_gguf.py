@@ -12,7 +12,7 @@ import torch
 from conftest import WORDS
 from consilience import Candidates, Pattern, Query, load_model
 from consilience.models import gguf as ours
-from consilience.models.loading import _load_plain, digest_of
+from consilience.models.loading import digest_of, load_parts
 
 gguf = pytest.importorskip("gguf")
 
@@ -172,9 +172,9 @@ def test_of_two_processes_that_expand_a_file_the_first_is_kept(file, cache, dama
     def slow(folder, options):
         if not done:
             done.append(None)
-            done[:] = [ours.expanded(file, digest, _load_plain)]
+            done[:] = [ours.expanded(file, digest, load_parts)]
             done.append((done[0] / "model.safetensors").stat().st_ino)
-        return _load_plain(folder, options)
+        return load_parts(folder, options)
 
     with ours.reading_once():
         assert ours.expanded(file, digest, slow) == done[0]
@@ -211,7 +211,7 @@ def test_a_model_that_does_not_come_back_as_it_was_is_not_kept(file, cache, monk
     tampered = []
 
     def load(folder, options):
-        parts = _load_plain(folder, options)
+        parts = load_parts(folder, options)
         if "gguf_file" not in options:
             tampered.append(folder)
             with torch.no_grad():

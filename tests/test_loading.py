@@ -11,7 +11,7 @@ import pytest
 
 from conftest import WORDS
 from consilience import Candidates, ConsilienceError, Pattern, Query, load_model
-from consilience.models import loading
+from consilience.models import sources
 
 CANDIDATES = Candidates(tuple(WORDS), (1,) * len(WORDS))
 QUERIES = [Query(Pattern.parse("The capital of [X] is [Y]."), "France", "Paris")]
@@ -210,7 +210,7 @@ def test_a_baseline_can_neither_be_trained_nor_read_pairs(consilience, command):
 @pytest.mark.parametrize("variable", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
 def test_the_variable_that_keeps_from_the_network_is_named(variable, monkeypatch):
     """huggingface_hub has read it when it was imported; the tests set it."""
-    for name in loading.OFFLINE:
+    for name in sources.OFFLINE:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(variable, "1")
     with pytest.raises(ConsilienceError, match=f"Check the spelling. {variable} is set, so noth"):
@@ -218,9 +218,9 @@ def test_the_variable_that_keeps_from_the_network_is_named(variable, monkeypatch
 
 
 def test_without_such_a_variable_the_network_is_named(monkeypatch):
-    source = loading._Source("nobody/none", "nobody/none", {"trust_remote_code": False}, {})
-    monkeypatch.setattr(loading, "is_offline_mode", lambda: False)
-    assert "Check the spelling and the network" in loading._advice(source)
+    source = sources.Source("nobody/none", "nobody/none", {"trust_remote_code": False}, {})
+    monkeypatch.setattr(sources, "is_offline_mode", lambda: False)
+    assert "Check the spelling and the network" in sources._advice(source)
 
 
 def test_loading_shows_nothing_in_python(model_folder, capfd):

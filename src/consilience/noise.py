@@ -1,15 +1,15 @@
 """The noise floor: how often an answer changes when nothing about the question does.
 
-The same queries are asked again in other batches, another order, with another number of threads,
-one at a time, and in half precision. A consistency is to be seen against the share of answers that
-flip then (``flips`` in the metrics table, one row a variation).
+A sample of queries is answered again in other batches, in another order, with another number of
+threads, one at a time, and in half precision. The share of answers that differ is the metric
+``flips``, one row a variation: a difference in consistency that is no larger means nothing.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from functools import partial
 
 import polars as pl
 
@@ -18,10 +18,10 @@ from consilience.probe import Progress, judge
 from consilience.types import METRICS_SCHEMA, Candidates, Query, Suite
 
 QUERIES = 256
-"""Queries of a sample: with no flip among them the rate is below 1.2 % (95 %, rule of three)."""
+"""Queries of a sample; without a flip the rate is below 1.2 % (95 %, rule of three)."""
 
 LARGER = 8
-"""How many times as many tokens a large batch holds."""
+"""How many times more tokens a large batch holds."""
 
 Answers = list[str | None]
 
@@ -36,140 +36,136 @@ def noise_floor(
     seed: int = 0,
     progress: Progress = lambda done: None,
 ) -> pl.DataFrame:
-    """Rows of the metrics table (``METRICS_SCHEMA``): the share of flipped answers of a sample.
+    """Rows of the metrics table (``METRICS_SCHEMA``): the share of changed answers of a sample.
 
     ``in_half_precision`` loads the same model in bfloat16. ``n`` counts the queries that were
-    answered both times; ``n_excluded`` the others. The sample is drawn by ``seed``.
+    answered both times; ``n_excluded`` the others. ``seed`` determines the sample.
     """
     sample = [
-        (asked, None if whole_vocabulary else candidates)
-        for asked, candidates in _sample(suite, queries, random.Random(seed))
+        (part, None if whole_vocabulary else candidates)
+        for part, candidates in _sample(suite, queries, random.Random(seed))
     ]
-    first = _ask_all(model, sample, _plainly)
-    asked_again: dict[str, Answers] = {}
+    first = _answer_all(model, sample, _repeated)
+    again: dict[str, Answers] = {}
     for name, variation in VARIATIONS.items():
-        asked_again[name] = _ask_all(model, sample, variation)
+        again[name] = _answer_all(model, sample, variation)
         progress(len(first))
     if in_half_precision is not None:
-        asked_again["bfloat16"] = _ask_all(in_half_precision(), sample, _plainly)
+        again["bfloat16"] = _answer_all(in_half_precision(), sample, _repeated)
         progress(len(first))
-    rows = []
-    for name, again in asked_again.items():
-        pairs = [(a, b) for a, b in zip(first, again, strict=True) if None not in (a, b)]
-        flips = sum(a != b for a, b in pairs)
-        nan = float("nan")
-        rows.append(
-            {
-                "metric": "flips",
-                "suite": suite.name,
-                "group": "MICRO",
-                "subset": name,
-                "value": flips / len(pairs) if pairs else nan,
-                "std": nan,
-                "low": nan,
-                "high": nan,
-                "n": len(pairs),
-                "n_excluded": len(first) - len(pairs),
-            }
-        )
+    rows = [_flips(suite.name, name, first, answers) for name, answers in again.items()]
     return pl.DataFrame(rows, schema=METRICS_SCHEMA)
+
+
+def _flips(suite: str, variation: str, first: Answers, again: Answers) -> dict[str, object]:
+    """A row of the metrics table: the share of answers that differ."""
+    pairs = [(a, b) for a, b in zip(first, again, strict=True) if None not in (a, b)]
+    flips = sum(a != b for a, b in pairs)
+    nan = float("nan")
+    return {
+        "metric": "flips",
+        "suite": suite,
+        "group": "MICRO",
+        "subset": variation,
+        "value": flips / len(pairs) if pairs else nan,
+        "std": nan,
+        "low": nan,
+        "high": nan,
+        "n": len(pairs),
+        "n_excluded": len(first) - len(pairs),
+    }
 
 
 def _sample(
     suite: Suite, size: int, rng: random.Random
 ) -> Iterator[tuple[list[Query], Candidates]]:
-    """About as many queries of each relation, any fact in any wording."""
+    """About equally many queries of each relation, any fact in any pattern."""
     relations = [relation for relation in suite.relations if relation.facts]
     share = -(-size // max(1, len(relations)))
     for relation in relations:
         width = len(relation.patterns)
         every = range(len(relation.facts) * width)
-        chosen = rng.sample(every, min(share, len(every)))
-        facts = [relation.facts[place // width] for place in chosen]
-        patterns = [relation.patterns[place % width] for place in chosen]
-        queries = [
-            Query(pattern, fact.subject, fact.object)
-            for pattern, fact in zip(patterns, facts, strict=True)
-        ]
+        queries = []
+        for number in rng.sample(every, min(share, len(every))):
+            fact, pattern = relation.facts[number // width], relation.patterns[number % width]
+            queries.append(Query(pattern, fact.subject, fact.object))
         yield queries, relation.candidates
 
 
-Variation = Callable[[LanguageModel, Sequence[Query], Candidates | None], Answers]
+AnswerQueries = Callable[[Sequence[Query]], Answers]
+Variation = Callable[[LanguageModel, AnswerQueries, Sequence[Query]], Answers]
 
 
-def _ask_all(
+def _answer_all(
     model: LanguageModel, sample: list[tuple[list[Query], Candidates | None]], variation: Variation
 ) -> Answers:
+    """The answers of a model to a sample, given the queries as ``variation`` does."""
     return [
-        answer for queries, candidates in sample for answer in variation(model, queries, candidates)
+        answer
+        for queries, candidates in sample
+        for answer in variation(model, partial(_answer, model, candidates), queries)
     ]
 
 
-def _plainly(
-    model: LanguageModel, queries: Sequence[Query], candidates: Candidates | None
+def _answer(
+    model: LanguageModel, candidates: Candidates | None, queries: Sequence[Query]
 ) -> Answers:
     answers: Answers = [None] * len(queries)
     for scores in model.score(queries, candidates, every=False):
-        found = judge(scores, [queries[row].gold for row in scores.rows])["answer"]
-        for row, answer in zip(scores.rows, found, strict=True):
+        columns = judge(scores, [queries[row].gold for row in scores.rows])
+        for row, answer in zip(scores.rows, columns["answer"], strict=True):
             answers[row] = answer
     return answers
 
 
-def _one_by_one(
-    model: LanguageModel, queries: Sequence[Query], candidates: Candidates | None
-) -> Answers:
-    return [answer for query in queries for answer in _plainly(model, [query], candidates)]
+def _repeated(model: LanguageModel, answer: AnswerQueries, queries: Sequence[Query]) -> Answers:
+    return answer(queries)
 
 
-def _reordered(
-    model: LanguageModel, queries: Sequence[Query], candidates: Candidates | None
-) -> Answers:
+def _one_by_one(model: LanguageModel, answer: AnswerQueries, queries: Sequence[Query]) -> Answers:
+    return [answer([query])[0] for query in queries]
+
+
+def _reordered(model: LanguageModel, answer: AnswerQueries, queries: Sequence[Query]) -> Answers:
     order = list(range(len(queries)))
     random.Random(len(queries)).shuffle(order)
-    found = _plainly(model, [queries[place] for place in order], candidates)
-    answer = dict(zip(order, found, strict=True))
-    return [answer[place] for place in range(len(queries))]
+    answers = answer([queries[row] for row in order])
+    by_row = dict(zip(order, answers, strict=True))
+    return [by_row[row] for row in range(len(queries))]
 
 
 def _large_batches(
-    model: LanguageModel, queries: Sequence[Query], candidates: Candidates | None
+    model: LanguageModel, answer: AnswerQueries, queries: Sequence[Query]
 ) -> Answers:
     budget = getattr(model, "budget", None)
     if budget is None:
-        return _plainly(model, queries, candidates)
+        return answer(queries)
     before, budget.tokens = budget.tokens, budget.tokens * LARGER
     try:
-        return _plainly(model, queries, candidates)
+        return answer(queries)
     finally:
         budget.tokens = before
 
 
 def _other_threads(
-    model: LanguageModel, queries: Sequence[Query], candidates: Candidates | None
+    model: LanguageModel, answer: AnswerQueries, queries: Sequence[Query]
 ) -> Answers:
-    with _threads():
-        return _plainly(model, queries, candidates)
-
-
-@contextmanager
-def _threads() -> Iterator[None]:
     """One thread instead of several, two instead of one."""
     import torch
 
     before = torch.get_num_threads()
     torch.set_num_threads(2 if before == 1 else 1)
     try:
-        yield
+        return answer(queries)
     finally:
         torch.set_num_threads(before)
 
 
 VARIATIONS: Mapping[str, Variation] = {
-    "repeated": _plainly,
+    "repeated": _repeated,
     "reordered": _reordered,
     "one_by_one": _one_by_one,
     "large_batches": _large_batches,
     "other_threads": _other_threads,
 }
-"""What changes nothing about a question, and must not change its answer."""
+"""What does not change a question and must not change its answer."""

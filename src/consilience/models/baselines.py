@@ -1,4 +1,4 @@
-"""Models without weights: what the numbers of a real one are to be seen against."""
+"""Baselines: models without weights, to compare the numbers of a real one with."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from consilience.errors import ConsilienceError, did_you_mean
 from consilience.types import Candidates, Query, Scores
 
 CELLS = 4_000_000
-"""Scores that are held at once, at most, unless one query has more."""
+"""Scores that are held in memory at once, unless one query has more."""
 
 Choose = Callable[[Query, Candidates], int]
 
 
 def majority(query: Query, candidates: Candidates) -> int:
-    """The most common object of the relation; of equally common ones the first to appear.
+    """The most frequent object of the relation; of equally frequent ones the first.
 
     The paper's baseline (Section 5.1), perfectly consistent by construction.
     """
@@ -31,12 +31,12 @@ def oracle(query: Query, candidates: Candidates) -> int:
 
 
 def constant(query: Query, candidates: Candidates) -> int:
-    """The first object of the relation, whatever is asked."""
+    """The first object of the relation for every query."""
     return 0
 
 
 def random_choice(query: Query, candidates: Candidates, seed: int = 0) -> int:
-    """Any candidate, with equal chances; the same one for the same query and seed."""
+    """A uniformly random candidate; the same one for the same query and seed."""
     key = f"{seed}\t{query.pattern.text}\t{query.subject}"
     return random.Random(key).randrange(len(candidates.words))
 
@@ -50,7 +50,7 @@ BASELINES: dict[str, Choose] = {
 
 
 class Baseline:
-    """Puts all probability on the candidate that ``choose`` names."""
+    """Puts all probability on one candidate: the one at the position that ``choose`` returns."""
 
     def __init__(self, choose: Choose, identity: dict[str, object]) -> None:
         self.choose = choose
@@ -76,11 +76,11 @@ class Baseline:
 
 
 def load_baseline(name: str, seed: int) -> Baseline:
-    """The baseline of that name; an unknown one raises."""
+    """The baseline of that name; an unknown name is an error."""
     if name not in BASELINES:
         raise ConsilienceError(
             f"no baseline '{name}'",
-            expected=", ".join(f"baseline:{each}" for each in BASELINES),
+            expected=", ".join(f"baseline:{known}" for known in BASELINES),
             todo=did_you_mean(name, list(BASELINES)),
         )
     identity: dict[str, object] = {"model": f"baseline:{name}", "kind": "baseline"}

@@ -1,4 +1,4 @@
-"""Batches of sequences of one length, worked on side by side; never out of memory half way."""
+"""Batches of equal length, computed in parallel; one that runs out of memory is halved."""
 
 from __future__ import annotations
 
@@ -19,35 +19,34 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 CPU_TOKENS = 512
-"""Tokens in a batch for one core: its activations stay near the core's cache (docs/log.md)."""
+"""Tokens in a batch for one core: its activations fit the core's cache (docs/log.md)."""
 
 MOST_TOKENS = 32_768
-"""Tokens in a batch on an accelerator: more does not make it faster."""
+"""Tokens in a batch on an accelerator; more are not faster."""
 
 MOST_WORKERS = 16
-"""Threads that drive a model; above that they wait for Python's interpreter lock."""
+"""Threads that drive a model; more would wait for Python's interpreter lock."""
 
 ACTIVATIONS = 40
-"""Numbers of the width of a layer that a token takes at once, estimated from above."""
-
+"""Numbers of the width of a layer that a token needs at once, estimated from above."""
 
 NEAR_TIE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 2e-1}
-"""Where the best two candidates are closer than so many nats, the query is asked by itself.
+"""If the best two candidates are closer than so many nats, a pass of its own decides the query.
 
-Sums of numbers depend on the order in which they are added, and so on what else is in the batch and
-on the number of threads. The bounds lie well above the differences that were seen (docs/log.md).
+The last bits of a sum depend on the order of its terms, and so on the rest of the batch and on the
+number of threads. The bounds are well above the differences that were measured (docs/log.md).
 """
 
 
 class Budget:
-    """How many tokens a batch may hold. It starts from the device's memory and only shrinks."""
+    """Number of tokens that a batch may hold; it starts from the memory and only shrinks."""
 
     def __init__(self, tokens: int) -> None:
         self.tokens = tokens
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> Budget:
-        """What suits the device that the model is on, and half of its free memory."""
+        """The budget for the model's device and half of its free memory."""
         if model.device.type != "cuda":
             return cls(CPU_TOKENS)
         free, _ = torch.cuda.mem_get_info(model.device)
@@ -55,25 +54,24 @@ class Budget:
         return cls(max(1, min(MOST_TOKENS, free // 2 // width)))
 
     def shrink(self, failed: int) -> None:
-        """Ask for at most half of the ``failed`` tokens from now on."""
+        """Allow at most half of the ``failed`` tokens from now on."""
         self.tokens = min(self.tokens, max(1, failed // 2))
 
 
 def equal_length_batches(lengths: Sequence[int], budget: Budget) -> Iterator[npt.NDArray[np.int64]]:
-    """Positions of sequences, in batches of one length that the budget allows; one at least.
+    """Positions of sequences, in batches of equal length within the budget; at least one each.
 
-    Without padding a sequence's result hardly depends on the company that it is asked in. The
-    batches of one length are of equal size, because small products are slow. The length with the
-    most tokens comes first, so that no core waits long for the last batch of another.
+    Without padding a result hardly depends on the rest of the batch. The batches of one length have
+    equal sizes, because small products are slow. The length with the most tokens comes first, so
+    that no core waits long for the last batch of another.
     """
     order = np.argsort(np.asarray(lengths), kind="stable")
     sorted_lengths = np.asarray(lengths)[order]
     starts = np.flatnonzero(np.diff(sorted_lengths, prepend=-1))
     groups = np.split(order, starts[1:])
-    for group in sorted(
-        groups, key=lambda own: -len(own) * int(lengths[own[0]]) if len(own) else 0
-    ):
-        start = 0
+    tokens = [len(group) * int(lengths[group[0]]) if len(group) else 0 for group in groups]
+    for index in np.argsort(np.negative(tokens), kind="stable"):
+        group, start = groups[index], 0
         while start < len(group):
             left = len(group) - start
             most = max(1, budget.tokens // max(1, int(lengths[group[0]])))
@@ -88,7 +86,7 @@ def halving(
     length: int,
     budget: Budget,
 ) -> list[Result]:
-    """``work(batch)``, in halves where the memory does not suffice; the budget learns from it."""
+    """The results of ``work(batch)``, in halves if memory runs out; the budget then shrinks."""
     try:
         return [work(batch)]
     except RuntimeError as error:
@@ -106,11 +104,11 @@ def halving(
 
 
 def workers_on(device: torch.device) -> int:
-    """How many batches are worked on at once.
+    """Number of batches that are computed in parallel.
 
-    On a processor as many as torch may use threads, each on a thread of its own: many small
-    products on one core each are faster than one at a time on all. On CUDA two, so that the device
-    has work while one of them waits for a result; elsewhere one.
+    On a processor one for each thread that torch may use: many small products on one core each are
+    faster than one at a time on all. On CUDA two, so that the device has work while one of them
+    waits for a result; elsewhere one.
     """
     if device.type == "cpu":
         return min(torch.get_num_threads(), MOST_WORKERS)
@@ -120,11 +118,13 @@ def workers_on(device: torch.device) -> int:
 def side_by_side(
     work: Callable[[Item], Result], items: Iterator[Item], device: torch.device
 ) -> Iterator[tuple[Item, Result]]:
-    """Every item with its ``work``, in their order; at most a few results wait."""
+    """Every item with its result of ``work``, in order, computed in parallel; few results wait."""
     threads, workers = torch.get_num_threads(), workers_on(device)
-    each = max(1, threads // workers)
+    threads_a_worker = max(1, threads // workers)
     waiting: deque[tuple[Item, Future[Result]]] = deque()
-    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(each,))
+    pool = ThreadPoolExecutor(
+        workers, initializer=torch.set_num_threads, initargs=(threads_a_worker,)
+    )
     try:
         for item in items:
             waiting.append((item, pool.submit(work, item)))
@@ -139,7 +139,7 @@ def side_by_side(
 
 
 def give_memory_back() -> None:
-    """Return what was freed to the system; glibc keeps it, in pieces of all sizes (docs/log.md)."""
+    """Return freed memory to the system; glibc keeps it, in pieces of all sizes (docs/log.md)."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
@@ -153,7 +153,7 @@ def _finished(waiting: deque[tuple[Item, Future[Result]]]) -> tuple[Item, Result
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """What is computed inside does not depend on the number of threads of the run."""
+    """Compute on one thread, whatever the run uses."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -172,7 +172,7 @@ def margins(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def log_softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Normalise ``logits`` (row, candidate) over the candidates, leaving NaN where NaN stands."""
+    """Normalise ``logits`` (row, candidate) over the candidates; NaN stays NaN."""
     known = np.where(np.isnan(logits), -np.inf, logits)
     top = known.max(axis=1, keepdims=True, initial=-np.inf)
     top = np.where(np.isfinite(top), top, 0.0)
@@ -183,7 +183,7 @@ def log_softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def _out_of_memory(error: RuntimeError) -> bool:
-    """What torch says on an accelerator, and of its allocator on a processor."""
+    """Whether torch ran out of memory, on an accelerator or in its allocator on a processor."""
     if isinstance(error, torch.OutOfMemoryError):
         return True
     text = str(error)

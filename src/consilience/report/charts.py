@@ -58,8 +58,8 @@ def relation_figure(metrics: pl.DataFrame, shown: Sequence[str]) -> altair.Chart
     first = rows.filter(pl.col("run") == runs[0]).select("metric", "group", order="value")
     rows = rows.join(first, on=["metric", "group"], how="left", maintain_order="left")
     across = alt.YOffset("run:N", sort=runs) if len(runs) > 1 else alt.Undefined
-    drawn = chart_data(with_line(rows, "value"))
-    base = alt.Chart(drawn).encode(y=y, yOffset=across).transform_filter(chosen)
+    data = chart_data(with_line(rows, "value"))
+    base = alt.Chart(data).encode(y=y, yOffset=across).transform_filter(chosen)
     colour = run_colour(runs)
     scale = alt.Scale(domainMax=100, zero=True, nice=False)  # below 0 where it is below chance
     return finished(
@@ -216,8 +216,8 @@ def edit_figure(edits: pl.DataFrame) -> altair.Chart:
     across = alt.YOffset("run:N", sort=runs) if len(runs) > 1 else alt.Undefined
     kinds = edits["kind"].unique(maintain_order=True).to_list()
     y = alt.Y("kind:N", title=None, sort=kinds)
-    drawn = chart_data(with_line(rows, "difference"))
-    base = alt.Chart(drawn).encode(y=y, yOffset=across)
+    data = chart_data(with_line(rows, "difference"))
+    base = alt.Chart(data).encode(y=y, yOffset=across)
     zero = alt.Chart(alt.InlineData(values=[{"x": 0}])).mark_rule(
         color=INK, strokeDash=[3, 3], opacity=0.7
     )
@@ -255,10 +255,10 @@ def in_tenths(items: pl.DataFrame) -> pl.DataFrame:
     ``items``: ``run, agreement``; those without a pair are left out. One row a run and tenth that
     has any: ``run, agreement`` (of ``TENTHS``), ``items, share`` in percent of the run's.
     """
-    place = (pl.col("agreement") * 10 + 1e-9).floor().clip(0, 9).cast(pl.Int32)
+    tenth = (pl.col("agreement") * 10 + 1e-9).floor().clip(0, 9).cast(pl.Int32)
     return (
         items.filter(pl.col("agreement").is_not_nan())
-        .with_columns(tenth=place)
+        .with_columns(tenth=tenth)
         .group_by("run", "tenth", maintain_order=True)
         .len("items")
         .sort("tenth", maintain_order=True)

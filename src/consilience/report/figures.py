@@ -1,4 +1,4 @@
-"""Figures as PNG, SVG, PDF, or as a page that asks nothing of the network."""
+"""Figures as PNG, SVG, PDF, or as a page that needs no network; the drawing of vectors."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 Colour = Literal["subject", "object", "pattern"]
 
 COLUMNS: Mapping[Colour, str] = {"subject": "subject", "object": "gold", "pattern": "variant"}
-"""What may have the colours, and the column that holds it."""
+"""What colours may show, and the column that holds it."""
 
 COLOURS = (
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#000000", "#a39000",
 )  # fmt: skip
-"""Okabe and Ito's colours, which colour-blind readers tell apart; their yellow made darker."""
+"""Okabe and Ito's colours, which colour-blind readers tell apart, with a darker yellow."""
 
 CIRCLE = "M1,0A1,1,0,1,1,-1,0A1,1,0,1,1,1,0Z"
 SQUARE = "M-.9,-.9H.9V.9H-.9Z"
@@ -46,7 +46,7 @@ SHAPES = (
 """Outlines in a square from -1 to 1, the most different first: ParaRel has up to 20 patterns."""
 
 INK = "currentColor"
-"""Of text and lines: that of the text around a figure, so that a page may be light or dark."""
+"""The colour of text and lines: that of the text around a figure, on a light or dark page."""
 
 WIDTH = 320
 """Width and height of a figure in pixels of a screen: a column of a page."""
@@ -70,7 +70,7 @@ def tsne_figure(table: pl.DataFrame, colour: Colour, title: str) -> altair.Chart
     scale: dict[str, Any] = {"range": COLOURS[: len(values)]}
     if not few:
         scale = {"scheme": alt.SchemeParams("viridis", count=len(values), extent=[0, 0.9])}
-    place = {"axis": None, "scale": alt.Scale(zero=False, nice=False, padding=8)}
+    axis = {"axis": None, "scale": alt.Scale(zero=False, nice=False, padding=8)}
     legend = alt.Legend(title="pattern", orient="bottom", columns=1)
     colours = legend if colour == "pattern" else None
     heading = alt.Title(textwrap.wrap(title, 52))
@@ -83,8 +83,8 @@ def tsne_figure(table: pl.DataFrame, colour: Colour, title: str) -> altair.Chart
         alt.Chart(alt.InlineData(values=table.to_dicts()))
         .mark_point(size=30, strokeWidth=1, filled=False)
         .encode(
-            x=alt.X("x:Q", **place),
-            y=alt.Y("y:Q", **place),
+            x=alt.X("x:Q", **axis),
+            y=alt.Y("y:Q", **axis),
             color=alt.Color(f"{column}:N", scale=alt.Scale(domain=values, **scale), legend=colours),
             shape=alt.Shape(
                 "variant:N", scale=alt.Scale(domain=patterns, range=SHAPES), legend=legend
@@ -116,10 +116,10 @@ def tsne_figure(table: pl.DataFrame, colour: Colour, title: str) -> altair.Chart
 
 
 class InScript(json.JSONEncoder):
-    """JSON that may stand in a script of a page: no text in it ends that script."""
+    """JSON for a script of a page: no text in it ends that script."""
 
     def encode(self, o: Any) -> str:
-        """As JSON does, with the sign that begins a tag written as its code."""
+        """JSON with ``<`` escaped."""
         return super().encode(o).replace("<", "\\u003c")
 
 
@@ -141,19 +141,19 @@ FORMATS: Mapping[str, Mapping[str, Any]] = {
         "json_kwds": {"cls": InScript},
     },
 }
-"""Suffixes, and what Altair is told; a PNG has four times the pixels of a screen each way."""
+"""Suffixes and the options of Altair; a PNG has four times the resolution of a screen."""
 
 
 def save_figure(chart: altair.Chart, path: Path) -> None:
-    """Write a chart as its suffix says (``FORMATS``), the whole file or nothing; ink is black."""
+    """Write a chart in the format of its suffix (``FORMATS``), all or nothing; ink is black."""
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
         raise ConsilienceError(
             f"a figure as '{suffix or path.name}'", expected=", ".join(FORMATS), where=str(path)
         )
     optional("vl_convert")
-    drawn = json.dumps(spec_of(chart), sort_keys=True).replace(f'"{INK}"', '"black"')
-    still = optional("altair").Chart.from_json(drawn)
+    spec = json.dumps(spec_of(chart), sort_keys=True).replace(f'"{INK}"', '"black"')
+    still = optional("altair").Chart.from_json(spec)
     written: Any = io.BytesIO() if suffix in (".png", ".pdf") else io.StringIO()
     still.save(written, format=suffix[1:], **FORMATS[suffix])
     content = written.getvalue()
@@ -163,41 +163,41 @@ def save_figure(chart: altair.Chart, path: Path) -> None:
 
 
 class Rows(str):
-    """The rows of a chart, as text that stands for them until ``spec_of`` puts them in.
+    """The rows of a chart as text, which ``spec_of`` replaces by the rows.
 
-    Altair checks and copies every value of a list of rows whenever a chart is made of a chart.
+    Altair checks and copies every value of a list of rows whenever it derives a chart.
     """
 
     values: list[dict[str, Any]]
 
     @classmethod
     def of(cls, values: list[dict[str, Any]]) -> Rows:
-        """The text is that of which Altair makes the name of a data set."""
+        """The rows as the JSON from which Altair derives the name of a data set."""
         rows = cls(json.dumps(values, sort_keys=True, default=str))
         rows.values = values
         return rows
 
     @property
     def name(self) -> str:
-        """The name that Altair gives to this data."""
+        """The name that Altair gives to the data."""
         return f"data-{hashlib.sha256(self.encode()).hexdigest()[:32]}"
 
 
 def spec_of(chart: altair.Chart) -> dict[str, Any]:
     """A chart as Vega-Lite, with ``visible`` text: vl-convert aborts the process at an ESC."""
-    found = chart.to_dict()
-    rows = {name: each.name for name, each in found.get("datasets", {}).items()
-            if isinstance(each, Rows)}  # fmt: skip
-    spec: dict[str, Any] = _visible(found, rows)
-    return spec
+    spec = chart.to_dict()
+    data = spec.get("datasets", {})
+    names = {name: rows.name for name, rows in data.items() if isinstance(rows, Rows)}
+    shown: dict[str, Any] = _visible(spec, names)
+    return shown
 
 
 def _visible(value: Any, names: Mapping[str, str]) -> Any:
-    """``names``: those that data sets get."""
+    """A part of a specification, with visible text; ``names``: new names of data sets."""
     if isinstance(value, dict):
-        return {_visible(name, names): _visible(each, names) for name, each in value.items()}
+        return {_visible(key, names): _visible(item, names) for key, item in value.items()}
     if isinstance(value, list):
-        return [_visible(each, names) for each in value]
+        return [_visible(item, names) for item in value]
     if isinstance(value, Rows):
         return _visible(value.values, names)
     return _visible_text(names.get(value, value)) if isinstance(value, str) else value
@@ -207,7 +207,7 @@ _visible_text = lru_cache(maxsize=2**16)(visible)
 
 
 def optional(name: str) -> Any:
-    """A module of the extra ``figures``; says how to get it where it is not installed."""
+    """A module of the extra ``figures``; one that is not installed raises with what to do."""
     try:
         return import_module(name)
     except ImportError as error:

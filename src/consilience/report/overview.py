@@ -253,16 +253,16 @@ def _pairs_in_words(runs: Sequence[RunView]) -> str:
             form: values.get(("consistency", form), {}).get("value", math.nan)
             for form in forms_of(run)
         }
-        kept = [
+        clauses = [
             f"{_whole(value)} of its labels in the form {form}"
             for form, value in numbers.items()
             if not math.isnan(value)
         ]
-        if kept:
+        if clauses:
             accuracy = _whole(values["accuracy", "all"]["value"])
             sentences.append(
                 f"{run.name} is right in {accuracy} of the pairs and keeps "
-                f"{' and '.join(kept[:2])}."
+                f"{' and '.join(clauses[:2])}."
             )
     return " ".join(sentences)
 
@@ -304,8 +304,8 @@ def _noise_floor(prefix: str, metrics: pl.DataFrame) -> Part:
     """How many answers changed when nothing about the question did."""
     flips = metrics.filter(pl.col("metric") == "flips").to_dicts()
     if not flips:
-        said = "noise floor was not measured (probe --noise-floor)."
-        return Text([f"{prefix}the {said}" if prefix else f"The {said}"])
+        the = f"{prefix}the" if prefix else "The"
+        return Text([f"{the} noise floor was not measured (probe --noise-floor)."])
     rows = [[row["subset"].replace("_", " "), row["value"], row["n"]] for row in flips]
     title = f"{prefix}noise floor: answers of a sample that changed when only this changed"
     columns = [Column("changed"), Column("flips", "share"), Column("asked twice", "count")]

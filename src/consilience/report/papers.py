@@ -1,8 +1,7 @@
 """The numbers of both papers, and ours beside them.
 
-``papers.csv`` has every number that they print. ``table`` is the name of the recipe that makes it
-again; ``section`` says where it stands in the paper, by section because the texts at hand have no
-page numbers.
+``papers.csv`` has every number that the papers print. Its ``table`` is the name of the recipe that
+reproduces the number. Its ``section`` is that of the paper; the texts have no page numbers.
 """
 
 from __future__ import annotations
@@ -28,17 +27,18 @@ NAN = math.nan
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A number of ours in the unit that the paper prints, with the ends of its 95 % interval.
-
-    Without an interval it is a count or the like, which is the paper's or is not. ``unit``: of a
-    number that the paper does not have.
-    """
+    """A number of ours, in the unit that the paper prints."""
 
     value: float
+    """The number; NaN for no data."""
     std: float = NAN
+    """Its standard deviation."""
     low: float = NAN
+    """Lower bound of its 95 % interval; NaN for a number that has none, such as a count."""
     high: float = NAN
+    """Upper bound of its 95 % interval."""
     unit: str = ""
+    """The unit of a number that the paper does not have."""
 
 
 BESIDE_SCHEMA: dict[str, type[pl.DataType]] = {
@@ -58,11 +58,16 @@ BESIDE_SCHEMA: dict[str, type[pl.DataType]] = {
     "difference": pl.Float64,
     "verdict": pl.String,
 }
-"""A row for each number of the paper, and for ours that it does not have.
+"""A row for each number of the paper, and for each of ours that the paper does not have.
 
-``digits``: behind the point, as the paper prints it. ``verdict``: ``same`` at these digits; if not,
-``within`` or ``outside`` of our interval, likewise, or ``differs`` where there is none; ``ours
-alone`` where the paper has no such number; or why there is no number of ours.
+* ``group``, ``row``, ``column``: where the paper prints the number.
+* ``digits``: digits after the decimal point, as the paper prints it.
+* ``paper``, ``paper_std``: the paper's number.
+* ``ours``, ``std``, ``low``, ``high``: ours with its interval.
+* ``difference``: ours minus the paper's.
+* ``verdict``: ``same`` at these digits; else ``within`` or ``outside`` of our interval, or
+  ``differs`` if there is none; ``ours alone`` if the paper has no such number; or the reason why
+  there is no number of ours.
 """
 
 DIGITS = {"count": 0, "mean": 2, "p": 3, "p<": 3}
@@ -73,15 +78,15 @@ NUMBER = Column("", "number")
 
 
 def paper_numbers(table: str) -> pl.DataFrame:
-    """What a paper prints in a table, or in the text of a section, in its order.
+    """The numbers that a paper prints in a table, or in the text of a section, in its order.
 
-    ``table, section, group, row, column, value, std, unit``; ``digits`` behind the point of value.
+    Columns: ``table, section, group, row, column, value, std, unit, digits``.
     """
     text = (files("consilience.report") / "papers.csv").read_bytes()
     rows = pl.read_csv(text, infer_schema=False).filter(pl.col("table") == table)
-    behind = pl.col("value").str.split(".").list.get(1, null_on_oob=True).str.len_chars()
+    decimals = pl.col("value").str.split(".").list.get(1, null_on_oob=True).str.len_chars()
     return rows.fill_null("").with_columns(
-        digits=behind.fill_null(0),
+        digits=decimals.fill_null(0),
         value=pl.col("value").cast(pl.Float64),
         std=pl.col("std").replace("", None).cast(pl.Float64).fill_null(NAN),
     )
@@ -92,45 +97,45 @@ def beside(
 ) -> pl.DataFrame:
     """The paper's numbers with ours (``BESIDE_SCHEMA``), and ours that the paper does not have.
 
-    By block, then by row, as the paper has them. ``absent``: why a row has no number of ours; that
-    of ``""`` is said of all others.
+    Rows are ordered by block, then by row, as in the paper. ``absent``: why a row has no number of
+    ours; the reason of ``""`` applies to all other rows.
     """
     absent = absent or {}
     rows: list[dict[str, object]] = []
-    left = dict(ours)
-    for row in paper_numbers(table).iter_rows(named=True):
-        found = left.pop((row["group"], row["row"], row["column"]), None)
-        paper, digits = float(row["value"]), int(row["digits"])
-        verdict = absent.get(row["row"], absent.get("", "not measured"))
-        if found is not None:
-            verdict = _verdict(paper, digits, row["unit"], found)
-        kept = {name: row[name] for name in BESIDE_SCHEMA if name in row and name != "std"}
-        rows.append(kept | _numbers(paper, float(row["std"]), found) | {"verdict": verdict})
-    for (group, name, column), found in left.items():
-        kept = {"table": table, "section": "", "group": group, "row": name, "column": column}
-        kept |= {"unit": found.unit, "digits": DIGITS.get(found.unit, 1)}
-        verdict = "no data" if math.isnan(found.value) else "ours alone"
-        rows.append(kept | _numbers(NAN, NAN, found) | {"verdict": verdict})
-    blocks, names = (list(dict.fromkeys(row[each] for row in rows)) for each in ("group", "row"))
+    remaining = dict(ours)
+    for printed in paper_numbers(table).iter_rows(named=True):
+        number = remaining.pop((printed["group"], printed["row"], printed["column"]), None)
+        paper, digits = float(printed["value"]), int(printed["digits"])
+        verdict = absent.get(printed["row"], absent.get("", "not measured"))
+        if number is not None:
+            verdict = _verdict(paper, digits, printed["unit"], number)
+        row = {name: printed[name] for name in BESIDE_SCHEMA if name in printed and name != "std"}
+        rows.append(row | _numbers(paper, float(printed["std"]), number) | {"verdict": verdict})
+    for (group, name, column), number in remaining.items():
+        row = {"table": table, "section": "", "group": group, "row": name, "column": column}
+        row |= {"unit": number.unit, "digits": DIGITS.get(number.unit, 1)}
+        verdict = "no data" if math.isnan(number.value) else "ours alone"
+        rows.append(row | _numbers(NAN, NAN, number) | {"verdict": verdict})
+    blocks, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("group", "row"))
     rows.sort(key=lambda row: (blocks.index(row["group"]), names.index(row["row"])))
     return pl.DataFrame(rows, schema=BESIDE_SCHEMA)
 
 
-def _verdict(paper: float, digits: int, unit: str, found: Measured) -> str:
-    if math.isnan(found.value):
+def _verdict(paper: float, digits: int, unit: str, ours: Measured) -> str:
+    if math.isnan(ours.value):
         return "no data"
     if unit == "p<":
-        return "same" if found.value < paper else "differs"
-    if round(found.value, digits) == paper:
+        return "same" if ours.value < paper else "differs"
+    if round(ours.value, digits) == paper:
         return "same"
-    if math.isnan(found.low):
+    if math.isnan(ours.low):
         return "differs"
-    is_within = round(found.low, digits) <= paper <= round(found.high, digits)
+    is_within = round(ours.low, digits) <= paper <= round(ours.high, digits)
     return "within" if is_within else "outside"
 
 
-def _numbers(paper: float, std: float, found: Measured | None) -> dict[str, float]:
-    ours = found or Measured(NAN)
+def _numbers(paper: float, std: float, measured: Measured | None) -> dict[str, float]:
+    ours = measured or Measured(NAN)
     return {
         "paper": paper,
         "paper_std": std,
@@ -143,7 +148,7 @@ def _numbers(paper: float, std: float, found: Measured | None) -> dict[str, floa
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[Cell, Cell]:
-    """The paper's number as it prints it, and ours; as text where it has a sign, such as < or K."""
+    """The paper's number as it prints it, and ours; as text if it has a symbol, such as < or K."""
     digits = DIGITS.get(row["unit"], max(1, row["digits"]))
     paper = Cell(row["paper"], row["paper_std"], digits=row["digits"])
     ours = Cell(row["ours"], row["std"], digits=digits)
@@ -164,9 +169,9 @@ def _text(cell: Cell) -> str:
 
 
 def beside_table(numbers: pl.DataFrame, title: str) -> Table:
-    """For a screen: a line a number, the paper's, ours with its interval, the difference.
+    """For a screen: a row a number, the paper's, ours with its interval, the difference.
 
-    Of a reason why there is no number of ours it has what stands before the colon.
+    Why there is no number of ours is shortened at its colon.
     """
     one_column = numbers["column"].n_unique() == 1
     headings = ("paper", "ours", "95 %", "difference")
@@ -199,7 +204,7 @@ def _beside(row: Mapping[str, Any]) -> list[Value]:
 
 
 def beside_layout(numbers: pl.DataFrame, title: str, notes: Sequence[str] = ()) -> Table:
-    """In the paper's layout: a column a column, ours below the paper's in each row."""
+    """In the paper's layout: its columns, and in each row ours below the paper's."""
     headings = numbers["column"].unique(maintain_order=True).to_list()
     rows: list[list[Value]] = []
     blocks: list[str] = []

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from consilience.report import fact_sections, pair_sections
-from consilience.report.differences import fact_differences, pair_differences
+from consilience.report.difference_sections import fact_differences, pair_differences
 from consilience.report.overview import (
     care,
     fact_numbers,

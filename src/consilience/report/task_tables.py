@@ -64,8 +64,8 @@ def calum_tables(
         keys = [(task, *metric) for task in tasks[start : start + fitting] for metric in metrics]
         headings = [f"{task} {metrics[metric, form]}" for task, metric, form in keys]
         columns = [Column("model"), *(Column(heading, "share") for heading in headings)]
-        beside = [[model, *(cells.get((model, *key)) for key in keys)] for model in models]
-        yield mark_best(Table(title, columns, beside), headings)
+        table_rows = [[model, *(cells.get((model, *key)) for key in keys)] for model in models]
+        yield mark_best(Table(title, columns, table_rows), headings)
 
 
 def _order(task: str) -> int:

@@ -1,7 +1,7 @@
-"""Reading what others wrote: JSON, CSV and Parquet. Every fault of a file is one error.
+"""Readers of files that others wrote: JSON, tables and Parquet. Every fault of a file is one error.
 
-What this module reads may be damaged or made to do harm; nothing in it is run. A native abort in
-the Parquet decoder of polars is the one fault that ends the process (``docs/reliability.md``).
+A file may be damaged or hostile; nothing in it is run. A native abort in the Parquet decoder of
+polars is the one fault that ends the process (``docs/reliability.md``).
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ POLARS_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSErro
 """What polars raises for a damaged file; a panic is a BaseException, which Exception misses."""
 
 UNPACKED = 256 << 20
-"""Bytes that a compressed table may unpack to whatever its size."""
+"""Bytes that a compressed table of any size may unpack to."""
 
 TIMES = 100
-"""How many times its size a compressed table may unpack to beyond that."""
+"""Beyond that, how many times its size a compressed table may unpack to."""
 
 DEEPEST = 100
-"""Lists and objects within each other in a JSON document."""
+"""Levels of nesting in a JSON document."""
 
 ROWS = 1 << 20
-"""Rows that a Parquet file may hold whatever its size."""
+"""Rows that a Parquet file of any size may hold."""
 
 ROWS_A_BYTE = 16
-"""Rows that each byte of a Parquet file may stand for beyond that."""
+"""Beyond that, rows for each byte of a Parquet file."""
 
 
 def read_text(path: Path) -> str:
@@ -54,10 +54,10 @@ def read_text(path: Path) -> str:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON document; whatever is wrong with it is a ``json.JSONDecodeError``.
+    """The value of a JSON document; every fault is a ``json.JSONDecodeError``.
 
-    ``json.loads`` raises other errors for deep nesting and for numbers of thousands of digits, and
-    what it nests less deeply than it can read, others cannot print. Nesting ends at ``DEEPEST``.
+    ``json.loads`` raises other errors for deep nesting and for numbers of thousands of digits. What
+    it can still read may be nested too deeply to print, so nesting ends at ``DEEPEST``.
     """
     try:
         value = json.loads(text)
@@ -79,22 +79,22 @@ def _is_deep(text: str | bytes, value: Any) -> bool:
     level = [value]
     for _ in range(DEEPEST):
         inner: list[Any] = []
-        for each in level:
-            if isinstance(each, dict):
-                inner.extend(each.values())
-            elif isinstance(each, list):
-                inner.extend(each)
+        for part in level:
+            if isinstance(part, dict):
+                inner.extend(part.values())
+            elif isinstance(part, list):
+                inner.extend(part)
         if not inner:
             return False
         level = inner
-    return any(isinstance(each, dict | list) for each in level)
+    return any(isinstance(part, dict | list) for part in level)
 
 
 def _place(text: str | bytes, pattern: str) -> tuple[str, int]:
-    """The document and where the pattern first matches."""
+    """The document and the position of the first match of the pattern."""
     document = text if isinstance(text, str) else text.decode(errors="replace")
-    found = re.search(pattern, document)
-    return document, found.start() if found else 0
+    match = re.search(pattern, document)
+    return document, match.start() if match else 0
 
 
 def read_rows(
@@ -236,7 +236,7 @@ def _first_line(path: Path) -> str:
 
 
 def _other_separator(header: str, options: Mapping[str, Any]) -> str:
-    """What to do with a table whose header has another separator than it is read with."""
+    """What to do with a table whose header has another separator than expected."""
     expected = options.get("separator", ",")
     for separator, name in ((";", "semicolons"), ("\t", "tabs")):
         if expected == "," and header.count(separator) > header.count(","):
@@ -245,7 +245,7 @@ def _other_separator(header: str, options: Mapping[str, Any]) -> str:
 
 
 def _refuse_bomb(path: Path) -> None:
-    """Polars decompresses whatever begins like gzip, zlib or zstd, all of it into memory."""
+    """Refuse a compressed file that polars would unpack into all of the memory."""
     with path.open("rb") as file:
         head = file.read(4)
     if head[:2] in (b"\x78\x01", b"\x78\x9c", b"\x78\xda") or head == b"\x28\xb5\x2f\xfd":

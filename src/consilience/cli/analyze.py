@@ -66,9 +66,9 @@ def patterns(options: PatternsOptions, file: Out = None, as_json: AsJson = False
     the others. "points": its accuracy minus that of the base pattern, on the same facts. --out gets
     every pair of patterns: agreement and change of accuracy, with intervals and tests.
     """
-    found = analyze_patterns(options)
-    tables = matrix_tables(found.tables["pairs"], found.tables["patterns"])
-    _present(found, "pairs", file, as_json, tables)
+    analysis = analyze_patterns(options)
+    tables = matrix_tables(analysis.tables["pairs"], analysis.tables["patterns"])
+    _present(analysis, "pairs", file, as_json, tables)
 
 
 @app.command()
@@ -80,8 +80,8 @@ def edits(options: EditsOptions, file: Out = None, as_json: AsJson = False) -> N
     the paraphrase types of the paper's Appendix B. Means over relations that have both kinds of
     pairs, tested over these.
     """
-    found = analyze_edits(options)
-    _present(found, "edits", file, as_json, _edit_tables(found))
+    analysis = analyze_edits(options)
+    _present(analysis, "edits", file, as_json, _edit_tables(analysis))
 
 
 @app.command()
@@ -114,8 +114,8 @@ def knowledge(options: KnowledgeOptions, file: Out = None, as_json: AsJson = Fal
     With --sizes also over runs: the effect of more training data (Table 4). --out gets the
     correlations over relations.
     """
-    found = analyze_knowledge(options)
-    _present(found, "correlations", file, as_json, _knowledge_tables(found))
+    analysis = analyze_knowledge(options)
+    _present(analysis, "correlations", file, as_json, _knowledge_tables(analysis))
 
 
 @app.command()
@@ -127,8 +127,8 @@ def syntax(options: SyntaxOptions, file: Out = None, as_json: AsJson = False) ->
     many pairs with the base pattern are of each paraphrase type (Appendix B). Needs the extra
     `syntax`.
     """
-    found = analyze_syntax(options)
-    _present(found, "edges", file, as_json, _syntax_tables(found))
+    analysis = analyze_syntax(options)
+    _present(analysis, "edges", file, as_json, _syntax_tables(analysis))
 
 
 @app.command()
@@ -138,17 +138,17 @@ def tasks(options: TaskEffectsOptions, file: Out = None, as_json: AsJson = False
 
     Runs of one model on several tasks belong together: roberta=runs/a roberta=runs/b.
     """
-    found = analyze_tasks(options)
-    metrics, effects = found.tables["metrics"], found.tables["effects"]
+    analysis = analyze_tasks(options)
+    metrics, effects = analysis.tables["metrics"], analysis.tables["effects"]
     if file:
         write_whole(file, csv_of(effects))
     if as_json:
-        document = {name: rows_of(table) for name, table in found.tables.items()}
-        print_json(document | {"warnings": found.notes})
+        document = {name: rows_of(table) for name, table in analysis.tables.items()}
+        print_json(document | {"warnings": analysis.notes})
         return
     for table in (*calum_tables(metrics, TITLE), *effects_tables(with_tests(effects))):
         out.print(table)
-    warn(found.notes)
+    warn(analysis.notes)
 
 
 @app.command()
@@ -159,56 +159,58 @@ def representations(options: VectorOptions, as_json: AsJson = False) -> None:
     Paper, Section 7.2. The run's folder gets the answers, vectors/RELATION.npy with an index,
     clusters.csv and the figure. Rerun the same command to resume an interrupted run.
     """
-    found = cluster_representations(options, Screen())
-    notes = found.record["warnings"]
+    analysis = cluster_representations(options, Screen())
+    notes = analysis.record["warnings"]
     if as_json:
-        frames = {"clusters": found.clusters, "correlations": found.correlations}
-        figure = str(found.figure) if found.figure else None
+        frames = {"clusters": analysis.clusters, "correlations": analysis.correlations}
+        figure = str(analysis.figure) if analysis.figure else None
         document = {name: rows_of(frame) for name, frame in frames.items()}
-        print_json({"run": found.record, **document, "figure": figure, "warnings": notes})
+        print_json({"run": analysis.record, **document, "figure": figure, "warnings": notes})
         return
-    for table in cluster_tables(found.clusters, found.correlations):
+    for table in cluster_tables(analysis.clusters, analysis.correlations):
         out.print(table)
     warn(notes)
-    if found.figure:
-        out.print(f"Figure: {found.figure}", soft_wrap=True)
-    out.print(f"Run: {found.record['path']}", soft_wrap=True)
+    if analysis.figure:
+        out.print(f"Figure: {analysis.figure}", soft_wrap=True)
+    out.print(f"Run: {analysis.record['path']}", soft_wrap=True)
 
 
 def _present(
-    found: Analysis, written: str, file: Path | None, as_json: bool, tables: Iterable[Table]
+    analysis: Analysis, written: str, file: Path | None, as_json: bool, tables: Iterable[Table]
 ) -> None:
     """Print the notes, then the tables or one JSON document; write one table to a file."""
-    warn(found.notes)
+    warn(analysis.notes)
     if file:
-        write_whole(file, csv_of(found.tables[written]))
+        write_whole(file, csv_of(analysis.tables[written]))
     if as_json:
-        print_json({name: rows_of(table) for name, table in found.tables.items()})
+        print_json({name: rows_of(table) for name, table in analysis.tables.items()})
         return
     for table in tables:
         out.print(table)
 
 
-def _edit_tables(found: Analysis) -> Iterator[Table]:
-    title = f"{_name(found)}, protocol {found.protocol}: edits, in percent"
-    yield edits_table(found.tables["edits"], title)
+def _edit_tables(analysis: Analysis) -> Iterator[Table]:
+    title = f"{_name(analysis)}, protocol {analysis.protocol}: edits, in percent"
+    yield edits_table(analysis.tables["edits"], title)
 
 
-def _knowledge_tables(found: Analysis) -> Iterator[Table]:
-    yield correlations_table(found.tables["correlations"])
-    if "sizes" not in found.tables:
+def _knowledge_tables(analysis: Analysis) -> Iterator[Table]:
+    yield correlations_table(analysis.tables["correlations"])
+    if "sizes" not in analysis.tables:
         return
-    sizes = found.tables["sizes"].with_columns(pl.col("size").map_elements(short_number, pl.String))
-    correlations = found.tables["size_correlations"]
+    sizes = analysis.tables["sizes"].with_columns(
+        pl.col("size").map_elements(short_number, pl.String)
+    )
+    correlations = analysis.tables["size_correlations"]
     yield from size_tables(sizes, correlations, correlations["metric"].to_list())
 
 
-def _syntax_tables(found: Analysis) -> Iterator[Table]:
-    relations = found.suite.relations if found.suite else ()
-    overall = found.tables["edges"].filter(pl.col("group") == "MICRO")
+def _syntax_tables(analysis: Analysis) -> Iterator[Table]:
+    relations = analysis.suite.relations if analysis.suite else ()
+    overall = analysis.tables["edges"].filter(pl.col("group") == "MICRO")
     pairs = sum(len(relation.patterns) - 1 for relation in relations)
-    yield from syntax_tables(overall, found.tables["types"], _name(found), pairs)
+    yield from syntax_tables(overall, analysis.tables["types"], _name(analysis), pairs)
 
 
-def _name(found: Analysis) -> str:
-    return found.suite.name if found.suite else ""
+def _name(analysis: Analysis) -> str:
+    return analysis.suite.name if analysis.suite else ""

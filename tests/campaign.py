@@ -33,7 +33,6 @@ import random
 import resource
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import threading
@@ -42,6 +41,8 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from wild_server import DEEDS, wild_server
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -367,15 +368,6 @@ DATA = Path(__file__).parent / "data" / "campaign"
 """A suite, LAMA's layout, a graph, a task, its pairs, annotated sheets and typed tables."""
 
 
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-
-
-def _lines(rows: list[dict[str, object]]) -> str:
-    return "".join(json.dumps(row) + "\n" for row in rows)
-
-
 def prepare(base: Path) -> str:
     """Write the files that the cases damage."""
     shutil.copytree(DATA, base)
@@ -412,15 +404,7 @@ def _prepare_models(base: Path) -> None:
             "--out", base / "perturbed")  # fmt: skip
     write_gguf(base / "tiny.gguf", base / "causal")
     _probe_gguf(base, base / "gguf")
-    rows = [json.loads(line) for line in (base / "pairs.jsonl").read_text().splitlines()] * 2
-    _write(base / "train.jsonl", _lines([{**row, "idx": str(at)} for at, row in enumerate(rows)]))
     _finetune(base / "trained", base)
-    record = {
-        "settings": {"model": "m", "plan": {"epochs": 3}}, "versions": {"python": "3"},
-        "finished": True, "history": [{"loss": 0.5}], "validation": {"rte": 0.5}, "epochs": 3,
-        "seconds": 1.5, "truncated": {"rte": 0}, "truncated_validation": {"rte": 0}, "products": {},
-    }  # fmt: skip
-    _write(base / "training.json", json.dumps(record))
 
 
 # --- the readers ---------------------------------------------------------------------------------
@@ -796,10 +780,9 @@ def server(draw: random.Random, folder: Path) -> str:
         module.ReleasedFile(path, len(content), hashlib.sha256(content).hexdigest())
         for path, content in LISTED.items()
     ]
-    listener = socket.create_server(("127.0.0.1", 0))
-    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     honest = threading.Event()
-    threading.Thread(target=_serve, args=(listener, draw, url, honest), daemon=True).start()
+    deeds = ("right",) * len(DEEDS) + DEEDS
+    url = wild_server(LISTED, lambda: "right" if honest.is_set() else draw.choice(deeds))
     began, problem = time.monotonic(), None
     try:
         module.fetch("pararel", folder / "data", base=url)
@@ -823,53 +806,6 @@ def server(draw: random.Random, folder: Path) -> str:
     if problem:
         raise problem
     return "fetched"
-
-
-def _serve(listener: socket.socket, draw: random.Random, url: str, honest: threading.Event) -> None:
-    while True:
-        connection = listener.accept()[0]
-        deed = "right" if honest.is_set() else draw.choice(("right",) * len(DEEDS) + DEEDS)
-        threading.Thread(target=_answer, args=(connection, deed, url), daemon=True).start()
-
-
-DEEDS = ("drip", "headers", "silent", "close", "short", "endless", "length", "chunks", "file", "loop",
-         "garbage", "status", "range", "negative", "flood")  # fmt: skip
-
-
-def _answer(connection: socket.socket, deed: str, url: str) -> None:
-    with contextlib.suppress(OSError, IndexError), connection:
-        path = connection.recv(4096).split()[1].decode().removeprefix("/")
-        body = LISTED.get(path, b"")
-        if deed == "short":
-            body, length = body[: len(body) // 2], len(body)
-        else:
-            length = {"length": 1 << 60, "negative": -1}.get(deed, len(body))
-        start = {"status": "500 Broken", "file": "302 Found", "loop": "302 Found",
-                 "range": "206 Partial Content"}.get(deed, "200 OK")  # fmt: skip
-        head = f"HTTP/1.1 {start}\r\nContent-Length: {length}\r\n"
-        head += {"file": "Location: file:///etc/passwd\r\n", "loop": f"Location: {url}/{path}\r\n",
-                 "chunks": "Transfer-Encoding: chunked\r\n"}.get(deed, "")  # fmt: skip
-        if deed == "silent":
-            time.sleep(5)
-        elif deed == "garbage":
-            connection.sendall(os.urandom(3000))
-        elif deed == "flood":
-            connection.sendall(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100_000)
-        elif deed in ("headers", "drip"):
-            connection.sendall(head.encode() if deed == "headers" else head.encode() + b"\r\n")
-            for _ in range(200):
-                connection.sendall(b"x")
-                time.sleep(0.05)
-        elif deed == "chunks":
-            connection.sendall(head.encode() + b"\r\n" + b"ffffffffffff\r\n" + body * 99)
-        elif deed in ("endless", "length"):
-            connection.sendall(
-                head.replace(f"Content-Length: {len(body)}\r\n", "").encode() + b"\r\n"
-            )
-            while True:
-                connection.sendall(b"x" * 65536)
-        elif deed != "close":
-            connection.sendall(head.encode() + b"\r\n" + body)
 
 
 # --- kills ---------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 from consilience import ConsilienceError
 from consilience.suites import fetch as module
 from consilience.suites.fetch import SOURCES, altered, fetch, listing
+from wild_server import wild_server
 
 FILES = {"a/one.txt": b"first file\n" * 400, "two.txt": b"second\n"}
 
@@ -146,41 +147,10 @@ def test_servers_that_stumble_and_files_that_are_gone(server, tmp_path):
         fetch("pararel", tmp_path / "c", base=server.url)
 
 
-class Hostile(BaseHTTPRequestHandler):
-    """Answers as the ``deed`` of the server says."""
-
-    def do_GET(self):
-        deed = self.server.deed
-        slow = deed in ("drip", "headers")
-        if deed == "redirect":
-            self.send_response(302)
-            self.send_header("Location", "file:///etc/passwd")
-            self.end_headers()
-            return
-        if deed == "headers":  # a byte of a header at a time
-            self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
-        else:
-            self.send_response(200)
-            if deed == "length":
-                self.send_header("Content-Length", str(1 << 60))
-            self.end_headers()
-        with contextlib.suppress(OSError):  # the other side has gone
-            while not self.server.over.wait(0.05 if slow else 0):
-                self.wfile.write(b"x" if slow else b"x" * (1 << 16))
-
-    def log_message(self, *args):
-        pass
-
-
 @pytest.fixture
 def hostile(server):
-    """A server that ``deed`` rules: drip, headers, endless, length, redirect."""
-    hostile = ThreadingHTTPServer(("127.0.0.1", 0), Hostile)
-    hostile.over = threading.Event()
-    hostile.url = f"http://127.0.0.1:{hostile.server_port}/data"
-    with serving(hostile):
-        yield hostile
-        hostile.over.set()
+    """``hostile(deed)``: the URL of a server that does nothing else."""
+    return lambda deed: wild_server(FILES, lambda: deed)
 
 
 @pytest.mark.parametrize("deed", ["drip", "headers"])
@@ -189,33 +159,30 @@ def test_a_server_that_sends_a_byte_now_and_then_gets_no_more_than_the_time(
 ):
     """4,400 bytes at 20 bytes a second take 220 seconds, and the socket is never silent."""
     monkeypatch.setattr(module, "SILENCE", 0.5)
-    hostile.deed, began = deed, time.monotonic()
+    began = time.monotonic()
     message = r"one\.txt: cannot be fetched: no 4,400 bytes in 1 "
     with pytest.raises(ConsilienceError, match=message):
-        fetch("pararel", tmp_path, base=hostile.url)
+        fetch("pararel", tmp_path, base=hostile(deed))
     assert time.monotonic() - began < 5
     assert not (tmp_path / "pararel" / "a" / "one.txt").exists()
 
 
 @pytest.mark.parametrize("deed", ["endless", "length"])
 def test_no_more_than_the_listed_size_is_read(deed, hostile, tmp_path):
-    hostile.deed = deed
     message = "not the released file: longer than its 4,400 bytes"
     with pytest.raises(ConsilienceError, match=message):
-        fetch("pararel", tmp_path, base=hostile.url)
+        fetch("pararel", tmp_path, base=hostile(deed))
     assert [path.name for path in (tmp_path / "pararel").rglob("*")] == ["a"]
 
 
 def test_a_body_ends_a_byte_after_the_listed_size(hostile, tmp_path):
-    hostile.deed = "endless"
-    module._download(hostile.url, tmp_path / "part", 100, threading.Event())
+    module._download(f"{hostile('endless')}/two.txt", tmp_path / "part", 100, threading.Event())
     assert (tmp_path / "part").stat().st_size == 101
 
 
 def test_a_redirect_to_a_file_is_refused(hostile, tmp_path):
-    hostile.deed = "redirect"
     with pytest.raises(ConsilienceError, match="cannot be fetched: the server says 302 .*file:"):
-        fetch("pararel", tmp_path, base=hostile.url)
+        fetch("pararel", tmp_path, base=hostile("file"))
 
 
 @pytest.mark.parametrize("url", [

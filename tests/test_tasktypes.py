@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from importlib.resources import files
 
 import polars as pl
@@ -46,20 +47,25 @@ def wide(table):
     return numbers.pivot("name", index=["model", "task"]).write_csv()
 
 
-def read(path, *more, names=None):
-    paths = [path, *more]
+def read(*paths, names=None):
     names = names or [each.name for each in paths]
     return read_runs(paths, names, tasks=TASKS, perturbations=PERTURBATIONS)
 
 
-def typed(tmp_path, text, name="typed.csv"):
-    (tmp_path / name).write_text(text, encoding="utf-8")
-    return tmp_path / name
+@pytest.fixture
+def typed(tmp_path):
+    """``typed(text)``: the numbers of a table that somebody typed."""
+
+    def read_typed(text):
+        (tmp_path / "typed.csv").write_text(text, encoding="utf-8")
+        return read(tmp_path / "typed.csv")
+
+    return read_typed
 
 
 @pytest.fixture
-def table_2(tmp_path):
-    return read(typed(tmp_path, wide("calum-table-2")))
+def table_2(typed):
+    return typed(wide("calum-table-2"))
 
 
 def row_of(effects, subset, first, test):
@@ -102,18 +108,14 @@ def test_paired_by_hand():
     assert found.p == pytest.approx(1 - math.sqrt(12 / 14))
 
 
-def test_task_effects_by_hand(tmp_path):
+def test_task_effects_by_hand(typed):
     """Two models: STS .9 | .8, NLI means .5 and .6; so differences .4 and .2, t = .3 / .1.
 
     Student: STS .9 .8 (mean .85), NLI .4 .6 .5 .7 (mean .55); squares .005 + .05 = .055 over 4
     degrees; t = .3 / sqrt(.01375 * 3/4). The third model has no STS task: not among the pairs.
     """
-    rows = read(
-        typed(
-            tmp_path,
-            "model,task,reverse\na,mnli,.4\na,rte,.6\na,qqp,.9\nb,mnli,.5\nb,rte,.7\nb,qqp,.8\n",
-        )
-    )
+    text = "model,task,reverse\na,mnli,.4\na,rte,.6\na,qqp,.9\nb,mnli,.5\nb,rte,.7\nb,qqp,.8\n"
+    rows = typed(text)
     effects = task_effects(rows, KINDS)
     assert effects.schema == EFFECTS_SCHEMA
     student = row_of(effects, "reverse", "STS", "Student")
@@ -125,8 +127,7 @@ def test_task_effects_by_hand(tmp_path):
     assert paired["difference"] == pytest.approx(0.3)
     assert paired["t"] == pytest.approx(3)
     assert paired["p"] == pytest.approx(1 - 2 / math.pi * math.atan(3)), "t(1) is Cauchy's"
-    more = read(typed(tmp_path, "model,task,reverse\nc,rte,.1\n", "more.csv"))
-    with_third = task_effects(pl.concat([rows, more]), KINDS)
+    with_third = task_effects(typed(text + "c,rte,.1\n"), KINDS)
     assert row_of(with_third, "reverse", "STS", "paired") | {"p_holm": 0} == paired | {"p_holm": 0}
     assert row_of(with_third, "reverse", "STS", "Welch")["second_n"] == 5
     few = row_of(effects, "reverse", "rte", "paired")
@@ -202,8 +203,8 @@ def test_other_readings_of_the_papers_test(table_2):
     assert not any(p_of(effects, "signal", SMALL)[0] < 0.01 for effects in of_models)
 
 
-def test_korean_tasks_show_the_same(tmp_path):
-    rows = without_models(read(typed(tmp_path, wide("calum-table-5"))), HUMAN)
+def test_korean_tasks_show_the_same(typed):
+    rows = without_models(typed(wide("calum-table-5")), HUMAN)
     effects = task_effects(rows, KINDS)
     assert set(effects["first"]) == {"STS"}, "none of them is small unless asked"
     assert p_of(effects, "reverse", "STS") == pytest.approx([4.85e-9, 8.42e-5, 2.61e-4], rel=0.01)
@@ -215,10 +216,8 @@ def test_korean_tasks_show_the_same(tmp_path):
     ("after", "points", "relative", "p"),
     [("para", 7.3, 12.9, 0.0076), ("all", 7.1, 11.9, 0.0342)],
 )
-def test_the_papers_13_percent_are_the_relative_gain_of_table_6(
-    tmp_path, after, points, relative, p
-):
-    rows = read(typed(tmp_path, wide("calum-table-6")))
+def test_the_papers_13_percent_are_the_relative_gain_of_table_6(after, points, relative, p, typed):
+    rows = typed(wide("calum-table-6"))
     backbones = ("roberta-base", "electra-large", "gpt2-base")
     found = gains(
         rows, [f"{each}-single" for each in backbones], [f"{each}-{after}" for each in backbones]
@@ -233,14 +232,9 @@ def test_the_papers_13_percent_are_the_relative_gain_of_table_6(
     assert signal * 100 == pytest.approx({"para": 0.8, "all": 1.3}[after], abs=0.05)
 
 
-def test_gains_by_hand(tmp_path):
+def test_gains_by_hand(typed):
     """.5 to .6 and .8 to .9: points 10, relative (.2 + .125) / 2; from 0 there is no relative gain."""
-    rows = read(
-        typed(
-            tmp_path,
-            "model,task,accuracy,reverse\na,rte,.5,0\nb,rte,.6,.5\na,qqp,.8,.5\nb,qqp,.9,1\n",
-        )
-    )
+    rows = typed("model,task,accuracy,reverse\na,rte,.5,0\nb,rte,.6,.5\na,qqp,.8,.5\nb,qqp,.9,1\n")
     accuracy, reverse = gains(rows, ["a"], ["b"]).to_dicts()
     assert accuracy["difference"] == pytest.approx(0.1)
     assert accuracy["relative"] == pytest.approx(0.1625)
@@ -249,18 +243,16 @@ def test_gains_by_hand(tmp_path):
     assert math.isnan(reverse["p"]), "both rise by as much: nothing varies"
 
 
-def test_nothing_that_varies_gives_no_test(tmp_path):
+def test_nothing_that_varies_gives_no_test(typed):
     """A constant answer is consistent everywhere: a difference of 0, and no p."""
     lines = [f"{model},{task},1,1" for model in "ab" for task in ("rte", "mnli", "qqp", "mrpc")]
-    effects = task_effects(
-        read(typed(tmp_path, "model,task,accuracy,reverse\n" + "\n".join(lines))), KINDS
-    )
+    effects = task_effects(typed("model,task,accuracy,reverse\n" + "\n".join(lines)), KINDS)
     assert set(effects["difference"]) == {0.0}
     assert effects["p"].is_nan().all()
     assert effects["p_holm"].is_nan().all()
-    one = task_effects(read(typed(tmp_path, "model,task,reverse\na,rte,.5\na,qqp,1\n")), KINDS)
+    one = task_effects(typed("model,task,reverse\na,rte,.5\na,qqp,1\n"), KINDS)
     assert one["p"].is_nan().all(), "one value a side"
-    apart = task_effects(read(typed(tmp_path, "model,task,reverse\na,rte,.5\nb,qqp,1\n")), KINDS)
+    apart = task_effects(typed("model,task,reverse\na,rte,.5\nb,qqp,1\n"), KINDS)
     assert row_of(apart, "reverse", "STS", "paired")["first_n"] == 0
 
 
@@ -295,23 +287,22 @@ def test_runs_are_read_from_their_folders_or_their_metrics(tmp_path):
     assert set(effects["subset"]) == {"all", "reverse"}, "a number that is missing is not tested"
 
 
-def test_long_and_wide_tables_are_the_same(tmp_path):
+def test_long_and_wide_tables_are_the_same(typed):
     text = wide("calum-table-5")
     long = "model,task,metric,subset,value,seeds\n"
     for line in text.splitlines()[1:]:
         model, task, *values = line.split(",")
         for (metric, subset), value in zip(TRIPLE, values, strict=True):
             long += f"{model}, {task},{metric},{subset},{value},5\n"
-    left, right = read(typed(tmp_path, text)), read(typed(tmp_path, long, "long.csv"))
+    left, right = typed(text), typed(long)
     assert left.drop("seeds").equals(right.drop("seeds"), null_equal=True)
     assert set(right["seeds"]) == {5}
 
 
 @pytest.mark.parametrize(("text", "message"), cases("typed_tables_bad"))
-def test_bad_tables(tmp_path, text, message):
-    with pytest.raises(ConsilienceError) as error:
-        read(typed(tmp_path, text))
-    assert message in str(error.value)
+def test_bad_tables(text, message, typed):
+    with pytest.raises(ConsilienceError, match=re.escape(message)):
+        typed(text)
 
 
 def test_bad_names(table_2, tmp_path):
@@ -397,8 +388,8 @@ def test_tables_fit_100_columns(table_2, tmp_path):
     assert "100.0±12.3" in text
 
 
-def test_a_missing_number_is_a_dash(tmp_path):
-    rows = read(typed(tmp_path, "model,task,accuracy,reverse\na,rte,.5,\nb,rte,.6,\nb,qqp,.7,1\n"))
+def test_a_missing_number_is_a_dash(typed):
+    rows = typed("model,task,accuracy,reverse\na,rte,.5,\nb,rte,.6,\nb,qqp,.7,1\n")
     (table,) = calum_tables(rows, "")
     assert cells(table)["rte C_R"] == [("-", False), ("-", False)]
     assert cells(table)["qqp Acc"] == [("-", False), ("70.0", False)]
@@ -409,7 +400,8 @@ def test_a_missing_number_is_a_dash(tmp_path):
 
 
 def test_the_command(consilience, tmp_path):
-    path = typed(tmp_path, wide("calum-table-2"))
+    path = tmp_path / "typed.csv"
+    path.write_text(wide("calum-table-2"), encoding="utf-8")
     left = ("--leave-out", "t5-base,t5-large,human")
     status, out, err = consilience("analyze", "tasks", path, *left, "--out", tmp_path / "tests.csv")
     assert (status, err) == (0, "")

@@ -43,7 +43,7 @@ from consilience.models import pair_input
 from consilience.models.batches import Budget
 from consilience.models.classifier import collate, load_pair_classifier, logits_of, predict
 from consilience.models.fast import Products, onednn
-from consilience.models.pair_input import FILE, PairInput, Reading
+from consilience.models.pair_input import FILE, PairFormat, PairInput
 from consilience.suites.pairs import Pairs
 from consilience.suites.perturbations import original
 from consilience.suites.tasks import TASKS
@@ -245,14 +245,14 @@ def test_every_family_learns_and_is_saved_as_any_other_model(
     )
     prefix = f"{model.base_model_prefix}."
     assert all(name.startswith(prefix) == (file == BODY) for name, file in files.items())
-    reading = Reading.beside(place)
+    reading = PairFormat.beside(place)
     joined = "pair" if family in ENCODERS else "string"
-    assert reading == Reading(joined, indicators=RTE.indicators)
+    assert reading == PairFormat(joined, indicators=RTE.indicators)
     (heads,) = trained
-    reader = PairInput(model, AutoTokenizer.from_pretrained(place), heads.kind, reading)
+    reader = PairInput(model, AutoTokenizer.from_pretrained(place), reading)
     encoded = reader.encode([original(pair, RTE.indicators) for pair in make(8, seed=1).items])
     logits = torch.zeros(8, 2, dtype=torch.float64)
-    for rows, each in predict(model, heads.kind, reading, encoded, Budget(64)):
+    for rows, each in predict(model, reading, encoded, Budget(64)):
         logits[rows] = torch.from_numpy(each)
     heads.eval()
     with torch.no_grad():
@@ -267,7 +267,7 @@ def read(folder, reading=None):
     """A model with a new head, in double precision, and forms of three lengths."""
     torch.manual_seed(1)
     heads, tokenizer = load_heads(str(folder), {"rte": RTE.labels}, reading)
-    reader = PairInput(heads.models["rte"], tokenizer, heads.kind, heads.reading)
+    reader = PairInput(heads.models["rte"], tokenizer, heads.reading)
     pairs = [("Paris", "Rome"), ("Rome is in Europe.", "Oslo"), (SENTENCES[0], SENTENCES[1])]
     forms = reader.encode([original(TextPair("", *each, ""), ("A", "B")) for each in pairs])
     assert len({len(each["input_ids"]) for each in forms}) == 3
@@ -284,10 +284,10 @@ def read(folder, reading=None):
 @torch.no_grad()
 def test_padding_changes_no_logits(family, pool, folder_of):
     kind = "pair" if family in ENCODERS else "string"
-    heads, forms, tokenizer = read(folder_of(family), Reading(kind, pool))
+    heads, forms, tokenizer = read(folder_of(family), PairFormat(kind, pool))
     model, pad = heads.models["rte"], tokenizer.pad_token_id
-    together = logits_of(model, heads.kind, pool, collate(forms, pad))
-    alone = [logits_of(model, heads.kind, pool, collate([each], pad)) for each in forms]
+    together = logits_of(model, pool, collate(forms, pad))
+    alone = [logits_of(model, pool, collate([each], pad)) for each in forms]
     assert together.shape == (3, 2)
     assert (together[0] - together[1]).abs().max() > 1e-3
     torch.testing.assert_close(together, torch.cat(alone), rtol=0, atol=1e-5)
@@ -310,9 +310,9 @@ def test_logits_are_those_of_transformers_itself(family, folder_of):
 @torch.no_grad()
 def test_the_mean_and_the_end_worked_out_token_by_token(family, folder_of):
     for pool in ("mean", "end"):
-        heads, forms, tokenizer = read(folder_of(family), Reading("string", pool))
+        heads, forms, tokenizer = read(folder_of(family), PairFormat("string", pool))
         model = heads.models["rte"]
-        found = logits_of(model, "causal", pool, collate(forms, tokenizer.pad_token_id))
+        found = logits_of(model, pool, collate(forms, tokenizer.pad_token_id))
         for row, form in zip(found, forms, strict=True):
             hidden = model.base_model(torch.tensor([form["input_ids"]])).last_hidden_state[0]
             if pool == "end":
@@ -326,7 +326,7 @@ def test_the_mean_and_the_end_worked_out_token_by_token(family, folder_of):
 def test_forms_are_encoded_in_parts_as_one_by_one(plain, monkeypatch):
     monkeypatch.setattr(pair_input, "PART", 3)
     heads, tokenizer = load_heads(str(plain), {"rte": RTE.labels}, None)
-    reader = PairInput(heads.models["rte"], tokenizer, heads.kind, heads.reading)
+    reader = PairInput(heads.models["rte"], tokenizer, heads.reading)
     forms = [original(each, RTE.indicators) for each in make(7).items]
     encoded = reader.encode(forms)
     assert encoded == [reader.encode([form])[0] for form in forms]
@@ -336,7 +336,7 @@ def test_forms_are_encoded_in_parts_as_one_by_one(plain, monkeypatch):
 
 def test_the_end_token_may_be_the_padding(folder_of):
     """GPT-2 has one token for both; transformers would look before it, the attention knows."""
-    heads, forms, tokenizer = read(folder_of("gpt2"), Reading("string", "end"))
+    heads, forms, tokenizer = read(folder_of("gpt2"), PairFormat("string", "end"))
     assert tokenizer.pad_token_id == tokenizer.eos_token_id == forms[0]["input_ids"][-1]
     model = heads.models["rte"]
     inputs = collate(forms, tokenizer.pad_token_id)
@@ -549,7 +549,7 @@ def test_one_epoch_is_that_of_a_plain_loop(plain, tmp_path, monkeypatch):
     set_seed(PLAN.seed)
     labels = {each.task.name: each.task.labels for each in TWO}
     heads, tokenizer = load_heads(str(plain), labels, None)
-    reader = PairInput(heads.models["rte"], tokenizer, heads.kind, heads.reading)
+    reader = PairInput(heads.models["rte"], tokenizer, heads.reading)
     encoded = {
         each.task.name: reader.encode([original(p, each.task.indicators) for p in each.train.items])
         for each in TWO
@@ -773,7 +773,7 @@ def test_what_is_finished_is_taken_and_another_training_is_refused(plain, tmp_pa
     with pytest.raises(ConsilienceError, match="its tasks is"):
         train(plain, place, (replace(ONE[0], train=make(14)),), epochs=1)
     with pytest.raises(ConsilienceError, match="its reading is None"):
-        train(plain, place, reading=Reading("string"), epochs=1)
+        train(plain, place, reading=PairFormat("string"), epochs=1)
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("x")
     with pytest.raises(ConsilienceError, match="not empty, and not the folder of a training"):
@@ -799,9 +799,9 @@ def test_a_mistake_does_not_take_the_folder(plain, folder_of, tmp_path):
     with pytest.raises(ConsilienceError, match="no such folder"):
         train(tmp_path / "missing", place, epochs=1)
     with pytest.raises(ConsilienceError, match="--pool mean with a model that has no such choice"):
-        train(plain, place, reading=Reading("pair", "mean"), epochs=1)
+        train(plain, place, reading=PairFormat("pair", "mean"), epochs=1)
     with pytest.raises(ConsilienceError, match="--input pair, and the tokenizer puts nothing"):
-        train(folder_of("gpt2"), place, reading=Reading("pair"), epochs=1)
+        train(folder_of("gpt2"), place, reading=PairFormat("pair"), epochs=1)
     with pytest.raises(ConsilienceError, match=r"the loss of rte is nan at step \d"):
         train(plain, place, learning_rate=1e30, warmup=0, epochs=1)
     assert train(plain, place, epochs=1).epochs == 1
@@ -947,7 +947,9 @@ def test_the_recipe_with_the_best_validation_is_that_of_every_seed(plain, tmp_pa
         asked = record_of(each.folder)["settings"]
         assert asked["plan"]["seed"] == seed
         assert asked["plan"]["learning_rate"] == 6e-3
-        assert Reading.beside(each.folder / "rte") == Reading("string", "last", 40, RTE.indicators)
+        assert PairFormat.beside(each.folder / "rte") == PairFormat(
+            "string", "last", 40, RTE.indicators
+        )
     assert found[3].validation == max(tried, key=lambda each: each[1].validation["rte"])[1].validation  # fmt: skip
     assert sorted(each.name for each in (tmp_path / "grid").iterdir()) == [
         "batch-4-lr-0.006",
@@ -1078,8 +1080,7 @@ def test_one_command_trains_two_tasks_and_says_what_was_cut(consilience, asked, 
     encoded = PairInput(
         AutoModelForSequenceClassification.from_pretrained(tmp_path / "o" / "seed-0" / "rte"),
         AutoTokenizer.from_pretrained(tmp_path / "o" / "seed-0" / "rte"),
-        "masked",
-        Reading.beside(tmp_path / "o" / "seed-0" / "rte"),
+        PairFormat.beside(tmp_path / "o" / "seed-0" / "rte"),
     )
     forms = [original(each, RTE.indicators) for each in long]
     assert min(len(each["input_ids"]) for each in encoded.encode(forms)) > 24

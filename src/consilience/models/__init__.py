@@ -1,12 +1,14 @@
-"""Queries become log-probabilities of candidates: every kind of model through one contract.
+"""Models: queries become log-probabilities of candidates, by one contract for every kind.
 
-A model owns everything between a query and its candidates' scores: tokenising, casing, the leading
-blank, masks, batches, lengths, device and dtype. It must be *honest*: a candidate that its
-tokenizer cuts, merges with another or does not know takes no part and the reason is told, or is
-scored by the rule of the released code where the ``published`` protocol asks for that. And it must
-be *steady*: the same query gets the same answer whatever is asked with it, and in any order.
+A model owns everything between a query and the scores of its candidates: tokenisation, casing, the
+leading space, masks, batches, lengths, device and dtype. It is *honest*: a candidate that its
+tokenizer splits, merges with another or does not know is excluded with a reason, or scored by the
+rule of the released code under the ``published`` protocol. It is *steady*: the same query gets the
+same answer whatever the other queries are, and in any order.
 
-This room knows queries and scores, no files of suites and no metric.
+To follow a score, read a family (``masked.py``, ``causal.py``, ``seq2seq.py``, ``pieces.py``, or
+``classifier.py`` and ``label_writer.py`` for sentence pairs), ``candidates.py``, ``scoring.py`` and
+``forward.py``. ``fast/`` only saves time.
 """
 
 from __future__ import annotations
@@ -20,25 +22,22 @@ from consilience.types import Candidates, MultiToken, Protocol, Query, Scores
 
 
 class LanguageModel(Interface):
-    """What ``probe`` asks of a model.
-
-    ``identity`` is what a reader needs to know which model this is; two models with the same
-    identity give the same scores. ``notes`` are what a reader of the scores should know.
-    """
+    """A model that scores candidates."""
 
     identity: dict[str, object]
+    """Which model this is; two models with the same identity give the same scores."""
     notes: list[str]
+    """What a reader of the scores should know."""
 
     def score(
         self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
     ) -> Iterator[Scores]:
         """Log-probabilities, in nats, of the candidates of queries of one relation.
 
-        ``candidates`` None asks for the whole vocabulary: every word that is one token where the
-        object stands; golds that are spelt otherwise there are among the words too. ``every`` False
-        asks for the best candidate and the gold only, and a model may then leave out all that
-        cannot be the best (``Scores.totals``). Each query comes in exactly one of the yielded
-        ``Scores``, in any order.
+        ``candidates`` None stands for the whole vocabulary: every word that is one token in the
+        object slot, and golds that are spelt otherwise there. With ``every`` False only the best
+        candidate and the gold are needed, and a model may leave out all that cannot be the best
+        (``Scores.totals``). Each query is in exactly one of the yielded ``Scores``, in any order.
         """
         ...
 
@@ -56,21 +55,23 @@ def load_model(
     trust_remote_code: bool = False,
     fast: bool = False,
 ) -> LanguageModel:
-    """The model that ``spec`` names.
+    """Load a model.
 
-    ``spec`` is a Hub id, a local folder, a GGUF file, ``packaged:smollm2`` (carried by a PyPI
-    package) or ``baseline:majority|random|oracle|constant``. ``protocol`` decides which token
-    stands for a candidate (``models/candidates.py``); ``seed`` is for ``baseline:random``.
-    ``multi_token``: what a masked model does with a candidate of several tokens
-    (``models/pieces.py``); all others always take them. ``template``: a text with ``{sentence}``
-    in which a sequence-to-sequence model reads the sentence (``models/seq2seq.py``); without one
-    it fills in a sentinel. ``trust_remote_code``: run the Python code that comes with the model,
-    for a source that you trust. ``fast``: answers only, screened in bfloat16 and settled in float32
-    (``models/fast.py``); refused where that is measured not to pay.
+    - ``spec``: a Hub id, a local folder, a GGUF file, ``packaged:smollm2`` (in a PyPI package) or
+      ``baseline:majority|random|oracle|constant``.
+    - ``protocol``: which token stands for a candidate (``models/candidates.py``).
+    - ``seed``: of ``baseline:random``.
+    - ``multi_token``: what a masked model does with a candidate of several tokens
+      (``models/pieces.py``); all others always take them.
+    - ``template``: a text with ``{sentence}`` that a sequence-to-sequence model reads
+      (``models/seq2seq.py``); without one it fills in a sentinel.
+    - ``trust_remote_code``: run the Python code that comes with the model.
+    - ``fast``: answers only, screened in bfloat16 and settled in float32
+      (``models/fast/screening.py``); refused where a measurement shows no gain.
     """
-    kind, _, name = spec.partition(":")
-    if kind == "baseline":
-        _no_template(template, "baseline")
+    scheme, _, name = spec.partition(":")
+    if scheme == "baseline":
+        _refuse_template(template, "baseline")
         if fast:
             raise _not_fast("a baseline")
         return load_baseline(name, seed)
@@ -85,7 +86,7 @@ def load_model(
         raise ConsilienceError(
             f"'{error.name}' is not installed",
             todo="Install it with `pip install consilience`, or use a baseline: "
-            f"{', '.join(f'baseline:{each}' for each in BASELINES)}.",
+            f"{', '.join(f'baseline:{known}' for known in BASELINES)}.",
         ) from error
     if fast and dtype != "float32":
         raise _not_fast(f"--dtype {dtype}")
@@ -101,16 +102,16 @@ def load_model(
         if fast:
             raise _not_fast("a sequence-to-sequence model")
         return Seq2SeqModel(*parts, template)
-    _no_template(template, loaded.kind)
-    is_causal = loaded.kind == "causal"
-    if multi_token == "left-to-right" and not is_causal:
+    _refuse_template(template, loaded.kind)
+    is_masked = loaded.kind == "masked"
+    if multi_token == "left-to-right" and is_masked:
         if fast:
             raise _not_fast("--multi-token left-to-right")
         return PiecewiseModel(*parts, protocol)
-    model = CausalModel(*parts) if is_causal else MaskedModel(*parts, protocol)
+    model = MaskedModel(*parts, protocol) if is_masked else CausalModel(*parts)
     if not fast:
         return model
-    check_speedup(measured_screen(model.model, head=is_causal), loaded.kind)
+    check_speedup(measured_screen(model.model, head=model.head_is_packed), loaded.kind)
     return ScreenedModel(model)
 
 
@@ -122,7 +123,7 @@ def _not_fast(what: str) -> ConsilienceError:
     )
 
 
-def _no_template(template: str | None, kind: str) -> None:
+def _refuse_template(template: str | None, kind: str) -> None:
     if template is not None:
         raise ConsilienceError(
             f"--template with a {kind} model",

@@ -15,28 +15,28 @@ from consilience.errors import ConsilienceError, did_you_mean
 from consilience.models.batches import NEAR_TIE, Budget, log_softmax
 from consilience.models.fast import speed_up
 from consilience.models.forward import Floats, Ints
-from consilience.models.loading import Kind, Pretrained, load_classifier
-from consilience.models.pair_input import Encoded, PairInput, Reading
+from consilience.models.loading import Pretrained, load_classifier
+from consilience.models.pair_input import Encoded, PairFormat, PairInput, has_decoder_head
 from consilience.models.scoring import group_rows, score_batches, settle_rows
 from consilience.types import Form, Scores
 
 
 class PairClassifier:
-    """A model with a trained classification head, asked for the labels of a task.
-
-    ``labels``: the task's, in its order; they are found among the model's own by name.
-    """
+    """A model with a trained classification head that chooses among the labels of a task."""
 
     def __init__(
         self,
         loaded: Pretrained,
         labels: Sequence[str],
-        reading: Reading,
+        reading: PairFormat,
         model_labels: Sequence[str] | None = None,
     ) -> None:
+        """``labels``: those of the task, in its order; they are matched with the model's by name.
+
+        ``model_labels``: the names of the model's labels, for a model that does not name them.
+        """
         self.model = loaded.model.eval()
-        self.kind = loaded.kind
-        self.input = PairInput(loaded.model, loaded.tokenizer, loaded.kind, reading)
+        self.input = PairInput(loaded.model, loaded.tokenizer, reading)
         self.labels = tuple(labels)
         self.places = places_of(labels, dict(loaded.model.config.id2label or {}), model_labels)
         self.identity = loaded.identity | {
@@ -50,11 +50,11 @@ class PairClassifier:
 
     @property
     def longest(self) -> int:
-        """How many tokens a form may have."""
+        """Maximum number of tokens of a form."""
         return self.input.longest
 
     def encode(self, forms: Sequence[Form]) -> list[Encoded]:
-        """The ids of each form, however long."""
+        """The ids of each form, of any length."""
         return self.input.encode(forms)
 
     def fit(self, forms: Sequence[Form]) -> list[Form]:
@@ -62,21 +62,19 @@ class PairClassifier:
         return self.input.fit(forms)
 
     def why_not(self, form: Form) -> str | None:
-        """Why a form cannot be asked: there is nothing that it cannot read."""
+        """None: a classifier can read every form."""
         return None
 
     def score(self, forms: Sequence[Form]) -> Iterator[Scores]:
         """Log-probabilities, in nats, of the task's labels for each form; each exactly once.
 
-        Forms of the same tokens are read once. What a form says does not depend on the others: they
-        are read in batches of one length, and near ties alone (docs/decisions/0007).
+        Equal forms are read once, in batches of one length, and near ties alone
+        (docs/decisions/0007), so that no score depends on the other forms.
         """
         encoded = self.input.encode(forms)
         rows = list(group_rows(tuple(map(tuple, each.values())) for each in encoded).values())
         unique = [encoded[queries[0]] for queries in rows]
-        for batch, logits in predict(
-            self.model, self.kind, self.input.reading, unique, self.budget
-        ):
+        for batch, logits in predict(self.model, self.input.reading, unique, self.budget):
             chosen = self._settled(logits[:, self.places], [unique[at] for at in batch])
             counts = [len(rows[at]) for at in batch]
             yield Scores(
@@ -89,7 +87,7 @@ class PairClassifier:
         """Logits (form, label), near ties decided by passes of their own."""
 
         def score_alone(row: int) -> Floats:
-            alone = read([forms[row]], self.model, self.kind, self.input.reading)
+            alone = read([forms[row]], self.model, self.input.reading)
             scores: Floats = alone.double().cpu().numpy()[0, self.places]
             return scores
 
@@ -110,7 +108,7 @@ def load_pair_classifier(
     dtype: str = "float32",
     trust_remote_code: bool = False,
 ) -> PairClassifier:
-    """A trained classifier from the Hub or a folder; what is not given is as it was trained."""
+    """A trained classifier from the Hub or a folder; options default to those of its training."""
     loaded = load_classifier(
         spec,
         revision=revision,
@@ -118,8 +116,8 @@ def load_pair_classifier(
         dtype=dtype,
         trust_remote_code=trust_remote_code,
     )
-    reading = Reading.beside(Path(spec)) or Reading.of(loaded.kind)
-    reading = Reading(
+    reading = PairFormat.beside(Path(spec)) or PairFormat.of(loaded.kind)
+    reading = PairFormat(
         joined or reading.joined,
         pool or reading.pool,
         reading.longest if longest is None else longest,
@@ -130,15 +128,14 @@ def load_pair_classifier(
 
 def predict(
     model: PreTrainedModel,
-    kind: Kind,
-    reading: Reading,
+    reading: PairFormat,
     encoded: Sequence[Encoded],
     budget: Budget,
 ) -> Iterator[tuple[Ints, Floats]]:
     """Positions of forms, with their logits (form, label), in batches of one length."""
 
     def score_batch(batch: Ints) -> Floats:
-        logits = read([encoded[at] for at in batch], model, kind, reading)
+        logits = read([encoded[at] for at in batch], model, reading)
         scores: Floats = logits.double().cpu().numpy()
         return scores
 
@@ -147,39 +144,35 @@ def predict(
 
 
 @torch.inference_mode()
-def read(
-    forms: Sequence[Encoded], model: PreTrainedModel, kind: Kind, reading: Reading
-) -> torch.Tensor:
+def read(forms: Sequence[Encoded], model: PreTrainedModel, reading: PairFormat) -> torch.Tensor:
     """Logits (form, label) of a few forms."""
     inputs = collate(forms, int(getattr(model.config, "pad_token_id", None) or 0))
-    moved = {name: each.to(model.device) for name, each in inputs.items()}
-    return logits_of(model, kind, reading.pool, moved)
+    moved = {name: tensor.to(model.device) for name, tensor in inputs.items()}
+    return logits_of(model, reading.pool, moved)
 
 
 def collate(forms: Sequence[Encoded], pad: int) -> dict[str, torch.Tensor]:
     """Ids and attention (form, token), padded on the right."""
-    longest = max(len(each["input_ids"]) for each in forms)
+    longest = max(len(form["input_ids"]) for form in forms)
     inputs: dict[str, torch.Tensor] = {}
     for name in forms[0]:
         filler = pad if name == "input_ids" else 0
-        rows = [each[name] + [filler] * (longest - len(each[name])) for each in forms]
+        rows = [form[name] + [filler] * (longest - len(form[name])) for form in forms]
         inputs[name] = torch.tensor(rows)
-    lengths = torch.tensor([len(each["input_ids"]) for each in forms])
+    lengths = torch.tensor([len(form["input_ids"]) for form in forms])
     inputs["attention_mask"] = (torch.arange(longest) < lengths[:, None]).long()
     return inputs
 
 
-def logits_of(
-    model: Any, kind: Kind, pool: Pool, inputs: Mapping[str, torch.Tensor]
-) -> torch.Tensor:
-    """Logits (form, label); a decoder's head reads where ``pool`` says.
+def logits_of(model: Any, pool: Pool, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Logits (form, label); ``pool``: where a decoder's head reads.
 
-    Transformers would look for a decoder's last token by the id of the padding, which may stand in
-    the text; here the attention tells it.
+    The attention mask marks a decoder's last token. Transformers would look for the id of the
+    padding, which may also occur in the text.
     """
-    if kind != "causal":
-        found: torch.Tensor = model(**inputs).logits
-        return found
+    if not has_decoder_head(model):
+        logits: torch.Tensor = model(**inputs).logits
+        return logits
     hidden = model.base_model(**inputs).last_hidden_state
     attention = inputs["attention_mask"]
     if pool == "mean":
@@ -195,7 +188,7 @@ def logits_of(
 def places_of(
     labels: Sequence[str], id2label: Mapping[Any, str], given: Sequence[str] | None
 ) -> list[int]:
-    """Where each of the task's labels stands among the model's; the case does not count.
+    """Position of each of the task's labels among the model's, whatever the case.
 
     ``given``: the model's labels in its order, for a model that does not name them.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -18,57 +18,66 @@ from consilience.read import parse_json
 from consilience.types import Form
 
 FILE = "consilience.json"
-"""Beside a fine-tuned model, so that it is asked in the form that it was trained on."""
+"""The file beside a fine-tuned model with the format that it was trained on."""
+
+USUAL: Mapping[Kind, Joined] = {"masked": "pair", "causal": "string", "seq2seq": "string"}
+"""Two segments for encoders, one string for all others."""
 
 PART = 1000
-"""Forms that are given to the tokenizer at once; it makes several kilobytes of each."""
+"""Forms that the tokenizer reads at once; each takes several kilobytes."""
 
 Encoded = dict[str, list[int]]
-"""What the tokenizer makes of a form, by the name of the model's argument."""
+"""A tokenized form, by the name of the model's argument."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What CALUM's paper leaves open of how a model reads a form.
-
-    ``longest``: tokens, 0 for as many as the model takes. ``indicators`` are those of training.
-    """
+class PairFormat:
+    """How a classifier reads a form, as far as CALUM's paper leaves it open."""
 
     joined: Joined
+    """Two segments, or one string."""
     pool: Pool = "last"
+    """Where a decoder's head reads."""
     longest: int = 0
+    """Maximum number of tokens; 0 for as many as the model takes."""
     indicators: tuple[str, str] | None = None
+    """The indicators that the model was trained with."""
 
     @classmethod
-    def of(cls, kind: Kind) -> Reading:
-        """The usual one: two segments for encoders, one string for all others."""
-        return cls("pair" if kind == "masked" else "string")
+    def of(cls, kind: Kind) -> PairFormat:
+        """The usual format of a kind of model."""
+        return cls(USUAL[kind])
 
     def save(self, folder: Path) -> None:
-        """Write it beside a model."""
+        """Write the format to the folder of a model."""
         text = json.dumps(asdict(self), ensure_ascii=False, indent=1) + "\n"
         (folder / FILE).write_text(text, encoding="utf-8")
 
     @classmethod
-    def beside(cls, folder: Path) -> Reading | None:
-        """The one that was saved beside a model; None where there is none."""
+    def beside(cls, folder: Path) -> PairFormat | None:
+        """The format in the folder of a model; None if there is none."""
         path = folder / FILE
         if not path.is_file():
             return None
         try:
-            found = parse_json(path.read_text(encoding="utf-8"))
-            indicators = found["indicators"]
-            reading = cls(
-                found["joined"],
-                found["pool"],
-                int(found["longest"]),
+            record = parse_json(path.read_text(encoding="utf-8"))
+            indicators = record["indicators"]
+            saved = cls(
+                record["joined"],
+                record["pool"],
+                int(record["longest"]),
                 (str(indicators[0]), str(indicators[1])) if indicators else None,
             )
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise ConsilienceError("not the record of a reading", where=str(path)) from error
-        if reading.joined not in get_args(Joined) or reading.pool not in get_args(Pool):
+        if saved.joined not in get_args(Joined) or saved.pool not in get_args(Pool):
             raise ConsilienceError("a reading that is not known", where=str(path))
-        return reading
+        return saved
+
+
+def has_decoder_head(model: PreTrainedModel) -> bool:
+    """Whether a classifier is a decoder, whose head ``score`` reads one vector of a sequence."""
+    return hasattr(model, "score")
 
 
 class PairInput:
@@ -78,10 +87,9 @@ class PairInput:
         self,
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
-        kind: Kind,
-        reading: Reading,
+        reading: PairFormat,
     ) -> None:
-        if reading.pool != "last" and kind != "causal":
+        if reading.pool != "last" and not has_decoder_head(model):
             raise ConsilienceError(
                 f"--pool {reading.pool} with a model that has no such choice",
                 expected="a decoder",
@@ -106,26 +114,26 @@ class PairInput:
         self.longest = reading.longest or most
 
     def encode(self, forms: Sequence[Form]) -> list[Encoded]:
-        """The ids of each form, however long."""
+        """The ids of each form, of any length."""
         parts = (forms[at : at + PART] for at in range(0, len(forms), PART))
-        return [each for part in parts for each in self._encode(part)]
+        return [encoded for part in parts for encoded in self._encode(part)]
 
     def _encode(self, forms: Sequence[Form]) -> list[Encoded]:
         if self.reading.joined == "pair":
             texts: Any = [[form[0].text for form in forms], [form[1].text for form in forms]]
         else:
             texts = [[as_string(form) for form in forms]]
-        found: Any = self.tokenizer(
+        columns: Any = self.tokenizer(
             *texts, truncation=False, padding=False, verbose=False, split_special_tokens=True
         )
-        names = [name for name in self.tokenizer.model_input_names if name in found]
+        names = [name for name in self.tokenizer.model_input_names if name in columns]
         encoded = [
-            {name: list(found[name][at]) for name in names if name != "attention_mask"}
-            for at in range(len(forms))
+            {name: list(columns[name][row]) for name in names if name != "attention_mask"}
+            for row in range(len(forms))
         ]
         if self.reading.pool == "end":
-            for each in encoded:
-                each["input_ids"].append(int(self.tokenizer.eos_token_id))
+            for form in encoded:
+                form["input_ids"].append(int(self.tokenizer.eos_token_id))
         return encoded
 
     def fit(self, forms: Sequence[Form]) -> list[Form]:
@@ -134,7 +142,7 @@ class PairInput:
 
 
 def as_string(form: Form) -> str:
-    """The segments as one string with a blank between."""
+    """The segments as one string with a space between."""
     return " ".join(segment.text for segment in form)
 
 
@@ -146,9 +154,9 @@ def fit(
 ) -> list[Form]:
     """All variants of one item, truncated so that each has at most ``longest`` tokens.
 
-    In a form that is too long, the end of the longer sentence is removed. A sentence ends at the
-    same place in every form that contains it. So forms of the same sentences still differ only in
-    order and format, and a form with sentences of its own keeps the beginnings of these.
+    In a form that is too long, the end of the longer sentence is removed. A sentence is truncated
+    at the same character in every form that contains it. So forms of the same sentences still
+    differ only in order and format.
     """
     keys = [_sentence_keys(form) for form in forms]
     sentences = {key: key[0] for form_keys in keys for key in form_keys}
@@ -163,22 +171,22 @@ def fit(
         excess = {same: tokens for same, tokens in excess.items() if tokens}
         too_long = frozenset().union(*excess)
         ends = {key: _ends(sentences[key], tokenizer) for key in sentences if key in too_long}
-        kept = {key: len(each) for key, each in ends.items()}
+        length = {key: len(tokens) for key, tokens in ends.items()}
         for same, tokens in excess.items():
-            own = [key for key in kept if key in same]
-            if not any(ends[key] for key in own):
+            members = [key for key in length if key in same]
+            if not any(ends[key] for key in members):
                 raise ConsilienceError(
                     f"no room for the indicators in {longest} tokens", todo="Allow more."
                 )
-            removed = sum(len(ends[key]) - kept[key] for key in own)
+            removed = sum(len(ends[key]) - length[key] for key in members)
             for _ in range(tokens + stuck - removed):
-                longer = max(own, key=lambda key: kept[key])
-                kept[longer] = max(0, kept[longer] - 1)
+                longer = max(members, key=lambda key: length[key])
+                length[longer] = max(0, length[longer] - 1)
         shorter = sentences | {
-            key: sentences[key][: each[kept[key] - 1]] if kept[key] else ""
-            for key, each in ends.items()
+            key: sentences[key][: token_ends[length[key] - 1]] if length[key] else ""
+            for key, token_ends in ends.items()
         }
-        stuck += shorter == sentences  # several tokens of one character end at one place
+        stuck += shorter == sentences  # several tokens end at the same character
         sentences = shorter
         fitted = [
             tuple(
@@ -190,7 +198,7 @@ def fit(
 
 
 _SentenceKey = tuple[str, int]
-"""A sentence of an item, and its number among equal sentences of one form."""
+"""A sentence of an item, and its number among equal sentences of a form."""
 
 
 def _sentence_keys(form: Form) -> list[_SentenceKey]:
@@ -208,8 +216,8 @@ def _sentence_keys(form: Form) -> list[_SentenceKey]:
 
 
 def _ends(sentence: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Behind which character each token of a sentence ends."""
-    found: Any = tokenizer(
+    """The character after which each token of a sentence ends."""
+    encoded: Any = tokenizer(
         sentence,
         add_special_tokens=False,
         return_offsets_mapping=True,
@@ -217,4 +225,4 @@ def _ends(sentence: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
         verbose=False,
         split_special_tokens=True,
     )
-    return [end for _, end in found["offset_mapping"]]
+    return [end for _, end in encoded["offset_mapping"]]

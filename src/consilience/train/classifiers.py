@@ -17,7 +17,7 @@ from consilience.errors import ConsilienceError
 from consilience.models.batches import Budget
 from consilience.models.classifier import collate, predict
 from consilience.models.loading import digest_of
-from consilience.models.pair_input import PairInput, Reading
+from consilience.models.pair_input import PairFormat, PairInput
 from consilience.suites.pairs import Pairs, refuse_one_class
 from consilience.suites.perturbations import original
 from consilience.train.batch_trainer import (
@@ -66,7 +66,7 @@ class Backbone:
 
     model: str
     """Hub id, folder, GGUF file or packaged model."""
-    reading: Reading | None = None
+    reading: PairFormat | None = None
     """How it reads a pair; None for the usual way of its family."""
     device: str = "auto"
     """auto or cpu."""
@@ -204,7 +204,7 @@ def _make_trainer(
     )
     if plan.gradient_checkpointing:
         heads.body.activation_checkpointing_enable()
-    reader = PairInput(next(iter(heads.models.values())), tokenizer, heads.kind, heads.reading)
+    reader = PairInput(next(iter(heads.models.values())), tokenizer, heads.reading)
     training = {source.task.name: encode(source.task, source.train, reader) for source in sources}
     validation = {
         source.task.name: encode(source.task, source.validation, reader)
@@ -301,11 +301,11 @@ class PairTrainer(BatchTrainer):
 
     def _measure(self, task: str, pairs: EncodedPairs) -> tuple[float, float]:
         """Accuracy and mean cross-entropy, in batches of pairs of one length."""
-        model, kind, reading = self.heads.models[task], self.heads.kind, self.heads.reading
+        model, reading = self.heads.models[task], self.heads.reading
         labels = torch.tensor(pairs.labels)
         right, loss = 0, 0.0
         with torch.inference_mode():
-            for rows, logits in predict(model, kind, reading, pairs.forms, Budget.of(model)):
+            for rows, logits in predict(model, reading, pairs.forms, Budget.of(model)):
                 gold, scores = labels[rows], torch.from_numpy(logits)
                 right += int((scores.argmax(dim=1) == gold).sum())
                 loss += float(torch.nn.functional.cross_entropy(scores, gold, reduction="sum"))

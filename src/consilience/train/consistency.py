@@ -22,6 +22,7 @@ from consilience.train.consistency_trainer import (
     ConsistencyTrainer,
     plain_copy,
 )
+from consilience.train.objectives import objective_of
 from consilience.train.perplexity import perplexity
 from consilience.train.plan import HELD_OUT, SAMPLE_SEED, Plan, Subject
 from consilience.train.resume import TrainingFolder
@@ -147,10 +148,7 @@ def load_trainable(subject: Subject) -> Pretrained:
         dtype="float32",
         trust_remote_code=subject.trust_remote_code,
     )
-    if loaded.kind == "seq2seq":
-        raise ConsilienceError(
-            f"'{subject.model}' is a sequence-to-sequence model", expected="a masked or causal one"
-        )
+    objective_of(loaded)
     return loaded
 
 

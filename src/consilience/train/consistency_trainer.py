@@ -12,10 +12,7 @@ import torch
 from transformers import PreTrainedModel, TrainingArguments
 
 from consilience.metrics import measure
-from consilience.models import LanguageModel
-from consilience.models.causal import CausalModel
 from consilience.models.fast import speed_up_training
-from consilience.models.masked import MaskedModel
 from consilience.probe import ask
 from consilience.suites.selection import sample_facts
 from consilience.train.batch_trainer import BatchTrainer
@@ -164,13 +161,8 @@ class ConsistencyTrainer(BatchTrainer):
 
     def _macro_means(self, suite: Suite) -> dict[str, float]:
         """Means over relations; a copy of the model answers, which leaves the model as it is."""
-        identity: dict[str, object] = {"model": "in training"}
-        plain, tokenizer = plain_copy(self.model), self.steps.tokenizer
-        model: LanguageModel
-        if self.steps.kind == "causal":
-            model = CausalModel(plain, tokenizer, identity)
-        else:
-            model = MaskedModel(plain, tokenizer, identity, self.protocol)
+        plain = plain_copy(self.model)
+        model = self.steps.objective.scorer(plain, self.steps.tokenizer, self.protocol)
         answers = pl.concat([ask(relation, model, suite.name) for relation in suite.relations])
         metrics = measure(answers, suite, self.protocol)
         macro = metrics.filter((pl.col("group") == "MACRO") & (pl.col("subset") == "all"))

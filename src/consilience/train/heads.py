@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from consilience.models.classifier import logits_of
-from consilience.models.loading import Kind, load_classifier
-from consilience.models.pair_input import Reading
+from consilience.models.loading import load_classifier
+from consilience.models.pair_input import PairFormat
 
 BODY, HEAD = "body.safetensors", "head.safetensors"
 
@@ -25,7 +25,7 @@ BODY, HEAD = "body.safetensors", "head.safetensors"
 class Heads(torch.nn.Module):
     """Models of one family that share their body, ``base_model``; the rest of each is its head."""
 
-    def __init__(self, models: Mapping[str, PreTrainedModel], kind: Kind, reading: Reading) -> None:
+    def __init__(self, models: Mapping[str, PreTrainedModel], reading: PairFormat) -> None:
         """``models``: a complete model for each task; all get the body of the first."""
         super().__init__()
         first = next(iter(models.values()))
@@ -40,7 +40,7 @@ class Heads(torch.nn.Module):
             for model in models.values()
         )
         self.models = dict(models)  # a plain dict: what is in it is registered above
-        self.kind, self.reading = kind, reading
+        self.reading = reading
         self.tie()
 
     def tie(self) -> None:
@@ -54,7 +54,7 @@ class Heads(torch.nn.Module):
 
     def forward(self, task: str, **inputs: torch.Tensor) -> torch.Tensor:
         """Logits (form, label) of the task."""
-        return logits_of(self.models[task], self.kind, self.reading.pool, inputs)
+        return logits_of(self.models[task], self.reading.pool, inputs)
 
     def state_dict(self, *arguments: Any, **options: Any) -> dict[str, Any]:  # type: ignore[override]
         """Every weight once."""
@@ -107,7 +107,7 @@ class Heads(torch.nn.Module):
 def load_heads(
     spec: str,
     labels: Mapping[str, Sequence[str]],
-    reading: Reading | None,
+    reading: PairFormat | None,
     *,
     trust_remote_code: bool = False,
 ) -> Any:
@@ -121,7 +121,7 @@ def load_heads(
         loaded = load_classifier(
             spec, new_head=names, device="cpu", trust_remote_code=trust_remote_code
         )
-        kind, model, tokenizer = loaded.kind, loaded.model, loaded.tokenizer
+        model, tokenizer = loaded.model, loaded.tokenizer
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
         if model.config.pad_token_id is None:
@@ -129,7 +129,7 @@ def load_heads(
         if models:  # frees the memory of this body before the next one is loaded
             setattr(model, model.base_model_prefix, next(iter(models.values())).base_model)
         models[task] = model
-    return Heads(models, kind, reading or Reading.of(kind)), tokenizer
+    return Heads(models, reading or PairFormat.of(loaded.kind)), tokenizer
 
 
 def _unique_weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:

@@ -11,7 +11,8 @@ import torch
 
 from consilience.models.batches import Budget, equal_length_batches
 from consilience.models.loading import load_pretrained
-from consilience.train.steps import longest_of, words_of
+from consilience.train.objectives import objective_of
+from consilience.train.steps import longest_of
 
 SEED = "0"
 """Seed of the masks: the same words of every model."""
@@ -34,7 +35,7 @@ def perplexity(
         trust_remote_code=trust_remote_code,
     )
     model = loaded.model.eval()
-    words = words_of(lines, loaded.tokenizer, loaded.kind, longest_of(model), SEED)
+    words = objective_of(loaded).words(lines, loaded.tokenizer, longest_of(model), SEED)
     predicted: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for row, column, label in zip(words.rows, words.columns, words.labels, strict=True):
         predicted[row].append((column, label))

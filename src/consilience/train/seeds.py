@@ -18,7 +18,7 @@ from transformers.utils import logging
 from consilience.choices import Joined, Pool
 from consilience.errors import ConsilienceError
 from consilience.models.loading import kind_of
-from consilience.models.pair_input import Reading
+from consilience.models.pair_input import PairFormat
 from consilience.train.classifiers import (
     Backbone,
     ClassifierPlan,
@@ -50,12 +50,12 @@ def grid_of(
 
 def reading_of(
     model: str, joined: Joined | None, pool: Pool | None, longest: int, trust_remote_code: bool
-) -> Reading | None:
+) -> PairFormat | None:
     """How a model reads pairs; what is None or 0 is as usual in its family, None if all is."""
     if not (joined or pool or longest):
         return None
-    usual = Reading.of(kind_of(model, trust_remote_code=trust_remote_code))
-    return Reading(joined or usual.joined, pool or usual.pool, longest)
+    usual = PairFormat.of(kind_of(model, trust_remote_code=trust_remote_code))
+    return PairFormat(joined or usual.joined, pool or usual.pool, longest)
 
 
 def train_seeds(

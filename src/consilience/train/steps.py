@@ -5,22 +5,19 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from consilience.choices import Loss
 from consilience.errors import ConsilienceError
-from consilience.models.candidates import candidates_in_slot, encode, slot_anchor
-from consilience.models.causal import start_token
-from consilience.models.loading import Kind, Pretrained
+from consilience.models.candidates import candidates_in_slot, slot_anchor
+from consilience.models.loading import Pretrained
 from consilience.models.masked import positions
+from consilience.train.objectives import Words, objective_of
 from consilience.train.plan import Plan
 from consilience.types import Fact, Pattern, Protocol, Relation
-
-MASKED = 0.15
-"""Share of tokens that masked-language modelling predicts (Devlin et al. 2019, Section 3.1)."""
 
 LONGEST = 128
 """Tokens of the longest sequence; a longer text is truncated, a longer question left out."""
@@ -55,14 +52,11 @@ def trained_relation(
     precedes the object, so they get the patterns that end in the object; the first token stands
     for a word, and words with the same first token are one candidate.
     """
-    patterns, rules, is_causal = relation.patterns, protocol, loaded.kind == "causal"
-    if is_causal:
-        patterns = tuple(pattern for pattern in patterns if pattern.object_last)
-        rules = "published"
+    objective = objective_of(loaded)
+    patterns, rules = objective.patterns(relation), objective.candidate_rules(protocol)
     if len(patterns) < 2:
         raise ConsilienceError(
-            f"{relation.id} has {'one pattern' if patterns else 'no pattern'}"
-            + (" that ends in the object" if is_causal else ""),
+            f"{relation.id} has {'one pattern' if patterns else 'no pattern'}{objective.limits}",
             expected="two patterns that can differ",
             todo="Train on another relation.",
         )
@@ -89,19 +83,6 @@ def trained_relation(
     return TrainedRelation(relation, patterns, tokens)
 
 
-class Words(NamedTuple):
-    """Texts as token ids, and the words in them that language modelling predicts."""
-
-    sequences: list[list[int]]
-    """Token ids of each text, with masks."""
-    rows: list[int]
-    """The text of each word."""
-    columns: list[int]
-    """The position in that text at which the word is predicted."""
-    labels: list[int]
-    """The token of each word."""
-
-
 class Steps(torch.utils.data.Dataset[dict[str, Any]]):
     """All steps of a training in their order; an item is the same whenever it is read.
 
@@ -120,7 +101,7 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
     ) -> None:
         """``longest``: tokens of a sequence. ``lines``: text for language modelling."""
         self.relations, self.plan, self.lines, self.longest = relations, plan, lines, longest
-        self.tokenizer, self.kind = loaded.tokenizer, loaded.kind
+        self.tokenizer, self.objective = loaded.tokenizer, objective_of(loaded)
         self.groups: list[tuple[int, tuple[Fact, ...]]] = []
         sampled = [self._sample(trained) for trained in relations]
         for epoch in range(plan.epochs):
@@ -147,7 +128,7 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
         return [
             fact
             for fact in sample
-            if all(len(ids) <= self.longest for ids in self._questions([fact], trained.patterns)[0])
+            if max(map(len, self._questions([fact], trained.patterns)[0])) <= self.longest
         ]
 
     def __len__(self) -> int:
@@ -175,16 +156,7 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
     def _questions(
         self, facts: Sequence[Fact], patterns: Sequence[Pattern]
     ) -> tuple[list[list[int]], list[int]]:
-        """Token ids of each fact in each pattern, and the position at which it is answered."""
-        if self.kind == "causal":
-            lefts = [p.around_object(fact.subject)[0].rstrip() for fact in facts for p in patterns]
-            start = start_token(self.tokenizer)
-            questions = [[start, *ids] for ids in encode(self.tokenizer, lefts)]
-            return questions, [len(ids) - 1 for ids in questions]
-        mask = str(self.tokenizer.mask_token)
-        filled = [pattern.fill(fact.subject, mask) for fact in facts for pattern in patterns]
-        questions = encode(self.tokenizer, filled, special=True)
-        return questions, [ids.index(self.tokenizer.mask_token_id) for ids in questions]
+        return self.objective.questions(self.tokenizer, facts, patterns)
 
     def _words(self, facts: Sequence[Fact], patterns: Sequence[Pattern], index: int) -> Words:
         seed = self.plan.seed
@@ -195,48 +167,7 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
         else:
             count = len(facts) * len(patterns)
             texts = random.Random(f"{seed} text {index}").choices(self.lines, k=count)
-        return words_of(texts, self.tokenizer, self.kind, self.longest, f"{seed} {index}")
-
-
-def words_of(
-    texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, kind: Kind, longest: int, seed: str
-) -> Words:
-    """The words to predict: of a masked model masked ones, of a causal model every next one."""
-    if kind == "masked":
-        encoded = [ids[:longest] for ids in encode(tokenizer, texts, special=True)]
-        return mask_some(encoded, tokenizer, seed)
-    start = start_token(tokenizer)
-    whole = [[start, *ids[:longest]] for ids in encode(tokenizer, texts)]
-    return Words(
-        [ids[:-1] for ids in whole],
-        [row for row, ids in enumerate(whole) for _ in ids[1:]],
-        [column for ids in whole for column in range(len(ids) - 1)],
-        [id_ for ids in whole for id_ in ids[1:]],
-    )
-
-
-def mask_some(
-    texts: Sequence[Sequence[int]], tokenizer: PreTrainedTokenizerBase, seed: str
-) -> Words:
-    """15 % of the tokens of each text, at least one: 80 % masked, 10 % replaced, 10 % unchanged."""
-    generator = random.Random(seed)
-    special = set(tokenizer.all_special_ids)
-    words = Words([], [], [], [])
-    for row, ids in enumerate(texts):
-        changed = list(ids)
-        maskable = [at for at, token in enumerate(ids) if token not in special]
-        chosen = [at for at in maskable if generator.random() < MASKED]
-        for at in chosen or generator.sample(maskable, 1):
-            words.rows.append(row)
-            words.columns.append(at)
-            words.labels.append(ids[at])
-            share = generator.random()
-            if share < 0.8:
-                changed[at] = int(tokenizer.mask_token_id or 0)
-            elif share < 0.9:
-                changed[at] = generator.randrange(len(tokenizer))
-        words.sequences.append(changed)
-    return words
+        return self.objective.words(texts, self.tokenizer, self.longest, f"{seed} {index}")
 
 
 def collate(item: dict[str, Any], pad: int) -> dict[str, Any]:

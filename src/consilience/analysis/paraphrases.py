@@ -10,14 +10,15 @@ same.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from itertools import combinations
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from consilience.analysis.patterns import changes
 from consilience.analysis.syntax import Pair, Parsed, derive_edges, parse_pattern, path
-from consilience.types import Edge, Relation, Suite
+from consilience.types import Relation, Suite
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -70,17 +71,10 @@ def derived_kinds(suite: Suite, parser: Language) -> dict[str, dict[Pair, frozen
     for relation in suite.relations:
         types = paraphrase_types(relation, parser)
         kinds[relation.id] = {
-            pair: types[pair] | {name for name, differs in CHANGES.items() if differs(edge)}
+            pair: types[pair] | changes(edge)
             for pair, edge in derive_edges(relation, parser).items()
         }
     return kinds
-
-
-CHANGES: Mapping[str, Callable[[Edge], bool]] = {
-    "syntax": lambda edge: edge.syntactic,
-    "lexis": lambda edge: edge.lexical,
-    "determiner": lambda edge: edge.determiner,
-}
 
 
 def types_between(a: Parsed, b: Parsed) -> frozenset[str]:

@@ -25,7 +25,7 @@ from consilience.metrics.statistics import (
     paired_permutation,
     resamples,
 )
-from consilience.types import Protocol, Relation, Suite
+from consilience.types import Edge, Protocol, Relation, Suite
 
 Kinds = Mapping[str, Mapping[tuple[int, int], Collection[str]]]
 """relation -> pair of patterns -> the names of the ways in which they differ."""
@@ -159,6 +159,12 @@ def agreement_matrix(grid: Grid) -> Floats:
     return matrix
 
 
+def changes(edge: Edge) -> set[str]:
+    """The kinds of differences that an edge has: ``syntax``, ``lexis``, ``determiner``."""
+    flags = {"syntax": edge.syntactic, "lexis": edge.lexical, "determiner": edge.determiner}
+    return {name for name, differs in flags.items() if differs}
+
+
 def annotated_kinds(suite: Suite) -> dict[str, dict[tuple[int, int], set[str]]]:
     """How patterns differ by the suite's own annotation.
 
@@ -172,13 +178,11 @@ def annotated_kinds(suite: Suite) -> dict[str, dict[tuple[int, int], set[str]]]:
             first, second = (relation.patterns[at] for at in pair)
             tenses = {first.tense, second.tense}
             differences = {
-                "syntax": edge.syntactic,
-                "lexis": edge.lexical,
-                "determiner": edge.determiner,
                 "tense": len(tenses) == 2 and tenses <= {"present", "past", "future"},
                 "order": first.object_first != second.object_first,
             }
-            kinds[relation.id][pair] = {name for name, differs in differences.items() if differs}
+            names = {name for name, differs in differences.items() if differs}
+            kinds[relation.id][pair] = names | changes(edge)
     return kinds
 
 

@@ -24,6 +24,14 @@ SOURCES: dict[str, str] = {
 }
 """The URL of each release, at a pinned revision."""
 
+FAULTS_OF_CONNECTIONS = (
+    urllib.error.URLError,
+    http.client.HTTPException,
+    TimeoutError,
+    ConnectionError,
+)
+"""After these another attempt may succeed."""
+
 ATTEMPTS = 4
 CHUNK = 1 << 16
 
@@ -98,52 +106,60 @@ def is_right(path: Path, file: ReleasedFile) -> bool:
 
 
 def _fetch_file(url: str, target: Path, file: ReleasedFile) -> None:
+    """Fetch a file in at most ``ATTEMPTS`` attempts, and put it in place when it is right."""
     part = target.with_name(target.name + ".part")
     deadline = time.monotonic() + SILENCE + file.size / SLOWEST
-    for attempt in range(ATTEMPTS):
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if not _within(deadline, lambda over: _download(url, part, file.size, over)):
-                seconds = SILENCE + file.size / SLOWEST
-                raise _unreachable(url, f"no {file.size:,} bytes in {seconds:.0f} seconds")
-        except urllib.error.HTTPError as error:
-            if error.code < 500:
-                raise _unreachable(url, f"the server says {error.code} {error.reason}") from error
-            reason: Exception = error
-        except (
-            urllib.error.URLError,
-            http.client.HTTPException,
-            TimeoutError,
-            ConnectionError,
-        ) as error:
-            reason = error
-        except ValueError as error:
-            raise _unreachable(url, str(error)) from error
-        except OSError as error:
-            raise ConsilienceError(
-                f"cannot be written: {error.strerror}",
-                where=str(part),
-                todo="Make room or choose another --data-dir; existing files are kept.",
-            ) from error
-        else:
-            if is_right(part, file):
-                part.replace(target)
-                return
-            part_size = part.stat().st_size
-            if part_size >= file.size:
-                part.unlink()
-                longer = part_size > file.size
-                raise ConsilienceError(
-                    "not the released file: "
-                    + (f"longer than its {file.size:,} bytes" if longer else "its digest differs"),
-                    expected=f"SHA-256 {file.sha256}",
-                    where=url,
-                    todo="Try again; if it stays so, the source has been changed.",
-                )
-            reason = ConnectionError("the connection ended early")
-        if attempt == ATTEMPTS - 1:
-            why = getattr(reason, "reason", None) or reason
-            raise _unreachable(url, str(why)) from reason
+    reason = ""
+    for _ in range(ATTEMPTS):
+        reason = _attempt(url, part, file.size, deadline)
+        if reason:
+            continue
+        if is_right(part, file):
+            part.replace(target)
+            return
+        size = part.stat().st_size
+        if size < file.size:
+            reason = "the connection ended early"
+            continue
+        part.unlink()
+        is_longer = size > file.size
+        raise ConsilienceError(
+            "not the released file: "
+            + (f"longer than its {file.size:,} bytes" if is_longer else "its digest differs"),
+            expected=f"SHA-256 {file.sha256}",
+            where=url,
+            todo="Try again; if it stays so, the source has been changed.",
+        )
+    raise _unreachable(url, reason)
+
+
+def _attempt(url: str, part: Path, size: int, deadline: float) -> str:
+    """Download what ``part`` lacks; why that failed, where another attempt may succeed."""
+    try:
+        part.parent.mkdir(parents=True, exist_ok=True)
+        if not _within(deadline, lambda over: _download(url, part, size, over)):
+            seconds = SILENCE + size / SLOWEST
+            raise _unreachable(url, f"no {size:,} bytes in {seconds:.0f} seconds")
+    except urllib.error.HTTPError as error:
+        if error.code < 500:
+            raise _unreachable(url, f"the server says {error.code} {error.reason}") from error
+        return str(error.reason) or str(error.code)
+    except (
+        urllib.error.URLError,
+        http.client.HTTPException,
+        TimeoutError,
+        ConnectionError,
+    ) as error:
+        return str(getattr(error, "reason", None) or error)
+    except ValueError as error:
+        raise _unreachable(url, str(error)) from error
+    except OSError as error:
+        raise ConsilienceError(
+            f"cannot be written: {error.strerror}",
+            where=str(part),
+            todo="Make room or choose another --data-dir; existing files are kept.",
+        ) from error
+    return ""
 
 
 def _refuse_secrets(base: str) -> None:

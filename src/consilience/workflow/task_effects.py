@@ -25,7 +25,7 @@ class TaskEffectsOptions:
         Sequence[str],
         Option(
             "Folders of runs of sentence pairs, or tables as CSV; MODEL=RUN names the model.",
-            metavar="RUN...",
+            metavar="RUN",
             is_argument=True,
         ),
     ]

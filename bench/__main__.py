@@ -36,6 +36,7 @@ from tokenizers import BertWordPieceTokenizer
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertTokenizerFast
 
 from consilience import load_model, measure
+from consilience.ask import ask
 from consilience.models.batches import CPU_TOKENS
 from consilience.models.fast import (
     AtMask,
@@ -49,7 +50,6 @@ from consilience.models.fast.screening import MINIMUM_SPEEDUP
 from consilience.models.label_writer import MOST_WRITTEN
 from consilience.models.loading import load_pretrained
 from consilience.models.masked import MaskedModel
-from consilience.probe import ask
 from consilience.provenance import versions
 from consilience.run import RunFolder
 from consilience.suites.selection import sample_facts

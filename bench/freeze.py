@@ -9,6 +9,7 @@ the runs of the bundled suite are recorded.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import os
@@ -23,6 +24,12 @@ import polars as pl
 SHARED = Path(os.environ.get("CONSILIENCE_SHARED", Path(__file__).parents[2] / "shared")).resolve()
 MASKED = SHARED / "models" / "minilm-mlm"
 PAIRS = SHARED / "data" / "glue"
+
+HAS_PERTURB = importlib.util.find_spec("consilience.cli.perturb") is not None
+"""Whether the installed revision asks sentence pairs by a command of their own."""
+
+KEYS = ("first", "second", "metric", "subset", "group", "relation", "item", "variant_index")
+"""Columns that name a row in tables with ``metric`` or ``item``: rows are compared by them."""
 
 VOLATILE = {"run", "seconds", "path", "folder", "memory", "started", "finished", "versions", "git"}
 """Keys of a JSON document that differ between two runs of one revision."""
@@ -90,15 +97,16 @@ def pair_commands() -> Iterator[tuple[str, list[str]]]:
     options = ["--train", train, "--validation", held_out, "--max-length", "64", *small]
     classifier = ["finetune", "--model", "packaged:minilm", "--task", "mrpc", *options]
     yield "finetune", [*classifier, "--out", "classifiers"]
-    forms = ["--task", "mrpc", "--data", held_out, "--perturbations", "all", "--limit", "60"]
+    probe = ["perturb", "--task", "mrpc"] if HAS_PERTURB else ["probe", "--suite", "mrpc"]
+    probe += ["--data", held_out]
+    forms = ["--perturbations", "all", "--limit", "60"]
     for seed in (0, 1):
         run = f"pairs-{seed}"
-        model = ["--model", f"classifiers/seed-{seed}/mrpc"]
-        yield run, ["perturb", *model, *forms, "--out", run]
-    yield "pairs-both", ["perturb", "--model", "classifiers", *forms, "--out", "pairs-both"]
+        yield run, [*probe, "--model", f"classifiers/seed-{seed}/mrpc", *forms, "--out", run]
+    yield "pairs-both", [*probe, "--model", "classifiers", *forms, "--out", "pairs-both"]
     yield "pairs-compare", ["compare", "pairs-0", "pairs-1"]
-    writer = ["--model", "packaged:smollm2", "--task", "mrpc", "--data", held_out, "--generate"]
-    yield "pairs-writer", ["perturb", *writer, "--limit", "5", "--out", "pairs-writer"]
+    writer = ["--model", "packaged:smollm2", "--generate", "--limit", "5"]
+    yield "pairs-writer", [*probe, *writer, "--out", "pairs-writer"]
 
 
 def record(out: Path) -> None:
@@ -142,6 +150,15 @@ def differences(before: Path, after: Path) -> Iterator[str]:
 
 
 def _tables(name: str, one: pl.DataFrame, two: pl.DataFrame) -> Iterator[str]:
+    keys = [key for key in KEYS if key in one.columns and key in two.columns]
+    if {"metric", "item"} & set(keys) and not one.select(keys).is_duplicated().any():
+        only = [table.join(other, on=keys, how="anti") for table, other in ((one, two), (two, one))]
+        for rows, where in zip(only, ("first", "second"), strict=True):
+            kinds = rows.select(keys[:2]).unique().sort(keys[:2]).rows()
+            if rows.height:
+                yield f"{name}: {rows.height} rows are only in the {where}: {kinds[:20]}"
+        one = one.join(two, on=keys, how="semi").sort(keys)
+        two = two.join(one, on=keys, how="semi").sort(keys)
     if one.height != two.height:
         yield f"{name}: {one.height} rows, then {two.height}"
         return
@@ -162,11 +179,23 @@ def _values(name: str, one: object, two: object) -> Iterator[str]:
                 yield f"{name}: {key} is only in the {'second' if key in two else 'first'}"
             else:
                 yield from _values(f"{name}/{key}", one[key], two[key])
+    elif _are_rows(one) and _are_rows(two):
+        yield from _tables(name, pl.DataFrame(one), pl.DataFrame(two))
     elif isinstance(one, list) and isinstance(two, list) and len(one) == len(two):
         for place, (first, second) in enumerate(zip(one, two, strict=True)):
             yield from _values(f"{name}[{place}]", first, second)
     elif one != two and not (_is_nan(one) and _is_nan(two)):
         yield f"{name}: {str(one)[:200]!r}, then {str(two)[:200]!r}"
+
+
+def _are_rows(value: object) -> bool:
+    """Whether a value of a JSON document is a table of numbers."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and isinstance(value[0], dict)
+        and "metric" in value[0]
+    )
 
 
 def _is_nan(value: object) -> bool:

@@ -400,7 +400,7 @@ def _prepare_models(base: Path) -> None:
     for seed in (0, 1):
         save_classifier(base / "seeds" / f"seed-{seed}" / "mrpc", seed=seed)
     shutil.copytree(base / "seeds" / "seed-0" / "mrpc", base / "classifier")
-    command("perturb", "--model", base / "seeds", "--task", "mrpc", "--data", base / "pairs.jsonl",
+    command("probe", "--model", base / "seeds", "--suite", "mrpc", "--data", base / "pairs.jsonl",
             "--out", base / "perturbed")  # fmt: skip
     write_gguf(base / "tiny.gguf", base / "causal")
     _probe_gguf(base, base / "gguf")
@@ -660,7 +660,7 @@ def model(draw: random.Random, folder: Path) -> str:
         path.write_text(json.dumps(config))
     elif kind == "template":
         (place / "chat_template.jinja").write_text(draw.choice(TEMPLATES))
-    of_pairs = ("perturb", "--task", "mrpc", "--data", base / "pairs.jsonl")
+    of_pairs = ("probe", "--suite", "mrpc", "--data", base / "pairs.jsonl")
     of_facts = ("probe", "--suite", base / "suite", "--groups", "capital", "--limit", 2)
     is_writer = name == "causal" and kind == "template"
     arguments = of_pairs if name == "classifier" or is_writer else of_facts

@@ -33,7 +33,7 @@ def test_json_is_one_document_and_nothing_else(consilience, tmp_path):
     status, out, _ = consilience(*arguments, "--out", tmp_path / "r", "--seed", 3)
     assert status == 0
     document = json.loads(out)
-    assert set(document) == {"run", "metrics", "warnings"}
+    assert set(document) == {"run", "metrics", "changes", "warnings"}
     assert document["run"]["path"] == str(tmp_path / "r")
     assert document["run"]["asked"]["groups"] == ["capital", "sport"]
     assert document["run"]["asked"]["model"] == {

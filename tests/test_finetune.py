@@ -1213,7 +1213,7 @@ def test_korean_from_the_file_to_the_numbers(consilience, korean, tmp_path):
     place = tmp_path / "o" / "seed-0" / "klue-nli"
     assert '"전제"' in (place / FILE).read_text(encoding="utf-8")
     status, out, err = consilience(
-        "perturb", "--model", tmp_path / "o", "--task", "klue-nli", "--data", tmp_path / "v.json",
+        "probe", "--model", tmp_path / "o", "--suite", "klue-nli", "--data", tmp_path / "v.json",
         "--half", "1", "--device", "cpu", "--out", tmp_path / "p", "--json",
     )  # fmt: skip
     assert status == 0, err

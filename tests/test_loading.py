@@ -127,8 +127,8 @@ def test_the_command_line_asks_nothing_and_records_what_it_ran(consilience, with
     "command",
     [
         ("analyze", "representations", "--groups", "capital", "--limit", "2"),
-        ("perturb", "--task", "rte", "--data", "pairs.tsv", "--out", "o"),
-        ("perturb", "--task", "rte", "--data", "pairs.tsv", "--out", "o", "--generate"),
+        ("probe", "--suite", "rte", "--data", "pairs.tsv", "--out", "o"),
+        ("probe", "--suite", "rte", "--data", "pairs.tsv", "--out", "o", "--generate"),
         ("finetune", "--task", "rte", "--train", "pairs.tsv", "--validation", "pairs.tsv",
          "--out", "o"),
         ("improve", "--suite", "mini", "--train-groups", "capital", "--validation-groups",
@@ -195,7 +195,7 @@ def test_the_digest_of_a_folder_without_templates_is_what_it_was(model_folder):
          "currency", "--out", "o"),
         ("finetune", "--task", "rte", "--train", "pairs.tsv", "--validation", "pairs.tsv",
          "--out", "o"),
-        ("perturb", "--task", "rte", "--data", "pairs.tsv", "--out", "o"),
+        ("probe", "--suite", "rte", "--data", "pairs.tsv", "--out", "o"),
     ],
     ids=lambda command: command[0],
 )  # fmt: skip

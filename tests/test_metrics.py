@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from conftest import ROOT
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, measure
-from consilience.metrics import facts_left_out, remarks
 from consilience.metrics.agreement import METRICS, metric, quotient
+from consilience.metrics.notes import facts_left_out, notes_on
 from consilience.metrics.resampling import Drawn, _macro
 from consilience.types import METRICS_SCHEMA, Edge
 
@@ -190,7 +190,7 @@ def test_without_data_a_value_is_nan_and_the_macro_mean_leaves_it_out():
     assert values(published)["unknown_consistency"] == 0.0
     assert (
         "unknown_consistency: no data in R"
-        in remarks(answers, published, make_suite(), "published")[0]
+        in notes_on(answers, published, make_suite(), "published")[0]
     )
 
 
@@ -216,7 +216,7 @@ def test_missing_answers_are_left_out_and_counted():
     assert found["consistent_accuracy"] == 0 / 1
     row = metrics.filter((pl.col("metric") == "consistency") & (pl.col("group") == "R"))
     assert (row["n"][0], row["n_excluded"][0]) == (4, 2)
-    note = remarks(table(rows), metrics, make_suite(), "strict")
+    note = notes_on(table(rows), metrics, make_suite(), "strict")
     assert note == ["R: 1 of 6 queries without an answer"]
 
 
@@ -259,7 +259,7 @@ def test_a_blank_answer_is_no_answer():
     rows = [("1", "Ada", "a", ["", " ", "a"])]
     metrics = measure(table(rows), make_suite(), "strict")
     assert math.isnan(values(metrics)["consistency"])
-    note = remarks(table(rows), metrics, make_suite(), "strict")
+    note = notes_on(table(rows), metrics, make_suite(), "strict")
     assert note == ["R: 2 of 3 queries without an answer"]
 
 
@@ -459,7 +459,7 @@ def test_a_constant_model_is_consistent_and_nothing_else():
         ),
         (
             lambda t: t.with_columns(n_candidates=pl.lit([1])),
-            "'n_candidates' is of type List.*expected whole numbers",
+            "'n_candidates' is of type List.*expected numbers",
         ),
         (
             lambda t: t.with_columns(gold=pl.Series(["a"] * 11 + ["z"])),

@@ -1,26 +1,30 @@
 """Perturbations that cannot change the meaning of a sentence pair."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT
-from consilience import ConsilienceError
+from consilience import ConsilienceError, ask, load_model, load_suite
+from consilience.suites.pattern_forms import (
+    PATTERN_PERTURBATIONS,
+    with_asked_patterns,
+    with_perturbed_patterns,
+)
 from consilience.suites.perturbations import (
-    ORIGINAL,
     PAPERS,
     PERTURBATIONS,
     chosen,
+    forms_of,
     original,
     perturbation,
-    recover,
     t5_original,
-    variants,
 )
 from consilience.suites.tasks import TASKS
-from consilience.types import Segment, TextPair
+from consilience.types import ORIGINAL, Pattern, Segment, TextPair
 
 PAIR = TextPair("0", "A man sleeps.", "He rests.", "entailment")
 WRITTEN = {
@@ -43,8 +47,19 @@ def texts(form):
     return [segment.text for segment in form]
 
 
+def recover(written, name, blank):
+    """The original form that a perturbation made these texts of; ``blank`` has no sentences."""
+    numbered = tuple(replace(segment, sentence=str(at)) for at, segment in enumerate(blank))
+    marks = PERTURBATIONS[name].rewrite(numbered) if name != ORIGINAL else numbered
+    sentences = {
+        int(segment.sentence): text.removeprefix(segment.mark)
+        for text, segment in zip(written, marks, strict=True)
+    }
+    return tuple(replace(segment, sentence=sentences[at]) for at, segment in enumerate(blank))
+
+
 def test_every_form_of_a_pair():
-    forms = variants(original(PAIR, TASKS["mnli"].indicators), PERTURBATIONS)
+    forms = forms_of(PAIR, original(PAIR, TASKS["mnli"].indicators), PERTURBATIONS)
     assert {name: texts(form) for name, form in forms.items()} == WRITTEN
     assert list(forms)[0] == ORIGINAL
     assert PAPERS == ("reverse", "signal") == tuple(PERTURBATIONS)[:2]
@@ -53,13 +68,13 @@ def test_every_form_of_a_pair():
 def test_indicators_without_case_stay_as_they_are():
     form = original(PAIR, TASKS["kornli"].indicators)
     for name in ("lower_case", "upper_case"):
-        assert PERTURBATIONS[name].apply(form) == form
+        assert PERTURBATIONS[name].rewrite(form) == form
 
 
 def test_the_form_of_t5_is_perturbed_as_any_other():
     form = t5_original(PAIR, TASKS["mnli"])
     assert texts(form) == ["hypothesis: He rests.", "premise: A man sleeps."]
-    reverse, signal = (PERTURBATIONS[name].apply(form) for name in PAPERS)
+    reverse, signal = (PERTURBATIONS[name].rewrite(form) for name in PAPERS)
     assert texts(reverse) == ["premise: A man sleeps.", "hypothesis: He rests."]
     assert texts(signal) == ["[hypothesis] He rests.", "[premise] A man sleeps."]
 
@@ -104,7 +119,7 @@ def alike(first, second):
 @given(FORMS)
 def test_sentences_and_indicators_stay_and_the_original_comes_back(form):
     blank = tuple(Segment(segment.indicator, "") for segment in form)
-    for name, perturbed in variants(form, PERTURBATIONS).items():
+    for name, perturbed in forms_of(PAIR, form, PERTURBATIONS).items():
         back = perturbed[::-1] if name.startswith("reverse") else perturbed
         for ours, theirs in zip(form, back, strict=True):
             assert theirs.sentence == ours.sentence
@@ -117,35 +132,13 @@ def test_sentences_and_indicators_stay_and_the_original_comes_back(form):
 
 @given(FORMS)
 def test_how_perturbations_go_together(form):
-    made = {name: each.apply(form) for name, each in PERTURBATIONS.items()}
-    reverse, signal = (PERTURBATIONS[name].apply for name in PAPERS)
+    made = {name: each.rewrite(form) for name, each in PERTURBATIONS.items()}
+    reverse, signal = (PERTURBATIONS[name].rewrite for name in PAPERS)
     assert reverse(made["reverse"]) == form
     assert made["reverse_signal"] == signal(made["reverse"]) == reverse(made["signal"])
     for name, perturbed in made.items():
         if "reverse" not in name:
-            assert PERTURBATIONS[name].apply(perturbed) == perturbed, "twice is once"
-
-
-def test_a_text_that_was_not_made_so_is_refused():
-    blank = original(TextPair("0", "", "", ""), TASKS["mnli"].indicators)
-    with pytest.raises(
-        ConsilienceError, match=r"'Premise: A man.*begin with '\[Premise\] '.*signal"
-    ):
-        recover(WRITTEN["original"], "signal", blank)
-    with pytest.raises(ConsilienceError, match="'Premise: A man.*begin with 'Hypothesis: '"):
-        recover(WRITTEN["original"], "reverse", blank)
-    with pytest.raises(ConsilienceError, match="'Hypothesis: He.*begin with 'Premise: '"):
-        recover(WRITTEN["reverse"], "original", blank)
-    for some in (WRITTEN["original"][:1], WRITTEN["original"] * 2):
-        with pytest.raises(ConsilienceError, match=f"{len(some)} texts; expected 2, one a segment"):
-            recover(some, "original", blank)
-
-
-def test_a_blank_in_front_of_a_sentence_belongs_to_it():
-    """``no_space`` takes any text with the bare colon: the blank is then the sentence's."""
-    blank = original(TextPair("0", "", "", ""), TASKS["mnli"].indicators)
-    found = recover(WRITTEN["original"], "no_space", blank)
-    assert [segment.sentence for segment in found] == [" A man sleeps.", " He rests."]
+            assert PERTURBATIONS[name].rewrite(perturbed) == perturbed, "twice is once"
 
 
 def test_perturbations_are_chosen_by_name():
@@ -153,7 +146,7 @@ def test_perturbations_are_chosen_by_name():
     assert chosen(["all"]) == PERTURBATIONS == chosen(["dash", "all"])
     assert list(chosen(["dash", "all"]))[0] == "dash"
     assert chosen([]) == {}
-    with pytest.raises(ConsilienceError, match="no perturbation 'revers'. Did you mean 'reverse'"):
+    with pytest.raises(ConsilienceError, match="no perturbation 'revers'.*Did you mean 'reverse'"):
         chosen(["signal", "revers"])
 
 
@@ -182,7 +175,7 @@ def test_a_new_perturbation_is_one_function(monkeypatch):
 
     (found,) = chosen(["all"]).values()
     assert (found.name, found.guarantee) == ("nothing", "Nothing changes.")
-    assert variants((), chosen(["nothing"])) == {"original": (), "nothing": ()}
+    assert forms_of(PAIR, (), chosen(["nothing"])) == {"original": (), "nothing": ()}
 
 
 def test_the_guide_shows_every_perturbation():
@@ -196,3 +189,129 @@ def test_the_guide_shows_every_perturbation():
     assert {name: shown[name][1] for name in PERTURBATIONS} == {
         name: each.guarantee for name, each in PERTURBATIONS.items()
     }
+
+
+MINE = '''
+from dataclasses import replace
+
+def paraphrase(form):
+    """Says it politely."""
+    return tuple(replace(segment, sentence="Please: " + segment.sentence) for segment in form)
+
+def polite(text):
+    return "Please: " + text
+
+def no_slot(text):
+    return text.replace("[Y]", "")
+
+def broken(form):
+    raise KeyError("a")
+
+def text(form):
+    return "text"
+'''
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """A user's file of perturbations."""
+    path = tmp_path / "my_forms.py"
+    path.write_text(MINE)
+    return path
+
+
+def test_a_function_of_a_file_is_a_perturbation(mine):
+    (made,) = chosen([f"{mine}:paraphrase"]).values()
+    assert (made.name, made.guarantee) == ("paraphrase", "Says it politely.")
+    assert set(made.source) == {"file", "sha256"}
+    form = original(PAIR, ("A", "B"))
+    assert texts(made.form_of(PAIR, form)) == ["A: Please: A man sleeps.", "B: Please: He rests."]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("none.py:f", "none.py: cannot be read: No such file"),
+        ("my_forms.py:paraphrases", "no function 'paraphrases'. Did you mean 'paraphrase'"),
+        ("syntax.py:f", "syntax.py: cannot be run: SyntaxError"),
+        ("first:", "no perturbation 'first:'"),
+        ("first:original", "a perturbation with the name 'original'"),
+    ],
+)
+def test_a_file_that_makes_no_perturbation_is_one_message(spec, message, mine, monkeypatch):
+    monkeypatch.chdir(mine.parent)
+    (mine.parent / "syntax.py").write_text("def f(:")
+    with pytest.raises(ConsilienceError, match=re.escape(message)):
+        chosen([spec])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("broken", "'broken' failed: KeyError: 'a'"), ("text", "'text' made 'text' of item 0")],
+)
+def test_a_function_that_makes_no_form_is_one_message(name, message, mine):
+    (made,) = chosen([f"{mine}:{name}"]).values()
+    with pytest.raises(ConsilienceError, match=message):
+        made.form_of(PAIR, original(PAIR, ("A", "B")))
+
+
+@pytest.mark.parametrize("reversed_pair", [False, True])
+def test_a_column_of_the_data_is_a_sentence(reversed_pair):
+    pair = replace(PAIR, columns={"other": "She sleeps."})
+    form = original(pair, ("A", "B"))[:: -1 if reversed_pair else 1]
+    written = {
+        side: {part.indicator: part.sentence for part in made.form_of(pair, form)}
+        for side in ("first", "second")
+        for made in chosen([f"{side}:other"]).values()
+    }
+    assert written["first"] == {"A": "She sleeps.", "B": "He rests."}
+    assert written["second"] == {"A": "A man sleeps.", "B": "She sleeps."}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "made"),
+    [
+        ("lower_case", "The capital of [X] is [Y].", "the capital of [X] is [Y]."),
+        ("upper_case", "[X] was born in [Y].", "[X] WAS BORN IN [Y]."),
+        ("no_period", "[X] was born in [Y] .", "[X] was born in [Y]"),
+        ("no_period", "[X] was born in [Y]\u3002", "[X] was born in [Y]"),
+        ("no_period", "[X] was born in [Y]", "[X] was born in [Y]"),
+        ("typo", "[X] was born in [Y].", "[X] was bron in [Y]."),
+        ("typo", "The capital of [X], capitol, is [Y].", "The cpaital of [X], capitol, is [Y]."),
+        ("typo", "[X] is in [Y].", "[X] is in [Y]."),
+    ],
+)
+def test_perturbed_patterns(name, text, made):
+    pattern = PATTERN_PERTURBATIONS[name].pattern_of(Pattern.parse(text, lemma="bear"))
+    assert (pattern.text, pattern.form, pattern.lemma) == (made, name, "bear")
+    assert pattern.name == f"{name}: {made}"
+    assert pattern.parts == Pattern.parse(made).parts
+
+
+def test_each_pattern_is_compared_with_its_own_perturbed_forms(mine):
+    """Patterns 0 and 1, lower case 2 and 3, a user's 4 and 5."""
+    suite = load_suite("mini")
+    relation = suite.relation("capital")
+    small = replace(suite, relations=(replace(relation, patterns=relation.patterns[:2]),))
+    picked = chosen(["lower_case", f"{mine}:polite"], PATTERN_PERTURBATIONS)
+    perturbed = with_perturbed_patterns(small, picked)
+    design = perturbed.relations[0].design
+    assert design.forms == {ORIGINAL: (0, 1), "lower_case": (2, 3), "polite": (4, 5)}
+    assert design.kinds == {"lower_case": ((0, 2), (1, 3)), "polite": ((0, 4), (1, 5))}
+    assert design.compared == ((0, 2), (1, 3), (0, 4), (1, 5))
+    answers = ask(perturbed.relations[0], load_model("baseline:random"), suite.name)
+    assert answers["variant"].to_list()[:6] == list(design.variants)
+    assert with_asked_patterns(small, answers, list(picked)).relations[0].design == design
+    broken = chosen([f"{mine}:no_slot"], PATTERN_PERTURBATIONS)
+    with pytest.raises(ConsilienceError, match=r"has 0 \[Y\]"):
+        with_perturbed_patterns(small, broken)
+
+
+def test_a_perturbation_that_changes_nothing_is_noted():
+    """Of two patterns only the first begins with a capital."""
+    suite = load_suite("mini")
+    patterns = (Pattern.parse("The [X] is [Y]."), Pattern.parse("[X] is [Y]."))
+    small = replace(suite, relations=(replace(suite.relations[0], patterns=patterns),))
+    picked = chosen(["lower_case"], PATTERN_PERTURBATIONS)
+    (note,) = with_perturbed_patterns(small, picked).notes
+    assert note.startswith("lower_case: leaves 1 of 2 patterns as they are")

@@ -15,13 +15,13 @@ from consilience import (
     ConsilienceError,
     RunFolder,
     ask,
+    ask_suite,
     load_model,
     load_suite,
-    probe,
     read_answers,
 )
 from consilience import run as run_module
-from consilience.probe import judge as judge_columns
+from consilience.ask import judge as judge_columns
 from consilience.suites.selection import sample_facts, select_relations
 from consilience.types import ANSWERS_SCHEMA, Scores
 
@@ -127,14 +127,14 @@ ASKED = {"model": "m", "seed": 0}
 
 def test_a_run_that_was_stopped_goes_on_with_the_same_answers(tmp_path):
     suite = mini("capital", "sport", "field")
-    whole = probe(suite, Counting(), RunFolder(tmp_path / "whole", ASKED))
+    whole = ask_suite(suite, Counting(), RunFolder(tmp_path / "whole", ASKED))
     stopped = Counting(stop_after=2)
     with pytest.raises(KeyboardInterrupt):
-        probe(suite, stopped, RunFolder(tmp_path / "run", ASKED))
+        ask_suite(suite, stopped, RunFolder(tmp_path / "run", ASKED))
     assert len(list((tmp_path / "run" / "answers").iterdir())) == 2
     last = Counting()
     steps = []
-    again = probe(suite, last, RunFolder(tmp_path / "run", ASKED), progress=steps.append)
+    again = ask_suite(suite, last, RunFolder(tmp_path / "run", ASKED), progress=steps.append)
     assert last.calls == 1
     assert sum(steps) == whole.height
     assert again.equals(whole)
@@ -144,7 +144,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_answers(tmp_path):
 @pytest.mark.parametrize("damage", ["cut", "rows", "columns", "other", "empty"])
 def test_answers_that_are_not_whole_or_not_of_this_run_are_asked_again(damage, tmp_path):
     suite = mini("capital", "sport")
-    whole = probe(suite, Counting(), RunFolder(tmp_path, ASKED))
+    whole = ask_suite(suite, Counting(), RunFolder(tmp_path, ASKED))
     path = tmp_path / "answers" / "capital.parquet"
     table, mark = pl.read_parquet(path), pl.read_parquet_metadata(path)["consilience"]
     if damage == "cut":
@@ -158,12 +158,12 @@ def test_answers_that_are_not_whole_or_not_of_this_run_are_asked_again(damage, t
     else:
         table.write_parquet(path, metadata={"consilience": "another run"})
     model = Counting()
-    assert probe(suite, model, RunFolder(tmp_path, ASKED)).equals(whole)
+    assert ask_suite(suite, model, RunFolder(tmp_path, ASKED)).equals(whole)
     assert model.calls == 1
 
 
 def test_a_folder_of_another_run_is_refused_and_left_alone(tmp_path):
-    probe(mini("capital"), Counting(), RunFolder(tmp_path, ASKED))
+    ask_suite(mini("capital"), Counting(), RunFolder(tmp_path, ASKED))
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with pytest.raises(ConsilienceError, match='its model is "m", now asked is "n".*another --out'):
         RunFolder(tmp_path, ASKED | {"model": "n"})
@@ -194,11 +194,11 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ConsilienceError, match=r"sport\.parquet: the disk is full.*make room"):
-        probe(suite, Counting(), RunFolder(tmp_path, ASKED))
+        ask_suite(suite, Counting(), RunFolder(tmp_path, ASKED))
     assert [path.name for path in (tmp_path / "answers").iterdir()] == ["capital.parquet"]
     monkeypatch.undo()
     model = Counting()
-    probe(suite, model, RunFolder(tmp_path, ASKED))
+    ask_suite(suite, model, RunFolder(tmp_path, ASKED))
     assert model.calls == 1
 
 
@@ -226,7 +226,7 @@ def test_a_place_that_cannot_be_written(tmp_path):
 
 def test_the_record_says_what_was_asked_and_when(tmp_path):
     run = RunFolder(tmp_path, ASKED)
-    answers = probe(mini("capital"), Counting(), run)
+    answers = ask_suite(mini("capital"), Counting(), run)
     run.note(["a note", "a note"])
     run.finish(answers.select("item"))
     record = json.loads((tmp_path / "run.json").read_text())
@@ -241,7 +241,7 @@ def test_the_record_says_what_was_asked_and_when(tmp_path):
 
 def test_answers_of_two_runs_are_not_counted_together(tmp_path):
     for name, asked in (("a", ASKED), ("b", ASKED | {"seed": 1})):
-        probe(mini("capital", "sport"), Counting(), RunFolder(tmp_path / name, asked))
+        ask_suite(mini("capital", "sport"), Counting(), RunFolder(tmp_path / name, asked))
     copied = tmp_path / "b" / "answers" / "sport.parquet"
     (tmp_path / "a" / "answers" / "sport.parquet").write_bytes(copied.read_bytes())
     with pytest.raises(ConsilienceError, match="the answers of different runs"):
@@ -288,7 +288,7 @@ def test_no_answers_are_written_outside_their_folder(group, tmp_path):
 def test_changed_answers_are_asked_again_and_are_an_error_for_readers(tmp_path):
     """One cell changed, the mark kept: found by the digest alone."""
     suite = mini("capital", "sport")
-    whole = probe(suite, Counting(), RunFolder(tmp_path, ASKED))
+    whole = ask_suite(suite, Counting(), RunFolder(tmp_path, ASKED))
     path = tmp_path / "answers" / "capital.parquet"
     table, mark = pl.read_parquet(path), pl.read_parquet_metadata(path)["consilience"]
     changed = table.with_columns(answer=pl.lit("Paris"))
@@ -296,7 +296,7 @@ def test_changed_answers_are_asked_again_and_are_an_error_for_readers(tmp_path):
     with pytest.raises(ConsilienceError, match=r"capital\.parquet: these answers were changed"):
         read_answers(tmp_path)
     model, run = Counting(), RunFolder(tmp_path, ASKED)
-    assert probe(suite, model, run).equals(whole)
+    assert ask_suite(suite, model, run).equals(whole)
     assert model.calls == 1
     assert "capital: the answers had been changed" in run.record["warnings"][-1]
     assert read_answers(tmp_path).height == whole.height
@@ -304,7 +304,7 @@ def test_changed_answers_are_asked_again_and_are_an_error_for_readers(tmp_path):
 
 def test_an_answers_file_that_the_run_did_not_write_is_not_counted(tmp_path):
     run = RunFolder(tmp_path, ASKED)
-    probe(mini("capital"), Counting(), run)
+    ask_suite(mini("capital"), Counting(), run)
     copied = tmp_path / "answers" / "sport.parquet"
     copied.write_bytes((tmp_path / "answers" / "capital.parquet").read_bytes())
     with pytest.raises(ConsilienceError, match=r"sport\.parquet: these answers were changed"):
@@ -314,14 +314,14 @@ def test_an_answers_file_that_the_run_did_not_write_is_not_counted(tmp_path):
 def test_a_run_without_digests_is_read_and_resumed(tmp_path):
     """As older versions wrote it; its answers are trusted as they are, and get digests."""
     suite = mini("capital", "sport")
-    whole = probe(suite, Counting(), RunFolder(tmp_path, ASKED))
+    whole = ask_suite(suite, Counting(), RunFolder(tmp_path, ASKED))
     record = json.loads((tmp_path / "run.json").read_text())
     digests = record.pop("answers")
     record["versions"]["numpy"] = "1.0"
     (tmp_path / "run.json").write_text(json.dumps(record))
     assert read_answers(tmp_path).height == whole.height
     model = Counting()
-    assert probe(suite, model, RunFolder(tmp_path, ASKED)).equals(whole)
+    assert ask_suite(suite, model, RunFolder(tmp_path, ASKED)).equals(whole)
     assert model.calls == 0
     assert json.loads((tmp_path / "run.json").read_text())["answers"] == digests
     assert set(digests) == {"capital", "sport"}
@@ -331,14 +331,14 @@ def test_two_runs_of_one_folder_keep_the_digests_of_both(tmp_path):
     """Each has opened the folder before the other wrote."""
     first, second = RunFolder(tmp_path, ASKED), RunFolder(tmp_path, ASKED)
     for run, id_ in ((first, "capital"), (second, "sport"), (first, "field")):
-        probe(mini(id_), Counting(), run)
+        ask_suite(mini(id_), Counting(), run)
     assert read_answers(tmp_path)["group"].unique().len() == 3
 
 
 KILLED_AT_EVERY_STEP = """
 import os, sys
 from pathlib import Path
-from consilience import RunFolder, load_model, load_suite, probe
+from consilience import RunFolder, ask_suite, load_model, load_suite
 from consilience.suites.selection import sample_facts, select_relations
 
 def watch(event, arguments):
@@ -356,7 +356,7 @@ def in_a_process(folder, step):
     left = step
     sys.addaudithook(watch)
     run = RunFolder(folder, {"model": "m"})
-    answers = probe(suite, load_model("baseline:random"), run)
+    answers = ask_suite(suite, load_model("baseline:random"), run)
     run.finish(answers.select("item"))
     os._exit(0)
 

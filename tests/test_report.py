@@ -19,10 +19,9 @@ import pytest
 from conftest import ROOT
 from consilience.analysis.examples import Example, Reply
 from consilience.analysis.patterns import item_table
+from consilience.ask_pairs import CHANGED_ANSWERS_SCHEMA
 from consilience.errors import ConsilienceError
 from consilience.metrics.descriptions import label_of, main_metrics
-from consilience.metrics.perturbed import PERTURBED_SCHEMA
-from consilience.perturb import INCONSISTENT_SCHEMA
 from consilience.provenance import command_line
 from consilience.report import charts, fact_sections
 from consilience.report import html as html_module
@@ -315,7 +314,7 @@ def test_a_table_of_answers_is_reported_as_far_as_it_goes(consilience, hostile_s
     assert status == 0
     text = opened("page.html").text
     for each in "ABC":
-        said = f"{each}: asked in 2 of 3 wordings, not in the base wording"
+        said = f"{each}: asked in 2 of 3 patterns, not in the base pattern"
         assert said in text
         assert said in err
     assert "nan" not in text
@@ -323,7 +322,7 @@ def test_a_table_of_answers_is_reported_as_far_as_it_goes(consilience, hostile_s
     answers.select(needed).filter(first).write_csv("answers.csv")
     assert consilience("report", "answers.csv", *options)[0] == 0
     text = opened("page.html").text
-    assert "A: asked in 1 of 3 wordings" in text
+    assert "A: asked in 1 of 3 patterns" in text
     assert "base wording" not in text.split("asked in 1 of 3 wordings")[1].split("B:")[0]
 
 
@@ -577,7 +576,7 @@ def test_p_over_items_and_over_seeds_and_the_commonest_change_first():
          "second_value": 0.8, "difference": 0.1, "low": 0.01, "high": 0.2, "p": 0.02,
          "p_holm": 0.04, "p_seeds": 0.3, "seeds": 2, "n": 9, "first": "a", "second": "b"}
     ]  # fmt: skip
-    row = dict.fromkeys(INCONSISTENT_SCHEMA, "x") | {"group": "rte"}
+    row = dict.fromkeys(CHANGED_ANSWERS_SCHEMA, "x") | {"group": "rte"}
     changed = [
         row | {"perturbation": form, "original_answer": was, "answer": "y", "gold": "y"}
         for form, was, times in (("reverse", "p", 1), ("reverse", "q", 2), ("signal", "r", 3))
@@ -922,7 +921,7 @@ def perturbed_metrics(*numbers):
          "seed_low": 0.1, "seed_high": 0.9}
         for metric, subset, value in numbers
     ]  # fmt: skip
-    return pl.DataFrame(rows, schema=PERTURBED_SCHEMA)
+    return pl.DataFrame(rows, schema=METRICS_SCHEMA)
 
 
 def test_seeds_of_a_run_of_perturb_have_their_deviation():
@@ -930,8 +929,9 @@ def test_seeds_of_a_run_of_perturb_have_their_deviation():
         ("accuracy", "all", 0.8), ("accuracy", "reverse", 0.7), ("consistency", "all", 0.65),
         ("consistency", "reverse", 0.6), ("corrected_consistency", "reverse", 0.3),
         ("f1", "all", 0.82), ("f1", "reverse", 0.72), ("top_label", "all", 0.55),
+        ("top_label", "reverse", 0.55),
     )  # fmt: skip
-    changed = pl.DataFrame(schema=INCONSISTENT_SCHEMA)
+    changed = pl.DataFrame(schema=CHANGED_ANSWERS_SCHEMA)
     record = {"asked": {"task": {"name": "rte"}, "perturbations": ["reverse"], "long": "truncate"},
               "versions": {}}  # fmt: skip
     run = RunView("run", [record, record], metrics, pairs=PairView(TASKS["rte"], changed))
@@ -940,7 +940,7 @@ def test_seeds_of_a_run_of_perturb_have_their_deviation():
         "run, rte, means and std of 2 seeds, in percent": [
             ["original", "80.0 ± 7.0", "70.0 to 90.0", "-", "-", "-", "82.0", "55.0"],
             ["reverse", "70.0 ± 7.0", "60.0 to 80.0", "60.0 ± 7.0", "50.0 to 70.0", "30.0",
-             "72.0", "-"],
+             "72.0", "55.0"],
         ]
     }  # fmt: skip
     assert by["examples"] == by["changes"] == [Text(["run: no label changed."])]
@@ -1026,8 +1026,8 @@ def test_a_page_that_is_too_large_is_refused(monkeypatch):
         (["one", "--relation", "Q"], "has no relation 'Q'"),
         (["nothing"], "nothing: no such file or folder"),
         (["empty", "--out", "p.html"], "not the folder of a run"),
-        (["pairs", "one", "--out", "p.html"], "runs of perturb, and others"),
-        (["pairs", "--relation", "A"], "with runs of perturb"),
+        (["pairs", "one", "--out", "p.html"], "runs of sentence pairs, and others"),
+        (["pairs", "--relation", "A"], "with runs of sentence pairs"),
         (["one", "--out", "no/such/place.html"], "no/such: no such folder"),
     ],
 )

@@ -19,12 +19,12 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from conftest import WORDS, real_data
 from consilience import cli
 from consilience.errors import ConsilienceError
-from consilience.metrics.perturbed import PERTURBED_SCHEMA
 from consilience.report.papers import paper_numbers
 from consilience.reproduce import RECIPES, Work, carry_out
 from consilience.reproduce.calum import GROUPS, MODELS, TABLE_6, paper_rows, sheets_of
 from consilience.suites.pairs import read_pairs
 from consilience.suites.tasks import TASKS
+from consilience.types import METRICS_SCHEMA
 from test_tasktypes import TABLE_2, TABLE_5, read, run_folder, typed, wide
 from test_tasktypes import TABLE_6 as TYPED_6
 
@@ -306,7 +306,7 @@ def test_a_cell_of_table_2_and_again(data, tiny, here, tmp_path):
     )
     found, numbers = make("calum-table-2", work)
     place = work.place("RoBERTa-base", "calum") / "rte"
-    assert [command.split()[1] for command in work.commands] == ["finetune", "perturb"]
+    assert [command.split()[1] for command in work.commands] == ["finetune", "probe"]
     asked = [
         pl.read_parquet(place / "run" / f"seed-{n}" / "answers" / "rte.parquet") for n in (0, 1)
     ]
@@ -317,7 +317,7 @@ def test_a_cell_of_table_2_and_again(data, tiny, here, tmp_path):
         "C_R": [(each[:, 0] == each[:, 1]).mean() for each in said],
         "C_S": [(each[:, 0] == each[:, 2]).mean() for each in said],
     }
-    metrics = pl.read_csv(place / "run" / "metrics.csv", schema_overrides=PERTURBED_SCHEMA)
+    metrics = pl.read_csv(place / "run" / "metrics.csv", schema_overrides=METRICS_SCHEMA)
     table = cells(numbers)
     for column, (one, two) in expected.items():
         cell = table["RTE", "RoBERTa-base", column]
@@ -395,10 +395,10 @@ def test_what_t5_writes_counts(data, model_folder, here, tmp_path):
         0
     ] * 3
     (command,) = work.commands
-    assert command.split()[1] == "perturb"
+    assert command.split()[1] == "probe"
     assert "--generate" in command
     place = work.place("T5-large", "calum") / "mrpc" / "run"
-    metrics = pl.read_csv(place / "metrics.csv", schema_overrides=PERTURBED_SCHEMA)
+    metrics = pl.read_csv(place / "metrics.csv", schema_overrides=METRICS_SCHEMA)
     chosen = metrics.filter((pl.col("group") == "mrpc") & (pl.col("metric") == "accuracy"))
     assert chosen["value"][0] > 0
     examples = Work(work.own, models={"T5-large": spec}, data=data, device="cpu")
@@ -440,7 +440,7 @@ def test_dry_runs_nothing(data, tmp_path):
         f"consilience finetune --model openai-community/gpt2 --task rte --train {data['rte:train']} "
         f"--validation {data['rte:validation']} --with qqp=hub:train --with mrpc={data['mrpc:train']} "
         f"--out {place / 'model'} --device auto",
-        f"consilience perturb --model {place / 'model'} --task rte --data {data['rte:validation']} "
+        f"consilience probe --model {place / 'model'} --suite rte --data {data['rte:validation']} "
         f"--out {place / 'run'} --device auto",
     ]
     assert table["RTE", "GPT2-base-Para", "C_R"]["verdict"] == "not run"

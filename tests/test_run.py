@@ -5,7 +5,7 @@ import json
 import pytest
 
 from consilience.errors import ConsilienceError
-from consilience.run import PAIRS, Run, open_runs
+from consilience.run import SENTENCE_PAIRS, Run, open_runs
 
 RECORD = {"started": "2026-01-31T12:00:00+00:00", "versions": {}, "warnings": []}
 
@@ -27,7 +27,7 @@ def test_a_run_has_its_settings_and_one_seed(tmp_path):
 
 def test_the_seeds_of_a_run_are_runs_in_the_order_of_their_numbers(tmp_path):
     for seed in (10, 2):
-        make(tmp_path / f"seed-{seed}", kind=PAIRS, seed=seed)
+        make(tmp_path / f"seed-{seed}", kind=SENTENCE_PAIRS, seed=seed)
     (tmp_path / "seed-3").mkdir()  # nothing was asked yet
     run = Run.open(tmp_path, "both")
     assert run.label == "both"

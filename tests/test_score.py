@@ -10,7 +10,7 @@ from polars.testing import assert_frame_equal
 
 from conftest import ROOT
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, measure
-from consilience.metrics import remarks
+from consilience.metrics.notes import notes_on
 from consilience.metrics.table import check_golds, prepare, unknown_answers
 
 PATTERNS = ("[X] is in [Y].", "[X] lies in [Y].")
@@ -77,10 +77,10 @@ def test_of_facts_that_the_suite_lacks_the_order_of_rows_counts_and_is_told():
         "not all facts of R are the suite's: of several facts of one subject there, the last in "
         "the order of the rows counts"
     )
-    assert note in remarks(table, measure(table, suite, "published"), suite, "published")
-    assert note not in remarks(table, measure(table, suite, "strict"), suite, "strict")
+    assert note in notes_on(table, measure(table, suite, "published"), suite, "published")
+    assert note not in notes_on(table, measure(table, suite, "strict"), suite, "strict")
     single = answers_of(FACTS[1:])
-    assert note not in remarks(single, measure(single, suite, "published"), suite, "published")
+    assert note not in notes_on(single, measure(single, suite, "published"), suite, "published")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_variant_is_the_text_of_a_pattern_or_its_position():
     assert_frame_equal(measure(indexed, make_suite(), "published"), expected)
     named = indexed.rename({"variant": "variant_index"}).cast({"variant_index": pl.Int64})
     assert_frame_equal(measure(named, make_suite(), "published"), expected)
-    assert remarks(named, expected, make_suite(), "published") == remarks(
+    assert notes_on(named, expected, make_suite(), "published") == notes_on(
         table, expected, make_suite(), "published"
     )
     with pytest.raises(ConsilienceError, match="no variant '2' of R; expected.*from 0 to 1"):

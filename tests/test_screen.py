@@ -8,6 +8,7 @@ import torch
 
 from conftest import WORDS
 from consilience import Candidates, Pattern, Query, load_model
+from consilience.ask import judge
 from consilience.errors import ConsilienceError
 from consilience.models import batches, causal, masked
 from consilience.models.fast import (
@@ -19,7 +20,6 @@ from consilience.models.fast import (
     screening,
 )
 from consilience.models.fast.screening import Screened, _values
-from consilience.probe import judge
 from consilience.types import Scores
 from test_fast import PATTERNS
 

@@ -9,10 +9,10 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, BartConfig
 
 from conftest import SEQ2SEQ, _tokenizer
 from consilience import Candidates, ConsilienceError, Pattern, Query
+from consilience.ask import judge
 from consilience.models.batches import Budget, one_thread
 from consilience.models.fast import Decoding, Tree, reproducibly
 from consilience.models.seq2seq import Seq2SeqModel
-from consilience.probe import judge
 
 WORDS = ("Paris", "Rome", "New", "New York", "New Delhi", "Newark", "Parisian", "Oslo in Paris")
 CANDIDATES = Candidates(WORDS, (1,) * len(WORDS))

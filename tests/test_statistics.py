@@ -15,7 +15,7 @@ from scipy import stats
 from conftest import ROOT
 from consilience import ConsilienceError, measure
 from consilience.metrics.agreement import METRICS, Tally
-from consilience.metrics.compare import compare, few_relations
+from consilience.metrics.differences import compare, few_relations
 from consilience.metrics.grid import Grid
 from consilience.metrics.resampling import Counted, Resampling, flip, weigh
 from consilience.metrics.statistics import (

@@ -8,11 +8,11 @@
 """
 
 from consilience import early  # noqa: F401 - first, for Ctrl-C during all that follows
+from consilience.ask import ask, ask_suite
 from consilience.errors import ConsilienceError
-from consilience.metrics import measure
-from consilience.metrics.compare import compare
+from consilience.metrics.differences import compare
+from consilience.metrics.measure import measure
 from consilience.models import LanguageModel, load_model
-from consilience.probe import ask, probe
 from consilience.run import RunFolder, read_answers
 from consilience.suites import load_suite
 from consilience.types import Candidates, Fact, Pattern, Query, Relation, Scores, Suite
@@ -31,10 +31,10 @@ __all__ = [
     "Scores",
     "Suite",
     "ask",
+    "ask_suite",
     "compare",
     "load_model",
     "load_suite",
     "measure",
-    "probe",
     "read_answers",
 ]

@@ -13,8 +13,8 @@ from functools import partial
 
 import polars as pl
 
+from consilience.ask import Progress, judge
 from consilience.models import LanguageModel
-from consilience.probe import Progress, judge
 from consilience.types import METRICS_SCHEMA, Candidates, Query, Suite
 
 QUERIES = 256

@@ -29,7 +29,7 @@ from consilience.types import ANSWERS_SCHEMA, Protocol
 FORMAT = 2
 """Raised when answers of an older version of this package can no longer be gone on with."""
 
-PAIRS = "perturb"
+SENTENCE_PAIRS = "perturb"
 """The ``kind`` of a run of sentence pairs, in its settings."""
 
 LARGEST = 64 << 20
@@ -324,7 +324,7 @@ class Run:
     @property
     def is_of_pairs(self) -> bool:
         """Whether sentence pairs were asked."""
-        return self.settings.get("kind") == PAIRS
+        return self.settings.get("kind") == SENTENCE_PAIRS
 
     @cached_property
     def answers(self) -> pl.DataFrame:

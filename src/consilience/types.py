@@ -10,8 +10,9 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -81,17 +82,22 @@ def _closes(character: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A cloze pattern, parsed once: one ``[X]`` (subject) and one ``[Y]`` (object).
-
-    ``parts`` is the literal text before, between and after the two slots.
-    """
+    """A cloze pattern, parsed once: one ``[X]`` (subject) and one ``[Y]`` (object)."""
 
     text: str
+    """The pattern with its two slots."""
     parts: tuple[str, str, str]
+    """The literal text before, between and after the two slots."""
     object_first: bool
+    """Whether the object's slot precedes the subject's."""
     lemma: str = ""
+    """The lemma of the predicate, as ParaRel annotates it."""
     extended_lemma: str = ""
+    """The lemma with its particles and prepositions."""
     tense: str = ""
+    """The tense of the predicate."""
+    form: str = ""
+    """The perturbation that made the pattern of another one; empty for a pattern of the suite."""
 
     @classmethod
     def parse(
@@ -117,6 +123,11 @@ class Pattern:
         first, second = sorted((subject_at, object_at))
         parts = (text[:first], text[first + 3 : second], text[second + 3 :])
         return cls(text, parts, object_at < subject_at, lemma, extended_lemma, tense)
+
+    @property
+    def name(self) -> str:
+        """What the answers table calls the variant: the text, after the perturbation if any."""
+        return f"{self.form}: {self.text}" if self.form else self.text
 
     def fill(self, subject: str, object_: str) -> str:
         """The sentence with both slots filled."""
@@ -205,21 +216,120 @@ class Candidates:
         return cls(tuple(counter), tuple(counter.values()))
 
 
-@dataclass(frozen=True, slots=True)
-class Relation:
-    """A relation with its patterns (the first is the base pattern) and facts.
+VariantPair = tuple[int, int]
+"""Positions of two variants of a group."""
 
-    ``edges`` maps ``(i, j)``, ``i < j``, positions of two patterns, to how they differ.
-    ``candidates`` are the objects of all facts of the relation, also where ``facts`` is a sample.
+ORIGINAL = "original"
+"""The base form: items as the suite has them. Perturbations make the other forms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """Which variants of a group are compared, and what is counted of them.
+
+    The answers to two compared variants are expected to be the same. Facts and sentence pairs
+    differ in nothing else when their answers are counted.
     """
 
+    variants: tuple[str, ...]
+    """The names of the variants, the base variant first."""
+    forms: Mapping[str, tuple[int, ...]]
+    """The variants of each form, the base form first. Each form has numbers of its own."""
+    compared: tuple[VariantPair, ...]
+    """The pairs of variants that are compared."""
+    kinds: Mapping[str, tuple[VariantPair, ...]]
+    """The compared pairs by how the two variants differ; a kind is a ``subset`` in the tables."""
+    unit: Literal["tuple", "item"]
+    """What counts once: a subject with its gold, as in ParaRel, or an item."""
+    is_averaged: bool
+    """Whether numbers are also averaged over the groups of the suite."""
+    labels: tuple[str, ...] = ()
+    """The only valid answers; empty where every text is one."""
+    writes_freely: bool = False
+    """Whether an answer may be none of ``labels``, because the model writes it."""
+    positive: str = ""
+    """The label whose F1 is counted; empty for none."""
+
+    @classmethod
+    def of_patterns(cls, patterns: Sequence[Pattern], edges: Mapping[VariantPair, Edge]) -> Design:
+        """Every two patterns are compared; perturbed ones with the pattern that they were made of.
+
+        The kinds are the edit kinds of ``edges``, or the perturbations.
+        """
+        forms: dict[str, list[int]] = {}
+        for at, pattern in enumerate(patterns):
+            forms.setdefault(pattern.form or ORIGINAL, []).append(at)
+        kinds: dict[str, list[VariantPair]] = {}
+        if len(forms) == 1:
+            compared = list(combinations(range(len(patterns)), 2))
+            for pair, edge in sorted(edges.items()):
+                kinds.setdefault(edge.kind, []).append(pair)
+        else:
+            base = forms[ORIGINAL]
+            kinds = {
+                form: list(zip(base, variants, strict=True))
+                for form, variants in forms.items()
+                if form != ORIGINAL
+            }
+            compared = [pair for pairs in kinds.values() for pair in pairs]
+        return cls(
+            variants=tuple(pattern.name for pattern in patterns),
+            forms={form: tuple(variants) for form, variants in forms.items()},
+            compared=tuple(compared),
+            kinds={kind: tuple(pairs) for kind, pairs in kinds.items()},
+            unit="tuple",
+            is_averaged=True,
+        )
+
+    @classmethod
+    def of_forms(
+        cls,
+        forms: Sequence[str],
+        labels: Sequence[str],
+        *,
+        writes_freely: bool = False,
+        positive: str = "",
+    ) -> Design:
+        """Sentence pairs in several forms, the original first: each is compared with it (CALUM)."""
+        kinds = {form: ((0, at),) for at, form in enumerate(forms) if at}
+        return cls(
+            variants=tuple(forms),
+            forms={form: (at,) for at, form in enumerate(forms)},
+            compared=tuple(pair for pairs in kinds.values() for pair in pairs),
+            kinds=kinds,
+            unit="item",
+            is_averaged=False,
+            labels=tuple(labels),
+            writes_freely=writes_freely,
+            positive=positive,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A group of a suite: a relation with its facts and patterns, or a task of sentence pairs."""
+
     id: str
+    """Names the group in tables and files."""
     label: str
+    """What a reader calls it."""
     cardinality: Cardinality
+    """How many right objects a subject may have."""
     patterns: tuple[Pattern, ...]
+    """The patterns, the base pattern first; none of a task."""
     facts: tuple[Fact, ...]
-    edges: Mapping[tuple[int, int], Edge]
+    """What is asked; empty for a task, whose sentence pairs are in ``Pairs``."""
+    edges: Mapping[VariantPair, Edge]
+    """How two patterns ``(i, j)``, ``i < j``, differ, where that is known."""
     candidates: Candidates
+    """The objects of all facts of the relation, also where ``facts`` is a sample."""
+    given_design: Design | None = None
+    """The design of a task; None for that of the patterns."""
+
+    @property
+    def design(self) -> Design:
+        """Which variants are compared, and what is counted of them."""
+        return self.given_design or Design.of_patterns(self.patterns, self.edges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +354,7 @@ class Suite:
             content = [
                 relation.id,
                 relation.cardinality,
-                [pattern.text for pattern in relation.patterns],
+                [pattern.name for pattern in relation.patterns],
                 [[fact.item, fact.subject, fact.object] for fact in relation.facts],
                 [relation.candidates.words, relation.candidates.counts],
                 [[*pair, edge.kind] for pair, edge in sorted(relation.edges.items())],
@@ -308,12 +418,18 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TextPair:
-    """One labelled sentence pair; ``label`` is one of its task's label words."""
+    """One labelled sentence pair."""
 
     item: str
+    """Names the pair."""
     first: str
+    """The first sentence."""
     second: str
+    """The second sentence."""
     label: str
+    """One of its task's label words."""
+    columns: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Other sentences of its row, by column; only those that perturbations ask for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,8 +534,19 @@ METRICS_SCHEMA: dict[str, type[pl.DataType]] = {
     "high": pl.Float64,
     "n": pl.Int64,
     "n_excluded": pl.Int64,
+    "seeds": pl.Int64,
+    "seed_low": pl.Float64,
+    "seed_high": pl.Float64,
 }
-"""One row a number. Values are fractions from 0 to 1; NaN where there is no data."""
+"""One row a number: a fraction from 0 to 1, NaN where there is no data.
+
+- ``subset``: ``all``, an edit kind, or a form of the items.
+- ``std``: sample standard deviation, of ``MACRO`` over the groups, else over the seeds.
+- ``low``, ``high``: bounds of the 95 % interval over items, of ``MACRO`` over groups.
+- ``n``, ``n_excluded``: how many things were counted, and how many have no answer.
+- ``seeds``: how many runs the value is the mean of; ``seed_low`` and ``seed_high`` are the bounds
+  of the 95 % interval of that mean over seeds.
+"""
 
 COMPARISON_SCHEMA: dict[str, type[pl.DataType]] = {
     "metric": pl.String,
@@ -440,10 +567,15 @@ COMPARISON_SCHEMA: dict[str, type[pl.DataType]] = {
     "smallest": pl.Float64,
     "n": pl.Int64,
     "n_excluded": pl.Int64,
+    "seeds": pl.Int64,
+    "p_seeds": pl.Float64,
 }
-"""One row a difference, ``second`` minus ``first``, with the ends of its 95 % interval.
+"""One row a difference, ``second`` minus ``first``, of means over as many seeds of both.
 
-``p`` of ``test``, two-sided; ``p_holm`` and ``q_value`` (Benjamini-Hochberg) are adjusted over the
-relations of one metric and subset, and NaN for ``MACRO`` and ``MICRO``. ``smallest`` is the
-smallest true difference that would have been found with a chance of 80 %.
+- ``low``, ``high``: bounds of its 95 % interval.
+- ``p``: two-sided p of ``test``.
+- ``p_holm``, ``q_value`` (Benjamini-Hochberg): p adjusted over the groups of one metric and subset,
+  of sentence pairs over the forms of one metric and group; NaN for what is over all of these.
+- ``smallest``: the minimum detectable difference, found with a probability of 80 %.
+- ``p_seeds``: p of Welch's t test over seeds; NaN for one seed.
 """

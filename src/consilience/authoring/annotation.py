@@ -22,8 +22,8 @@ from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.files import csv_cell, write_whole
 from consilience.read import parse_json, read_cells, read_text
 from consilience.suites.pairs import Pairs, sample_pairs
-from consilience.suites.perturbations import ORIGINAL, Perturbation, original, variants
-from consilience.types import Task
+from consilience.suites.perturbations import Perturbation, forms_of, original
+from consilience.types import ORIGINAL, Task
 
 LabelIndices = npt.NDArray[np.int64]
 """Answers as positions among the labels; -1 for none."""
@@ -108,7 +108,7 @@ def draw_sheets(
     sample = sample_pairs(pairs, items, seed)
     chosen = {}
     for pair in sample.items:
-        forms = variants(original(pair, task.indicators), perturbations)
+        forms = forms_of(pair, original(pair, task.indicators), perturbations)
         texts = {name: (first.text, second.text) for name, (first, second) in forms.items()}
         chosen[pair.item] = SheetItem(pair.label, texts)
     names = [ORIGINAL, *perturbations]

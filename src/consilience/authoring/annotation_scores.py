@@ -13,9 +13,8 @@ import polars as pl
 from consilience.authoring.annotation import LabelIndices, SheetKey, read_key, read_sheet
 from consilience.errors import ConsilienceError
 from consilience.metrics.agreement import quotient
-from consilience.metrics.statistics import REPLICATES, Floats, bootstrap_interval, resamples
-from consilience.suites.perturbations import ORIGINAL
-from consilience.types import METRICS_SCHEMA
+from consilience.metrics.statistics import NAN, REPLICATES, Floats, bootstrap_interval, resamples
+from consilience.types import METRICS_SCHEMA, ORIGINAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +127,8 @@ def _row(
     low, high = bootstrap_interval(
         float(mean), means, int(clusters), (least, 1.0), proportion=least == 0
     )
-    std = float(known.std(ddof=1)) if len(known) > 1 else float("nan")
-    cells = ("human", group, subset, float(mean), std, low, high, n, counted.size - n)
+    std = float(known.std(ddof=1)) if len(known) > 1 else NAN
+    cells = ("human", group, subset, float(mean), std, low, high, n, counted.size - n, 1, NAN, NAN)
     return dict(zip(METRICS_SCHEMA, (metric, *cells), strict=True))
 
 

@@ -12,7 +12,6 @@ from consilience.cli import analyze, annotate, data, process
 from consilience.cli.compare import compare
 from consilience.cli.finetune import finetune
 from consilience.cli.improve import improve
-from consilience.cli.perturb import perturb
 from consilience.cli.probe import probe, score
 from consilience.cli.report import report
 from consilience.cli.reproduce import reproduce
@@ -33,7 +32,6 @@ app.command()(reproduce)
 app.command()(report)
 app.command()(improve)
 app.command()(finetune)
-app.command()(perturb)
 app.add_typer(analyze.app, name="analyze")
 app.add_typer(annotate.app, name="annotate")
 app.add_typer(data.app, name="data")

@@ -7,76 +7,51 @@ from typing import Annotated
 
 import typer
 
-from consilience.cli.shared import (
-    AsJson,
-    DataDir,
-    ProtocolOption,
-    names_in,
-    out,
-    print_json,
-    rows_of,
-    warn,
-)
+from consilience.cli.options import command_of
+from consilience.cli.shared import AsJson, names_in, out, print_json, rows_of, warn
 from consilience.files import csv_of, write_whole
 from consilience.provenance import git_revision, versions
 from consilience.report.comparison_tables import comparison_tables, difference_tables
-from consilience.run import open_runs
-from consilience.workflow.compare import compare_runs
+from consilience.workflow.comparing import CompareOptions, compare_runs
 
 SHOWN = "accuracy,consistency,determinism,corrected_consistency,consistent_accuracy"
 
 
+@command_of(CompareOptions)
 def compare(
-    runs: Annotated[
-        list[str],
-        typer.Argument(
-            help="Folders of runs, or answers tables; LABEL=RUN names one. The first is the "
-            "reference.",
-            metavar="RUN...",
-        ),
-    ],
-    suite: Annotated[
-        str | None,
-        typer.Option(help="A name or a folder; else that of the first run.", metavar="S"),
-    ] = None,
-    protocol: ProtocolOption = None,
+    options: CompareOptions,
     show: Annotated[
         str, typer.Option(help="Metrics to print; all are in --out and --json.", metavar="M,M")
     ] = SHOWN,
     file: Annotated[
         Path | None, typer.Option("--out", help="Write all differences here, as CSV.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the bootstrap and the permutations.")] = 0,
-    data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Differences between runs on the same questions, with intervals and tests.
+    """Compare runs on the same questions: differences with intervals and tests.
 
     Each difference is a later run minus the first: paired, with a 95 % interval, an exact McNemar
-    or permutation test, p adjusted over relations, and the smallest difference that the data could
-    have shown.
+    or permutation test, p adjusted over relations or forms, and the minimum detectable difference.
     """
-    opened = open_runs(runs)
-    compared = compare_runs(opened, suite, protocol, seed=seed, data_dir=data_dir)
+    compared = compare_runs(options)
     table = compared.table
     if file:
         write_whole(file, csv_of(table))
     if as_json:
-        asked: dict[str, object] = {"runs": [str(run.path) for run in opened]}
-        if compared.suite:
-            asked |= {"suite": compared.suite.name, "protocol": compared.protocol}
-        record = {"asked": asked, "versions": versions(), "git": git_revision()}
-        document = {"run": record, "differences": rows_of(table), "warnings": compared.notes}
-        print_json(document)
+        settings = {
+            "runs": [str(run.path) for run in compared.runs],
+            "suite": compared.suite.name,
+            "protocol": compared.protocol,
+        }
+        record = {"asked": settings, "versions": versions(), "git": git_revision()}
+        print_json({"run": record, "differences": rows_of(table), "warnings": compared.notes})
         return
     shown = names_in(show)
-    if compared.suite is None:
-        tables = difference_tables(table, shown)
-    else:
-        if show == SHOWN:  # of N-M relations the determinism, of N-1 relations the consistency
-            shown = [name for name in shown if name in set(table["metric"])]
-        title = f"{compared.suite.name}, protocol {compared.protocol}"
-        tables = comparison_tables(table, shown, title)
-    for each in tables:
-        out.print(each)
+    if show == SHOWN:  # of N-M relations the determinism, of N-1 relations the consistency
+        shown = [name for name in shown if name in set(table["metric"])]
+    title = f"{compared.suite.name}, protocol {compared.protocol}"
+    of_pairs = compared.runs[0].is_of_pairs
+    tables = difference_tables(table, shown) if of_pairs else comparison_tables(table, shown, title)
+    for rendered in tables:
+        out.print(rendered)
     warn(compared.notes)

@@ -118,12 +118,15 @@ def quotient(hits: Floats, total: Floats) -> Floats:
         return np.where(total > 0, hits / total, np.nan)
 
 
+Count = Callable[[Grid], Tally | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """How a metric is counted; ``descriptions`` says how it is shown."""
 
-    count: Callable[[Grid], Tally]
-    """What is counted in a grid."""
+    count: Count
+    """What is counted in a grid; None where the metric does not apply."""
     view: View
     """The grid that it reads."""
     by_edit: bool
@@ -132,6 +135,12 @@ class Metric:
     """Whether an item counts once, as a hit or not."""
     least: float
     """The lower bound of its values; the upper bound is 1."""
+    one_form: bool
+    """Whether it is of each form alone, instead of two forms together."""
+    by_form: bool
+    """Whether it is also counted of each perturbed form together with the original."""
+    scores: tuple[str, ...]
+    """The columns of the answers table that it reads as ``Grid.scores``."""
 
 
 METRICS: dict[str, Metric] = {}
@@ -147,7 +156,10 @@ def metric(
     by_edit: bool = False,
     binary: bool = False,
     least: float = 0.0,
-) -> Callable[[Callable[[Grid], Tally]], Callable[[Grid], Tally]]:
+    one_form: bool = False,
+    by_form: bool = False,
+    scores: tuple[str, ...] = (),
+) -> Callable[[Count], Count]:
     """Register a function as the metric of its name; a name that is taken raises.
 
     ``label``, ``meaning``, ``short`` and ``level`` are those of its ``Description``: with them the
@@ -155,10 +167,10 @@ def metric(
     ``Metric``.
     """
 
-    def register(count: Callable[[Grid], Tally]) -> Callable[[Grid], Tally]:
+    def register(count: Count) -> Count:
         name = count.__name__
         describe(name, label=label, meaning=meaning, short=short, level=level, least=least)
-        METRICS[name] = Metric(count, view, by_edit, binary, least)
+        METRICS[name] = Metric(count, view, by_edit, binary, least, one_form, by_form, scores)
         return count
 
     return register
@@ -171,6 +183,7 @@ def metric(
     short="Acc",
     level="headline",
     binary=True,
+    one_form=True,
 )
 def accuracy(grid: Grid) -> Tally:
     """Share of tuples whose answer in the base pattern is the gold (Section 5.2, Accuracy)."""
@@ -185,6 +198,7 @@ def accuracy(grid: Grid) -> Tally:
     short="Cons",
     level="headline",
     by_edit=True,
+    by_form=True,
 )
 def consistency(grid: Grid) -> Tally:
     """Share of pairs of patterns that give the same answer, over all tuples (Section 5.2).
@@ -212,6 +226,7 @@ describe(
     short="Cons Acc",
     level="headline",
     binary=True,
+    by_form=True,
 )
 def consistent_accuracy(grid: Grid) -> Tally:
     """Share of tuples whose answer is the gold in every pattern (Section 5.2, Consistent-Acc).
@@ -288,6 +303,7 @@ def unknown_consistency(grid: Grid) -> Tally:
     short="Corr Cons",
     level="headline",
     least=-1.0,
+    by_form=True,
 )
 def corrected_consistency(grid: Grid) -> Tally:
     """Consistency above chance: (observed - chance) / (1 - chance), pooled over pairs of patterns.
@@ -313,6 +329,7 @@ def corrected_consistency(grid: Grid) -> Tally:
     label="Expected by chance",
     meaning="consistency if each variant gave its answers, as often as it does, to random items",
     level="detail",
+    by_form=True,
 )
 def chance_consistency(grid: Grid) -> Tally:
     """Consistency if each pattern gave its own answers, as often as it does, to random items.
@@ -352,6 +369,7 @@ def uniform_consistency(grid: Grid) -> Tally:
     label="Agree, right",
     meaning="pairs of variants that get the same answer, and the right one",
     level="detail",
+    by_form=True,
 )
 def agree_right(grid: Grid) -> Tally:
     """Share of pairs of patterns that give the same answer, and the gold."""
@@ -363,6 +381,7 @@ def agree_right(grid: Grid) -> Tally:
     label="Agree, wrong",
     meaning="pairs of variants that get the same wrong answer",
     level="detail",
+    by_form=True,
 )
 def agree_wrong(grid: Grid) -> Tally:
     """Share of pairs of patterns that give the same answer, and not the gold."""
@@ -380,21 +399,73 @@ def disagree(grid: Grid) -> Tally:
     return _tally(grid.subjects, ~grid.same, grid.both)
 
 
+@metric("tuples", label="F1", meaning="F1 of the last label", one_form=True)
+def f1(grid: Grid) -> Tally | None:
+    """F1 of one label in the base variant: 2 TP / (2 TP + FP + FN), over the answered items."""
+    if grid.positive < 0:
+        return None
+    answered = grid.taken[:, 0]
+    predicted = (grid.answers[:, 0] == grid.positive) & answered
+    gold = (grid.golds[:, 0] == grid.positive) & answered
+    counts = np.stack([2 * (predicted & gold), predicted.astype(np.int64) + gold], axis=1)
+    tally = _tally(grid.subjects, grid.right[:, 0], answered)
+    return replace(tally, counts=counts.astype(np.float32), finish=ratio)
+
+
 @metric(
     "pairs",
     label="Top answer",
     meaning="the answer that is given most often, among all answers",
+    one_form=True,
 )
 def top_answer(grid: Grid) -> Tally:
-    """Share of the answer that is given most often, among all answers in all patterns."""
+    """Share of the answer that is given most often, among all answers in all variants.
+
+    Answers that are no label are counted among them, and none of them is the most frequent.
+    """
 
     def finish(sums: Floats) -> tuple[Floats, Floats]:
-        return sums.max(axis=-1, initial=0), sums.sum(axis=-1)
+        return sums[..., valid].max(axis=-1, initial=0), sums.sum(axis=-1)
 
     words = len(grid.words)
+    valid = ~np.isin(grid.words, grid.invalid)
     counts = np.stack([np.bincount(codes + 1, minlength=words + 1)[1:] for codes in grid.codes.T])
     taken = grid.taken[:, grid.asked]
     return Tally(counts.astype(np.float32), None, int(taken.sum()), int((~taken).sum()), finish)
+
+
+@metric(
+    "tuples",
+    label="Top label",
+    meaning="items whose gold is the most frequent one: the accuracy of the majority baseline",
+    one_form=True,
+)
+def top_label(grid: Grid) -> Tally:
+    """Share of the most frequent gold among the items that the base variant answers."""
+    answered = grid.taken[:, 0]
+    golds = grid.golds[answered, 0]
+    counts = (golds[:, None] == np.unique(golds)).astype(np.float32)
+    return Tally(
+        counts,
+        None,
+        len(golds),
+        int((~answered).sum()),
+        lambda sums: (sums.max(axis=-1, initial=0), sums.sum(axis=-1)),
+    )
+
+
+@metric(
+    "tuples",
+    label="No label",
+    meaning="answers that are none of the labels",
+    binary=True,
+    one_form=True,
+)
+def no_label(grid: Grid) -> Tally | None:
+    """Share of answers in the base variant that are none of the labels."""
+    if not grid.invalid:
+        return None
+    return _tally(grid.subjects, np.isin(grid.answers[:, 0], grid.invalid), grid.taken[:, 0])
 
 
 def _tally(clusters: npt.NDArray[np.object_] | None, hits: Bools, counted: Bools) -> Tally:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import polars as pl
 
 from consilience.metrics.agreement import quotient
+from consilience.metrics.counts import Answers, prepared_seeds
 from consilience.metrics.grid import Grid
 from consilience.metrics.resampling import Resampled
 from consilience.metrics.statistics import (
@@ -18,7 +21,9 @@ from consilience.metrics.statistics import (
     holm,
     mcnemars,
     permutation_p,
+    resamples,
 )
+from consilience.types import Protocol, Suite
 
 MCNEMAR = "exact McNemar"
 FLIPS = "sign flips of subjects"
@@ -39,6 +44,53 @@ CHANGE_SCHEMA: dict[str, type[pl.DataType]] = {
 of ``test`` is two-sided. ``p_holm`` is adjusted over the pairs with the base variant, and over all
 other pairs.
 """
+
+
+FORM_CHANGE_SCHEMA: dict[str, type[pl.DataType]] = {
+    "group": pl.String,
+    "first": pl.String,
+    "second": pl.String,
+    **CHANGE_SCHEMA,
+    "seeds": pl.Int64,
+    "n": pl.Int64,
+}
+"""One row for each two forms of a group: what accuracy gains or loses, mean over the seeds."""
+
+
+def form_changes(
+    answers: Answers | Sequence[Answers], suite: Suite, protocol: Protocol, seed: int = 0
+) -> pl.DataFrame:
+    """Accuracy in each form minus that in each earlier one (``FORM_CHANGE_SCHEMA``), paired.
+
+    A form's accuracy is that of its first variant. Groups with one form have no rows.
+    """
+    seeds = prepared_seeds(answers, suite)
+    tables = []
+    for relation, _ in seeds[0].relations:
+        forms = relation.design.forms
+        if len(forms) < 2:
+            continue
+        grids = [
+            run.views(relation, run.rows_of(relation), protocol)["tuples"].only_variants(
+                [variants[0] for variants in forms.values()]
+            )
+            for run in seeds
+        ]
+        subjects, places = np.unique(grids[0].subjects.astype(str), return_inverse=True)
+        generator = np.random.default_rng([seed, zlib.crc32(relation.id.encode())])
+        weights = resamples(len(subjects), REPLICATES, generator)
+        resampled = Resampled(partial(iter, (np.ascontiguousarray(weights.T),)), places)
+        first, second = ([list(forms)[at] for at in side] for side in grids[0].pairs.T)
+        columns = {
+            "group": [relation.id] * len(first),
+            "first": first,
+            "second": second,
+            **accuracy_changes(grids, resampled, seed),
+            "seeds": [len(seeds)] * len(first),
+            "n": np.min([grid.both.sum(axis=0) for grid in grids], axis=0),
+        }
+        tables.append(pl.DataFrame(columns, schema=FORM_CHANGE_SCHEMA))
+    return pl.concat(tables) if tables else pl.DataFrame(schema=FORM_CHANGE_SCHEMA)
 
 
 def accuracy_changes(

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from consilience.metrics.agreement import METRICS, Share, Tally
+from consilience.errors import ConsilienceError
+from consilience.metrics.agreement import METRICS, Metric, Share, Tally
 from consilience.metrics.grid import Grid, View, grids, words_of
 from consilience.metrics.resampling import Counted, Draws, Key, Resampling, in_threads
 from consilience.metrics.statistics import (
@@ -29,7 +30,7 @@ from consilience.metrics.statistics import (
     resamples_in_parts,
 )
 from consilience.metrics.table import by_relation, prepare
-from consilience.types import Cardinality, Protocol, Relation, Suite
+from consilience.types import Cardinality, Design, Protocol, Relation, Suite
 
 T = TypeVar("T")
 
@@ -54,33 +55,50 @@ def bounds_of(key: Key) -> tuple[float, float]:
     return METRICS[metric_of(key[0])].least, 1.0
 
 
+def scores_read() -> tuple[str, ...]:
+    """The scores that some metric reads."""
+    return tuple(dict.fromkeys(name for metric in METRICS.values() for name in metric.scores))
+
+
 def empty_value(key: Key, protocol: Protocol) -> float:
     """What stands for a group without data."""
     return 0.0 if key[0] in EMPTY_AS_ZERO[protocol] else NAN
 
 
-def is_averaged(key: Key, kind: Cardinality) -> bool:
-    """Whether a metric is reported over the relations of a kind: on N-M ones determinism only.
+def is_averaged(key: Key, relation: Relation) -> bool:
+    """Whether a metric is reported over the groups: of N-M relations the determinism only.
 
     The answers that are another gold of the same subject count as wrong there.
     """
-    return kind == "N-1" or key[0] == "determinism"
+    is_of_kind = relation.cardinality == "N-1" or key[0] == "determinism"
+    return relation.design.is_averaged and is_of_kind
 
 
 def count(views: Mapping[View, Grid], relation: Relation) -> dict[Key, Tally]:
-    """Every metric of the two views of one group."""
-    kinds: dict[str, list[tuple[int, int]]] = {}
-    for pair, edge in sorted(relation.edges.items()):
-        kinds.setdefault(edge.kind, []).append(pair)
+    """Every metric of the two views of one group, over all of it and by its subsets."""
+    design = relation.design
     tallies: dict[Key, Tally] = {}
     for metric_name, metric in METRICS.items():
-        grid = views[metric.view]
         name = name_of(metric_name, relation.cardinality)
-        tallies[name, "all"] = metric.count(grid)
-        if metric.by_edit:
-            for kind, pairs in kinds.items():
-                tallies[name, kind] = metric.count(grid.pairs_of(pairs))
+        for subset, grid in _subsets(views[metric.view], design, metric):
+            tally = metric.count(grid)
+            if tally is not None:
+                tallies[name, subset] = tally
     return tallies
+
+
+def _subsets(grid: Grid, design: Design, metric: Metric) -> Iterator[tuple[str, Grid]]:
+    """What a metric is counted on: all of a group, then each of its forms or edit kinds."""
+    base, *others = design.forms.items()
+    if metric.one_form:
+        yield "all", grid.only_variants(base[1]) if others else grid
+        for form, variants in others:
+            yield form, grid.only_variants(variants)
+        return
+    yield "all", grid
+    for kind, pairs in design.kinds.items():
+        if metric.by_form if kind in design.forms else metric.by_edit:
+            yield kind, grid.only_pairs(pairs)
 
 
 class Shared:
@@ -156,6 +174,14 @@ class Prepared:
         """Relations that have rows, with them, in the order of the suite."""
         return list(by_relation(self.table, self.suite))
 
+    def rows_of(self, relation: Relation) -> pl.DataFrame:
+        """The rows of a relation."""
+        return self._rows[relation.id]
+
+    @cached_property
+    def _rows(self) -> dict[str, pl.DataFrame]:
+        return {relation.id: rows for relation, rows in self.relations}
+
     def of_kind(self, kind: Cardinality) -> list[tuple[Relation, pl.DataFrame]]:
         """Those with one right answer, or with several."""
         return [each for each in self.relations if each[0].cardinality == kind]
@@ -178,7 +204,7 @@ class Prepared:
         return self._keep(
             protocol,
             ("views", relation.id),
-            lambda: grids(rows, relation, protocol, words_of(rows)),
+            lambda: grids(rows, relation, protocol, words_of(rows), scores_read()),
         )
 
     def tallies(
@@ -248,6 +274,38 @@ class Prepared:
         return found
 
 
-def prepared(answers: pl.DataFrame | Prepared, suite: Suite) -> Prepared:
+Answers = pl.DataFrame | Prepared
+"""The answers of one run."""
+
+
+def prepared(answers: Answers, suite: Suite, shared: Shared | None = None) -> Prepared:
     """A table that is ready to be counted."""
-    return answers if isinstance(answers, Prepared) else Prepared(answers, suite)
+    return answers if isinstance(answers, Prepared) else Prepared(answers, suite, shared)
+
+
+def prepared_seeds(
+    answers: Answers | Sequence[Answers], suite: Suite, shared: Shared | None = None
+) -> list[Prepared]:
+    """The answers of one run, or of several seeds, which must be to the same questions."""
+    tables = [answers] if isinstance(answers, Answers) else answers
+    seeds = [prepared(table, suite, shared) for table in tables]
+    for other in seeds[1:]:
+        refuse_other_questions(("the first run", seeds[0]), ("another run", other))
+    return seeds
+
+
+def refuse_other_questions(first: tuple[str, Prepared], second: tuple[str, Prepared]) -> None:
+    """Raise unless two runs, each with its name, have answers to the same questions."""
+    question = ["group", "item", "variant", "subject", "gold"]
+    for (name, run), (other_name, other) in ((first, second), (second, first)):
+        asked = run.table.select(question)
+        missing = asked.join(other.table.select(question), on=question, how="anti")
+        if missing.height:
+            row = missing.row(0, named=True)
+            raise ConsilienceError(
+                f"{missing.height} of {asked.height} queries of {name} are not in {other_name}, "
+                f"such as {row['group']}, item {row['item']}, '{row['variant']}'",
+                expected="runs of the same items in the same variants",
+                todo="Probe both with the same --suite, --data, --groups, --perturbations, --limit "
+                "and --seed.",
+            )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from typing import Literal
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 from scipy.sparse import csr_array
 
-from consilience.types import Protocol, Relation
+from consilience.types import Design, Protocol, Relation, VariantPair
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -21,23 +21,38 @@ Floats = npt.NDArray[np.float64]
 View = Literal["tuples", "pairs"]
 """``tuples`` is what accuracy is counted on, ``pairs`` what agreement is counted on."""
 
+SCORES = ("logprob", "gold_logprob", "gold_rank", "margin")
+"""Columns of the answers table that a metric may read."""
+
+INVALID = "no label in "
+"""Begins the word for an answer that is none of the labels: another word in every variant, so that
+two such answers never agree."""
+
 VOWELS = ("a", "e", "i", "o", "u")
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Answers and golds as codes (item, variant); ``answers`` is -1 where there is none.
-
-    ``pairs`` (pair, 2): the variants that are compared. ``subjects`` (item,): their names.
-    ``words`` (answer,): the codes of answers that occur. ``n_candidates``: how many could.
-    """
+    """Answers and golds of a group as codes, with the scores of its run where there are any."""
 
     answers: npt.NDArray[np.int64]
+    """The answer (item, variant); -1 for none."""
     golds: npt.NDArray[np.int64]
+    """The gold (item, variant); -1 where the item was not asked in the variant."""
     pairs: npt.NDArray[np.int64]
+    """The variants that are compared (pair, 2)."""
     subjects: npt.NDArray[np.object_]
+    """The subject of each item (item,); items of one subject are not independent."""
     words: npt.NDArray[np.int64]
+    """The codes of the answers that occur (answer,)."""
     n_candidates: float
+    """How many candidates there are."""
+    invalid: tuple[int, ...] = ()
+    """The codes of answers that are none of the group's labels."""
+    positive: int = -1
+    """The code of the label whose F1 is counted; -1 for none."""
+    scores: Mapping[str, Floats] = field(default_factory=dict)
+    """Each of ``SCORES`` that a metric reads (item, variant); NaN where a query has none."""
 
     @cached_property
     def taken(self) -> Bools:
@@ -105,15 +120,24 @@ class Grid:
         """How many pairs agree by chance, of sums of ``pair_counts`` and ``given``."""
         return Chance(self.pairs, self.answers.shape[1], len(self.words))
 
-    def variants_of(self, variants: list[int]) -> Grid:
+    def only_variants(self, variants: Sequence[int]) -> Grid:
         """Only these variants, and every pair of them."""
-        answers, golds = self.answers[:, variants], self.golds[:, variants]
-        pairs = np.array(list(combinations(range(len(variants)), 2)), dtype=np.int64).reshape(-1, 2)
-        return replace(self, answers=answers, golds=golds, pairs=pairs)
+        pairs = np.array(list(combinations(range(len(variants)), 2)), dtype=np.int64)
+        return self._of(list(variants), pairs)
 
-    def pairs_of(self, kinds: list[tuple[int, int]]) -> Grid:
-        """The same answers with other pairs to compare."""
-        return replace(self, pairs=np.array(kinds, dtype=np.int64).reshape(-1, 2))
+    def only_pairs(self, pairs: Sequence[VariantPair]) -> Grid:
+        """Only these pairs and the variants in them."""
+        variants, places = np.unique(np.array(pairs, dtype=np.int64), return_inverse=True)
+        return self._of(variants.tolist(), places)
+
+    def _of(self, variants: list[int], pairs: npt.NDArray[np.int64]) -> Grid:
+        return replace(
+            self,
+            answers=self.answers[:, variants],
+            golds=self.golds[:, variants],
+            pairs=pairs.reshape(-1, 2),
+            scores={name: values[:, variants] for name, values in self.scores.items()},
+        )
 
     def with_(self, other: Grid) -> Grid:
         """Only the answers that ``other``, of the same items, has as well."""
@@ -164,31 +188,55 @@ def all_of(values: Bools, axis: int) -> Bools:
 
 
 def grids(
-    answers: pl.DataFrame, relation: Relation, protocol: Protocol, words: Sequence[str]
+    answers: pl.DataFrame,
+    relation: Relation,
+    protocol: Protocol,
+    words: Sequence[str],
+    scores: Sequence[str] = (),
 ) -> dict[View, Grid]:
     """The two views of one group's answers, rows in their order of appearance.
 
-    ``words``: every answer and gold, each once; its position is its code.
+    ``words``: every answer and gold, each once; its position is its code. ``scores``: those that
+    are read.
 
-    ``strict``: every tuple (subject, gold) once, for both views.
+    ``strict``: every tuple (subject, gold) once, of a task every item, for both views.
 
     ``published``, as the released evaluation has it: accuracy over all rows; agreement over
     subjects, of which the last row wins, without the variants whose article before the object does
     not fit the gold.
     """
-    width, candidates = len(relation.patterns), len(relation.candidates.words)
+    design, candidates = relation.design, len(relation.candidates.words)
+    if design.unit == "item":
+        grid = _grid_of_labels(answers, design, scores)
+        return {"tuples": grid, "pairs": grid}
     if protocol == "strict":
         once = answers.unique(["subject", "gold", "variant_index"], keep="first")
         tuples = pl.concat_str("subject", "gold", separator="\t")
-        grid = grid_of(once, tuples, width, words, candidates)
+        grid = grid_of(once, tuples, design, words, candidates, scores)
         return {"tuples": grid, "pairs": grid}
     fitting = answers.with_columns(
         answer=pl.when(_article_fits(relation)).then("answer").otherwise(None)
     )
     return {
-        "tuples": grid_of(answers, pl.col("item"), width, words, candidates),
-        "pairs": grid_of(fitting, pl.col("subject"), width, words, candidates),
+        "tuples": grid_of(answers, pl.col("item"), design, words, candidates, scores),
+        "pairs": grid_of(fitting, pl.col("subject"), design, words, candidates, scores),
     }
+
+
+def _grid_of_labels(answers: pl.DataFrame, design: Design, scores: Sequence[str]) -> Grid:
+    """The answers of a group whose only valid answers are labels, by item."""
+    is_label = pl.col("answer").is_in(list(design.labels)) | pl.col("answer").is_null()
+    known = answers.with_columns(
+        answer=pl.when(is_label).then("answer").otherwise(INVALID + pl.col("variant"))
+    )
+    has_invalid = design.writes_freely or not known["answer"].equals(answers["answer"])
+    invalid = [INVALID + name for name in sorted(design.variants)] if has_invalid else []
+    words = [*design.labels, *invalid]
+    grid = grid_of(known, pl.col("item"), design, words, len(design.labels), scores)
+    codes = np.arange(len(words))
+    positive = design.labels.index(design.positive) if design.positive else -1
+    invalid_codes = tuple(range(len(design.labels), len(words)))
+    return replace(grid, words=codes, invalid=invalid_codes, positive=positive)
 
 
 def words_of(*tables: pl.DataFrame) -> list[str]:
@@ -200,32 +248,43 @@ def words_of(*tables: pl.DataFrame) -> list[str]:
 
 
 def grid_of(
-    answers: pl.DataFrame, key: pl.Expr, width: int, words: Sequence[str], candidates: int
+    answers: pl.DataFrame,
+    key: pl.Expr,
+    design: Design,
+    words: Sequence[str],
+    candidates: int,
+    scores: Sequence[str] = (),
 ) -> Grid:
-    """Answers as they stand, of ``width`` variants; ``key`` tells the items apart.
+    """Answers of the design's variants; ``key`` tells the items apart.
 
     Items are in the order of their keys. ``candidates``: how many there are, where the answers do
     not say.
     """
     items = (answers.select(key).to_series().rank("dense").cast(pl.Int64) - 1).to_numpy()
     variants = answers["variant_index"].to_numpy()
-    shape = (int(items.max(initial=-1)) + 1, width)
+    shape = (int(items.max(initial=-1)) + 1, len(design.variants))
     filled: dict[str, npt.NDArray[np.int64]] = {}
     for name in ("answer", "gold"):
         # Of rows with the same item and variant the last one stays.
         filled[name] = np.full(shape, -1, dtype=np.int64)
         codes = answers[name].cast(pl.Enum(words)).to_physical().cast(pl.Int64).fill_null(-1)
         filled[name][items, variants] = codes.to_numpy()
+    read: dict[str, Floats] = {}
+    for name in scores:
+        read[name] = np.full(shape, np.nan)
+        if name in answers.columns:
+            read[name][items, variants] = answers[name].cast(pl.Float64).to_numpy()
     subjects = np.full(shape[0], None, dtype=np.object_)
     subjects[items] = answers["subject"].to_numpy()
     known = answers["n_candidates"].median()
     return Grid(
         filled["answer"],
         filled["gold"],
-        np.array(list(combinations(range(shape[1]), 2)), dtype=np.int64).reshape(-1, 2),
+        np.array(design.compared, dtype=np.int64).reshape(-1, 2),
         subjects,
         np.unique(filled["answer"][filled["answer"] >= 0]),
         float(known) if isinstance(known, float) else float(candidates),
+        scores=read,
     )
 
 
@@ -239,7 +298,7 @@ def _article_fits(relation: Relation) -> pl.Expr:
     wrong = {"a": True, "an": False}
     articles = [pattern.article for pattern in relation.patterns]
     form = pl.coalesce("gold_token", "gold").str.to_lowercase()
-    vowel = pl.any_horizontal(*(form.str.starts_with(each) for each in VOWELS))
+    vowel = pl.any_horizontal(*(form.str.starts_with(letter) for letter in VOWELS))
     unfit = [
         (pl.col("variant_index") == index) & (vowel == wrong[article])
         for index, article in enumerate(articles)

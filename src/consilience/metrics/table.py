@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from consilience.errors import ConsilienceError, did_you_mean
+from consilience.metrics.grid import SCORES
 from consilience.types import Relation, Suite
 
 NEEDED = ("group", "item", "subject", "variant", "gold", "answer")
@@ -38,6 +39,7 @@ def prepare(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     if answers.is_empty():
         raise ConsilienceError("no rows", where="the answers table")
     optional = [name for name in ("gold_token", "n_candidates") if name in answers.columns]
+    scores = [name for name in SCORES if name in answers.columns]
     for name in NEEDED:
         if not _stands_for_text(answers[name].dtype):
             raise ConsilienceError(
@@ -46,17 +48,21 @@ def prepare(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
                 where="the answers table",
                 todo="Save it as text; whole numbers with a gap become fractions in some tools.",
             )
-    for name in optional:
+    for name in (*optional, *scores):
         dtype = answers[name].dtype
         if not _stands_for_text(dtype) and not dtype.is_numeric():
             raise ConsilienceError(
                 f"the column '{name}' is of type {dtype}",
-                expected="text" if name == "gold_token" else "whole numbers",
+                expected="text" if name == "gold_token" else "numbers",
                 where="the answers table",
                 todo="Correct the column, or leave it out.",
             )
-    table = answers.select(*(pl.col(name).cast(pl.String) for name in (*NEEDED, *optional)))
-    empty = pl.col("answer").str.strip_chars() == ""
+    table = answers.select(
+        *(pl.col(name).cast(pl.String) for name in (*NEEDED, *optional)),
+        *(pl.col(name).cast(pl.Float64, strict=False) for name in scores),
+    )
+    writing = [group.id for group in suite.relations if group.design.writes_freely]
+    empty = (pl.col("answer").str.strip_chars() == "") & ~pl.col("group").is_in(writing)
     table = table.with_columns(answer=pl.when(empty).then(None).otherwise("answer"))
     absent = {"gold_token", "n_candidates"} - set(optional)
     table = table.with_columns(pl.lit(None, dtype=pl.String).alias(name) for name in absent)
@@ -102,7 +108,7 @@ def _patterns(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     pairs = table.select("group", "variant").unique(maintain_order=True)
     found: list[tuple[str, int]] = []
     for group, variant in pairs.iter_rows():
-        texts = [pattern.text for pattern in suite.relation(group).patterns]
+        texts = list(suite.relation(group).design.variants)
         if variant in texts:
             found.append((variant, texts.index(variant)))
         elif variant.isdecimal() and int(variant) < len(texts):

@@ -165,7 +165,8 @@ def form_columns() -> list[Column]:
 
 def other_form_metrics(metrics: pl.DataFrame) -> list[str]:
     """The other metrics that a table with a row a form shows."""
-    present = set(metrics["metric"])
+    is_of_form = (metrics["subset"] != "all") | (metrics["subset"] == "all").all()
+    present = set(metrics.filter(is_of_form)["metric"])
     return [
         name
         for name in main_metrics()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from consilience.errors import ConsilienceError
 from consilience.files import write_whole
-from consilience.metrics import perturbed as perturbed  # noqa: PLC0414 registers its metrics
+from consilience.metrics import agreement as agreement  # noqa: PLC0414 registers the metrics
 from consilience.metrics.descriptions import DESCRIPTIONS
 from consilience.report.export import as_markdown
 from consilience.report.table import Column, Table

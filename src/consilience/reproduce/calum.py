@@ -201,12 +201,12 @@ def ask(trial: Trial, row: str, task: str) -> Path:
         raise MissingError(trial.faults[spec])
     held, half = trial.source(task, "validation"), is_halved(work, task)
     asked = [
-        "--task", task, "--data", held, *(("--half", "1") if half else ()), "--out", place / "run",
+        "--suite", task, "--data", held, *(("--half", "1") if half else ()), "--out", place / "run",
         "--device", work.device,
     ]  # fmt: skip
     try:
         if model in WRITERS:
-            trial.run(row, GROUPS[task], "perturb", "--model", spec, *asked, "--generate")
+            trial.run(row, GROUPS[task], "probe", "--model", spec, *asked, "--generate")
         else:
             others = [each for each in VARIANTS[variant] if each != task]
             beside = [("--with", f"{each}={trial.source(each, 'train')}") for each in others]
@@ -216,7 +216,7 @@ def ask(trial: Trial, row: str, task: str) -> Path:
                 *(("--half", "1") if half else ()), *(each for pair in beside for each in pair),
                 "--out", place / "model", "--device", "cpu" if work.device == "cpu" else "auto",
             )  # fmt: skip
-            trial.run(row, GROUPS[task], "perturb", "--model", place / "model", *asked)
+            trial.run(row, GROUPS[task], "probe", "--model", place / "model", *asked)
     except MissingError as why:
         if f"cannot load '{spec}'" in str(why):
             trial.faults[spec] = str(why)

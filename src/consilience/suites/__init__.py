@@ -10,6 +10,7 @@ from pathlib import Path
 
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.suites.layouts import check_folder, load_folder
+from consilience.suites.tasks import TASKS
 from consilience.types import Suite
 
 MINI = Path(__file__).parent / "mini"
@@ -47,7 +48,7 @@ def suite_folder(spec: str, data: Path) -> Path:
         raise ConsilienceError(
             f"no suite '{spec}'",
             expected="the name of a suite or a folder",
-            todo=did_you_mean(spec, list(NAMES)),
+            todo=did_you_mean(spec, [*NAMES, *TASKS]),
         )
     if not folder.is_dir():
         raise ConsilienceError("not a folder", expected="a suite folder", where=spec)

@@ -15,7 +15,7 @@ from typing import Any
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.read import parquet_metadata, parse_json, read_parquet, read_rows, read_text
 from consilience.suites.rows import control_in
-from consilience.types import Task, TextPair
+from consilience.types import Candidates, Design, Relation, Suite, Task, TextPair
 
 HUB = "hub"
 """``hub:SPLIT`` names a split of the task's dataset on the Hub, or of a folder of that layout."""
@@ -40,16 +40,19 @@ class Pairs:
     @property
     def digest(self) -> str:
         """SHA-256 of all items, in their order."""
-        rows = [[each.item, each.first, each.second, each.label] for each in self.items]
+        rows = [
+            [pair.item, pair.first, pair.second, pair.label, *sorted(pair.columns.items())]
+            for pair in self.items
+        ]
         return hashlib.sha256(json.dumps(rows, ensure_ascii=False).encode()).hexdigest()
 
 
-def read_pairs(source: str, task: Task) -> Pairs:
+def read_pairs(source: str, task: Task, columns: Sequence[str] = ()) -> Pairs:
     """The labelled pairs of a file (TSV, CSV, JSON, JSONL, Parquet) or of ``hub:SPLIT``.
 
     Labels may be the task's words or the places of them (``Task.labels``); a dataset of the Hub
     names its own. Pairs without a label are left out, with a note. An unknown label, a missing
-    column and a source without pairs raise.
+    column and a source without pairs raise. ``columns``: further texts to keep of each row.
     """
     if source == HUB or source.startswith(HUB + ":"):
         rows = _hub_rows(task, source.partition(":")[2])
@@ -57,16 +60,19 @@ def read_pairs(source: str, task: Task) -> Pairs:
         rows = _file_rows(Path(source), task)
     if not rows:
         raise ConsilienceError("no rows", where=source)
-    columns = [_column(rows[0], names, source) for names in (task.first, task.second, task.label)]
+    names_of = (task.first, task.second, task.label)
+    first_name, second_name, label_name = (_column(rows[0], names, source) for names in names_of)
+    more = [_column(rows[0], (name,), source) for name in columns]
     items, unlabelled = [], 0
     ids = _ids(rows)
     for number, (row, id_) in enumerate(zip(rows, ids, strict=True), 1):
         where = f"{source}, row {number}"
-        first, second, label = (_at(row, name) for name in columns)
+        label = _at(row, label_name)
         if label is None or _word(label) in UNLABELLED:
             unlabelled += 1
             continue
-        for name, text in zip((*columns[:2], "id"), (first, second, id_), strict=True):
+        texts = {name: _at(row, name) for name in (first_name, second_name, *more)}
+        for name, text in (texts | {"id": id_}).items():
             if not isinstance(text, str) or _HALF.search(text):
                 raise ConsilienceError(
                     f"'{name}' is {text!r}",
@@ -76,7 +82,9 @@ def read_pairs(source: str, task: Task) -> Pairs:
                 )
         if found := control_in(id_):
             raise ConsilienceError(f"{found} in the id", where=where, todo="Remove it.")
-        items.append(TextPair(id_, first, second, _label(label, task, where)))
+        kept = {name: texts[name] for name in more}
+        first, second = texts[first_name], texts[second_name]
+        items.append(TextPair(id_, first, second, _label(label, task, where), kept))
     if not items:
         raise ConsilienceError(
             f"none of {len(rows)} rows has a label",
@@ -85,6 +93,40 @@ def read_pairs(source: str, task: Task) -> Pairs:
         )
     notes = [f"{source}: {unlabelled} of {len(rows)} pairs have no label and are left out"]
     return Pairs(tuple(items), tuple(notes if unlabelled else ()))
+
+
+TASK_SUITE = "calum"
+"""The name of a suite that is a task of sentence pairs."""
+
+
+def generated_group(task: Task) -> str:
+    """The group of what a model writes freely when it is asked a task."""
+    return f"{task.name}-generated"
+
+
+def suite_of_task(task: Task, forms: Sequence[str], *, writes_freely: bool) -> Suite:
+    """The suite of a task in its forms, the original first.
+
+    Its groups are the task and, if the model ``writes_freely``, what it writes.
+    """
+    positive = task.labels[-1] if "f1" in task.metrics else ""
+    groups = [(task.name, False)] + [(generated_group(task), True)] * writes_freely
+    relations = tuple(
+        Relation(
+            id=group,
+            label=group,
+            cardinality="N-1",
+            patterns=(),
+            facts=(),
+            edges={},
+            candidates=Candidates(task.labels, (0,) * len(task.labels)),
+            given_design=Design.of_forms(
+                forms, task.labels, writes_freely=is_text, positive=positive
+            ),
+        )
+        for group, is_text in groups
+    )
+    return Suite(TASK_SUITE, relations, "strict")
 
 
 def sample_pairs(pairs: Pairs, limit: int, seed: int) -> Pairs:

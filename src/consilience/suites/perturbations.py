@@ -1,56 +1,107 @@
-"""Perturbations that cannot change the meaning of a sentence pair (CALUM, Section 3).
+"""Perturbations: other forms of the same items that are expected to get the same answer.
 
-An item is written as two segments, each a sentence behind its indicator. A perturbation is a pure
-function from one such form to another. It may change the order of the segments and what stands
-around the indicators, never a sentence nor the letters of an indicator; so the label of the item
-stays the same (label rule ``same``), and the original can be recovered.
+A perturbation is a pure function. Of sentence pairs (CALUM, Section 3) it makes another form of
+one: two segments, each a sentence after its indicator. The built-in ones change the order of the
+segments and what stands around the indicators, never a sentence nor the letters of an indicator.
+Of facts it makes another text of a cloze pattern; the built-in ones change its case, its
+punctuation or one word's spelling.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
 
 from consilience.errors import ConsilienceError, did_you_mean
-from consilience.types import Form, Segment, Task, TextPair
+from consilience.types import ORIGINAL, Form, Pattern, Segment, Task, TextPair
 
-ORIGINAL = "original"
-"""The form that models are trained on, and that every other is compared with."""
+Rewrite = TypeVar("Rewrite", bound=Callable[..., Any])
 
 PAPERS = ("reverse", "signal")
 """The perturbations of the paper."""
 
-Perturb = Callable[[Form], Form]
+RewriteForm = Callable[[Form], Form]
 
 
 @dataclass(frozen=True, slots=True)
 class Perturbation:
-    """A way to write an item, and why it means the same."""
+    """A way to present items, and why it does not change their answers."""
 
     name: str
+    """Names the form."""
     guarantee: str
-    apply: Perturb
+    """Why the expected answer stays the same."""
+    rewrite: Callable[..., Any]
+    """Makes the form: of a ``Form``, or of a pattern's text with ``[X]`` and ``[Y]``."""
+    source: Mapping[str, str] = field(default_factory=dict)
+    """Where a user's perturbation is from, for the record of a run; empty for a built-in one."""
+    column: str = ""
+    """The column of the data that holds the rewritten sentence; empty for a function."""
+
+    def form_of(self, pair: TextPair, form: Form) -> Form:
+        """The perturbed form of a sentence pair, whose original form is ``form``."""
+        rewritten = self._call(form, pair) if self.column else self._call(form)
+        segments = rewritten if isinstance(rewritten, tuple) else ()
+        if len(segments) != len(form) or not all(isinstance(each, Segment) for each in segments):
+            raise ConsilienceError(
+                f"the perturbation '{self.name}' made {_shown(rewritten)} of item {pair.item}",
+                expected=f"a tuple of {len(form)} segments",
+                where=self.source.get("file", ""),
+                todo="Correct the function; docs/tasks.md has an example.",
+            )
+        return segments
+
+    def pattern_of(self, pattern: Pattern) -> Pattern:
+        """The perturbed pattern; a text without exactly one ``[X]`` and one ``[Y]`` raises."""
+        text = self._call(pattern.text)
+        where = f"the perturbation '{self.name}' of '{pattern.text}'"
+        if not isinstance(text, str):
+            raise ConsilienceError(f"{_shown(text)}", expected="a text", where=where)
+        parsed = Pattern.parse(text, where=where)
+        return replace(
+            pattern, text=text, parts=parsed.parts, object_first=parsed.object_first, form=self.name
+        )
+
+    def _call(self, *arguments: object) -> object:
+        """What the function makes; an error in a user's function raises with its file."""
+        if not self.source.get("file"):
+            return self.rewrite(*arguments)
+        try:
+            return self.rewrite(*arguments)
+        except Exception as error:
+            raise ConsilienceError(
+                f"the perturbation '{self.name}' failed: {type(error).__name__}: {error}",
+                where=self.source["file"],
+                todo="Correct the function.",
+            ) from error
 
 
 PERTURBATIONS: dict[str, Perturbation] = {}
+"""Of sentence pairs."""
 
 ORDER = "Only the order changes; the indicators say which sentence is which."
-SYMBOL = "Only the sign around the indicators changes, which says nothing by itself."
-SPACING = "Only the blank behind the indicators changes."
+SYMBOL = "Only the symbols around the indicators change, which have no meaning of their own."
+SPACING = "Only the space after the indicators changes."
 CASING = "Only the case of the indicators changes."
 
 
-def perturbation(guarantee: str) -> Callable[[Perturb], Perturb]:
-    """Register a function under its name; a name that is taken raises."""
+def perturbation(guarantee: str) -> Callable[[RewriteForm], RewriteForm]:
+    """Register a function as a perturbation of sentence pairs; a name that is taken raises."""
+    return partial(register, PERTURBATIONS, guarantee)
 
-    def register(apply: Perturb) -> Perturb:
-        name = apply.__name__
-        if name in PERTURBATIONS or name in (ORIGINAL, "all"):
-            raise ValueError(f"there is a perturbation '{name}' already")
-        PERTURBATIONS[name] = Perturbation(name, guarantee, apply)
-        return apply
 
-    return register
+def register(registry: dict[str, Perturbation], guarantee: str, rewrite: Rewrite) -> Rewrite:
+    """Keep a function under its name; a name that is taken raises."""
+    name = rewrite.__name__
+    if name in registry or name in (ORIGINAL, "all"):
+        raise ValueError(f"there is a perturbation '{name}' already")
+    registry[name] = Perturbation(name, guarantee, rewrite)
+    return rewrite
 
 
 def _around(form: Form, before: str, after: str) -> Form:
@@ -141,41 +192,101 @@ def t5_original(pair: TextPair, task: Task) -> Form:
     return tuple(sorted(segments, key=lambda segment: segment.indicator))
 
 
-def chosen(names: Sequence[str]) -> dict[str, Perturbation]:
-    """The perturbations of these names, each once; ``all`` stands for every one."""
+def chosen(
+    specs: Sequence[str], registry: Mapping[str, Perturbation] | None = None
+) -> dict[str, Perturbation]:
+    """The perturbations by name, each once; without a ``registry`` those of sentence pairs.
+
+    A spec is a name, ``all`` for all of the registry, ``FILE.py:FUNCTION`` for a function of a
+    user's file, or ``first:COLUMN`` and ``second:COLUMN`` for sentences in a column of the data.
+    """
+    of_pairs = registry is None
+    registry = PERTURBATIONS if registry is None else registry
     found: dict[str, Perturbation] = {}
-    for name in names:
-        if name == "all":
-            found |= PERTURBATIONS
-        elif name in PERTURBATIONS:
-            found[name] = PERTURBATIONS[name]
+    for spec in specs:
+        side, _, column = spec.partition(":")
+        if spec == "all":
+            found |= registry
+        elif spec in registry:
+            found[spec] = registry[spec]
+        elif side in SIDES and column and of_pairs:
+            found[column] = _from_column(SIDES.index(side), column)
+        elif ".py:" in spec:
+            made = _from_file(spec)
+            found[made.name] = made
         else:
             raise ConsilienceError(
-                f"no perturbation '{name}'", todo=did_you_mean(name, [*PERTURBATIONS, "all"])
+                f"no perturbation '{spec}'",
+                expected="a name, all, FILE.py:FUNCTION, or first:COLUMN or second:COLUMN of the "
+                "data of sentence pairs",
+                todo=did_you_mean(spec, [*registry, "all"]),
             )
+    if ORIGINAL in found:
+        raise ConsilienceError(
+            f"a perturbation with the name '{ORIGINAL}'",
+            expected="another name, since that of the unperturbed form is taken",
+        )
     return found
 
 
-def variants(form: Form, perturbations: Mapping[str, Perturbation]) -> dict[str, Form]:
-    """The original and every perturbed form of an item, by name."""
-    return {ORIGINAL: form} | {name: each.apply(form) for name, each in perturbations.items()}
+SIDES = ("first", "second")
+"""The sentences of a pair."""
 
 
-def recover(texts: Sequence[str], name: str, blank: Form) -> Form:
-    """The original form that a perturbation made these texts of, one text a segment.
+def _from_column(side: int, column: str) -> Perturbation:
+    """The perturbation that takes one sentence from a column of the data."""
 
-    ``blank``: the original form with empty sentences. Raises where the texts are not such ones.
-    """
-    if len(texts) != len(blank):
-        raise ConsilienceError(f"{len(texts)} texts", expected=f"{len(blank)}, one a segment")
-    numbered = tuple(replace(segment, sentence=str(at)) for at, segment in enumerate(blank))
-    marks = PERTURBATIONS[name].apply(numbered) if name != ORIGINAL else numbered
-    found: dict[int, str] = {}
-    for text, segment in zip(texts, marks, strict=True):
-        if not text.startswith(segment.mark):
-            raise ConsilienceError(
-                f"'{text[:40]}' does not begin with '{segment.mark}'",
-                expected=f"a text that {name} made",
-            )
-        found[int(segment.sentence)] = text.removeprefix(segment.mark)
-    return tuple(replace(segment, sentence=found[at]) for at, segment in enumerate(blank))
+    def rewrite(form: Form, pair: TextPair) -> Form:
+        sentence = pair.columns[column]
+        old = (pair.first, pair.second)[side]
+        at = next(at for at, segment in enumerate(form) if segment.sentence == old)
+        if pair.first == pair.second and form[0].sentence == form[1].sentence:
+            at = side
+        return tuple(
+            replace(segment, sentence=sentence) if place == at else segment
+            for place, segment in enumerate(form)
+        )
+
+    guarantee = f"The {SIDES[side]} sentence is that of the column '{column}'."
+    return Perturbation(column, guarantee, rewrite, {"column": column}, column)
+
+
+def _from_file(spec: str) -> Perturbation:
+    """The perturbation that a function of a user's Python file is."""
+    file, _, name = spec.rpartition(":")
+    path = Path(file)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConsilienceError(
+            f"cannot be read: {error.strerror}", where=file, todo="Check the path."
+        ) from error
+    module = ModuleType(path.stem)
+    module.__file__ = file
+    try:
+        exec(compile(content, file, "exec"), module.__dict__)
+    except Exception as error:
+        raise ConsilienceError(
+            f"cannot be run: {type(error).__name__}: {error}", where=file, todo="Correct the file."
+        ) from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        names = [known for known, value in vars(module).items() if callable(value)]
+        raise ConsilienceError(f"no function '{name}'", where=file, todo=did_you_mean(name, names))
+    described = (function.__doc__ or "").strip().partition("\n")[0]
+    source = {"file": path.name, "sha256": hashlib.sha256(content).hexdigest()}
+    return Perturbation(name, described or f"See {path.name}.", function, source)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:60] + "..."
+
+
+def forms_of(
+    pair: TextPair, form: Form, perturbations: Mapping[str, Perturbation]
+) -> dict[str, Form]:
+    """The original and every perturbed form of a pair, by name."""
+    return {ORIGINAL: form} | {
+        name: perturbation.form_of(pair, form) for name, perturbation in perturbations.items()
+    }

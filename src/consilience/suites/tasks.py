@@ -21,26 +21,27 @@ CALUM = ("mnli", "qnli", "rte", "qqp", "mrpc")
 """The paper's English tasks, in its order."""
 
 
+def is_task(spec: str) -> bool:
+    """Whether a suite is a task of sentence pairs: its name, or a TOML file."""
+    return spec in TASKS or spec.endswith(".toml")
+
+
 def load_task(spec: str, indicators: Sequence[str] | None = None) -> Task:
     """The task of that name, or of that TOML file (``docs/tasks.md``).
 
-    ``indicators`` replace those of the task.
+    ``indicators``: others than the task's, one for each sentence.
     """
-    if spec.endswith(".toml"):
-        task = task_of_table(_toml(Path(spec)), spec)
-    elif spec in TASKS:
-        task = TASKS[spec]
-    else:
+    if not is_task(spec):
         raise ConsilienceError(
             f"no task '{spec}'",
             expected="a name or a TOML file",
             todo=did_you_mean(spec, list(TASKS)),
         )
-    if indicators is None:
-        return task
-    changed = replace(task, indicators=tuple(indicators))  # type: ignore[arg-type]
-    check_task(changed, "--indicators")
-    return changed
+    task = task_of_table(_toml(Path(spec)), spec) if spec.endswith(".toml") else TASKS[spec]
+    if indicators is not None:
+        task = replace(task, indicators=tuple(indicators))  # type: ignore[arg-type]
+        check_task(task, "--indicators")
+    return task
 
 
 def _toml(path: Path) -> dict[str, Any]:

@@ -11,9 +11,9 @@ import polars as pl
 import torch
 from transformers import PreTrainedModel, TrainingArguments
 
-from consilience.metrics import measure
+from consilience.ask import ask
+from consilience.metrics.measure import measure
 from consilience.models.fast import speed_up_training
-from consilience.probe import ask
 from consilience.suites.selection import sample_facts
 from consilience.train.batch_trainer import BatchTrainer
 from consilience.train.losses import LOSSES, vote_loss

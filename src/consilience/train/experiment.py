@@ -14,11 +14,11 @@ from typing import Any
 import polars as pl
 from accelerate.state import PartialState
 
+from consilience.ask import ask_suite
 from consilience.files import csv_of, write_whole
-from consilience.metrics import measure
-from consilience.metrics.compare import compare
+from consilience.metrics.differences import compare
+from consilience.metrics.measure import measure
 from consilience.models import load_model
-from consilience.probe import probe
 from consilience.run import RunFolder
 from consilience.train.batch_trainer import check_device, uses_cpu
 from consilience.train.consistency import (
@@ -276,7 +276,7 @@ def _measure(subject: Subject, plan: Plan, folder: Path) -> tuple[pl.DataFrame, 
         "model": model.identity,
     }
     run = RunFolder(folder, settings)
-    answers = probe(suite, model, run)
+    answers = ask_suite(suite, model, run)
     metrics = measure(answers, suite, subject.protocol)
     run.finish(metrics)
     return answers, metrics

@@ -26,7 +26,7 @@ from consilience.analysis.patterns import (
     with_changes,
 )
 from consilience.errors import ConsilienceError
-from consilience.metrics import measure
+from consilience.metrics.measure import measure
 from consilience.run import Run, open_runs
 from consilience.suites.selection import select_relations
 from consilience.types import Protocol, Suite

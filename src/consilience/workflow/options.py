@@ -6,10 +6,12 @@ only; ``cli/options.py`` makes the command line from it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from consilience.choices import Joined, Pool
 from consilience.types import Protocol
 
 
@@ -33,6 +35,13 @@ class Option:
     """Whether it is given by its position, without a name."""
 
 
+FACTS = "Facts"
+"""The panel of options for cloze suites only."""
+
+PAIRS = "Sentence pairs"
+"""The panel of options for tasks of sentence pairs only."""
+
+
 SuiteName = Annotated[
     str, Option("A suite: mini, pararel, a task of sentence pairs, or a folder.", metavar="S")
 ]
@@ -50,4 +59,30 @@ Device = Annotated[str, Option("auto, cpu, cuda, cuda:1 or mps.")]
 Dtype = Annotated[str, Option("float32, bfloat16 or float16.")]
 TrustRemoteCode = Annotated[
     bool, Option("Run the Python code that comes with the model. Read that code first.")
+]
+
+Indicators = Annotated[
+    Sequence[str] | None,
+    Option("Text before each sentence: Premise,Hypothesis.", metavar="A,B", panel=PAIRS),
+]
+InputFormat = Annotated[
+    Joined | None,
+    Option(
+        "pair: two segments, the default of encoders; string: one, the default of others.",
+        flag="--input",
+        panel=PAIRS,
+    ),
+]
+ReadAt = Annotated[
+    Pool | None,
+    Option("Decoders: read the last token, an end token after it, or the mean.", panel=PAIRS),
+]
+MaxLength = Annotated[
+    int | None,
+    Option(
+        "Tokens of the longest input [default: the model's].",
+        min=8,
+        flag="--max-length",
+        panel=PAIRS,
+    ),
 ]

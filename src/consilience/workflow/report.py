@@ -20,10 +20,11 @@ from consilience.analysis.patterns import (
 )
 from consilience.errors import ConsilienceError
 from consilience.files import texts_of, write_whole
-from consilience.metrics import facts_left_out, measure, remarks
-from consilience.metrics.compare import compare, few_relations
+from consilience.metrics.changes import form_changes
 from consilience.metrics.counts import Prepared, Shared
-from consilience.metrics.perturbed import form_changes, measure_perturbed
+from consilience.metrics.differences import compare, few_relations
+from consilience.metrics.measure import measure
+from consilience.metrics.notes import facts_left_out, notes_on
 from consilience.metrics.table import is_blank
 from consilience.read import read_csv
 from consilience.report.export import save_table
@@ -37,10 +38,16 @@ from consilience.report.table import Table
 from consilience.run import Run, open_runs
 from consilience.suites.selection import select_relations
 from consilience.types import METRICS_SCHEMA, Protocol
-from consilience.workflow.compare import compare_pairs, settings_notes
+from consilience.workflow.comparing import differences_of, refuse_mixed, settings_notes
 from consilience.workflow.options import DataDir, Option, ProtocolName
-from consilience.workflow.pairs import labels_of, seed_notes, task_asked
-from consilience.workflow.suite import protocol_notes, suite_notes, suite_of
+from consilience.workflow.probing_pairs import seed_notes
+from consilience.workflow.suite import (
+    any_suite_of,
+    protocol_notes,
+    suite_notes,
+    suite_of,
+    task_of_run,
+)
 from consilience.workflow.vector_clusters import correlations_of, drawing_of
 from consilience.workflow.watch import SILENT, Advance, Watch
 
@@ -223,7 +230,7 @@ def _shown(
     blank = answers.filter(is_blank()).with_columns(excluded=reason.fill_null("no answer"))
     without = blank.group_by("group", "excluded", maintain_order=True).len()
     noted = [*changed, *_unfinished(record), *record.get("warnings", [])]
-    noted += [*protocol_notes(run, protocol), *remarks(answers, metrics, suite, protocol)]
+    noted += [*protocol_notes(run, protocol), *notes_on(answers, metrics, suite, protocol)]
     pairs = pair_table(table, suite, protocol, seed)
     vectors, drawing = _vectors(run, metrics, seed)
     facts = FactView(
@@ -261,13 +268,10 @@ def _vectors(run: Run, metrics: pl.DataFrame, seed: int) -> tuple[pl.DataFrame |
 
 def _report_pairs(runs: Sequence[Run], options: ReportOptions, advance: Advance) -> Report:
     """Runs of sentence pairs, each of one seed or of several."""
-    if not all(run.is_of_pairs for run in runs):
-        raise ConsilienceError("runs of perturb, and others", expected="runs of one kind on a page")
-    if options.suite or options.protocol or options.relation or options.data_dir:
-        raise ConsilienceError(
-            "--suite, --protocol, --relation or --data-dir with runs of perturb",
-            todo="Leave it out.",
-        )
+    refuse_mixed(runs)
+    if options.relation:
+        raise ConsilienceError("--relation with runs of sentence pairs", todo="Leave it out.")
+    suite, protocol = any_suite_of(runs[0], options.suite, options.protocol, options.data_dir)
     shown = []
     for run in runs:
         shown.append(_shown_pairs(run, options.seed))
@@ -281,8 +285,8 @@ def _report_pairs(runs: Sequence[Run], options: ReportOptions, advance: Advance)
     alike = [run for run in runs if not differs[run.label]]
     compared = None
     if len(alike) > 1:
-        found = compare_pairs(alike, options.seed)
-        compared, notes = found.table, [*notes, *found.notes]
+        compared, more = differences_of(alike, suite, protocol, options.seed)
+        notes += more
     advance(len(runs) - 1)
     warnings = notes + _named(shown)
     layouts = pair_layouts({view.name: view.metrics for view in shown}, warnings)
@@ -291,8 +295,8 @@ def _report_pairs(runs: Sequence[Run], options: ReportOptions, advance: Advance)
 
 def _shown_pairs(run: Run, seed: int) -> RunView:
     """Everything that the page shows of one run of sentence pairs."""
-    task, answers = task_asked(run), [each.answers for each in run.seeds]
-    labels = labels_of(task)
+    answers = [each.answers for each in run.seeds]
+    suite, protocol = any_suite_of(run, None, None, None)
     notes = {
         each.label if run.parts else "": [*_unfinished(each.record), *each.record["warnings"]]
         for each in run.seeds
@@ -300,9 +304,13 @@ def _shown_pairs(run: Run, seed: int) -> RunView:
     return RunView(
         run.label,
         [each.record for each in run.seeds],
-        measure_perturbed(answers, labels, seed),
+        measure(answers, suite, protocol, seed),
         seed_notes(notes),
-        pairs=PairView(task, _changed(run.path), form_changes(answers, labels, seed)),
+        pairs=PairView(
+            task_of_run(run),
+            _changed(run.path),
+            form_changes(answers, suite, protocol, seed),
+        ),
     )
 
 
@@ -319,7 +327,7 @@ def _changed(run: Path) -> pl.DataFrame:
     raise ConsilienceError(
         "no inconsistent.csv",
         where=str(run),
-        todo="Of one seed it is in the folder of all seeds. Rerun the same `consilience perturb` "
+        todo="Of one seed it is in the folder of all seeds. Rerun the same `consilience probe` "
         "command to finish an interrupted run.",
     )
 

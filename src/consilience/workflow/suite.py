@@ -7,13 +7,19 @@ from pathlib import Path
 from consilience import suites
 from consilience.errors import ConsilienceError
 from consilience.run import Run
-from consilience.types import Protocol, Suite
+from consilience.suites.pairs import generated_group, suite_of_task
+from consilience.suites.pattern_forms import with_asked_patterns, without_perturbed_patterns
+from consilience.suites.tasks import task_of_table
+from consilience.types import Protocol, Suite, Task
 
 
 def suite_of(
     run: Run, name: str | None, protocol: Protocol | None, data_dir: Path | None
 ) -> tuple[Suite, Protocol]:
-    """The suite called ``name`` and ``protocol``; where one is None, that of the run."""
+    """The suite called ``name`` and ``protocol``; where one is None, that of the run.
+
+    A run of sentence pairs raises.
+    """
     refuse_pairs(run)
     settings = run.settings
     if name is None and "suite" not in settings:
@@ -28,7 +34,43 @@ def suite_of(
     )
     as_shipped = bool(settings.get("as_shipped"))
     suite = suites.load_suite(name or str(kept), data_dir, as_shipped=as_shipped)
+    if settings.get("perturbations"):
+        suite = with_asked_patterns(suite, run.answers, settings["perturbations"])
     return suite, protocol or run.protocol or suite.protocol
+
+
+def any_suite_of(
+    run: Run, name: str | None, protocol: Protocol | None, data_dir: Path | None
+) -> tuple[Suite, Protocol]:
+    """As ``suite_of``; a run of sentence pairs says itself what it was asked."""
+    if not run.is_of_pairs:
+        return suite_of(run, name, protocol, data_dir)
+    given = {"--suite": name, "--protocol": protocol, "--data-dir": data_dir}
+    for flag, value in given.items():
+        if value is not None:
+            raise ConsilienceError(
+                f"{flag} with runs of sentence pairs",
+                expected="none: the run says which task and pairs it was asked",
+                todo="Leave it out.",
+            )
+    return task_suite_of_run(run), "strict"
+
+
+def task_of_run(run: Run) -> Task:
+    """The task that a run was asked."""
+    fields = run.settings.get("task", {})
+    given = {name: value for name, value in fields.items() if value is not None}
+    return task_of_table(given, str(run.seeds[0].path / "run.json"))
+
+
+def task_suite_of_run(run: Run) -> Suite:
+    """The suite of a run of sentence pairs: its task in the forms that were asked."""
+    task, answers = task_of_run(run), run.seeds[0].answers
+    forms = answers.select("variant", "variant_index").unique().sort("variant_index")
+    if forms.is_empty() or forms["variant_index"][0] != 0:
+        raise ConsilienceError("no answers to the original form", where=str(run.path))
+    writes_freely = generated_group(task) in answers["group"]
+    return suite_of_task(task, forms["variant"].to_list(), writes_freely=writes_freely)
 
 
 def refuse_pairs(run: Run) -> None:
@@ -52,8 +94,8 @@ def source_of(suite: Suite, spec: str, data_dir: Path | None) -> dict[str, str]:
 
 def suite_notes(run: Run, suite: Suite) -> list[str]:
     """A note where a whole suite is not the one that a run was asked from."""
-    digest = run.record.get("suite_source", {}).get("digest", suite.digest)
-    if digest == suite.digest:
+    digest = without_perturbed_patterns(suite).digest
+    if run.record.get("suite_source", {}).get("digest", digest) == digest:
         return []
     return [
         f"the suite '{suite.name}' is not as it was when {run.path} was asked; numbers may differ"

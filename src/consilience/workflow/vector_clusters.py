@@ -12,10 +12,10 @@ import numpy as np
 import polars as pl
 
 from consilience import suites
+from consilience.ask import ask_suite
 from consilience.files import csv_of, write_whole
-from consilience.metrics import measure
+from consilience.metrics.measure import measure
 from consilience.models import LanguageModel, load_model
-from consilience.probe import probe as ask_suite
 from consilience.report.figures import Colour
 from consilience.run import RunFolder, fingerprint
 from consilience.suites.selection import sample_facts, select_relations

@@ -1,4 +1,4 @@
-"""Asks a suite of a model: relations become rows of the answers table."""
+"""Ask a model the facts of a suite: relations become rows of the answers table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WORDS = ("gold_token", "answer", "excluded")
 Column = npt.NDArray[np.float64] | npt.NDArray[np.object_]
 
 
-def probe(
+def ask_suite(
     suite: Suite,
     model: LanguageModel,
     folder: RunFolder,
@@ -62,21 +62,21 @@ def probe(
 
 def screening_note(record: Mapping[str, Any]) -> str:
     """What a reader of a run's answers should know of how they were screened."""
-    groups = [dict(each) for each in record["screened"].values()]
+    groups = [dict(screened) for screened in record["screened"].values()]
     queries, settled, compared, others = (
-        sum(each[name] for each in groups)
+        sum(group[name] for group in groups)
         for name in ("queries", "settled", "compared", "disagreements")
     )
-    bounds = [each["bound"] for each in groups if each["bound"]]
-    enlarged = sum(each["enlarged"] for each in groups)
+    bounds = [group["bound"] for group in groups if group["bound"]]
+    enlarged = sum(group["enlarged"] for group in groups)
     share = (settled + compared) / max(1, queries)
     shown = f"{min(bounds):.2g} to {max(bounds):.2g}" if bounds else "none"
     return (
         f"{queries - settled - compared:,} of {queries:,} queries were screened in bfloat16 on "
         f"{record['products']['processor']}, the others ({share:.1%}) answered in float32; "
         f"calibrated bounds in nats: {shown}, largest error of {compared:,} queries computed both "
-        f"ways: {max(each['largest_error'] for each in groups):.2g}, bounds enlarged: {enlarged}, "
-        f"answers that differed: {others}"
+        f"ways: {max(group['largest_error'] for group in groups):.2g}, "
+        f"bounds enlarged: {enlarged}, answers that differed: {others}"
     )
 
 
@@ -108,17 +108,16 @@ def ask(
         if keep_scores and scores.logprob is not None:
             kept[scores.rows] = scores.logprob
         progress(len(scores.rows))
-    variants = [pattern.text for pattern in relation.patterns]
-    asked: dict[str, object] = {
+    questions: dict[str, object] = {
         "suite": [suite_name] * size,
         "group": [relation.id] * size,
         "item": [fact.item for fact in relation.facts for _ in range(width)],
         "subject": [query.subject for query in queries],
-        "variant": variants * len(relation.facts),
+        "variant": [pattern.name for pattern in relation.patterns] * len(relation.facts),
         "variant_index": list(range(width)) * len(relation.facts),
         "gold": [query.gold for query in queries],
     }
-    answers = answers_table(asked, columns)
+    answers = answers_table(questions, columns)
     if not keep_scores:
         return answers
     flat = pl.Series("scores", kept.ravel()).fill_nan(None)
@@ -131,9 +130,9 @@ def no_answers(size: int) -> dict[str, Column]:
     return columns | {name: np.full(size, None, dtype=np.object_) for name in WORDS}
 
 
-def answers_table(asked: Mapping[str, object], columns: Mapping[str, Column]) -> pl.DataFrame:
-    """The answers table of what was asked and what was answered."""
-    table = pl.DataFrame({**asked, **{name: columns[name].tolist() for name in WORDS}})
+def answers_table(questions: Mapping[str, object], columns: Mapping[str, Column]) -> pl.DataFrame:
+    """The answers table of questions (its first columns) and the columns of their answers."""
+    table = pl.DataFrame({**questions, **{name: columns[name].tolist() for name in WORDS}})
     numbers = [pl.Series(name, columns[name]).fill_nan(None) for name in FLOATS + WHOLE_NUMBERS]
     return table.with_columns(numbers).select(list(ANSWERS_SCHEMA)).cast(pl.Schema(ANSWERS_SCHEMA))
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Annotated
 
 import polars as pl
 
 from consilience.errors import ConsilienceError
-from consilience.metrics.compare import compare, few_relations
-from consilience.metrics.perturbed import Labels, compare_perturbed
-from consilience.run import Run
+from consilience.metrics.differences import compare, few_relations
+from consilience.run import Run, open_runs
 from consilience.types import Protocol, Suite
-from consilience.workflow.pairs import labels_of, task_asked
-from consilience.workflow.suite import suite_notes, suite_of
+from consilience.workflow.options import DataDir, Option, ProtocolName
+from consilience.workflow.suite import any_suite_of, suite_notes, task_of_run
 
 TEXTS = ("subject", "gold")
 """Of an item of sentence pairs: the first sentence and the label."""
@@ -25,96 +24,115 @@ SHOWN_TEXT = 60
 """Characters of a sentence in a message."""
 
 TRUNCATED = "items were too long for"
-"""What the note of a run on truncated forms says (``perturb.write_forms``)."""
+"""Part of a run's note on truncated forms (``ask_pairs.present_pairs``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompareOptions:
+    """Which runs are compared, and how."""
+
+    runs: Annotated[
+        Sequence[str],
+        Option(
+            "Folders of runs, or answers tables; LABEL=RUN names one. The first is the reference.",
+            metavar="RUN...",
+            is_argument=True,
+        ),
+    ]
+    suite: Annotated[
+        str | None, Option("A name or a folder [default: that of the first run].", metavar="S")
+    ] = None
+    protocol: ProtocolName = None
+    seed: Annotated[int, Option("Seed of the bootstrap and the permutations.")] = 0
+    data_dir: DataDir = None
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Later runs against the first."""
 
+    runs: Sequence[Run]
+    """The runs."""
+    suite: Suite
+    """What they were asked."""
+    protocol: Protocol
+    """How the answers were counted."""
     table: pl.DataFrame
-    """One row a difference (``COMPARISON_SCHEMA``; of sentence pairs ``DIFFERENCE_SCHEMA``)."""
+    """One row a difference (``COMPARISON_SCHEMA``)."""
     notes: Sequence[str]
     """What a reader should know."""
-    suite: Suite | None = None
-    """The suite, of runs of a suite."""
-    protocol: Protocol | None = None
-    """How the answers were counted, of runs of a suite."""
 
 
-def compare_runs(
-    runs: Sequence[Run],
-    suite: str | None = None,
-    protocol: Protocol | None = None,
-    *,
-    seed: int = 0,
-    data_dir: Path | None = None,
-) -> Comparison:
+def compare_runs(options: CompareOptions) -> Comparison:
     """Later runs against the first, by the suite and the protocol of the first unless given.
 
-    Runs of sentence pairs take neither.
+    Several seeds of a run are averaged. Of sentence pairs, groups that only some of the runs have,
+    such as what a model wrote freely, are in no difference.
     """
-    if any(run.is_of_pairs for run in runs):
-        given = {"--suite": suite, "--protocol": protocol, "--data-dir": data_dir}
-        for option, value in given.items():
-            if value is not None:
-                raise ConsilienceError(
-                    f"{option} with runs of perturb",
-                    expected="none: a pair's label is kept or not, and the run says which pairs",
-                    todo="Leave it out.",
-                )
-        return compare_pairs(runs, seed)
-    chosen, rules = suite_of(runs[0], suite, protocol, data_dir)
-    table = compare({run.label: run.answers for run in runs}, chosen, rules, seed)
-    notes = suite_notes(runs[0], chosen) + settings_notes(runs) + few_relations(table)
-    return Comparison(table, notes, chosen, rules)
+    runs = open_runs(options.runs)
+    refuse_mixed(runs)
+    suite, protocol = any_suite_of(runs[0], options.suite, options.protocol, options.data_dir)
+    table, notes = differences_of(runs, suite, protocol, options.seed)
+    notes = suite_notes(runs[0], suite) + settings_notes(runs) + notes
+    return Comparison(runs, suite, protocol, table, notes)
 
 
-def compare_pairs(runs: Sequence[Run], seed: int = 0) -> Comparison:
-    """Runs of sentence pairs against the first: means over seeds, on the same items.
+def differences_of(
+    runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: int
+) -> tuple[pl.DataFrame, list[str]]:
+    """Later runs against the first (``COMPARISON_SCHEMA``), and what a reader should know."""
+    answers = {run.label: [part.answers for part in run.seeds] for run in runs}
+    notes: list[str] = []
+    if runs[0].is_of_pairs:
+        answers, left_out = shared_groups(answers)
+        notes += check_texts(runs, answers)
+        notes += [f"{group}: not in all runs, so in no difference" for group in left_out]
+    table = compare(answers, suite, protocol, seed)
+    return table, notes + few_relations(table)
 
-    What only some of the runs have, such as what a model wrote freely, is in no difference.
-    """
-    if len(runs) < 2 or not all(run.is_of_pairs for run in runs):
+
+def refuse_mixed(runs: Sequence[Run]) -> None:
+    """Raise for runs of sentence pairs together with others."""
+    if len({run.is_of_pairs for run in runs}) > 1:
         raise ConsilienceError(
-            "runs of perturb, and others",
-            expected="two runs of perturb or more, of the same task and data",
+            "runs of sentence pairs, and others",
+            expected="runs of one suite, or of the same task and data",
         )
-    tables = [[seed.answers for seed in run.seeds] for run in runs]
-    groups = [{group for seed in seeds for group in seed["group"]} for seeds in tables]
+
+
+def shared_groups(
+    answers: Mapping[str, Sequence[pl.DataFrame]],
+) -> tuple[dict[str, list[pl.DataFrame]], list[str]]:
+    """The answers in the groups that all runs have, and the other groups."""
+    groups = [
+        {group for seed in seeds for group in seed["group"].unique()} for seeds in answers.values()
+    ]
     shared = set.intersection(*groups)
-    left = sorted(set.union(*groups) - shared)
+    left_out = sorted(set.union(*groups) - shared)
     if not shared:
         raise ConsilienceError(
-            f"nothing that all runs were asked: {', '.join(left)}", expected="runs of the same task"
+            f"nothing that all runs were asked: {', '.join(left_out)}",
+            expected="runs of the same task",
         )
-    tables = [[seed.filter(pl.col("group").is_in(shared)) for seed in seeds] for seeds in tables]
-    notes = _check_texts(runs, tables)
-    labels: dict[str, Labels] = {}
-    for run in runs:
-        labels |= labels_of(task_asked(run))
-    parts = [
-        compare_perturbed(tables[0], others, labels, seed).with_columns(
-            pl.lit(runs[0].label).alias("first"), pl.lit(run.label).alias("second")
-        )
-        for run, others in zip(runs[1:], tables[1:], strict=True)
-    ]
-    notes += [f"{group}: not in all runs, so in no difference" for group in left]
-    return Comparison(pl.concat(parts), notes)
+    kept = {
+        name: [seed.filter(pl.col("group").is_in(shared)) for seed in seeds]
+        for name, seeds in answers.items()
+    }
+    return kept, left_out
 
 
-def _check_texts(runs: Sequence[Run], tables: Sequence[Sequence[pl.DataFrame]]) -> list[str]:
+def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame]]) -> list[str]:
     """Raise where a later run was asked about other pairs than the first; notes on other forms.
 
     The answers have the first sentence of each item. The digest of a run's pairs is of both
     sentences and of the order of the items.
     """
     one, *others = runs
-    pairs, notes = _pairs_in(tables[0][0]), []
-    for other, seeds in zip(others, tables[1:], strict=True):
+    pairs, notes = _pairs_in(answers[one.label][0]), []
+    for other in others:
         first, second = one.label, other.label
-        found = _pairs_in(seeds[0])
-        both = pairs.join(found, on=["group", "item"], maintain_order="left")
+        other_pairs = _pairs_in(answers[other.label][0])
+        both = pairs.join(other_pairs, on=["group", "item"], maintain_order="left")
         same = pl.all_horizontal(pl.col(name) == pl.col(f"{name}_right") for name in TEXTS)
         if (differ := both.filter(~same)).height:
             row = differ.row(0, named=True)
@@ -128,7 +146,7 @@ def _check_texts(runs: Sequence[Run], tables: Sequence[Sequence[pl.DataFrame]]) 
                 todo=SAME_DATA,
             )
         if _digests(one) != _digests(other):
-            if pairs.equals(found):
+            if pairs.equals(other_pairs):
                 raise ConsilienceError(
                     f"runs over different texts: {second} has the first sentences and golds of "
                     f"{first}, and other second sentences",
@@ -142,8 +160,8 @@ def _check_texts(runs: Sequence[Run], tables: Sequence[Sequence[pl.DataFrame]]) 
             )
         forms = {first: _forms_of(one), second: _forms_of(other)}
         shared = set.intersection(*map(set, forms.values()))
-        for name, said in forms.items():
-            notes += [f"{name}: {each}" for each in said if each not in shared]
+        for name, form_notes in forms.items():
+            notes += [f"{name}: {note}" for note in form_notes if note not in shared]
     return list(dict.fromkeys(notes))
 
 
@@ -159,7 +177,7 @@ def _digests(run: Run) -> set[str]:
 
 def _forms_of(run: Run) -> list[str]:
     """What decides the forms of a run's pairs, as notes: its indicators, what was truncated."""
-    first, second = task_asked(run).indicators
+    first, second = task_of_run(run).indicators
     noted = [note for seed in run.seeds for note in seed.record.get("warnings", [])]
     truncated = [note for note in noted if TRUNCATED in note]
     return [f"asked with the indicators {first}, {second}", *dict.fromkeys(truncated)]

@@ -1,4 +1,4 @@
-"""Asks a task of a classifier, each pair in its original form and in perturbed ones."""
+"""Ask a model the sentence pairs of a task, in their original form and in perturbed forms."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from consilience.ask import Progress, answers_table, judge, no_answers
 from consilience.choices import Long
 from consilience.errors import ConsilienceError
-from consilience.probe import Progress, answers_table, judge, no_answers
-from consilience.suites.perturbations import ORIGINAL, Perturbation, variants
-from consilience.types import Form, Scores, Task, TextPair
+from consilience.suites.pairs import TASK_SUITE, generated_group
+from consilience.suites.perturbations import Perturbation, forms_of
+from consilience.types import ORIGINAL, Form, Scores, Task, TextPair
 
-SUITE = "calum"
-
-INCONSISTENT_SCHEMA: dict[str, type[pl.DataType]] = {
+CHANGED_ANSWERS_SCHEMA: dict[str, type[pl.DataType]] = {
     "group": pl.String,
     "perturbation": pl.String,
     "item": pl.String,
@@ -33,28 +32,30 @@ INCONSISTENT_SCHEMA: dict[str, type[pl.DataType]] = {
 }
 """One row an answer that a perturbation changed; ``margin`` is the smaller one of the two."""
 
-GENERATED = "-generated"
-"""Behind the task's name: the group of what a model wrote freely."""
-
 
 class PairModel(Interface):
-    """What ``ask_pairs`` asks of a model: ``models/classifier.py``, ``models/label_writer.py``.
-
-    ``encode``: what the tokenizer makes of forms. ``fit``: all variants of one item, truncated so
-    that each fits; a sentence that several variants share ends at the same place in all of them.
-    ``why_not``: why a form cannot be asked. ``score``: log-probabilities of the task's labels, each
-    form in exactly one of the ``Scores``.
-    """
+    """A model of sentence pairs: ``models/classifier.py``, ``models/label_writer.py``."""
 
     identity: dict[str, object]
 
     @property
-    def longest(self) -> int: ...  # noqa: D102
+    def longest(self) -> int:
+        """The longest input, in tokens."""
 
-    def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]: ...  # noqa: D102
-    def fit(self, forms: Sequence[Form]) -> list[Form]: ...  # noqa: D102
-    def why_not(self, form: Form) -> str | None: ...  # noqa: D102
-    def score(self, forms: Sequence[Form]) -> Iterator[Scores]: ...  # noqa: D102
+    def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
+        """What the tokenizer makes of each form."""
+
+    def fit(self, forms: Sequence[Form]) -> list[Form]:
+        """All variants of one item, truncated so that each fits.
+
+        A sentence that several variants share ends at the same place in all of them.
+        """
+
+    def why_not(self, form: Form) -> str | None:
+        """Why a form cannot be asked; None where it can."""
+
+    def score(self, forms: Sequence[Form]) -> Iterator[Scores]:
+        """Log-probabilities of the task's labels, each form in exactly one of the ``Scores``."""
 
 
 Write = Callable[[Sequence[Form]], Iterator[tuple[npt.NDArray[np.int64], list[str]]]]
@@ -62,22 +63,24 @@ Write = Callable[[Sequence[Form]], Iterator[tuple[npt.NDArray[np.int64], list[st
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The forms of a task's pairs (item, variant), as the model reads them.
-
-    ``names``: of the variants, the original first. ``reasons``: why an item is not asked, None
-    where it is. ``notes``: what a reader should know of them.
-    """
+class Presented:
+    """The sentence pairs of a task in all their forms, as the model reads them."""
 
     task: Task
+    """The task."""
     pairs: tuple[TextPair, ...]
+    """Its pairs."""
     names: tuple[str, ...]
+    """The names of the forms, the original first."""
     forms: tuple[tuple[Form, ...], ...]
+    """The forms (pair, form)."""
     reasons: tuple[str | None, ...]
+    """Why a pair is not asked; None where it is."""
     notes: tuple[str, ...]
+    """What a reader should know of the forms."""
 
 
-def write_forms(
+def present_pairs(
     task: Task,
     pairs: Sequence[TextPair],
     original: Callable[[TextPair], Form],
@@ -85,14 +88,14 @@ def write_forms(
     model: PairModel,
     *,
     long: Long = "truncate",
-) -> Asked:
+) -> Presented:
     """Every pair in every form; where a form is too long, the item is truncated or left out.
 
     ``long``: ``truncate`` shortens each form's own sentences (``PairModel.fit``), ``exclude``
     leaves the whole item out.
     """
     names = (ORIGINAL, *perturbations)
-    written = [list(variants(original(pair), perturbations).values()) for pair in pairs]
+    written = [list(forms_of(pair, original(pair), perturbations).values()) for pair in pairs]
     encoded = model.encode([form for forms in written for form in forms])
     reasons: list[str | None] = []
     width, too_long = len(names), 0
@@ -137,7 +140,7 @@ def write_forms(
             f"{', '.join(alike)}: the same tokens as the original in {count} of {len(pairs)} "
             "items, which this model's tokenizer cannot tell apart"
         )
-    return Asked(
+    return Presented(
         task, tuple(pairs), names, tuple(map(tuple, written)), tuple(reasons), tuple(notes)
     )
 
@@ -151,53 +154,53 @@ def _sentences(form: Form) -> list[str]:
     return sorted(segment.sentence for segment in form)
 
 
-def ask_pairs(
-    asked: Asked, model: PairModel, *, progress: Progress = lambda done: None
+def ask_labels(
+    presented: Presented, model: PairModel, *, progress: Progress = lambda done: None
 ) -> pl.DataFrame:
     """The labels that the model finds most probable: an answers table, group the task's name."""
-    rows, forms, golds = _rows(asked)
-    columns = _columns(asked)
+    rows, forms, golds = _rows(presented)
+    columns = _columns(presented)
     for scores in model.score(forms):
         found = judge(scores, [golds[row] for row in scores.rows])
         for name, values in found.items():
             columns[name][rows[scores.rows]] = values
         progress(len(scores.rows))
-    return answers_table(_asked(asked, asked.task.name), columns)
+    return answers_table(_questions(presented, presented.task.name), columns)
 
 
-def ask_freely(
-    asked: Asked,
+def ask_text(
+    presented: Presented,
     write: Write,
     label_of: Callable[[str, Sequence[str]], str | None],
     *,
     progress: Progress = lambda done: None,
 ) -> pl.DataFrame:
     """What the model writes; where that is a label, the label. Group the task's name, generated."""
-    rows, forms, _ = _rows(asked)
-    columns = _columns(asked)
-    labels = asked.task.labels
+    rows, forms, _ = _rows(presented)
+    columns = _columns(presented)
+    labels = presented.task.labels
     for places, texts in write(forms):
         answers = [label_of(text, labels) or text for text in texts]
         columns["answer"][rows[places]] = np.array(answers, dtype=np.object_)
         columns["n_candidates"][rows[places]] = len(labels)
         progress(len(places))
-    return answers_table(_asked(asked, asked.task.name + GENERATED), columns)
+    return answers_table(_questions(presented, generated_group(presented.task)), columns)
 
 
-def inconsistent(asked: Asked, answers: pl.DataFrame) -> pl.DataFrame:
+def changed_answers(presented: Presented, answers: pl.DataFrame) -> pl.DataFrame:
     """Every answer that a perturbation changed, the surest of both first (Tables 3, 4 and 7 to 9).
 
     ``text_1, text_2``: the perturbed form; ``original_1, original_2``: the original one. An answer
     that is no label is one that changed, even where the original's was the same.
     """
-    forms = {pair.item: each for pair, each in zip(asked.pairs, asked.forms, strict=True)}
+    forms = {pair.item: each for pair, each in zip(presented.pairs, presented.forms, strict=True)}
     first = answers.filter(pl.col("variant_index") == 0).select(
         "group", "item", original_answer="answer", original_margin="margin"
     )
     both = answers.filter(pl.col("variant_index") > 0).join(
         first, on=["group", "item"], how="left", maintain_order="left"
     )
-    no_label = ~pl.col("answer").is_in(list(asked.task.labels))
+    no_label = ~pl.col("answer").is_in(list(presented.task.labels))
     changed = both.filter(
         pl.col("answer").is_not_null()
         & pl.col("original_answer").is_not_null()
@@ -222,17 +225,17 @@ def inconsistent(asked: Asked, answers: pl.DataFrame) -> pl.DataFrame:
                 "margin": row["sure"],
             }
         )
-    return pl.DataFrame(rows, schema=INCONSISTENT_SCHEMA)
+    return pl.DataFrame(rows, schema=CHANGED_ANSWERS_SCHEMA)
 
 
-def _rows(asked: Asked) -> tuple[npt.NDArray[np.int64], list[Form], list[str]]:
+def _rows(presented: Presented) -> tuple[npt.NDArray[np.int64], list[Form], list[str]]:
     """Rows of the table that are asked, their forms and golds."""
-    width = len(asked.names)
+    width = len(presented.names)
     rows: list[int] = []
     forms: list[Form] = []
     golds: list[str] = []
     for at, (pair, each, reason) in enumerate(
-        zip(asked.pairs, asked.forms, asked.reasons, strict=True)
+        zip(presented.pairs, presented.forms, presented.reasons, strict=True)
     ):
         if reason is None:
             rows += range(at * width, (at + 1) * width)
@@ -240,26 +243,28 @@ def _rows(asked: Asked) -> tuple[npt.NDArray[np.int64], list[Form], list[str]]:
             golds += [pair.label] * width
     if not rows:
         raise ConsilienceError(
-            f"no item of {asked.task.name} can be asked, such as: {asked.reasons[0]}"
+            f"no item of {presented.task.name} can be asked, such as: {presented.reasons[0]}"
         )
     return np.array(rows), forms, golds
 
 
-def _columns(asked: Asked) -> dict[str, npt.NDArray[np.float64] | npt.NDArray[np.object_]]:
-    columns = no_answers(len(asked.pairs) * len(asked.names))
-    columns["excluded"][:] = np.repeat(np.array(asked.reasons, dtype=np.object_), len(asked.names))
+def _columns(presented: Presented) -> dict[str, npt.NDArray[np.float64] | npt.NDArray[np.object_]]:
+    columns = no_answers(len(presented.pairs) * len(presented.names))
+    columns["excluded"][:] = np.repeat(
+        np.array(presented.reasons, dtype=np.object_), len(presented.names)
+    )
     return columns
 
 
-def _asked(asked: Asked, group: str) -> dict[str, object]:
+def _questions(presented: Presented, group: str) -> dict[str, object]:
     """The columns that say what was asked; pairs with the same first sentence are one subject."""
-    width, size = len(asked.names), len(asked.pairs) * len(asked.names)
+    width, size = len(presented.names), len(presented.pairs) * len(presented.names)
     return {
-        "suite": [SUITE] * size,
+        "suite": [TASK_SUITE] * size,
         "group": [group] * size,
-        "item": [pair.item for pair in asked.pairs for _ in range(width)],
-        "subject": [pair.first for pair in asked.pairs for _ in range(width)],
-        "variant": list(asked.names) * len(asked.pairs),
-        "variant_index": list(range(width)) * len(asked.pairs),
-        "gold": [pair.label for pair in asked.pairs for _ in range(width)],
+        "item": [pair.item for pair in presented.pairs for _ in range(width)],
+        "subject": [pair.first for pair in presented.pairs for _ in range(width)],
+        "variant": list(presented.names) * len(presented.pairs),
+        "variant_index": list(range(width)) * len(presented.pairs),
+        "gold": [pair.label for pair in presented.pairs for _ in range(width)],
     }

@@ -1,0 +1,458 @@
+"""Differences between runs on the same questions, with intervals and tests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import get_args
+
+import numpy as np
+import polars as pl
+
+from consilience.errors import ConsilienceError
+from consilience.metrics.agreement import METRICS, Share, Tally
+from consilience.metrics.counts import (
+    Answers,
+    Prepared,
+    Shared,
+    bounds_of,
+    count,
+    empty_value,
+    is_averaged,
+    metric_of,
+    prepared_seeds,
+    refuse_other_questions,
+)
+from consilience.metrics.resampling import (
+    Counted,
+    Draws,
+    Flipped,
+    Key,
+    Resampling,
+    Spread,
+    flip,
+    in_threads,
+)
+from consilience.metrics.statistics import (
+    FEW,
+    NAN,
+    Floats,
+    benjamini_hochberg,
+    bootstrap_interval,
+    difference_bounds,
+    holm,
+    mcnemar,
+    paired_permutation,
+    permutation_p,
+    smallest_difference,
+    welch_t,
+)
+from consilience.types import COMPARISON_SCHEMA, Cardinality, Protocol, Relation, Suite
+
+MCNEMAR = "exact McNemar"
+SUBJECTS = "sign flips of subjects"
+RELATIONS = "paired permutation of relations"
+
+OF_THE_SUITE = ("uniform_consistency", "top_label")
+"""Metrics of what was asked, which are not compared between runs."""
+
+Seeds = Answers | Sequence[Answers]
+"""The answers of one model: of one run, or of several seeds."""
+
+
+def compare(
+    models: Mapping[str, Seeds], suite: Suite, protocol: Protocol, seed: int = 0
+) -> pl.DataFrame:
+    """Every model against the first (``COMPARISON_SCHEMA``), on the queries that both answered.
+
+    ``models``: the answers of each by its name, of as many seeds; values of several seeds are
+    averaged. Runs of other items or variants raise. ``p_holm`` and ``q_value`` adjust over the
+    groups of one metric and subset of one comparison, or over the forms of one metric and group.
+    """
+    names = list(models)
+    if len(names) < 2:
+        raise ConsilienceError(
+            f"{len(names)} run to compare", expected="two runs or more, the first is the reference"
+        )
+    shared = Shared() if len(names) > 2 else None
+    first, *others = names
+    reference = prepared_seeds(models[first], suite, shared)
+    tables = []
+    for second in others:
+        seeds = prepared_seeds(models[second], suite, shared)
+        if len(seeds) != len(reference):
+            raise ConsilienceError(
+                f"{len(reference)} runs against {len(seeds)}", expected="as many seeds of both"
+            )
+        refuse_other_questions((first, reference[0]), (second, seeds[0]))
+        rows: list[dict[str, object]] = []
+        for kind in get_args(Cardinality):
+            if reference[0].of_kind(kind) and seeds[0].of_kind(kind):
+                runs = list(zip(reference, seeds, strict=True))
+                rows += _Comparison(runs, kind, protocol, seed).rows()
+        pair = {"suite": suite.name, "first": first, "second": second}
+        table = pl.DataFrame([{**pair, **row} for row in rows], schema=COMPARISON_SCHEMA)
+        tables.append(_adjusted(table, suite))
+    return pl.concat(tables)
+
+
+@dataclass(frozen=True, slots=True)
+class _Both:
+    """One metric in two runs: of one group, or of several together."""
+
+    shares: tuple[Share, Share]
+    """Hits and totals of both runs."""
+    flipped: Flipped | None
+    """Both when what subjects contribute changes its sign; None where that says nothing."""
+    only: tuple[int, int] | None
+    """How many items only the first, and only the second, has right; None where an item is no hit
+    or miss."""
+
+    @property
+    def difference(self) -> float:
+        """Second minus first; NaN where one has no data."""
+        return self.shares[1].value - self.shares[0].value
+
+    def plus(self, other: _Both) -> _Both:
+        """The counts of two groups together."""
+        flipped, only = None, None
+        if self.flipped is not None and other.flipped is not None:
+            flipped = self.flipped + other.flipped
+        if self.only is not None and other.only is not None:
+            only = self.only[0] + other.only[0], self.only[1] + other.only[1]
+        shares = self.shares[0] + other.shares[0], self.shares[1] + other.shares[1]
+        return _Both(shares, flipped, only)
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """One metric of two models, with a pair of runs for each seed."""
+
+    seeds: tuple[_Both, ...]
+    """The metric in both runs of each seed."""
+
+    @property
+    def values(self) -> tuple[float, float]:
+        """The means over seeds."""
+        first, second = (fmean(self.of_seeds(side)) for side in (0, 1))
+        return first, second
+
+    def of_seeds(self, side: int) -> list[float]:
+        """The values of one model's seeds."""
+        return [both.shares[side].value for both in self.seeds]
+
+    @property
+    def difference(self) -> float:
+        """Second minus first."""
+        first, second = self.values
+        return second - first
+
+    @property
+    def test(self) -> tuple[str | None, float]:
+        """Which test, and its p: McNemar's of one seed, else sign flips of the mean difference."""
+        if len(self.seeds) == 1 and self.seeds[0].only is not None:
+            return MCNEMAR, mcnemar(*self.seeds[0].only)
+        flipped = [both.flipped.differences() for both in self.seeds if both.flipped is not None]
+        if len(flipped) < len(self.seeds):
+            return None, NAN
+        mean = np.mean(flipped, axis=0)
+        if np.isnan(mean).all():
+            return SUBJECTS, NAN
+        return SUBJECTS, permutation_p(self.difference, mean)
+
+    @property
+    def p_seeds(self) -> float:
+        """P of Welch's t test over seeds; NaN where they do not vary."""
+        first, second = self.of_seeds(0), self.of_seeds(1)
+        varies = len(self.seeds) > 1 and any(np.ptp(values) > 0 for values in (first, second))
+        return welch_t(second, first).p if varies else NAN
+
+    def plus(self, other: _Difference) -> _Difference:
+        """The counts of two groups together."""
+        pairs = zip(self.seeds, other.seeds, strict=True)
+        return _Difference(tuple(one.plus(two) for one, two in pairs))
+
+    def without_flips(self) -> _Difference:
+        """The same without what the test needs, which fills the memory."""
+        return _Difference(tuple(replace(both, flipped=None) for both in self.seeds))
+
+
+DrawsOfBoth = tuple[Mapping[Key, Draws], Mapping[Key, Draws]]
+"""Every metric of a group in both runs, under the same resampling."""
+
+Test = tuple[str | None, float]
+"""Which test, and its p."""
+
+
+class _Comparison:
+    """Two models on the groups of one kind, with a pair of runs for each seed."""
+
+    def __init__(
+        self,
+        runs: Sequence[tuple[Prepared, Prepared]],
+        kind: Cardinality,
+        protocol: Protocol,
+        seed: int,
+    ) -> None:
+        self.runs, self.kind, self.protocol, self.seed = runs, kind, protocol, seed
+        self.first = runs[0][0]
+        known = {relation.id for relation, _ in runs[0][1].of_kind(kind)}
+        groups = [relation for relation, _ in self.first.of_kind(kind) if relation.id in known]
+        self.relations = {relation.id: relation for relation in groups}
+        self.subjects = self.first.subjects(kind)
+        self.differences: dict[str, dict[Key, _Difference]] = {}
+        self.tests: dict[Key, dict[str, Test]] = {}
+        self.pooled: dict[Key, _Difference] = {}
+        self.resampling: Resampling = self.first.resampling(kind, seed)
+
+    def rows(self) -> Iterator[dict[str, object]]:
+        """A row for each metric of each group, then for each metric over the groups."""
+        draws = self._draw(self._count())
+        averaged: dict[Key, list[str]] = {}
+        for group, by_key in self.differences.items():
+            for key, difference in by_key.items():
+                spreads = [self._within(run[group], key) for run in draws]
+                test = self.tests[key][group]
+                yield _row(
+                    key, group, difference, [each[0] for each in spreads], spreads[0][1], test
+                )
+                if is_averaged(key, self.relations[group]):
+                    averaged.setdefault(key, []).append(group)
+        for key, groups in averaged.items():
+            yield from self._rows_over(key, groups, draws)
+
+    def _count(self) -> list[dict[str, list[Counted]]]:
+        """Count every metric of each group, and test it.
+
+        What is still to be resampled, for each seed by group: only groups where an answer that one
+        of the runs lacks is left out of both.
+        """
+        counted: list[dict[str, list[Counted]]] = [{} for _ in self.runs]
+
+        def of(relation: Relation) -> dict[Key, _Difference]:
+            boths = [
+                self._count_seed(seed, relation, counted[seed]) for seed in range(len(counted))
+            ]
+            keys = [key for key in boths[0] if all(key in both for both in boths)]
+            return {key: _Difference(tuple(both[key] for both in boths)) for key in keys}
+
+        groups = list(self.relations.values())
+        for relation, by_key in zip(groups, in_threads(of, groups), strict=True):
+            for key, difference in by_key.items():
+                self.tests.setdefault(key, {})[relation.id] = difference.test
+                if is_averaged(key, relation):
+                    pooled = self.pooled.get(key)
+                    self.pooled[key] = pooled.plus(difference) if pooled else difference
+            self.differences[relation.id] = {
+                key: difference.without_flips() for key, difference in by_key.items()
+            }
+        return counted
+
+    def _count_seed(
+        self, seed: int, relation: Relation, counted: dict[str, list[Counted]]
+    ) -> dict[Key, _Both]:
+        """Every metric of one seed's two runs in a group; keeps what must be resampled."""
+        names = self.subjects[relation.id]
+        one, two, is_whole = _count_both(*self.runs[seed], relation, self.protocol)
+        if not is_whole:
+            counted[relation.id] = [Counted(tallies, names) for tallies in (one, two)]
+        keys = [key for key in one if key[0] not in OF_THE_SUITE and key in two]
+        several = len(self.runs) > 1
+        tested = {key: one[key] for key in keys if several or not _is_binary(key)}
+        flipped = flip(tested, two, names, self.first.signs(names, self.seed))
+        boths = {}
+        for key in keys:
+            empty = empty_value(key, self.protocol)
+            shares = one[key].share(empty), two[key].share(empty)
+            only = _only(one[key], two[key]) if _is_binary(key) else None
+            boths[key] = _Both(shares, flipped.get(key), only)
+        return boths
+
+    def _draw(self, counted: Sequence[Mapping[str, list[Counted]]]) -> list[dict[str, DrawsOfBoth]]:
+        """Every metric of both runs of each group, resampled, for each seed."""
+        found = []
+        for runs, by_group in zip(self.runs, counted, strict=True):
+            draws: dict[str, DrawsOfBoth] = {
+                group: (one, two) for group, (one, two) in self.resampling.draw(by_group).items()
+            }
+            if len(draws) < len(self.differences):
+                whole = [run.counts(self.kind, self.protocol, self.seed) for run in runs]
+                for group in self.differences:
+                    if group not in draws:
+                        draws[group] = whole[0].draws[group], whole[1].draws[group]
+            found.append(draws)
+        return found
+
+    def _within(self, draws: DrawsOfBoth, key: Key) -> tuple[Floats, int]:
+        """The differences when subjects are resampled (replicate,), and how many there are."""
+        one, two = (run[key].within for run in draws)
+        empty = empty_value(key, self.protocol)
+        first, second = (np.where(np.isnan(run.values), empty, run.values) for run in (one, two))
+        return second - first, one.clusters
+
+    def _rows_over(
+        self, key: Key, groups: Sequence[str], draws: Sequence[Mapping[str, DrawsOfBoth]]
+    ) -> Iterator[dict[str, object]]:
+        """``MACRO`` over the groups where both models have data, and ``MICRO``."""
+        by_group = {group: self.differences[group][key] for group in groups}
+        known = {
+            group: difference
+            for group, difference in by_group.items()
+            if not math.isnan(difference.difference)
+        }
+        if not known:
+            return
+        spreads = [self._spread(key, known, draws[seed], seed) for seed in range(len(draws))]
+        counts, pooled = (len(known), len(by_group) - len(known)), self.pooled[key]
+        macro = _Difference(
+            tuple(
+                replace(both, shares=_mean_shares(known, seed, counts))
+                for seed, both in enumerate(pooled.seeds)
+            )
+        )
+        if len(known) > 1:
+            values = [difference.difference for difference in known.values()]
+            test: Test = RELATIONS, paired_permutation(values, self.seed)
+        else:
+            test = self.tests[key][next(iter(known))]
+        relations = [spread.replicates for spread, _, _ in spreads]
+        row = _row(key, "MACRO", macro, relations, spreads[0][0].clusters, test)
+        yield row | ({"smallest": NAN} if 1 < len(known) < FEW else {})
+        micro, clusters = [values for _, values, _ in spreads], spreads[0][2]
+        yield _row(key, "MICRO", pooled, micro, clusters, pooled.test)
+
+    def _spread(
+        self,
+        key: Key,
+        known: Mapping[str, _Difference],
+        draws: Mapping[str, DrawsOfBoth],
+        seed: int,
+    ) -> tuple[Spread, Floats, int]:
+        """How one seed's differences vary: of the mean over groups, and of all counts together."""
+        one, two = (
+            self.resampling.over(
+                {group: difference.seeds[seed].shares[side] for group, difference in known.items()},
+                {group: draws[group][side][key] for group in known},
+            )
+            for side in (0, 1)
+        )
+        return two[0] - one[0], two[1].values - one[1].values, one[1].clusters
+
+
+def _is_binary(key: Key) -> bool:
+    return METRICS[metric_of(key[0])].binary
+
+
+def _mean_shares(
+    known: Mapping[str, _Difference], seed: int, counts: tuple[int, int]
+) -> tuple[Share, Share]:
+    """The means of one seed's two runs over the groups that have data."""
+    first, second = (
+        Share(fmean(each.seeds[seed].shares[side].value for each in known.values()), 1, *counts)
+        for side in (0, 1)
+    )
+    return first, second
+
+
+def _count_both(
+    first: Prepared, second: Prepared, relation: Relation, protocol: Protocol
+) -> tuple[Mapping[Key, Tally], Mapping[Key, Tally], bool]:
+    """Every metric of both runs, of the queries that both answered; whether these are all.
+
+    What is counted of all queries is kept where the runs share what they count.
+    """
+    rows, others = first.rows_of(relation), second.rows_of(relation)
+    one, two = first.views(relation, rows, protocol), second.views(relation, others, protocol)
+    both = (
+        {view: grid.with_(two[view]) for view, grid in one.items()},
+        {view: grid.with_(one[view]) for view, grid in two.items()},
+    )
+    is_whole = all(
+        restricted[view] is grid
+        for restricted, run in zip(both, (one, two), strict=True)
+        for view, grid in run.items()
+    )
+    if is_whole and first.shared and second.shared:
+        tallies = (
+            first.tallies(relation, rows, protocol),
+            second.tallies(relation, others, protocol),
+        )
+        return *tallies, True
+    return count(both[0], relation), count(both[1], relation), False
+
+
+def few_relations(compared: pl.DataFrame) -> list[str]:
+    """Which means of ``compare`` are over too few groups for a small p."""
+    is_mean = (pl.col("group") == "MACRO") & (pl.col("subset") == "all")
+    few = compared.filter(is_mean & pl.col("n").is_between(2, FEW - 1))
+    notes = []
+    for (n,), rows in few.group_by(["n"], maintain_order=True):
+        first, *more = rows["metric"].unique(maintain_order=True)
+        others = f" and {len(more)} more" if more else ""
+        notes.append(
+            f"{first}{others}: a mean over {n} relations has a p of at least {2 / 2**n:.3g}, "
+            "whatever the difference; see the single relations"
+        )
+    return notes
+
+
+def _only(first: Tally, second: Tally) -> tuple[int, int]:
+    """How many items are hits in the first only, and in the second only."""
+    moved = second.counts[:, 0] - first.counts[:, 0]
+    return int((moved < 0).sum()), int((moved > 0).sum())
+
+
+def _row(
+    key: Key,
+    group: str,
+    difference: _Difference,
+    spreads: Sequence[Floats],
+    clusters: int,
+    test: Test,
+) -> dict[str, object]:
+    """A row of the table; ``spreads``: each seed's difference resampled (replicate,)."""
+    replicates = np.mean(spreads, axis=0)
+    bounds = difference_bounds(bounds_of(key))
+    low, high = bootstrap_interval(difference.difference, replicates, clusters, bounds)
+    shares = [share for both in difference.seeds for share in both.shares]
+    return {
+        "metric": key[0],
+        "subset": key[1],
+        "group": group,
+        "first_value": difference.values[0],
+        "second_value": difference.values[1],
+        "difference": difference.difference,
+        "low": low,
+        "high": high,
+        "test": test[0],
+        "p": test[1],
+        "smallest": smallest_difference(replicates) if clusters > 1 else NAN,
+        "n": min(share.n for share in shares),
+        "n_excluded": max(share.left_out for share in shares),
+        "seeds": len(difference.seeds),
+        "p_seeds": difference.p_seeds,
+    }
+
+
+def _adjusted(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+    """With p adjusted over the groups of one metric and subset, or over the forms of a group."""
+    over = ["MACRO", "MICRO"]
+    averaged = [group.id for group in suite.relations if group.design.is_averaged]
+    of_groups = pl.col("group").is_in([*averaged, *over])
+    is_tested = (of_groups & ~pl.col("group").is_in(over)) | (
+        ~of_groups & (pl.col("subset") != "all")
+    )
+    within = pl.when(of_groups).then("subset").otherwise("group")
+    family = ["metric", of_groups.alias("of_groups"), within.alias("within")]
+    parts = []
+    for _, rows in table.group_by(family, maintain_order=True):
+        tested = rows.select(pl.when(is_tested).then("p").otherwise(NAN)).to_series().to_list()
+        parts.append(
+            rows.with_columns(
+                p_holm=pl.Series(holm(tested), dtype=pl.Float64),
+                q_value=pl.Series(benjamini_hochberg(tested), dtype=pl.Float64),
+            )
+        )
+    return pl.concat(parts) if parts else table

@@ -1,0 +1,162 @@
+"""What a reader of a metrics table should know: what was excluded, and what says little."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import polars as pl
+
+from consilience.metrics.counts import EMPTY_AS_ZERO
+from consilience.metrics.table import in_texts, is_blank, order_remark
+from consilience.types import SEVERAL_TOKENS, SEVERAL_TOKENS_BEFORE, Protocol, Relation, Suite
+
+NEARLY_CONSTANT = 0.9
+"""Share of the most frequent answer above which consistency is uninformative."""
+
+
+def facts_left_out(
+    answers: pl.DataFrame, metrics: pl.DataFrame, suite: Suite, protocol: Protocol
+) -> str:
+    """A sentence on how many facts the accuracy is over; empty where it is over all of them.
+
+    The counts are ``n`` and ``n_excluded`` of the accuracy of all N-1 relations together. Facts
+    with an answer of several tokens are counted by the reasons in the column ``excluded``, in the
+    base pattern.
+    """
+    chosen = (pl.col("metric") == "accuracy") & (pl.col("group") == "MICRO")
+    rows = metrics.filter(chosen & (pl.col("subset") == "all")).to_dicts()
+    if not rows or not rows[0]["n_excluded"]:
+        return ""
+    counted, excluded = rows[0]["n"], rows[0]["n_excluded"]
+    several = 0
+    if "excluded" in answers.columns:
+        answers = in_texts(answers, suite)
+        bases = {
+            (group.id, group.design.variants[0])
+            for group in suite.relations
+            if group.cardinality == "N-1"
+        }
+        reasons = pl.col("excluded").cast(pl.String)
+        has_several = reasons.str.contains_any([SEVERAL_TOKENS, SEVERAL_TOKENS_BEFORE])
+        without = answers.filter(is_blank() & has_several)
+        rows_without = without.select("group", "variant", "subject", "gold").iter_rows()
+        facts = [row for row in rows_without if row[:2] in bases]
+        several = min(excluded, len(facts if protocol == "published" else set(facts)))
+    because = [f"{several:,} have an answer of several tokens and were not asked"] * (several > 0)
+    if others := excluded - several:
+        because.append(f"{others:,} {'others ' * (several > 0)}have no answer (see the notes)")
+    hint = "; see --multi-token left-to-right" * (several > 0)
+    return (
+        f"Accuracy is over {counted:,} of {counted + excluded:,} facts: {', '.join(because)}{hint}."
+    )
+
+
+def notes_on(
+    answers: pl.DataFrame, metrics: pl.DataFrame, suite: Suite, protocol: Protocol
+) -> list[str]:
+    """Notes on the answers of one run and their metrics table."""
+    answers = in_texts(answers, suite)
+    notes = [*_not_asked(answers, suite)]
+    if protocol == "published":
+        notes += order_remark(answers, suite)
+    notes += _without_answer(answers, suite)
+    for name in EMPTY_AS_ZERO[protocol]:
+        empty = metrics.filter(
+            (pl.col("metric") == name) & (pl.col("n") == 0) & (pl.col("group") != "MICRO")
+        )
+        groups = [group for group in empty["group"] if group != "MACRO"]
+        if groups:
+            notes.append(
+                f"{name}: no data in {', '.join(groups)}; counted as 0, as the released code does"
+            )
+    values = _values(metrics)
+    notes += _nearly_constant(values, suite)
+    notes += _of_labels(values, suite)
+    return notes
+
+
+def _not_asked(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:
+    """Groups and variants without a row."""
+    asked = {
+        group: set(names)
+        for group, names in answers.group_by("group").agg(pl.col("variant").unique()).iter_rows()
+    }
+    absent = [group.id for group in suite.relations if group.id not in asked]
+    if absent:
+        several = "s" * (len(absent) > 1)
+        yield f"no answers for {len(absent)} relation{several}: {', '.join(absent)}"
+    for group in suite.relations:
+        known = group.design.variants
+        lacking = [name for name in known if name not in asked.get(group.id, known)]
+        if lacking:
+            base = ", not in the base pattern" if known[0] in lacking else ""
+            yield (
+                f"{group.id}: asked in {len(known) - len(lacking)} of {len(known)} patterns{base}"
+            )
+
+
+def _without_answer(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:
+    """How many queries of a group, or items of a task, have no answer, and an example."""
+    writing = [group.id for group in suite.relations if group.design.writes_freely]
+    no_answer = pl.col("answer").is_null() | (is_blank() & ~pl.col("group").is_in(writing))
+    for (group,), rows in answers.filter(no_answer).group_by("group", maintain_order=True):
+        all_rows = answers.filter(pl.col("group") == group)
+        is_task = suite.relation(str(group)).design.unit == "item"
+        first: Mapping[str, object] | None = None
+        if "excluded" in rows.columns and rows["excluded"].drop_nulls().len():
+            first = rows.drop_nulls("excluded").row(0, named=True)
+        if is_task:
+            why = f", such as {first['item']}: {first['excluded']}" if first else ""
+            without, whole = rows["item"].n_unique(), all_rows["item"].n_unique()
+            yield f"{group}: {without} of {whole} items excluded{why}"
+        else:
+            why = f", such as: {first['gold']}: {first['excluded']}" if first else ""
+            yield f"{group}: {rows.height} of {all_rows.height} queries without an answer{why}"
+
+
+def _values(metrics: pl.DataFrame) -> dict[tuple[str, str], float]:
+    """The values of whole groups that have data, by group and metric."""
+    rows = metrics.filter((pl.col("subset") == "all") & (pl.col("n") > 0))
+    return {
+        (group, metric): value
+        for group, metric, value in rows.select("group", "metric", "value").iter_rows()
+    }
+
+
+def _nearly_constant(values: Mapping[tuple[str, str], float], suite: Suite) -> Iterator[str]:
+    """Groups where most answers are identical."""
+    constant = {
+        group.id: values[group.id, "top_answer"]
+        for group in suite.relations
+        if values.get((group.id, "top_answer"), 0) > NEARLY_CONSTANT
+        and (group.id, "chance_consistency") in values
+    }
+    for group in suite.relations:
+        if group.design.unit == "item" and group.id in constant:
+            share, majority = constant.pop(group.id), values.get((group.id, "top_label"), 0)
+            yield (
+                f"{group.id}: {share:.0%} of the answers to the original form are identical (the "
+                f"most frequent label is the gold of {majority:.0%} of the items), so its "
+                "consistency is uninformative; see corrected_consistency"
+            )
+    if constant:
+        ranked = sorted(constant.items(), key=lambda each: -each[1])
+        shares = ", ".join(f"{group} ({share:.0%})" for group, share in ranked)
+        yield (
+            f"nearly constant answers in {shares}: this share of all answers is identical, so "
+            "consistency is uninformative there; see corrected_consistency"
+        )
+
+
+def _of_labels(values: Mapping[tuple[str, str], float], suite: Suite) -> Iterator[str]:
+    """Tasks whose answers are no label, or whose items all have one label."""
+    tasks: list[Relation] = [group for group in suite.relations if group.design.labels]
+    for task in tasks:
+        no_label = values.get((task.id, "no_label"), 0)
+        if no_label > NEARLY_CONSTANT:
+            yield (
+                f"{task.id}: {no_label:.0%} of the answers to the original form are no label; "
+                "which words a model writes depends on the template"
+            )
+        if values.get((task.id, "top_label")) == 1:
+            yield f"{task.id}: all items have the same label, so accuracy is uninformative"

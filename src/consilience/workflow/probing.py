@@ -1,0 +1,215 @@
+"""Ask a model every fact of a suite, or take answers made elsewhere, and count them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import polars as pl
+
+from consilience import suites
+from consilience.ask import ask_suite, screening_note
+from consilience.errors import ConsilienceError
+from consilience.metrics.changes import form_changes
+from consilience.metrics.measure import measure
+from consilience.metrics.notes import facts_left_out, notes_on
+from consilience.metrics.table import check_golds, prepare, unknown_answers
+from consilience.models import LanguageModel, load_model
+from consilience.noise import noise_floor
+from consilience.provenance import git_revision, versions
+from consilience.run import Run, RunFolder
+from consilience.suites.pattern_forms import (
+    PATTERN_PERTURBATIONS,
+    with_asked_patterns,
+    with_perturbed_patterns,
+)
+from consilience.suites.perturbations import chosen as choose_perturbations
+from consilience.suites.selection import (
+    filter_vocabulary,
+    replace_facts,
+    sample_facts,
+    select_relations,
+)
+from consilience.suites.tasks import is_task
+from consilience.types import Protocol, Suite
+from consilience.workflow.options import PAIRS
+from consilience.workflow.probe_options import ProbeOptions, refuse_options
+from consilience.workflow.probed import Probed, default_folder, perturbation_settings
+from consilience.workflow.probing_pairs import probe_pairs
+from consilience.workflow.suite import protocol_notes, refuse_pairs, source_of
+from consilience.workflow.watch import SILENT, Watch
+
+
+def probe(options: ProbeOptions, watch: Watch = SILENT) -> Probed:
+    """Ask a model a suite, and measure its answers; the run is kept in its folder."""
+    if is_task(options.suite):
+        return probe_pairs(options, watch)
+    _check(options)
+    suite, source = choose_suite(options, watch)
+    protocol: Protocol = options.protocol or suite.protocol
+    load = _loader(options, protocol)
+    with watch.loading(options.model):
+        model = load(dtype=options.dtype)
+    settings = _settings(options, suite, protocol, model)
+    folder = RunFolder(options.folder or default_folder(options.model, settings), settings)
+    folder.describe("suite_source", source)
+    if options.keep_scores:
+        words = {relation.id: relation.candidates.words for relation in suite.relations}
+        folder.describe("words", words)
+    answers = _ask(options, suite, model, folder, watch)
+    metrics = measure(answers, suite, protocol, options.seed)
+    folder.note(notes_on(answers, metrics, suite, protocol))
+    if options.fast:
+        folder.note([screening_note(folder.record)])
+    if options.noise_floor:
+        metrics = metrics.vstack(_noise_floor(options, suite, model, load, watch))
+    folder.finish(metrics)
+    left_out = facts_left_out(answers, metrics, suite, protocol)
+    record = {**folder.record, "path": str(folder.path)}
+    changes = form_changes(answers, suite, protocol, options.seed)
+    notes = folder.record["warnings"]
+    return Probed(suite, protocol, metrics, changes, left_out, notes, record)
+
+
+def _ask(
+    options: ProbeOptions, suite: Suite, model: LanguageModel, folder: RunFolder, watch: Watch
+) -> pl.DataFrame:
+    queries = sum(len(group.facts) * len(group.patterns) for group in suite.relations)
+    with watch.steps("asking", queries, "queries") as advance:
+        return ask_suite(
+            suite,
+            model,
+            folder,
+            whole_vocabulary=options.candidates == "vocabulary",
+            keep_scores=options.keep_scores,
+            progress=advance,
+        )
+
+
+def _noise_floor(
+    options: ProbeOptions,
+    suite: Suite,
+    model: LanguageModel,
+    load: Callable[..., LanguageModel],
+    watch: Watch,
+) -> pl.DataFrame:
+    """Rows of the metrics table on a sample that is asked again."""
+    is_exact = model.identity.get("dtype") == "float32"
+    half = partial(load, dtype="bfloat16", fast=False) if is_exact else None
+    with watch.loading(""), watch.steps("noise floor", None, "queries") as advance:
+        return noise_floor(
+            suite,
+            model,
+            whole_vocabulary=options.candidates == "vocabulary",
+            in_half_precision=half,
+            seed=options.seed,
+            progress=advance,
+        )
+
+
+def score(
+    answers: Path, suite: str, protocol: Protocol | None = None, data_dir: Path | None = None
+) -> Probed:
+    """Measure answers that were made elsewhere, or those of a run again."""
+    run = Run.open(answers)
+    refuse_pairs(run)
+    table = run.answers
+    chosen = with_asked_patterns(
+        suites.load_suite(suite, data_dir), table, run.settings.get("perturbations") or ()
+    )
+    notes: list[str] = []
+    if not answers.is_dir():  # a run's own answers are what it was asked
+        prepared = prepare(table, chosen)
+        check_golds(prepared, chosen)
+        notes = unknown_answers(prepared, chosen)
+    rules: Protocol = protocol or run.protocol or chosen.protocol
+    metrics = measure(table, chosen, rules)
+    notes += [*notes_on(table, metrics, chosen, rules), *protocol_notes(run, rules)]
+    asked = {"answers": str(answers), "suite": chosen.name, "protocol": rules}
+    record = {"asked": asked, "versions": versions(), "git": git_revision()}
+    left_out = facts_left_out(table, metrics, chosen, rules)
+    changes = form_changes(table, chosen, rules)
+    return Probed(chosen, rules, metrics, changes, left_out, notes, record)
+
+
+def choose_suite(options: ProbeOptions, watch: Watch = SILENT) -> tuple[Suite, dict[str, str]]:
+    """What is asked, and the source of the whole suite (``source_of``)."""
+    suite = suites.load_suite(options.suite, options.data_dir, as_shipped=options.as_shipped)
+    source = source_of(suite, options.suite, options.data_dir)
+    if options.groups is not None:
+        suite = select_relations(suite, options.groups)
+    if options.facts is not None:
+        other = suites.load_suite(options.facts, options.data_dir)
+        suite = replace_facts(suite, other)
+    if options.vocabulary is not None:
+        suite = _one_token(suite, options.vocabulary, options.trust_remote_code, watch)
+    if options.limit:
+        suite = sample_facts(suite, options.limit, options.seed)
+    if options.perturbations:
+        chosen = choose_perturbations(options.perturbations, PATTERN_PERTURBATIONS)
+        suite = with_perturbed_patterns(suite, chosen)
+    return suite, source
+
+
+def _check(options: ProbeOptions) -> None:
+    suites.suite_folder(options.suite, suites.data_dir(options.data_dir))  # raises if unknown
+    refuse_options(options, PAIRS, "a suite of facts", "a task of sentence pairs, such as mrpc")
+    if options.keep_scores and options.candidates == "vocabulary":
+        raise ConsilienceError(
+            "--keep-scores with the whole vocabulary",
+            expected="--candidates objects: a vocabulary's scores of a suite fill a disk",
+        )
+    if options.keep_scores and options.fast:
+        raise ConsilienceError(
+            "--fast with --keep-scores", expected="one of the two: --fast gives answers only"
+        )
+
+
+def _loader(options: ProbeOptions, protocol: Protocol) -> Callable[..., LanguageModel]:
+    return partial(
+        load_model,
+        options.model,
+        protocol=protocol,
+        revision=options.revision,
+        device=options.device,
+        seed=options.seed,
+        multi_token=options.multi_token,
+        template=options.template,
+        trust_remote_code=options.trust_remote_code,
+        fast=options.fast,
+    )
+
+
+def _settings(
+    options: ProbeOptions, suite: Suite, protocol: Protocol, model: LanguageModel
+) -> dict[str, object]:
+    """Everything that decides the answers."""
+    settings: dict[str, object] = {
+        "suite": suite.name,
+        "suite_digest": suite.digest,
+        "groups": [relation.id for relation in suite.relations],
+        "facts": options.facts,
+        "vocabulary": ",".join(options.vocabulary) if options.vocabulary is not None else None,
+        "as_shipped": options.as_shipped,
+        "limit": options.limit,
+        "seed": options.seed,
+        "protocol": protocol,
+        "candidates": options.candidates,
+        "keep_scores": options.keep_scores,
+        "model": model.identity,
+    }
+    if options.perturbations:
+        chosen = choose_perturbations(options.perturbations, PATTERN_PERTURBATIONS)
+        settings |= perturbation_settings(chosen)
+    return settings | ({"fast": True} if options.fast else {})
+
+
+def _one_token(suite: Suite, names: Sequence[str], trust_remote_code: bool, watch: Watch) -> Suite:
+    from consilience.models.candidates import count_pieces
+    from consilience.models.loading import load_tokenizer
+
+    with watch.loading(""):
+        load = partial(load_tokenizer, trust_remote_code=trust_remote_code)
+        pieces = {name: partial(count_pieces, load(name)) for name in names}
+        return filter_vocabulary(suite, pieces)

@@ -1,0 +1,289 @@
+"""Ask a model the sentence pairs of a task, in their original and in perturbed forms (CALUM)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from consilience.ask_pairs import (
+    ask_labels,
+    ask_text,
+    changed_answers,
+    present_pairs,
+)
+from consilience.errors import OTHER_OUT, ConsilienceError
+from consilience.files import csv_of, write_whole
+from consilience.metrics.changes import form_changes
+from consilience.metrics.measure import measure
+from consilience.metrics.notes import notes_on
+from consilience.run import SENTENCE_PAIRS, RunFolder, seed_folders
+from consilience.suites.pairs import (
+    TASK_SUITE,
+    Pairs,
+    generated_group,
+    half_of,
+    read_pairs,
+    sample_pairs,
+    suite_of_task,
+)
+from consilience.suites.perturbations import PAPERS, Perturbation, chosen, original, t5_original
+from consilience.suites.tasks import load_task
+from consilience.types import ORIGINAL, Form, Task, TextPair
+from consilience.workflow.options import FACTS
+from consilience.workflow.probe_options import ProbeOptions, refuse_options
+from consilience.workflow.probed import Probed, default_folder, perturbation_settings
+from consilience.workflow.watch import Watch
+
+if TYPE_CHECKING:
+    from consilience.models.classifier import PairClassifier
+    from consilience.models.label_writer import LabelWriter
+
+HALF_SEED = 0
+"""Seed of the halves: always the same ones."""
+
+
+def probe_pairs(options: ProbeOptions, watch: Watch) -> Probed:
+    """Ask a classifier, or those of all seeds, or a language model; runs are kept in folders."""
+    _check(options)
+    task = load_task(options.suite, options.indicators)
+    perturbations = chosen(options.perturbations or PAPERS)
+    pairs = _pairs_of(options, task, perturbations)
+    settings = _settings(options, task, pairs, perturbations)
+    questions = _Questions(options, task, pairs, perturbations, settings)
+    models = _models(options.model, task.name)
+    if options.folder is not None:
+        _refuse_other_runs(options.folder, models)
+    probed = {name: _probe_model(questions, spec, name, watch) for name, spec in models.items()}
+    folder = next(iter(probed.values())).folder
+    folder = folder.parent if "" not in models else folder
+    suite = suite_of_task(task, [ORIGINAL, *perturbations], writes_freely=options.generate)
+    answers = [run.answers for run in probed.values()]
+    metrics = measure(answers, suite, "strict", options.seed)
+    changes = form_changes(answers, suite, "strict", options.seed)
+    changed = pl.concat(
+        [run.changed.with_columns(pl.lit(name).alias("seed")) for name, run in probed.items()]
+    ).sort("margin", descending=True, nulls_last=True)
+    write_whole(folder / "metrics.csv", csv_of(metrics))
+    write_whole(folder / "changes.csv", csv_of(changes))
+    write_whole(folder / "inconsistent.csv", csv_of(changed))
+    notes = seed_notes({"": pairs.notes} | {name: run.notes for name, run in probed.items()})
+    record = {"asked": settings, "models": models, "path": str(folder)}
+    return Probed(suite, "strict", metrics, changes, "", notes, record, changed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Questions:
+    """What every seed is asked."""
+
+    options: ProbeOptions
+    """The options of the command."""
+    task: Task
+    """The task, with the indicators that were given."""
+    pairs: Pairs
+    """Its pairs."""
+    perturbations: Mapping[str, Perturbation]
+    """The forms beside the original."""
+    settings: Mapping[str, object]
+    """What decides the answers, but for the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ProbedModel:
+    """The answers of one model."""
+
+    folder: Path
+    """The folder of its run."""
+    answers: pl.DataFrame
+    """The answers table."""
+    changed: pl.DataFrame
+    """The answers that a perturbation changed."""
+    notes: Sequence[str]
+    """What a reader of the run should know."""
+
+
+def _check(options: ProbeOptions) -> None:
+    refuse_options(options, FACTS, "a task of sentence pairs", "a suite of facts, such as mini")
+    if options.data is None:
+        raise ConsilienceError(
+            f"--suite {options.suite} without --data",
+            expected="the sentence pairs of the task",
+            todo="Name a file, or a split of its dataset on the Hub: --data hub:validation.",
+        )
+    if options.template and not options.generate:
+        raise ConsilienceError("--template without --generate", todo="Add --generate.")
+    if not options.generate:
+        return
+    flags = {"--input": options.joined, "--pool": options.pool}
+    for flag, value in (flags | {"--model-labels": options.model_labels}).items():
+        if value is not None:
+            raise ConsilienceError(f"{flag} with --generate", todo="Leave it out.")
+
+
+def _pairs_of(
+    options: ProbeOptions, task: Task, perturbations: Mapping[str, Perturbation]
+) -> Pairs:
+    """The pairs of the file or of the Hub; one half of them, a sample of them."""
+    columns = [each.column for each in perturbations.values() if each.column]
+    pairs = read_pairs(options.data or "", task, columns)
+    if options.half is not None:
+        pairs = half_of(pairs, options.half, HALF_SEED)
+    return pairs if options.limit is None else sample_pairs(pairs, options.limit, options.seed)
+
+
+def _settings(
+    options: ProbeOptions, task: Task, pairs: Pairs, perturbations: Mapping[str, Perturbation]
+) -> dict[str, object]:
+    return {
+        "kind": SENTENCE_PAIRS,
+        "suite": TASK_SUITE,
+        "task": asdict(task),
+        "pairs": pairs.digest,
+        "limit": options.limit,
+        "half": options.half,
+        **perturbation_settings(perturbations),
+        "long": options.long,
+        "seed": options.seed,
+    }
+
+
+def _models(spec: str, task: str) -> dict[str, str]:
+    """The model, or those of all seeds that finetune wrote, by the name of their folder."""
+    folder = Path(spec)
+    seeds = seed_folders(folder)
+    if not seeds:
+        inside = folder / task
+        return {"": str(inside) if (inside / "config.json").is_file() else spec}
+    for seed in seeds:
+        if not (seed / task / "config.json").is_file():
+            heads = sorted(path.parent.name for path in seed.glob("*/config.json"))
+            raise ConsilienceError(
+                f"no model for the task '{task}'",
+                expected=", ".join(heads) or "a finished training",
+                where=str(seed),
+                todo=f"Ask for one of these: --suite {heads[0]}; or in a TOML file, "
+                f'name = "{heads[0]}".'
+                if heads
+                else "Rerun the same `consilience finetune` to finish it.",
+            )
+    return {seed.name: str(seed / task) for seed in seeds}
+
+
+def _refuse_other_runs(folder: Path, models: Mapping[str, str]) -> None:
+    """Refuse a folder with the run of one model where seeds are asked, or with other seeds."""
+    holds = "one model" if (folder / "run.json").is_file() and "" not in models else ""
+    others = [
+        seed.name
+        for seed in seed_folders(folder)
+        if (seed / "run.json").is_file() and seed.name not in models
+    ]
+    if holds or others:
+        raise ConsilienceError(
+            f"this folder holds another run: of {holds or ', '.join(others)}",
+            where=str(folder),
+            todo=f"{OTHER_OUT}, or remove the folder.",
+        )
+
+
+def _load_classifier(
+    spec: str, options: ProbeOptions, task: Task
+) -> tuple[PairClassifier, Callable[[TextPair], Form]]:
+    """A classifier, and the original form as it was trained on it unless indicators are given."""
+    from consilience.models.classifier import load_pair_classifier
+
+    model = load_pair_classifier(
+        spec,
+        task.labels,
+        joined=options.joined,
+        pool=options.pool,
+        longest=options.longest,
+        model_labels=options.model_labels,
+        revision=options.revision,
+        device=options.device,
+        dtype=options.dtype,
+        trust_remote_code=options.trust_remote_code,
+    )
+    trained = None if options.indicators else model.input.reading.indicators
+    return model, partial(original, indicators=trained or task.indicators)
+
+
+def _load_writer(
+    spec: str, options: ProbeOptions, task: Task
+) -> tuple[LabelWriter, Callable[[TextPair], Form]]:
+    """A model that writes, and the original form: T5's where there is no template."""
+    from consilience.models.label_writer import LabelWriter
+    from consilience.models.loading import load_pretrained
+
+    loaded = load_pretrained(
+        spec,
+        revision=options.revision,
+        device=options.device,
+        dtype=options.dtype,
+        trust_remote_code=options.trust_remote_code,
+    )
+    model = LabelWriter(loaded, task, options.template, options.longest or 0)
+    if options.indicators and model.template is None:
+        raise ConsilienceError(
+            "--indicators with T5's own form, which has its own",
+            todo="Give a --template too, or leave it out.",
+        )
+    form = partial(original, indicators=task.indicators)
+    return model, partial(t5_original, task=task) if model.template is None else form
+
+
+def _probe_model(questions: _Questions, spec: str, name: str, watch: Watch) -> _ProbedModel:
+    """One model's answers, and those that changed; existing answers are not asked again."""
+    options, task, pairs = questions.options, questions.task, questions.pairs
+    load = _load_writer if options.generate else _load_classifier
+    with watch.loading(spec):
+        model, form = load(spec, options, task)
+    settings = {**questions.settings, "model": model.identity}
+    folder = options.folder or default_folder(options.model, settings | {"suite": task.name})
+    run = RunFolder(folder / name if name else folder, settings)
+    run.multiplied_by(model.products.record())
+    presented = present_pairs(
+        task, pairs.items, form, questions.perturbations, model, long=options.long
+    )
+    run.note([*pairs.notes, *presented.notes])
+    groups = {task.name: partial(ask_labels, presented, model)}
+    if write := getattr(model, "write", None):
+        from consilience.models.label_writer import label_of
+
+        groups[generated_group(task)] = partial(ask_text, presented, write, label_of)
+    size = len(presented.pairs) * len(presented.names)
+    tables = {}
+    for group, ask in reversed(groups.items()):  # writing also reads what choosing needs
+        answers = run.answers(group, size)
+        if answers is None:
+            with watch.steps(f"asking {run.path.name}", size, "forms") as advance:
+                answers = ask(progress=advance)
+            run.write_answers(group, answers)
+        tables[group] = answers
+    answers = pl.concat([tables[group] for group in groups])
+    suite = suite_of_task(task, presented.names, writes_freely=options.generate)
+    metrics = measure(answers, suite, "strict", options.seed)
+    run.note(notes_on(answers, metrics, suite, "strict"))
+    run.describe("data", options.data)
+    run.finish(metrics)
+    changed = pl.concat([changed_answers(presented, tables[group]) for group in groups])
+    return _ProbedModel(run.path, answers, changed, run.record["warnings"])
+
+
+def seed_notes(by_seed: Mapping[str, Sequence[str]]) -> list[str]:
+    """Each note once; a note on some seeds only names them.
+
+    ``by_seed``: the notes of each seed by its name; those of the name "" are about all of them.
+    """
+    seeds = [name for name in by_seed if name]
+    notes = dict.fromkeys(note for noted in by_seed.values() for note in noted)
+    having = {note: [name for name in seeds if note in by_seed[name]] for note in notes}
+    return [
+        note
+        if note in by_seed.get("", ()) or len(names) == len(seeds)
+        else f"{', '.join(names)}: {note}"
+        for note, names in having.items()
+    ]

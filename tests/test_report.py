@@ -31,10 +31,11 @@ from consilience.report.figures import COLOURS, save_figure, spec_of
 from consilience.report.html import html_rows, render
 from consilience.report.page import Facts, Figure, Folded, Page, Points, Section, Text
 from consilience.report.repeat import again
-from consilience.report.report_page import fact_page, pair_page
+from consilience.report.report_page import report_page
 from consilience.report.run_view import FactView, PairView, RunView
 from consilience.report.table import Column, Table
 from consilience.run import Run, RunFolder
+from consilience.suites.pairs import suite_of_task
 from consilience.suites.tasks import TASKS
 from consilience.types import ANSWERS_SCHEMA, COMPARISON_SCHEMA, METRICS_SCHEMA
 from test_metrics import make_suite, table
@@ -46,7 +47,7 @@ HOSTILE = [
     "{{ 7 * 7 }} {% raw %}",
     "]]>&amp;<!--",
 ]
-WORDINGS = ("[X] is <b>[Y]</b>.", "[Y] {{ is }} [X]", "</script>[X], [Y]")
+PATTERNS = ("[X] is <b>[Y]</b>.", "[Y] {{ is }} [X]", "</script>[X], [Y]")
 
 
 class Html(HTMLParser):
@@ -97,14 +98,14 @@ def hostile_suite(write_suite):
         {"relation": each, "label": HOSTILE[at], "cardinality": "N-M" if each == "C" else "N-1"}
         for at, each in enumerate("ABC")
     ]
-    patterns = [{"relation": each, "pattern": text} for each in "ABC" for text in WORDINGS]
+    patterns = [{"relation": each, "pattern": text} for each in "ABC" for text in PATTERNS]
     facts = [
         {"relation": each, "subject": f"{HOSTILE[at % 5]} {at}", "object": HOSTILE[at % 4]}
         for each, places in (("A", range(9)), ("B", range(3, 12)), ("C", range(9)))
         for at in places
     ]
     edges = [
-        {"relation": each, "pattern_a": WORDINGS[first], "pattern_b": WORDINGS[second],
+        {"relation": each, "pattern_a": PATTERNS[first], "pattern_b": PATTERNS[second],
          "syntactic": first == 0, "lexical": second == 2, "determiner": False}
         for each in "AB"
         for first, second in ((0, 1), (0, 2), (1, 2))
@@ -277,7 +278,7 @@ def test_runs_side_by_side_have_paired_differences(consilience, probed):
         assert (by["Accuracy"][1] == "100.0") == (run == "oracle")
         assert (float(by["Consistent-Acc"][2]) > 0) or run == "random"
     assert "a mean over 2 relations has a p of at least 0.5" in html.text
-    adjusted = [rows for title, rows in html.tables.items() if "adjusted over relations" in title]
+    adjusted = [rows for title, rows in html.tables.items() if title.endswith("each relation")]
     assert [{row[0] for row in rows[1:]} for rows in adjusted] == [{"A", "B", "C"}] * 2
 
 
@@ -308,7 +309,7 @@ def test_a_table_of_answers_is_reported_as_far_as_it_goes(consilience, hostile_s
     html = opened("page.html")
     assert html.tables["5 questions without an answer"][1:] == [["A", "no answer", "5"]]
     assert "Every question that was asked has an answer." not in html.text
-    first = pl.col("variant") == WORDINGS[0]
+    first = pl.col("variant") == PATTERNS[0]
     answers.select(needed).filter(~first).write_csv("answers.csv")
     status, _, err = consilience("report", "answers.csv", *options)
     assert status == 0
@@ -323,7 +324,7 @@ def test_a_table_of_answers_is_reported_as_far_as_it_goes(consilience, hostile_s
     assert consilience("report", "answers.csv", *options)[0] == 0
     text = opened("page.html").text
     assert "A: asked in 1 of 3 patterns" in text
-    assert "base wording" not in text.split("asked in 1 of 3 wordings")[1].split("B:")[0]
+    assert "base pattern" not in text.split("asked in 1 of 3 patterns")[1].split("B:")[0]
 
 
 def test_a_run_that_was_stopped_does_not_look_whole(consilience, probed):
@@ -383,7 +384,7 @@ def test_how_to_repeat_a_run_is_its_command(consilience, hostile_suite, tmp_path
 
 
 def test_what_there_is_no_data_for_is_left_out(consilience, write_suite):
-    """One wording: nothing can agree. No answer at all: nothing is said but that."""
+    """One pattern: nothing can agree. No answer at all: nothing is said but that."""
     patterns = [{"relation": "capital", "pattern": "The capital of [X] is [Y]."}]
     suite = write_suite(patterns=patterns)
     options = ["--model", "baseline:majority", "--suite", suite, "--out", "one"]
@@ -426,6 +427,7 @@ def test_vectors_of_a_run_are_drawn(consilience, model_folder, tmp_path):
 # -- perturbed pairs ------------------------------------------------------------------------------
 
 LABELS = ("entailment", "not_entailment")
+FORMS = suite_of_task(TASKS["rte"], ["original", "reverse", "signal"], writes_freely=False)
 
 
 def perturbed_run(folder, flip):
@@ -574,7 +576,8 @@ def test_p_over_items_and_over_seeds_and_the_commonest_change_first():
     differences = [
         {"metric": "consistency", "group": "rte", "subset": "reverse", "first_value": 0.7,
          "second_value": 0.8, "difference": 0.1, "low": 0.01, "high": 0.2, "p": 0.02,
-         "p_holm": 0.04, "p_seeds": 0.3, "seeds": 2, "n": 9, "first": "a", "second": "b"}
+         "p_holm": 0.04, "smallest": 0.07, "p_seeds": 0.3, "seeds": 2, "n": 9, "first": "a",
+         "second": "b"}
     ]  # fmt: skip
     row = dict.fromkeys(CHANGED_ANSWERS_SCHEMA, "x") | {"group": "rte"}
     changed = [
@@ -585,10 +588,21 @@ def test_p_over_items_and_over_seeds_and_the_commonest_change_first():
     table = pl.DataFrame(changed).with_columns(margin=pl.lit(1.0))
     metrics = perturbed_metrics(("accuracy", "all", 0.8), ("consistency", "reverse", 0.6))
     pairs = PairView(TASKS["rte"], table)
-    runs = [RunView(name, [{}, {}], metrics, pairs=pairs) for name in "ab"]
-    by = {each.id: each.parts for each in pair_page(runs, pl.DataFrame(differences)).sections}
+    runs = [RunView(name, [{}, {}], FORMS, metrics, pairs=pairs) for name in "ab"]
+    by = {each.id: each.parts for each in report_page(runs, pl.DataFrame(differences)).sections}
     assert texts(by["differences"])["rte: b minus a"] == [
-        ["C_R", "reverse", "70.0", "80.0", "+10.0", "+1.0 to +20.0", "0.020*", "0.040*", "0.300"]
+        [
+            "C_R",
+            "reverse",
+            "70.0",
+            "80.0",
+            "+10.0",
+            "+1.0 to +20.0",
+            "0.020*",
+            "0.040*",
+            "7.0",
+            "0.300",
+        ]
     ]
     moved = texts(by["changes"])["a, 2 seeds together: labels that changed"]
     assert [each[2:] for each in moved] == [["r", "y", "3"], ["q", "y", "2"], ["p", "y", "1"]]
@@ -628,7 +642,7 @@ def test_figures_and_tables_are_whole_files(consilience, probed, tmp_path):
     matrix = (tmp_path / "figures" / "agreement.svg").read_text(encoding="utf-8")
     drawn = [each.text for each in ElementTree.fromstring(matrix).iter() if each.text]
     assert [
-        sum(each == f"{at}  {text}" for each in drawn) for at, text in enumerate(WORDINGS, 1)
+        sum(each == f"{at}  {text}" for each in drawn) for at, text in enumerate(PATTERNS, 1)
     ] == ([1, 1, 1])
     assert "\\toprule" in (tmp_path / "tables" / "knowledge.tex").read_text()
     assert document["warnings"] == [f"{run.name}: mind the gap"]
@@ -638,8 +652,8 @@ def test_figures_and_tables_are_whole_files(consilience, probed, tmp_path):
     assert "| Accuracy |" in (tmp_path / "tables" / "knowledge.md").read_text()
 
 
-def test_the_matrix_has_each_pair_in_two_cells_beside_its_wordings(tmp_path):
-    """Of wordings 1 to 3: 10 percent of 1 and 2, 20 of 1 and 3, none of 2 and 3; 90 of a relation S."""
+def test_the_matrix_has_each_pair_in_two_cells_beside_its_patterns(tmp_path):
+    """Of patterns 1 to 3: 10 percent of 1 and 2, 20 of 1 and 3, none of 2 and 3; 90 of a relation S."""
     rows = [("R", 0, 1, 0.1), ("R", 0, 2, 0.2), ("R", 1, 2, math.nan), ("S", 0, 1, 0.9)]
     pairs = pl.DataFrame(rows, schema=["group", "first", "second", "agreement"], orient="row")
     words = [("R", 0, "aa"), ("R", 1, "bb"), ("R", 2, "cc"), ("S", 0, "dd"), ("S", 1, "ee")]
@@ -720,7 +734,7 @@ def metrics_rows(**values):
 
 
 def shown(**change):
-    """A run of two wordings whose every number is another one."""
+    """A run of two patterns whose every number is another one."""
     flips = (
         metrics_rows(flips=0.05)
         .filter(pl.col("group") == "MACRO")
@@ -744,10 +758,11 @@ def shown(**change):
         "patterns": pl.DataFrame([patterns]), "pairs": pl.DataFrame([pairs]),
         "edits": pl.DataFrame([edits]),
         "items": pl.DataFrame({"group": ["R"] * 4, "agreement": [0.0, 0.4, 1.0, 1.0]}),
-        "examples": {"right_and_wrong": [example]},
+        "examples": {"both": [example]},
         "excluded": pl.DataFrame({"group": ["R"], "excluded": ["too long"], "len": [3]}),
     }  # fmt: skip
-    return RunView("run", [], metrics, ["mind the gap"], FactView(**facts | change))
+    facts |= {"protocol": "strict"} | change
+    return RunView("run", [], make_suite(), metrics, ["mind the gap"], FactView(**facts))
 
 
 def texts(parts):
@@ -762,9 +777,9 @@ def texts(parts):
 
 
 def test_every_number_of_a_run_stands_under_its_heading():
-    (edits,), (vectors,) = fact_sections.edits([shown()]), fact_sections.vectors([shown()])
-    (words,), (facts,) = fact_sections.patterns([shown()], "R"), fact_sections.items([shown()])
-    (examples,) = fact_sections.examples([shown()], {"right_and_wrong": "both"})
+    (edits,), (vectors,) = fact_sections._edits([shown()]), fact_sections._vectors([shown()])
+    (words,), (facts,) = fact_sections._patterns([shown()], "R"), fact_sections._items([shown()])
+    (examples,) = fact_sections._examples([shown()])
     (row,) = next(iter(texts(edits.parts).values()))
     assert row == ["tense", "41.0", "52.0", "-11.0", "-20.0 to -5.0", "0.030*", "7", "8"]
     (row,) = next(iter(texts(vectors.parts).values()))
@@ -784,21 +799,20 @@ def test_every_number_of_a_page_stands_under_its_heading():
     suite = make_suite()
     row = {"suite": "s", "first": "a", "second": "b", "subset": "all", "first_value": 0.1,
            "second_value": 0.25, "difference": 0.15, "low": 0.05, "high": 0.2, "test": "t",
-           "p": 0.02, "p_holm": 0.04, "q_value": 0.03, "smallest": 0.07, "n": 5, "n_excluded": 0}  # fmt: skip
+           "p": 0.02, "p_holm": 0.04, "q_value": 0.03, "smallest": 0.07, "n": 5, "n_excluded": 0, "seeds": 1}  # fmt: skip
     rows = [row | {"metric": "accuracy", "group": group} for group in ("MACRO", "MICRO", "R")]
     compared = pl.DataFrame(rows, schema=COMPARISON_SCHEMA)
     left_out = "Accuracy is over 3 of 9 facts."
-    numbers = fact_page(
-        suite, "strict", [shown(left_out=left_out)], None, {"right_and_wrong": "both"}
-    ).sections[1]
+    numbers = report_page([shown(left_out=left_out)]).sections[1]
     assert numbers.parts[1] == Text([left_out])
-    found = fact_page(suite, "strict", [shown()], compared, {"right_and_wrong": "both"}, ["so"])
+    found = report_page([shown()], compared, ["so"])
     assert not any(isinstance(part, Text) for part in found.sections[1].parts)
     by = {each.id: each.parts for each in found.sections}
     (row,) = texts(by["differences"])["b minus a: means over relations"]
-    assert row == ["Accuracy", "10.0", "25.0", "+15.0", "+5.0 to +20.0", "0.020*", "7.0"]
-    (row,) = texts(by["differences"])["b minus a: each relation; p adjusted over relations"]
-    assert row == ["R", "Accuracy", "10.0", "25.0", "+15.0", "+5.0 to +20.0", "0.040*", "7.0"]
+    shared = ["10.0", "25.0", "+15.0", "+5.0 to +20.0", "0.020*", "0.040*", "7.0"]
+    assert row == ["Accuracy", *shared]
+    (row,) = texts(by["differences"])["b minus a: each relation"]
+    assert row == ["R", "Accuracy", *shared]
     assert by["differences"][0] == Points(["so"])
     numbers = texts(by["numbers"])
     assert numbers["One relation, in percent. The interval is that of facts like these."] == [
@@ -815,7 +829,7 @@ def test_every_number_of_a_page_stands_under_its_heading():
     assert care["3 questions without an answer"] == [["R", "too long", "3"]]
     (caption,) = [each for each in care if each.startswith("noise floor")]
     assert care[caption] == [["one by one", "5.0", "40"]]
-    assert "42 facts of 1 relation" in dict(by["asked"][0].rows)["Suite"]
+    assert "42 facts of 1 relation" in dict(by["asked"][0].rows)["suite"]
 
 
 def fields_of(chart):
@@ -909,7 +923,7 @@ def test_the_least_consistent_relation_is_shown_first():
         for each in "RST"
         for at in range(3)
     )
-    (section,) = fact_sections.patterns([shown(pairs=pairs, patterns=patterns)], None)
+    (section,) = fact_sections._patterns([shown(pairs=pairs, patterns=patterns)], None)
     assert section.parts[0].title == "Agreement of patterns: S"
 
 
@@ -934,8 +948,8 @@ def test_seeds_of_a_run_of_perturb_have_their_deviation():
     changed = pl.DataFrame(schema=CHANGED_ANSWERS_SCHEMA)
     record = {"asked": {"task": {"name": "rte"}, "perturbations": ["reverse"], "long": "truncate"},
               "versions": {}}  # fmt: skip
-    run = RunView("run", [record, record], metrics, pairs=PairView(TASKS["rte"], changed))
-    by = {each.id: each.parts for each in pair_page([run], None).sections}
+    run = RunView("run", [record] * 2, FORMS, metrics, pairs=PairView(TASKS["rte"], changed))
+    by = {each.id: each.parts for each in report_page([run]).sections}
     assert texts(by["numbers"]) == {
         "run, rte, means and std of 2 seeds, in percent": [
             ["original", "80.0 ± 7.0", "70.0 to 90.0", "-", "-", "-", "82.0", "55.0"],
@@ -1096,7 +1110,7 @@ def test_a_browser_opens_sorts_and_switches(width, browse, consilience, probed):
     assert layout["hinted"] == layout["wider"], "a table that is wider than the page says so"
     assert (width > 390) or len(layout["wider"]) > 3
     assert not told["wide"]
-    assert any(each in told["tip"] for each in WORDINGS)
+    assert any(each in told["tip"] for each in PATTERNS)
     assert told["bold"] == 0
 
 

@@ -35,13 +35,13 @@ def test_a_folder_is_read_as_it_stands(write_suite):
     assert relation.edges == {(0, 1): Edge(True, False, False)}
 
 
-def test_tables_may_be_tsv_without_quoting(write_suite):
+def test_tables_may_be_tsv(write_suite):
     folder = write_suite()
     (folder / "facts.jsonl").unlink()
-    text = 'relation\tsubject\tobject\titem\r\ncapital\t"France"\tParis\tf1\r\n\t\t\t\n'
+    text = "relation\tsubject\tobject\titem\r\ncapital\tFrance\tParis\tf1\r\n\r\n"
     (folder / "facts.tsv").write_text(text, encoding="utf-8-sig")
     (fact,) = load_folder(folder).relations[0].facts
-    assert (fact.item, fact.subject, fact.object) == ("f1", '"France"', "Paris")
+    assert (fact.item, fact.subject, fact.object) == ("f1", "France", "Paris")
 
 
 FACT = '{"relation": "capital", "subject": "France", "object": "Paris"}\n'

@@ -5,8 +5,8 @@ from __future__ import annotations
 from consilience.cli.options import command_of
 from consilience.cli.shared import AsJson, Screen, out, print_json, warn
 from consilience.provenance import git_revision, versions
-from consilience.workflow.report import ReportOptions, save_report
-from consilience.workflow.report import report as make_report
+from consilience.workflow.reporting import ReportOptions, save_report
+from consilience.workflow.reporting import report as make_report
 
 
 @command_of(ReportOptions)

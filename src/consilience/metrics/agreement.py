@@ -438,6 +438,7 @@ def top_answer(grid: Grid) -> Tally:
     "tuples",
     label="Top label",
     meaning="items whose gold is the most frequent one: the accuracy of the majority baseline",
+    level="detail",
     one_form=True,
 )
 def top_label(grid: Grid) -> Tally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
@@ -36,8 +36,27 @@ DITTO = "\N{DOUBLE PRIME}"
 """The fact of the row above."""
 
 
-def relations(suite: Suite, runs: Sequence[RunView]) -> Section:
+def fact_sections(runs: Sequence[RunView], relation: str | None) -> list[Section]:
+    """All of them; none without runs on facts.
+
+    ``relation``: whose agreement is shown first; None for the least consistent.
+    """
+    if not fact_views(runs):
+        return []
+    return [
+        _relations(runs),
+        _knowledge(runs),
+        *_patterns(runs, relation),
+        *_edits(runs),
+        *_items(runs),
+        *_examples(runs),
+        *_vectors(runs),
+    ]
+
+
+def _relations(runs: Sequence[RunView]) -> Section:
     """The headline metrics of each relation, as a figure and a table."""
+    suite = runs[0].suite
     metrics = relation_values(runs, headline_metrics())
     values: dict[tuple[str, str, str], float] = {
         (run, metric, group): value
@@ -86,7 +105,7 @@ def _determinism_note(suite: Suite) -> str:
     )
 
 
-def knowledge(suite: Suite, runs: Sequence[RunView]) -> Section:
+def _knowledge(runs: Sequence[RunView]) -> Section:
     """Accuracy against consistency."""
     values = relation_values(runs, ("accuracy", "consistency")).pivot(
         "metric", index=["run", "group"], values="value", maintain_order=True
@@ -98,13 +117,13 @@ def knowledge(suite: Suite, runs: Sequence[RunView]) -> Section:
     )
     caption = (
         "A mark is a relation; pointing at one names it. Its numbers stand in the table above."
-        f"{_determinism_note(suite)}"
+        f"{_determinism_note(runs[0].suite)}"
     )
     figure = Figure("knowledge", "Accuracy against consistency", against_figure(values), caption)
     return Section("knowledge", "Accuracy against consistency", intro, [figure])
 
 
-def patterns(runs: Sequence[RunView], relation: str | None) -> Iterator[Section]:
+def _patterns(runs: Sequence[RunView], relation: str | None) -> Iterator[Section]:
     """Agreement of each two patterns; ``relation`` first, else the least consistent one.
 
     Nothing where no fact was asked in two.
@@ -156,7 +175,7 @@ def patterns(runs: Sequence[RunView], relation: str | None) -> Iterator[Section]
     yield Section("patterns", "Which patterns agree", intro, [figure, folded])
 
 
-def edits(runs: Sequence[RunView]) -> Iterator[Section]:
+def _edits(runs: Sequence[RunView]) -> Iterator[Section]:
     """What each kind of edit costs; nothing where the suite does not say how patterns differ."""
     named = [(name, facts.edits) for name, facts in fact_views(runs) if facts.edits.height]
     if not named:
@@ -212,7 +231,7 @@ def _by_kind_of_pair(runs: Sequence[RunView]) -> Iterator[Folded]:
         yield Folded("By kind of pair, as in the paper", [Table(title, columns, rows)])
 
 
-def items(runs: Sequence[RunView]) -> Iterator[Section]:
+def _items(runs: Sequence[RunView]) -> Iterator[Section]:
     """How agreement is spread over facts; nothing where no fact was answered in two patterns."""
     frame = pl.concat(
         [
@@ -257,8 +276,8 @@ def items(runs: Sequence[RunView]) -> Iterator[Section]:
     )
 
 
-def examples(runs: Sequence[RunView], kinds: Mapping[str, str]) -> Iterator[Section]:
-    """The most telling facts of each run, if any; ``kinds``: what each kind is."""
+def _examples(runs: Sequence[RunView]) -> Iterator[Section]:
+    """The most telling facts of each run, if any."""
     parts: list[Part] = []
     columns = [Column("fact"), Column("pattern"), Column("answer"), Column("verdict")]
     for name, facts in fact_views(runs):
@@ -271,7 +290,7 @@ def examples(runs: Sequence[RunView], kinds: Mapping[str, str]) -> Iterator[Sect
                     shown = fact if at == 0 else DITTO
                     rows.append([shown, reply.variant, reply.answer, example.verdict(reply)])
             if rows:
-                title = f"{name}: {kinds[kind]}" if len(runs) > 1 else kinds[kind]
+                title = f"{name}: {kind}" if len(runs) > 1 else kind
                 tables.append(Table(title, columns, rows, sortable=False))
         parts += tables if len(runs) == 1 or not tables else [Folded(name, tables)]
     intro = (
@@ -282,7 +301,7 @@ def examples(runs: Sequence[RunView], kinds: Mapping[str, str]) -> Iterator[Sect
         yield Section("examples", "Examples", intro, parts)
 
 
-def vectors(runs: Sequence[RunView]) -> Iterator[Section]:
+def _vectors(runs: Sequence[RunView]) -> Iterator[Section]:
     """What vectors cluster by; nothing where no run has them."""
     columns = [
         Column("by"), Column("layer", "count"), Column("V-measure", "share"),

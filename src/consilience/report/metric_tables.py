@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from consilience.metrics.agreement import METRICS
 from consilience.metrics.descriptions import (
     DESCRIPTIONS,
     label_of,
@@ -152,10 +153,6 @@ def form_tables(metrics: pl.DataFrame, title: str) -> Iterator[Table]:
         yield Table(title, form_columns(), rows)
 
 
-AGAINST_ORIGINAL = ("consistency", "corrected_consistency", "consistent_accuracy")
-"""Metrics that hold a form against the original one, which has none itself."""
-
-
 def form_columns() -> list[Column]:
     """The columns of a table with a row a form: accuracy and consistency with intervals."""
     interval = Column("95 %", "share")
@@ -163,15 +160,19 @@ def form_columns() -> list[Column]:
     return [Column("form"), accuracy, interval, consistency, interval]
 
 
+def form_metrics(metrics: pl.DataFrame) -> list[str]:
+    """The metrics that are shown by form: those of one form, and of two forms all but detail."""
+    is_shown = {
+        name: metric.one_form or (metric.by_form and DESCRIPTIONS[name].level != "detail")
+        for name, metric in METRICS.items()
+    }
+    present = set(metrics["metric"])
+    return [name for name in DESCRIPTIONS if name in present and is_shown.get(name)]
+
+
 def other_form_metrics(metrics: pl.DataFrame) -> list[str]:
-    """The other metrics that a table with a row a form shows."""
-    is_of_form = (metrics["subset"] != "all") | (metrics["subset"] == "all").all()
-    present = set(metrics.filter(is_of_form)["metric"])
-    return [
-        name
-        for name in main_metrics()
-        if name in present and name not in ("accuracy", "consistency")
-    ]
+    """The metrics without an interval in a table with a row a form."""
+    return [name for name in form_metrics(metrics) if name not in ("accuracy", "consistency")]
 
 
 def form_row(
@@ -182,15 +183,16 @@ def form_row(
     std: bool = False,
 ) -> list[Value]:
     """The numbers of a form, ``all`` for the original one; ``std``: with deviations over seeds."""
-    is_original = form == "all"
-    row: list[Value] = ["original" if is_original else form]
+
+    def of_form(name: str) -> Mapping[str, Any] | None:
+        """The row of a metric; None of one that holds the original form against itself."""
+        known = form != "all" or METRICS[name].one_form
+        return values.get((name, form)) if known else None
+
+    row: list[Value] = ["original" if form == "all" else form]
     for name in ("accuracy", "consistency"):
-        known = not (is_original and name in AGAINST_ORIGINAL)
-        row += estimate(values.get((name, form)) if known else None, std=std)
-    for name in others:
-        known = not (is_original and name in AGAINST_ORIGINAL)
-        row.append(values[name, form]["value"] if known and (name, form) in values else None)
-    return row
+        row += estimate(of_form(name), std=std)
+    return [*row, *(estimate(of_form(name))[0] for name in others)]
 
 
 def change_table(changes: pl.DataFrame) -> Table:

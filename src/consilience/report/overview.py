@@ -15,22 +15,39 @@ from consilience.metrics.descriptions import (
 )
 from consilience.report.metric_tables import (
     form_columns,
+    form_metrics,
     form_row,
     metric_column,
     other_form_metrics,
 )
 from consilience.report.page import Facts, Folded, Part, Points, Section, Text
 from consilience.report.repeat import described
-from consilience.report.run_view import RunView, fact_views, values_of
+from consilience.report.run_view import RunView, fact_views, pair_views, values_of
 from consilience.report.table import Column, Table, Value, bounds_of, estimate
-from consilience.types import Protocol, Suite
+from consilience.types import Suite, Task
 
 MOST_REASONS = 50
 """Rows of a table of questions without an answer."""
 
 
-def facts_asked(suite: Suite, protocol: Protocol, runs: Sequence[RunView]) -> Section:
-    """The suite and the models of runs on facts."""
+def asked(runs: Sequence[RunView]) -> Section:
+    """The suite or the tasks, and the models."""
+    rows = [*_suite_rows(runs)]
+    for run in runs:
+        prefix = f"{run.name}: " if len(runs) > 1 else ""
+        if run.pairs is not None:
+            rows += _task_rows(prefix, run, run.pairs.task)
+        model = (described(run.records[0]) if run.records else "") or run.name
+        more_seeds = f" and {run.seeds - 1} more seeds" if run.seeds > 1 else ""
+        rows.append((f"{prefix}model", model + more_seeds))
+    return Section("asked", "What was asked", "", [Facts(rows)])
+
+
+def _suite_rows(runs: Sequence[RunView]) -> Iterator[tuple[str, str]]:
+    """What runs on facts were asked."""
+    facts, suite = runs[0].facts, runs[0].suite
+    if facts is None:
+        return
     patterns = [len(relation.patterns) for relation in suite.relations]
     fewest, most = min(patterns), max(patterns)
     of_each = f"{most}" if fewest == most else f"{fewest} to {most}"
@@ -40,15 +57,29 @@ def facts_asked(suite: Suite, protocol: Protocol, runs: Sequence[RunView]) -> Se
         relations = f"{len(counts)} of {relations}"
     several = sum(relation.cardinality == "N-M" for relation in suite.relations)
     several_in_words = f", {several} of them with several right answers" if several else ""
-    rows = [
-        ("Suite", f"{suite.name}: {sum(counts.values()):,} facts of {relations}{several_in_words}"),
-        ("Patterns", f"{sum(patterns):,}, {of_each} a relation"),
-        ("Counted", f"by the protocol {protocol}"),
-    ]
-    for run in runs:
-        name = run.name if len(runs) > 1 else "Model"
-        rows.append((name, (described(run.records[0]) if run.records else "") or run.name))
-    return Section("asked", "What was asked", "", [Facts(rows)])
+    total = sum(counts.values())
+    yield "suite", f"{suite.name}: {total:,} facts of {relations}{several_in_words}"
+    yield "patterns", f"{sum(patterns):,}, {of_each} a relation"
+    yield "protocol", facts.protocol
+
+
+def _task_rows(prefix: str, run: RunView, task: Task) -> Iterator[tuple[str, str]]:
+    """What a run on sentence pairs was asked."""
+    first, second = task.indicators
+    size = int(run.metrics.filter(pl.col("metric") == "accuracy")["n"].max())  # type: ignore[arg-type]
+    labels = ", ".join(task.labels)
+    yield f"{prefix}task", f"{task.name} ({task.kind}), {size:,} pairs, labels {labels}"
+    yield f"{prefix}original form", f"{first}: ... {second}: ..."
+
+
+def subtitle_of(runs: Sequence[RunView]) -> str:
+    """What was asked, in one line."""
+    first = runs[0]
+    if first.facts is not None:
+        relations = relations_in_words(first.suite)
+        return f"{first.suite.name}, {relations}, protocol {first.facts.protocol}"
+    tasks = ", ".join(dict.fromkeys(pairs.task.name for _, pairs in pair_views(runs)))
+    return f"{tasks}; {', '.join(_forms_of(first))}"
 
 
 def relations_in_words(suite: Suite) -> str:
@@ -64,38 +95,41 @@ def fact_counts(metrics: pl.DataFrame) -> dict[str, int]:
     return {group: n for group, n in counted if group not in ("MACRO", "MICRO")}
 
 
-def pairs_asked(runs: Sequence[RunView]) -> Section:
-    """The tasks and the models of runs on sentence pairs."""
-    rows = []
-    for run in runs:
-        if run.pairs is None:
-            continue
-        task = run.pairs.task
-        first, second = task.indicators
-        prefix = f"{run.name}: " if len(runs) > 1 else ""
-        size = int(run.metrics.filter(pl.col("metric") == "accuracy")["n"].max())  # type: ignore[arg-type]
-        more_seeds = f" and {run.seeds - 1} more seeds" if run.seeds > 1 else ""
-        labels = ", ".join(task.labels)
-        rows += [
-            (f"{prefix}task", f"{task.name} ({task.kind}), {size:,} pairs, labels {labels}"),
-            (f"{prefix}original form", f"{first}: ... {second}: ..."),
-            (f"{prefix}model", described(run.records[0]) + more_seeds),
-        ]
-    return Section("asked", "What was asked", "", [Facts(rows)])
+def numbers(runs: Sequence[RunView]) -> Section:
+    """Means over relations, a table a group with a row a form, and what the metrics mean."""
+    parts: list[Part] = [*_means(runs), *_forms(runs)]
+    sentences = [
+        f"{name}: {facts.left_out}" if len(runs) > 1 else facts.left_out
+        for name, facts in fact_views(runs)
+        if facts.left_out
+    ]
+    parts += [Text(sentences)] if sentences else []
+    parts += [_meanings(runs), *_by_both(runs)]
+    intro = " ".join(filter(None, map(_in_words, runs)))
+    return Section("numbers", "The numbers", intro, parts)
 
 
-def meanings(runs: Sequence[RunView]) -> Folded:
+def _meanings(runs: Sequence[RunView]) -> Folded:
     """What the metrics of the runs mean."""
-    present = set[str]().union(*(run.metrics["metric"].unique() for run in runs))
+    shown: set[str] = set()
+    for run in runs:
+        if "MACRO" in run.metrics["group"]:
+            shown.update(set(main_metrics()).intersection(run.metrics["metric"]))
+        if _groups_with_forms(run):
+            shown.update(form_metrics(run.metrics))
     rows = [
-        (label_of(name), DESCRIPTIONS[name].meaning) for name in main_metrics() if name in present
+        (description.label, description.meaning)
+        for name, description in DESCRIPTIONS.items()
+        if name in shown
     ]
     return Folded("What the numbers are the percentage of", [Facts(rows)])
 
 
-def fact_numbers(runs: Sequence[RunView], protocol: Protocol) -> Section:
-    """Means over relations: in words, as a table, and by the other protocol."""
+def _means(runs: Sequence[RunView]) -> Iterator[Table]:
+    """The means over relations; none of runs without any."""
     macro = [values_of(run.metrics, "MACRO") for run in runs]
+    if not any(macro):
+        return
     names = [name for name in main_metrics() if any((name, "all") in values for values in macro)]
     rows: list[list[Value]] = []
     for name in names:
@@ -113,15 +147,7 @@ def fact_numbers(runs: Sequence[RunView], protocol: Protocol) -> Section:
     title = "Means over relations, in percent. The interval is that of relations like these."
     if all(_relations_of_mean(values) == 1 for values in macro):
         title = "One relation, in percent. The interval is that of facts like these."
-    sentences = [
-        f"{name}: {facts.left_out}" if len(runs) > 1 else facts.left_out
-        for name, facts in fact_views(runs)
-        if facts.left_out
-    ]
-    parts: list[Part] = [Table(title, columns, rows, sortable=False)]
-    parts += [Text(sentences)] if sentences else []
-    parts += [meanings(runs), *_by_both(runs, protocol)]
-    return Section("numbers", "The numbers", _facts_in_words(runs, macro), parts)
+    yield Table(title, columns, rows, sortable=False)
 
 
 def _relations_of_mean(macro: Mapping[Any, Mapping[str, Any]]) -> int:
@@ -131,12 +157,13 @@ def _relations_of_mean(macro: Mapping[Any, Mapping[str, Any]]) -> int:
     return int(next((count for count in counts if count), 0))
 
 
-def _by_both(runs: Sequence[RunView], protocol: Protocol) -> Iterator[Folded]:
-    """The same answers counted by both protocols."""
-    other = "strict" if protocol == "published" else "published"
+def _by_both(runs: Sequence[RunView]) -> Iterator[Folded]:
+    """The same answers of runs on facts counted by both protocols."""
     for run in runs:
         if run.facts is None:
             continue
+        protocol = run.facts.protocol
+        other = "strict" if protocol == "published" else "published"
         both = values_of(run.metrics, "MACRO"), values_of(run.facts.by_other, "MACRO")
         rows: list[list[Value]] = []
         for name in main_metrics():
@@ -162,50 +189,75 @@ CLAUSES = {
 """What the means over relations say."""
 
 
-def _facts_in_words(
-    runs: Sequence[RunView], macro: Sequence[Mapping[Any, Mapping[str, Any]]]
-) -> str:
-    sentences = []
-    for run, values in zip(runs, macro, strict=True):
-        numbers = {name: values.get((name, "all"), {}).get("value", math.nan) for name in CLAUSES}
-        clauses = [
-            CLAUSES[name].format(_whole(value))
-            for name, value in numbers.items()
-            if not math.isnan(value)
-        ]
-        if clauses:
-            relations = _relations_of_mean(values)
-            mean = f"On average over {relations} relations, " if relations > 1 else ""
-            *first, last = clauses
-            sentences.append(f"{mean}{run.name} {', '.join(first)}{' and ' * bool(first)}{last}.")
-    return " ".join(sentences)
+def _in_words(run: RunView) -> str:
+    """The main numbers of a run as a sentence; empty without data."""
+    return _facts_in_words(run) if run.facts is not None else _pairs_in_words(run)
+
+
+def _facts_in_words(run: RunView) -> str:
+    values = values_of(run.metrics, "MACRO")
+    numbers = {name: values.get((name, "all"), {}).get("value", math.nan) for name in CLAUSES}
+    clauses = [
+        CLAUSES[name].format(_whole(value))
+        for name, value in numbers.items()
+        if not math.isnan(value)
+    ]
+    if not clauses:
+        return ""
+    relations = _relations_of_mean(values)
+    mean = f"On average over {relations} relations, " if relations > 1 else ""
+    *first, last = clauses
+    return f"{mean}{run.name} {', '.join(first)}{' and ' * bool(first)}{last}."
+
+
+def _pairs_in_words(run: RunView) -> str:
+    group = run.suite.relations[0].id
+    values = values_of(run.metrics, group)
+    numbers = {
+        form: values.get(("consistency", form), {}).get("value", math.nan)
+        for form in _forms_of(run)
+    }
+    clauses = [
+        f"{_whole(value)} of its labels in the form {form}"
+        for form, value in numbers.items()
+        if not math.isnan(value)
+    ]
+    if not clauses:
+        return ""
+    accuracy = _whole(values["accuracy", "all"]["value"])
+    return f"{run.name} is right in {accuracy} of the pairs and keeps {' and '.join(clauses[:2])}."
 
 
 def _whole(value: float) -> str:
     return f"{value * 100:.0f} %"
 
 
-def pair_numbers(runs: Sequence[RunView]) -> Section:
-    """A table a task with a row a form: in words, and what accuracy gains or loses."""
-    parts: list[Part] = []
+def _forms(runs: Sequence[RunView]) -> Iterator[Part]:
+    """A table with a row a form for each group, or for the means over relations."""
     for run in runs:
-        for group in run.metrics["group"].unique(maintain_order=True):
+        for group in _groups_with_forms(run):
             seeds = f", means and std of {run.seeds} seeds" if run.seeds > 1 else ""
-            title = f"{run.name}, {group}{seeds}, in percent"
+            name = "means over relations by form" if group == "MACRO" else group
             metrics = run.metrics.filter(pl.col("group") == group)
             others = other_form_metrics(metrics)
-            columns = form_columns() + [metric_column(name) for name in others]
             values = values_of(metrics, group)
             rows = [
                 form_row(values, form, others, std=run.seeds > 1)
                 for form in metrics["subset"].unique(maintain_order=True)
             ]
-            parts.append(Table(title, columns, rows))
+            columns = form_columns() + [metric_column(name) for name in others]
+            yield Table(f"{run.name}, {name}{seeds}, in percent", columns, rows)
             if run.pairs is not None and run.pairs.changes is not None:
                 changes = run.pairs.changes.filter(pl.col("group") == group)
-                parts += _accuracy_changes(f"{run.name}, {group}", changes)
-    parts.append(meanings(runs))
-    return Section("numbers", "The numbers", _pairs_in_words(runs), parts)
+                yield from _accuracy_changes(f"{run.name}, {group}", changes)
+
+
+def _groups_with_forms(run: RunView) -> list[str]:
+    """The groups that have numbers by form; ``MACRO`` stands for relations asked in forms."""
+    designs = [relation.design for relation in run.suite.relations]
+    if not all(design.is_averaged for design in designs):
+        return run.metrics["group"].unique(maintain_order=True).to_list()
+    return ["MACRO"] if any(len(design.forms) > 1 for design in designs) else []
 
 
 def _accuracy_changes(name: str, changes: pl.DataFrame) -> list[Part]:
@@ -237,34 +289,10 @@ def _accuracy_changes(name: str, changes: pl.DataFrame) -> list[Part]:
     return parts
 
 
-def forms_of(run: RunView) -> list[str]:
+def _forms_of(run: RunView) -> list[str]:
     """The forms of a run besides the original one."""
     forms = run.metrics["subset"].unique(maintain_order=True).to_list()
     return [form for form in forms if form != "all"]
-
-
-def _pairs_in_words(runs: Sequence[RunView]) -> str:
-    sentences = []
-    for run in runs:
-        if run.pairs is None:
-            continue
-        values = values_of(run.metrics, run.pairs.task.name)
-        numbers = {
-            form: values.get(("consistency", form), {}).get("value", math.nan)
-            for form in forms_of(run)
-        }
-        clauses = [
-            f"{_whole(value)} of its labels in the form {form}"
-            for form, value in numbers.items()
-            if not math.isnan(value)
-        ]
-        if clauses:
-            accuracy = _whole(values["accuracy", "all"]["value"])
-            sentences.append(
-                f"{run.name} is right in {accuracy} of the pairs and keeps "
-                f"{' and '.join(clauses[:2])}."
-            )
-    return " ".join(sentences)
 
 
 def care(runs: Sequence[RunView]) -> Section:

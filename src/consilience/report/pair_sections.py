@@ -9,7 +9,7 @@ import polars as pl
 from consilience.report.charts import form_figure
 from consilience.report.metric_tables import firsts_first
 from consilience.report.page import Figure, Part, Points, Section, Text
-from consilience.report.run_view import PairView, RunView
+from consilience.report.run_view import RunView, pair_views
 from consilience.report.table import Column, Table, Value
 
 MOST_MOVES = 60
@@ -22,12 +22,14 @@ NONE_CHANGED = "{}: no label changed."
 """What is said of a run without a changed answer."""
 
 
-def pair_views(runs: Sequence[RunView]) -> list[tuple[RunView, PairView]]:
-    """Runs on sentence pairs with what is shown only of them."""
-    return [(run, run.pairs) for run in runs if run.pairs is not None]
+def pair_sections(runs: Sequence[RunView]) -> list[Section]:
+    """All of them; none without runs on sentence pairs."""
+    if not pair_views(runs):
+        return []
+    return [_forms(runs), _label_changes(runs), _changed_examples(runs)]
 
 
-def forms(runs: Sequence[RunView]) -> Section:
+def _forms(runs: Sequence[RunView]) -> Section:
     """Consistency with the original form, and above chance, drawn."""
     shown = ("consistency", "corrected_consistency")
     metrics = pl.concat(
@@ -45,7 +47,7 @@ def forms(runs: Sequence[RunView]) -> Section:
     return Section("forms", "Which forms move it", "", [figure])
 
 
-def label_changes(runs: Sequence[RunView]) -> Section:
+def _label_changes(runs: Sequence[RunView]) -> Section:
     """From which label to which, all seeds together; how many were lost and won."""
     parts: list[Part] = []
     columns = [
@@ -81,7 +83,7 @@ def label_changes(runs: Sequence[RunView]) -> Section:
     return Section("changes", "Which labels change", "", parts)
 
 
-def changed_examples(runs: Sequence[RunView]) -> Section:
+def _changed_examples(runs: Sequence[RunView]) -> Section:
     """Answers that a form changed, one of each form first."""
     parts: list[Part] = []
     headings = ("form", "first", "second", "answer", "gold")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from consilience.report.table import Column, Value
-from consilience.types import Task
+from consilience.types import Protocol, Suite, Task
 
 if TYPE_CHECKING:
     import altair
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 class FactView:
     """What is shown only of runs on facts."""
 
+    protocol: Protocol
+    """How the answers were counted."""
     by_other: pl.DataFrame
     """The metrics of the same answers by the other protocol."""
     patterns: pl.DataFrame
@@ -31,7 +33,7 @@ class FactView:
     items: pl.DataFrame
     """The agreement among the answers to each fact."""
     examples: Mapping[str, Sequence[Any]]
-    """The most telling facts by kind."""
+    """The most telling facts, by what their kind is."""
     excluded: pl.DataFrame
     """How many questions have no answer, by relation and reason: ``group, excluded, len``."""
     left_out: str = ""
@@ -49,7 +51,7 @@ class PairView:
     task: Task
     """The task that was asked."""
     changed: pl.DataFrame
-    """The answers that a form changed (``INCONSISTENT_SCHEMA``)."""
+    """The answers that a form changed (``CHANGED_ANSWERS_SCHEMA``)."""
     changes: pl.DataFrame | None = None
     """What accuracy gains or loses between forms (``FORM_CHANGE_SCHEMA``)."""
 
@@ -62,8 +64,10 @@ class RunView:
     """Its label."""
     records: Sequence[Mapping[str, Any]]
     """``run.json`` of each seed; empty for a table of answers."""
+    suite: Suite
+    """What was asked."""
     metrics: pl.DataFrame
-    """The metrics table."""
+    """The metrics table (``METRICS_SCHEMA``)."""
     warnings: Sequence[str] = ()
     """What a reader should know."""
     facts: FactView | None = None
@@ -85,8 +89,13 @@ class RunView:
 
 
 def fact_views(runs: Sequence[RunView]) -> list[tuple[str, FactView]]:
-    """Names and views of runs on facts."""
+    """Names of the runs on facts, with what is shown only of them."""
     return [(run.name, run.facts) for run in runs if run.facts is not None]
+
+
+def pair_views(runs: Sequence[RunView]) -> list[tuple[RunView, PairView]]:
+    """The runs on sentence pairs, with what is shown only of them."""
+    return [(run, run.pairs) for run in runs if run.pairs is not None]
 
 
 def values_of(metrics: pl.DataFrame, group: str) -> dict[tuple[str, str], dict[str, Any]]:

@@ -32,12 +32,12 @@ from consilience.report.figures import for_paper, optional, save_figure
 from consilience.report.html import render
 from consilience.report.page import Page
 from consilience.report.papers import fact_layouts, pair_layouts
-from consilience.report.report_page import fact_page, pair_page
+from consilience.report.report_page import report_page
 from consilience.report.run_view import FactView, PairView, RunView
 from consilience.report.table import Table
 from consilience.run import Run, open_runs
 from consilience.suites.selection import select_relations
-from consilience.types import METRICS_SCHEMA, Protocol
+from consilience.types import METRICS_SCHEMA, Protocol, Suite
 from consilience.workflow.comparing import differences_of, refuse_mixed, settings_notes
 from consilience.workflow.options import DataDir, Option, ProtocolName
 from consilience.workflow.probing_pairs import seed_notes
@@ -45,7 +45,6 @@ from consilience.workflow.suite import (
     any_suite_of,
     protocol_notes,
     suite_notes,
-    suite_of,
     task_of_run,
 )
 from consilience.workflow.vector_clusters import correlations_of, drawing_of
@@ -55,19 +54,19 @@ FIGURE_FORMATS = ("svg", "png", "pdf")
 """Suffixes of the files of a figure."""
 
 EXAMPLES = 3
-"""Of each kind in the report."""
+"""Examples of each kind."""
 
 DRAWN = 30
-"""Facts in the drawing of a run's vectors, as in the paper's Figure 3."""
+"""Facts in the drawing of a run's vectors, as in ParaRel's Figure 3."""
 
-SETTINGS_OF_PAIRS = {
+PAIRED_SETTINGS = {
     "task": "another task",
     "pairs": "other pairs",
     "limit": "another --limit",
     "half": "another half",
     "perturbations": "other perturbations",
 }
-"""What runs of perturb must have in common to be paired, and what is said if not."""
+"""Settings that runs of sentence pairs must have in common to be compared, and what differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +131,21 @@ def report(options: ReportOptions, watch: Watch = SILENT) -> Report:
     _page_of(runs, options.page)
     for library in ("altair", "jinja2", "vl_convert"):
         optional(library)  # before the minutes that counting may take
-    make = _report_pairs if any(run.is_of_pairs for run in runs) else _report_facts
+    refuse_mixed(runs)
+    is_of_pairs = runs[0].is_of_pairs
+    if options.relation and is_of_pairs:
+        raise ConsilienceError("--relation with runs of sentence pairs", todo="Leave it out.")
+    suite, protocol = any_suite_of(runs[0], options.suite, options.protocol, options.data_dir)
+    if options.relation:
+        _asked_groups(suite, runs).relation(options.relation)
+    measure_all = _measure_pairs if is_of_pairs else _measure_facts
     with watch.steps("counting", 2 * len(runs) - 1, "tables") as advance:
-        return make(runs, options, advance)
+        views, compared, notes = measure_all(runs, suite, protocol, options.seed, advance)
+    page = report_page(views, compared, notes, options.relation)
+    warnings = [*notes, *(f"{view.name}: {note}" for view in views for note in view.warnings)]
+    layouts = pair_layouts if is_of_pairs else fact_layouts
+    tables = layouts({view.name: view.metrics for view in views}, warnings)
+    return Report(runs, page, tables, warnings)
 
 
 def save_report(made: Report, options: ReportOptions) -> list[Path]:
@@ -174,107 +185,49 @@ def _save_figures(page: Page, folder: Path) -> list[Path]:
     return written
 
 
-def _report_facts(runs: Sequence[Run], options: ReportOptions, advance: Advance) -> Report:
-    """Runs of probe, or answers tables, on the same suite; of its relations those asked."""
-    seed, relation = options.seed, options.relation
-    whole, rules = suite_of(runs[0], options.suite, options.protocol, options.data_dir)
+def _asked_groups(suite: Suite, runs: Sequence[Run]) -> Suite:
+    """The groups of a suite that any run asked; all if it is not known."""
     groups = set[str]().union(*(run.answers["group"].unique() for run in runs))
     groups = groups.union(*(run.settings.get("groups") or () for run in runs))
-    asked = [each.id for each in whole.relations if each.id in groups]
-    chosen = select_relations(whole, asked) if asked else whole
-    if relation is not None:
-        chosen.relation(relation)
-    shared, reference = Shared(), None
-    shown, differences = [], []
-    for run in runs:
-        table = Prepared(run.answers, chosen, shared)
-        shown.append(_shown(run, table, rules, seed, suite_notes(run, whole)))
+    asked = [relation.id for relation in suite.relations if relation.id in groups]
+    return select_relations(suite, asked) if asked else suite
+
+
+Measured = tuple[list[RunView], pl.DataFrame | None, list[str]]
+"""The runs, later ones against the first (``COMPARISON_SCHEMA``) if any, and notes on that."""
+
+
+def _measure_facts(
+    runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: int, advance: Advance
+) -> Measured:
+    """Runs on facts, or answers tables, on the same suite; of its relations those asked."""
+    asked, shared = _asked_groups(suite, runs), Shared()
+    reference = Prepared(runs[0].answers, asked, shared)
+    views = [_fact_view(runs[0], reference, protocol, seed, suite)]
+    advance(1)
+    differences = []
+    for run in runs[1:]:
+        table = Prepared(run.answers, asked, shared)
+        views.append(_fact_view(run, table, protocol, seed, suite))
         advance(1)
-        if reference is None:
-            reference = table
-            continue
-        both = {runs[0].label: reference, run.label: table}
-        differences.append(compare(both, chosen, rules, seed))
+        differences.append(
+            compare({runs[0].label: reference, run.label: table}, asked, protocol, seed)
+        )
         advance(1)
     compared = pl.concat(differences) if differences else None
-    kinds = {name: about(name) for name in KINDS}
     notes = settings_notes(runs)
     if compared is not None:
         notes += few_relations(compared)
-    page = fact_page(chosen, rules, shown, compared, kinds, notes, relation)
-    warnings = notes + _named(shown)
-    layouts = fact_layouts({view.name: view.metrics for view in shown}, warnings)
-    return Report(runs, page, layouts, warnings)
+    return views, compared, notes
 
 
-def _named(views: Sequence[RunView]) -> list[str]:
-    """The warnings of all runs."""
-    return [f"{view.name}: {warning}" for view in views for warning in view.warnings]
-
-
-def _shown(
-    run: Run, table: Prepared, protocol: Protocol, seed: int, changed: Sequence[str]
-) -> RunView:
-    """Everything that the page shows of one run."""
-    answers, suite, record = table.answers, table.suite, run.record
-    kept = run.path / "metrics.csv"
-    other: Protocol = "strict" if protocol == "published" else "published"
-    by_other = measure(table, suite, other, seed)
-    table.forget(other)
-    metrics = measure(table, suite, protocol, seed)
-    if kept.is_file():
-        measured = texts_of(read_csv(kept, schema=METRICS_SCHEMA))
-        metrics = metrics.vstack(measured.filter(pl.col("metric") == "flips"))
-    known = "excluded" in answers.columns
-    reason = pl.col("excluded") if known else pl.lit(None, pl.String)
-    blank = answers.filter(is_blank()).with_columns(excluded=reason.fill_null("no answer"))
-    without = blank.group_by("group", "excluded", maintain_order=True).len()
-    noted = [*changed, *_unfinished(record), *record.get("warnings", [])]
-    noted += [*protocol_notes(run, protocol), *notes_on(answers, metrics, suite, protocol)]
-    pairs = pair_table(table, suite, protocol, seed)
-    vectors, drawing = _vectors(run, metrics, seed)
-    facts = FactView(
-        by_other=by_other,
-        patterns=with_changes(pattern_table(table, suite, protocol), pairs),
-        pairs=pairs,
-        edits=edit_table(table, suite, protocol, annotated_kinds(suite), seed),
-        items=item_table(table, suite, protocol),
-        examples=examples(table, suite, list(KINDS), EXAMPLES),
-        excluded=without,
-        left_out=facts_left_out(answers, metrics, suite, protocol),
-        vectors=vectors,
-        drawing=drawing,
-    )
-    records = [record] if record else []
-    return RunView(run.label, records, metrics, list(dict.fromkeys(noted)), facts)
-
-
-def _unfinished(record: Mapping[str, Any]) -> list[str]:
-    """What to say of a run that has not ended; nothing of a table of answers."""
-    if not record or record.get("finished"):
-        return []
-    return ["not finished: the numbers are of what is answered; rerun the same command to resume"]
-
-
-def _vectors(run: Run, metrics: pl.DataFrame, seed: int) -> tuple[pl.DataFrame | None, Any]:
-    """What `analyze representations` left in a run's folder: numbers, and one relation drawn."""
-    if not (run.path / "clusters.csv").is_file():
-        return None, None
-    clusters = texts_of(read_csv(run.path / "clusters.csv"))
-    drawn = str(clusters["relation"][0])
-    drawing = drawing_of(run.path, drawn, DRAWN, "subject", f"{run.label}: {drawn}", seed)
-    return correlations_of(metrics, clusters), drawing
-
-
-def _report_pairs(runs: Sequence[Run], options: ReportOptions, advance: Advance) -> Report:
-    """Runs of sentence pairs, each of one seed or of several."""
-    refuse_mixed(runs)
-    if options.relation:
-        raise ConsilienceError("--relation with runs of sentence pairs", todo="Leave it out.")
-    suite, protocol = any_suite_of(runs[0], options.suite, options.protocol, options.data_dir)
-    shown = []
+def _measure_pairs(
+    runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: int, advance: Advance
+) -> Measured:
+    """Runs on sentence pairs; those that were asked the same as the first are compared with it."""
+    views = []
     for run in runs:
-        shown.append(_shown_pairs(run, options.seed))
+        views.append(_pair_view(run, seed))
         advance(1)
     differs = {run.label: _different_settings(runs[0], run) for run in runs}
     notes = [
@@ -285,45 +238,119 @@ def _report_pairs(runs: Sequence[Run], options: ReportOptions, advance: Advance)
     alike = [run for run in runs if not differs[run.label]]
     compared = None
     if len(alike) > 1:
-        compared, more = differences_of(alike, suite, protocol, options.seed)
+        compared, more = differences_of(alike, suite, protocol, seed)
         notes += more
     advance(len(runs) - 1)
-    warnings = notes + _named(shown)
-    layouts = pair_layouts({view.name: view.metrics for view in shown}, warnings)
-    return Report(runs, pair_page(shown, compared, notes), layouts, warnings)
+    return views, compared, notes
 
 
-def _shown_pairs(run: Run, seed: int) -> RunView:
-    """Everything that the page shows of one run of sentence pairs."""
-    answers = [each.answers for each in run.seeds]
-    suite, protocol = any_suite_of(run, None, None, None)
-    notes = {
-        each.label if run.parts else "": [*_unfinished(each.record), *each.record["warnings"]]
-        for each in run.seeds
-    }
+def _fact_view(run: Run, table: Prepared, protocol: Protocol, seed: int, whole: Suite) -> RunView:
+    """What the page shows of a run on facts."""
+    answers, suite = table.answers, table.suite
+    other: Protocol = "strict" if protocol == "published" else "published"
+    by_other = measure(table, suite, other, seed)
+    table.forget(other)
+    metrics = measure(table, suite, protocol, seed)
+    pairs = pair_table(table, suite, protocol, seed)
+    vectors, drawing = _vectors(run, metrics, seed)
+    facts = FactView(
+        protocol=protocol,
+        by_other=by_other,
+        patterns=with_changes(pattern_table(table, suite, protocol), pairs),
+        pairs=pairs,
+        edits=edit_table(table, suite, protocol, annotated_kinds(suite), seed),
+        items=item_table(table, suite, protocol),
+        examples={
+            about(kind): found
+            for kind, found in examples(table, suite, list(KINDS), EXAMPLES).items()
+        },
+        excluded=_without_answer(answers),
+        left_out=facts_left_out(answers, metrics, suite, protocol),
+        vectors=vectors,
+        drawing=drawing,
+    )
+    notes = [
+        *suite_notes(run, whole),
+        *_unfinished(run.record),
+        *run.record.get("warnings", []),
+        *protocol_notes(run, protocol),
+        *notes_on(answers, metrics, suite, protocol),
+    ]
     return RunView(
-        run.label,
-        [each.record for each in run.seeds],
-        measure(answers, suite, protocol, seed),
-        seed_notes(notes),
-        pairs=PairView(
-            task_of_run(run),
-            _changed(run.path),
-            form_changes(answers, suite, protocol, seed),
-        ),
+        name=run.label,
+        records=[run.record] if run.record else [],
+        suite=suite,
+        metrics=pl.concat([metrics, _flips(run)], how="diagonal"),
+        warnings=list(dict.fromkeys(notes)),
+        facts=facts,
     )
 
 
-def _changed(run: Path) -> pl.DataFrame:
-    """The answers that changed; those of one seed stand in the folder of all."""
+def _flips(run: Run) -> pl.DataFrame:
+    """The noise floor that a run measured, as rows of the metrics table."""
+    file = run.path / "metrics.csv"
+    if not file.is_file():
+        return pl.DataFrame(schema=METRICS_SCHEMA)
+    metrics = texts_of(read_csv(file))
+    known = [name for name in METRICS_SCHEMA if name in metrics.columns]
+    flips = metrics.filter(pl.col("metric") == "flips")
+    return flips.select(pl.col(name).cast(METRICS_SCHEMA[name]) for name in known)
+
+
+def _without_answer(answers: pl.DataFrame) -> pl.DataFrame:
+    """How many questions have no answer, by relation and reason: ``group, excluded, len``."""
+    is_known = "excluded" in answers.columns
+    reason = pl.col("excluded") if is_known else pl.lit(None, pl.String)
+    blank = answers.filter(is_blank()).with_columns(excluded=reason.fill_null("no answer"))
+    return blank.group_by("group", "excluded", maintain_order=True).len()
+
+
+def _unfinished(record: Mapping[str, Any]) -> list[str]:
+    """A note on a run that has not ended; none on a table of answers."""
+    if not record or record.get("finished"):
+        return []
+    return ["not finished: the numbers are of what is answered; rerun the same command to resume"]
+
+
+def _vectors(run: Run, metrics: pl.DataFrame, seed: int) -> tuple[pl.DataFrame | None, Any]:
+    """The clusters of a run of `analyze representations`, and the vectors of one relation drawn."""
+    if not (run.path / "clusters.csv").is_file():
+        return None, None
+    clusters = texts_of(read_csv(run.path / "clusters.csv"))
+    drawn = str(clusters["relation"][0])
+    drawing = drawing_of(run.path, drawn, DRAWN, "subject", f"{run.label}: {drawn}", seed)
+    return correlations_of(metrics, clusters), drawing
+
+
+def _pair_view(run: Run, seed: int) -> RunView:
+    """What the page shows of a run on sentence pairs, of one seed or several."""
+    answers = [part.answers for part in run.seeds]
+    suite, protocol = any_suite_of(run, None, None, None)
+    notes = {
+        part.label if run.parts else "": [*_unfinished(part.record), *part.record["warnings"]]
+        for part in run.seeds
+    }
+    changes = form_changes(answers, suite, protocol, seed)
+    return RunView(
+        name=run.label,
+        records=[part.record for part in run.seeds],
+        suite=suite,
+        metrics=measure(answers, suite, protocol, seed),
+        warnings=seed_notes(notes),
+        pairs=PairView(task_of_run(run), _changed_answers(run.path), changes),
+    )
+
+
+def _changed_answers(run: Path) -> pl.DataFrame:
+    """The answers that a form changed; those of one seed are in the folder of all seeds."""
     for folder, seed in ((run, None), (run.resolve().parent, run.resolve().name)):
         file = folder / "inconsistent.csv"
         if file.is_file():
-            found = texts_of(read_csv(file, infer_schema=False))
+            changed = texts_of(read_csv(file, infer_schema=False))
             if seed is None:
-                return found
-            if seed in {each.name for each in folder.glob("seed-*")}:
-                return found.filter(pl.col("seed") == seed)
+                return changed
+            if seed in {part.name for part in folder.glob("seed-*")}:
+                return changed.filter(pl.col("seed") == seed)
     raise ConsilienceError(
         "no inconsistent.csv",
         where=str(run),
@@ -333,12 +360,12 @@ def _changed(run: Path) -> pl.DataFrame:
 
 
 def _different_settings(first: Run, run: Run) -> str:
-    """Why a run has no differences from the first; empty where it has."""
-    found = [
-        what
-        for name, what in SETTINGS_OF_PAIRS.items()
+    """Why a run is not compared with the first; empty if it is."""
+    reasons = [
+        reason
+        for name, reason in PAIRED_SETTINGS.items()
         if first.settings.get(name) != run.settings.get(name)
     ]
     if len(first.seeds) != len(run.seeds):
-        found.append("another number of seeds")
-    return ", ".join(found)
+        reasons.append("another number of seeds")
+    return ", ".join(reasons)

@@ -97,34 +97,45 @@ def _place(text: str | bytes, pattern: str) -> tuple[str, int]:
     return document, match.start() if match else 0
 
 
-def read_rows(
-    path: Path, *, quoted: bool | None = None
-) -> Iterator[tuple[str, dict[str, Any] | ConsilienceError]]:
-    """Each row of a JSONL, TSV or CSV file with its place ``file:line``, or what is wrong with it.
+Faults = list[ConsilienceError]
 
-    JSONL has one object a line, TSV and CSV a header line. Blank lines are skipped. A file that is
-    no table raises. ``quoted``: as for ``read_cells``.
+
+def read_rows(
+    path: Path, *, quoted: bool | None = None, faults: Faults | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each row of a JSONL, TSV or CSV file with its place ``file:line``.
+
+    JSONL has one object a line, TSV and CSV a header line. Blank lines are skipped. Faults of rows
+    go to ``faults``; without it the first one raises. A file that is no table raises. ``quoted``:
+    as for ``read_cells``.
     """
-    if path.suffix == ".jsonl":
-        yield from _json_rows(path)
-        return
-    separator = "\t" if path.suffix == ".tsv" else ","
+    rows = _json_rows(path) if path.suffix == ".jsonl" else _table_rows(path, quoted)
+    for where, row in rows:
+        if not isinstance(row, ConsilienceError):
+            yield where, row
+        elif faults is None:
+            raise row
+        else:
+            faults.append(row)
+
+
+def _table_rows(
+    path: Path, quoted: bool | None
+) -> Iterator[tuple[str, dict[str, Any] | ConsilienceError]]:
     header: list[str] = []
-    for where, row in read_cells(path, separator, quoted=quoted):
+    for where, row in read_cells(path, "\t" if path.suffix == ".tsv" else ",", quoted=quoted):
         if not header:
             header = row
         elif len(row) == len(header):
             yield where, dict(zip(header, row, strict=True))
         elif any(cell.strip() for cell in row):
-            yield (
-                where,
-                ConsilienceError(
-                    f"{len(row)} columns",
-                    expected=f"{len(header)}, as in the header",
-                    where=where,
-                    todo="Check for missing or extra separators, and for line breaks in a cell.",
-                ),
+            fault = ConsilienceError(
+                f"{len(row)} columns",
+                expected=f"{len(header)}, as in the header",
+                where=where,
+                todo="Check for missing or extra separators, and for line breaks in a cell.",
             )
+            yield where, fault
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any] | ConsilienceError]]:
@@ -135,14 +146,14 @@ def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any] | ConsilienceEr
         try:
             row = parse_json(line)
         except json.JSONDecodeError as error:
-            fault = f"not JSON: {error.msg} at column {error.colno}"
-            yield where, ConsilienceError(fault, where=where, todo="Correct or remove the line.")
+            found = f"not JSON: {error.msg} at column {error.colno}"
+            yield where, ConsilienceError(found, where=where, todo="Correct or remove the line.")
             continue
         if isinstance(row, dict):
             yield where, row
         else:
-            fault = f"a JSON {type(row).__name__}"
-            yield where, ConsilienceError(fault, expected="one object a line", where=where)
+            found = f"a JSON {type(row).__name__}"
+            yield where, ConsilienceError(found, expected="one object a line", where=where)
 
 
 def read_cells(

@@ -7,7 +7,7 @@ import json
 import math
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -243,7 +243,7 @@ def _file_rows(path: Path, task: Task) -> list[Row]:
         return _named(rows, _parquet_names(parquet_metadata(path)), task, str(path))
     if path.suffix == ".json":
         return _objects(_document(path), path)
-    return list(_table(path))
+    return [row for _, row in read_rows(path)]
 
 
 def _document(path: Path) -> Any:
@@ -253,13 +253,6 @@ def _document(path: Path) -> Any:
         raise ConsilienceError(
             f"not JSON: {error.msg} at column {error.colno}", where=f"{path}:{error.lineno}"
         ) from error
-
-
-def _table(path: Path) -> Iterator[Row]:
-    for _, row in read_rows(path):
-        if isinstance(row, ConsilienceError):
-            raise row
-        yield row
 
 
 def _objects(found: Any, path: Path) -> list[Row]:

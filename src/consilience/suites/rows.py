@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from consilience.errors import ConsilienceError
-from consilience.read import read_rows
+from consilience.read import Faults, read_rows
 from consilience.types import LINE_CONTROLS, Pattern, names_a_file
 
-Problems = list[ConsilienceError]
+Problems = Faults
 """Everything that is wrong with a suite, in the order of its files."""
 
 AGGREGATES = ("MACRO", "MICRO")
@@ -104,10 +104,8 @@ class Row:
 def suite_rows(path: Path, problems: Problems) -> Iterator[Row]:
     """The rows of a JSONL or TSV table (no quoting); what cannot be read goes to ``problems``."""
     try:
-        for where, cells in read_rows(path, quoted=False):
-            if isinstance(cells, ConsilienceError):
-                problems.append(cells)
-            elif path.suffix == ".jsonl" or any(cell.strip() for cell in cells.values()):
+        for where, cells in read_rows(path, quoted=False, faults=problems):
+            if path.suffix == ".jsonl" or any(cell.strip() for cell in cells.values()):
                 yield Row(where, cells, problems)
     except ConsilienceError as error:
         problems.append(error)

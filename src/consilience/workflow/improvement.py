@@ -152,8 +152,6 @@ def read_lines(path: Path) -> list[str]:
         return [line.strip() for line in read_text(path).splitlines() if line.strip()]
     lines = []
     for where, row in read_rows(path):
-        if isinstance(row, ConsilienceError):
-            raise row
         if "text" not in row:
             raise ConsilienceError("no 'text'", expected="a text in 'text'", where=where)
         lines.append(str(row["text"]))

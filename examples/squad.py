@@ -13,6 +13,7 @@ model is compared with the first one.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import string
 import sys
@@ -507,6 +508,44 @@ def bootstrap_means(sums: Floats, sizes: Floats, seed: int) -> Floats:
     return means
 
 
+def answered(
+    models: Sequence[str],
+    training: Sequence[Question],
+    pairs: tuple[Sequence[Question], Sequence[Question]],
+    out: Path,
+    device: str,
+    **training_options: Any,
+) -> dict[str, pl.DataFrame]:
+    """The outcomes of each model, fine-tuned in a folder of ``out`` (``train_reader``)."""
+    original, paraphrased = pairs
+    found: dict[str, pl.DataFrame] = {}
+    for number, name_or_path in enumerate(models, start=1):
+        folder = out / f"model-{number}"
+        train_reader(name_or_path, training, folder, device=device, **training_options)
+        model, tokenizer, _ = load_model(str(folder), trained=True, device=device)
+        texts = predict(model, tokenizer, [*original, *paraphrased])
+        answers = texts[: len(original)], texts[len(original) :]
+        found[name_or_path] = outcomes(original, paraphrased, answers)
+    return found
+
+
+def tables_of(found: Mapping[str, pl.DataFrame], seed: int) -> dict[str, pl.DataFrame]:
+    """The tables ``answers``, ``metrics`` and ``comparison``; their first column is the model."""
+    first, *later = found
+    parts = {
+        "answers": dict(found),
+        "metrics": {name: evaluate(table, seed) for name, table in found.items()},
+        "comparison": {name: compare(found[first], found[name], seed) for name in later},
+    }
+    return {
+        name: pl.concat(
+            [table.select(pl.lit(model).alias("model"), pl.all()) for model, table in part.items()]
+        )
+        for name, part in parts.items()
+        if part
+    }
+
+
 File = Annotated[Path, typer.Option(help="SQuAD v1.1 JSON.")]
 
 
@@ -527,6 +566,7 @@ def squad(
     limit: Annotated[int | None, typer.Option(help="Ask only the first pairs.", min=1)] = None,
     seed: Annotated[int, typer.Option(help="Seed of fine-tuning and intervals.")] = 0,
     device: Annotated[str, typer.Option(help="auto or cpu.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Fine-tune models on SQuAD, ask original and paraphrased questions, and compare the models.
 
@@ -537,44 +577,28 @@ def squad(
     training = read_squad(train)
     pairs = read_squad(original), read_squad(paraphrased)
     check_pairs(*pairs)
-    asked = [*pairs[0][:limit], *pairs[1][:limit]]
-    half = len(asked) // 2
-    contexts = {each.context for each in training}
-    seen = sum(each.context in contexts for each in asked[:half])
-    if seen:
-        typer.echo(f"note: {seen} of {half} questions are on contexts of --train", err=True)
-    found: dict[str, pl.DataFrame] = {}
-    for number, name_or_path in enumerate(models, start=1):
-        folder = out / f"model-{number}"
-        train_reader(
-            name_or_path,
-            training,
-            folder,
-            epochs=epochs,
-            lr=lr,
-            batch=batch,
-            max_steps=max_steps,
-            seed=seed,
-            device=device,
-        )
-        model, tokenizer, _ = load_model(str(folder), trained=True, device=device)
-        texts = predict(model, tokenizer, asked)
-        found[name_or_path] = outcomes(asked[:half], asked[half:], (texts[:half], texts[half:]))
-    first, *later = found
-    tables = {
-        "answers": list(found.items()),
-        "metrics": [(name, evaluate(table, seed)) for name, table in found.items()],
-        "comparison": [(name, compare(found[first], found[name], seed)) for name in later],
-    }
-    for name, parts in tables.items():
-        if parts:
-            table = pl.concat(
-                [part.select(pl.lit(of).alias("model"), pl.all()) for of, part in parts]
-            )
-            write_whole(out / f"{name}.csv", csv_of(table))
-            if name != "answers":
-                with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=160, float_precision=3):
-                    typer.echo(table)
+    chosen = pairs[0][:limit], pairs[1][:limit]
+    contexts = {question.context for question in training}
+    seen = sum(question.context in contexts for question in chosen[0])
+    notes = [f"{seen} of {len(chosen[0])} questions are on contexts of --train"] if seen else []
+    options = {"epochs": epochs, "lr": lr, "batch": batch, "max_steps": max_steps, "seed": seed}
+    tables = tables_of(answered(models, training, chosen, out, device, **options), seed)
+    for name, table in tables.items():
+        write_whole(out / f"{name}.csv", csv_of(table))
+    if as_json:
+        rows = {
+            name: table.with_columns(pl.col(pl.Float64).fill_nan(None)).to_dicts()
+            for name, table in tables.items()
+            if name != "answers"
+        }
+        typer.echo(json.dumps({"models": models, "warnings": notes, "comparison": [], **rows}))
+        return
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+    with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=160, float_precision=3):
+        for name in ("metrics", "comparison"):
+            if name in tables:
+                typer.echo(tables[name])
 
 
 if __name__ == "__main__":
@@ -582,4 +606,6 @@ if __name__ == "__main__":
         typer.run(squad)
     except ConsilienceError as error:
         typer.echo(f"error: {error}", err=True)
+        if "--json" in sys.argv:
+            typer.echo(json.dumps({"error": {**error.to_dict(), "is_usage": False}}))
         sys.exit(2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -343,6 +345,35 @@ def cases(name: str) -> list:
     """The rows of ``tests/cases/NAME.jsonl``: one test case a line."""
     lines = (ROOT / "tests" / "cases" / f"{name}.jsonl").read_text(encoding="utf-8").split("\n")
     return [json.loads(line) for line in lines if line]
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Commands of recipes run in this process, which has loaded what they need; a list of them."""
+    from consilience import cli
+    from consilience.reproduce import work
+
+    called = []
+
+    def call(command):
+        assert command[-1] == "--json"
+        called.append(command[3:-1])
+        monkeypatch.setattr(sys, "argv", command[2:])
+        out, err, status = io.StringIO(), io.StringIO(), 0
+        with redirect_stdout(out), redirect_stderr(err):
+            try:
+                cli.main()
+            except SystemExit as stop:
+                status = stop.code or 0
+        return status, out.getvalue(), err.getvalue()
+
+    monkeypatch.setattr(work, "_call", call)
+    return called
+
+
+def cells(numbers) -> dict:
+    """The rows of both papers' and our numbers by block, row and column."""
+    return {(row["group"], row["row"], row["column"]): row for row in numbers.iter_rows(named=True)}
 
 
 def launch(code: str, folder: Path) -> str:

@@ -41,6 +41,7 @@ MAY_USE = {
         "ask",
         "read",
         "report",
+        "reproduce",
         "run",
         "suites",
         "train",

@@ -1,30 +1,29 @@
 """The papers' tables beside ours: exactly where no model is needed, on tiny data where one is."""
 
-import io
 import json
 import math
 import shlex
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
-from importlib import import_module
+from dataclasses import replace
 
 import polars as pl
 import pytest
 
-from conftest import WORDS, real_data
-from consilience import cli
+from conftest import WORDS, cells, real_data
 from consilience.errors import ConsilienceError
 from consilience.report import papers
 from consilience.report.export import as_markdown
 from consilience.report.papers import Measured, beside, beside_layout, beside_table, paper_numbers
 from consilience.report.terminal import TerminalTable
-from consilience.reproduce import RECIPES, Found, Recipe, Work, carry_out, recipe
-from consilience.reproduce.pararel import EXAMPLES, IMPROVED, MODELS, TEST, TRAIN, VALIDATION
+from consilience.reproduce import RECIPES, Found, Recipe, Request, Work, carry_out
+from consilience.reproduce import work as work_module
+from consilience.reproduce.pararel_makers import IMPROVED, SQUAD, TEST, TRAIN, VALIDATION
+from consilience.reproduce.work import MissingError
 from consilience.suites.trex import N_TO_1, N_TO_M
+from test_squad import make_files
 
-recipes = import_module("consilience.reproduce.recipe")
+MODELS = RECIPES["pararel-correlations"].models
 
 PAPER = """table,section,group,row,column,value,std,unit
 small,7,,Ada,Right,50.0,20.0,percent
@@ -43,37 +42,36 @@ def small(monkeypatch, tmp_path):
     monkeypatch.setattr(papers, "files", lambda package: tmp_path)
 
 
-@pytest.fixture
-def here(monkeypatch):
-    """Commands run in this process, which has loaded what they need; a list of them."""
-    asked = []
-
-    def call(command):
-        *arguments, last = command[3:]
-        assert last == "--json"
-        asked.append(arguments)
-        monkeypatch.setattr(sys, "argv", command[2:])
-        out, err, status = io.StringIO(), io.StringIO(), 0
-        with redirect_stdout(out), redirect_stderr(err):
-            try:
-                cli.main()
-            except SystemExit as stop:
-                status = stop.code or 0
-        return status, out.getvalue(), err.getvalue()
-
-    monkeypatch.setattr(recipes, "_call", call)
-    return asked
-
-
-def cells(numbers):
-    """The rows of a comparison by block, row and column."""
-    return {
-        (each["group"], each["row"], each["column"]): each for each in numbers.iter_rows(named=True)
-    }
-
-
 def verdicts(ours, absent=None):
     return [each["verdict"] for each in beside("small", ours, absent).iter_rows(named=True)]
+
+
+def make(name, folder, **request):
+    """What a recipe finds, and both numbers."""
+    return carry_out(RECIPES[name], Work(Request(folder, **request)))
+
+
+def make_cells(name, folder, **request):
+    """The numbers of a recipe by block, row and column."""
+    return cells(make(name, folder, **request)[1])
+
+
+@pytest.fixture
+def answered(monkeypatch):
+    """``answered(0, {...})``: commands end so, and print that document; a list of commands."""
+
+    def answer(status, document="", stderr=""):
+        called = []
+
+        def call(command):
+            called.append(command[3:])
+            given = document(command) if callable(document) else document
+            return status, given if isinstance(given, str) else json.dumps(given), stderr
+
+        monkeypatch.setattr(work_module, "_call", call)
+        return called
+
+    return answer
 
 
 @pytest.mark.parametrize(
@@ -185,26 +183,28 @@ def test_thousands_are_printed_as_such():
 
 @pytest.fixture
 def made(monkeypatch, small):
-    """A recipe for the small table; it notes its rows and asks a command for each."""
-    seen = []
+    """A recipe for the small table; it notes its rows and runs a command for each."""
+    rows = []
 
-    def make(work):
+    def make(recipe, work):
         for row in ("Ada", "Bob"):
-            if work.wanted(row):
-                seen.append(row)
-                work.run(row, "data", "list")
-        return Found(
-            {("", "Ada", "Right"): Measured(50.0), ("late", "Bob", "Pairs"): Measured(7)},
-            ["a *note* of the recipe"],
-        )
 
-    small = Recipe("small", "small", "Little", "nothing", make, {"Ada": "a/m"}, ("rte:train",))
-    monkeypatch.setitem(RECIPES, "small", small)
-    return seen
+            def listed(row=row):
+                rows.append(row)
+                return work.run(row, "data", "list")
+
+            work.attempt(row, listed)
+        numbers = {("", "Ada", "Right"): Measured(50.0), ("late", "Bob", "Pairs"): Measured(7)}
+        return Found(numbers, ["a *note* of the recipe"])
+
+    recipe = Recipe("small", "Little", "nothing", make, "small", {"Ada": "a/m"}, ("rte:train",))
+    monkeypatch.setitem(RECIPES, "small", recipe)
+    return rows
 
 
 def test_the_command_shows_and_writes_and_says_what_it_ran(consilience, made, here, tmp_path):
-    status, out, err = consilience("reproduce", "small", "--out", tmp_path / "r")
+    arguments = ("reproduce", "small", "--out", tmp_path / "r")
+    status, out, err = consilience(*arguments)
     assert status == 0
     assert "small: Little" in out
     assert "* a *note* of the recipe" in out
@@ -215,43 +215,33 @@ def test_the_command_shows_and_writes_and_says_what_it_ran(consilience, made, he
     written = pl.read_csv(tmp_path / "r" / "small.csv", schema_overrides=papers.BESIDE_SCHEMA)
     assert written.columns == [*papers.BESIDE_SCHEMA, "asked"]
     assert set(written["asked"]) <= {"", None}
-    assert written["verdict"].to_list() == [
-        "same", "not measured", "not measured", "not measured", "same",
-    ]  # fmt: skip
-    assert (
-        (tmp_path / "r" / "small.md")
-        .read_text()
-        .endswith("\n\n* a \\*note\\* of the recipe\n* not measured: Ada, Bob\n")
-    )
+    assert written["verdict"].to_list() == ["same", *["not measured"] * 3, "same"]
+    markdown = (tmp_path / "r" / "small.md").read_text()
+    assert markdown.endswith("\n\n* a \\*note\\* of the recipe\n* not measured: Ada, Bob\n")
     lines = (tmp_path / "r" / "small.tex").read_text().splitlines()
     assert r"\begin{tabular}{lrrr}" in lines
     assert lines[-2:] == ["% a *note* of the recipe", "% not measured: Ada, Bob"]
-
-
-def test_json_is_one_document_and_nothing_else(consilience, made, here, tmp_path):
-    status, out, _ = consilience("reproduce", "small", "--out", tmp_path / "r", "--json")
-    document = json.loads(out)
-    assert status == 0
+    document = json.loads(consilience(*arguments, "--json")[1])
     assert set(document) == {"run", "numbers", "notes", "warnings"}
     assert document["run"]["commands"] == ["consilience data list"] * 2
-    assert document["numbers"][0]["ours"] == 50.0
-    assert document["numbers"][1]["ours"] is None
+    assert [row["ours"] for row in document["numbers"][:2]] == [50.0, None]
     assert document["notes"] == ["a *note* of the recipe"]
 
 
-def test_only_some_rows_blocks_or_columns(made, here, tmp_path):
-    for only, rows, counted in (
+@pytest.mark.parametrize(
+    ("only", "rows", "counted"),
+    [
         (("Ada",), ["Ada"], {("", "Ada", "Right")}),
         (("late",), ["Bob"], {("late", "Bob", "Pairs")}),
         (("Right",), ["Ada", "Bob"], {("", "Ada", "Right")}),
         (("late", "Right"), ["Bob"], set()),
-    ):
-        made.clear()
-        _, numbers = carry_out(RECIPES["small"], Work(tmp_path, only=only))
-        found = {key for key, each in cells(numbers).items() if not math.isnan(each["ours"])}
-        assert (made, found) == (rows, counted), only
-    verdict = cells(carry_out(RECIPES["small"], Work(tmp_path, only=["Bob"]))[1])
-    assert verdict["", "Ada", "Right"]["verdict"] == "not asked"
+    ],
+)
+def test_only_some_rows_blocks_or_columns(made, here, tmp_path, only, rows, counted):
+    found = make_cells("small", tmp_path, only=only)
+    assert made == rows
+    assert {key for key, each in found.items() if not math.isnan(each["ours"])} == counted
+    assert (found["", "Ada", "Pairs"]["verdict"] == "not asked") == ("Ada" not in only)
 
 
 def test_a_dry_run_says_the_commands_and_runs_nothing(consilience, made, here, tmp_path):
@@ -320,7 +310,7 @@ def test_what_cannot_be_asked(consilience, made, here, arguments, message):
 def test_a_model_is_a_row_only_where_rows_are_models(name, row, tmp_path):
     """All would be trained, and nothing of it shown."""
     with pytest.raises(ConsilienceError, match=f"{name} has no row '{row}'"):
-        carry_out(RECIPES[name], Work(tmp_path, only=[row], dry=True))
+        make(name, tmp_path, only=[row], dry=True)
     assert "ALBERT-base" in RECIPES["pararel-correlations"].rows
 
 
@@ -332,155 +322,164 @@ def test_all_recipes_are_listed_with_what_they_need(consilience):
     names = [line.split()[0] for line in out.splitlines() if line.startswith((" par", " cal"))]
     assert names == [row["name"] for row in rows] == sorted(names)
     assert all(row["title"] and row["needs"] for row in rows)
-    wanted = {f"pararel-table-{n}" for n in range(1, 9)} | {"pararel-figure-3"}
-    wanted |= {f"pararel-{name}" for name in (
-        "correlations", "determinism", "relations", "representations", "mcnemar", "agreement",
-    )}  # fmt: skip
-    assert wanted <= {row["name"] for row in rows}
+    named = ("correlations", "determinism", "relations", "representations", "mcnemar", "agreement")
+    wanted = {f"pararel-table-{n}" for n in range(1, 9)} | {f"pararel-{name}" for name in named}
+    assert wanted | {"pararel-figure-3", "pararel-squad"} <= {row["name"] for row in rows}
 
 
-def test_a_name_is_given_once():
-    with pytest.raises(ValueError, match="two recipes are called 'pararel-table-1'"):
-        recipe("pararel-table-1", "", "")(lambda work: Found({}))
-
-
-def test_what_a_command_says_when_it_cannot(tmp_path):
-    """In a process of its own: exit 2 with a reason marks the row, a bug of ours raises."""
-    work = Work(tmp_path)
-    assert work.ask("Ada", "data", "list")["suites"][0]["suite"] == "mini"
-    assert not work.run("Ada", "data", "check", "nowhere")
+def test_a_command_that_cannot_be_done_marks_its_row(tmp_path):
+    """In a process of its own: exit 2 with a reason is a missing row, other errors raise."""
+    work = Work(Request(tmp_path))
+    assert work.run("Ada", "data", "list")["suites"][0]["suite"] == "mini"
+    assert work.attempt("Ada", lambda: work.run("Ada", "data", "check", "nowhere")) is None
     assert work.absent["Ada"].startswith("not here: ")
     assert "nowhere" in work.absent["Ada"]
     with pytest.raises(ConsilienceError, match="consilience data lost: No such command 'lost'"):
         work.run("Ada", "data", "lost")
 
 
-def test_what_commands_note_is_told_once_with_its_rows(tmp_path, monkeypatch):
-    said = {"warnings": ["mind the gap", "few"]}
-    monkeypatch.setattr(recipes, "_call", lambda command: (0, json.dumps(said), "note: other\n"))
-    work = Work(tmp_path)
+def test_reasons_of_a_row_name_their_parts(tmp_path):
+    work = Work(Request(tmp_path, only=["Ada", "Bob", "RTE", "MRPC"]))
+
+    def missing(reason):
+        raise MissingError(reason)
+
+    for row, part, reason in (
+        ("Ada", "RTE", "not here: no pairs"), ("Ada", "MRPC", "not here: no model"),
+        ("Ada", "QQP", "not run"), ("Bob", "RTE", "not run"), ("Eve", "RTE", "not run"),
+    ):  # fmt: skip
+        made = work.attempt(
+            row, lambda reason=reason: missing(reason), part, ["RTE", "MRPC", "QQP"]
+        )
+        assert made is None
+    assert work.absent == {
+        "Ada": "not here: RTE: no pairs; MRPC: no model", "Bob": "not run", "Eve": "not asked",
+    }  # fmt: skip
+
+
+def test_what_commands_note_is_kept_once_with_its_rows(tmp_path, answered):
+    answered(0, {"warnings": ["mind the gap", "few"]}, "note: other\n")
+    work = Work(Request(tmp_path))
     for row in ("Ada", "Bob", "Ada"):
-        assert work.run(row, "probe", part="late" if row == "Bob" else "")
-    said = {"warnings": ["of examples"]}
-    assert work.ask("", "analyze", "examples") == said
-    assert work.told == [
-        "Ada: mind the gap", "Ada: few", "late, Bob: mind the gap", "late, Bob: few", "of examples",
-    ]  # fmt: skip
-    assert work.run("majority", "probe")
-    assert not any("majority" in each for each in work.told)
+        work.run(row, "probe", part="late" if row == "Bob" else "")
+    answered(0, {"warnings": ["of examples"]})
+    assert work.run("", "analyze", "examples") == {"warnings": ["of examples"]}
+    notes = ["Ada: mind the gap", "Ada: few", "late, Bob: mind the gap", "late, Bob: few"]
+    assert work.notes == [*notes, "of examples"]
+    work.run("majority", "probe")
+    assert len(work.notes) == 5
 
 
 def test_a_folder_with_another_run_is_no_row_that_is_not_here(here, tmp_path):
     """The numbers of the other run would stand there, or the row would look unavailable."""
-    work, place = Work(tmp_path), tmp_path / "Ada"
+    work, place = Work(Request(tmp_path)), tmp_path / "Ada"
     asked = ("probe", "--model", "baseline:majority", "--suite", "mini", "--out", place, "--limit")
-    assert work.run("Ada", *asked, "2")
-    with pytest.raises(ConsilienceError, match="--limit 3: .*another run: its limit is 2, now"):
-        work.run("Ada", *asked, "3")
+    work.run("Ada", *asked, "2")
+    with pytest.raises(ConsilienceError, match="--limit 3: .*another run: its limit is 2"):
+        work.attempt("Ada", lambda: work.run("Ada", *asked, "3"))
     assert work.absent == {}
 
 
-def test_more_arguments_have_runs_and_tables_of_their_own(consilience, made, tmp_path, monkeypatch):
-    asked = []
-
-    def call(command):
-        asked.append(command[3:])
-        return 0, '{"warnings": ["mind the gap"]}', ""
-
-    monkeypatch.setattr(recipes, "_call", call)
+def test_more_arguments_have_runs_and_tables_of_their_own(consilience, made, tmp_path, answered):
+    called = answered(0, {"warnings": ["mind the gap"]})
     arguments = ("reproduce", "small", "--out", tmp_path / "r")
     assert consilience(*arguments)[0] == 0
     kept = (tmp_path / "r" / "small.csv").read_bytes()
-    other = (
-        "--model",
-        "Ada=b/model",
-        "--with",
-        "data list=--more 1",
-        "--data",
-        "rte:train=hub:train",
-    )
-    status, out, _ = consilience(*arguments, *other, "--only", "Ada")
+    given = "--model Ada=b/model --data rte:train=hub:train --with 'data list=--more 1' --only Ada"
+    status, out, _ = consilience(*arguments, *shlex.split(given))
     assert status == 0
     listed = ["data", "list", "--json"]
-    assert asked == [listed, listed, ["data", "list", "--more", "1", "--json"]]
+    assert called == [listed, listed, ["data", "list", "--more", "1", "--json"]]
     assert "* Ada: mind the gap" in out
     assert (tmp_path / "r" / "small.csv").read_bytes() == kept
-    (own,) = (tmp_path / "r").glob("with-*")
-    written = pl.read_csv(own / "small.csv", schema_overrides=papers.BESIDE_SCHEMA)
-    given = "--model Ada=b/model --data rte:train=hub:train --with 'data list=--more 1' --only Ada"
+    (folder,) = (tmp_path / "r").glob("with-*")
+    written = pl.read_csv(folder / "small.csv", schema_overrides=papers.BESIDE_SCHEMA)
     assert set(written["asked"]) == {f"'{given}"}  # it begins with a minus sign
-    stands = "Ada: b/model stands in its place; the paper's numbers are not of that model"
+    notes = {
+        "Ada: mind the gap", "not asked: Bob",
+        "Ada: b/model stands in its place; the paper's numbers are not of that model",
+        "data list was run with --more 1 too, which the paper did not",
+    }  # fmt: skip
     for suffix, sign in ((".md", "* "), (".tex", "% ")):
-        lines = (own / f"small{suffix}").read_text().splitlines()
-        for text in (
-            "Ada: mind the gap", stands, "not asked: Bob",
-            "data list was run with --more 1 too, which the paper did not",
-        ):  # fmt: skip
-            assert f"{sign}{text}" in lines
-    assert consilience(*arguments, *other, "--only", "Bob")[0] == 0
-    assert "stands in its place" not in (own / "small.md").read_text()
-    options = ({}, {"a": ["1"]}, {"a": ["2"]})
-    assert len({Work(tmp_path, options=each).place("Ada") for each in options}) == 3
+        lines = (folder / f"small{suffix}").read_text().splitlines()
+        assert {f"{sign}{note}" for note in notes} <= {*lines}
+    assert consilience(*arguments, *shlex.split(given), "--only", "Bob")[0] == 0
+    assert "stands in its place" not in (folder / "small.md").read_text()
 
 
-def test_arguments_of_the_user_that_are_wrong_are_an_error(tmp_path):
+def test_runs_of_other_models_and_options_have_folders_of_their_own(tmp_path):
+    requests = [
+        Request(tmp_path), Request(tmp_path, models={"Ada": "a/model"}),
+        Request(tmp_path, models={"Ada": "b/model"}), Request(tmp_path, options={"a": ["1"]}),
+        Request(tmp_path, options={"a": ["2"]}),
+    ]  # fmt: skip
+    places = [request.place("Ada") for request in requests]
+    assert len(set(places)) == 5
+    assert places[0] == tmp_path / "pararel" / "Ada"
+    assert places[1].name.startswith("Ada-model-")
+
+
+def test_wrong_arguments_of_the_user_are_an_error(tmp_path):
     """A model that is not here marks its row; what was given with --with is the user's mistake."""
-    work = Work(tmp_path, options={"probe": ["--groups", "nowhere"]})
+    work = Work(Request(tmp_path, options={"probe": ["--groups", "nowhere"]}))
     asked = ("probe", "--model", "baseline:majority", "--suite", "mini", "--out", tmp_path / "run")
     with pytest.raises(ConsilienceError, match="--groups nowhere: .*nowhere"):
         work.run("Ada", *asked)
-    work = Work(tmp_path, options={"probe": ["--limit", "3"]})
-    assert not work.run("Ada", "probe", "--model", "no/model", "--suite", "mini")
-    assert "no/model" in work.absent["Ada"]
+    work = Work(Request(tmp_path, options={"probe": ["--limit", "3"]}))
+    with pytest.raises(MissingError, match="no/model"):
+        work.run("Ada", "probe", "--model", "no/model", "--suite", "mini")
 
 
 def test_files_of_an_earlier_call_do_not_stay(consilience, monkeypatch, tmp_path):
     """The recipe has numbers while its model is here, and then has none."""
     found = [Found({("", "Ada", "Right"): Measured(1.0)}), Found({}, ["nothing is here"])]
-    bare = Recipe("bare", "no-such-table", "Little", "nothing", lambda work: found.pop(0))
+    bare = Recipe("bare", "Little", "nothing", lambda recipe, work: found.pop(0), "no-such-table")
     monkeypatch.setitem(RECIPES, "bare", bare)
-    assert consilience("reproduce", "bare", "--out", tmp_path / "r")[0] == 0
-    assert {each.suffix for each in (tmp_path / "r").iterdir()} == {".csv", ".md", ".tex"}
-    assert consilience("reproduce", "bare", "--out", tmp_path / "r")[0] == 0
-    assert {each.name for each in (tmp_path / "r").iterdir()} == {"bare.md"}
+    for suffixes in ({".csv", ".md", ".tex"}, {".md"}):
+        assert consilience("reproduce", "bare", "--out", tmp_path / "r")[0] == 0
+        assert {path.suffix for path in (tmp_path / "r").iterdir()} == suffixes
 
 
-def test_a_bug_of_ours_is_no_row_that_is_not_here(tmp_path, monkeypatch):
-    monkeypatch.setattr(recipes, "_call", lambda command: (1, "", "Traceback: KeyError"))
-    work = Work(tmp_path)
+def test_a_bug_of_ours_is_no_row_that_is_not_here(tmp_path, answered):
+    answered(1, "", "Traceback: KeyError")
+    work = Work(Request(tmp_path))
     with pytest.raises(RuntimeError, match="consilience data list failed:\nTraceback: KeyError"):
-        work.run("Ada", "data", "list")
+        work.attempt("Ada", lambda: work.run("Ada", "data", "list"))
     assert work.absent == {}
 
 
 def test_a_terminal_sees_the_bars(monkeypatch, capfd):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     code = "import sys; sys.stderr.write('asking 7/9'); print('{}'); sys.exit(2)"
-    assert recipes._call([sys.executable, "-c", code]) == (2, "{}\n", "")
+    assert work_module._call([sys.executable, "-c", code]) == (2, "{}\n", "")
     assert capfd.readouterr().err == "asking 7/9"
 
 
 def test_a_command_that_was_killed_marks_its_row(tmp_path, monkeypatch):
     code = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
-    call = recipes._call
-    monkeypatch.setattr(recipes, "_call", lambda command: call(code))
-    work = Work(tmp_path)
-    assert not work.run("Ada", "data", "list")
-    assert work.absent["Ada"] == "not here: stopped by signal 9; too little memory?"
+    call = work_module._call
+    monkeypatch.setattr(work_module, "_call", lambda command: call(code))
+    with pytest.raises(MissingError, match="^not here: stopped by signal 9; too little memory"):
+        Work(Request(tmp_path)).run("Ada", "data", "list")
 
 
-@dataclass(slots=True)
 class Once(Work):
-    """A command that was given before is not given again."""
+    """A command that was run before is not run again, for one request after the other."""
 
-    given: set[tuple[str, ...]] = field(default_factory=set)
+    def __init__(self, request):
+        super().__init__(request)
+        self.documents = {}
 
-    def run(self, row, *arguments):
+    def run(self, row, *arguments, part=""):
         command = tuple(map(str, arguments))
-        if command in self.given:
-            return True
-        self.given.add(command)
-        return Work.run(self, row, *arguments)
+        if command not in self.documents:
+            self.documents[command] = Work.run(self, row, *arguments, part=part)
+        return self.documents[command]
+
+    def make(self, name, only=()):
+        """The numbers of a recipe by block, row and column."""
+        self.request, self.reasons = replace(self.request, only=only), {}
+        return cells(carry_out(RECIPES[name], self)[1])
 
 
 CAPITALS = ["The capital of [X] is [Y] .", "[Y] is the capital of [X].", "[X]'s capital, [Y]."]
@@ -492,16 +491,17 @@ def release(tmp_path):
     root = tmp_path / "data" / "pararel"
     subjects = {relation: {} for relation in (*N_TO_1, *N_TO_M)}
     texts = {relation: list(CAPITALS) for relation in subjects}
-    for relation, subject, *asked in EXAMPLES:
-        subjects[relation][subject] = WORDS[0]
-        texts[relation] = list(dict.fromkeys([*texts[relation], *(text for text, _ in asked)]))
-    for relation, own in subjects.items():
-        own |= {f"{relation} {n}": WORDS[n % 3] for n in range(9)}
+    for example in RECIPES["pararel-table-6"].details["examples"]:
+        relation, answers = example["relation"], example["answers"]
+        subjects[relation][example["subject"]] = WORDS[0]
+        texts[relation] = list(dict.fromkeys([*texts[relation], *(text for text, _ in answers)]))
+    for relation, objects in subjects.items():
+        objects |= {f"{relation} {n}": WORDS[n % 3] for n in range(9)}
         if relation == "P36":
-            own |= {f"land {n}": WORDS[n % 6] for n in range(12)}
+            objects |= {f"land {n}": WORDS[n % 6] for n in range(12)}
         facts = [
             {"sub_label": subject, "obj_label": object_, "uuid": f"{relation}/{n}"}
-            for n, (subject, object_) in enumerate(own.items())
+            for n, (subject, object_) in enumerate(objects.items())
         ]
         patterns = [{"pattern": text, "lemma": "", "tense": ""} for text in texts[relation]]
         for folder, rows in (("pattern_data/graphs_json", patterns), ("trex_lms_vocab", facts)):
@@ -515,12 +515,11 @@ def test_a_model_that_is_not_here_is_marked_and_another_may_stand_for_it(
     consilience, release, here, tmp_path
 ):
     """The oracle is right and so consistent: 100, without an interval; the paper's are others."""
-    arguments = (
+    status, out, err = consilience(
         "reproduce", "pararel-table-3", "--data-dir", release, "--out", tmp_path / "r",
         "--only", "majority,BERT-base,BERT-large", "--json",
+        "--model", "BERT-base=baseline:oracle", "--model", "BERT-large=no/model",
     )  # fmt: skip
-    other = ("--model", "BERT-base=baseline:oracle", "--model", "BERT-large=no/model")
-    status, out, err = consilience(*arguments, *other)
     assert status == 0
     document = json.loads(out)
     rows = {(row["row"], row["column"]): row for row in document["numbers"]}
@@ -542,70 +541,58 @@ def test_a_model_that_is_not_here_is_marked_and_another_may_stand_for_it(
 
 
 def test_what_is_done_is_not_asked_again(release, here, tmp_path):
-    work = Work(tmp_path / "r", {"BERT-base": "baseline:random"}, ["BERT-base"], data_dir=release)
-    first = carry_out(RECIPES["pararel-table-3"], work)[1]
-    place = work.place("BERT-base")
+    request = {
+        "models": {"BERT-base": "baseline:random"}, "only": ["BERT-base"], "data_dir": release,
+    }  # fmt: skip
+    first = make("pararel-table-3", tmp_path / "r", **request)[1]
+    place = Request(tmp_path / "r", **request).place("BERT-base")
     asked = {path: path.stat().st_mtime_ns for path in place.glob("answers/*")}
     assert len(asked) == 38
     lost = place / "answers" / "P36.parquet"
     lost.unlink()  # as where it was stopped
-    again = carry_out(RECIPES["pararel-table-3"], work)[1]
-    assert again.equals(first, null_equal=True)
+    assert make("pararel-table-3", tmp_path / "r", **request)[1].equals(first, null_equal=True)
     found = {path: path.stat().st_mtime_ns for path in place.glob("answers/*")}
     assert {path for path in found if found[path] != asked[path]} == {lost}
-
-
-def test_another_model_has_a_run_of_its_own(tmp_path):
-    places = [
-        Work(tmp_path, models).place("BERT-base")
-        for models in ({}, {"BERT-base": "a/model"}, {"BERT-base": "b/model"})
-    ]
-    assert len(set(places)) == 3
-    assert places[0] == tmp_path / "pararel" / "BERT-base"
-    assert places[1].name.startswith("BERT-base-model-")
 
 
 def test_single_relations_and_correlations_take_all_models(release, here, tmp_path):
     """The oracle is right everywhere: the most consistent, and of no correlation."""
     specs = dict.fromkeys(MODELS, "baseline:random") | {"BERT-large": "baseline:oracle"}
-    work = Once(tmp_path / "r", specs, data_dir=release)
-    found = cells(carry_out(RECIPES["pararel-relations"], work)[1])
+    request = Request(tmp_path / "r", models=specs, data_dir=release)
+    work = Once(request)
+    found = work.make("pararel-relations")
     lowest, highest = (
         found["original-language", f"{end} model", "Consistency"] for end in ("lowest", "highest")
     )
     assert (lowest["paper"], highest["paper"], highest["ours"]) == (52, 90, 100.0)
     assert lowest["ours"] < 100
     assert found["capital-of", "BERT-large", "Consistency"]["ours"] == 100.0
-    found = cells(carry_out(RECIPES["pararel-correlations"], work)[1])
-    assert found["", "BERT-large", "Correlation Accuracy/Consistency"]["verdict"] == "no data"
+    found = work.make("pararel-correlations")
+    column = "Correlation Accuracy/Consistency"
+    assert found["", "BERT-large", column]["verdict"] == "no data"
     assert found["", "all models", "p (correlation)"]["verdict"] == "no data"
-    own = found["", "RoBERTa-base", "Correlation Accuracy/Consistency"]
-    assert own["verdict"] in ("within", "outside")
-    knowledge = json.loads(
-        recipes._call([sys.executable, "-m", "consilience", *here[-1], "--json"])[1]
-    )["correlations"]  # fmt: skip
+    assert found["", "RoBERTa-base", column]["verdict"] in ("within", "outside")
+    (document,) = [each for command, each in work.documents.items() if "knowledge" in command]
     (told,) = (
-        each["value"] for each in knowledge
-        if each["run"] == work.place("RoBERTa-base").name and each["method"] == "pearson"
+        each["value"] for each in document["correlations"]
+        if each["run"] == request.place("RoBERTa-base").name and each["method"] == "pearson"
         and (each["x"], each["y"]) == ("accuracy", "consistency")
     )  # fmt: skip
-    assert own["ours"] == pytest.approx(100 * told)
+    assert found["", "RoBERTa-base", column]["ours"] == pytest.approx(100 * told)
     assert "the same, Spearman's" in {column for _, _, column in found}
-    some = {"probe": ["--groups", "P19"]}
-    work = Work(tmp_path / "r", specs, ["BERT-large"], data_dir=release, options=some)
-    found = cells(carry_out(RECIPES["pararel-relations"], work)[1])
-    assert math.isnan(found["capital-of", "BERT-large", "Consistency"]["ours"])
     for name, row in (("relations", "lowest model"), ("correlations", "all models")):
-        work = Work(tmp_path / "r", specs, [row, "BERT-large"], data_dir=release)
-        numbers = carry_out(RECIPES[f"pararel-{name}"], work)[1]
-        (found,) = numbers.filter(pl.col("row") == row).to_dicts()
-        assert found["verdict"].startswith("not here: it takes all models, also BERT-base, BERT-")
-        assert "BERT-large," not in found["verdict"]
+        found = work.make(f"pararel-{name}", [row, "BERT-large"])
+        (verdict,) = {each["verdict"] for key, each in found.items() if key[1] == row}
+        assert verdict.startswith("not here: it takes all models, also BERT-base, BERT-")
+        assert "BERT-large," not in verdict
+    work = Once(replace(request, options={"probe": ["--groups", "P19"]}))
+    found = work.make("pararel-relations", ["BERT-large"])
+    assert math.isnan(found["capital-of", "BERT-large", "Consistency"]["ours"])
 
 
 def test_the_papers_examples_and_our_most_telling_ones(release, here, tmp_path):
-    work = Work(tmp_path / "r", {"BERT-large": "baseline:majority"}, data_dir=release)
-    found, numbers = carry_out(RECIPES["pararel-table-6"], work)
+    models = {"BERT-large": "baseline:majority"}
+    found, numbers = make("pararel-table-6", tmp_path / "r", models=models, data_dir=release)
     assert numbers.is_empty()
     assert found.notes[5] == (
         "example 6, Wales (right: Paris): 'The capital of [X] is [Y] .' Cardiff, ours Paris; "
@@ -616,35 +603,35 @@ def test_the_papers_examples_and_our_most_telling_ones(release, here, tmp_path):
 
 
 def test_determinism_is_of_the_seven_relations(release, here, tmp_path):
-    work = Work(tmp_path / "r", {"BERT-large": "baseline:oracle"}, ["BERT-large"], data_dir=release)
-    found = cells(carry_out(RECIPES["pararel-determinism"], work)[1])
+    request = {"models": {"BERT-large": "baseline:oracle"}, "only": ["BERT-large"]}
+    found = make_cells("pararel-determinism", tmp_path / "r", **request, data_dir=release)
     assert found["", "BERT-large", "Determinism"]["ours"] == 100.0
 
 
 def test_vectors_of_a_tiny_model(consilience, release, here, model_folder, tmp_path):
     pytest.importorskip("altair")
     common = ("--data-dir", release, "--out", tmp_path / "r", "--device", "cpu", "--json")
-    status, out, _ = consilience(
-        "reproduce", "pararel-figure-3", "--model", f"BERT-large={model_folder('bert')}", *common
-    )
-    assert status == 0
-    document = json.loads(out)
-    drawn, *written = document["run"]["files"]
+
+    def document(recipe, row):
+        model = f"{row}={model_folder('bert')}"
+        status, out, err = consilience("reproduce", recipe, "--model", model, *common)
+        assert status == 0, err
+        return json.loads(out)
+
+    found = document("pararel-figure-3", "BERT-large")
+    drawn, *written = found["run"]["files"]
     assert drawn.endswith("tsne-P36-subject.svg")
     assert "<svg" in (tmp_path / drawn).read_text()
-    columns = [row["column"] for row in document["numbers"]]
+    columns = [row["column"] for row in found["numbers"]]
     assert columns[:3] == ["V-measure by pattern", "AMI by pattern", "V-measure by subject"]
     clusters = pl.read_csv(next((tmp_path / "r").glob("pararel-figure-3/*/clusters.csv")))
-    told = clusters.filter(pl.col("property") == "pattern").select("v_measure", "ami").row(0)
-    ours = [row["ours"] for row in document["numbers"]][:2]
+    told = clusters.filter(property="pattern").select("v_measure", "ami").row(0)
+    ours = [row["ours"] for row in found["numbers"]][:2]
     assert ours == pytest.approx([100 * each for each in told])
-    assert {row["verdict"] for row in document["numbers"]} == {"ours alone"}
+    assert {row["verdict"] for row in found["numbers"]} == {"ours alone"}
     assert len(written) == 3
-    status, out, _ = consilience(
-        "reproduce", "pararel-representations", "--model",
-        f"BERT-large-wwm={model_folder('bert')}", *common,
-    )  # fmt: skip
-    rows = {row["column"]: row for row in json.loads(out)["numbers"]}
+    numbers = document("pararel-representations", "BERT-large-wwm")["numbers"]
+    rows = {row["column"]: row for row in numbers}
     spearman = rows["Spearman Consistency/V-measure"]
     assert (spearman["paper"], spearman["verdict"] in ("within", "outside")) == (39.5, True)
     assert -100 <= spearman["ours"] <= 100
@@ -652,21 +639,29 @@ def test_vectors_of_a_tiny_model(consilience, release, here, model_folder, tmp_p
     assert 0 <= rows["V-measure by subject"]["ours"] <= 100
 
 
-def test_a_training_is_read_and_tested(release, here, model_folder, tmp_path):
-    """One training for Table 7 and for the tests, by the same command."""
+def test_a_training_is_read_and_tested_and_answers_questions(
+    release, here, model_folder, tmp_path, monkeypatch
+):
+    """One training for Table 7, for the tests and for SQuAD, by the same command."""
     pytest.importorskip("accelerate")
-    models = {"BERT-base": str(model_folder("bert"))}
-    work = Once(tmp_path / "r", models, data_dir=release, device="cpu")
-    found = cells(carry_out(RECIPES["pararel-table-7"], work)[1])
-    trained = work.place("BERT-base", "pararel-improve")
-    table = pl.read_csv(trained / "table-7.csv").filter(pl.col("metric") == "consistency")
+    files = {f"squad:{name}": str(file) for name, file in make_files(tmp_path).items()}
+    request = Request(
+        tmp_path / "r", {"BERT-base": str(model_folder("bert"))}, data=files, data_dir=release,
+        device="cpu",
+    )  # fmt: skip
+    work = Once(replace(request, data={}))
+    found = work.make("pararel-table-7")
+    trained = request.place("BERT-base", "pararel-improve")
+    table = pl.read_csv(trained / "table-7.csv").filter(metric="consistency")
     told = dict(table.select("name", "value").iter_rows())
     names = ("before", "improved", "no-consistency", "no-typing", "no-mlm")
-    ours = [found["ablation" if row.startswith("-") else "BERT", row, "Consistency"]["ours"]
-            for row in IMPROVED]  # fmt: skip
+    ours = [
+        found["ablation" if row.startswith("-") else "BERT", row, "Consistency"]["ours"]
+        for row in IMPROVED
+    ]
     assert ours == pytest.approx([100 * told[name] for name in names])
     assert found["", "majority", "Consistency"]["ours"] == 100.0
-    found = cells(carry_out(RECIPES["pararel-mcnemar"], work)[1])
+    found = work.make("pararel-mcnemar")
     row = "BERT-ft vs BERT-base"
     assert found["", row, "Consistency"]["ours"] == pytest.approx(ours[1] - ours[0])
     tested = [
@@ -675,40 +670,70 @@ def test_a_training_is_read_and_tested(release, here, model_folder, tmp_path):
     ]
     assert found["", row, "p (McNemar)"]["ours"] == max(tested)
     assert [command[0] for command in here] == ["probe", "improve"]
-    work = Work(tmp_path / "r", {"BERT-base": "no/model"}, data_dir=release)
-    numbers = carry_out(RECIPES["pararel-mcnemar"], work)[1]
-    assert numbers["verdict"].str.starts_with("not here: ").all()
+    (improved,) = [
+        each["model"] for command, each in work.documents.items() if "improve" in command
+    ]
+    called = []
+
+    def script(self, row, script, *arguments):
+        called.append([str(script), *map(str, arguments)])
+        base, trained = called[0][1:3]
+        rows = [{"metric": "f1", "of": "original", "value": value, "low": 0.1, "high": 0.9,
+                 "model": model} for model, value in ((base, 0.5), (trained, 0.25))]  # fmt: skip
+        change = {**rows[1], "difference": -0.25, "p": 0.03, "test": "permutation"}
+        return {"models": [base, trained], "metrics": rows, "comparison": [change]}
+
+    monkeypatch.setattr(Work, "run_script", script)
+    work.request = replace(request)
+    found = work.make("pararel-squad")
+    ((command, base, model, *options),) = called
+    assert (command, base, model) == (str(SQUAD), request.models["BERT-base"], improved)
+    assert options[:6] == [
+        "--train", files["squad:train"], "--original", files["squad:original"],
+        "--paraphrased", files["squad:paraphrased"],
+    ]  # fmt: skip
+    ours = {key[1:]: each["ours"] for key, each in found.items()}
+    assert ours == {
+        ("BERT-base", "f1, original"): 50, ("BERT-ft", "f1, original"): 25,
+        (row, "f1, original"): -25, (row, "p of f1, original, permutation"): 0.03,
+    }  # fmt: skip
+    request = Request(tmp_path / "r", {"BERT-base": "no/model"}, data_dir=release)
+    for name in ("pararel-mcnemar", "pararel-squad"):
+        found = Once(request).make(name)
+        assert all(each["verdict"].startswith("not here: ") for each in found.values())
 
 
-@pytest.fixture
-def told(monkeypatch):
-    """Commands that are done already; ``told["knowledge"] = {...}`` is what that one says."""
-    said = {}
+def test_squad_is_run_by_its_recipe(tmp_path):
+    """Without files it says which; in a dry run the commands are shown."""
+    work = Work(Request(tmp_path))
+    carry_out(RECIPES["pararel-squad"], work)
+    assert work.absent["BERT-base"].endswith("squad:train, squad:original, squad:paraphrased")
+    names = ("train", "original", "paraphrased")
+    files = {f"squad:{name}": f"{name}.json" for name in names}
+    options = {"squad": ["--limit", "9"]}
+    work = Work(Request(tmp_path, data=files, options=options, dry=True))
+    carry_out(RECIPES["pararel-squad"], work)
+    assert [command.split()[1] for command in work.commands] == ["improve", str(SQUAD)]
+    assert work.commands[1].endswith("--device auto --limit 9")
 
-    def call(command):
-        return 0, json.dumps(next((said[name] for name in said if name in command), {})), ""
 
-    monkeypatch.setattr(recipes, "_call", call)
-    return said
-
-
-def test_the_larger_p_of_mcnemars_tests_counts(told, tmp_path):
+def test_the_larger_p_of_mcnemars_tests_counts(answered, tmp_path):
     """.04 of accuracy and .001 of Consistent-Acc: .04, not below the paper's .01."""
-    work = Work(tmp_path)
+    answered(0, {})
+    tests = (
+        ("accuracy", "exact McNemar", 0.04), ("consistent_accuracy", "exact McNemar", 0.001),
+        ("consistency", "paired permutation of subjects", 0.5),
+    )  # fmt: skip
     rows = [
         {"metric": metric, "subset": subset, "group": group, "difference": 0.058, "low": 0.05,
-         "high": 0.07, "test": test, "p": p}
-        for metric, test, p in (
-            ("accuracy", "exact McNemar", 0.04), ("consistent_accuracy", "exact McNemar", 0.001),
-            ("consistency", "paired permutation of subjects", 0.5),
-        )
+         "high": 0.07, "test": test, "p": 0.9 if group == "MACRO" else p}
+        for metric, test, p in tests
         for group in ("MACRO", "MICRO") for subset in ("no_change", "all")
     ]  # fmt: skip
-    place = work.place("BERT-base", "pararel-improve") / "seed-42" / "improved"
+    place = Request(tmp_path).place("BERT-base", "pararel-improve") / "seed-42" / "improved"
     place.mkdir(parents=True)
-    table = pl.DataFrame(rows).with_columns(p=pl.when(group="MACRO").then(0.9).otherwise("p"))
-    table.write_csv(place / "comparison.csv")
-    found = cells(carry_out(RECIPES["pararel-mcnemar"], work)[1])
+    pl.DataFrame(rows).write_csv(place / "comparison.csv")
+    found = make_cells("pararel-mcnemar", tmp_path)
     row = "BERT-ft vs BERT-base"
     assert found["", row, "p (McNemar)"]["ours"] == 0.04
     assert found["", row, "p (McNemar)"]["verdict"] == "differs"
@@ -717,9 +742,9 @@ def test_the_larger_p_of_mcnemars_tests_counts(told, tmp_path):
     assert found["", row, "p of Consistency, paired permutation of subjects"]["ours"] == 0.5
 
 
-def test_the_largest_p_of_pearsons_coefficients_counts(told, tmp_path):
+def test_the_largest_p_of_pearsons_coefficients_counts(answered, tmp_path):
     """Seven models, of which the sixth has p = .02; Spearman's .5 do not count."""
-    told["knowledge"] = {
+    document = {
         "correlations": [
             {"run": row, "x": x, "y": "consistency", "method": method, "value": 0.1 * at,
              "low": 0.0, "high": 0.9, "p": p}
@@ -730,7 +755,8 @@ def test_the_largest_p_of_pearsons_coefficients_counts(told, tmp_path):
             )
         ]
     }  # fmt: skip
-    found = cells(carry_out(RECIPES["pararel-correlations"], Work(tmp_path))[1])
+    answered(0, lambda command: document if "knowledge" in command else {})
+    found = make_cells("pararel-correlations", tmp_path)
     assert found["", "all models", "p (correlation)"]["ours"] == 0.02
     assert found["", "all models", "p (correlation)"]["verdict"] == "differs"
     correlation = found["", "RoBERTa-base", "Correlation Accuracy/Consistency"]
@@ -765,39 +791,37 @@ def test_agreement_is_that_of_the_released_answers(consilience, tmp_path):
 
 @pytest.fixture(scope="module")
 def of_pararel(tmp_path_factory):
-    return Once(tmp_path_factory.mktemp("reproduce"), data_dir=real_data("pararel").parent)
+    folder = tmp_path_factory.mktemp("reproduce")
+    return Once(Request(folder, data_dir=real_data("pararel").parent))
 
 
-@pytest.mark.parametrize("name", ["pararel-table-1", "pararel-data"])
-def test_the_resource_is_the_papers(of_pararel, here, name):
+@pytest.mark.parametrize(("name", "count"), [("pararel-table-1", 7), ("pararel-data", 3)])
+def test_the_resource_is_the_papers(of_pararel, here, name, count):
     """38 relations, 328 patterns, 2 to 20, 8.63 each; 4.74 and 6.03; 26,813 tuples; 31 and 7."""
-    numbers = carry_out(RECIPES[name], of_pararel)[1]
-    assert set(numbers["verdict"]) == {"same"}
-    assert numbers.height == {"pararel-table-1": 7, "pararel-data": 3}[name]
+    assert [each["verdict"] for each in of_pararel.make(name).values()] == ["same"] * count
 
 
-@pytest.mark.parametrize("table", [2, 3, 4, 5, 7])
-def test_the_majority_baseline_has_the_papers_numbers(of_pararel, here, table):
-    of_pararel.only = ["majority"]
-    numbers = carry_out(RECIPES[f"pararel-table-{table}"], of_pararel)[1]
-    rows = numbers.filter(pl.col("row") == "majority")
-    assert rows.height == {2: 4, 3: 3, 4: 3, 5: 2, 7: 3}[table]
-    for row in rows.iter_rows(named=True):
+@pytest.mark.parametrize(("table", "count"), [(2, 4), (3, 3), (4, 3), (5, 2), (7, 3)])
+def test_the_majority_baseline_has_the_papers_numbers(of_pararel, here, table, count):
+    found = of_pararel.make(f"pararel-table-{table}", ["majority"])
+    rows = [each for key, each in found.items() if key[1] == "majority"]
+    assert len(rows) == count
+    for row in rows:
         assert round(row["ours"], 1) == row["paper"], row["column"]
         assert round(row["std"], 1) == row["paper_std"], row["column"]
-    assert set(numbers.filter(pl.col("row") != "majority")["verdict"]) == {"not asked"}
+    others = {each["verdict"] for key, each in found.items() if key[1] != "majority"}
+    assert others == {"not asked"}
 
 
 def test_types_of_paraphrases_are_the_papers_by_hand_and_ours_by_rule(of_pararel, here):
     pytest.importorskip("spacy")
-    of_pararel.only = ()
-    numbers = carry_out(RECIPES["pararel-table-8"], of_pararel)[1]
-    counted = numbers.filter(pl.col("column").is_in(["N.", "Pairs"]))
-    assert set(counted["verdict"]) == {"by hand"}
-    assert counted["paper"].sum() == 130 + 100
-    ours = numbers.filter(pl.col("column") == "by rule, % of pairs")
-    assert (ours.height, set(ours["verdict"])) == (11, {"ours alone"})
-    assert ours["ours"].is_between(0, 100).all()
+    found = of_pararel.make("pararel-table-8").values()
+    counted = [each for each in found if each["column"] in ("N.", "Pairs")]
+    assert {each["verdict"] for each in counted} == {"by hand"}
+    assert sum(each["paper"] for each in counted) == 130 + 100
+    ours = [each for each in found if each["column"] == "by rule, % of pairs"]
+    assert [each["verdict"] for each in ours] == ["ours alone"] * 11
+    assert all(0 <= each["ours"] <= 100 for each in ours)
 
 
 def test_without_data_a_recipe_says_so(consilience, tmp_path):

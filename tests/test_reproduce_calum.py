@@ -1,64 +1,30 @@
 """CALUM's recipes: what needs no model exactly, the rest on tiny models, and what is not here."""
 
 import csv
-import io
 import json
 import math
 import random
 import shutil
-import sys
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
-from importlib import import_module
 
 import polars as pl
 import pytest
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from conftest import WORDS, real_data
-from consilience import cli
+from conftest import WORDS, cells, real_data
 from consilience.errors import ConsilienceError
 from consilience.report.papers import paper_numbers
-from consilience.reproduce import RECIPES, Work, carry_out
-from consilience.reproduce.calum import GROUPS, MODELS, TABLE_6, paper_rows, sheets_of
+from consilience.reproduce import RECIPES, Request, Work, carry_out
+from consilience.reproduce.calum_makers import GROUPS, TABLE_6, sheets_of
 from consilience.suites.pairs import read_pairs
 from consilience.suites.tasks import TASKS
 from consilience.types import METRICS_SCHEMA
-from test_tasktypes import TABLE_2, TABLE_5, read, run_folder, typed, wide
-from test_tasktypes import TABLE_6 as TYPED_6
+from test_tasktypes import run_folder
 
-QUICK = ("--seeds", "0,1", "--epochs", "1", "--batch", "8", "--lr", "6e-3")
-
-
-@dataclass(slots=True)
-class Quick(Work):
-    """Two seeds of one epoch, on the processor."""
-
-    device: str = "cpu"
-    options: Mapping[str, Sequence[str]] = field(default_factory=lambda: {"finetune": QUICK})
-
-
-@pytest.fixture
-def here(monkeypatch):
-    """Commands run in this process, which has loaded what they need; a list of what they say."""
-    heard = []
-
-    def call(command):
-        assert command[:2] == [sys.executable, "-m"]
-        monkeypatch.setattr(sys, "argv", command[2:])
-        out, err = io.StringIO(), io.StringIO()
-        status = 0
-        with redirect_stdout(out), redirect_stderr(err):
-            try:
-                cli.main()
-            except SystemExit as stop:
-                status = stop.code or 0
-        heard.append(err.getvalue())
-        return status, out.getvalue(), err.getvalue()
-
-    monkeypatch.setattr(import_module("consilience.reproduce.recipe"), "_call", call)
-    return heard
+QUICK = {
+    "device": "cpu",
+    "options": {"finetune": ("--seeds", "0,1", "--epochs", "1", "--batch", "8", "--lr", "6e-3")},
+}
+"""Two seeds of one epoch, on the processor."""
 
 
 def write_pairs(path, count, task, seed=0):
@@ -87,15 +53,11 @@ def data(tmp_path):
     }
 
 
-def make(name, work):
-    return carry_out(RECIPES[name], work)
-
-
-def cells(numbers):
-    """The rows of a comparison by block, row and column."""
-    return {
-        (each["group"], each["row"], each["column"]): each for each in numbers.iter_rows(named=True)
-    }
+def make(name, folder, **request):
+    """What a recipe finds, the rows of both numbers, and its work."""
+    work = Work(Request(folder, **request))
+    found, numbers = carry_out(RECIPES[name], work)
+    return found, cells(numbers), work
 
 
 def test_every_table_of_the_paper_has_a_recipe():
@@ -106,22 +68,9 @@ def test_every_table_of_the_paper_has_a_recipe():
     assert all(RECIPES[name].needs and RECIPES[name].title for name in names)
 
 
-@pytest.mark.parametrize(
-    ("table", "text"),
-    [("calum-table-2", TABLE_2), ("calum-table-5", TABLE_5), ("calum-table-6", TYPED_6)],
-)
-def test_the_papers_numbers_are_those_that_were_typed_elsewhere(table, text, tmp_path):
-    names = ["model", "task", "metric", "subset", "value"]
-    ours = paper_rows(table).with_columns(pl.col("model").str.to_lowercase())
-    other = read(typed(tmp_path, wide(text))).select(names)
-    assert {row[:4]: round(row[4], 3) for row in ours.rows()} == {
-        row[:4]: row[4] for row in other.rows()
-    }
-
-
 def test_rows_and_blocks_are_those_of_the_paper():
     assert {*paper_numbers("calum-table-6")["row"]} == {*TABLE_6}
-    assert {*paper_numbers("calum-table-2")["row"]} == {*MODELS, "Human"}
+    assert {*paper_numbers("calum-table-2")["row"]} == {*RECIPES["calum-table-2"].models, "Human"}
     for table in ("calum-table-2", "calum-table-5", "calum-table-6"):
         assert {*paper_numbers(table)["group"]} <= {*GROUPS.values()}
 
@@ -137,7 +86,7 @@ def p_of(found, group, row):
 
 def test_t_tests_of_the_papers_own_numbers(tmp_path):
     """The numbers of ``test_tasktypes``: both claims hold by each test without T5, one with it."""
-    found = cells(make("calum-t-tests", Work(tmp_path))[1])
+    _, found, _ = make("calum-t-tests", tmp_path)
     expected = {
         ("REVERSE", "STS vs NLI"): (1.07e-12, 1.55e-12, 6.62e-6),
         ("SIGNAL", "RTE and MRPC vs others"): (0.000626, 0.00464, 0.00720),
@@ -159,15 +108,22 @@ def test_t_tests_of_the_papers_own_numbers(tmp_path):
 
 def test_t_tests_of_runs_that_are_there(tmp_path):
     """The example by hand of ``test_tasktypes``: differences .4 and .2, so t = 3, t(1) is Cauchy's."""
-    work = Work(tmp_path, models={"RoBERTa-base": "somewhere/tiny"})
+    models = {"RoBERTa-base": "somewhere/tiny"}
     by_hand = {
         "RoBERTa-base": {"mnli": 0.4, "rte": 0.6, "qqp": 0.9},
         "BART-base": {"mnli": 0.5, "rte": 0.7, "qqp": 0.8},
     }
     for model, values in by_hand.items():
         for task, value in values.items():
-            run_folder(work.place(model, "calum") / task / "run", task, 0.9, value, 1, 0)
-    found = cells(make("calum-t-tests", work)[1])
+            run_folder(
+                Request(tmp_path, models).place(model, "calum") / task / "run",
+                task,
+                0.9,
+                value,
+                1,
+                0,
+            )
+    _, found, _ = make("calum-t-tests", tmp_path, models=models)
     p = p_of(found, "REVERSE", "STS vs NLI, our runs")
     assert p["paired"] == pytest.approx(1 - 2 / math.pi * math.atan(3))
     assert set(p) == {"Student", "Welch", "paired"}
@@ -179,9 +135,8 @@ def test_gains_of_the_papers_own_numbers_and_of_runs(tmp_path):
     for task, before, after in (("rte", 0.5, 0.6), ("mnli", 0.8, 0.9)):
         for folder, value in ((task, before), (f"{task}-Para", after)):
             run_folder(tmp_path / "calum" / "GPT2-base" / folder / "run", task, 0.9, value, 1, 0)
-    said, numbers = make("calum-gain", Work(tmp_path))
+    said, found, _ = make("calum-gain", tmp_path)
     assert "our runs: GPT2-base-Single on MNLI, RTE; GPT2-base-Para on MNLI, RTE" in said.notes
-    found = cells(numbers)
     gains = {row: each["ours"] for (_, row, _), each in found.items()}
     assert {row: round(gain, 1) for row, gain in gains.items()} == {
         "Para and All vs Single": 12.4,
@@ -200,14 +155,14 @@ def test_runs_of_another_file_are_not_taken_for_the_given_ones(tmp_path):
     record |= {"started": "2026-01-31T12:00:00+00:00", "versions": {}}
     (run / "run.json").write_text(json.dumps(record))
     elsewhere = shutil.copy(one, tmp_path / "the-same.jsonl")
-    said, _ = make("calum-gain", Work(tmp_path, data={"rte:validation": str(elsewhere)}))
+    said, *_ = make("calum-gain", tmp_path, data={"rte:validation": str(elsewhere)})
     assert "RTE, GPT2-base-Single: a constant classifier" in said.notes
     assert not any("its pairs are of" in each for each in said.notes)
     with pytest.raises(ConsilienceError, match="another run: its data is .*1.jsonl, now asked is"):
-        make("calum-gain", Work(tmp_path, data={"rte:validation": two}))
+        make("calum-gain", tmp_path, data={"rte:validation": two})
     record["asked"]["limit"] = 4
     (run / "run.json").write_text(json.dumps(record))
-    said, _ = make("calum-gain", Work(tmp_path))
+    said, *_ = make("calum-gain", tmp_path)
     for text in (f"its pairs are of {one}", "of at most 4 pairs"):
         assert f"RTE, GPT2-base-Single: {text}" in said.notes
 
@@ -235,8 +190,7 @@ def test_sizes_of_small_sets(tmp_path):
     }
     row = json.dumps({"sentence1": "a", "sentence2": "b", "label": -1}) + "\n"
     (tmp_path / "test.jsonl").write_text(row * 3049)
-    work = Work(tmp_path, data=sets)
-    found = cells(make("calum-table-1", work)[1])
+    _, found, _ = make("calum-table-1", tmp_path, data=sets)
     assert sizes_of(found, "RTE") == ["differs", "same", "same"]
     ours = {column: each["ours"] for (_, row, column), each in found.items() if row == "RTE"}
     assert [*ours.values()] == [2, 0.02, 277, 3.049]
@@ -265,8 +219,8 @@ def test_sizes_of_the_real_sets(tmp_path):
         "klue-sts:validation": klue / "klue-sts-v1.1_dev.json",
         "kornli:validation": kornli / "xnli.dev.ko.tsv",
     }  # fmt: skip
-    work = Work(tmp_path, data={name: str(file) for name, file in sets.items()})
-    found = cells(make("calum-table-1", work)[1])
+    files = {name: str(file) for name, file in sets.items()}
+    _, found, _ = make("calum-table-1", tmp_path, data=files)
     measured = {
         name[1:]: each["verdict"] for name, each in found.items() if not math.isnan(each["ours"])
     }
@@ -301,11 +255,9 @@ def stamps(folder):
 
 def test_a_cell_of_table_2_and_again(data, tiny, here, tmp_path):
     """Trained with two seeds, asked, and beside the paper's; the second time nothing is."""
-    work = Quick(
-        tmp_path / "out", models={"RoBERTa-base": tiny}, only=("RoBERTa-base", "RTE"), data=data
-    )
-    found, numbers = make("calum-table-2", work)
-    place = work.place("RoBERTa-base", "calum") / "rte"
+    request = {"models": {"RoBERTa-base": tiny}, "only": ("RoBERTa-base", "RTE"), "data": data}
+    found, table, work = make("calum-table-2", tmp_path / "out", **request, **QUICK)
+    place = work.request.place("RoBERTa-base", "calum") / "rte"
     assert [command.split()[1] for command in work.commands] == ["finetune", "probe"]
     asked = [
         pl.read_parquet(place / "run" / f"seed-{n}" / "answers" / "rte.parquet") for n in (0, 1)
@@ -318,7 +270,6 @@ def test_a_cell_of_table_2_and_again(data, tiny, here, tmp_path):
         "C_S": [(each[:, 0] == each[:, 2]).mean() for each in said],
     }
     metrics = pl.read_csv(place / "run" / "metrics.csv", schema_overrides=METRICS_SCHEMA)
-    table = cells(numbers)
     for column, (one, two) in expected.items():
         cell = table["RTE", "RoBERTa-base", column]
         assert cell["ours"] == pytest.approx(100 * (one + two) / 2)
@@ -344,33 +295,28 @@ def test_a_cell_of_table_2_and_again(data, tiny, here, tmp_path):
         for note in notes
     )
     assert notes, "eight pairs are few, or one label is all that it says"
-    before, commands = stamps(place), list(work.commands)
+    before = stamps(place)
     assert len(before) >= 4
-    here.clear()
-    again = Quick(
-        tmp_path / "out", models={"RoBERTa-base": tiny}, only=("RoBERTa-base", "RTE"), data=data
-    )
-    assert make("calum-table-2", again)[1].equals(numbers)
+    _, second, again = make("calum-table-2", tmp_path / "out", **request, **QUICK)
+    assert repr(second) == repr(table)
     assert stamps(place) == before
-    assert again.commands == commands
-    assert not any("24/24" in each.replace(" ", "") for each in here)
+    assert again.commands == work.commands
 
 
 def test_examples_and_gaps_of_one_row(data, tiny, here, tmp_path):
     """Table 3 asks RTE, MRPC and QNLI of one model; there are no pairs of QNLI, as the row says."""
-    work = Quick(
-        tmp_path / "out", models={"RoBERTa-large": tiny}, data=data | {"qnli:train": "no.tsv"}
-    )
-    work.options["finetune"] = (*QUICK, "--seeds", "0")
-    found, numbers = make("calum-table-3", work)
-    assert numbers.height == 0
+    found, numbers, work = make(
+        "calum-table-3", tmp_path / "out", models={"RoBERTa-large": tiny},
+        data=data | {"qnli:train": "no.tsv"}, **QUICK,
+    )  # fmt: skip
+    assert numbers == {}
     assert work.absent["RoBERTa-large"].startswith(
         "not here: nyu-mll/glue/qnli, split 'validation'"
     )
     assert len(work.commands) == 4
     changed = 0
     for task, form in (("rte", "signal"), ("mrpc", "reverse")):
-        run = work.place("RoBERTa-large", "calum") / task / "run"
+        run = work.request.place("RoBERTa-large", "calum") / task / "run"
         with (run / "inconsistent.csv").open(encoding="utf-8", newline="") as file:
             rows = [each for each in csv.DictReader(file) if each["perturbation"] == form]
         (note,) = [each for each in found.notes if each.startswith(f"{GROUPS[task]}, {form}")]
@@ -388,42 +334,36 @@ def test_examples_and_gaps_of_one_row(data, tiny, here, tmp_path):
 
 def test_what_t5_writes_counts(data, model_folder, here, tmp_path):
     """Nothing that a random model writes is a label: 0, though it has to choose one beside that."""
-    spec = str(model_folder("t5"))
-    work = Quick(tmp_path / "out", models={"T5-large": spec}, only=("T5-large", "MRPC"), data=data)
-    table = cells(make("calum-table-2", work)[1])
+    models = {"T5-large": str(model_folder("t5"))}
+    request = {"models": models, "data": data, "device": "cpu"}
+    _, table, work = make("calum-table-2", tmp_path, only=("T5-large", "MRPC"), **request)
     assert [table["MRPC", "T5-large", each]["ours"] for each in ("Acc_val", "C_R", "C_S")] == [
         0
     ] * 3
     (command,) = work.commands
     assert command.split()[1] == "probe"
     assert "--generate" in command
-    place = work.place("T5-large", "calum") / "mrpc" / "run"
+    place = work.request.place("T5-large", "calum") / "mrpc" / "run"
     metrics = pl.read_csv(place / "metrics.csv", schema_overrides=METRICS_SCHEMA)
     chosen = metrics.filter((pl.col("group") == "mrpc") & (pl.col("metric") == "accuracy"))
     assert chosen["value"][0] > 0
-    examples = Work(work.own, models={"T5-large": spec}, data=data, device="cpu")
-    notes = [
-        each for each in make("calum-table-4", examples)[0].notes if each.startswith("MRPC, signal")
-    ]
+    found, *_ = make("calum-table-4", tmp_path, **request)
+    notes = [each for each in found.notes if each.startswith("MRPC, signal")]
     assert len(notes) == 3
     assert all("[sentence1]" in each for each in notes)
 
 
 def test_a_model_that_is_not_here_is_marked_and_tried_once(data, here, tmp_path):
-    work = Quick(tmp_path / "out", only=("Electra-small", "RTE", "MRPC"), data=data)
-    table = cells(make("calum-table-2", work)[1])
+    only = ("Electra-small", "RTE", "MRPC")
+    _, table, work = make("calum-table-2", tmp_path / "out", only=only, data=data, **QUICK)
     why = table["RTE", "Electra-small", "C_R"]["verdict"]
     assert "cannot load 'google/electra-small-discriminator'" in why
     assert table["MRPC", "Electra-small", "Acc_val"]["verdict"] == why
     assert math.isnan(table["RTE", "Electra-small", "C_R"]["ours"])
     assert len(work.commands) == 1
-    work = Quick(
-        tmp_path / "out",
-        only=("RoBERTa-base", "Human", "RTE", "QQP"),
-        data={"rte:train": "no.tsv", **data},
-    )
-    work.data["rte:train"] = "no.tsv"
-    table = cells(make("calum-table-2", work)[1])
+    only = ("RoBERTa-base", "Human", "RTE", "QQP")
+    data = {**data, "rte:train": "no.tsv"}
+    _, table, work = make("calum-table-2", tmp_path / "out", only=only, data=data, **QUICK)
     why = table["RTE", "RoBERTa-base", "C_R"]["verdict"]
     assert why.startswith("not here: RTE: no.tsv: no such file")
     assert "QQP: nyu-mll/glue/qqp, split 'validation': cannot be loaded" in why
@@ -433,8 +373,8 @@ def test_a_model_that_is_not_here_is_marked_and_tried_once(data, here, tmp_path)
 
 def test_dry_runs_nothing(data, tmp_path):
     out = tmp_path / "out"
-    work = Work(out, only=("RTE", "GPT2-base-Para"), data=data, dry=True)
-    table = cells(make("calum-table-6", work)[1])
+    request = {"data": data, "dry": True}
+    _, table, work = make("calum-table-6", out, only=("RTE", "GPT2-base-Para"), **request)
     place = out / "calum" / "GPT2-base" / "rte-Para"
     assert work.commands == [
         f"consilience finetune --model openai-community/gpt2 --task rte --train {data['rte:train']} "
@@ -444,13 +384,12 @@ def test_dry_runs_nothing(data, tmp_path):
         f"--out {place / 'run'} --device auto",
     ]
     assert table["RTE", "GPT2-base-Para", "C_R"]["verdict"] == "not run"
-    work = Work(out, only=("RTE", "GPT2-base-All"), data=data, dry=True)
-    make("calum-table-6", work)
+    *_, work = make("calum-table-6", out, only=("RTE", "GPT2-base-All"), **request)
     beside = [each.partition("=")[0] for each in work.commands[0].split("--with ")[1:]]
     assert beside == ["mnli", "qnli", "qqp", "mrpc"]
     for name in sorted(RECIPES):
         if name.startswith("calum-"):
-            make(name, Work(out, data=data, dry=True))
+            make(name, out, **request)
     assert not out.exists()
 
 
@@ -458,8 +397,8 @@ def test_dry_runs_nothing(data, tmp_path):
 def test_halves_of_klue(own, tmp_path):
     """Validation is a half of KLUE's, unless there is a test set of its own."""
     more = {"klue-nli:test": "test.json"} if own else {}
-    work = Work(tmp_path, only=("KoBART", "KLUE-NLI"), data=more, dry=True)
-    make("calum-table-5", work)
+    only = ("KoBART", "KLUE-NLI")
+    *_, work = make("calum-table-5", tmp_path, only=only, data=more, dry=True)
     assert [("--half 1" in command) for command in work.commands] == [not own] * 2
     assert work.commands[0].startswith(
         "consilience finetune --model gogamza/kobart-base-v2 --task klue-nli"
@@ -489,9 +428,7 @@ def test_people(here, tmp_path):
     for task, count in (("rte", 4), ("mrpc", 3)):
         data[f"{task}:validation"] = write_pairs(tmp_path / f"{task}.jsonl", count, task)
     out = tmp_path / "out"
-    work = Work(out, data=data)
-    found, table = make("calum-human", work)
-    table = cells(table)
+    found, table, work = make("calum-human", out, data=data)
     assert "drawn: RTE: 5 sheets of 4 pairs; MRPC: 5 sheets of 3 pairs" in found.notes
     numbers = [each["ours"] for key, each in table.items() if key[0] == ""]
     assert all(map(math.isnan, numbers)), "nobody has answered"
@@ -503,35 +440,33 @@ def test_people(here, tmp_path):
     before, empty = ((sheets / name).read_bytes() for name in ("key.json", "annotator-5.csv"))
     answer(sheets, wrong={("annotator-1", "2", "reverse")})
     (sheets / "annotator-5.csv").write_bytes(empty)
-    again = Work(out, data=data)
-    table = cells(make("calum-human", again)[1])
+    found, table, _ = make("calum-human", out, data=data)
     assert (sheets / "key.json").read_bytes() == before
-    assert any("no answers; left out" in note for note in make("calum-human", again)[0].notes)
+    assert any("no answers; left out" in note for note in found.notes)
     assert table["", "Human", "Annotators per language"]["ours"] == 4
     ours = {column: table["RTE", "Human", column]["ours"] for column in ("Acc_val", "C_R", "C_S")}
     assert ours == pytest.approx({"Acc_val": 100, "C_R": 93.75, "C_S": 100})
     others = {**data, "rte:validation": write_pairs(tmp_path / "other.jsonl", 4, "rte", seed=9)}
     for name in ("calum-human", "calum-table-2"):
         with pytest.raises(ConsilienceError, match="there is something already"):
-            make(name, Work(out, data=others, only=("Human",)))
+            make(name, out, data=others, only=("Human",))
     elsewhere = tmp_path / "elsewhere"
     sheets.rename(elsewhere)
     for given in (elsewhere, elsewhere / "key.json"):
-        work = Work(out, data={"rte:answers": str(given)}, only=("Human", "RTE"))
-        cell = cells(make("calum-table-2", work)[1])["RTE", "Human", "C_R"]
+        request = {"data": {"rte:answers": str(given)}, "only": ("Human", "RTE")}
+        cell = make("calum-table-2", out, **request)[1]["RTE", "Human", "C_R"]
         assert (cell["paper"], cell["ours"]) == (94.0, pytest.approx(93.75))
-    work = Work(out, data={"rte:answers": str(tmp_path)}, only=("Human", "RTE"))
-    cell = cells(make("calum-table-2", work)[1])["RTE", "Human", "C_R"]
+    request = {"data": {"rte:answers": str(tmp_path)}, "only": ("Human", "RTE")}
+    cell = make("calum-table-2", out, **request)[1]["RTE", "Human", "C_R"]
     assert "people have to answer" in cell["verdict"]
-    work = Work(out, data={**data, "rte:answers": str(tmp_path)})
-    make("calum-human", work)
+    *_, work = make("calum-human", out, data={**data, "rte:answers": str(tmp_path)})
     assert f"{tmp_path}: no key.json" in work.absent["Human"]
     assert not (tmp_path / "key.json").exists()
 
 
 def test_sheets_of_other_options_are_elsewhere(tmp_path):
     plain, three = (
-        sheets_of(Work(tmp_path, options=each), "rte")
+        sheets_of(Request(tmp_path, options=each), "rte")
         for each in ({}, {"annotate sheet": ["--annotators", "3"]})
     )
     assert plain == tmp_path / "calum" / "sheets" / "rte"
@@ -541,6 +476,6 @@ def test_sheets_of_other_options_are_elsewhere(tmp_path):
 def test_commands_run_as_a_user_runs_them(tmp_path):
     data = {f"{task}:validation": "no.tsv" for task in GROUPS}
     data["rte:validation"] = write_pairs(tmp_path / "rte.jsonl", 2, "rte")
-    make("calum-human", Work(tmp_path / "out", data=data))
+    make("calum-human", tmp_path / "out", data=data)
     key = json.loads((tmp_path / "out" / "calum" / "sheets" / "rte" / "key.json").read_text())
     assert len(key["items"]) == 2

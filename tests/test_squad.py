@@ -83,6 +83,13 @@ def write(path, questions):
     return path
 
 
+def make_files(folder):
+    """A training file, questions and their paraphrases."""
+    rows = [(text, truth) for text, (_, truth) in zip(REWORDED, TAUGHT, strict=True)]
+    questions = {"train": make(), "original": make(), "paraphrased": make(rows, prefix="p")}
+    return {name: write(folder / f"{name}.json", each) for name, each in questions.items()}
+
+
 @pytest.fixture(scope="module")
 def tokenizer():
     texts = [*SENTENCES, *WORDS, CONTEXT, *REWORDED, *(text for text, _ in TAUGHT)]
@@ -410,9 +417,7 @@ def test_reading_mends_a_start_that_is_off_by_two_and_refuses_other(tmp_path):
 
 
 def test_from_files_to_tables(body, tmp_path, capsys):
-    rows = [(text, truth) for text, (_, truth) in zip(REWORDED, TAUGHT, strict=True)]
-    questions = {"train": make(), "original": make(), "paraphrased": make(rows, prefix="p")}
-    files = {name: write(tmp_path / f"{name}.json", each) for name, each in questions.items()}
+    files = make_files(tmp_path)
     out = tmp_path / "out"
     options = {**files, "out": out, "batch": 6, "device": "cpu", "lr": 0.003, "max_steps": 60}
     other = shutil.copytree(body, tmp_path / "body")

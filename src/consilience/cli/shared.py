@@ -172,3 +172,7 @@ class Screen:
     def say(self, step: str) -> None:
         """One line."""
         err.print(f"{step} ...", soft_wrap=True, highlight=False)
+
+    def command(self, command: str) -> None:
+        """One line."""
+        err.print(command, soft_wrap=True, highlight=False)

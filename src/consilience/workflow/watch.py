@@ -22,6 +22,9 @@ class Watch(Protocol):
     def say(self, step: str) -> None:
         """At the start of a step, in words."""
 
+    def command(self, command: str) -> None:
+        """Before a command is run."""
+
 
 class Silent:
     """Shows nothing."""
@@ -35,6 +38,9 @@ class Silent:
         return nullcontext(lambda steps: None)
 
     def say(self, step: str) -> None:
+        """Nothing."""
+
+    def command(self, command: str) -> None:
         """Nothing."""
 
 

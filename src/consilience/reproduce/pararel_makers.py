@@ -1,0 +1,386 @@
+"""How numbers of ParaRel (Elazar et al., TACL 2021) are made: functions of ``recipes.toml``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from consilience.report.papers import NAN, Key, Measured
+from consilience.reproduce.recipe import Found, Recipe
+from consilience.reproduce.work import NOT_HERE, MissingError, Work
+from consilience.run import read_answers
+from consilience.suites.trex import N_TO_1
+from consilience.types import COMPARISON_SCHEMA, METRICS_SCHEMA
+
+TRAIN, VALIDATION = ("P364", "P138", "P449"), ("P159", "P176", "P37")
+TEST = [relation for relation in N_TO_1 if relation not in TRAIN + VALIDATION]
+SEED = "42"
+
+IMPROVED = {
+    "BERT-base": "before",
+    "BERT-ft": f"seed-{SEED}/improved/after",
+    "-consistency": f"seed-{SEED}/no-consistency/after",
+    "-typed": f"seed-{SEED}/no-typing/after",
+    "-MLM": f"seed-{SEED}/no-mlm/after",
+}
+"""The runs of the rows of Table 7, in the folder of ``improve``."""
+
+COEFFICIENTS = {
+    "pearson": "Correlation Accuracy/Consistency",
+    "spearman": "the same, Spearman's",
+}
+"""Columns of coefficients."""
+
+SQUAD = Path(__file__).parents[3] / "examples" / "squad.py"
+"""The example that fine-tunes on SQuAD; it is part of the source repository only."""
+
+
+def model_means(recipe: Recipe, work: Work) -> Found:
+    """Means over relations in each model's run."""
+    blocks = recipe.blocks()
+    numbers: dict[Key, Measured] = {}
+    for row, spec in recipe.models.items():
+        make = partial(_probed_numbers, work, row, spec, recipe.columns)
+        if measured := work.attempt(row, make):
+            numbers |= _keyed(blocks[row], row, measured)
+    return Found(numbers)
+
+
+def _probed_numbers(
+    work: Work, row: str, spec: str, columns: Mapping[str, tuple[str, str]]
+) -> dict[str, Measured]:
+    place = work.probe(row, spec)
+    work.stop_if_dry()
+    return read_numbers(place, columns)
+
+
+def single_relations(recipe: Recipe, work: Work) -> Found:
+    """Original language (P364) by model; capital of (P1376) and owned by (P127) of BERT-large."""
+    runs = _probed(recipe, work)
+    if work.request.dry:
+        work.attempt("", work.stop_if_dry)
+        return Found({})
+    found = {
+        row: numbers["Consistency"]
+        for row, run in runs.items()
+        if (numbers := read_numbers(run, recipe.columns, "P364"))
+    }
+    shown = dict(found)
+    if _all_here(recipe, work, found, "lowest model", "highest model"):
+        ordered = sorted(found, key=lambda row: found[row].value)
+        shown |= {"lowest model": found[ordered[0]], "highest model": found[ordered[-1]]}
+    keyed: dict[Key, Measured] = {
+        ("original-language", row, "Consistency"): number for row, number in shown.items()
+    }
+    if "BERT-large" in runs:
+        for block, relation in (("capital-of", "P1376"), ("owned-by", "P127")):
+            measured = read_numbers(runs["BERT-large"], recipe.columns, relation)
+            keyed |= _keyed(block, "BERT-large", measured)
+    return Found(keyed)
+
+
+def correlations(recipe: Recipe, work: Work) -> Found:
+    """Coefficients over relations, times 100, of each model, and the largest p of all models."""
+    runs = _probed(recipe, work)
+    is_complete = _all_here(recipe, work, runs, "all models")
+    if not runs:
+        return Found({})
+    analyze = partial(_run, work, "analyze", "knowledge", *runs.values())
+    document = work.attempt("", analyze)
+    if document is None:
+        return Found({})
+    rows = [
+        row
+        for row in document["correlations"]
+        if (row["x"], row["y"]) == ("accuracy", "consistency")
+    ]
+    names = {run.name: row for row, run in runs.items()}
+    numbers: dict[Key, Measured] = {
+        ("", names[row["run"]], COEFFICIENTS[row["method"]]): _percent(row, "r%") for row in rows
+    }
+    if rows and is_complete:
+        largest = np.max([_number(row["p"]) for row in rows if row["method"] == "pearson"])
+        numbers["", "all models", "p (correlation)"] = Measured(float(largest))
+    return Found(numbers)
+
+
+def statistics(recipe: Recipe, work: Work) -> Found:
+    """Counts of patterns, and of their kinds in syntax and in words."""
+    document = work.attempt("", partial(_run, work, "data", "stats", "pararel")) or {}
+    return Found(
+        {
+            ("", row, "Value"): Measured(_number(document[name]))
+            for row, name in recipe.details["fields"].items()
+            if document
+        }
+    )
+
+
+def tuples(recipe: Recipe, work: Work) -> Found:
+    """How many facts the paper's filters leave, and how many relations have one right answer."""
+    document = work.attempt("", partial(_run, work, "data", "stats", "pararel"))
+    if not document:
+        return Found({})
+    kinds = [relation["cardinality"] for relation in document["by_relation"]]
+    numbers: dict[Key, Measured] = {("", "all relations", "Tuples"): Measured(document["facts"])}
+    numbers |= {("", kind, "Relations"): Measured(kinds.count(kind)) for kind in ("N-M", "N-1")}
+    return Found(numbers)
+
+
+def agreement(recipe: Recipe, work: Work) -> Found:
+    """The shares of the pairs, with Wilson's interval."""
+    from scipy import stats
+
+    numbers: dict[Key, Measured] = {}
+    for row, (intended, pairs) in recipe.details["counts"].items():
+        bounds = stats.binomtest(intended, pairs).proportion_ci(method="wilson")
+        share = Measured(100 * intended / pairs, NAN, 100 * bounds.low, 100 * bounds.high)
+        numbers |= {("", row, "Pairs"): Measured(pairs), ("", row, "Agreement"): share}
+    return Found(numbers)
+
+
+def example_answers(recipe: Recipe, work: Work) -> Found:
+    """The paper's examples, then the most telling one of each kind of ours, as notes."""
+    ((row, spec),) = recipe.models.items()
+    return Found({}, work.attempt(row, partial(_example_notes, recipe, work, row, spec)) or [])
+
+
+def _example_notes(recipe: Recipe, work: Work, row: str, spec: str) -> list[str]:
+    run = work.probe(row, spec)
+    document = work.run(row, "analyze", "examples", run, "--limit", "1")
+    work.stop_if_dry()
+    answers = read_answers(run)
+    notes = []
+    for number, example in enumerate(recipe.details["examples"], 1):
+        subject = example["subject"]
+        rows = answers.filter(pl.col("group") == example["relation"], pl.col("subject") == subject)
+        if rows.is_empty():
+            notes.append(f"example {number}, {subject}: not asked")
+            continue
+        ours = dict(rows.select("variant", "answer").iter_rows())
+        replies = [f"'{text}' {paper}, ours {ours.get(text)}" for text, paper in example["answers"]]
+        right = ", ".join(rows["gold"].unique(maintain_order=True))
+        notes.append(f"example {number}, {subject} (right: {right}): {'; '.join(replies)}")
+    for example in document["examples"]:
+        firsts = {reply["answer"]: reply["variant"] for reply in reversed(example["replies"])}
+        replies = [f"'{text}' {answer}" for answer, text in list(firsts.items())[:-4:-1]]
+        about = f"{example['kind']}: {example['group']}, {example['subject']} ({example['gold']})"
+        notes.append(f"{about}: {'; '.join(replies)}")
+    return notes
+
+
+def clusters(recipe: Recipe, work: Work) -> Found:
+    """The first 30 facts of P36 in all patterns, and what the vectors of all facts cluster by."""
+    options = ("--groups", "P36", "--limit", "1000", "--figure", "P36")
+    row, document = _vectors(recipe, work, "pararel-figure-3", *options)
+    numbers: dict[Key, Measured] = {}
+    for cluster in document.get("clusters", ()):
+        numbers |= _clustered(row, cluster)
+    return Found(numbers, files=[Path(document["figure"])] if document else [])
+
+
+def vector_correlations(recipe: Recipe, work: Work) -> Found:
+    """Spearman's coefficient over relations, times 100, and what vectors cluster by, in means."""
+    row, document = _vectors(recipe, work, "pararel-vectors")
+    numbers: dict[Key, Measured] = {}
+    for found in document.get("correlations", ()):
+        if found["property"] == "subject":
+            numbers["", row, "Spearman Consistency/V-measure"] = _percent(found)
+            numbers["", row, "p (Spearman)"] = Measured(_number(found["p"]))
+        else:
+            numbers["", row, f"Spearman, by {found['property']}"] = _percent(found, "r%")
+        numbers |= _clustered(row, found)
+    return Found(numbers)
+
+
+def _vectors(recipe: Recipe, work: Work, part: str, *more: str) -> tuple[str, dict[str, Any]]:
+    """The only row, and the document of ``analyze representations`` of its model."""
+    ((row, spec),) = recipe.models.items()
+    request = work.request
+    run = partial(
+        _run, work, "analyze", "representations", "--model", request.models.get(row, spec),
+        "--suite", "pararel", *more, "--out", request.place(row, part),
+        "--device", request.device, row=row,
+    )  # fmt: skip
+    return row, work.attempt(row, run) or {}
+
+
+def _clustered(row: str, found: Mapping[str, Any]) -> dict[Key, Measured]:
+    """How well clusters fit a property, in percent."""
+    measures = {"V-measure": "v_measure", "AMI": "ami"}
+    return {
+        ("", row, f"{label} by {found['property']}"): Measured(100 * _number(found[name]))
+        for label, name in measures.items()
+    }
+
+
+def improvement(recipe: Recipe, work: Work) -> Found:
+    """Means over the 25 test relations before and after training on three, chosen by three."""
+    blocks = recipe.blocks()
+
+    def majority() -> dict[str, Measured]:
+        spec, groups = recipe.models["majority"], ",".join(TEST)
+        run = work.probe("majority", spec, "--groups", groups, part="pararel-test")
+        work.stop_if_dry()
+        return read_numbers(run, recipe.columns)
+
+    numbers: dict[Key, Measured] = {}
+    if measured := work.attempt("majority", majority):
+        numbers |= _keyed(blocks["majority"], "majority", measured)
+    rows = [row for row in IMPROVED if work.is_asked(row)]
+    if rows and (trained := work.attempt("", partial(_improved, recipe, work))):
+        for row in rows:
+            numbers |= _keyed(
+                blocks[row], row, read_numbers(trained / IMPROVED[row], recipe.columns)
+            )
+    return Found(numbers)
+
+
+def improvement_tests(recipe: Recipe, work: Work) -> Found:
+    """Differences of means over the test relations, in points; p over their pooled facts."""
+    trained = work.attempt("", partial(_improved, recipe, work))
+    if trained is None:
+        return Found({})
+    path = trained / f"seed-{SEED}/improved/comparison.csv"
+    table = pl.read_csv(path, schema_overrides=COMPARISON_SCHEMA).filter(pl.col("subset") == "all")
+    rows = {(row["metric"], row["group"]): row for row in table.iter_rows(named=True)}
+    numbers: dict[Key, Measured] = {}
+    name = "BERT-ft vs BERT-base"
+    for column, (metric, _) in recipe.columns.items():
+        means, pooled = rows[metric, "MACRO"], rows[metric, "MICRO"]
+        difference = {"value": means["difference"], "low": means["low"], "high": means["high"]}
+        numbers["", name, column] = _percent(difference, "points")
+        numbers["", name, f"p of {column}, {pooled['test']}"] = Measured(pooled["p"], unit="p")
+    tested = [rows[metric, "MICRO"]["p"] for metric in ("accuracy", "consistent_accuracy")]
+    numbers["", name, "p (McNemar)"] = Measured(max(tested))
+    return Found(numbers)
+
+
+def _improve(recipe: Recipe, work: Work) -> dict[str, Any]:
+    """The document of ``improve`` as the paper trained; empty in a dry run."""
+    request, row = work.request, "BERT-base"
+    return work.run(
+        "", "improve", "--model", request.models.get(row, recipe.models[row]),
+        "--suite", "pararel", "--train-groups", ",".join(TRAIN),
+        "--validation-groups", ",".join(VALIDATION), "--seeds", SEED, "--ablations",
+        "--out", request.place(row, "pararel-improve"), "--device", request.training_device,
+    )  # fmt: skip
+
+
+def _improved(recipe: Recipe, work: Work) -> Path:
+    """The folder of ``improve``."""
+    _improve(recipe, work)
+    work.stop_if_dry()
+    return work.request.place("BERT-base", "pararel-improve")
+
+
+def question_answering(recipe: Recipe, work: Work) -> Found:
+    """Exact match, F1 and consistency on SQuAD, of BERT-base and after consistency training."""
+    document = work.attempt("BERT-base", partial(_answered_questions, recipe, work))
+    if document is None:
+        return Found({})
+    numbers: dict[Key, Measured] = {}
+    for row in document["metrics"]:
+        name = "BERT-base" if row["model"] == document["models"][0] else "BERT-ft"
+        unit = "points" if row["of"] == "difference" else "percent"
+        numbers["", name, f"{row['metric']}, {row['of']}"] = _percent(row, unit)
+    for row in document["comparison"]:
+        name, column = "BERT-ft vs BERT-base", f"{row['metric']}, {row['of']}"
+        numbers["", name, column] = _percent({**row, "value": row["difference"]}, "points")
+        numbers["", name, f"p of {column}, {row['test']}"] = Measured(_number(row["p"]), unit="p")
+    return Found(numbers)
+
+
+def _answered_questions(recipe: Recipe, work: Work) -> dict[str, Any]:
+    """The document of ``examples/squad.py``."""
+    request, row = work.request, "BERT-base"
+    if not SQUAD.is_file():
+        raise MissingError(f"{NOT_HERE}: examples/squad.py of the source repository")
+    if missing := [name for name in recipe.files if name not in request.data]:
+        raise MissingError(f"{NOT_HERE}: give {', '.join(missing)}")
+    files = [
+        option
+        for name in recipe.files
+        for option in (f"--{name.partition(':')[2]}", request.data[name])
+    ]
+    place = request.place(row, "pararel-improve") / f"seed-{SEED}" / "improved"
+    improved = _improve(recipe, work).get("model", place / "lambda-*" / "model")
+    models = (request.models.get(row, recipe.models[row]), improved)
+    folder = request.place(row, "pararel-squad")
+    document = work.run_script(
+        row, SQUAD, *models, *files, "--out", folder, "--device", request.training_device
+    )
+    work.stop_if_dry()
+    return document
+
+
+def paraphrase_types(recipe: Recipe, work: Work) -> Found:
+    """The paper's counts by hand of 100 pairs; beside them our rules' shares of all pairs."""
+    document = work.attempt("", partial(_run, work, "analyze", "syntax", "pararel"))
+    reason = work.absent.get("", "")
+    if not work.request.dry:
+        work.reasons["", ""] = "by hand"
+    if document is None:
+        return Found({}, [reason])
+    blocks = recipe.blocks()
+    shares = {row["type"]: row["share"] for row in document["types"]}
+    return Found(
+        {
+            (blocks[row], row, "by rule, % of pairs"): Measured(100 * shares[rule], unit="percent")
+            for row, rule in recipe.details["rules"].items()
+        }
+    )
+
+
+def _run(work: Work, *arguments: str | Path, row: str = "") -> dict[str, Any]:
+    """The document of a command, which a dry run does not have."""
+    document = work.run(row, *arguments)
+    work.stop_if_dry()
+    return document
+
+
+def _probed(recipe: Recipe, work: Work) -> dict[str, Path]:
+    """The runs of the models that are here; in a dry run of all that are asked."""
+    runs = {
+        row: work.attempt(row, partial(work.probe, row, spec))
+        for row, spec in recipe.models.items()
+    }
+    return {row: run for row, run in runs.items() if run}
+
+
+def _all_here(recipe: Recipe, work: Work, here: Collection[str], *rows: str) -> bool:
+    """Whether all models are here; if not, the rows that need them are marked."""
+    if missing := ", ".join(row for row in recipe.models if row not in here):
+        reason = f"{NOT_HERE}: it takes all models, also {missing}"
+        work.reasons |= dict.fromkeys([(row, "") for row in rows], reason)
+    return not missing
+
+
+def read_numbers(
+    run: Path, columns: Mapping[str, tuple[str, str]], group: str = "MACRO"
+) -> dict[str, Measured]:
+    """Numbers of a run's metrics table by the paper's columns; without those that it lacks."""
+    table = pl.read_csv(run / "metrics.csv", schema_overrides=METRICS_SCHEMA)
+    rows = table.filter(pl.col("group") == group).iter_rows(named=True)
+    numbers = {(row["metric"], row["subset"]): _percent(row) for row in rows}
+    return {column: numbers[key] for column, key in columns.items() if key in numbers}
+
+
+def _keyed(block: str, row: str, numbers: Mapping[str, Measured]) -> dict[Key, Measured]:
+    return {(block, row, column): number for column, number in numbers.items()}
+
+
+def _number(value: float | None) -> float:
+    return NAN if value is None else float(value)
+
+
+def _percent(row: Mapping[str, Any], unit: str = "") -> Measured:
+    """``value, std, low, high`` of a row, as far as it has them: fractions times 100."""
+    names = ("value", "std", "low", "high")
+    value, std, low, high = (100 * _number(row.get(name)) for name in names)
+    return Measured(value, std, low, high, unit)

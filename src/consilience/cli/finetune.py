@@ -16,7 +16,7 @@ def finetune(options: FinetuneOptions, as_json: AsJson = False) -> None:
     """Fine-tune on the original form of sentence pairs (CALUM, Sections 4.3 and 6.1).
 
     The best checkpoint of each seed is saved as --out/seed-N/TASK, a model like any other;
-    `consilience perturb` asks them all. Rerun the same command to resume an interrupted run.
+    `consilience probe` asks them all. Rerun the same command to resume an interrupted run.
     """
     finetuning = train_seeds(options, Screen())
     if finetuning is None:

@@ -218,7 +218,7 @@ def test_the_variable_that_keeps_from_the_network_is_named(variable, monkeypatch
 
 
 def test_without_such_a_variable_the_network_is_named(monkeypatch):
-    source = sources.Source("nobody/none", "nobody/none", {"trust_remote_code": False}, {})
+    source = sources.ModelSource("nobody/none", "nobody/none", {"trust_remote_code": False}, {})
     monkeypatch.setattr(sources, "is_offline_mode", lambda: False)
     assert "Check the spelling and the network" in sources._advice(source)
 

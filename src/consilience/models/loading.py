@@ -28,7 +28,7 @@ from transformers.utils import logging
 
 from consilience.errors import ConsilienceError
 from consilience.models.gguf import Parts, expanded, reading_once
-from consilience.models.sources import Source, errors_of, first_line, locate
+from consilience.models.sources import ModelSource, errors_of, first_line, locate
 
 Kind = Literal["masked", "causal", "seq2seq"]
 
@@ -142,7 +142,7 @@ def _renew_head(model: PreTrainedModel, trust_remote_code: bool) -> None:
 
 
 def _load(
-    source: Source,
+    source: ModelSource,
     classes: Mapping[Kind, Any],
     more: Mapping[str, Any],
     device: str,
@@ -182,7 +182,7 @@ def _load(
 
 
 @contextmanager
-def _opened(source: Source) -> Iterator[Source]:
+def _opened(source: ModelSource) -> Iterator[ModelSource]:
     """What to load, without progress bars; for a GGUF file the folder that it was expanded to."""
     has_bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()

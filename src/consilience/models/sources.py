@@ -34,7 +34,7 @@ _TEMPLATES = "additional_chat_templates/*.jinja"
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelSource:
     """Where a model is, and with which options transformers loads it."""
 
     spec: str
@@ -57,7 +57,7 @@ class Source:
         return _digest(self.files) if self.files else None
 
 
-def locate(spec: str, revision: str | None = None, *, trust_remote_code: bool = False) -> Source:
+def locate(spec: str, revision: str | None = None, *, trust_remote_code: bool = False) -> ModelSource:
     """Where a model is; an impossible name, or a place that holds no model, is an error."""
     scheme, _, name = spec.partition(":")
     if scheme == "baseline":
@@ -73,7 +73,7 @@ def locate(spec: str, revision: str | None = None, *, trust_remote_code: bool = 
     if path.suffix != ".gguf" and not path.is_dir():
         if spec.startswith((".", "/", "~")) or spec.count("/") > 1:
             raise ConsilienceError("no such folder", where=spec, todo="Check the path.")
-        return Source(spec, spec, options | ({"revision": revision} if revision else {}), {})
+        return ModelSource(spec, spec, options | ({"revision": revision} if revision else {}), {})
     if revision:
         raise ConsilienceError(
             f"--revision {revision} of files on this machine",
@@ -83,14 +83,14 @@ def locate(spec: str, revision: str | None = None, *, trust_remote_code: bool = 
         if not path.is_file():
             raise ConsilienceError("no such file", where=spec, todo="Check the path.")
         options["gguf_file"] = path.name
-        return Source(spec, str(path.parent), options, {path.name: path})
+        return ModelSource(spec, str(path.parent), options, {path.name: path})
     if not (path / "config.json").is_file():
         ggufs = sorted(path.glob("*.gguf"))
         todo = f"Name the file, such as {ggufs[0]}." if ggufs else "Check the path."
         raise ConsilienceError(
             "no config.json", expected="the folder of a model", where=spec, todo=todo
         )
-    return Source(spec, str(path), options, _files(path, code=trust_remote_code))
+    return ModelSource(spec, str(path), options, _files(path, code=trust_remote_code))
 
 
 def _files(folder: Path, *, code: bool) -> dict[str, Path]:
@@ -128,7 +128,7 @@ def _digest(files: Mapping[str, Path]) -> str:
 
 
 @contextmanager
-def errors_of(source: Source) -> Iterator[None]:
+def errors_of(source: ModelSource) -> Iterator[None]:
     """Turn whatever transformers raises while it loads a model into one message.
 
     A truncated or mismatched file raises nearly anything.
@@ -153,7 +153,7 @@ def errors_of(source: Source) -> Iterator[None]:
         raise ConsilienceError(message, todo=_advice(source)) from error
 
 
-def _advice(source: Source) -> str:
+def _advice(source: ModelSource) -> str:
     """What to do where a model cannot be loaded."""
     if source.files:
         return (

@@ -24,8 +24,8 @@ from consilience.models.fast.onednn import (
 )
 
 
-class Screen:
-    """Inside ``with screen:`` the linear layers of a model multiply in bfloat16, in all threads.
+class HalfPrecision:
+    """Inside ``with half_precision:`` the linear layers of a model multiply in bfloat16, in all threads.
 
     The weights are stored in both precisions.
     """

@@ -26,7 +26,7 @@ from transformers import PreTrainedModel
 
 from consilience.errors import ConsilienceError
 from consilience.models.batches import Budget
-from consilience.models.fast.bfloat16 import Screen
+from consilience.models.fast.bfloat16 import HalfPrecision
 from consilience.models.fast.libraries import Products
 from consilience.models.forward import Floats, Ints
 from consilience.types import Candidates, Query, Scores
@@ -143,7 +143,7 @@ class ScreenedModel:
     def __init__(self, model: Screenable) -> None:
         self._model = model
         self.model = model.model
-        self._screen = Screen(model.model, head=model.head_is_packed)
+        self._half_precision = HalfPrecision(model.model, head=model.head_is_packed)
         self.identity, self.notes, self.products = model.identity, model.notes, model.products
         self.budget = model.budget
         self.screened: Screened | None = None
@@ -172,7 +172,7 @@ class ScreenedModel:
         rest = np.setdiff1d(rows, sample)
         slack = ROOM * record.bound
         answers = [
-            _Answers.of(scores, slack)
+            _ScreenedAnswers.of(scores, slack)
             for scores in self._bfloat16(queries, rest, candidates, slack)
         ]
         best, lead = np.full(len(queries), -1), np.full(len(queries), -np.inf)
@@ -212,7 +212,7 @@ class ScreenedModel:
         self, queries: Sequence[Query], rows: Ints, candidates: Candidates | None, slack: float
     ) -> list[Scores]:
         """The same with products in bfloat16, of what lies within ``slack`` of the best."""
-        with self._screen:
+        with self._half_precision:
             return list(self._float32(queries, rows, candidates, slack))
 
     def _compare(
@@ -233,7 +233,7 @@ class ScreenedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answers:
+class _ScreenedAnswers:
     """The answers of some queries in bfloat16."""
 
     scores: Scores
@@ -246,7 +246,7 @@ class _Answers:
     """(candidate,) Whether it takes part."""
 
     @classmethod
-    def of(cls, scores: Scores, slack: float) -> _Answers:
+    def of(cls, scores: Scores, slack: float) -> _ScreenedAnswers:
         """Of a causal model's candidates only those within ``slack`` of the best have a score."""
         values = _values(scores)
         known = np.where(np.isnan(values), -np.inf, values)

@@ -1,8 +1,67 @@
-"""How each kind of model is scored, as plainly as can be: what every fast way must agree with."""
+"""Every kind of model scored as plainly as possible, and queries to score: for all tests of models.
+
+A reference runs one forward pass of the transformers model for one candidate (``pieces``: for one
+token), on one thread, and sums in double precision.
+"""
+
+from contextlib import contextmanager
+from functools import cache
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+)
+
+from conftest import WORDS
+from consilience import Candidates, Pattern, Query
+from consilience.models.batches import one_thread
+
+PATTERNS = [
+    Pattern.parse(text)
+    for text in ("The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X] ([Y]) is big.")
+]
+SUBJECTS = ["France", "Germany", "the old Italy", "Europe", "x", "Spain and Portugal"]
+QUERIES = [Query(p, s, WORDS[n % 6]) for p in PATTERNS for n, s in enumerate(SUBJECTS)]
+TEMPLATE = "Fill in the blank: {sentence}\nAnswer: {"
+
+
+def words_of(*words):
+    return Candidates(words, (1,) * len(words))
+
+
+def scores_of(model, queries, candidates, **options):
+    """What orders the candidates (query, candidate), and by query why not, or the reasons.
+
+    Totals where a model gives them, else log-probabilities. Checks that every query comes once and
+    that the log-probabilities are the normalised totals.
+    """
+    found = np.full((len(queries), len(candidates.words)), 99.0)
+    reasons = {}
+    for scores in model.score(queries, candidates, **options):
+        assert (found[scores.rows] == 99).all(), "a query was answered twice"
+        values = scores.logprob if scores.totals is None else scores.totals
+        found[scores.rows] = values
+        if scores.logprob is not None:
+            for logprob, row in zip(scores.logprob, values, strict=True):
+                known = ~np.isnan(row)
+                assert (np.isnan(logprob) == ~known).all()
+                if known.any():
+                    np.testing.assert_allclose(logprob[known], normalised(row[known]), atol=1e-9)
+        reasons |= dict.fromkeys(scores.rows.tolist(), scores.unasked or dict(scores.reasons))
+    assert not (found == 99).any(), "a query was not answered"
+    return found, reasons
+
+
+@contextmanager
+def budget_of(model, tokens):
+    """The model with another number of tokens in a batch."""
+    usual, model.budget.tokens = model.budget.tokens, tokens
+    yield model
+    model.budget.tokens = usual
 
 
 def normalised(values):
@@ -10,26 +69,89 @@ def normalised(values):
     return values - np.log(np.exp(values - values.max()).sum()) - values.max()
 
 
-def reference_masked(folder, query, word):
-    """One sentence, all positions, all of the vocabulary: the logit of the word at the mask."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForMaskedLM.from_pretrained(folder).eval()
-    left, right = query.pattern.around_object(query.subject)
-    ids = tokenizer(left + tokenizer.mask_token + right, return_tensors="pt").input_ids
-    with torch.no_grad():
-        logits = model(ids).logits[0, (ids[0] == tokenizer.mask_token_id).nonzero().item()]
+@cache
+def plain(folder, auto):
+    return auto.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+
+
+@torch.no_grad()
+def _logits(model, **inputs):
+    with one_thread():
+        return model(**{name: torch.tensor([ids]) for name, ids in inputs.items()}).logits[0]
+
+
+def pieces_of(tokenizer, left, word):
+    """The tokens of a word after the character on its left; None where it takes no part."""
     before = left[-1:] if left[-1:].strip() else "x" * bool(left) + left[-1:]
-    own = tokenizer(before + word, add_special_tokens=False).input_ids
+    whole = tokenizer(before + word, add_special_tokens=False).input_ids
     head = tokenizer(before.strip(), add_special_tokens=False).input_ids if before else []
-    return logits[own[len(head)]].item() if len(own) == len(head) + 1 else np.nan
+    pieces = whole[len(head) :]
+    merges = whole[: len(head)] != head
+    return None if merges or not pieces or tokenizer.unk_token_id in pieces else pieces
 
 
-def reference_causal(folder, query, word):
-    """One sentence by itself: the sum of the log-probabilities of its tokens."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+def masked(folder, query, word):
+    """One sentence, all positions, all of the vocabulary: the logit of the word at the mask."""
+    model, tokenizer = plain(folder, AutoModelForMaskedLM)
+    left, right = query.pattern.around_object(query.subject)
+    pieces = pieces_of(tokenizer, left, word)
+    if pieces is None or len(pieces) > 1:
+        return np.nan
+    ids = tokenizer(left + tokenizer.mask_token + right).input_ids
+    return _logits(model, input_ids=ids)[ids.index(tokenizer.mask_token_id), pieces[0]].item()
+
+
+def pieces(folder, query, word):
+    """One sentence a token, all positions, all of the vocabulary."""
+    model, tokenizer = plain(folder, AutoModelForMaskedLM)
+    left, right = query.pattern.around_object(query.subject)
+    tokens = pieces_of(tokenizer, left, word)
+    if tokens is None:
+        return np.nan
+    ids = tokenizer(left + tokenizer.mask_token + right).input_ids
+    at = ids.index(tokenizer.mask_token_id)
+    total = 0.0
+    for done, token in enumerate(tokens):
+        masks = [tokenizer.mask_token_id] * (len(tokens) - done)
+        logits = _logits(model, input_ids=ids[:at] + tokens[:done] + masks + ids[at + 1 :])
+        total += logits[at + done].double().log_softmax(-1)[token].item()
+    return total
+
+
+def causal(folder, query, word):
+    """One sentence alone: the sum of the log-probabilities of its tokens."""
+    model, tokenizer = plain(folder, AutoModelForCausalLM)
     text = query.pattern.fill(query.subject, word)
     ids = [tokenizer.bos_token_id, *tokenizer(text, add_special_tokens=False).input_ids]
-    with torch.no_grad():
-        steps = model(torch.tensor([ids])).logits[0].double().log_softmax(-1)
-    return sum(steps[n, ids[n + 1]].item() for n in range(len(ids) - 1))
+    return _sum(_logits(model, input_ids=ids[:-1]), ids[1:])
+
+
+def seq2seq(folder, query, word, template=None):
+    """The decoder's tokens for one candidate: those of the word and the one that closes it."""
+    model, tokenizer = plain(folder, AutoModelForSeq2SeqLM)
+    if template is None:
+        space = " " * ("<extra_id_0>" not in tokenizer.get_vocab())
+        text = query.pattern.fill(query.subject, space + "<extra_id_0>")
+        target = f"<extra_id_0> {word} <extra_id_1>"
+        labels, first = tokenizer(target, add_special_tokens=False).input_ids, 1
+    else:
+        text = template.replace("{sentence}", query.pattern.fill(query.subject, "_"))
+        labels, first = tokenizer(word).input_ids, 0
+    return decoder_sum(
+        model, tokenizer(text).input_ids, [model.config.decoder_start_token_id], labels, first
+    )
+
+
+def template(folder, query, word):
+    return seq2seq(folder, query, word, TEMPLATE)
+
+
+def decoder_sum(model, ids, prefix, target, first=0):
+    """Log-probability of a decoder's tokens after a prefix, from the ``first`` on."""
+    logits = _logits(model, input_ids=ids, decoder_input_ids=[*prefix, *target[:-1]])
+    return _sum(logits[len(prefix) - 1 + first :], target[first:])
+
+
+def _sum(logits, tokens):
+    steps = logits.double().log_softmax(-1)
+    return sum(steps[at, token].item() for at, token in enumerate(tokens))

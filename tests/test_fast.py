@@ -9,37 +9,28 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoModelForMaskedLM
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    MobileBertConfig,
+    MobileBertForMaskedLM,
+)
 
-from conftest import MASKED, WORDS
-from consilience import Candidates, Pattern, Query, load_model
-from consilience.models import batches, causal, masked
-from consilience.models.batches import Budget, halving, side_by_side
-from consilience.models.fast import AtMask, Tree, speed_up
+from conftest import MASKED
+from consilience import Pattern, Query, load_model
+from consilience.models import causal
+from consilience.models.batches import (
+    Budget,
+    equal_length_batches,
+    halving,
+    log_softmax,
+    side_by_side,
+)
+from consilience.models.fast import AtMask, Decoding, Tree, speed_up
 from consilience.models.fast.tree_reader import TreeReader, best_and_gold
+from reference import decoder_sum
 
 pytestmark = pytest.mark.usefixtures("two_threads")
-
-CANDIDATES = Candidates((*WORDS, "New York", "New Oslo", "Parisian"), (1,) * 9)
-PATTERNS = [
-    Pattern.parse(text)
-    for text in (
-        "The capital of [X] is [Y].",
-        "[Y] is the capital of [X].",
-        "[X]'s capital, [Y], is in Europe.",
-    )
-]
-SUBJECTS = ["France", "Germany", "the old Italy", "Europe", "x", "Spain and Portugal"]
-QUERIES = [Query(p, s, WORDS[n % 6]) for p in PATTERNS for n, s in enumerate(SUBJECTS)]
-CAUSAL = ["gpt2", "llama"]
-
-
-def scores_of(model, queries=QUERIES, *, every=True):
-    """What is known of each candidate (query, candidate); the total where there is one."""
-    found = np.full((len(queries), len(CANDIDATES.words)), np.nan)
-    for scores in model.score(queries, CANDIDATES, every=every):
-        found[scores.rows] = scores.logprob if scores.totals is None else scores.totals
-    return found
 
 
 @pytest.mark.parametrize("family", MASKED)
@@ -74,8 +65,6 @@ def test_a_family_that_cannot_be_cut_is_asked_plainly_and_the_run_says_so(model_
 
 def test_a_family_that_looks_into_its_weights_keeps_them():
     """MobileBERT's head multiplies its weights by itself: nothing is packed, nothing broken."""
-    from transformers import MobileBertConfig, MobileBertForMaskedLM
-
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "embedding_size": 16, "intra_bottleneck_size": 16}
     config = MobileBertConfig(
@@ -103,64 +92,22 @@ def test_packed_products_are_the_same_products(model_folder):
         assert len(packed) >= 4 * 2, "the linear layers of both kinds are packed"
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", *CAUSAL])
-def test_batches_order_threads_and_repeats_change_no_answer(family, model_folder):
-    model = load_model(str(model_folder(family)))
-    expected = scores_of(model)
-    answers = np.nanargmax(expected, axis=1)
-    before = model.budget.tokens
-    for tokens in (1, 7, 40, 100_000):
-        model.budget.tokens = tokens
-        for every in (True, False):
-            found = scores_of(model, every=every)
-            known = ~np.isnan(found)
-            np.testing.assert_allclose(found[known], expected[known], atol=1e-4, rtol=1e-5)
-            np.testing.assert_array_equal(np.nanargmax(found, axis=1), answers)
-    model.budget.tokens = before
-    order = np.random.default_rng(0).permutation(len(QUERIES))
-    found = scores_of(model, [QUERIES[n] for n in order])
-    np.testing.assert_array_equal(np.nanargmax(found, axis=1), answers[order])
-    threads = torch.get_num_threads()
-    for count in (1, 2):
-        torch.set_num_threads(count)
-        np.testing.assert_array_equal(np.nanargmax(scores_of(model), axis=1), answers)
-    torch.set_num_threads(threads)
+def test_batches_have_one_length_and_hold_everything_once():
+    lengths = [3, 5, 3, 9, 5, 3]
+    batches = list(equal_length_batches(lengths, Budget(6)))
+    assert sorted(n for batch in batches for n in batch) == list(range(6))
+    for batch in batches:
+        assert len({lengths[n] for n in batch}) == 1
+        assert len(batch) == 1 or len(batch) * lengths[batch[0]] <= 6
+    assert list(equal_length_batches([], Budget(6))) == []
 
 
-@pytest.mark.parametrize("family", ["bert", *CAUSAL])
-def test_a_near_tie_is_decided_alone_so_to_the_last_bit_the_same(family, model_folder, monkeypatch):
-    """With a bound that makes every query a near tie, no company moves a single bit."""
-    everything = dict.fromkeys(batches.NEAR_TIE, 1e9)
-    monkeypatch.setattr(masked, "NEAR_TIE", everything)
-    monkeypatch.setattr(causal, "NEAR_TIE", everything)
-    model = load_model(str(model_folder(family)))
-    together = scores_of(model, QUERIES[:8])
-    threads = torch.get_num_threads()
-    torch.set_num_threads(3 - min(threads, 2))
-    model.budget.tokens = 9
-    apart = np.concatenate([scores_of(model, [query]) for query in QUERIES[:8]])
-    torch.set_num_threads(threads)
-    np.testing.assert_array_equal(together, apart)
-
-
-@pytest.mark.parametrize("family", ["bert", "llama"])
-def test_when_memory_does_not_suffice_batches_are_halved(family, model_folder, monkeypatch):
-    model = load_model(str(model_folder(family)))
-    expected = scores_of(model)
-    forward, sizes = model.model.base_model.forward, []
-
-    def small_machine(*args, **kwargs):
-        ids = args[0] if args else kwargs["input_ids"]
-        if ids.numel() > 30:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
-        sizes.append(ids.numel())
-        return forward(*args, **kwargs)
-
-    monkeypatch.setattr(model.model.base_model, "forward", small_machine)
-    found = scores_of(model)
-    np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-5)
-    assert max(sizes) <= 30
-    assert model.budget.tokens <= 30, "later batches are small from the start"
+def test_normalising_leaves_nan_alone_and_survives_minus_infinity():
+    found = log_softmax(np.array([[0.0, np.log(3), np.nan], [-np.inf, 0, 0], [np.nan] * 3]))
+    np.testing.assert_allclose(np.exp(found[0, :2]), [0.25, 0.75])
+    np.testing.assert_allclose(np.exp(found[1]), [0, 0.5, 0.5])
+    assert np.isnan(found[0, 2])
+    assert np.isnan(found[2]).all()
 
 
 def test_halving_learns_and_gives_up_where_one_is_too_much():
@@ -290,20 +237,6 @@ def test_pruning_finds_what_scoring_everything_finds(queries, width, seed, fill)
     assert finished[whole >= best[:, None] - 1e-4].all(), "what ties with the best is finished"
 
 
-@pytest.mark.parametrize("family", CAUSAL)
-def test_answers_only_are_those_of_all_scores_and_the_gold_has_its_score(family, model_folder):
-    model = load_model(str(model_folder(family)))
-    every = scores_of(model)
-    few = scores_of(model, every=False)
-    finished = ~np.isnan(few)
-    assert 0 < finished.sum() < finished.size, "something is left out"
-    np.testing.assert_allclose(few[finished], every[finished], atol=1e-4, rtol=1e-5)
-    np.testing.assert_array_equal(np.nanargmax(few, axis=1), every.argmax(axis=1))
-    golds = [CANDIDATES.words.index(query.gold) for query in QUERIES]
-    assert finished[np.arange(len(QUERIES)), golds].all()
-    assert (every[~finished] < np.repeat(every.max(1), (~finished).sum(1))).all()
-
-
 def test_a_model_that_reads_less_reads_what_it_must(model_folder):
     """Three sentences of two beginnings: 'a b c', 'a b d', 'e f': a, b, e and the start are read."""
     model = load_model(str(model_folder("gpt2")))
@@ -315,6 +248,19 @@ def test_a_model_that_reads_less_reads_what_it_must(model_folder):
         model.one_by_one([[5, 6, 7], [5, 6, 8], [9, 10]]),
         atol=1e-4,
     )
+
+
+def test_each_beginning_is_read_once_a_sentence_and_a_last_token_never(model_folder):
+    """The prefix, a, a b and a c are read for each of two sentences; what they end in is not."""
+    model = AutoModelForSeq2SeqLM.from_pretrained(model_folder("t5")).eval()
+    tree = Tree.of(0, [[7, 8, 9], [7, 8, 10], [7, 11, 9], [12]])
+    for budget in (1, 1000):
+        decoding = Decoding(model, tree, Budget(budget), [[4, 5, 1], [6, 5, 1]], [0, 3])
+        decoding.read_all()
+        assert decoding.read_nodes == 2 * 4
+        expected = [[decoder_sum(model, ids, [0, 3], target) for target in
+                     ([7, 8, 9], [7, 8, 10], [7, 11, 9], [12])] for ids in ([4, 5, 1], [6, 5, 1])]  # fmt: skip
+        np.testing.assert_allclose(decoding.totals(), expected, atol=1e-5, rtol=0)
 
 
 def test_patterns_with_few_subjects_are_asked_together():
@@ -332,11 +278,3 @@ def test_patterns_with_few_subjects_are_asked_together():
         for each in found:
             assert all(queries[row].pattern is p and queries[row].subject == subject
                        for p, subject, own in each for row in own)  # fmt: skip
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("family", ["bert", "roberta", *CAUSAL])
-def test_an_accelerator_gives_the_same_scores(family, model_folder):
-    here = scores_of(load_model(str(model_folder(family)), device="cpu"))
-    there = scores_of(load_model(str(model_folder(family)), device="cuda"))
-    np.testing.assert_allclose(here, there, atol=1e-3, rtol=1e-4)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer, BertModel
 
 from conftest import WORDS
 from consilience import Candidates, ConsilienceError, Pattern, Query, load_model
@@ -238,3 +240,57 @@ def test_loading_is_one_plain_line_on_the_command_line(consilience, model_folder
     assert [line for line in err.splitlines() if "oading" in line] == [f"loading {folder} ..."]
     _, _, err = consilience("probe", "--model", "baseline:majority", *asked[:-1], "baseline")
     assert "loading" not in err
+
+
+def test_an_encoder_without_a_trained_head_is_refused(model_folder, tmp_path):
+    source = model_folder("bert")
+    BertModel.from_pretrained(source).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(source).save_pretrained(tmp_path)
+    with pytest.raises(ConsilienceError, match="lack .* tensors of a masked language model"):
+        load_model(str(tmp_path))
+
+
+def test_a_masked_model_without_a_mask_token_is_refused(model_folder, tmp_path):
+    shutil.copytree(model_folder("bert"), tmp_path / "m")
+    tokenizer = AutoTokenizer.from_pretrained(model_folder("gpt2"))
+    tokenizer.save_pretrained(tmp_path / "m")
+    with pytest.raises(ConsilienceError, match=r"has no mask token; expected .*Use a model"):
+        load_model(str(tmp_path / "m"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("./no/such/folder", "no such folder"),
+        ("no-such.gguf", "no such file"),
+        (
+            "nobody/no-such-model",
+            "cannot load 'nobody/no-such-model'.*Check the spelling. HF_HUB_OFFLINE is set",
+        ),
+        ("packaged:smolm2", "Did you mean 'smollm2'"),
+        ("baseline:majorty", "Did you mean 'majority'"),
+    ],
+)
+def test_a_model_that_is_not_there_is_refused(spec, message):
+    with pytest.raises(ConsilienceError, match=message):
+        load_model(spec)
+
+
+def test_a_device_or_dtype_that_is_not_there_is_refused(model_folder):
+    with pytest.raises(ConsilienceError, match="device 'nowhere' is not there"):
+        load_model(str(model_folder("bert")), device="nowhere")
+    with pytest.raises(ConsilienceError, match="dtype 'int3'; expected float32"):
+        load_model(str(model_folder("bert")), dtype="int3")
+
+
+def test_the_identity_tells_two_models_apart(model_folder, tmp_path):
+    source = model_folder("bert")
+    shutil.copytree(source, tmp_path / "same")
+    same = load_model(str(tmp_path / "same")).identity
+    assert same["digest"] == load_model(str(source)).identity["digest"]
+    shutil.copytree(source, tmp_path / "other")
+    model = AutoModelForMaskedLM.from_pretrained(source)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[7] += 1
+    model.save_pretrained(tmp_path / "other")
+    assert load_model(str(tmp_path / "other")).identity["digest"] != same["digest"]

@@ -8,12 +8,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
+from conftest import WORDS
 from consilience import load_model
 from consilience.models import batches, causal, masked, seq2seq
 from consilience.models.cache import cache_folder
 from consilience.models.fast import libraries, onednn, onednn_training, speed_up, speed_up_training
 from consilience.models.fast.libraries import Shape, clearly_faster, measured_products, time_in_turn
-from test_fast import QUERIES, scores_of
+from reference import QUERIES, scores_of, words_of
 
 pytestmark = [
     pytest.mark.usefixtures("two_threads"),
@@ -145,7 +146,7 @@ def test_both_libraries_give_the_same_answers_and_near_ties_to_the_last_bit(
             monkeypatch.setattr(module, "speed_up", choose)
         model = load_model(str(model_folder(family)))
         assert model.products.library == library
-        return scores_of(model, QUERIES[:8])
+        return scores_of(model, QUERIES[:8], words_of(*WORDS, "New York", "Parisian"))[0]
 
     one, other = asked_with("onednn"), asked_with("torch")
     np.testing.assert_allclose(one, other, atol=1e-4, rtol=1e-5)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import reference
 from conftest import WORDS
 from consilience import Candidates, Pattern, Query, load_model
 from consilience.ask import judge
@@ -21,10 +22,10 @@ from consilience.models.fast import (
 )
 from consilience.models.fast.screening import Screened, _values
 from consilience.types import Scores
-from test_fast import PATTERNS
 
 pytestmark = pytest.mark.usefixtures("two_threads")
 
+PATTERNS = [*reference.PATTERNS[:2], Pattern.parse("[X]'s capital, [Y], is in Europe.")]
 CANDIDATES = Candidates((*WORDS, "Parisquo", "New York"), (1,) * 8)
 NAMES = ["France", "Germany", "the old Italy", "Europe", "x", "Spain and Portugal", "(", "Oslo"]
 QUERIES = [
@@ -126,10 +127,12 @@ def test_the_error_of_a_query_by_hand():
 def test_what_leads_by_less_than_what_was_searched_may_lead_by_no_more():
     """A causal model's search stopped 0.5 nats below the best: the lead is 0.5 at least."""
     totals = np.array([[-1.0, -1.25, np.nan], [-1.0, np.nan, np.nan]])
-    found = screening._Answers.of(Scores(np.arange(2), ("a", "b", "c"), None, totals=totals), 0.5)
+    found = screening._ScreenedAnswers.of(
+        Scores(np.arange(2), ("a", "b", "c"), None, totals=totals), 0.5
+    )
     assert found.lead.tolist() == [0.25, 0.5]
     logprob = np.array([[-1.0, -1.25, np.nan], [-9.0, -1.0, np.nan], [np.nan] * 3])
-    found = screening._Answers.of(Scores(np.arange(3), ("a", "b", "c"), logprob), 0.5)
+    found = screening._ScreenedAnswers.of(Scores(np.arange(3), ("a", "b", "c"), logprob), 0.5)
     assert found.lead.tolist() == [0.25, 8.0, np.inf]
     assert found.best.tolist()[:2] == [0, 1]
     (left,) = found.without(np.array([True, False, True]))

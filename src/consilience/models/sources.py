@@ -57,7 +57,9 @@ class ModelSource:
         return _digest(self.files) if self.files else None
 
 
-def locate(spec: str, revision: str | None = None, *, trust_remote_code: bool = False) -> ModelSource:
+def locate(
+    spec: str, revision: str | None = None, *, trust_remote_code: bool = False
+) -> ModelSource:
     """Where a model is; an impossible name, or a place that holds no model, is an error."""
     scheme, _, name = spec.partition(":")
     if scheme == "baseline":

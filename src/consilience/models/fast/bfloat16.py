@@ -25,7 +25,7 @@ from consilience.models.fast.onednn import (
 
 
 class HalfPrecision:
-    """Inside ``with half_precision:`` the linear layers of a model multiply in bfloat16, in all threads.
+    """Inside ``with half_precision:`` linear layers multiply in bfloat16, in all threads.
 
     The weights are stored in both precisions.
     """

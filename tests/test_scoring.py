@@ -1,0 +1,306 @@
+"""What every family of models promises: the reference's scores, in any company, or a reason."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+import reference
+from conftest import MASKED, WORDS
+from consilience import Pattern, Query, load_model
+from consilience.models import batches, causal, masked, pieces, seq2seq
+from reference import PATTERNS, QUERIES, TEMPLATE, budget_of, normalised, scores_of, words_of
+
+pytestmark = pytest.mark.usefixtures("two_threads")
+
+CANDIDATES = words_of(
+    *WORDS, "Berlin Rome", "Berlin Rome Oslo", "Parisal", "Romeal", "New York", "New Delhi",
+    "Newark", "Oslo in Paris",
+)  # fmt: skip
+OPTIONS = {
+    "masked": {},
+    "pieces": {"multi_token": "left-to-right"},
+    "causal": {},
+    "seq2seq": {},
+    "template": {"template": TEMPLATE},
+}
+"""How ``load_model`` makes each way of scoring; ``reference`` has a function of the same name."""
+
+ALL = [
+    *((family, "masked") for family in MASKED),
+    *((family, "pieces") for family in ("bert", "roberta", "albert", "modernbert")),
+    *((family, "causal") for family in ("gpt2", "llama", "mamba")),
+    *((family, way) for family in ("t5", "mt5", "umt5") for way in ("seq2seq", "template")),
+]
+SOME = [
+    ("bert", "masked"),
+    ("roberta", "masked"),
+    ("bert", "pieces"),
+    ("roberta", "pieces"),
+    ("gpt2", "causal"),
+    ("llama", "causal"),
+    ("t5", "seq2seq"),
+    ("mt5", "template"),
+]
+PARTIAL = [each for each in SOME if each[1] != "masked"]
+"""Those that leave out candidates if only the best is wanted."""
+
+FEW = QUERIES[::3]
+
+
+@pytest.fixture(scope="module")
+def load(model_folder):
+    """``load("bert", "pieces")``: the tiny model, loaded once."""
+    loaded = {}
+
+    def model(family, way):
+        if (family, way) not in loaded:
+            loaded[family, way] = load_model(str(model_folder(family)), **OPTIONS[way])
+        return loaded[family, way]
+
+    return model
+
+
+@pytest.mark.parametrize(("family", "way"), ALL)
+def test_scores_are_those_of_the_reference(family, way, load, model_folder):
+    model, score = load(family, way), getattr(reference, way)
+    found, _ = scores_of(model, FEW, CANDIDATES)
+    expected = np.array(
+        [[score(model_folder(family), query, word) for word in CANDIDATES.words] for query in FEW]
+    )
+    known = ~np.isnan(expected)
+    assert (np.isnan(found) == ~known).all()
+    assert known[:, : len(WORDS)].any(axis=0).all(), "the tiny tokenizer must know the words"
+    assert known.all() or way == "masked"
+    if way == "masked":
+        for row, every in zip(expected, known, strict=True):
+            row[every] = normalised(row[every]) if every.any() else row[every]
+    np.testing.assert_allclose(found[known], expected[known], atol=5e-5, rtol=1e-6)
+    scored = found[known[:, :6].all(axis=1), :6]
+    assert np.ptp(scored, axis=1).max() > 0.3, "the scores of this tiny model differ"
+    assert np.ptp(scored, axis=0).max() > 0.1, "and depend on the sentence"
+
+
+@pytest.mark.parametrize(("family", "way"), SOME)
+def test_batches_order_threads_and_repeats_change_no_answer(family, way, load):
+    model = load(family, way)
+    expected, _ = scores_of(model, QUERIES, CANDIDATES)
+    answers = np.nanargmax(expected, axis=1)
+    for tokens in (1, 7, 40, 100_000):
+        for every in (True, False):
+            with budget_of(model, tokens):
+                found, _ = scores_of(model, FEW, CANDIDATES, every=every)
+            known = ~np.isnan(found)
+            np.testing.assert_allclose(found[known], expected[::3][known], atol=1e-4, rtol=1e-5)
+            np.testing.assert_array_equal(np.nanargmax(found, axis=1), answers[::3])
+    order = np.random.default_rng(0).permutation(len(QUERIES))
+    found, _ = scores_of(model, [QUERIES[n] for n in order], CANDIDATES)
+    np.testing.assert_array_equal(np.nanargmax(found, axis=1), answers[order])
+    alone = [scores_of(model, [query], CANDIDATES)[0] for query in FEW]
+    np.testing.assert_allclose(np.concatenate(alone), expected[::3], atol=1e-4, rtol=1e-5)
+    twice, _ = scores_of(model, FEW + FEW[::-1], CANDIDATES)
+    np.testing.assert_array_equal(twice, np.concatenate([twice[:6], twice[:6][::-1]]))
+    torch.set_num_threads(1)
+    found, _ = scores_of(model, QUERIES, CANDIDATES)
+    np.testing.assert_array_equal(np.nanargmax(found, axis=1), answers)
+
+
+@pytest.mark.parametrize(("family", "way"), SOME)
+def test_a_near_tie_is_decided_alone_so_to_the_last_bit_the_same(
+    family, way, model_folder, monkeypatch
+):
+    """With a bound that makes every query a near tie, no company changes a single bit."""
+    everything = dict.fromkeys(batches.NEAR_TIE, 1e9)
+    for module in (masked, causal, pieces, seq2seq):
+        monkeypatch.setattr(module, "NEAR_TIE", everything)
+    model = load_model(str(model_folder(family)), **OPTIONS[way])
+    together = [scores_of(model, FEW, CANDIDATES, every=every)[0] for every in (True, False)]
+    torch.set_num_threads(1)
+    with budget_of(model, 9):
+        apart = np.concatenate([scores_of(model, [query], CANDIDATES)[0] for query in FEW])
+    for found in together:
+        np.testing.assert_array_equal(found, apart)
+
+
+@pytest.mark.parametrize("tokens", [60, 100_000])
+@pytest.mark.parametrize(("family", "way"), PARTIAL)
+def test_only_what_cannot_win_is_left_out(family, way, tokens, load):
+    """The best candidate and every gold are finished, also where one sentence has two golds."""
+    model = load(family, way)
+    queries = FEW + [Query(q.pattern, q.subject, "Oslo in Paris") for q in FEW]
+    expected, _ = scores_of(model, queries, CANDIDATES)
+    with budget_of(model, tokens):
+        everything = list(model.score(queries, CANDIDATES, every=False))
+        found, _ = scores_of(model, queries, CANDIDATES, every=False)
+    assert all(scores.logprob is None for scores in everything)
+    finished = ~np.isnan(found)
+    assert not finished.all(), "something is left out"
+    np.testing.assert_allclose(found[finished], expected[finished], atol=1e-4, rtol=1e-5)
+    np.testing.assert_array_equal(np.nanargmax(found, axis=1), expected.argmax(axis=1))
+    golds = [CANDIDATES.words.index(query.gold) for query in queries]
+    if way != "causal":  # which finishes a gold of several only if they are the same
+        assert finished[np.arange(len(queries)), golds].all()
+    few, _ = scores_of(model, FEW, CANDIDATES, every=False)
+    assert not np.isnan(few[np.arange(len(FEW)), golds[: len(FEW)]]).any()
+    best = np.where(finished, -np.inf, expected).max(axis=1)
+    assert (best < expected.max(axis=1) - 1e-5).all(), "what is left out is worse"
+
+
+@pytest.mark.parametrize(("family", "way"), [("bert", "masked"), ("bert", "pieces"),
+                                             ("gpt2", "causal"), ("t5", "seq2seq")])  # fmt: skip
+def test_half_precision_comes_near(family, way, load, model_folder):
+    exact, _ = scores_of(load(family, way), FEW, CANDIDATES)
+    model = load_model(str(model_folder(family)), dtype="bfloat16", **OPTIONS[way])
+    half, _ = scores_of(model, FEW, CANDIDATES)
+    known = ~np.isnan(exact)
+    assert (np.isnan(half) == ~known).all()
+    assert np.corrcoef(exact[known], half[known])[0, 1] > 0.99
+    assert (exact != half)[known].any(), "bfloat16 was used"
+
+
+@pytest.mark.parametrize(("family", "way"), [("bert", "masked"), ("llama", "causal"),
+                                             ("bert", "pieces"), ("t5", "seq2seq")])  # fmt: skip
+def test_when_memory_does_not_suffice_batches_are_halved(family, way, model_folder, monkeypatch):
+    model = load_model(str(model_folder(family)), **OPTIONS[way])
+    expected, _ = scores_of(model, QUERIES, CANDIDATES)
+    inner = getattr(model, "masked", model).model
+    module = inner if way == "seq2seq" else inner.base_model
+    forward, sizes = module.forward, []
+
+    def small_machine(*args, **kwargs):
+        ids = args[0] if args else kwargs.get("input_ids", kwargs.get("decoder_input_ids"))
+        if ids.numel() > 40:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        sizes.append(ids.numel())
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(module, "forward", small_machine)
+    found, _ = scores_of(model, QUERIES, CANDIDATES)
+    np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-5)
+    assert max(sizes) <= 40
+    assert way == "seq2seq" or model.budget.tokens <= 40, "later batches are small from the start"
+
+
+UNKNOWN = {"日本": "unknown to the tokenizer"}
+CASED = ("Rome", "rome", "Oslo")
+REASONS = [
+    ("bert", "masked", ("Paris", "Parisal"), {"Parisal": "split into 2 pieces (Paris ##al)"}),
+    ("bert", "masked", ("Paris", "日本"), UNKNOWN),
+    ("bert-uncased", "masked", CASED, {"rome": "the same token as 'Rome'"}),
+    ("gpt2-uncased", "causal", ("Paris", "日本"), UNKNOWN),
+    ("gpt2-uncased", "causal", CASED, {"rome": "the same tokens as 'Rome'"}),
+    (
+        "bert",
+        "pieces",
+        ("Paris", "日本", "Berlin Rome", "Berlin  Rome", "Paris ", "\x00"),
+        {
+            **UNKNOWN,
+            "Berlin  Rome": "the same tokens as 'Berlin Rome'",
+            "Paris ": "the same token as 'Paris'",
+            "\x00": "the tokenizer leaves nothing of it",
+        },
+    ),
+    *(
+        (
+            "t5",
+            way,
+            ("Paris", "日本", " Paris", "<extra_id_1>", "a </s>", " "),
+            {
+                **UNKNOWN,
+                " Paris": "the same tokens as 'Paris'",
+                "<extra_id_1>": "has the special token '<extra_id_1>' in it",
+                "a </s>": "has the special token '</s>' in it",
+                " ": "the tokenizer leaves nothing of it",
+            },
+        )
+        for way in ("seq2seq", "template")
+    ),
+]
+
+
+@pytest.mark.parametrize(("family", "way", "words", "reasons"), REASONS)
+def test_a_candidate_that_cannot_be_scored_has_a_reason(family, way, words, reasons, load):
+    model = load(family, way)
+    for every in (True, False):
+        found, by_row = scores_of(model, QUERIES[:1], words_of(*words), every=every)
+        assert by_row == {0: reasons}
+        assert [bool(np.isnan(each)) for each in found[0]] == [word in reasons for word in words]
+    (scores,) = model.score(QUERIES[:1], words_of(*words))
+    same = [reason.partition(" as ")[2].strip("'") for reason in map(reasons.get, words, words)]
+    assert scores.same.tolist() == [
+        words.index(other) if other else at for at, other in enumerate(same)
+    ]
+    found, by_row = scores_of(model, QUERIES[:1], words_of("日本"), every=False)
+    assert (np.isnan(found).all(), by_row) == (True, {0: UNKNOWN}), "no candidate is known"
+    assert list(model.score([], words_of(*words))) == []
+
+
+LONG = "a " * 99
+TAKES = " tokens, and the model takes "
+QUERIES_REFUSED = [
+    ("bert", "masked", "[MASK]", "2 mask tokens in the sentence"),
+    ("bert", "masked", LONG, f"{TAKES}64"),
+    ("roberta", "masked", LONG, f"{TAKES}62"),  # its first positions are for padding
+    ("bert", "pieces", "[MASK]", "2 mask tokens in the sentence"),
+    ("bert", "pieces", LONG, f"{TAKES}64"),
+    ("gpt2", "causal", LONG, f"{TAKES}64"),
+    ("t5", "seq2seq", "<extra_id_1>", "sentinel tokens in the sentence: 2, not 1"),
+    ("mt5", "seq2seq", "<extra_id_1>", "sentinel tokens in the sentence: 2, not 1"),
+    ("t5", "template", "<extra_id_1>", "sentinel tokens in the sentence: 1, not 0"),
+    ("t5", "seq2seq", LONG, f"{TAKES}60"),
+]
+
+
+@pytest.mark.parametrize(("family", "way", "subject", "reason"), QUERIES_REFUSED)
+def test_a_query_that_cannot_be_asked_says_why(family, way, subject, reason, load, monkeypatch):
+    model = load(family, way)
+    if family == "t5":
+        monkeypatch.setattr(model, "longest", 60)
+    queries = [QUERIES[0], Query(PATTERNS[0], subject, "Paris")]
+    kinds = [words_of(*WORDS), None] if way in ("masked", "causal") else [words_of(*WORDS)]
+    for candidates in kinds:
+        unasked = {int(r): s.unasked for s in model.score(queries, candidates) for r in s.rows}
+        assert unasked[0] is None
+        assert reason in unasked[1]
+
+
+TEXT = st.text(st.characters(categories=["L", "M", "N", "P", "S", "Zs"]), max_size=8)
+WORD = st.one_of(
+    TEXT.filter(str.strip),
+    st.lists(st.sampled_from([*WORDS, "is", "e", "s"]), min_size=1, max_size=3).map(" ".join),
+)
+
+
+@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(TEXT, TEXT, TEXT, st.lists(WORD, min_size=1, max_size=4, unique=True), st.booleans())
+@pytest.mark.parametrize(("family", "way"), [
+    ("roberta", "masked"), ("albert", "masked"), ("roberta", "pieces"), ("albert", "pieces"),
+    ("gpt2", "causal"), ("t5", "template"), ("mt5", "seq2seq"),
+])  # fmt: skip
+def test_any_text_is_scored_as_the_reference_or_said_why_not(
+    family, way, load, model_folder, left, middle, subject, words, object_first
+):
+    assume(not set("[]") & set(left + middle))
+    slots = ("[Y]", "[X]") if object_first else ("[X]", "[Y]")
+    query = Query(Pattern.parse(f"{left}{slots[0]} {middle} {slots[1]}."), subject, words[0])
+    found, reasons = scores_of(load(family, way), [query], words_of(*words))
+    if isinstance(reasons[0], str):
+        assert np.isnan(found).all()
+        return
+    known = ~np.isnan(found[0])
+    assert {w for w, scored in zip(words, known, strict=True) if not scored} == set(reasons[0])
+    score = getattr(reference, way)
+    expected = np.array([score(model_folder(family), query, word) for word in words])
+    if way == "masked" and known.any():
+        expected[known] = normalised(expected[known])
+    np.testing.assert_allclose(found[0][known], expected[known], atol=5e-5, rtol=1e-6)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize(("family", "way"), SOME)
+def test_an_accelerator_gives_the_same_scores(family, way, load, model_folder):
+    here, _ = scores_of(load(family, way), FEW, CANDIDATES)
+    model = load_model(str(model_folder(family)), device="cuda", **OPTIONS[way])
+    there, _ = scores_of(model, FEW, CANDIDATES)
+    np.testing.assert_allclose(here, there, atol=1e-3, rtol=1e-4)

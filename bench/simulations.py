@@ -17,8 +17,8 @@ import numpy as np
 from scipy.special import expit, ndtr, stdtr, stdtrit
 
 from consilience.metrics import statistics
-from consilience.metrics.agreement import METRICS, Tally, ratio
 from consilience.metrics.grid import Grid
+from consilience.metrics.registry import METRICS
 from consilience.metrics.resampling import flip
 from consilience.metrics.statistics import (
     Floats,
@@ -30,6 +30,7 @@ from consilience.metrics.statistics import (
     permutation_p,
     resamples,
 )
+from consilience.metrics.tally import Tally, ratio
 
 DRAWN = 999
 """Permutations and bootstrap samples of a simulated data set."""

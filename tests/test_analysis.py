@@ -340,4 +340,4 @@ def test_runs_under_other_rules_are_noted(consilience, runs):
 
 def test_a_constant_model_is_called_so(consilience, runs):
     _, _, err = consilience("score", runs / "majority", "--suite", "mini")
-    assert "all but constant in capital (100%), sport (100%)" in " ".join(err.split())
+    assert "nearly constant answers in capital (100%), sport (100%)" in " ".join(err.split())

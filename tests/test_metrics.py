@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from conftest import ROOT
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, measure
-from consilience.metrics.agreement import METRICS, metric, quotient
 from consilience.metrics.notes import facts_left_out, notes_on
+from consilience.metrics.registry import METRICS, metric
 from consilience.metrics.resampling import Drawn, _macro
+from consilience.metrics.tally import quotient
 from consilience.types import METRICS_SCHEMA, Edge
 
 PATTERNS = ("[X] is in [Y].", "[X] lies in [Y].", "[Y] holds [X].")

@@ -21,7 +21,7 @@ from consilience.analysis.examples import Example, Reply
 from consilience.analysis.patterns import item_table
 from consilience.ask_pairs import CHANGED_ANSWERS_SCHEMA
 from consilience.errors import ConsilienceError
-from consilience.metrics.descriptions import label_of, main_metrics
+from consilience.metrics.registry import label_of, main_metrics
 from consilience.provenance import command_line
 from consilience.report import charts, fact_sections
 from consilience.report import html as html_module

@@ -8,9 +8,9 @@ import pytest
 
 from consilience import Candidates, Fact, Pattern, Relation, Suite, compare, measure
 from consilience.analysis.patterns import pair_table
-from consilience.metrics.agreement import Tally
 from consilience.metrics.counts import Prepared, Shared
 from consilience.metrics.resampling import Counted
+from consilience.metrics.tally import Tally
 
 PATTERNS = ("[X] is in [Y].", "[X] lies in [Y].", "[Y] holds [X].", "In [Y] is [X].")
 NAMES = [f"s{at:03}" for at in range(200)]

@@ -10,8 +10,8 @@ from polars.testing import assert_frame_equal
 
 from conftest import ROOT
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, measure
+from consilience.metrics.answers_table import check_golds, prepare, unknown_answers
 from consilience.metrics.notes import notes_on
-from consilience.metrics.table import check_golds, prepare, unknown_answers
 
 PATTERNS = ("[X] is in [Y].", "[X] lies in [Y].")
 FACTS = [

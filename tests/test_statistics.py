@@ -14,9 +14,9 @@ from scipy import stats
 
 from conftest import ROOT
 from consilience import ConsilienceError, measure
-from consilience.metrics.agreement import METRICS, Tally
 from consilience.metrics.differences import compare, few_relations
 from consilience.metrics.grid import Grid
+from consilience.metrics.registry import METRICS
 from consilience.metrics.resampling import Counted, Resampling, flip, weigh
 from consilience.metrics.statistics import (
     PERMUTATIONS,
@@ -35,6 +35,7 @@ from consilience.metrics.statistics import (
     smallest_difference,
     welch_t,
 )
+from consilience.metrics.tally import Tally
 from test_metrics import HAND, PATTERNS, make_suite, table, values
 
 

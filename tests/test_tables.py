@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from conftest import ROOT
-from consilience.metrics import agreement, descriptions
+from consilience.metrics import agreement, registry
 from consilience.report.export import as_csv, as_latex, as_markdown, save_table
 from consilience.report.html import html_rows
 from consilience.report.metric_tables import group_table, summary_table
@@ -257,11 +257,11 @@ def test_a_page_sorts_by_value_and_by_the_width_of_an_interval():
 @pytest.fixture
 def new_metric(monkeypatch):
     """A metric that is registered for one test: all answers of a relation, over all answers."""
-    for registry in (agreement.METRICS, descriptions.DESCRIPTIONS):
-        monkeypatch.setitem(registry, "answered", None)
-        del registry["answered"]  # removed again after the test
+    for known in (registry.METRICS, registry.DESCRIPTIONS):
+        monkeypatch.setitem(known, "answered", None)
+        del known["answered"]  # removed again after the test
 
-    @agreement.metric("pairs", label="Answered", meaning="answers that are given", level="headline")
+    @registry.metric("pairs", label="Answered", meaning="answers that are given", level="headline")
     def answered(grid):
         return agreement._tally(grid.subjects, grid.taken, grid.taken)
 

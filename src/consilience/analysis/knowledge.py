@@ -10,6 +10,7 @@ from typing import Literal, get_args
 import polars as pl
 
 from consilience.errors import ConsilienceError
+from consilience.metrics.registry import headline_metrics
 from consilience.metrics.statistics import correlation
 
 Method = Literal["pearson", "spearman"]
@@ -20,9 +21,6 @@ PAIRS = (
     ("successful_objects", "consistency"),
 )
 """What is correlated over relations; the first is the paper's."""
-
-BY_SIZE = ("accuracy", "consistency", "corrected_consistency", "consistent_accuracy")
-"""Table 4, and the chance-corrected consistency."""
 
 
 def correlation_table(metrics: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -56,7 +54,7 @@ def size_table(metrics: Mapping[str, pl.DataFrame], sizes: Sequence[float]) -> p
     for (run, table), size in zip(metrics.items(), sizes, strict=True):
         row: dict[str, object] = {"run": run, "size": float(size)}
         overall = table.filter((pl.col("group") == "MACRO") & (pl.col("subset") == "all"))
-        for name in BY_SIZE:
+        for name in headline_metrics():
             (mean,) = overall.filter(pl.col("metric") == name).to_dicts() or ({},)
             row[name] = mean.get("value", math.nan)
             row |= {f"{name}_{part}": mean.get(part, math.nan) for part in ("std", "low", "high")}
@@ -70,7 +68,7 @@ def size_correlations(by_size: pl.DataFrame) -> pl.DataFrame:
     With few runs this can only be coarse: with four, p is at least 1/12.
     """
     rows = []
-    for name in BY_SIZE:
+    for name in headline_metrics():
         sizes, values = by_size["size"].to_list(), by_size[name].to_list()
         r = correlation(sizes, values, method="spearman")
         row = {"metric": name, "value": r.value, "low": r.low, "high": r.high, "p": r.p, "n": r.n}

@@ -10,7 +10,6 @@ from statistics import fmean
 import numpy as np
 import polars as pl
 
-from consilience.metrics.agreement import quotient
 from consilience.metrics.changes import CHANGE_SCHEMA, accuracy_changes
 from consilience.metrics.counts import Prepared, prepared
 from consilience.metrics.grid import Grid
@@ -25,6 +24,7 @@ from consilience.metrics.statistics import (
     paired_permutation,
     resamples,
 )
+from consilience.metrics.tally import quotient
 from consilience.types import Edge, Protocol, Relation, Suite
 
 Kinds = Mapping[str, Mapping[tuple[int, int], Collection[str]]]

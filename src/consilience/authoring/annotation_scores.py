@@ -12,8 +12,8 @@ import polars as pl
 
 from consilience.authoring.annotation import LabelIndices, SheetKey, read_key, read_sheet
 from consilience.errors import ConsilienceError
-from consilience.metrics.agreement import quotient
 from consilience.metrics.statistics import NAN, REPLICATES, Floats, bootstrap_interval, resamples
+from consilience.metrics.tally import quotient
 from consilience.types import METRICS_SCHEMA, ORIGINAL
 
 

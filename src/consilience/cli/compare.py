@@ -10,11 +10,12 @@ import typer
 from consilience.cli.options import command_of
 from consilience.cli.shared import AsJson, names_in, out, print_json, rows_of, warn
 from consilience.files import csv_of, write_whole
+from consilience.metrics.registry import headline_metrics
 from consilience.provenance import git_revision, versions
 from consilience.report.comparison_tables import comparison_tables, difference_tables
 from consilience.workflow.comparing import CompareOptions, compare_runs
 
-SHOWN = "accuracy,consistency,determinism,corrected_consistency,consistent_accuracy"
+SHOWN = ",".join(headline_metrics(aliases=True))
 
 
 @command_of(CompareOptions)

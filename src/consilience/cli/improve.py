@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from consilience.cli.options import command_of
 from consilience.cli.shared import AsJson, Screen, out, print_json, rows_of
+from consilience.metrics.registry import headline_metrics
 from consilience.report.comparison_tables import comparison_tables
 from consilience.report.training_tables import lambda_table, table_7
 from consilience.workflow.improvement import Improvement, ImproveOptions
@@ -13,8 +14,6 @@ from consilience.workflow.improvement import improve as train_and_measure
 
 if TYPE_CHECKING:
     from consilience.train.experiment import Improved
-
-SHOWN = ("accuracy", "consistency", "consistent_accuracy", "corrected_consistency")
 
 
 @command_of(ImproveOptions)
@@ -38,7 +37,7 @@ def _show(improvement: Improvement) -> None:
     result = improvement.result
     best = result.best
     title = f"{improvement.suite.name}, protocol {improvement.protocol}, seed {best.chosen.seed}"
-    for table in comparison_tables(best.compared, SHOWN, title):
+    for table in comparison_tables(best.compared, headline_metrics(), title):
         out.print(table)
     for each in (*table_7(result.table, result.relations), lambda_table(result.lambdas)):
         out.print(each)

@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from consilience.metrics.agreement import quotient
 from consilience.metrics.counts import Answers, prepared_seeds
 from consilience.metrics.grid import Grid
 from consilience.metrics.resampling import Resampled
@@ -23,6 +22,7 @@ from consilience.metrics.statistics import (
     permutation_p,
     resamples,
 )
+from consilience.metrics.tally import quotient
 from consilience.types import Protocol, Suite
 
 MCNEMAR = "exact McNemar"

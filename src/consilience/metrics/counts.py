@@ -17,8 +17,9 @@ import numpy.typing as npt
 import polars as pl
 
 from consilience.errors import ConsilienceError
-from consilience.metrics.agreement import METRICS, Metric, Share, Tally
+from consilience.metrics.answers_table import by_relation, prepare
 from consilience.metrics.grid import Grid, View, grids, words_of
+from consilience.metrics.registry import METRICS, Metric
 from consilience.metrics.resampling import Counted, Draws, Key, Resampling, in_threads
 from consilience.metrics.statistics import (
     KEPT,
@@ -29,7 +30,7 @@ from consilience.metrics.statistics import (
     in_parts,
     resamples_in_parts,
 )
-from consilience.metrics.table import by_relation, prepare
+from consilience.metrics.tally import Share, Tally
 from consilience.types import Cardinality, Design, Protocol, Relation, Suite
 
 T = TypeVar("T")
@@ -157,7 +158,7 @@ class Counts:
 
 
 class Prepared:
-    """An answers table that was checked against its suite (``table.prepare``), to be counted.
+    """An answers table that ``answers_table.prepare`` checked against its suite, to be counted.
 
     With ``shared`` whatever is counted is kept, until ``forget``: for a table that is counted in
     several ways, or compared with several others.

@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 
 from consilience.errors import ConsilienceError
-from consilience.metrics.agreement import METRICS, Share, Tally
 from consilience.metrics.counts import (
     Answers,
     Prepared,
@@ -25,6 +24,7 @@ from consilience.metrics.counts import (
     prepared_seeds,
     refuse_other_questions,
 )
+from consilience.metrics.registry import METRICS
 from consilience.metrics.resampling import (
     Counted,
     Draws,
@@ -49,6 +49,7 @@ from consilience.metrics.statistics import (
     smallest_difference,
     welch_t,
 )
+from consilience.metrics.tally import Share, Tally
 from consilience.types import COMPARISON_SCHEMA, Cardinality, Protocol, Relation, Suite
 
 MCNEMAR = "exact McNemar"

@@ -16,7 +16,6 @@ from typing import get_args
 import numpy as np
 import polars as pl
 
-from consilience.metrics.agreement import METRICS, Share
 from consilience.metrics.counts import (
     NAN,
     Answers,
@@ -27,8 +26,10 @@ from consilience.metrics.counts import (
     prepared_seeds,
 )
 from consilience.metrics.grid import Floats
+from consilience.metrics.registry import METRICS
 from consilience.metrics.resampling import Draws, Key
 from consilience.metrics.statistics import bootstrap_interval, logit_interval
+from consilience.metrics.tally import Share
 from consilience.types import METRICS_SCHEMA, Cardinality, Protocol, Suite
 
 

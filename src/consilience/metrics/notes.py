@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 import polars as pl
 
+from consilience.metrics.answers_table import in_texts, is_blank, order_remark
 from consilience.metrics.counts import EMPTY_AS_ZERO
-from consilience.metrics.table import in_texts, is_blank, order_remark
 from consilience.types import SEVERAL_TOKENS, SEVERAL_TOKENS_BEFORE, Protocol, Relation, Suite
 
 NEARLY_CONSTANT = 0.9

@@ -23,7 +23,6 @@ import numpy.typing as npt
 from scipy.sparse import csc_array, csr_array, hstack
 from threadpoolctl import ThreadpoolController
 
-from consilience.metrics.agreement import Share, Tally, quotient
 from consilience.metrics.grid import Floats
 from consilience.metrics.statistics import (
     KEPT,
@@ -35,6 +34,7 @@ from consilience.metrics.statistics import (
     resamples,
     resamples_in_parts,
 )
+from consilience.metrics.tally import Share, Tally, quotient
 
 S = TypeVar("S")
 T = TypeVar("T")

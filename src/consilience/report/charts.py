@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from consilience.metrics.descriptions import label_of
+from consilience.metrics.registry import label_of
 from consilience.report.chart_parts import (
     chart_data,
     finished,

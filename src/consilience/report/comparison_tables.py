@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from consilience.errors import ConsilienceError, did_you_mean
-from consilience.metrics.descriptions import label_of
+from consilience.metrics.registry import label_of
 from consilience.report.table import Column, Table, Value, bounds_of, interval_notes
 
 VALUES = (

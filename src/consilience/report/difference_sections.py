@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from consilience.metrics.descriptions import headline_metrics, label_of, main_metrics
+from consilience.metrics.registry import headline_metrics, label_of, main_metrics
 from consilience.report.comparison_tables import difference_cells
 from consilience.report.metric_tables import form_metrics
 from consilience.report.page import Folded, Part, Points, Section

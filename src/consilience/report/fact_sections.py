@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from consilience.metrics.descriptions import headline_metrics, label_of
+from consilience.metrics.registry import headline_metrics, label_of
 from consilience.report.charts import (
     TENTHS,
     against_figure,

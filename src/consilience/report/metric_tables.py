@@ -7,9 +7,9 @@ from typing import Any
 
 import polars as pl
 
-from consilience.metrics.agreement import METRICS
-from consilience.metrics.descriptions import (
+from consilience.metrics.registry import (
     DESCRIPTIONS,
+    METRICS,
     label_of,
     main_metrics,
     short_label_of,

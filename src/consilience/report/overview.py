@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from consilience.metrics.descriptions import (
+from consilience.metrics.registry import (
     DESCRIPTIONS,
     label_of,
     main_metrics,

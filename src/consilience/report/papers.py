@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from consilience.metrics.descriptions import headline_metrics, label_of
+from consilience.metrics.registry import headline_metrics, label_of
 from consilience.report.metric_tables import SUBSETS
 from consilience.report.table import Cell, Column, Table, Value, mark_best, text_of
 from consilience.report.task_tables import symbol_of

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import polars as pl
 
-from consilience.metrics.descriptions import short_label_of
+from consilience.metrics.registry import short_label_of
 from consilience.report.table import (
     Cell,
     Column,

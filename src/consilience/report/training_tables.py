@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from consilience.metrics.descriptions import label_of
+from consilience.metrics.registry import label_of
 from consilience.report.metric_tables import metric_column
 from consilience.report.table import Cell, Column, Table, Value
 

@@ -18,6 +18,7 @@ from consilience.ask import ask_suite
 from consilience.files import csv_of, write_whole
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
+from consilience.metrics.registry import headline_metrics
 from consilience.models import load_model
 from consilience.run import RunFolder
 from consilience.train.batch_trainer import check_device, uses_cpu
@@ -41,9 +42,6 @@ from consilience.train.plan import (
 
 Say = Callable[[str], None]
 """Called with each step, in words."""
-
-TABLE_7 = ("accuracy", "consistency", "consistent_accuracy", "corrected_consistency")
-"""The metrics of Table 7, and consistency beyond what is expected by chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +112,11 @@ class Improved:
                 "seeds": 1,
                 "perplexity": self.perplexity,
             }
-            for metric in TABLE_7
+            for metric in headline_metrics()
         ]
         for name in dict.fromkeys(outcome.chosen.name for outcome in self.outcomes):
             seeds = [outcome for outcome in self.outcomes if outcome.chosen.name == name]
-            rows += [_row(name, metric, seeds) for metric in TABLE_7]
+            rows += [_row(name, metric, seeds) for metric in headline_metrics()]
         return pl.from_dicts(rows, infer_schema_length=None)
 
     @property

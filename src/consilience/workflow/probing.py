@@ -11,10 +11,10 @@ import polars as pl
 from consilience import suites
 from consilience.ask import ask_suite, screening_note
 from consilience.errors import ConsilienceError
+from consilience.metrics.answers_table import check_golds, prepare, unknown_answers
 from consilience.metrics.changes import form_changes
 from consilience.metrics.measure import measure
 from consilience.metrics.notes import facts_left_out, notes_on
-from consilience.metrics.table import check_golds, prepare, unknown_answers
 from consilience.models import LanguageModel, load_model
 from consilience.noise import noise_floor
 from consilience.provenance import git_revision, versions

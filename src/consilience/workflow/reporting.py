@@ -20,12 +20,12 @@ from consilience.analysis.patterns import (
 )
 from consilience.errors import ConsilienceError
 from consilience.files import texts_of, write_whole
+from consilience.metrics.answers_table import is_blank
 from consilience.metrics.changes import form_changes
 from consilience.metrics.counts import Prepared, Shared
 from consilience.metrics.differences import compare, few_relations
 from consilience.metrics.measure import measure
 from consilience.metrics.notes import facts_left_out, notes_on
-from consilience.metrics.table import is_blank
 from consilience.read import read_csv
 from consilience.report.export import save_table
 from consilience.report.figures import for_paper, optional, save_figure

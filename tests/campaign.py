@@ -534,7 +534,7 @@ COMMANDS = {
         "analyze tasks PLACEINNER",
         "score PLACEINNER --suite BASE/suite",
         "analyze patterns PLACEINNER",
-        "perturb --model BASE/seeds --task mrpc --data BASE/pairs.jsonl --out PLACE",
+        "probe --model BASE/seeds --suite mrpc --data BASE/pairs.jsonl --out PLACE",
     ),
     "gguf": ("probe --model PLACE --suite BASE/suite --groups capital --limit 2 --out FOLDER/run",),
 }

@@ -3,7 +3,6 @@
 import errno
 import gc
 import json
-import math
 import multiprocessing
 import os
 import pickle
@@ -19,8 +18,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-from tokenizers.trainers import WordPieceTrainer
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
@@ -37,7 +35,7 @@ from transformers import (
     set_seed,
 )
 
-from conftest import SENTENCES, WORDS, _tokenizer, launch
+from conftest import SENTENCES, WORDS, _tokenizer, cases, launch
 from consilience import ConsilienceError
 from consilience.models import pair_input
 from consilience.models.batches import Budget
@@ -52,7 +50,7 @@ from consilience.train.classifiers import (
     Backbone,
     ClassifierPlan,
     PairTrainer,
-    Source,
+    TaskPairs,
     best_of,
     check_sources,
     train_classifier,
@@ -95,8 +93,8 @@ def flipped(pairs, task=RTE):
     return Pairs(tuple(replace(each, label=names[each.label]) for each in pairs.items))
 
 
-ONE = (Source(RTE, make(16), make(8, seed=1)),)
-TWO = (*ONE, Source(MNLI, make(12, MNLI), make(6, MNLI, seed=1)))
+ONE = (TaskPairs(RTE, make(16), make(8, seed=1)),)
+TWO = (*ONE, TaskPairs(MNLI, make(12, MNLI), make(6, MNLI, seed=1)))
 
 
 def train(spec, folder, sources=ONE, reading=None, **change):
@@ -277,33 +275,24 @@ def read(folder, reading=None):
 @pytest.mark.parametrize(
     ("family", "pool"),
     [
-        *((each, "last") for each in ENCODERS + DECODERS + OTHERS),
-        *((each, pool) for each in DECODERS for pool in ("mean", "end")),
+        *((family, "last") for family in ENCODERS + DECODERS + OTHERS),
+        *((family, pool) for family in DECODERS for pool in ("mean", "end")),
     ],
 )
 @torch.no_grad()
-def test_padding_changes_no_logits(family, pool, folder_of):
+def test_padding_changes_no_logits_which_are_those_of_transformers(family, pool, folder_of):
     kind = "pair" if family in ENCODERS else "string"
     heads, forms, tokenizer = read(folder_of(family), PairFormat(kind, pool))
-    model, pad = heads.models["rte"], tokenizer.pad_token_id
-    together = logits_of(model, pool, collate(forms, pad))
-    alone = [logits_of(model, pool, collate([each], pad)) for each in forms]
+    pad = tokenizer.pad_token_id
+    inputs = [collate(some, pad) for some in (forms, *([form] for form in forms))]
+    together, *alone = (heads("rte", **each) for each in inputs)
     assert together.shape == (3, 2)
     assert (together[0] - together[1]).abs().max() > 1e-3
     torch.testing.assert_close(together, torch.cat(alone), rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("family", ENCODERS + DECODERS + OTHERS)
-@torch.no_grad()
-def test_logits_are_those_of_transformers_itself(family, folder_of):
-    """Alone and padded; of decoders, where no padding stands in the text."""
-    heads, forms, tokenizer = read(folder_of(family))
-    model = heads.models["rte"]
-    for some in (forms, *([each] for each in forms)):
-        inputs = collate(some, tokenizer.pad_token_id)
-        torch.testing.assert_close(
-            heads("rte", **inputs), model(**inputs).logits, rtol=0, atol=1e-9
-        )
+    if pool == "last":
+        for each, logits in zip(inputs, (together, *alone), strict=True):
+            theirs = heads.models["rte"](**each).logits
+            torch.testing.assert_close(logits, theirs, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("family", DECODERS)
@@ -447,7 +436,7 @@ def rows_of(item):
 
 def read_by(items):
     """How often each pair is read, and how many batches there are, by task."""
-    items = list(items)
+    items = [items[at] for at in range(len(items))]
     pairs = Counter((item["task"], row) for item in items for row in rows_of(item))
     return pairs, Counter(item["task"] for item in items)
 
@@ -479,15 +468,12 @@ def test_how_many_batches_each_task_has(sampling, few, many):
         pairs, counts = read_by(items)
         assert counts == {"main": 10, "few": few, "many": many}
         assert {pairs["main", row] for row in range(40)} == {1}
-    total, _ = read_by(found[at] for at in range(len(found)))
+    total, _ = read_by(found)
     read = [total["many", row] for row in range(160)]
     assert max(read) - min(read) <= 1, "all are read before one is read again"
     assert sum(read) == 4 * 4 * many
-
-
-def test_no_task_is_without_a_batch():
-    found = batches(made(main=4, small=1), sampling="square-root")
-    assert read_by(found[at] for at in range(len(found)))[1] == {"main": 1, "small": 1}
+    few_pairs = batches(made(main=4, small=1), sampling="square-root")
+    assert read_by(few_pairs)[1] == {"main": 1, "small": 1}, "no task is without a batch"
 
 
 def padding(lengths, parts):
@@ -807,23 +793,8 @@ def test_a_mistake_does_not_take_the_folder(plain, folder_of, tmp_path):
     assert train(plain, place, epochs=1).epochs == 1
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"learning_rate": 0}, "a learning rate of 0; expected above 0"),
-        ({"learning_rate": math.nan}, "a learning rate of nan"),
-        ({"learning_rate": math.inf}, "a learning rate of inf"),
-        ({"warmup": 1.5}, "a warm-up of 1.5; expected a share"),
-        ({"warmup": math.nan}, "a warm-up of nan"),
-        ({"weight_decay": -0.1}, "a weight decay of -0.1"),
-        ({"batch": 0}, "a batch of 0"),
-        ({"epochs": 0}, "epochs of 0"),
-        ({"patience": -1}, "a patience of -1"),
-        ({"seed": -1}, "a seed of -1"),
-        ({"seed": 2**32}, "a seed of 4294967296"),
-    ],
-)
-def test_a_recipe_that_cannot_be_followed(change, message):
+@pytest.mark.parametrize(("change", "message"), cases("classifier_plans_bad"))
+def test_a_plan_that_cannot_be_followed(change, message):
     with pytest.raises(ConsilienceError, match=message):
         check_sources(ONE, replace(PLAN, **change))
     check_sources(ONE, PLAN)
@@ -1101,50 +1072,30 @@ def test_several_rates_are_shown_with_the_one_that_was_kept(consilience, asked):
     assert f"{best:g}" in kept and f"{100 * tried[best]:.1f}" in kept
 
 
-def test_what_is_wrong_is_said_in_one_message(consilience, asked, plain, tmp_path, model_folder):
-    one = Pairs(make(16).items[::2])
-    write_csv(tmp_path / "one.csv", one)
+@pytest.fixture
+def bad_files(tmp_path):
+    write_csv(tmp_path / "one.csv", Pairs(make(16).items[::2]))
     write_csv(tmp_path / "columns.csv", make(4), ("sentence1", "text", "label"))
     (tmp_path / "unknown.csv").write_text("sentence1,sentence2,label\na,b,maybe\n")
     (tmp_path / "empty").mkdir()
-    for options, message in (
-        (["--train", "one.csv"], "all 8 pairs are 'entailment'; expected pairs of two labels"),
-        (["--train", "unknown.csv"], "unknown.csv, row 1: the label 'maybe'; expected entailment"),
-        (["--train", "columns.csv"], "no column 'sentence2' among sentence1, text, label"),
-        (["--validation", "missing.csv"], "missing.csv: no such file"),
-        (["--with", "mrpc"], "--with mrpc; expected mrpc=TRAIN or mrpc=TRAIN,VALIDATION"),
-        (["--with", "mrpc=mrpc.csv,"], "expected mrpc=TRAIN or mrpc=TRAIN,VALIDATION"),
-        (["--with", "=mrpc.csv"], "no task ''"),
-        (["--with", "rte=train.csv"], "duplicate task among rte, rte"),
-        (["--with", "mrcp=mrpc.csv"], "no task 'mrcp'; expected a name or a TOML file. Did you"),
-        (["--task", "rt"], "no task 'rt'"),
-        (["--lr", "0"], "a learning rate of 0.0; expected above 0"),
-        (["--lr", "nan"], "a learning rate of nan; expected above 0"),
-        (["--lr", "x"], "no number in 'x'; expected a number, such as 0.5"),
-        (["--lr", "1e-5,1e-5"], "duplicate seed, batch size or learning rate"),
-        (["--batch", "0"], "a batch of 0; expected one pair or more"),
-        (["--batch", "8.5"], "no number in '8.5'"),
-        (["--seeds", "1,1"], "duplicate seed, batch size or learning rate"),
-        (["--seeds", "-1"], "a seed of -1"),
-        (["--model", tmp_path / "empty"], "no config.json; expected the folder of a model"),
-        (["--model", tmp_path / "none"], "no such folder"),
-        (["--model", model_folder("mamba")], "cannot load"),
-        (["--pool", "mean"], "--pool mean with a model that has no such choice; expected a deco"),
-        (["--max-length", "65"], "--max-length 65; expected at most the model's 64"),
-        (["--max-length", "7"], "Invalid value for '--max-length'"),
-        (["--device", "tpu"], "the device 'tpu'; expected auto or cpu"),
-        (["--epochs", "0"], "Invalid value for '--epochs'"),
-        (["--indicators", "A"], "1 entries in 'indicators'; expected 2"),
-    ):  # fmt: skip
-        status, out, err = consilience(*asked, *options)
-        said = " ".join(err.replace("│", " ").split())
-        assert (status, out) == (2, ""), (options, err)
-        assert message in said, (options, err)
-        assert said.casefold().count("error") == 1, (options, err)
-        assert "Traceback" not in err
-    status, out, _ = consilience(*asked, "--task", "rt", "--json")
-    assert (status, json.loads(out)["error"]["found"]) == (2, "no task 'rt'")
-    assert consilience(*asked)[0] == 0, "and the folder is still free"
+
+
+@pytest.mark.parametrize(("options", "message"), cases("finetune_bad"))
+def test_what_is_wrong_is_one_message(
+    consilience, asked, bad_files, tmp_path, model_folder, options, message
+):
+    """And the folder is still free."""
+    options = [str(model_folder("mamba")) if word == "{mamba}" else word for word in options]
+    status, out, err = consilience(*asked, *options)
+    said = " ".join(err.replace("│", " ").split())
+    assert (status, out) == (2, "")
+    assert message in said
+    assert said.casefold().count("error") == 1
+    assert "Traceback" not in err
+    assert not (tmp_path / "o").exists() or not list((tmp_path / "o").glob("seed-*/checkpoint*"))
+    if "rt" in options:
+        out = consilience(*asked, *options, "--json")[1]
+        assert json.loads(out)["error"]["found"] == "no task 'rt'"
 
 
 KOREAN = [
@@ -1156,25 +1107,21 @@ ENDS = {"entailment": "그렇다", "neutral": "모른다", "contradiction": "아
 
 @pytest.fixture
 def korean(tmp_path):
-    """A BERT whose tokenizer was trained on a few Hangul sentences."""
+    """A BERT whose tokenizer knows the words of a few Hangul sentences."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    trained = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    trained.normalizer = normalizers.BertNormalizer(lowercase=False)
-    trained.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    texts = [*KOREAN, *ENDS.values(), "전제: 가설: [전제] [가설]"] * 3
-    trained.train_from_iterator(
-        texts, WordPieceTrainer(vocab_size=300, special_tokens=special, show_progress=False)
-    )
-    trained.post_processor = processors.TemplateProcessing(
+    words = sorted({*" ".join([*KOREAN, *ENDS.values(), "전제 : 가설 [ ]"]).split()})
+    vocabulary = {word: at for at, word in enumerate([*special, *words])}
+    whole = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    whole.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    whole.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[(each, trained.token_to_id(each)) for each in ("[CLS]", "[SEP]")],
+        special_tokens=[(name, vocabulary[name]) for name in ("[CLS]", "[SEP]")],
     )
     names = dict(zip(("pad", "unk", "cls", "sep", "mask"), special, strict=True))
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=trained, **{f"{name}_token": each for name, each in names.items()}
+        tokenizer_object=whole, **{f"{name}_token": token for name, token in names.items()}
     )
-    assert tokenizer.tokenize("전제: 비가 온다") == ["전제", ":", "비가", "온다"]
     config = BertConfig(
         vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
         num_attention_heads=4, max_position_embeddings=64, initializer_range=0.2,

@@ -10,7 +10,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from conftest import WORDS, cells, real_data
+from conftest import WORDS, cases, cells, real_data
 from consilience.errors import ConsilienceError
 from consilience.report import papers
 from consilience.report.export import as_markdown
@@ -74,29 +74,11 @@ def answered(monkeypatch):
     return answer
 
 
-@pytest.mark.parametrize(
-    ("key", "number", "verdict"),
-    [
-        (("", "Ada", "Right"), Measured(49.0, 19.0, 48.0, 52.0), "within"),
-        (("", "Ada", "Right"), Measured(52.0, 19.0, 50.04, 54.0), "within"),
-        (("", "Ada", "Right"), Measured(52.0, 19.0, 50.06, 54.0), "outside"),
-        (("", "Ada", "Right"), Measured(48.0, 19.0, 44.0, 49.96), "within"),
-        (("", "Ada", "Right"), Measured(48.0, 19.0, 44.0, 49.94), "outside"),
-        (("", "Ada", "Right"), Measured(50.04), "same"),
-        (("", "Ada", "Right"), Measured(50.04, 19.0, 48.0, 52.0), "same"),
-        (("", "Ada", "Right"), Measured(50.06), "differs"),
-        (("", "Ada", "Right"), Measured(math.nan), "no data"),
-        (("", "Ada", "Pairs"), Measured(12), "same"),
-        (("", "Ada", "Pairs"), Measured(13), "differs"),
-        (("", "Ada", "p"), Measured(0.0099), "same"),
-        (("", "Ada", "p"), Measured(0.01), "differs"),
-        (("late", "Bob", "Right"), Measured(61.254), "same"),
-        (("late", "Bob", "Right"), Measured(61.26), "differs"),
-    ],
-)
+@pytest.mark.parametrize(("key", "number", "verdict"), cases("verdicts"))
 def test_verdicts_are_of_the_digits_that_the_paper_prints(small, key, number, verdict):
     """50.0 stands for what rounds to it: 50.04 does, 50.06 does not."""
-    assert cells(beside("small", {key: number}))[key]["verdict"] == verdict
+    ours = {tuple(key): Measured(*number)}
+    assert cells(beside("small", ours))[tuple(key)]["verdict"] == verdict
 
 
 def test_why_there_is_no_number_of_ours(small):
@@ -251,47 +233,7 @@ def test_a_dry_run_says_the_commands_and_runs_nothing(consilience, made, here, t
     assert not (tmp_path / "r").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["pararel-table-33"], "no recipe 'pararel-table-33'. Did you mean 'pararel-table-3'?"),
-        (
-            ["small", "--only", "Eve"],
-            "small has no row 'Eve'; expected late, Ada, Bob, Right, Pairs, p.",
-        ),
-        (["small", "--model", "Bob=m"], "small has no model 'Bob'; expected Ada."),
-        (["small", "--model", "Ada"], "--model Ada; expected ROW=M, such as"),
-        (["small", "--model", "=m"], "--model =m; expected ROW=M"),
-        (["small", "--data", "rte"], "--data rte; expected TASK:SPLIT=FILE"),
-        (
-            ["small", "--data", "rte:bar=hub:x"],
-            "small takes no file 'rte:bar'; expected rte:train.",
-        ),
-        (["pararel-data", "--data", "rte:train=hub:x"], "pararel-data takes no file 'rte:train'"),
-        (
-            ["small", "--with", "probe=--limit 1"],
-            "small has no command 'probe'; expected data list.",
-        ),
-        (["small", "--with", "data list='"], "--with data list=': No closing quotation"),
-        (
-            ["small", "--with", "data list=--json"],
-            "--with data list: the recipe itself says '--json'",
-        ),
-        (
-            ["pararel-table-7", "--with", "improve=--seeds 1"],
-            "--with improve: the recipe itself says '--seeds'",
-        ),
-        (
-            ["small", "--with", "data list=--help"],
-            "--with data list: the recipe itself says '--help'",
-        ),
-        (["small", "--with", "data list=-x", "--with", "data list=-y"], "--with data list twice"),
-        (["small", "--device", "nope"], "the device 'nope' is not there"),
-        (["small", "--data", "rte:train=f"], "f: no such file."),
-        (["small", "--only", ","], "no name in ','"),
-        (["small", "--only", "Ada,late"], "small has no number in Ada and late at once; expected"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), cases("reproduce_bad"))
 def test_what_cannot_be_asked(consilience, made, here, arguments, message):
     status, out, err = consilience("reproduce", *arguments)
     assert (status, out) == (2, "")

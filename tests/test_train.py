@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
-from conftest import WORDS
+from conftest import WORDS, cases
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite
 from consilience.models.loading import Pretrained
 from consilience.train.consistency import make_trainer
@@ -337,26 +337,7 @@ def test_perplexity_of_a_model_without_a_preference_is_its_vocabulary(
     assert found == pytest.approx(model.config.vocab_size, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"validation": ("A",)}, "A to train on and to validate on"),
-        ({"train": ("Z",)}, "no relation 'Z'"),
-        ({"train": ()}, "no relations for train"),
-        ({"weights": (-1.0,)}, "a lambda of -1.0; expected 0 or more"),
-        ({"weights": (math.nan,)}, "a lambda of nan"),
-        ({"train": ("A", "B", "D")}, "no relation is left to test on"),
-        ({"text": "file"}, "0 lines of text"),
-        ({"loss": "vote", "text": "none"}, "--loss vote with --mlm none; expected words that"),
-        ({"train": ("A", "A")}, "duplicate relation in --train-groups: A; expected each of them"),
-        ({"weights": (0.5, 1.0, 0.5000000001)}, r"duplicate lambda: 0\.5;"),
-        ({"learning_rate": math.nan}, "a learning rate of nan; expected above 0"),
-        ({"seed": -1}, "a seed of -1; expected from 0 to 4294967295"),
-        ({"seeds": (1, 2, 1)}, "duplicate seed: 1; expected each of them once"),
-        ({"subject": {"device": "cuda:1"}}, "the device 'cuda:1'; expected auto or cpu"),
-        ({"report_to": "nowhere"}, "--report-to nowhere: nowhere is not supported"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), cases("plans_bad"))
 def test_a_plan_that_cannot_be_carried_out(tmp_path, change, message):
     """It is refused before the model is loaded: there is none of this name."""
     with pytest.raises(ConsilienceError, match=message):

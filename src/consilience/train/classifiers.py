@@ -75,7 +75,7 @@ class Backbone:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TaskPairs:
     """The pairs of one task."""
 
     task: Task
@@ -105,7 +105,7 @@ class Finetuned:
 
 
 def train_classifier(
-    backbone: Backbone, sources: Sequence[Source], plan: ClassifierPlan, path: Path
+    backbone: Backbone, sources: Sequence[TaskPairs], plan: ClassifierPlan, path: Path
 ) -> Finetuned:
     """Fine-tune on the original form of all sources, resume that, or take its result.
 
@@ -127,7 +127,7 @@ def train_classifier(
     return Finetuned(path, *(record.get(name, {}) for name in names))
 
 
-def check_sources(sources: Sequence[Source], plan: ClassifierPlan) -> None:
+def check_sources(sources: Sequence[TaskPairs], plan: ClassifierPlan) -> None:
     """Refuse what cannot be trained, or whose result would mean nothing."""
     names = [source.task.name for source in sources]
     if len(set(names)) != len(names):
@@ -154,7 +154,7 @@ def check_sources(sources: Sequence[Source], plan: ClassifierPlan) -> None:
 
 
 def _settings(
-    backbone: Backbone, sources: Sequence[Source], plan: ClassifierPlan
+    backbone: Backbone, sources: Sequence[TaskPairs], plan: ClassifierPlan
 ) -> dict[str, Any]:
     """Everything that decides the weights."""
     digest = digest_of(backbone.model, trust_remote_code=backbone.trust_remote_code)
@@ -190,7 +190,7 @@ def _arguments(backbone: Backbone, plan: ClassifierPlan, path: Path) -> Training
 
 def _make_trainer(
     backbone: Backbone,
-    sources: Sequence[Source],
+    sources: Sequence[TaskPairs],
     plan: ClassifierPlan,
     folder: TrainingFolder,
     arguments: TrainingArguments,

@@ -23,7 +23,7 @@ from consilience.train.classifiers import (
     Backbone,
     ClassifierPlan,
     Finetuned,
-    Source,
+    TaskPairs,
     check_sources,
     train_classifier,
 )
@@ -60,7 +60,7 @@ def reading_of(
 
 def train_seeds(
     backbone: Backbone,
-    sources: Sequence[Source],
+    sources: Sequence[TaskPairs],
     plans: Sequence[ClassifierPlan],
     folder: Path,
     seeds: Sequence[int],
@@ -100,7 +100,7 @@ def train_seeds(
 
 
 def _job(
-    backbone: Backbone, sources: Sequence[Source], plan: ClassifierPlan, path: Path
+    backbone: Backbone, sources: Sequence[TaskPairs], plan: ClassifierPlan, path: Path
 ) -> Finetuned:
     logging.set_verbosity_error()
     logging.disable_progress_bar()

@@ -17,7 +17,7 @@ from consilience.workflow.options import Option, TrustRemoteCode
 from consilience.workflow.watch import SILENT, Watch
 
 if TYPE_CHECKING:
-    from consilience.train.classifiers import Source
+    from consilience.train.classifiers import TaskPairs
     from consilience.train.seeds import SeedTrainings
 
 GRID_BATCHES, GRID_RATES = (32, 64, 128), (5e-4, 1e-5, 5e-6)
@@ -127,7 +127,7 @@ class Finetuning:
 def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | None:
     """Train with each seed; None in every process but the first (``accelerate launch``)."""
     with needs_extra("train"):
-        from consilience.train.classifiers import Backbone, ClassifierPlan, Source
+        from consilience.train.classifiers import Backbone, ClassifierPlan, TaskPairs
         from consilience.train.seeds import grid_of, reading_of, train_seeds
     task = load_task(options.task, options.indicators)
     validation = read_pairs(options.validation, task)
@@ -135,7 +135,7 @@ def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | No
         validation = half_of(validation, options.half, SEED)
     train = _read_sample(options.train, task, options.limit)
     others = [_source_of(spec, options.limit) for spec in options.others or ()]
-    sources = [Source(task, train, validation), *others]
+    sources = [TaskPairs(task, train, validation), *others]
     rates = GRID_RATES if options.grid else options.lr
     batches = GRID_BATCHES if options.grid else options.batch
     values: dict[str, Any] = {
@@ -175,9 +175,9 @@ def _read_sample(file: str, task: Task, limit: int | None) -> Pairs:
     return pairs if limit is None else sample_pairs(pairs, limit, SEED)
 
 
-def _source_of(spec: str, limit: int | None) -> Source:
+def _source_of(spec: str, limit: int | None) -> TaskPairs:
     """Another task and its pairs, from ``TASK=TRAIN`` or ``TASK=TRAIN,VALIDATION``."""
-    from consilience.train.classifiers import Source
+    from consilience.train.classifiers import TaskPairs
 
     name, equals, files = spec.partition("=")
     train, comma, validation = files.partition(",")
@@ -185,10 +185,10 @@ def _source_of(spec: str, limit: int | None) -> Source:
         raise ConsilienceError(f"--with {spec}", expected="mrpc=TRAIN or mrpc=TRAIN,VALIDATION")
     task = load_task(name)
     held_out = read_pairs(validation, task) if validation else None
-    return Source(task, _read_sample(train, task, limit), held_out)
+    return TaskPairs(task, _read_sample(train, task, limit), held_out)
 
 
-def _notes(trainings: SeedTrainings, sources: Sequence[Source]) -> list[str]:
+def _notes(trainings: SeedTrainings, sources: Sequence[TaskPairs]) -> list[str]:
     """The notes of the pairs, and how many of them were truncated."""
     notes = [
         note

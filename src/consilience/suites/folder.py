@@ -18,16 +18,21 @@ class _Draft:
     """A relation while its tables are read."""
 
     id: str
+    """Its id."""
     label: str
+    """Its name for people."""
     cardinality: Cardinality
+    """N-1 or N-M."""
     where: str
     """``file:line`` of its row."""
     patterns: dict[str, Pattern] = field(default_factory=dict)
-    """By their text."""
+    """Its patterns by their text."""
     facts: list[Fact] = field(default_factory=list)
+    """Its facts."""
     items: set[str] = field(default_factory=set)
     """The items of its facts."""
     edges: dict[tuple[int, int], Edge] = field(default_factory=dict)
+    """How pairs of its patterns differ."""
 
     def relation(self, problems: Problems) -> Relation:
         """The relation; a missing pattern or fact is reported."""

@@ -32,10 +32,12 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Sentence pairs of one source, in its order; ``notes`` say what was left out."""
+    """Sentence pairs of one source."""
 
     items: tuple[TextPair, ...]
+    """The pairs, in the order of the source."""
     notes: tuple[str, ...] = ()
+    """What was left out."""
 
     @property
     def digest(self) -> str:

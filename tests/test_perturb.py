@@ -35,7 +35,7 @@ from consilience.metrics.changes import FORM_CHANGE_SCHEMA
 from consilience.metrics.notes import notes_on
 from consilience.models import label_writer
 from consilience.models.batches import Budget
-from consilience.models.classifier import load_pair_classifier, places_of
+from consilience.models.classifier import label_positions, load_pair_classifier
 from consilience.models.fast import Prompts, tree_scorer
 from consilience.models.forward import logits_of
 from consilience.models.label_writer import MOST_WRITTEN, LabelWriter, label_of
@@ -1349,12 +1349,12 @@ def test_labels_that_a_model_does_not_name(classifier, perturb, tmp_path):
 
 
 def test_where_labels_stand():
-    assert places_of(("a", "b"), {0: "B", 1: "A"}, None) == [1, 0]
-    assert places_of(("a", "b"), {0: "x", 1: "y"}, ["b", "a"]) == [1, 0]
+    assert label_positions(("a", "b"), {0: "B", 1: "A"}, None) == [1, 0]
+    assert label_positions(("a", "b"), {0: "x", 1: "y"}, ["b", "a"]) == [1, 0]
     with pytest.raises(ConsilienceError, match="3 labels in --model-labels; .* the model's 2"):
-        places_of(("a", "b"), {0: "x", 1: "y"}, ["b", "a", "c"])
+        label_positions(("a", "b"), {0: "x", 1: "y"}, ["b", "a", "c"])
     with pytest.raises(ConsilienceError, match="the model has 3 labels: a, b, c; expected a, b"):
-        places_of(("a", "b"), {0: "a", 1: "b", 2: "c"}, None)
+        label_positions(("a", "b"), {0: "a", 1: "b", 2: "c"}, None)
 
 
 @pytest.fixture

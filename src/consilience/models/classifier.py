@@ -38,7 +38,9 @@ class PairClassifier:
         self.model = loaded.model.eval()
         self.input = PairInput(loaded.model, loaded.tokenizer, reading)
         self.labels = tuple(labels)
-        self.places = places_of(labels, dict(loaded.model.config.id2label or {}), model_labels)
+        self._columns = label_positions(
+            labels, dict(loaded.model.config.id2label or {}), model_labels
+        )
         self.identity = loaded.identity | {
             "joined": reading.joined,
             "pool": reading.pool,
@@ -72,10 +74,10 @@ class PairClassifier:
         (docs/decisions/0007), so that no score depends on the other forms.
         """
         encoded = self.input.encode(forms)
-        rows = list(group_rows(tuple(map(tuple, each.values())) for each in encoded).values())
+        rows = list(group_rows(tuple(map(tuple, form.values())) for form in encoded).values())
         unique = [encoded[queries[0]] for queries in rows]
         for batch, logits in predict(self.model, self.input.reading, unique, self.budget):
-            chosen = self._settled(logits[:, self.places], [unique[at] for at in batch])
+            chosen = self._settled(logits[:, self._columns], [unique[at] for at in batch])
             counts = [len(rows[at]) for at in batch]
             yield Scores(
                 np.concatenate([rows[at] for at in batch]),
@@ -88,7 +90,7 @@ class PairClassifier:
 
         def score_alone(row: int) -> Floats:
             alone = read([forms[row]], self.model, self.input.reading)
-            scores: Floats = alone.double().cpu().numpy()[0, self.places]
+            scores: Floats = alone.double().cpu().numpy()[0, self._columns]
             return scores
 
         settle_rows(logits, NEAR_TIE[self.model.dtype], score_alone)
@@ -185,31 +187,31 @@ def logits_of(model: Any, pool: Pool, inputs: Mapping[str, torch.Tensor]) -> tor
     return scores
 
 
-def places_of(
+def label_positions(
     labels: Sequence[str], id2label: Mapping[Any, str], given: Sequence[str] | None
 ) -> list[int]:
     """Position of each of the task's labels among the model's, whatever the case.
 
     ``given``: the model's labels in its order, for a model that does not name them.
     """
-    own = list(given) if given else [str(id2label[at]) for at in sorted(id2label)]
-    if len(own) != len(id2label):
+    names = list(given) if given else [str(id2label[number]) for number in sorted(id2label)]
+    if len(names) != len(id2label):
         raise ConsilienceError(
-            f"{len(own)} labels in --model-labels", expected=f"the model's {len(id2label)}"
+            f"{len(names)} labels in --model-labels", expected=f"the model's {len(id2label)}"
         )
-    at = {label.casefold(): place for place, label in enumerate(own)}
+    positions = {name.casefold(): position for position, name in enumerate(names)}
     for label in labels:
-        if label.casefold() not in at:
-            unnamed = all(each.startswith("LABEL_") for each in own)
+        if label.casefold() not in positions:
+            is_unnamed = all(name.startswith("LABEL_") for name in names)
             raise ConsilienceError(
-                f"the model's labels are {', '.join(own)}",
+                f"the model's labels are {', '.join(names)}",
                 expected=", ".join(labels),
                 todo="Say what they mean, in the model's order: --model-labels A,B."
-                if unnamed
-                else did_you_mean(label, own),
+                if is_unnamed
+                else did_you_mean(label, names),
             )
-    if len(own) != len(labels):
+    if len(names) != len(labels):
         raise ConsilienceError(
-            f"the model has {len(own)} labels: {', '.join(own)}", expected=", ".join(labels)
+            f"the model has {len(names)} labels: {', '.join(names)}", expected=", ".join(labels)
         )
-    return [at[label.casefold()] for label in labels]
+    return [positions[label.casefold()] for label in labels]

@@ -128,21 +128,21 @@ def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> li
 
     Chat models often end a turn with another token than the tokenizer's.
     """
-    own = model.generation_config.eos_token_id
-    ends = [tokenizer.eos_token_id, *(own if isinstance(own, list) else [own])]
+    ends = model.generation_config.eos_token_id
+    ends = [tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])]
     return [token for token in dict.fromkeys(ends) if token is not None]
 
 
 def greedy(model: PreTrainedModel, ends: list[int], most: int) -> GenerationConfig:
     """Settings to write the most probable token each time, whatever the checkpoint's are."""
-    own = model.generation_config
+    usual = model.generation_config
     start = getattr(model.config, "decoder_start_token_id", None)
     return GenerationConfig(
         max_new_tokens=most,
         do_sample=False,
         num_beams=1,
-        bos_token_id=own.bos_token_id,
+        bos_token_id=usual.bos_token_id,
         eos_token_id=ends or None,
         pad_token_id=ends[0] if ends else 0,
-        decoder_start_token_id=start if start is not None else own.decoder_start_token_id,
+        decoder_start_token_id=start if start is not None else usual.decoder_start_token_id,
     )

@@ -149,7 +149,7 @@ def _load(
     dtype: str,
 ) -> tuple[Pretrained, set[str], set[str]]:
     """The model, the weights that its checkpoint lacks, and those that it has in another shape."""
-    place = find_device(device)
+    on = find_device(device)
     if dtype not in DTYPES:
         raise ConsilienceError(f"dtype '{dtype}'", expected=", ".join(DTYPES))
     with errors_of(source), _opened(source) as opened:
@@ -172,12 +172,12 @@ def _load(
         "digest": source.digest,
         "tokenizer": type(tokenizer).__name__,
         "dtype": dtype,
-        "device": place.type,
+        "device": on.type,
     }
     if source.is_trusted:
         identity["trust_remote_code"] = True
     mismatched = {name for name, *_ in info["mismatched_keys"]}
-    loaded = Pretrained(kind, model.to(place), tokenizer, identity)
+    loaded = Pretrained(kind, model.to(on), tokenizer, identity)
     return loaded, set(info["missing_keys"]), mismatched
 
 

@@ -151,10 +151,10 @@ class AtMask:
 
     def _replace_last_layer(self) -> bool:
         """Replace the last layer and its attention; False where the family has none such."""
-        found = self._last_attention()
-        if found is None:
+        last = self._last_attention()
+        if last is None:
             return False
-        layer, attention, self._visits = found
+        layer, attention, self._visits = last
         layer_forward, attention_forward = layer.forward, attention.forward
 
         def forward_attention(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Linear layers that multiply in bfloat16 where they are told to, with all else in float32."""
+"""Linear layers that multiply in bfloat16 on request, with everything else in float32."""
 
 from __future__ import annotations
 

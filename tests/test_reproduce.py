@@ -16,7 +16,7 @@ from consilience.report import papers
 from consilience.report.export import as_markdown
 from consilience.report.papers import Measured, beside, beside_layout, beside_table, paper_numbers
 from consilience.report.terminal import TerminalTable
-from consilience.reproduce import RECIPES, Found, Recipe, Request, Work, carry_out
+from consilience.reproduce import RECIPES, Recipe, RecipeResult, Request, Work, carry_out
 from consilience.reproduce import work as work_module
 from consilience.reproduce.pararel_makers import IMPROVED, SQUAD, TEST, TRAIN, VALIDATION
 from consilience.reproduce.work import MissingError
@@ -177,7 +177,7 @@ def made(monkeypatch, small):
 
             work.attempt(row, listed)
         numbers = {("", "Ada", "Right"): Measured(50.0), ("late", "Bob", "Pairs"): Measured(7)}
-        return Found(numbers, ["a *note* of the recipe"])
+        return RecipeResult(numbers, ["a *note* of the recipe"])
 
     recipe = Recipe("small", "Little", "nothing", make, "small", {"Ada": "a/m"}, ("rte:train",))
     monkeypatch.setitem(RECIPES, "small", recipe)
@@ -355,7 +355,7 @@ def test_runs_of_other_models_and_options_have_folders_of_their_own(tmp_path):
         Request(tmp_path, models={"Ada": "b/model"}), Request(tmp_path, options={"a": ["1"]}),
         Request(tmp_path, options={"a": ["2"]}),
     ]  # fmt: skip
-    places = [request.place("Ada") for request in requests]
+    places = [request.folder_of("Ada") for request in requests]
     assert len(set(places)) == 5
     assert places[0] == tmp_path / "pararel" / "Ada"
     assert places[1].name.startswith("Ada-model-")
@@ -374,7 +374,10 @@ def test_wrong_arguments_of_the_user_are_an_error(tmp_path):
 
 def test_files_of_an_earlier_call_do_not_stay(consilience, monkeypatch, tmp_path):
     """The recipe has numbers while its model is here, and then has none."""
-    found = [Found({("", "Ada", "Right"): Measured(1.0)}), Found({}, ["nothing is here"])]
+    found = [
+        RecipeResult({("", "Ada", "Right"): Measured(1.0)}),
+        RecipeResult({}, ["nothing is here"]),
+    ]
     bare = Recipe("bare", "Little", "nothing", lambda recipe, work: found.pop(0), "no-such-table")
     monkeypatch.setitem(RECIPES, "bare", bare)
     for suffixes in ({".csv", ".md", ".tex"}, {".md"}):
@@ -487,7 +490,7 @@ def test_what_is_done_is_not_asked_again(release, here, tmp_path):
         "models": {"BERT-base": "baseline:random"}, "only": ["BERT-base"], "data_dir": release,
     }  # fmt: skip
     first = make("pararel-table-3", tmp_path / "r", **request)[1]
-    place = Request(tmp_path / "r", **request).place("BERT-base")
+    place = Request(tmp_path / "r", **request).folder_of("BERT-base")
     asked = {path: path.stat().st_mtime_ns for path in place.glob("answers/*")}
     assert len(asked) == 38
     lost = place / "answers" / "P36.parquet"
@@ -517,7 +520,7 @@ def test_single_relations_and_correlations_take_all_models(release, here, tmp_pa
     (document,) = [each for command, each in work.documents.items() if "knowledge" in command]
     (told,) = (
         each["value"] for each in document["correlations"]
-        if each["run"] == request.place("RoBERTa-base").name and each["method"] == "pearson"
+        if each["run"] == request.folder_of("RoBERTa-base").name and each["method"] == "pearson"
         and (each["x"], each["y"]) == ("accuracy", "consistency")
     )  # fmt: skip
     assert found["", "RoBERTa-base", column]["ours"] == pytest.approx(100 * told)
@@ -593,7 +596,7 @@ def test_a_training_is_read_and_tested_and_answers_questions(
     )  # fmt: skip
     work = Once(replace(request, data={}))
     found = work.make("pararel-table-7")
-    trained = request.place("BERT-base", "pararel-improve")
+    trained = request.folder_of("BERT-base", "pararel-improve")
     table = pl.read_csv(trained / "table-7.csv").filter(metric="consistency")
     told = dict(table.select("name", "value").iter_rows())
     names = ("before", "improved", "no-consistency", "no-typing", "no-mlm")
@@ -672,7 +675,7 @@ def test_the_larger_p_of_mcnemars_tests_counts(answered, tmp_path):
         for metric, test, p in tests
         for group in ("MACRO", "MICRO") for subset in ("no_change", "all")
     ]  # fmt: skip
-    place = Request(tmp_path).place("BERT-base", "pararel-improve") / "seed-42" / "improved"
+    place = Request(tmp_path).folder_of("BERT-base", "pararel-improve") / "seed-42" / "improved"
     place.mkdir(parents=True)
     pl.DataFrame(rows).write_csv(place / "comparison.csv")
     found = make_cells("pararel-mcnemar", tmp_path)

@@ -116,7 +116,7 @@ def test_t_tests_of_runs_that_are_there(tmp_path):
     for model, values in by_hand.items():
         for task, value in values.items():
             run_folder(
-                Request(tmp_path, models).place(model, "calum") / task / "run",
+                Request(tmp_path, models).folder_of(model, "calum") / task / "run",
                 task,
                 0.9,
                 value,
@@ -257,7 +257,7 @@ def test_a_cell_of_table_2_and_again(data, tiny, here, tmp_path):
     """Trained with two seeds, asked, and beside the paper's; the second time nothing is."""
     request = {"models": {"RoBERTa-base": tiny}, "only": ("RoBERTa-base", "RTE"), "data": data}
     found, table, work = make("calum-table-2", tmp_path / "out", **request, **QUICK)
-    place = work.request.place("RoBERTa-base", "calum") / "rte"
+    place = work.request.folder_of("RoBERTa-base", "calum") / "rte"
     assert [command.split()[1] for command in work.commands] == ["finetune", "probe"]
     asked = [
         pl.read_parquet(place / "run" / f"seed-{n}" / "answers" / "rte.parquet") for n in (0, 1)
@@ -316,7 +316,7 @@ def test_examples_and_gaps_of_one_row(data, tiny, here, tmp_path):
     assert len(work.commands) == 4
     changed = 0
     for task, form in (("rte", "signal"), ("mrpc", "reverse")):
-        run = work.request.place("RoBERTa-large", "calum") / task / "run"
+        run = work.request.folder_of("RoBERTa-large", "calum") / task / "run"
         with (run / "inconsistent.csv").open(encoding="utf-8", newline="") as file:
             rows = [each for each in csv.DictReader(file) if each["perturbation"] == form]
         (note,) = [each for each in found.notes if each.startswith(f"{GROUPS[task]}, {form}")]
@@ -343,7 +343,7 @@ def test_what_t5_writes_counts(data, model_folder, here, tmp_path):
     (command,) = work.commands
     assert command.split()[1] == "probe"
     assert "--generate" in command
-    place = work.request.place("T5-large", "calum") / "mrpc" / "run"
+    place = work.request.folder_of("T5-large", "calum") / "mrpc" / "run"
     metrics = pl.read_csv(place / "metrics.csv", schema_overrides=METRICS_SCHEMA)
     chosen = metrics.filter((pl.col("group") == "mrpc") & (pl.col("metric") == "accuracy"))
     assert chosen["value"][0] > 0

@@ -23,15 +23,15 @@ from consilience.reproduce.calum_runs import (
     VARIANTS,
     WRITERS,
     is_halved,
+    pairs_folder,
     parts_of,
-    place_of,
     read_numbers,
     read_rows,
     readable_source,
     source_of,
     trained_and_asked,
 )
-from consilience.reproduce.recipe import Found, Recipe
+from consilience.reproduce.recipe import Recipe, RecipeResult
 from consilience.reproduce.work import NOT_HERE, MissingError, Request, Work
 from consilience.run import record_of
 from consilience.suites.pairs import HUB, half_of, read_pairs
@@ -68,7 +68,7 @@ VALUES = {name: RUNS_SCHEMA[name] for name in LONG}
 """The schema of numbers for tests and gains."""
 
 
-def results(recipe: Recipe, work: Work) -> Found:
+def results(recipe: Recipe, work: Work) -> RecipeResult:
     """Accuracy, C_R and C_S of every row on every task."""
     tasks, numbers = recipe.details["tasks"], dict[Key, Measured]()
     parts = [GROUPS[task] for task in tasks]
@@ -79,10 +79,10 @@ def results(recipe: Recipe, work: Work) -> Found:
             make = partial(_people_asked, work, task)
         if run := work.attempt(row, make, GROUPS[task], parts):
             numbers |= read_numbers(run, row, task)
-    return Found(numbers)
+    return RecipeResult(numbers)
 
 
-def changed_answers(recipe: Recipe, work: Work) -> Found:
+def changed_answers(recipe: Recipe, work: Work) -> RecipeResult:
     """Answers that a perturbation changed, the most confident first, as notes."""
     ((model, _),) = recipe.models.items()
     notes: list[str] = []
@@ -101,10 +101,10 @@ def changed_answers(recipe: Recipe, work: Work) -> Found:
             f"  {row['text_1']} {row['text_2']} -> {row['answer']}"
             for row in changed[: recipe.details["count"]]
         ] or [f"{part}, {form}: no answer changed"]
-    return Found({}, notes)
+    return RecipeResult({}, notes)
 
 
-def sizes(recipe: Recipe, work: Work) -> Found:
+def sizes(recipe: Recipe, work: Work) -> RecipeResult:
     """Pairs of each set, in thousands where the paper prints thousands; classes of each task."""
     numbers = dict[Key, Measured]()
     rounded = paper_numbers(recipe.table).filter(pl.col("unit") == "thousand")
@@ -116,7 +116,7 @@ def sizes(recipe: Recipe, work: Work) -> Found:
             if count is not None:
                 unit = 1000 if (row, column) in thousands else 1
                 numbers["", row, column] = Measured(count / unit)
-    return Found(numbers)
+    return RecipeResult(numbers)
 
 
 def _count_pairs(work: Work, task: str, split: str) -> int:
@@ -133,7 +133,7 @@ def _count_pairs(work: Work, task: str, split: str) -> int:
     return len((half_of(pairs, SPLITS.index(split), 0) if is_half else pairs).items)
 
 
-def t_tests(recipe: Recipe, work: Work) -> Found:
+def t_tests(recipe: Recipe, work: Work) -> RecipeResult:
     """The claims of Section 5.1.1 by three t-tests, from the paper's Table 2 and from our runs."""
     kinds = {name: task.kind for name, task in TASKS.items()}
     numbers = dict[Key, Measured]()
@@ -152,10 +152,10 @@ def t_tests(recipe: Recipe, work: Work) -> Found:
                     numbers[key] = Measured(effect["p"], unit="p")
     for name in CLAIMS:
         numbers[*name, "p (t-test)"] = numbers.pop((*name, "p (paired)"))
-    return Found(numbers, _runs_of(ours))
+    return RecipeResult(numbers, _runs_of(ours))
 
 
-def gain(recipe: Recipe, work: Work) -> Found:
+def gain(recipe: Recipe, work: Work) -> RecipeResult:
     """Mean relative gain in C_R of training on more tasks, from Table 6 and from our runs."""
     numbers = dict[Key, Measured]()
     ours = our_rows(work, TABLE_6, NLI)
@@ -174,7 +174,7 @@ def gain(recipe: Recipe, work: Work) -> Found:
             for change in changes.filter(metric=metric, subset=subset).iter_rows(named=True):
                 key = ("REVERSE", f"{' and '.join(after)} vs Single{whose}", "C_R gain")
                 numbers[key] = Measured(100 * change["relative"], unit="percent")
-    return Found(numbers, _runs_of(ours))
+    return RecipeResult(numbers, _runs_of(ours))
 
 
 def paper_rows(table: str) -> pl.DataFrame:
@@ -194,7 +194,7 @@ def our_rows(work: Work, rows: Sequence[str], tasks: Sequence[str]) -> pl.DataFr
     """
     tables = [pl.DataFrame(schema=VALUES)]
     for row, task in itertools.product(rows, tasks):
-        run = place_of(work.request, row, task) / "run"
+        run = pairs_folder(work.request, row, task) / "run"
         if (run / "metrics.csv").is_file():
             _note_run(work, run, row, task)
             tables.append(read_rows(run / "metrics.csv", row, task).select(list(VALUES)))
@@ -237,7 +237,7 @@ def _runs_of(rows: pl.DataFrame) -> list[str]:
     return [f"our runs: {'; '.join(runs)}"] if runs else []
 
 
-def people(recipe: Recipe, work: Work) -> Found:
+def people(recipe: Recipe, work: Work) -> RecipeResult:
     """Sheets for people, and their answers."""
     numbers = dict[Key, Measured]()
     drawn, answered = [], []
@@ -263,7 +263,7 @@ def people(recipe: Recipe, work: Work) -> Found:
         "in a page or a table, the tables go back there, and this recipe scores them; the paper's "
         "numbers of people stand in calum-table-2 and calum-table-5"
     )
-    return Found(numbers, [*([f"drawn: {'; '.join(drawn)}"] if drawn else []), where])
+    return RecipeResult(numbers, [*([f"drawn: {'; '.join(drawn)}"] if drawn else []), where])
 
 
 def sheets_of(request: Request, task: str) -> Path:

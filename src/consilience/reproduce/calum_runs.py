@@ -46,7 +46,7 @@ def trained_and_asked(recipe: Recipe, work: Work, row: str, task: str) -> Path:
     spec = request.models.get(model, recipe.models[model])
     if spec in work.faults:
         raise MissingError(work.faults[spec])
-    place = place_of(request, row, task)
+    folder = pairs_folder(request, row, task)
     held_out = readable_source(work, task, "validation")
     half = ["--half", "1"] if is_halved(request, task) else []
     try:
@@ -57,16 +57,16 @@ def trained_and_asked(recipe: Recipe, work: Work, row: str, task: str) -> Path:
                 row, "finetune", "--model", spec, "--task", task,
                 "--train", readable_source(work, task, "train"), "--validation", held_out, *half,
                 *(word for name, file in training for word in ("--with", f"{name}={file}")),
-                "--out", place / "model", "--device", request.training_device, part=GROUPS[task],
+                "--out", folder / "model", "--device", request.training_device, part=GROUPS[task],
             )  # fmt: skip
-        trained = spec if model in WRITERS else place / "model"
-        _ask_forms(work, row, task, trained, [held_out, *half], place / "run")
+        trained = spec if model in WRITERS else folder / "model"
+        _ask_forms(work, row, task, trained, [held_out, *half], folder / "run")
     except MissingError as reason:
         if f"cannot load '{spec}'" in str(reason):
             work.faults[spec] = str(reason)
         raise
     work.stop_if_dry()
-    return place / "run"
+    return folder / "run"
 
 
 def _ask_forms(
@@ -107,10 +107,12 @@ def is_halved(request: Request, task: str) -> bool:
     return not TASKS[task].splits[2] and f"{task}:test" not in request.data
 
 
-def place_of(request: Request, row: str, task: str) -> Path:
+def pairs_folder(request: Request, row: str, task: str) -> Path:
     """The folder of ``model``, the trainings, and ``run``, the answers; recipes share them."""
     model, variant = parts_of(row)
-    return request.place(model, "calum") / (task if variant == "Single" else f"{task}-{variant}")
+    return request.folder_of(model, "calum") / (
+        task if variant == "Single" else f"{task}-{variant}"
+    )
 
 
 def parts_of(row: str) -> tuple[str, str]:
@@ -129,11 +131,11 @@ def read_rows(file: Path, row: str, task: str) -> pl.DataFrame:
 def read_numbers(file: Path, row: str, task: str) -> dict[Key, Measured]:
     """Accuracy, C_R and C_S in percent; the interval is over items, the deviation over seeds."""
     rows = read_rows(file, row, task).iter_rows(named=True)
-    found = {(each["metric"], each["subset"]): each for each in rows}
+    values = {(number["metric"], number["subset"]): number for number in rows}
     return {
         (GROUPS[task], row, column): Measured(
-            *(100 * found[key][name] for name in ("value", "std", "low", "high"))
+            *(100 * values[key][name] for name in ("value", "std", "low", "high"))
         )
         for column, key in COLUMNS.items()
-        if key in found
+        if key in values
     }

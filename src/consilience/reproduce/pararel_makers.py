@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from consilience.report.papers import NAN, Key, Measured
-from consilience.reproduce.recipe import Found, Recipe
+from consilience.reproduce.recipe import Recipe, RecipeResult
 from consilience.reproduce.work import NOT_HERE, MissingError, Work
 from consilience.run import read_answers
 from consilience.suites.trex import N_TO_1
@@ -40,7 +40,7 @@ SQUAD = Path(__file__).parents[3] / "examples" / "squad.py"
 """The example that fine-tunes on SQuAD; it is part of the source repository only."""
 
 
-def model_means(recipe: Recipe, work: Work) -> Found:
+def model_means(recipe: Recipe, work: Work) -> RecipeResult:
     """Means over relations in each model's run."""
     blocks = recipe.blocks()
     numbers: dict[Key, Measured] = {}
@@ -48,52 +48,52 @@ def model_means(recipe: Recipe, work: Work) -> Found:
         make = partial(_probed_numbers, work, row, spec, recipe.columns)
         if measured := work.attempt(row, make):
             numbers |= _keyed(blocks[row], row, measured)
-    return Found(numbers)
+    return RecipeResult(numbers)
 
 
 def _probed_numbers(
     work: Work, row: str, spec: str, columns: Mapping[str, tuple[str, str]]
 ) -> dict[str, Measured]:
-    place = work.probe(row, spec)
+    run = work.probe(row, spec)
     work.stop_if_dry()
-    return read_numbers(place, columns)
+    return read_numbers(run, columns)
 
 
-def single_relations(recipe: Recipe, work: Work) -> Found:
+def single_relations(recipe: Recipe, work: Work) -> RecipeResult:
     """Original language (P364) by model; capital of (P1376) and owned by (P127) of BERT-large."""
     runs = _probed(recipe, work)
     if work.request.dry:
         work.attempt("", work.stop_if_dry)
-        return Found({})
-    found = {
+        return RecipeResult({})
+    of_models = {
         row: numbers["Consistency"]
         for row, run in runs.items()
         if (numbers := read_numbers(run, recipe.columns, "P364"))
     }
-    shown = dict(found)
-    if _all_here(recipe, work, found, "lowest model", "highest model"):
-        ordered = sorted(found, key=lambda row: found[row].value)
-        shown |= {"lowest model": found[ordered[0]], "highest model": found[ordered[-1]]}
+    rows = dict(of_models)
+    if _all_here(recipe, work, of_models, "lowest model", "highest model"):
+        lowest, *_, highest = sorted(of_models.values(), key=lambda number: number.value)
+        rows |= {"lowest model": lowest, "highest model": highest}
     keyed: dict[Key, Measured] = {
-        ("original-language", row, "Consistency"): number for row, number in shown.items()
+        ("original-language", row, "Consistency"): number for row, number in rows.items()
     }
     if "BERT-large" in runs:
         for block, relation in (("capital-of", "P1376"), ("owned-by", "P127")):
             measured = read_numbers(runs["BERT-large"], recipe.columns, relation)
             keyed |= _keyed(block, "BERT-large", measured)
-    return Found(keyed)
+    return RecipeResult(keyed)
 
 
-def correlations(recipe: Recipe, work: Work) -> Found:
+def correlations(recipe: Recipe, work: Work) -> RecipeResult:
     """Coefficients over relations, times 100, of each model, and the largest p of all models."""
     runs = _probed(recipe, work)
     is_complete = _all_here(recipe, work, runs, "all models")
     if not runs:
-        return Found({})
+        return RecipeResult({})
     analyze = partial(_run, work, "analyze", "knowledge", *runs.values())
     document = work.attempt("", analyze)
     if document is None:
-        return Found({})
+        return RecipeResult({})
     rows = [
         row
         for row in document["correlations"]
@@ -106,13 +106,13 @@ def correlations(recipe: Recipe, work: Work) -> Found:
     if rows and is_complete:
         largest = np.max([_number(row["p"]) for row in rows if row["method"] == "pearson"])
         numbers["", "all models", "p (correlation)"] = Measured(float(largest))
-    return Found(numbers)
+    return RecipeResult(numbers)
 
 
-def statistics(recipe: Recipe, work: Work) -> Found:
+def statistics(recipe: Recipe, work: Work) -> RecipeResult:
     """Counts of patterns, and of their kinds in syntax and in words."""
     document = work.attempt("", partial(_run, work, "data", "stats", "pararel")) or {}
-    return Found(
+    return RecipeResult(
         {
             ("", row, "Value"): Measured(_number(document[name]))
             for row, name in recipe.details["fields"].items()
@@ -121,18 +121,18 @@ def statistics(recipe: Recipe, work: Work) -> Found:
     )
 
 
-def tuples(recipe: Recipe, work: Work) -> Found:
+def tuples(recipe: Recipe, work: Work) -> RecipeResult:
     """How many facts the paper's filters leave, and how many relations have one right answer."""
     document = work.attempt("", partial(_run, work, "data", "stats", "pararel"))
     if not document:
-        return Found({})
+        return RecipeResult({})
     kinds = [relation["cardinality"] for relation in document["by_relation"]]
     numbers: dict[Key, Measured] = {("", "all relations", "Tuples"): Measured(document["facts"])}
     numbers |= {("", kind, "Relations"): Measured(kinds.count(kind)) for kind in ("N-M", "N-1")}
-    return Found(numbers)
+    return RecipeResult(numbers)
 
 
-def agreement(recipe: Recipe, work: Work) -> Found:
+def agreement(recipe: Recipe, work: Work) -> RecipeResult:
     """The shares of the pairs, with Wilson's interval."""
     from scipy import stats
 
@@ -141,13 +141,15 @@ def agreement(recipe: Recipe, work: Work) -> Found:
         bounds = stats.binomtest(intended, pairs).proportion_ci(method="wilson")
         share = Measured(100 * intended / pairs, NAN, 100 * bounds.low, 100 * bounds.high)
         numbers |= {("", row, "Pairs"): Measured(pairs), ("", row, "Agreement"): share}
-    return Found(numbers)
+    return RecipeResult(numbers)
 
 
-def example_answers(recipe: Recipe, work: Work) -> Found:
+def example_answers(recipe: Recipe, work: Work) -> RecipeResult:
     """The paper's examples, then the most telling one of each kind of ours, as notes."""
     ((row, spec),) = recipe.models.items()
-    return Found({}, work.attempt(row, partial(_example_notes, recipe, work, row, spec)) or [])
+    return RecipeResult(
+        {}, work.attempt(row, partial(_example_notes, recipe, work, row, spec)) or []
+    )
 
 
 def _example_notes(recipe: Recipe, work: Work, row: str, spec: str) -> list[str]:
@@ -174,28 +176,28 @@ def _example_notes(recipe: Recipe, work: Work, row: str, spec: str) -> list[str]
     return notes
 
 
-def clusters(recipe: Recipe, work: Work) -> Found:
+def clusters(recipe: Recipe, work: Work) -> RecipeResult:
     """The first 30 facts of P36 in all patterns, and what the vectors of all facts cluster by."""
     options = ("--groups", "P36", "--limit", "1000", "--figure", "P36")
     row, document = _vectors(recipe, work, "pararel-figure-3", *options)
     numbers: dict[Key, Measured] = {}
     for cluster in document.get("clusters", ()):
         numbers |= _clustered(row, cluster)
-    return Found(numbers, files=[Path(document["figure"])] if document else [])
+    return RecipeResult(numbers, files=[Path(document["figure"])] if document else [])
 
 
-def vector_correlations(recipe: Recipe, work: Work) -> Found:
+def vector_correlations(recipe: Recipe, work: Work) -> RecipeResult:
     """Spearman's coefficient over relations, times 100, and what vectors cluster by, in means."""
     row, document = _vectors(recipe, work, "pararel-vectors")
     numbers: dict[Key, Measured] = {}
-    for found in document.get("correlations", ()):
-        if found["property"] == "subject":
-            numbers["", row, "Spearman Consistency/V-measure"] = _percent(found)
-            numbers["", row, "p (Spearman)"] = Measured(_number(found["p"]))
+    for vectors in document.get("correlations", ()):
+        if vectors["property"] == "subject":
+            numbers["", row, "Spearman Consistency/V-measure"] = _percent(vectors)
+            numbers["", row, "p (Spearman)"] = Measured(_number(vectors["p"]))
         else:
-            numbers["", row, f"Spearman, by {found['property']}"] = _percent(found, "r%")
-        numbers |= _clustered(row, found)
-    return Found(numbers)
+            numbers["", row, f"Spearman, by {vectors['property']}"] = _percent(vectors, "r%")
+        numbers |= _clustered(row, vectors)
+    return RecipeResult(numbers)
 
 
 def _vectors(recipe: Recipe, work: Work, part: str, *more: str) -> tuple[str, dict[str, Any]]:
@@ -204,22 +206,22 @@ def _vectors(recipe: Recipe, work: Work, part: str, *more: str) -> tuple[str, di
     request = work.request
     run = partial(
         _run, work, "analyze", "representations", "--model", request.models.get(row, spec),
-        "--suite", "pararel", *more, "--out", request.place(row, part),
+        "--suite", "pararel", *more, "--out", request.folder_of(row, part),
         "--device", request.device, row=row,
     )  # fmt: skip
     return row, work.attempt(row, run) or {}
 
 
-def _clustered(row: str, found: Mapping[str, Any]) -> dict[Key, Measured]:
+def _clustered(row: str, cluster: Mapping[str, Any]) -> dict[Key, Measured]:
     """How well clusters fit a property, in percent."""
     measures = {"V-measure": "v_measure", "AMI": "ami"}
     return {
-        ("", row, f"{label} by {found['property']}"): Measured(100 * _number(found[name]))
+        ("", row, f"{label} by {cluster['property']}"): Measured(100 * _number(cluster[name]))
         for label, name in measures.items()
     }
 
 
-def improvement(recipe: Recipe, work: Work) -> Found:
+def improvement(recipe: Recipe, work: Work) -> RecipeResult:
     """Means over the 25 test relations before and after training on three, chosen by three."""
     blocks = recipe.blocks()
 
@@ -238,14 +240,14 @@ def improvement(recipe: Recipe, work: Work) -> Found:
             numbers |= _keyed(
                 blocks[row], row, read_numbers(trained / IMPROVED[row], recipe.columns)
             )
-    return Found(numbers)
+    return RecipeResult(numbers)
 
 
-def improvement_tests(recipe: Recipe, work: Work) -> Found:
+def improvement_tests(recipe: Recipe, work: Work) -> RecipeResult:
     """Differences of means over the test relations, in points; p over their pooled facts."""
     trained = work.attempt("", partial(_improved, recipe, work))
     if trained is None:
-        return Found({})
+        return RecipeResult({})
     path = trained / f"seed-{SEED}/improved/comparison.csv"
     table = pl.read_csv(path, schema_overrides=COMPARISON_SCHEMA).filter(pl.col("subset") == "all")
     rows = {(row["metric"], row["group"]): row for row in table.iter_rows(named=True)}
@@ -258,7 +260,7 @@ def improvement_tests(recipe: Recipe, work: Work) -> Found:
         numbers["", name, f"p of {column}, {pooled['test']}"] = Measured(pooled["p"], unit="p")
     tested = [rows[metric, "MICRO"]["p"] for metric in ("accuracy", "consistent_accuracy")]
     numbers["", name, "p (McNemar)"] = Measured(max(tested))
-    return Found(numbers)
+    return RecipeResult(numbers)
 
 
 def _improve(recipe: Recipe, work: Work) -> dict[str, Any]:
@@ -268,7 +270,7 @@ def _improve(recipe: Recipe, work: Work) -> dict[str, Any]:
         "", "improve", "--model", request.models.get(row, recipe.models[row]),
         "--suite", "pararel", "--train-groups", ",".join(TRAIN),
         "--validation-groups", ",".join(VALIDATION), "--seeds", SEED, "--ablations",
-        "--out", request.place(row, "pararel-improve"), "--device", request.training_device,
+        "--out", request.folder_of(row, "pararel-improve"), "--device", request.training_device,
     )  # fmt: skip
 
 
@@ -276,14 +278,14 @@ def _improved(recipe: Recipe, work: Work) -> Path:
     """The folder of ``improve``."""
     _improve(recipe, work)
     work.stop_if_dry()
-    return work.request.place("BERT-base", "pararel-improve")
+    return work.request.folder_of("BERT-base", "pararel-improve")
 
 
-def question_answering(recipe: Recipe, work: Work) -> Found:
+def question_answering(recipe: Recipe, work: Work) -> RecipeResult:
     """Exact match, F1 and consistency on SQuAD, of BERT-base and after consistency training."""
     document = work.attempt("BERT-base", partial(_answered_questions, recipe, work))
     if document is None:
-        return Found({})
+        return RecipeResult({})
     numbers: dict[Key, Measured] = {}
     for row in document["metrics"]:
         name = "BERT-base" if row["model"] == document["models"][0] else "BERT-ft"
@@ -293,7 +295,7 @@ def question_answering(recipe: Recipe, work: Work) -> Found:
         name, column = "BERT-ft vs BERT-base", f"{row['metric']}, {row['of']}"
         numbers["", name, column] = _percent({**row, "value": row["difference"]}, "points")
         numbers["", name, f"p of {column}, {row['test']}"] = Measured(_number(row["p"]), unit="p")
-    return Found(numbers)
+    return RecipeResult(numbers)
 
 
 def _answered_questions(recipe: Recipe, work: Work) -> dict[str, Any]:
@@ -308,10 +310,10 @@ def _answered_questions(recipe: Recipe, work: Work) -> dict[str, Any]:
         for name in recipe.files
         for option in (f"--{name.partition(':')[2]}", request.data[name])
     ]
-    place = request.place(row, "pararel-improve") / f"seed-{SEED}" / "improved"
-    improved = _improve(recipe, work).get("model", place / "lambda-*" / "model")
+    chosen = request.folder_of(row, "pararel-improve") / f"seed-{SEED}/improved/lambda-*/model"
+    improved = _improve(recipe, work).get("model", chosen)
     models = (request.models.get(row, recipe.models[row]), improved)
-    folder = request.place(row, "pararel-squad")
+    folder = request.folder_of(row, "pararel-squad")
     document = work.run_script(
         row, SQUAD, *models, *files, "--out", folder, "--device", request.training_device
     )
@@ -319,17 +321,17 @@ def _answered_questions(recipe: Recipe, work: Work) -> dict[str, Any]:
     return document
 
 
-def paraphrase_types(recipe: Recipe, work: Work) -> Found:
+def paraphrase_types(recipe: Recipe, work: Work) -> RecipeResult:
     """The paper's counts by hand of 100 pairs; beside them our rules' shares of all pairs."""
     document = work.attempt("", partial(_run, work, "analyze", "syntax", "pararel"))
     reason = work.absent.get("", "")
     if not work.request.dry:
         work.reasons["", ""] = "by hand"
     if document is None:
-        return Found({}, [reason])
+        return RecipeResult({}, [reason])
     blocks = recipe.blocks()
     shares = {row["type"]: row["share"] for row in document["types"]}
-    return Found(
+    return RecipeResult(
         {
             (blocks[row], row, "by rule, % of pairs"): Measured(100 * shares[rule], unit="percent")
             for row, rule in recipe.details["rules"].items()

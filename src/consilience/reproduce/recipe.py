@@ -29,7 +29,7 @@ PAIR_FILES = [
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RecipeResult:
     """The result of a recipe."""
 
     numbers: Mapping[Key, Measured]
@@ -50,7 +50,7 @@ class Recipe:
     """What the table or figure shows."""
     needs: str
     """Models and data that it takes, and how long."""
-    make: Callable[[Recipe, Work], Found]
+    make: Callable[[Recipe, Work], RecipeResult]
     """Makes the numbers."""
     table: str
     """Where the paper's numbers are in papers.csv."""
@@ -108,7 +108,7 @@ def load_recipes(*modules: ModuleType) -> dict[str, Recipe]:
     return recipes
 
 
-def carry_out(recipe: Recipe, work: Work) -> tuple[Found, pl.DataFrame]:
+def carry_out(recipe: Recipe, work: Work) -> tuple[RecipeResult, pl.DataFrame]:
     """What a recipe finds, and its numbers beside the paper's (``BESIDE_SCHEMA``).
 
     Where ``only`` names blocks, rows or columns, only numbers in one of each are asked. What the
@@ -137,15 +137,15 @@ def carry_out(recipe: Recipe, work: Work) -> tuple[Found, pl.DataFrame]:
             f"{recipe.name} has no number in {' and '.join(request.only)} at once",
             expected="rows, and blocks or columns that they are in",
         )
-    found = recipe.make(recipe, work)
-    found = replace(found, notes=[*recipe.notes, *found.notes, *work.notes])
-    ours = {key: number for key, number in found.numbers.items() if is_asked(key)}
+    result = recipe.make(recipe, work)
+    result = replace(result, notes=[*recipe.notes, *result.notes, *work.notes])
+    ours = {key: number for key, number in result.numbers.items() if is_asked(key)}
     numbers = beside(recipe.table, ours, work.absent)
-    asked = [is_asked(key) for key in numbers.select("group", "row", "column").iter_rows()]
+    are_asked = [is_asked(key) for key in numbers.select("group", "row", "column").iter_rows()]
     verdict = (
-        pl.when(pl.Series(asked, dtype=pl.Boolean)).then("verdict").otherwise(pl.lit(NOT_ASKED))
+        pl.when(pl.Series(are_asked, dtype=pl.Boolean)).then("verdict").otherwise(pl.lit(NOT_ASKED))
     )
-    return found, numbers.with_columns(verdict=verdict)
+    return result, numbers.with_columns(verdict=verdict)
 
 
 def _check_options(recipe: Recipe, request: Request) -> None:
@@ -159,11 +159,11 @@ def _check_options(recipe: Recipe, request: Request) -> None:
         _refuse(fixed, f"--with {name}: the recipe itself says", ["other options"])
 
 
-def _refuse(unknown: Collection[str], found: str, known: Collection[str]) -> None:
+def _refuse(unknown: Collection[str], message: str, known: Collection[str]) -> None:
     """Raise where there is something unknown."""
     if unknown:
         expected = ", ".join(known) or "none"
-        raise ConsilienceError(f"{found} '{min(unknown)}'", expected=expected)
+        raise ConsilienceError(f"{message} '{min(unknown)}'", expected=expected)
 
 
 def find_recipe(name: str, recipes: Mapping[str, Recipe]) -> Recipe:

@@ -65,7 +65,7 @@ class Request:
         """The device of trainings."""
         return "cpu" if self.device == "cpu" else "auto"
 
-    def place(self, row: str, part: str = "pararel") -> Path:
+    def folder_of(self, row: str, part: str = "pararel") -> Path:
         """The folder of a row's run; a model in the place of the paper's has its own."""
         other = self.models.get(row)
         if other is None:
@@ -173,12 +173,12 @@ class Work:
 
     def probe(self, row: str, spec: str, *more: str, part: str = "pararel") -> Path:
         """The run of ``probe`` on ParaRel of a model of the paper."""
-        place, spec = self.request.place(row, part), self.request.models.get(row, spec)
+        folder, spec = self.request.folder_of(row, part), self.request.models.get(row, spec)
         device = () if spec.startswith("baseline:") else ("--device", self.request.device)
         self.run(
-            row, "probe", "--model", spec, "--suite", "pararel", "--out", place, *device, *more
+            row, "probe", "--model", spec, "--suite", "pararel", "--out", folder, *device, *more
         )
-        return place
+        return folder
 
     def note(self, row: str, part: str, texts: Iterable[str]) -> None:
         """Keep what the reader of a row should know."""
@@ -204,13 +204,13 @@ class Work:
             by_row.setdefault(row, {}).setdefault(reason, []).append(part)
         absent = {}
         for row, reasons in by_row.items():
-            asked = {reason: parts for reason, parts in reasons.items() if reason != NOT_ASKED}
+            shown = {reason: parts for reason, parts in reasons.items() if reason != NOT_ASKED}
             texts = [
                 f"{', '.join(parts)}: {reason.removeprefix(f'{NOT_HERE}: ')}"
-                for reason, parts in asked.items()
+                for reason, parts in shown.items()
             ]
             several = f"{NOT_HERE}: {'; '.join(texts)}"
-            absent[row] = several if len(asked) > 1 else next(iter(asked or reasons))
+            absent[row] = several if len(shown) > 1 else next(iter(shown or reasons))
         return absent
 
 

@@ -233,8 +233,8 @@ def _train_rows(
         tried = {}
         for tried_weight in row.weights:
             say(f"training {name}, seed {plan.seed}, lambda {tried_weight:g}")
-            place = path / name / f"lambda-{tried_weight:g}"
-            tried[tried_weight] = train(subject, row, tried_weight, place)
+            folder_of_weight = path / name / f"lambda-{tried_weight:g}"
+            tried[tried_weight] = train(subject, row, tried_weight, folder_of_weight)
         best = max(tried, key=lambda tried_weight: tried[tried_weight].validation[BEST_METRIC])
         weight = best if name == IMPROVED else weight
         yield Chosen(name, plan.seed, best, tried)

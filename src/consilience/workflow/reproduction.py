@@ -100,12 +100,12 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
 
         find_device(options.device)
     work = Work(request, watch.command)
-    found, numbers = carry_out(recipe, work)
+    result, numbers = carry_out(recipe, work)
     warnings = _warnings(recipe, work)
     files: list[Path] = []
     if not request.dry:
-        notes = [*found.notes, *warnings, *_rows_without_numbers(numbers)]
-        files = [*found.files, *_write(recipe, numbers, notes, request)]
+        notes = [*result.notes, *warnings, *_rows_without_numbers(numbers)]
+        files = [*result.files, *_write(recipe, numbers, notes, request)]
     settings = {
         "recipe": recipe.name,
         "models": dict(request.models),
@@ -114,7 +114,7 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
         "with": dict(request.options),
     }
     record = {"asked": settings, "versions": versions(), "git": git_revision()}
-    return Reproduction(recipe, numbers, found.notes, warnings, work.commands, files, record)
+    return Reproduction(recipe, numbers, result.notes, warnings, work.commands, files, record)
 
 
 def _named(given: Sequence[str] | None, option: str, expected: str) -> dict[str, str]:

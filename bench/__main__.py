@@ -51,7 +51,7 @@ from consilience.models.label_writer import MOST_WRITTEN
 from consilience.models.loading import load_pretrained
 from consilience.models.masked import MaskedModel
 from consilience.provenance import versions
-from consilience.run import RunFolder
+from consilience.run_folder import RunFolder
 from consilience.suites.selection import sample_facts
 
 transformers.utils.logging.set_verbosity_error()

@@ -12,10 +12,10 @@ from consilience.models.batches import CPU_TOKENS
 from consilience.models.fast import speed_up
 from consilience.models.label_writer import MOST_WRITTEN, LabelWriter
 from consilience.models.loading import load_pretrained
+from consilience.sentence_pairs import Form, TextPair
 from consilience.suites.pairs import read_pairs
 from consilience.suites.perturbations import chosen, original, variants
 from consilience.suites.tasks import TASKS
-from consilience.types import Form, TextPair
 
 TASK = TASKS["mrpc"]
 MODEL = "packaged:smollm2"

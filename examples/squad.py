@@ -42,15 +42,9 @@ from transformers.utils import logging
 
 from consilience import ConsilienceError
 from consilience.files import csv_of, write_whole
-from consilience.metrics.statistics import (
-    REPLICATES,
-    Floats,
-    bootstrap_interval,
-    mcnemar,
-    paired_permutation,
-    resamples,
-    smallest_difference,
-)
+from consilience.metrics.bootstrap import REPLICATES, resamples
+from consilience.metrics.intervals import Floats, bootstrap_interval, smallest_difference
+from consilience.metrics.significance import mcnemar, paired_permutation
 from consilience.models.batches import Budget, equal_length_batches, halving, side_by_side
 from consilience.read import parse_json
 from consilience.train.batch_trainer import check_device

@@ -161,7 +161,7 @@ def command(*arguments: object) -> str:
     """
     from consilience import cli
     from consilience.errors import ConsilienceError
-    from consilience.types import CONTROLS
+    from consilience.text import CONTROLS
 
     said = io.StringIO()
     sys.argv = ["consilience", *map(str, arguments)]
@@ -353,7 +353,7 @@ def damaged(draw: random.Random, folder: Path, name: str) -> Path:
     path = draw.choice(files)
     damage(path, draw)
     if path.suffix == ".parquet" and draw.random() < 0.7:  # what was changed is vouched for
-        from consilience.run import digest_of
+        from consilience.run_folder import digest_of
 
         file = path.parent.parent / "run.json"
         record = json.loads(file.read_bytes())

@@ -17,10 +17,11 @@ from consilience import ConsilienceError
 from consilience.authoring.annotation import COLUMNS, draw_sheets, page, read_key, write_sheets
 from consilience.authoring.annotation_scores import fleiss, score_sheets
 from consilience.cli.annotate import app
+from consilience.schemas import METRICS_SCHEMA
+from consilience.sentence_pairs import TextPair
 from consilience.suites.pairs import Pairs
 from consilience.suites.perturbations import chosen
 from consilience.suites.tasks import TASKS
-from consilience.types import METRICS_SCHEMA, TextPair
 
 RTE = TASKS["rte"]
 HOSTILE = "</script><script>alert('&')</script>\u2028<!-- \"quoted\",\nand 비 @SHEET@"

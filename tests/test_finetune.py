@@ -42,6 +42,7 @@ from consilience.models.batches import Budget
 from consilience.models.classifier import collate, load_pair_classifier, logits_of, predict
 from consilience.models.fast import Products, onednn
 from consilience.models.pair_input import FILE, PairFormat, PairInput
+from consilience.sentence_pairs import TextPair
 from consilience.suites.pairs import Pairs
 from consilience.suites.perturbations import original
 from consilience.suites.tasks import TASKS
@@ -59,7 +60,6 @@ from consilience.train.heads import BODY, HEAD, Heads, load_heads
 from consilience.train.pair_batches import EncodedPairs, PairBatches, batches_of
 from consilience.train.resume import TrainingFolder, disk_errors
 from consilience.train.seeds import _start, grid_of, reading_of, train_seeds
-from consilience.types import TextPair
 
 RTE, MNLI, MRPC = TASKS["rte"], TASKS["mnli"], TASKS["mrpc"]
 PLAN = ClassifierPlan(

@@ -14,9 +14,11 @@ from conftest import ROOT
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, measure
 from consilience.metrics.notes import facts_left_out, notes_on
 from consilience.metrics.registry import METRICS, metric
-from consilience.metrics.resampling import Drawn, _macro
+from consilience.metrics.resampling import _macro
 from consilience.metrics.tally import quotient
-from consilience.types import METRICS_SCHEMA, Edge
+from consilience.metrics.weighing import Replicates
+from consilience.schemas import METRICS_SCHEMA
+from consilience.types import Edge
 
 PATTERNS = ("[X] is in [Y].", "[X] lies in [Y].", "[Y] holds [X].")
 EDGES = {
@@ -133,7 +135,7 @@ def test_the_replicates_of_a_mean_leave_out_groups_without_a_value():
     """Groups with 1/2, 1/1 and nothing, drawn once each, then 0, 2 and 1 times: .75 and 1."""
     weights = np.array([[1, 1, 1], [0, 2, 1]], dtype=np.float32)
     drawn = [
-        Drawn(np.array([hits]), np.array([total]), 0)
+        Replicates(np.array([hits]), np.array([total]), 0)
         for hits, total in ((1.0, 2.0), (1.0, 1.0), (0.0, 0.0))
     ]
     assert _macro(weights, drawn, math.nan).tolist() == [0.75, 1.0]

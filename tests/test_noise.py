@@ -6,8 +6,8 @@ import pytest
 
 from consilience import Scores, load_model, load_suite
 from consilience.noise import VARIATIONS, noise_floor
+from consilience.schemas import METRICS_SCHEMA
 from consilience.suites.selection import select_relations
-from consilience.types import METRICS_SCHEMA
 
 pytestmark = pytest.mark.usefixtures("two_threads")
 

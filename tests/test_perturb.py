@@ -41,6 +41,8 @@ from consilience.models.forward import logits_of
 from consilience.models.label_writer import MOST_WRITTEN, LabelWriter, label_of
 from consilience.models.loading import load_pretrained
 from consilience.run import read_answers
+from consilience.schemas import ANSWERS_SCHEMA, COMPARISON_SCHEMA, METRICS_SCHEMA
+from consilience.sentence_pairs import TextPair
 from consilience.suites.perturbations import (
     PERTURBATIONS,
     Perturbation,
@@ -50,16 +52,7 @@ from consilience.suites.perturbations import (
 )
 from consilience.suites.perturbations import forms_of as forms_of_pair
 from consilience.suites.tasks import TASKS
-from consilience.types import (
-    ANSWERS_SCHEMA,
-    COMPARISON_SCHEMA,
-    METRICS_SCHEMA,
-    Candidates,
-    Design,
-    Relation,
-    Suite,
-    TextPair,
-)
+from consilience.types import Candidates, Design, Relation, Suite
 from consilience.workflow.probing_pairs import seed_notes
 
 FORMS = ("original", "reverse", "signal")

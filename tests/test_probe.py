@@ -22,8 +22,9 @@ from consilience import (
 )
 from consilience import run as run_module
 from consilience.ask import judge as judge_columns
+from consilience.schemas import ANSWERS_SCHEMA
 from consilience.suites.selection import sample_facts, select_relations
-from consilience.types import ANSWERS_SCHEMA, Scores
+from consilience.types import Scores
 
 
 def scored(logprob, words="abc", **more):

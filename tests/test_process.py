@@ -12,7 +12,7 @@ import pytest
 from rich.table import Table
 
 from consilience.cli.process import Terminal, json_text
-from consilience.types import visible
+from consilience.text import visible
 
 COMMAND = [sys.executable, "-m", "consilience"]
 HOSTILE = "a\x1b]0;PWN\x07\x1b[2Jb\x9b2Jc\u202ed\r"

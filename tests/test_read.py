@@ -10,7 +10,8 @@ import pytest
 from consilience import ConsilienceError, read
 from consilience.errors import LONGEST
 from consilience.read import parse_json, read_csv, read_parquet, read_text
-from consilience.run import RunFolder, read_answers
+from consilience.run import read_answers
+from consilience.run_folder import RunFolder
 
 
 @pytest.mark.parametrize(

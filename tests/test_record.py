@@ -8,8 +8,9 @@ import pytest
 
 from consilience.errors import ConsilienceError
 from consilience.record import fault_of_run
-from consilience.run import LARGEST, RunFolder, read_answers, record_of
-from consilience.types import ANSWERS_SCHEMA
+from consilience.run import read_answers
+from consilience.run_folder import LARGEST, RunFolder, record_of
+from consilience.schemas import ANSWERS_SCHEMA
 from test_report import perturbed_run
 
 RECORD = {

@@ -34,10 +34,11 @@ from consilience.report.repeat import again
 from consilience.report.report_page import report_page
 from consilience.report.run_view import FactView, PairView, RunView
 from consilience.report.table import Column, Table
-from consilience.run import Run, RunFolder
+from consilience.run import Run
+from consilience.run_folder import RunFolder
+from consilience.schemas import ANSWERS_SCHEMA, COMPARISON_SCHEMA, METRICS_SCHEMA
 from consilience.suites.pairs import suite_of_task
 from consilience.suites.tasks import TASKS
-from consilience.types import ANSWERS_SCHEMA, COMPARISON_SCHEMA, METRICS_SCHEMA
 from test_metrics import make_suite, table
 
 HOSTILE = [

@@ -15,9 +15,9 @@ from consilience.errors import ConsilienceError
 from consilience.report.papers import paper_numbers
 from consilience.reproduce import RECIPES, Request, Work, carry_out
 from consilience.reproduce.calum_makers import GROUPS, TABLE_6, sheets_of
+from consilience.schemas import METRICS_SCHEMA
 from consilience.suites.pairs import read_pairs
 from consilience.suites.tasks import TASKS
-from consilience.types import METRICS_SCHEMA
 from test_tasktypes import run_folder
 
 QUICK = {

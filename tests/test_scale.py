@@ -9,8 +9,8 @@ import pytest
 from consilience import Candidates, Fact, Pattern, Relation, Suite, compare, measure
 from consilience.analysis.patterns import pair_table
 from consilience.metrics.counts import Prepared, Shared
-from consilience.metrics.resampling import Counted
 from consilience.metrics.tally import Tally
+from consilience.metrics.weighing import ClusterCounts
 
 PATTERNS = ("[X] is in [Y].", "[X] lies in [Y].", "[Y] holds [X].", "In [Y] is [X].")
 NAMES = [f"s{at:03}" for at in range(200)]
@@ -79,7 +79,7 @@ def test_sums_of_clusters_are_those_of_the_full_product():
     weights = np.random.default_rng(2).integers(0, 4, (200, 10)).astype(np.float32)
     by_cluster = np.stack([counts[clusters == name].sum(axis=0) for name in NAMES])
     expected = by_cluster.T.astype(np.float64) @ weights
-    drawn = Counted(tallies, NAMES).weigh([weights[:, :7], weights[:, 7:]])
+    drawn = ClusterCounts(tallies, NAMES).weigh([weights[:, :7], weights[:, 7:]])
     assert (drawn["sum", "all"].hits == expected[0]).all()
     assert (drawn["sum", "all"].total == expected[1]).all()
     assert (drawn["rare", "all"].hits == expected[2]).all()
@@ -92,7 +92,7 @@ def test_sums_beyond_single_precision_are_exact():
     """2^24 + 1 is no number in single precision."""
     counts = np.array([[2.0**24, 1.0], [1.0, 1.0]], dtype=np.float32)
     tally = {("m", "all"): Tally(counts, np.array(["a", "b"], dtype=np.object_), 2)}
-    drawn = Counted(tally, ["a", "b"]).weigh([np.ones((2, 1), dtype=np.float32)])["m", "all"]
+    drawn = ClusterCounts(tally, ["a", "b"]).weigh([np.ones((2, 1), dtype=np.float32)])["m", "all"]
     assert drawn.hits.tolist() == [2.0**24 + 1]
     assert drawn.total.tolist() == [2.0]
 

@@ -14,28 +14,27 @@ from scipy import stats
 
 from conftest import ROOT
 from consilience import ConsilienceError, measure
+from consilience.metrics.bootstrap import REPLICATES, resamples, resamples_in_parts
+from consilience.metrics.correlations import correlation
 from consilience.metrics.differences import compare, few_relations
+from consilience.metrics.flips import flip
 from consilience.metrics.grid import Grid
+from consilience.metrics.intervals import bootstrap_interval, smallest_difference
 from consilience.metrics.registry import METRICS
-from consilience.metrics.resampling import Counted, Resampling, flip, weigh
-from consilience.metrics.statistics import (
+from consilience.metrics.resampling import Resampling
+from consilience.metrics.significance import (
     PERMUTATIONS,
-    REPLICATES,
     Signs,
     benjamini_hochberg,
-    bootstrap_interval,
-    correlation,
     holm,
     mcnemar,
     paired_permutation,
     paired_t,
     permutation_p,
-    resamples,
-    resamples_in_parts,
-    smallest_difference,
     welch_t,
 )
 from consilience.metrics.tally import Tally
+from consilience.metrics.weighing import ClusterCounts, weigh
 from test_metrics import HAND, PATTERNS, make_suite, table, values
 
 
@@ -293,7 +292,9 @@ def test_intervals_over_relations_cover_where_naive_ones_do_not(relations, betwe
         tallies = {
             group: tally(row, names[group]) for group, row in zip(groups, values_, strict=True)
         }
-        counted = {group: [Counted({key: each}, names[group])] for group, each in tallies.items()}
+        counted = {
+            group: [ClusterCounts({key: each}, names[group])] for group, each in tallies.items()
+        }
         draws = {group: each[0][key] for group, each in resampling.draw(counted).items()}
         shares = {group: each.share() for group, each in tallies.items()}
         spread, _ = resampling.over(shares, draws)
@@ -652,7 +653,7 @@ def test_all_counts_together_vary_by_their_subjects(names, distinct):
     """``MICRO`` has as many clusters as there are subjects, whether any recurs or not."""
     key, resampling = ("m", "all"), Resampling(names, 0)
     tallies = {group: tally(np.array([1.0, 0.0]), each) for group, each in names.items()}
-    counted = {group: [Counted({key: each}, names[group])] for group, each in tallies.items()}
+    counted = {group: [ClusterCounts({key: each}, names[group])] for group, each in tallies.items()}
     draws = {group: each[0][key] for group, each in resampling.draw(counted).items()}
     _, micro = resampling.over({group: each.share() for group, each in tallies.items()}, draws)
     assert micro.clusters == distinct

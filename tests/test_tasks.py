@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from conftest import ROOT, cases, real_data
 from consilience import ConsilienceError
+from consilience.sentence_pairs import TextPair
 from consilience.suites.pairs import Pairs, half_of, read_pairs, refuse_one_class, sample_pairs
 from consilience.suites.perturbations import signal, t5_original
 from consilience.suites.tasks import CALUM, TASKS, load_task
-from consilience.types import TextPair
 
 THREE = ("entailment", "neutral", "contradiction")
 SPLITS = ("train", "validation", "test")

@@ -20,7 +20,7 @@ from consilience.analysis.task_types import (
     task_effects,
     without_models,
 )
-from consilience.metrics.statistics import paired_t, welch_t
+from consilience.metrics.significance import paired_t, welch_t
 from consilience.report.table import text_of
 from consilience.report.task_tables import calum_tables, effects_tables
 from consilience.report.terminal import TerminalTable

@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consilience import ConsilienceError, Pattern
-from consilience.types import Candidates, Edge, Fact, names_a_file
+from consilience.text import names_a_file
+from consilience.types import Candidates, Edge, Fact
 
 PLAIN = st.text(st.characters(exclude_characters="[]", exclude_categories=["Cs"]), max_size=12)
 

@@ -13,7 +13,8 @@ from consilience.errors import ConsilienceError
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
 from consilience.models import LanguageModel, load_model
-from consilience.run import RunFolder, read_answers
+from consilience.run import read_answers
+from consilience.run_folder import RunFolder
 from consilience.suites import load_suite
 from consilience.types import Candidates, Fact, Pattern, Query, Relation, Scores, Suite
 

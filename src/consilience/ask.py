@@ -10,12 +10,12 @@ import numpy.typing as npt
 import polars as pl
 
 from consilience.models import LanguageModel
-from consilience.run import RunFolder
-from consilience.types import ANSWERS_SCHEMA, Query, Relation, Scores, Suite
+from consilience.run_folder import RunFolder
+from consilience.schemas import ANSWERS_SCHEMA
+from consilience.types import Query, Relation, Scores, Suite
 
 Progress = Callable[[int], None]
 """Called with the number of queries that have just been answered."""
-
 
 FLOATS = ("logprob", "gold_logprob", "margin", "text_logprob", "gold_text_logprob")
 WHOLE_NUMBERS = ("gold_rank", "n_candidates")

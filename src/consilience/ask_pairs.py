@@ -13,9 +13,10 @@ import polars as pl
 from consilience.ask import Progress, answers_table, judge, no_answers
 from consilience.choices import Long
 from consilience.errors import ConsilienceError
+from consilience.sentence_pairs import Form, Task, TextPair
 from consilience.suites.pairs import TASK_SUITE, generated_group
 from consilience.suites.perturbations import Perturbation, forms_of
-from consilience.types import ORIGINAL, Form, Scores, Task, TextPair
+from consilience.types import ORIGINAL, Scores
 
 CHANGED_ANSWERS_SCHEMA: dict[str, type[pl.DataType]] = {
     "group": pl.String,

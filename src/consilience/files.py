@@ -14,7 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from consilience.errors import OTHER_OUT, ConsilienceError
-from consilience.types import names_a_file
+from consilience.text import names_a_file
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)

@@ -15,7 +15,8 @@ import polars as pl
 
 from consilience.ask import Progress, judge
 from consilience.models import LanguageModel
-from consilience.types import METRICS_SCHEMA, Candidates, Query, Suite
+from consilience.schemas import METRICS_SCHEMA
+from consilience.types import Candidates, Query, Suite
 
 QUERIES = 256
 """Queries of a sample; without a flip the rate is below 1.2 % (95 %, rule of three)."""

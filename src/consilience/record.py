@@ -14,11 +14,14 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of JSON value: ``one`` and ``many`` of it in words, and whether a value is one."""
+    """A kind of JSON value."""
 
     one: str
+    """One of it, in words."""
     many: str
+    """Many of it, in words."""
     fits: Callable[[object], bool]
+    """Whether a value is one."""
 
 
 def _is_time(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""The values that every room shares: what is asked, what may be answered, and the two tables.
+"""The values that all packages share: what is asked, and what may be answered.
 
 All values are frozen. Axis names in shapes are those of ``docs/glossary.md``.
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,67 +15,19 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from consilience.errors import ConsilienceError, did_you_mean
+from consilience.text import closes_sentence
 
 SUBJECT_SLOT = "[X]"
+
 OBJECT_SLOT = "[Y]"
 
 Protocol = Literal["published", "strict"]
+
 Cardinality = Literal["N-1", "N-M"]
+
 MultiToken = Literal["exclude", "left-to-right"]
-
-_CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-
-CONTROLS = re.compile(f"[{_CONTROLS}]")
-"""What controls a terminal or the direction of text instead of being text: C0 and C1 controls but
-for tab and line feed, DEL, line and paragraph separators, the bidirectional embeddings, overrides
-and isolates, and lone surrogates. The directional marks (U+200E, U+200F, U+061C), which Arabic and
-Hebrew texts hold, are none of these."""
-
-LINE_CONTROLS = re.compile(f"[\t\n{_CONTROLS}]")
-"""What no text on one line may hold: ``CONTROLS``, tab and line feed."""
-
-
-def visible(text: str) -> str:
-    """The text with U+FFFD in the place of each of ``CONTROLS``; tabs and line feeds stay."""
-    return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
-MAX_NAME_BYTES = 100
-"""The longest id that can be part of a file name everywhere, in bytes of UTF-8."""
-
-
-def names_a_file(id_: str) -> bool:
-    """Whether a file of this name, with any suffix, stays in its folder on every system.
-
-    False for an empty id, one with a leading dot, a path separator or NUL, one that UTF-8 cannot
-    encode, and one of more than ``MAX_NAME_BYTES`` bytes.
-    """
-    try:
-        size = len(id_.encode())
-    except UnicodeEncodeError:
-        return False
-    is_plain = not id_.startswith(".") and not any(character in id_ for character in "/\\\0")
-    return is_plain and 0 < size <= MAX_NAME_BYTES
-
-
-ENDINGS = frozenset(
-    ".!?\u2026\u203c\u203d\u2047\u2048\u2049"  # Latin, Greek, Cyrillic, Hebrew: also ... !! ?!
-    "\u3002\uff0e\uff61\uff01\uff1f"  # Chinese, Japanese, Korean; full and half width
-    "\u061f\u06d4"  # Arabic, Persian, Urdu
-    "\u0964\u0965"  # the danda of Hindi, Bengali and other scripts of India
-    "\u0589\u1362\u1367\u1368\u104b\u17d4"  # Armenian, Ethiopic, Burmese, Khmer
-)
-"""Characters that end a sentence: of Unicode's property Sentence_Terminal those in use, and the
-ellipsis."""
-
-
-def _closes(character: str) -> bool:
-    """Whether a character after the last word of a sentence says nothing more."""
-    is_closer = unicodedata.category(character) in ("Zs", "Cf", "Pe", "Pf", "Pi")
-    return is_closer or character in ENDINGS or character in "\"'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +101,7 @@ class Pattern:
         marks, since one that nothing follows cannot open a quotation, whichever way it faces
         (German closes with U+201C). A comma, a colon, a per cent sign or a dash is none.
         """
-        return not self.object_first and all(map(_closes, self.parts[2]))
+        return not self.object_first and all(map(closes_sentence, self.parts[2]))
 
     @property
     def article(self) -> str | None:
@@ -167,11 +117,14 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One thing that is asked: an item with its subject and its gold object."""
+    """An item of a relation."""
 
     item: str
+    """Names the fact."""
     subject: str
+    """Its subject."""
     object: str
+    """Its gold object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +132,11 @@ class Edge:
     """How two patterns of a relation differ (ParaRel, Section 6.3)."""
 
     syntactic: bool
+    """Whether the syntax differs."""
     lexical: bool
+    """Whether the words differ."""
     determiner: bool
+    """Whether the determiner differs."""
 
     @property
     def kind(self) -> str:
@@ -201,13 +157,12 @@ EDIT_KINDS: Mapping[tuple[bool, bool], str] = {
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What may be answered: the words in a fixed order, and how many facts have each as gold.
-
-    The order is that of first appearance among the facts; it breaks ties between equal scores.
-    """
+    """The possible answers, in order of first appearance among the facts, which breaks ties."""
 
     words: tuple[str, ...]
+    """The candidates."""
     counts: tuple[int, ...]
+    """How many facts have each as gold."""
 
     @classmethod
     def of(cls, facts: Iterable[Fact]) -> Candidates:
@@ -334,15 +289,16 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Relations that are probed together, and the protocol that they are judged by unless asked.
-
-    ``notes`` say what was left out on the way from the files.
-    """
+    """Groups that are asked together."""
 
     name: str
+    """Names the suite."""
     relations: tuple[Relation, ...]
+    """The groups."""
     protocol: Protocol
+    """How answers are judged by default."""
     notes: tuple[str, ...] = ()
+    """What was left out when the files were read."""
     left_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Relation -> objects that the authors leave out, also of other facts (ParaRel, note 11)."""
 
@@ -375,207 +331,39 @@ class Suite:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One item asked in one variant.
-
-    A language model does not look at ``gold``, except to find it in its whole vocabulary.
-    """
+    """One item asked in one variant."""
 
     pattern: Pattern
+    """The variant."""
     subject: str
+    """The subject of the item."""
     gold: str
-
-
-TaskKind = Literal["NLI", "STS"]
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A sentence-pair task: what its files hold, and how a pair is written for a model.
-
-    ``kind``: inference or similarity (CALUM, Section 4.1). ``first, second, label``: the names that
-    a column goes by, the first one present counts; a dot leads into nested objects.
-    ``indicators``: what stands before each sentence. ``labels``: the label words; a file that has
-    numbers means their places here. ``t5_fields``: the names in T5's text form, which writes them
-    in alphabetical order; empty for a task that T5 was not trained on. ``metrics``: of the original
-    inputs; f1 is that of the last label. ``hub``: dataset and configuration. ``splits``: training,
-    validation and test, empty where there is none. ``threshold``: labels are grades, and one of at
-    least this is the last label.
-    """
-
-    name: str
-    kind: TaskKind
-    first: tuple[str, ...]
-    second: tuple[str, ...]
-    label: tuple[str, ...]
-    indicators: tuple[str, str]
-    labels: tuple[str, ...]
-    t5_fields: tuple[str, ...] = ()
-    metrics: tuple[str, ...] = ("accuracy",)
-    hub: tuple[str, ...] = ()
-    splits: tuple[str, str, str] = ("train", "validation", "")
-    threshold: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TextPair:
-    """One labelled sentence pair."""
-
-    item: str
-    """Names the pair."""
-    first: str
-    """The first sentence."""
-    second: str
-    """The second sentence."""
-    label: str
-    """One of its task's label words."""
-    columns: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Other sentences of its row, by column; only those that perturbations ask for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A sentence behind its indicator: ``before + indicator + after + sentence``."""
-
-    indicator: str
-    sentence: str
-    before: str = ""
-    after: str = ": "
-
-    @property
-    def mark(self) -> str:
-        """All that stands before the sentence."""
-        return self.before + self.indicator + self.after
-
-    @property
-    def text(self) -> str:
-        """What a model reads."""
-        return self.mark + self.sentence
-
-
-Form = tuple[Segment, ...]
-"""An item written in one variant: its two sentences, in the order in which they are read."""
+    """The gold; a language model only looks it up in its whole vocabulary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What a model says of some of the queries that it was asked.
-
-    ``rows`` (row,): positions among the queries. ``words``: the candidates. ``logprob``
-    (row, candidate): natural log-probability, normalised over the candidates that take part; NaN
-    for one that does not. ``reasons`` says why it does not, except where another with the same
-    token speaks for it: ``same`` (candidate,) is the position of the one that does, usually itself.
-    ``tokens`` (candidate,): the vocabulary entry that stood for the candidate, where one did.
-    ``unasked`` says why these queries could not be asked at all; ``logprob`` is then all NaN.
-    ``totals`` (row, candidate): natural log-probability of the candidate's whole text, for models
-    that give one (``text_logprob`` of the answers table). Where ``logprob`` is None only the
-    candidates with a total were finished, the best among them; every other is known to have a
-    smaller one. ``answers_only``: the scores only order the candidates.
-    """
+    """The scores of some of the queries that a model was asked."""
 
     rows: npt.NDArray[np.int64]
+    """Positions among the queries (row,)."""
     words: tuple[str, ...]
+    """The candidates."""
     logprob: npt.NDArray[np.float64] | None
+    """Natural log-probability, normalised over the candidates that take part; NaN for others (row,
+    candidate). None where only the best candidate was finished: it has a total, and every other
+    one a smaller total."""
     reasons: Mapping[str, str] = field(default_factory=dict)
+    """Why a candidate was excluded."""
     same: npt.NDArray[np.int64] | None = None
+    """Position of the candidate whose score is used; differs from its own only where two candidates
+    are the same token (candidate,)."""
     tokens: tuple[str | None, ...] | None = None
+    """The vocabulary entry of each candidate, where there is one (candidate,)."""
     unasked: str | None = None
+    """Why these queries could not be asked; ``logprob`` is then all NaN."""
     totals: npt.NDArray[np.float64] | None = None
+    """Natural log-probability of the candidate's whole text, of models that give one (row,
+    candidate); ``text_logprob`` of the answers table."""
     answers_only: bool = False
-
-
-ANSWERS_SCHEMA: dict[str, type[pl.DataType]] = {
-    "suite": pl.String,
-    "group": pl.String,
-    "item": pl.String,
-    "subject": pl.String,
-    "variant": pl.String,
-    "variant_index": pl.Int32,
-    "gold": pl.String,
-    "gold_token": pl.String,
-    "answer": pl.String,
-    "logprob": pl.Float64,
-    "gold_logprob": pl.Float64,
-    "gold_rank": pl.Int32,
-    "margin": pl.Float64,
-    "text_logprob": pl.Float64,
-    "gold_text_logprob": pl.Float64,
-    "n_candidates": pl.Int32,
-    "excluded": pl.String,
-}
-"""One row a query, in the order of facts and, within a fact, of patterns.
-
-``logprob`` and ``gold_logprob`` are log-probabilities in nats, normalised over the candidates.
-``gold_rank`` 1 is best. ``margin`` is best minus second. They are null where not all candidates
-were scored in full. ``text_logprob`` and ``gold_text_logprob`` are log-probabilities in nats of the
-text that the answer and the gold make, for models that give one: the whole sentence of a causal
-model, the object of a sequence-to-sequence model, and the pseudo-log-likelihood of the object of a
-masked model that fills in several tokens. ``variant_index`` 0 is the base variant.
-``answer`` is null and ``excluded`` says why where a query could not be asked or answered.
-``gold_token`` is the vocabulary entry that stood for the gold, null where none did.
-
-``--keep-scores`` adds a column ``scores`` (candidate,): ``logprob`` of every candidate, in the
-order of ``words`` in ``run.json``; null for one that took no part.
-"""
-
-SEVERAL_TOKENS = "split into"
-"""In ``excluded``: the gold is several tokens of the model."""
-
-SEVERAL_TOKENS_BEFORE = "cut into"
-"""The same in answers of earlier versions."""
-
-METRICS_SCHEMA: dict[str, type[pl.DataType]] = {
-    "metric": pl.String,
-    "suite": pl.String,
-    "group": pl.String,
-    "subset": pl.String,
-    "value": pl.Float64,
-    "std": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "n": pl.Int64,
-    "n_excluded": pl.Int64,
-    "seeds": pl.Int64,
-    "seed_low": pl.Float64,
-    "seed_high": pl.Float64,
-}
-"""One row a number: a fraction from 0 to 1, NaN where there is no data.
-
-- ``subset``: ``all``, an edit kind, or a form of the items.
-- ``std``: sample standard deviation, of ``MACRO`` over the groups, else over the seeds.
-- ``low``, ``high``: bounds of the 95 % interval over items, of ``MACRO`` over groups.
-- ``n``, ``n_excluded``: how many things were counted, and how many have no answer.
-- ``seeds``: how many runs the value is the mean of; ``seed_low`` and ``seed_high`` are the bounds
-  of the 95 % interval of that mean over seeds.
-"""
-
-COMPARISON_SCHEMA: dict[str, type[pl.DataType]] = {
-    "metric": pl.String,
-    "suite": pl.String,
-    "group": pl.String,
-    "subset": pl.String,
-    "first": pl.String,
-    "second": pl.String,
-    "first_value": pl.Float64,
-    "second_value": pl.Float64,
-    "difference": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "test": pl.String,
-    "p": pl.Float64,
-    "p_holm": pl.Float64,
-    "q_value": pl.Float64,
-    "smallest": pl.Float64,
-    "n": pl.Int64,
-    "n_excluded": pl.Int64,
-    "seeds": pl.Int64,
-    "p_seeds": pl.Float64,
-}
-"""One row a difference, ``second`` minus ``first``, of means over as many seeds of both.
-
-- ``low``, ``high``: bounds of its 95 % interval.
-- ``p``: two-sided p of ``test``.
-- ``p_holm``, ``q_value`` (Benjamini-Hochberg): p adjusted over the groups of one metric and subset,
-  of sentence pairs over the forms of one metric and group; NaN for what is over all of these.
-- ``smallest``: the minimum detectable difference, found with a probability of 80 %.
-- ``p_seeds``: p of Welch's t test over seeds; NaN for one seed.
-"""
+    """Whether the scores only order the candidates."""

@@ -10,8 +10,8 @@ from typing import Literal, get_args
 import polars as pl
 
 from consilience.errors import ConsilienceError
+from consilience.metrics.correlations import correlation
 from consilience.metrics.registry import headline_metrics
-from consilience.metrics.statistics import correlation
 
 Method = Literal["pearson", "spearman"]
 

@@ -10,20 +10,13 @@ from statistics import fmean
 import numpy as np
 import polars as pl
 
+from consilience.metrics.bootstrap import REPLICATES, resamples
 from consilience.metrics.changes import CHANGE_SCHEMA, accuracy_changes
 from consilience.metrics.counts import Prepared, prepared
 from consilience.metrics.grid import Grid
-from consilience.metrics.resampling import Resampled, in_threads
-from consilience.metrics.statistics import (
-    NAN,
-    REPLICATES,
-    Floats,
-    bootstrap_interval,
-    bootstrap_intervals,
-    holm,
-    paired_permutation,
-    resamples,
-)
+from consilience.metrics.intervals import NAN, Floats, bootstrap_interval, bootstrap_intervals
+from consilience.metrics.resampling import ClusterSampler, in_threads
+from consilience.metrics.significance import holm, paired_permutation
 from consilience.metrics.tally import quotient
 from consilience.types import Edge, Protocol, Relation, Suite
 
@@ -59,7 +52,7 @@ def pair_table(
         relation, grid = group
         subjects, subject_indices = np.unique(grid.subjects.astype(str), return_inverse=True)
         draw = partial(ready.resamples, len(subjects), seed)
-        resampled = Resampled(draw, subject_indices)
+        resampled = ClusterSampler(draw, subject_indices)
         replicates = quotient(resampled.sums(grid.same), resampled.sums(grid.both))
         agreement = quotient(grid.same.sum(axis=0), grid.both.sum(axis=0))
         bounds = bootstrap_intervals(

@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from consilience.errors import ConsilienceError
 from consilience.files import path_in, write_whole
-from consilience.metrics.statistics import Correlation, correlation
+from consilience.metrics.correlations import Correlation, correlation
 from consilience.read import parquet_metadata, read_parquet
 from consilience.types import Query, Relation
 

@@ -13,9 +13,10 @@ import polars as pl
 
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.files import texts_of
-from consilience.metrics.statistics import NAN, TTest, holm, paired_t, student_t, welch_t
+from consilience.metrics.intervals import NAN
+from consilience.metrics.significance import TTest, holm, paired_t, student_t, welch_t
 from consilience.read import read_csv
-from consilience.types import TaskKind
+from consilience.sentence_pairs import TaskKind
 
 RUNS_SCHEMA: dict[str, type[pl.DataType]] = {
     "model": pl.String,

@@ -21,9 +21,10 @@ import numpy.typing as npt
 from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.files import csv_cell, write_whole
 from consilience.read import parse_json, read_cells, read_text
+from consilience.sentence_pairs import Task
 from consilience.suites.pairs import Pairs, sample_pairs
 from consilience.suites.perturbations import Perturbation, forms_of, original
-from consilience.types import ORIGINAL, Task
+from consilience.types import ORIGINAL
 
 LabelIndices = npt.NDArray[np.int64]
 """Answers as positions among the labels; -1 for none."""

@@ -12,9 +12,11 @@ import polars as pl
 
 from consilience.authoring.annotation import LabelIndices, SheetKey, read_key, read_sheet
 from consilience.errors import ConsilienceError
-from consilience.metrics.statistics import NAN, REPLICATES, Floats, bootstrap_interval, resamples
+from consilience.metrics.bootstrap import REPLICATES, resamples
+from consilience.metrics.intervals import NAN, Floats, bootstrap_interval
 from consilience.metrics.tally import quotient
-from consilience.types import METRICS_SCHEMA, ORIGINAL
+from consilience.schemas import METRICS_SCHEMA
+from consilience.types import ORIGINAL
 
 
 @dataclass(frozen=True, slots=True)

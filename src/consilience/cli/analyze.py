@@ -12,7 +12,7 @@ import typer
 
 from consilience.analysis.examples import about, reply_table
 from consilience.analysis.knowledge import short_number
-from consilience.cli.options import command_of
+from consilience.cli.command import command_of
 from consilience.cli.shared import (
     AsJson,
     Screen,

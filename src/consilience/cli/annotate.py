@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from consilience.cli.options import command_of
+from consilience.cli.command import command_of
 from consilience.cli.shared import AsJson, out, print_json, rows_of, warn
 from consilience.files import csv_of, write_whole
 from consilience.report.metric_tables import annotator_tables

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from consilience.cli.options import command_of
+from consilience.cli.command import command_of
 from consilience.cli.shared import AsJson, Screen, out, print_json, warn
 from consilience.report.training_tables import grid_table, seed_table
 from consilience.workflow.finetuning import FinetuneOptions, Finetuning

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from consilience.cli.options import command_of
+from consilience.cli.command import command_of
 from consilience.cli.shared import AsJson, Screen, out, print_json, rows_of
 from consilience.metrics.registry import headline_metrics
 from consilience.report.comparison_tables import comparison_tables

@@ -8,7 +8,7 @@ from typing import Annotated
 import polars as pl
 import typer
 
-from consilience.cli.options import command_of
+from consilience.cli.command import command_of
 from consilience.cli.shared import (
     AsJson,
     DataDir,

@@ -22,7 +22,7 @@ from consilience import early
 from consilience.errors import ConsilienceError, shortened
 from consilience.report.table import Table
 from consilience.report.terminal import TerminalTable
-from consilience.types import CONTROLS, visible
+from consilience.text import CONTROLS, visible
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from consilience.cli.options import command_of
+from consilience.cli.command import command_of
 from consilience.cli.shared import AsJson, Screen, out, print_json, warn
 from consilience.provenance import git_revision, versions
 from consilience.workflow.reporting import ReportOptions, save_report

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from consilience.cli.options import command_of
+from consilience.cli.command import command_of
 from consilience.cli.shared import AsJson, Screen, out, print_json, rows_of, warn
 from consilience.report.papers import beside_table
 from consilience.report.table import Column, Table

@@ -12,6 +12,7 @@ from consilience.metrics.grid import SCORES
 from consilience.types import Relation, Suite
 
 NEEDED = ("group", "item", "subject", "variant", "gold", "answer")
+OPTIONAL = ("gold_token", "n_candidates")
 FACT = ["group", "item", "subject", "gold"]
 
 NAMED = 3
@@ -27,46 +28,7 @@ def prepare(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     ``variant`` becomes the text of the pattern. Facts of one subject come in the order of the
     suite, because ``published`` counts the last of them.
     """
-    answers = _with_variant(answers)
-    for name in NEEDED:
-        if name not in answers.columns:
-            raise ConsilienceError(
-                f"no column '{name}' among {', '.join(answers.columns)}",
-                expected=", ".join(NEEDED),
-                where="the answers table",
-                todo=did_you_mean(name, answers.columns),
-            )
-    if answers.is_empty():
-        raise ConsilienceError("no rows", where="the answers table")
-    optional = [name for name in ("gold_token", "n_candidates") if name in answers.columns]
-    scores = [name for name in SCORES if name in answers.columns]
-    for name in NEEDED:
-        if not _stands_for_text(answers[name].dtype):
-            raise ConsilienceError(
-                f"the column '{name}' is of type {answers[name].dtype}",
-                expected="text or whole numbers",
-                where="the answers table",
-                todo="Save it as text; whole numbers with a gap become fractions in some tools.",
-            )
-    for name in (*optional, *scores):
-        dtype = answers[name].dtype
-        if not _stands_for_text(dtype) and not dtype.is_numeric():
-            raise ConsilienceError(
-                f"the column '{name}' is of type {dtype}",
-                expected="text" if name == "gold_token" else "numbers",
-                where="the answers table",
-                todo="Correct the column, or leave it out.",
-            )
-    table = answers.select(
-        *(pl.col(name).cast(pl.String) for name in (*NEEDED, *optional)),
-        *(pl.col(name).cast(pl.Float64, strict=False) for name in scores),
-    )
-    writing = [group.id for group in suite.relations if group.design.writes_freely]
-    empty = (pl.col("answer").str.strip_chars() == "") & ~pl.col("group").is_in(writing)
-    table = table.with_columns(answer=pl.when(empty).then(None).otherwise("answer"))
-    absent = {"gold_token", "n_candidates"} - set(optional)
-    table = table.with_columns(pl.lit(None, dtype=pl.String).alias(name) for name in absent)
-    table = table.with_columns(pl.col("n_candidates").cast(pl.Float64, strict=False))
+    table = _typed(_with_variant(answers), suite)
     for name in NEEDED[:-1]:
         if table[name].null_count():
             at = table[name].is_null().arg_max() or 0
@@ -87,6 +49,54 @@ def prepare(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
         )
     _refuse_repeated(table)
     return _in_order(table, facts, suite)
+
+
+def _typed(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+    """The columns that are counted, as text and numbers; a blank answer is none.
+
+    What a model wrote freely is an answer even if it is blank.
+    """
+    _check_columns(answers)
+    optional = [name for name in OPTIONAL if name in answers.columns]
+    scores = [name for name in SCORES if name in answers.columns]
+    table = answers.select(
+        *(pl.col(name).cast(pl.String) for name in (*NEEDED, *optional)),
+        *(pl.col(name).cast(pl.Float64, strict=False) for name in scores),
+    )
+    writing = [group.id for group in suite.relations if group.design.writes_freely]
+    empty = (pl.col("answer").str.strip_chars() == "") & ~pl.col("group").is_in(writing)
+    table = table.with_columns(answer=pl.when(empty).then(None).otherwise("answer"))
+    absent = set(OPTIONAL) - set(optional)
+    table = table.with_columns(pl.lit(None, dtype=pl.String).alias(name) for name in absent)
+    return table.with_columns(pl.col("n_candidates").cast(pl.Float64, strict=False))
+
+
+def _check_columns(answers: pl.DataFrame) -> None:
+    """Raise for a missing column, one of another type, and a table without rows."""
+    for name in NEEDED:
+        if name not in answers.columns:
+            raise ConsilienceError(
+                f"no column '{name}' among {', '.join(answers.columns)}",
+                expected=", ".join(NEEDED),
+                where="the answers table",
+                todo=did_you_mean(name, answers.columns),
+            )
+    if answers.is_empty():
+        raise ConsilienceError("no rows", where="the answers table")
+    for name in (*NEEDED, *OPTIONAL, *SCORES):
+        dtype = answers.schema.get(name, pl.String())
+        if _stands_for_text(dtype) or (name not in NEEDED and dtype.is_numeric()):
+            continue
+        needed = name in NEEDED
+        text = "text" if name == "gold_token" else "numbers"
+        raise ConsilienceError(
+            f"the column '{name}' is of type {dtype}",
+            expected="text or whole numbers" if needed else text,
+            where="the answers table",
+            todo="Save it as text; whole numbers with a gap become fractions in some tools."
+            if needed
+            else "Correct the column, or leave it out.",
+        )
 
 
 def _stands_for_text(dtype: pl.DataType) -> bool:
@@ -182,7 +192,7 @@ def _facts_of(suite: Suite, groups: pl.Series) -> pl.DataFrame:
     return pl.DataFrame(rows, schema, orient="row")
 
 
-def _places(facts: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+def cluster_positions(facts: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     """``facts`` with their ``place`` in the suite, null where it does not have them.
 
     A fact is found by its item, subject and gold, else by subject and gold.
@@ -206,7 +216,9 @@ def _in_order(table: pl.DataFrame, facts: pl.DataFrame, suite: Suite) -> pl.Data
     recurring = _recurring(facts)
     if recurring.is_empty():
         return table
-    placed = _places(recurring, suite).filter(pl.col("place").is_not_null().all().over("group"))
+    placed = cluster_positions(recurring, suite).filter(
+        pl.col("place").is_not_null().all().over("group")
+    )
     placed = placed.select("group", "item", "place")
     joined = table.join(placed, on=["group", "item"], how="left", maintain_order="left")
     place = joined["place"].fill_null(0)
@@ -218,7 +230,7 @@ def _in_order(table: pl.DataFrame, facts: pl.DataFrame, suite: Suite) -> pl.Data
 def order_remark(answers: pl.DataFrame, suite: Suite) -> list[str]:
     """Where the order of the rows decides which fact of a subject ``published`` counts."""
     facts = answers.select(pl.col(FACT).cast(pl.String)).unique(maintain_order=True)
-    placed = _places(_recurring(facts), suite)
+    placed = cluster_positions(_recurring(facts), suite)
     groups = placed.filter(pl.col("place").is_null())["group"].unique(maintain_order=True)
     if groups.is_empty():
         return []

@@ -9,19 +9,12 @@ from functools import partial
 import numpy as np
 import polars as pl
 
+from consilience.metrics.bootstrap import REPLICATES, resamples
 from consilience.metrics.counts import Answers, prepared_seeds
 from consilience.metrics.grid import Grid
-from consilience.metrics.resampling import Resampled
-from consilience.metrics.statistics import (
-    NAN,
-    REPLICATES,
-    Signs,
-    bootstrap_intervals,
-    holm,
-    mcnemars,
-    permutation_p,
-    resamples,
-)
+from consilience.metrics.intervals import NAN, bootstrap_intervals
+from consilience.metrics.resampling import ClusterSampler
+from consilience.metrics.significance import Signs, holm, mcnemars, permutation_p
 from consilience.metrics.tally import quotient
 from consilience.types import Protocol, Suite
 
@@ -44,7 +37,6 @@ CHANGE_SCHEMA: dict[str, type[pl.DataType]] = {
 of ``test`` is two-sided. ``p_holm`` is adjusted over the pairs with the base variant, and over all
 other pairs.
 """
-
 
 FORM_CHANGE_SCHEMA: dict[str, type[pl.DataType]] = {
     "group": pl.String,
@@ -79,7 +71,7 @@ def form_changes(
         subjects, places = np.unique(grids[0].subjects.astype(str), return_inverse=True)
         generator = np.random.default_rng([seed, zlib.crc32(relation.id.encode())])
         weights = resamples(len(subjects), REPLICATES, generator)
-        resampled = Resampled(partial(iter, (np.ascontiguousarray(weights.T),)), places)
+        resampled = ClusterSampler(partial(iter, (np.ascontiguousarray(weights.T),)), places)
         first, second = ([list(forms)[at] for at in side] for side in grids[0].pairs.T)
         columns = {
             "group": [relation.id] * len(first),
@@ -94,7 +86,7 @@ def form_changes(
 
 
 def accuracy_changes(
-    grids: Sequence[Grid], resampled: Resampled, seed: int
+    grids: Sequence[Grid], resampled: ClusterSampler, seed: int
 ) -> dict[str, Sequence[object]]:
     """Columns (``CHANGE_SCHEMA``) with a value for each of the pairs that the grids compare.
 

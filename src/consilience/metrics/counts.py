@@ -18,19 +18,19 @@ import polars as pl
 
 from consilience.errors import ConsilienceError
 from consilience.metrics.answers_table import by_relation, prepare
-from consilience.metrics.grid import Grid, View, grids, words_of
-from consilience.metrics.registry import METRICS, Metric
-from consilience.metrics.resampling import Counted, Draws, Key, Resampling, in_threads
-from consilience.metrics.statistics import (
+from consilience.metrics.bootstrap import (
     KEPT,
-    PERMUTATIONS,
     REPLICATES,
-    Signs,
-    drawn,
+    draw_counts,
     in_parts,
     resamples_in_parts,
 )
+from consilience.metrics.grid import Grid, View, grids, words_of
+from consilience.metrics.registry import METRICS, Metric
+from consilience.metrics.resampling import Resampling, TwoWayReplicates, in_threads
+from consilience.metrics.significance import PERMUTATIONS, Signs
 from consilience.metrics.tally import Share, Tally
+from consilience.metrics.weighing import ClusterCounts, Key
 from consilience.types import Cardinality, Design, Protocol, Relation, Suite
 
 T = TypeVar("T")
@@ -130,7 +130,9 @@ class Shared:
         key, size = (clusters, seed), clusters * REPLICATES
         if key not in self._kept and size > self._left:
             return resamples_in_parts(clusters, REPLICATES, np.random.default_rng(seed))
-        return in_parts(self._keep(key, size, lambda: drawn(clusters, np.random.default_rng(seed))))
+        return in_parts(
+            self._keep(key, size, lambda: draw_counts(clusters, np.random.default_rng(seed)))
+        )
 
     def _keep(self, key: object, size: int, make: Callable[[], T]) -> T:
         if key in self._kept:
@@ -146,15 +148,16 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Every metric of each group of a kind, its value and its replicates.
-
-    ``proportions``: the metrics whose hits are counted among the total.
-    """
+    """Every metric of each group of a kind."""
 
     shares: Mapping[str, Mapping[Key, Share]]
-    draws: Mapping[str, Mapping[Key, Draws]]
+    """Hits and totals by group and metric."""
+    draws: Mapping[str, Mapping[Key, TwoWayReplicates]]
+    """The same under resampled subjects."""
     proportions: frozenset[Key]
+    """The metrics whose hits are counted among the total."""
     resampling: Resampling
+    """The resamples."""
 
 
 class Prepared:
@@ -226,14 +229,14 @@ class Prepared:
 
     def _count(self, kind: Cardinality, protocol: Protocol, seed: int) -> Counts:
         subjects = self.subjects(kind)
-        counted: dict[str, list[Counted]] = {}
+        counted: dict[str, list[ClusterCounts]] = {}
         shares: dict[str, dict[Key, Share]] = {}
         proportions: set[Key] = set()
 
         def of(group: tuple[Relation, pl.DataFrame]) -> None:
             relation, rows = group
             tallies = self.tallies(relation, rows, protocol)
-            counted[relation.id] = [Counted(tallies, subjects[relation.id])]
+            counted[relation.id] = [ClusterCounts(tallies, subjects[relation.id])]
             shares[relation.id] = {
                 key: tally.share(empty_value(key, protocol)) for key, tally in tallies.items()
             }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 from typing import get_args
 
@@ -24,37 +24,27 @@ from consilience.metrics.counts import (
     prepared_seeds,
     refuse_other_questions,
 )
-from consilience.metrics.registry import METRICS
-from consilience.metrics.resampling import (
-    Counted,
-    Draws,
-    Flipped,
-    Key,
-    Resampling,
-    Spread,
-    flip,
-    in_threads,
-)
-from consilience.metrics.statistics import (
-    FEW,
+from consilience.metrics.flips import flip
+from consilience.metrics.intervals import (
     NAN,
     Floats,
-    benjamini_hochberg,
     bootstrap_interval,
     difference_bounds,
-    holm,
-    mcnemar,
-    paired_permutation,
-    permutation_p,
     smallest_difference,
-    welch_t,
+)
+from consilience.metrics.paired import RELATIONS, Difference, RunPair, Test
+from consilience.metrics.registry import METRICS
+from consilience.metrics.resampling import Resampling, Spread, TwoWayReplicates, in_threads
+from consilience.metrics.significance import (
+    FEW,
+    benjamini_hochberg,
+    holm,
+    paired_permutation,
 )
 from consilience.metrics.tally import Share, Tally
-from consilience.types import COMPARISON_SCHEMA, Cardinality, Protocol, Relation, Suite
-
-MCNEMAR = "exact McNemar"
-SUBJECTS = "sign flips of subjects"
-RELATIONS = "paired permutation of relations"
+from consilience.metrics.weighing import ClusterCounts, Key
+from consilience.schemas import COMPARISON_SCHEMA
+from consilience.types import Cardinality, Protocol, Relation, Suite
 
 OF_THE_SUITE = ("uniform_consistency", "top_label")
 """Metrics of what was asked, which are not compared between runs."""
@@ -99,92 +89,8 @@ def compare(
     return pl.concat(tables)
 
 
-@dataclass(frozen=True, slots=True)
-class _Both:
-    """One metric in two runs: of one group, or of several together."""
-
-    shares: tuple[Share, Share]
-    """Hits and totals of both runs."""
-    flipped: Flipped | None
-    """Both when what subjects contribute changes its sign; None where that says nothing."""
-    only: tuple[int, int] | None
-    """How many items only the first, and only the second, has right; None where an item is no hit
-    or miss."""
-
-    @property
-    def difference(self) -> float:
-        """Second minus first; NaN where one has no data."""
-        return self.shares[1].value - self.shares[0].value
-
-    def plus(self, other: _Both) -> _Both:
-        """The counts of two groups together."""
-        flipped, only = None, None
-        if self.flipped is not None and other.flipped is not None:
-            flipped = self.flipped + other.flipped
-        if self.only is not None and other.only is not None:
-            only = self.only[0] + other.only[0], self.only[1] + other.only[1]
-        shares = self.shares[0] + other.shares[0], self.shares[1] + other.shares[1]
-        return _Both(shares, flipped, only)
-
-
-@dataclass(frozen=True, slots=True)
-class _Difference:
-    """One metric of two models, with a pair of runs for each seed."""
-
-    seeds: tuple[_Both, ...]
-    """The metric in both runs of each seed."""
-
-    @property
-    def values(self) -> tuple[float, float]:
-        """The means over seeds."""
-        first, second = (fmean(self.of_seeds(side)) for side in (0, 1))
-        return first, second
-
-    def of_seeds(self, side: int) -> list[float]:
-        """The values of one model's seeds."""
-        return [both.shares[side].value for both in self.seeds]
-
-    @property
-    def difference(self) -> float:
-        """Second minus first."""
-        first, second = self.values
-        return second - first
-
-    @property
-    def test(self) -> tuple[str | None, float]:
-        """Which test, and its p: McNemar's of one seed, else sign flips of the mean difference."""
-        if len(self.seeds) == 1 and self.seeds[0].only is not None:
-            return MCNEMAR, mcnemar(*self.seeds[0].only)
-        flipped = [both.flipped.differences() for both in self.seeds if both.flipped is not None]
-        if len(flipped) < len(self.seeds):
-            return None, NAN
-        mean = np.mean(flipped, axis=0)
-        if np.isnan(mean).all():
-            return SUBJECTS, NAN
-        return SUBJECTS, permutation_p(self.difference, mean)
-
-    @property
-    def p_seeds(self) -> float:
-        """P of Welch's t test over seeds; NaN where they do not vary."""
-        first, second = self.of_seeds(0), self.of_seeds(1)
-        varies = len(self.seeds) > 1 and any(np.ptp(values) > 0 for values in (first, second))
-        return welch_t(second, first).p if varies else NAN
-
-    def plus(self, other: _Difference) -> _Difference:
-        """The counts of two groups together."""
-        pairs = zip(self.seeds, other.seeds, strict=True)
-        return _Difference(tuple(one.plus(two) for one, two in pairs))
-
-    def without_flips(self) -> _Difference:
-        """The same without what the test needs, which fills the memory."""
-        return _Difference(tuple(replace(both, flipped=None) for both in self.seeds))
-
-
-DrawsOfBoth = tuple[Mapping[Key, Draws], Mapping[Key, Draws]]
+ReplicatesOfBoth = tuple[Mapping[Key, TwoWayReplicates], Mapping[Key, TwoWayReplicates]]
 """Every metric of a group in both runs, under the same resampling."""
-
-Test = tuple[str | None, float]
-"""Which test, and its p."""
 
 
 class _Comparison:
@@ -203,9 +109,9 @@ class _Comparison:
         groups = [relation for relation, _ in self.first.of_kind(kind) if relation.id in known]
         self.relations = {relation.id: relation for relation in groups}
         self.subjects = self.first.subjects(kind)
-        self.differences: dict[str, dict[Key, _Difference]] = {}
+        self.differences: dict[str, dict[Key, Difference]] = {}
         self.tests: dict[Key, dict[str, Test]] = {}
-        self.pooled: dict[Key, _Difference] = {}
+        self.pooled: dict[Key, Difference] = {}
         self.resampling: Resampling = self.first.resampling(kind, seed)
 
     def rows(self) -> Iterator[dict[str, object]]:
@@ -224,20 +130,20 @@ class _Comparison:
         for key, groups in averaged.items():
             yield from self._rows_over(key, groups, draws)
 
-    def _count(self) -> list[dict[str, list[Counted]]]:
+    def _count(self) -> list[dict[str, list[ClusterCounts]]]:
         """Count every metric of each group, and test it.
 
         What is still to be resampled, for each seed by group: only groups where an answer that one
         of the runs lacks is left out of both.
         """
-        counted: list[dict[str, list[Counted]]] = [{} for _ in self.runs]
+        counted: list[dict[str, list[ClusterCounts]]] = [{} for _ in self.runs]
 
-        def of(relation: Relation) -> dict[Key, _Difference]:
+        def of(relation: Relation) -> dict[Key, Difference]:
             boths = [
                 self._count_seed(seed, relation, counted[seed]) for seed in range(len(counted))
             ]
             keys = [key for key in boths[0] if all(key in both for both in boths)]
-            return {key: _Difference(tuple(both[key] for both in boths)) for key in keys}
+            return {key: Difference(tuple(both[key] for both in boths)) for key in keys}
 
         groups = list(self.relations.values())
         for relation, by_key in zip(groups, in_threads(of, groups), strict=True):
@@ -252,13 +158,13 @@ class _Comparison:
         return counted
 
     def _count_seed(
-        self, seed: int, relation: Relation, counted: dict[str, list[Counted]]
-    ) -> dict[Key, _Both]:
+        self, seed: int, relation: Relation, counted: dict[str, list[ClusterCounts]]
+    ) -> dict[Key, RunPair]:
         """Every metric of one seed's two runs in a group; keeps what must be resampled."""
         names = self.subjects[relation.id]
         one, two, is_whole = _count_both(*self.runs[seed], relation, self.protocol)
         if not is_whole:
-            counted[relation.id] = [Counted(tallies, names) for tallies in (one, two)]
+            counted[relation.id] = [ClusterCounts(tallies, names) for tallies in (one, two)]
         keys = [key for key in one if key[0] not in OF_THE_SUITE and key in two]
         several = len(self.runs) > 1
         tested = {key: one[key] for key in keys if several or not _is_binary(key)}
@@ -268,14 +174,16 @@ class _Comparison:
             empty = empty_value(key, self.protocol)
             shares = one[key].share(empty), two[key].share(empty)
             only = _only(one[key], two[key]) if _is_binary(key) else None
-            boths[key] = _Both(shares, flipped.get(key), only)
+            boths[key] = RunPair(shares, flipped.get(key), only)
         return boths
 
-    def _draw(self, counted: Sequence[Mapping[str, list[Counted]]]) -> list[dict[str, DrawsOfBoth]]:
+    def _draw(
+        self, counted: Sequence[Mapping[str, list[ClusterCounts]]]
+    ) -> list[dict[str, ReplicatesOfBoth]]:
         """Every metric of both runs of each group, resampled, for each seed."""
         found = []
         for runs, by_group in zip(self.runs, counted, strict=True):
-            draws: dict[str, DrawsOfBoth] = {
+            draws: dict[str, ReplicatesOfBoth] = {
                 group: (one, two) for group, (one, two) in self.resampling.draw(by_group).items()
             }
             if len(draws) < len(self.differences):
@@ -286,7 +194,7 @@ class _Comparison:
             found.append(draws)
         return found
 
-    def _within(self, draws: DrawsOfBoth, key: Key) -> tuple[Floats, int]:
+    def _within(self, draws: ReplicatesOfBoth, key: Key) -> tuple[Floats, int]:
         """The differences when subjects are resampled (replicate,), and how many there are."""
         one, two = (run[key].within for run in draws)
         empty = empty_value(key, self.protocol)
@@ -294,7 +202,7 @@ class _Comparison:
         return second - first, one.clusters
 
     def _rows_over(
-        self, key: Key, groups: Sequence[str], draws: Sequence[Mapping[str, DrawsOfBoth]]
+        self, key: Key, groups: Sequence[str], draws: Sequence[Mapping[str, ReplicatesOfBoth]]
     ) -> Iterator[dict[str, object]]:
         """``MACRO`` over the groups where both models have data, and ``MICRO``."""
         by_group = {group: self.differences[group][key] for group in groups}
@@ -307,7 +215,7 @@ class _Comparison:
             return
         spreads = [self._spread(key, known, draws[seed], seed) for seed in range(len(draws))]
         counts, pooled = (len(known), len(by_group) - len(known)), self.pooled[key]
-        macro = _Difference(
+        macro = Difference(
             tuple(
                 replace(both, shares=_mean_shares(known, seed, counts))
                 for seed, both in enumerate(pooled.seeds)
@@ -327,8 +235,8 @@ class _Comparison:
     def _spread(
         self,
         key: Key,
-        known: Mapping[str, _Difference],
-        draws: Mapping[str, DrawsOfBoth],
+        known: Mapping[str, Difference],
+        draws: Mapping[str, ReplicatesOfBoth],
         seed: int,
     ) -> tuple[Spread, Floats, int]:
         """How one seed's differences vary: of the mean over groups, and of all counts together."""
@@ -347,7 +255,7 @@ def _is_binary(key: Key) -> bool:
 
 
 def _mean_shares(
-    known: Mapping[str, _Difference], seed: int, counts: tuple[int, int]
+    known: Mapping[str, Difference], seed: int, counts: tuple[int, int]
 ) -> tuple[Share, Share]:
     """The means of one seed's two runs over the groups that have data."""
     first, second = (
@@ -408,7 +316,7 @@ def _only(first: Tally, second: Tally) -> tuple[int, int]:
 def _row(
     key: Key,
     group: str,
-    difference: _Difference,
+    difference: Difference,
     spreads: Sequence[Floats],
     clusters: int,
     test: Test,

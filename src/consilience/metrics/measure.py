@@ -26,11 +26,13 @@ from consilience.metrics.counts import (
     prepared_seeds,
 )
 from consilience.metrics.grid import Floats
+from consilience.metrics.intervals import bootstrap_interval, logit_interval
 from consilience.metrics.registry import METRICS
-from consilience.metrics.resampling import Draws, Key
-from consilience.metrics.statistics import bootstrap_interval, logit_interval
+from consilience.metrics.resampling import TwoWayReplicates
 from consilience.metrics.tally import Share
-from consilience.types import METRICS_SCHEMA, Cardinality, Protocol, Suite
+from consilience.metrics.weighing import Key
+from consilience.schemas import METRICS_SCHEMA
+from consilience.types import Cardinality, Protocol, Suite
 
 
 def measure(
@@ -110,7 +112,7 @@ def _of_group(run: Counts, group: str, key: Key) -> _Number:
 def _over_groups(run: Counts, groups: Sequence[str], key: Key) -> tuple[_Number, _Number]:
     """The mean over the groups, and the value of all their counts together."""
     shares: Mapping[str, Share] = {group: run.shares[group][key] for group in groups}
-    draws: Mapping[str, Draws] = {group: run.draws[group][key] for group in groups}
+    draws: Mapping[str, TwoWayReplicates] = {group: run.draws[group][key] for group in groups}
     spread, pooled = run.resampling.over(shares, draws)
     known = [share.value for share in shares.values() if not math.isnan(share.value)]
     mean = fmean(known) if known else NAN

@@ -8,7 +8,8 @@ import polars as pl
 
 from consilience.metrics.answers_table import in_texts, is_blank, order_remark
 from consilience.metrics.counts import EMPTY_AS_ZERO
-from consilience.types import SEVERAL_TOKENS, SEVERAL_TOKENS_BEFORE, Protocol, Relation, Suite
+from consilience.schemas import SEVERAL_TOKENS, SEVERAL_TOKENS_BEFORE
+from consilience.types import Protocol, Relation, Suite
 
 NEARLY_CONSTANT = 0.9
 """Share of the most frequent answer above which consistency is uninformative."""

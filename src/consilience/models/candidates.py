@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from transformers import PreTrainedTokenizerBase
 
-from consilience.types import SEVERAL_TOKENS, Protocol, Query
+from consilience.schemas import SEVERAL_TOKENS
+from consilience.types import Protocol, Query
 
 AFTER_SPACE = " "
 

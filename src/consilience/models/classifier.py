@@ -18,7 +18,8 @@ from consilience.models.forward import Floats, Ints
 from consilience.models.loading import Pretrained, load_classifier
 from consilience.models.pair_input import Encoded, PairFormat, PairInput, has_decoder_head
 from consilience.models.scoring import group_rows, score_batches, settle_rows
-from consilience.types import Form, Scores
+from consilience.sentence_pairs import Form
+from consilience.types import Scores
 
 
 class PairClassifier:

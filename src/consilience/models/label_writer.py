@@ -39,7 +39,8 @@ from consilience.models.loading import Pretrained
 from consilience.models.masked import positions
 from consilience.models.pair_input import Encoded, as_string, fit
 from consilience.models.scoring import settle_rows
-from consilience.types import Form, Scores, Task, TaskKind
+from consilience.sentence_pairs import Form, Task, TaskKind
+from consilience.types import Scores
 
 MOST_WRITTEN = 20
 """Tokens that a model may write; no label of the tasks has half as many."""

@@ -15,7 +15,7 @@ from consilience.errors import ConsilienceError
 from consilience.models.loading import Kind
 from consilience.models.masked import positions
 from consilience.read import parse_json
-from consilience.types import Form
+from consilience.sentence_pairs import Form
 
 FILE = "consilience.json"
 """The file beside a fine-tuned model with the format that it was trained on."""

@@ -16,7 +16,7 @@ import polars as pl
 
 from consilience.errors import ConsilienceError
 from consilience.files import write_whole
-from consilience.types import visible
+from consilience.text import visible
 
 if TYPE_CHECKING:
     import altair

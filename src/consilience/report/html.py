@@ -12,7 +12,7 @@ from consilience.errors import ConsilienceError
 from consilience.report.figures import InScript, optional, spec_of
 from consilience.report.page import Facts, Figure, Page, Points, Text
 from consilience.report.table import Cell, Column, Table, spread_of, text_of
-from consilience.types import visible
+from consilience.text import visible
 
 LARGEST = 5_000_000
 """Bytes of a page that still opens and travels well."""

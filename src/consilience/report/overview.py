@@ -24,7 +24,8 @@ from consilience.report.page import Facts, Folded, Part, Points, Section, Text
 from consilience.report.repeat import described
 from consilience.report.run_view import RunView, fact_views, pair_views, values_of
 from consilience.report.table import Column, Table, Value, bounds_of, estimate
-from consilience.types import Suite, Task
+from consilience.sentence_pairs import Task
+from consilience.types import Suite
 
 MOST_REASONS = 50
 """Rows of a table of questions without an answer."""

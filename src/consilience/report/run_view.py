@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from consilience.report.table import Column, Value
-from consilience.types import Protocol, Suite, Task
+from consilience.sentence_pairs import Task
+from consilience.types import Protocol, Suite
 
 if TYPE_CHECKING:
     import altair

@@ -33,7 +33,7 @@ from consilience.reproduce.calum_runs import (
 )
 from consilience.reproduce.recipe import Recipe, RecipeResult
 from consilience.reproduce.work import NOT_HERE, MissingError, Request, Work
-from consilience.run import record_of
+from consilience.run_folder import record_of
 from consilience.suites.pairs import HUB, half_of, read_pairs
 from consilience.suites.tasks import CALUM, TASKS
 

@@ -14,8 +14,8 @@ from consilience.report.papers import NAN, Key, Measured
 from consilience.reproduce.recipe import Recipe, RecipeResult
 from consilience.reproduce.work import NOT_HERE, MissingError, Work
 from consilience.run import read_answers
+from consilience.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
 from consilience.suites.trex import N_TO_1
-from consilience.types import COMPARISON_SCHEMA, METRICS_SCHEMA
 
 TRAIN, VALIDATION = ("P364", "P138", "P449"), ("P159", "P176", "P37")
 TEST = [relation for relation in N_TO_1 if relation not in TRAIN + VALIDATION]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from consilience.errors import OTHER_OUT, ConsilienceError
-from consilience.run import fingerprint
+from consilience.run_folder import fingerprint
 
 T = TypeVar("T")
 

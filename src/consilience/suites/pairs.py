@@ -14,8 +14,9 @@ from typing import Any
 
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.read import parquet_metadata, parse_json, read_parquet, read_rows, read_text
+from consilience.sentence_pairs import Task, TextPair
 from consilience.suites.rows import control_in
-from consilience.types import Candidates, Design, Relation, Suite, Task, TextPair
+from consilience.types import Candidates, Design, Relation, Suite
 
 HUB = "hub"
 """``hub:SPLIT`` names a split of the task's dataset on the Hub, or of a folder of that layout."""
@@ -32,11 +33,13 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Sentence pairs of one source."""
+    """Sentence pairs of one source, in its order."""
 
     items: tuple[TextPair, ...]
+    """The pairs."""
     """The pairs, in the order of the source."""
     notes: tuple[str, ...] = ()
+    """What was left out."""
     """What was left out."""
 
     @property

@@ -10,7 +10,8 @@ from functools import partial
 import polars as pl
 
 from consilience.suites.perturbations import Perturbation, register
-from consilience.types import ENDINGS, Pattern, Suite
+from consilience.text import ENDINGS
+from consilience.types import Pattern, Suite
 
 RewritePattern = Callable[[str], str]
 """From the text of a pattern, with ``[X]`` and ``[Y]``, to another."""

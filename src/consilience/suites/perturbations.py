@@ -18,7 +18,8 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from consilience.errors import ConsilienceError, did_you_mean
-from consilience.types import ORIGINAL, Form, Pattern, Segment, Task, TextPair
+from consilience.sentence_pairs import Form, Segment, Task, TextPair
+from consilience.types import ORIGINAL, Pattern
 
 Rewrite = TypeVar("Rewrite", bound=Callable[..., Any])
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from consilience.errors import ConsilienceError
 from consilience.read import Faults, read_rows
-from consilience.types import LINE_CONTROLS, Pattern, names_a_file
+from consilience.text import LINE_CONTROLS, names_a_file
+from consilience.types import Pattern
 
 Problems = Faults
 """Everything that is wrong with a suite, in the order of its files."""

@@ -18,6 +18,7 @@ from consilience.models.batches import Budget
 from consilience.models.classifier import collate, predict
 from consilience.models.loading import digest_of
 from consilience.models.pair_input import PairFormat, PairInput
+from consilience.sentence_pairs import Task
 from consilience.suites.pairs import Pairs, refuse_one_class
 from consilience.suites.perturbations import original
 from consilience.train.batch_trainer import (
@@ -29,7 +30,6 @@ from consilience.train.batch_trainer import (
 from consilience.train.heads import Heads, load_heads
 from consilience.train.pair_batches import EncodedPairs, PairBatches
 from consilience.train.resume import TrainingFolder
-from consilience.types import Task
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import headline_metrics
 from consilience.models import load_model
-from consilience.run import RunFolder
+from consilience.run_folder import RunFolder
 from consilience.train.batch_trainer import check_device, uses_cpu
 from consilience.train.consistency import (
     Trained,

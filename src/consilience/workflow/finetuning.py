@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from consilience.choices import Joined, Pool, Sampling, StopOn
 from consilience.errors import ConsilienceError, needs_extra
+from consilience.sentence_pairs import Task
 from consilience.suites.pairs import Pairs, half_of, read_pairs, sample_pairs
 from consilience.suites.tasks import load_task
-from consilience.types import Task
 from consilience.workflow.options import Option, TrustRemoteCode
 from consilience.workflow.watch import SILENT, Watch
 

@@ -1,7 +1,7 @@
 """Options of workflows: frozen dataclasses whose fields say how the command line presents them.
 
 A field is ``name: Annotated[type, Option("Help text.")] = default``. Its default is written here
-only; ``cli/options.py`` makes the command line from it.
+only; ``cli/command.py`` makes the command line from it.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from consilience.run import fingerprint
+from consilience.run_folder import fingerprint
 from consilience.suites.perturbations import Perturbation
 from consilience.types import Protocol, Suite
 

@@ -18,7 +18,8 @@ from consilience.metrics.notes import facts_left_out, notes_on
 from consilience.models import LanguageModel, load_model
 from consilience.noise import noise_floor
 from consilience.provenance import git_revision, versions
-from consilience.run import Run, RunFolder
+from consilience.run import Run
+from consilience.run_folder import RunFolder
 from consilience.suites.pattern_forms import (
     PATTERN_PERTURBATIONS,
     with_asked_patterns,

@@ -21,7 +21,9 @@ from consilience.files import csv_of, write_whole
 from consilience.metrics.changes import form_changes
 from consilience.metrics.measure import measure
 from consilience.metrics.notes import notes_on
-from consilience.run import SENTENCE_PAIRS, RunFolder, seed_folders
+from consilience.run import SENTENCE_PAIRS, seed_folders
+from consilience.run_folder import RunFolder
+from consilience.sentence_pairs import Form, Task, TextPair
 from consilience.suites.pairs import (
     TASK_SUITE,
     Pairs,
@@ -33,7 +35,7 @@ from consilience.suites.pairs import (
 )
 from consilience.suites.perturbations import PAPERS, Perturbation, chosen, original, t5_original
 from consilience.suites.tasks import load_task
-from consilience.types import ORIGINAL, Form, Task, TextPair
+from consilience.types import ORIGINAL
 from consilience.workflow.options import FACTS
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
 from consilience.workflow.probed import Probed, default_folder, perturbation_settings

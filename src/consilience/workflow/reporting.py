@@ -36,8 +36,9 @@ from consilience.report.report_page import report_page
 from consilience.report.run_view import FactView, PairView, RunView
 from consilience.report.table import Table
 from consilience.run import Run, open_runs
+from consilience.schemas import METRICS_SCHEMA
 from consilience.suites.selection import select_relations
-from consilience.types import METRICS_SCHEMA, Protocol, Suite
+from consilience.types import Protocol, Suite
 from consilience.workflow.comparing import differences_of, refuse_mixed, settings_notes
 from consilience.workflow.options import DataDir, Option, ProtocolName
 from consilience.workflow.probing_pairs import seed_notes

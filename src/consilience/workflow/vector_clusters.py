@@ -17,7 +17,7 @@ from consilience.files import csv_of, write_whole
 from consilience.metrics.measure import measure
 from consilience.models import LanguageModel, load_model
 from consilience.report.figures import Colour
-from consilience.run import RunFolder, fingerprint
+from consilience.run_folder import RunFolder, fingerprint
 from consilience.suites.selection import sample_facts, select_relations
 from consilience.types import Protocol, Relation, Suite
 from consilience.workflow.options import (

@@ -1,0 +1,128 @@
+"""Confidence intervals, the same for every number (``docs/statistics.md`` has the formulas)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit, logit, ndtri, stdtrit
+
+Floats = npt.NDArray[np.float64]
+
+LEVEL = 0.95
+"""The share of intervals that hold the true value."""
+
+TIE = 1e-12
+"""Values that differ by less are the same."""
+
+POWER = 0.8
+"""The chance to find the smallest difference that the data could have shown."""
+
+NAN = float("nan")
+
+
+def bootstrap_interval(
+    value: float,
+    replicates: Floats,
+    clusters: int,
+    bounds: tuple[float, float],
+    *,
+    proportion: bool = False,
+) -> tuple[float, float]:
+    """``bootstrap_intervals`` of one number."""
+    found = bootstrap_intervals(
+        np.array([value]), replicates[None], clusters, bounds, proportion=proportion
+    )
+    return float(found[0, 0]), float(found[0, 1])
+
+
+def bootstrap_intervals(
+    values: Floats,
+    replicates: Floats,
+    clusters: int,
+    bounds: tuple[float, float],
+    *,
+    proportion: bool = False,
+) -> Floats:
+    """Low and high bounds (number, 2) for ``values``, of ``replicates`` (number, replicate).
+
+    ``logit_intervals`` with the standard deviation of the replicates over ``clusters``, times
+    ``sqrt(n/(n-1))``, as the standard error. Where nothing varies there is no interval (NaN), with
+    one exception: a ``proportion`` that is 0 or 1 has the exact binomial interval (Clopper-Pearson)
+    of 0 or n of n clusters. NaN too with fewer than two clusters, and where half of the replicates
+    have no value.
+    """
+    ends = np.full((len(values), 2), NAN)
+    if clusters < 2:
+        return ends
+    replicates = np.ascontiguousarray(replicates)
+    missing = np.isnan(replicates)
+    whole = ~missing.any(axis=1)
+    errors = np.full(len(values), NAN)
+    varies = np.zeros(len(values), dtype=np.bool_)
+    if whole.any():
+        known = replicates if whole.all() else replicates[whole]
+        varies[whole] = np.ptp(known, axis=1) >= TIE
+        errors[whole] = known.std(axis=1)
+    for at in np.flatnonzero(~whole):
+        some = replicates[at, ~missing[at]]
+        if len(some) > replicates.shape[1] / 2:
+            varies[at], errors[at] = np.ptp(some) >= TIE, some.std()
+    errors *= math.sqrt(clusters / (clusters - 1))
+    there = ~np.isnan(values) & ~np.isnan(errors)
+    moving = there & varies
+    ends[moving] = logit_intervals(values[moving], errors[moving], clusters, bounds)
+    if proportion:
+        unseen = 1 - ((1 - LEVEL) / 2) ** (1 / clusters)
+        ends[there & ~varies & (values == 0)] = 0.0, unseen
+        ends[there & ~varies & (values == 1)] = 1 - unseen, 1.0
+    return ends
+
+
+def logit_interval(
+    value: float, error: float, clusters: int, bounds: tuple[float, float]
+) -> tuple[float, float]:
+    """``logit_intervals`` of one number."""
+    found = logit_intervals(np.array([value]), np.array([error]), clusters, bounds)
+    return float(found[0, 0]), float(found[0, 1])
+
+
+def logit_intervals(
+    values: Floats, errors: Floats, clusters: int, bounds: tuple[float, float]
+) -> Floats:
+    """The t intervals (number, 2) of ``clusters`` - 1 degrees of freedom on the logit scale.
+
+    With ``x = (value - least) / (greatest - least)``: the bounds are those of
+    ``logit(x) +- t * error / (greatest - least) / (x (1 - x))``. Between -1 and 1 this is Fisher's
+    z. NaN where nothing varies (``error`` 0) and for a value at its own bound.
+    """
+    least, width = bounds[0], bounds[1] - bounds[0]
+    ends = np.full((len(values), 2), NAN)
+    shares = (values - least) / width
+    known = (shares > 0) & (shares < 1) & (errors > TIE)
+    if clusters < 2 or not known.any():
+        return ends
+    shares, errors = shares[known], errors[known]
+    reach = -stdtrit(clusters - 1, (1 - LEVEL) / 2) * errors / width / (shares * (1 - shares))
+    middle = logit(shares)
+    ends[known] = least + width * expit(np.stack([middle - reach, middle + reach], axis=1))
+    return ends
+
+
+def difference_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+    """The bounds of a difference of two values within ``bounds``."""
+    width = bounds[1] - bounds[0]
+    return -width, width
+
+
+def smallest_difference(replicates: Floats) -> float:
+    """The smallest true difference that such data show as significant with the chance ``POWER``.
+
+    ``(z[1 - (1-LEVEL)/2] + z[POWER])`` standard errors, which are the standard deviation of the
+    bootstrap ``replicates`` (replicate,) of the difference. NaN where they do not vary.
+    """
+    known = replicates[~np.isnan(replicates)]
+    if len(known) < 2 or np.ptp(known) < TIE:
+        return NAN
+    return float((ndtri(1 - (1 - LEVEL) / 2) + ndtri(POWER)) * known.std(ddof=1))

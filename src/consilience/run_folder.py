@@ -1,0 +1,253 @@
+"""The folder of a run while it is asked. Whole files or none.
+
+``run.json`` has the settings and the model; ``answers/GROUP.parquet`` is written when the group is
+complete, ``metrics.csv`` at the end. A run that was interrupted is resumed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from consilience.errors import OTHER_OUT, ConsilienceError
+from consilience.files import cannot_write, csv_of, locked, path_in, remove_stale_parts, write_whole
+from consilience.provenance import command_line, git_revision, versions
+from consilience.read import POLARS_FAULTS, parse_json
+from consilience.record import fault_of_run
+from consilience.schemas import ANSWERS_SCHEMA
+
+FORMAT = 2
+"""Raised when answers of an older version of this package can no longer be gone on with."""
+
+LARGEST = 64 << 20
+"""Bytes of a ``run.json`` that is read; with the words of every relation of ParaRel it has 1 MB."""
+
+
+def fingerprint(asked: Mapping[str, object]) -> str:
+    """SHA-256 of everything that decides the answers of a run."""
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+
+
+class RunFolder:
+    """The folder of one run. ``asked`` is everything that decides its answers.
+
+    Opening a folder that holds a run of something else raises and changes nothing.
+    """
+
+    def __init__(self, path: Path, asked: Mapping[str, object]) -> None:
+        self.path = path
+        self.asked = json.loads(json.dumps({"format": FORMAT, **asked}))
+        self.fingerprint = fingerprint(self.asked)
+        self.record: dict[str, Any] = {
+            "asked": self.asked,
+            "started": _now(),
+            "finished": None,
+            "command": command_line(),
+            "versions": versions(),
+            "git": git_revision(),
+            "warnings": [],
+            "answers": {},
+        }
+        found = self._read_record()
+        if found is not None:
+            self._go_on_with(found)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._save_record()
+            (path / "answers").mkdir(exist_ok=True)
+            for folder in (path, path / "answers"):
+                remove_stale_parts(folder)
+        except OSError as error:
+            raise cannot_write(path, error) from error
+
+    def _go_on_with(self, found: dict[str, Any]) -> None:
+        """Keep when and with what the run began, what was noted then, and its digests."""
+        if "answers" not in found:  # of a version that kept no digests
+            files = sorted((self.path / "answers").glob("*.parquet"))
+            self.record["answers"] = {file.stem: digest_of(file) for file in files}
+        for name in ("warnings", "started", "command", "versions", "git"):
+            now, before = self.record[name], found.get(name, self.record[name])
+            self.record[name] = before
+            if name in ("versions", "git") and now != before:
+                self.note([f"gone on with other {name}: {_show(now)}"])
+        for name in ("products", "screened"):
+            if name in found:
+                self.record[name] = found[name]
+
+    def _read_record(self) -> dict[str, Any] | None:
+        path = self.path / "run.json"
+        if not path.exists():
+            if self.path.exists() and not self._is_new():
+                raise ConsilienceError(
+                    "not empty, and not the folder of a run",
+                    where=str(self.path),
+                    todo=f"{OTHER_OUT}.",
+                )
+            return None
+        record = _read_record(path, f"{OTHER_OUT}.")
+        before = record["asked"]
+        for name in sorted({*before, *self.asked}):
+            if before.get(name) != self.asked.get(name):
+                raise ConsilienceError(
+                    f"this folder holds another run: its {name} is {_show(before.get(name))}, "
+                    f"now asked is {_show(self.asked.get(name))}",
+                    where=str(self.path),
+                    todo=f"{OTHER_OUT}, or remove the folder.",
+                )
+        return record
+
+    def _is_new(self) -> bool:
+        """Whether the folder holds nothing but what a run that failed at its start left there."""
+        if not self.path.is_dir():
+            return False
+        kept = [each for each in self.path.iterdir() if not each.name.endswith(".part")]
+        return not kept or (
+            [each.name for each in kept] == ["answers"] and not any(kept[0].iterdir())
+        )
+
+    def note(self, notes: Iterable[str]) -> None:
+        """Keep what a reader of the answers should know, each thing once."""
+        warnings = list(dict.fromkeys([*self.record["warnings"], *notes]))
+        if warnings != self.record["warnings"]:
+            self.record["warnings"] = warnings
+            self._save_record()
+
+    def describe(self, name: str, value: object) -> None:
+        """Keep something that a reader of the answers needs, under a name of its own."""
+        self.record[name] = value
+        self._save_record()
+
+    def multiplied_by(self, products: Mapping[str, Any]) -> None:
+        """Keep which library multiplied on which processor when the run began.
+
+        A resumed run on another one gets a note. No answer depends on it, so it is no part of what
+        the run was asked (docs/decisions/0007).
+        """
+        before = self.record.setdefault("products", dict(products))
+        if any(before.get(name) != products[name] for name in ("library", "processor")):
+            self.note([f"resumed with products of {_library(products)}, not {_library(before)}"])
+        self._save_record()
+
+    def screened(self, group: str, what: Mapping[str, Any]) -> None:
+        """Keep how the answers of a group came about that were screened (``models/fast.py``)."""
+        self.record.setdefault("screened", {})[group] = dict(what)
+        self._save_record()
+
+    def answers(self, group: str, size: int) -> pl.DataFrame | None:
+        """The answers of a group, if they are there, whole, and as this run wrote them."""
+        path = self._answers_path(group)
+        if not path.is_file():
+            return None
+        with locked(self.path):
+            is_changed = digest_of(path) != self._digests().get(group)
+        if is_changed:
+            self.note([f"{group}: the answers had been changed, so the group was asked again"])
+            return None
+        try:
+            mark = pl.read_parquet_metadata(path).get("consilience")
+            table = pl.read_parquet(path, glob=False)
+        except POLARS_FAULTS:
+            return None
+        schema = dict(table.schema)
+        schema.pop("scores", None)
+        whole = table.height == size and schema == ANSWERS_SCHEMA
+        return table if whole and mark == self.fingerprint else None
+
+    def write_answers(self, group: str, answers: pl.DataFrame) -> None:
+        """Keep the answers of a group: the whole file or nothing.
+
+        Its digest is recorded first. A process that is killed in between leaves a digest without
+        its file, and the group is asked again; never a file that nothing vouches for.
+        """
+        path, buffer = self._answers_path(group), io.BytesIO()
+        answers.write_parquet(buffer, metadata={"consilience": self.fingerprint})
+        content = buffer.getvalue()
+        with locked(self.path):
+            self._write_record({group: hashlib.sha256(content).hexdigest()})
+            write_whole(path, content)
+
+    def finish(self, metrics: pl.DataFrame) -> None:
+        """Write the metrics and the end of the run."""
+        write_whole(self.path / "metrics.csv", csv_of(metrics))
+        self.record["finished"] = _now()
+        self._save_record()
+
+    def _answers_path(self, group: str) -> Path:
+        return path_in(self.path / "answers", group, ".parquet")
+
+    def _digests(self) -> dict[str, str]:
+        """The digest of each answers file; those of other processes in this folder too."""
+        digests: dict[str, str] = record_of(self.path).get("answers", self.record["answers"])
+        return digests
+
+    def _save_record(self) -> None:
+        with locked(self.path):
+            self._write_record({})
+
+    def _write_record(self, digests: Mapping[str, str]) -> None:
+        """Write the record, with ``digests`` of new answers; the folder is locked."""
+        self.record["answers"] = {**self._digests(), **digests}
+        text = json.dumps(self.record, indent=2, ensure_ascii=False) + "\n"
+        # what is no Unicode, of names that are not UTF-8, becomes an escape of JSON
+        write_whole(self.path / "run.json", text.encode(errors="backslashreplace"))
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def record_of(path: Path) -> dict[str, Any]:
+    """The record of the run in a folder (``run.json``); empty where there is none.
+
+    A damaged one raises: without it the answers would be counted unchecked, as somebody else's.
+    """
+    file = path / "run.json"
+    if not os.path.lexists(file):
+        return {}
+    record = _read_record(file, "Restore it, or run its command again with another --out.")
+    model = record["asked"].get("model", {})
+    if isinstance(model, str):  # somebody else's, or a training's
+        record["asked"]["model"] = {"model": model}
+    return record
+
+
+def _read_record(file: Path, todo: str) -> dict[str, Any]:
+    try:
+        if not file.is_file():
+            raise ValueError("no file")
+        if (size := file.stat().st_size) > LARGEST:
+            raise ValueError(f"{size:,} bytes; expected at most {LARGEST:,}")
+        record = parse_json(file.read_bytes())
+        fault = fault_of_run(record)
+    except OSError as error:
+        fault = error.strerror or str(error)
+    except ValueError as error:
+        fault = str(error)
+    if fault:
+        found = f"not the record of a run: {fault}"
+        raise ConsilienceError(found, where=str(file), todo=todo)
+    kept: dict[str, Any] = record
+    return kept
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _library(products: Mapping[str, Any]) -> str:
+    return f"{products.get('library')} on {products.get('processor')}"
+
+
+def _show(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 200 else text[:200] + "..."

@@ -1,0 +1,57 @@
+"""Characters that end sentences, control terminals, or cannot be in the name of a file."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+
+CONTROLS = re.compile(f"[{_CONTROLS}]")
+"""What controls a terminal or the direction of text instead of being text: C0 and C1 controls but
+for tab and line feed, DEL, line and paragraph separators, the bidirectional embeddings, overrides
+and isolates, and lone surrogates. The directional marks (U+200E, U+200F, U+061C), which Arabic and
+Hebrew texts hold, are none of these."""
+
+LINE_CONTROLS = re.compile(f"[\t\n{_CONTROLS}]")
+"""What no text on one line may hold: ``CONTROLS``, tab and line feed."""
+
+
+def visible(text: str) -> str:
+    """The text with U+FFFD in the place of each of ``CONTROLS``; tabs and line feeds stay."""
+    return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+MAX_NAME_BYTES = 100
+"""The longest id that can be part of a file name everywhere, in bytes of UTF-8."""
+
+
+def names_a_file(id_: str) -> bool:
+    """Whether a file of this name, with any suffix, stays in its folder on every system.
+
+    False for an empty id, one with a leading dot, a path separator or NUL, one that UTF-8 cannot
+    encode, and one of more than ``MAX_NAME_BYTES`` bytes.
+    """
+    try:
+        size = len(id_.encode())
+    except UnicodeEncodeError:
+        return False
+    is_plain = not id_.startswith(".") and not any(character in id_ for character in "/\\\0")
+    return is_plain and 0 < size <= MAX_NAME_BYTES
+
+
+ENDINGS = frozenset(
+    ".!?\u2026\u203c\u203d\u2047\u2048\u2049"  # Latin, Greek, Cyrillic, Hebrew: also ... !! ?!
+    "\u3002\uff0e\uff61\uff01\uff1f"  # Chinese, Japanese, Korean; full and half width
+    "\u061f\u06d4"  # Arabic, Persian, Urdu
+    "\u0964\u0965"  # the danda of Hindi, Bengali and other scripts of India
+    "\u0589\u1362\u1367\u1368\u104b\u17d4"  # Armenian, Ethiopic, Burmese, Khmer
+)
+"""Characters that end a sentence: of Unicode's property Sentence_Terminal those in use, and the
+ellipsis."""
+
+
+def closes_sentence(character: str) -> bool:
+    """Whether a character after the last word of a sentence says nothing more."""
+    is_closer = unicodedata.category(character) in ("Zs", "Cf", "Pe", "Pf", "Pi")
+    return is_closer or character in ENDINGS or character in "\"'"

@@ -1,6 +1,5 @@
 """Reports: the right numbers on one page that is whole, safe and usable; figures and tables as files."""
 
-import csv
 import json
 import math
 import re
@@ -59,7 +58,7 @@ class Html(HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.elements, self.tables, self.text, self.open = [], {}, "", []
-        self.caption, self.rows = None, []
+        self.caption, self.body = None, []
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
@@ -67,11 +66,11 @@ class Html(HTMLParser):
         if tag not in self.VOID:
             self.open.append(tag)
         if tag == "table":
-            self.caption, self.rows = "", []
+            self.caption, self.body = "", []
         elif tag == "tr":
-            self.rows.append([])
-        elif tag in ("td", "th") and self.rows:
-            self.rows[-1].append("")
+            self.body.append([])
+        elif tag in ("td", "th") and self.body:
+            self.body[-1].append("")
 
     def handle_data(self, data):
         inside = self.open[-1] if self.open else ""
@@ -80,16 +79,21 @@ class Html(HTMLParser):
         if inside == "caption":
             self.caption += data
         elif "tr" in self.open and data.strip():
-            self.rows[-1][-1] += data.strip()
+            self.body[-1][-1] += data.strip()
 
     def handle_endtag(self, tag):
         while self.open and self.open.pop() != tag:
             pass
         if tag == "table":
-            self.tables[self.caption] = self.rows
+            self.tables[self.caption] = self.body
 
     def all(self, tag):
         return [attributes for name, attributes in self.elements if name == tag]
+
+    def rows(self, caption):
+        """The rows of the one table with this in its caption, by their first cell."""
+        (table,) = (rows for title, rows in self.tables.items() if caption in title)
+        return {row[0]: row for row in table[1:]}
 
 
 @pytest.fixture
@@ -127,94 +131,75 @@ def probed(consilience, hostile_suite, tmp_path):
     return run
 
 
-def opened(path):
-    return Html(Path(path).read_text(encoding="utf-8"))
+@pytest.fixture
+def report(consilience):
+    """``report(run, ...)``: the page of a report, read."""
+
+    def make(*arguments):
+        status, out, err = consilience("report", *arguments)
+        assert status == 0, err
+        return Html(Path(out.splitlines()[0]).read_text(encoding="utf-8"))
+
+    return make
 
 
-def test_the_numbers_are_those_of_the_run(consilience, probed):
+def shown_number(value, template="{:.1f}"):
+    return "-" if value is None or math.isnan(value) else template.format(100 * value)
+
+
+def test_the_numbers_are_those_of_the_run(report, probed):
     run = probed("random", "--noise-floor")
-    status, out, err = consilience("report", run)
-    assert status == 0, err
-    assert out.strip() == str(run / "report.html")
-    html = opened(run / "report.html")
-    metrics = pl.read_csv(run / "metrics.csv")
-    macro = {
-        row["metric"]: row
-        for row in metrics.filter(
-            (pl.col("group") == "MACRO") & (pl.col("subset") == "all")
-        ).to_dicts()
-    }
-    accuracy, consistency, both = (
-        f"{100 * macro[name]['value']:.0f} %"
-        for name in ("accuracy", "consistency", "consistent_accuracy")
-    )
+    html = report(run)
+    metrics = pl.read_csv(run / "metrics.csv").filter(pl.col("subset") == "all")
+    macro = {row["metric"]: row for row in metrics.filter(pl.col("group") == "MACRO").to_dicts()}
+    names = ("consistency", "accuracy", "consistent_accuracy")
+    whole = [f"{100 * macro[name]['value']:.0f} %" for name in names]
     assert (
-        f"On average over 2 relations, {run.name} gives the same answer to {consistency} of the pairs "
-        f"of patterns of a fact, gets {accuracy} of the facts right in the base pattern and gets {both} "
-        "right in every pattern."
-    ) in html.text
-    (caption,) = [each for each in html.tables if each.startswith("Means over relations")]
-    shown = {row[0]: row[1:] for row in html.tables[caption][1:]}
-    names = [name for name in main_metrics() if name in macro]
-    assert len(shown) == len(names) == 11
-    whole = 0
-    for name in names:
-        row, cells = macro[name], shown[label_of(name)]
-        value, low, high, std = (row[each] for each in ("value", "low", "high", "std"))
-        spread = "" if math.isnan(std) else f" ± {100 * std:.1f}"
-        assert cells[0] == ("-" if math.isnan(value) else f"{100 * value:.1f}{spread}")
-        bounds = f"{100 * low:.1f} to {100 * high:.1f}"
-        assert cells[1] == ("-" if math.isnan(low) else bounds)
-        assert cells[2] == str(row["n"])
-        whole += not any(map(math.isnan, (value, low, std)))
-    assert whole >= 3, "or this shows hardly any number"
-    (caption,) = [each for each in html.tables if each.startswith("Each relation, in percent")]
-    by = {row[0]: row for row in html.tables[caption][1:]}
+        "On average over 2 relations, {} gives the same answer to {} of the pairs of patterns of a "
+        "fact, gets {} of the facts right in the base pattern and gets {} right in every pattern."
+    ).format(run.name, *whole) in html.text
+    expected = {}
+    for name in set(main_metrics()) & macro.keys():
+        row = macro[name]
+        value = shown_number(row["value"]) + " ± " * (not math.isnan(row["std"]))
+        value += "" if math.isnan(row["std"]) else shown_number(row["std"])
+        bounds = " to ".join(shown_number(row[bound]) for bound in ("low", "high"))
+        bounds = "-" if math.isnan(row["low"]) else bounds
+        expected[label_of(name)] = [label_of(name), value, bounds, str(row["n"])]
+    assert html.rows("Means over relations") == expected
+    assert len(expected) == 11
+    assert sum("±" in row[1] and row[2] != "-" for row in expected.values()) >= 3
+    by = html.rows("Each relation, in percent")
     assert list(by) == ["A", "B", "C"]
     for name, group in (("consistency", "A"), ("determinism", "C")):
         chosen = metrics.filter((pl.col("metric") == name) & (pl.col("group") == group))
-        value = chosen.filter(pl.col("subset") == "all")["value"][0]
-        assert by[group][5] == f"{100 * value:.1f}"
-    (caption,) = [each for each in html.tables if each.startswith("noise floor")]
-    assert {row[0] for row in html.tables[caption][1:]} >= {"repeated", "one by one"}
+        assert by[group][5] == shown_number(chosen["value"][0])
+    assert html.rows("noise floor").keys() >= {"repeated", "one by one"}
 
 
-def test_the_same_answers_by_the_other_protocol(consilience, probed):
+def test_the_same_answers_by_the_other_protocol(consilience, report, probed):
     """The oracle knows every fact: of what it does not know, strict has no data, published 0."""
     run = probed("oracle")
-    document = {
-        each: json.loads(
-            consilience("score", run, "--suite", "suite", "--protocol", each, "--json")[1]
-        )
-        for each in ("strict", "published")
-    }
-    one, two = (
-        {row["metric"]: row["value"] for row in each["metrics"]
-         if (row["group"], row["subset"]) == ("MACRO", "all")}
-        for each in document.values()
-    )  # fmt: skip
-    differing = [name for name in main_metrics() if one.get(name) != two.get(name)]
+    values = []
+    for protocol in ("strict", "published"):
+        out = consilience("score", run, "--suite", "suite", "--protocol", protocol, "--json")[1]
+        document = json.loads(out)
+        rows = [row for row in document["metrics"] if row["group"] == "MACRO"]
+        values.append({row["metric"]: row["value"] for row in rows if row["subset"] == "all"})
+    strict, published = values
+    differing = [name for name in main_metrics() if strict.get(name) != published.get(name)]
     assert differing, "this would not see which protocol counted"
-    assert consilience("report", run)[0] == 0
-    html = opened(run / "report.html")
-    (caption,) = [each for each in html.tables if "counted by the protocol published" in each]
-    both = {row[0]: row[1:3] for row in html.tables[caption][1:]}
+    both = report(run).rows("counted by the protocol published")
     for name in differing:
-        assert both[label_of(name)] == [
-            "-" if each is None else f"{100 * each:.1f}" for each in (one[name], two[name])
-        ]
-    assert consilience("report", run, "--protocol", "published")[0] == 0
-    warned = next(each for each in document["published"]["warnings"] if "asked under" in each)
-    assert warned in opened(run / "report.html").text
+        assert both[label_of(name)][1:3] == [shown_number(each[name]) for each in values]
+    (note,) = (note for note in document["warnings"] if "asked under" in note)
+    assert note in report(run, "--protocol", "published").text
 
 
 @pytest.fixture
-def page_of_two(consilience, probed):
+def page_of_two(report, probed):
     """The text of a page on two runs."""
-    status, _, err = consilience(
-        "report", probed("random"), probed("majority"), "--out", "both.html"
-    )
-    assert status == 0, err
+    report(probed("random"), probed("majority"), "--out", "both.html")
     return Path("both.html").read_text(encoding="utf-8")
 
 
@@ -262,10 +247,9 @@ def test_the_page_can_be_used_by_keyboard_and_read_aloud(page_of_two):
         assert spec["background"] == "transparent"
 
 
-def test_runs_side_by_side_have_paired_differences(consilience, probed):
+def test_runs_side_by_side_have_paired_differences(consilience, report, probed):
     runs = probed("majority"), probed("oracle"), probed("random")
-    assert consilience("report", *runs, "--out", "both.html")[0] == 0
-    html = opened("both.html")
+    html = report(*runs, "--out", "both.html")
     rows = json.loads(consilience("compare", *runs, "--json")[1])["differences"]
     for run in ("oracle", "random"):
         differences = {
@@ -273,165 +257,140 @@ def test_runs_side_by_side_have_paired_differences(consilience, probed):
             for row in rows
             if (row["subset"], row["group"], row["second"]) == ("all", "MACRO", run)
         }
-        shown = html.tables[f"{run} minus majority: means over relations"]
-        by = {row[0]: row[1:] for row in shown[1:]}
-        assert by["Accuracy"][2] == f"{100 * differences['accuracy']:+.1f}"
-        assert (by["Accuracy"][1] == "100.0") == (run == "oracle")
-        assert (float(by["Consistent-Acc"][2]) > 0) or run == "random"
+        by = html.rows(f"{run} minus majority: means over relations")
+        assert by["Accuracy"][3] == shown_number(differences["accuracy"], "{:+.1f}")
+        assert (by["Accuracy"][2] == "100.0") == (run == "oracle")
+        assert (float(by["Consistent-Acc"][3]) > 0) or run == "random"
+        assert list(html.rows(f"{run} minus majority: each relation")) == ["A", "B", "C"]
     assert "a mean over 2 relations has a p of at least 0.5" in html.text
-    adjusted = [rows for title, rows in html.tables.items() if title.endswith("each relation")]
-    assert [{row[0] for row in rows[1:]} for rows in adjusted] == [{"A", "B", "C"}] * 2
 
 
-def test_runs_that_were_asked_otherwise_are_noted(consilience, probed):
-    first = probed("random")
-    second = probed("majority", "--protocol", "published")
-    assert consilience("report", first, second, "--out", "both.html")[0] == 0
-    assert "majority was asked with another protocol: published, random with strict" in (
-        opened("both.html").text
+def test_runs_that_were_asked_otherwise_are_noted(report, probed):
+    first, second = probed("random"), probed("majority", "--protocol", "published")
+    note = "majority was asked with another protocol: published, random with strict"
+    assert note in report(first, second, "--out", "both.html").text
+
+
+def test_a_table_of_answers_is_reported_as_far_as_it_goes(report, hostile_suite, probed):
+    files = sorted((probed("random") / "answers").iterdir())
+    answers = pl.concat([pl.read_parquet(file) for file in files]).select(
+        "group", "item", "subject", "variant", "gold", "answer", "margin"
     )
 
+    def page(table):
+        table.write_csv("answers.csv")
+        return report("answers.csv", "--suite", hostile_suite, "--out", "page.html")
 
-def test_a_table_of_answers_is_reported_as_far_as_it_goes(consilience, hostile_suite, probed):
-    run = probed("random")
-    answers = pl.concat([pl.read_parquet(each) for each in sorted((run / "answers").iterdir())])
-    needed = ["group", "item", "subject", "variant", "gold", "answer", "margin"]
-    answers.select(needed).write_csv("answers.csv")
-    options = ["--suite", hostile_suite, "--out", "page.html"]
-    status, _, err = consilience("report", "answers.csv", *options)
-    assert status == 0, err
-    html = opened("page.html")
-    assert "how they came about is not known" in html.text
-    assert "The noise floor was not measured" in html.text
-    assert "Every question that was asked has an answer." in html.text
+    text = page(answers).text
+    assert "how they came about is not known" in text
+    assert "The noise floor was not measured" in text
+    assert "Every question that was asked has an answer." in text
     blank = pl.when(pl.int_range(pl.len()) < 5).then(pl.lit(" ")).otherwise("answer")
-    answers.select(needed).with_columns(answer=blank).write_csv("answers.csv")
-    assert consilience("report", "answers.csv", *options)[0] == 0
-    html = opened("page.html")
-    assert html.tables["5 questions without an answer"][1:] == [["A", "no answer", "5"]]
+    html = page(answers.with_columns(answer=blank))
+    assert html.rows("5 questions without an answer") == {"A": ["A", "no answer", "5"]}
     assert "Every question that was asked has an answer." not in html.text
-    first = pl.col("variant") == PATTERNS[0]
-    answers.select(needed).filter(~first).write_csv("answers.csv")
-    status, _, err = consilience("report", "answers.csv", *options)
-    assert status == 0
-    text = opened("page.html").text
-    for each in "ABC":
-        said = f"{each}: asked in 2 of 3 patterns, not in the base pattern"
-        assert said in text
-        assert said in err
+    is_base = pl.col("variant") == PATTERNS[0]
+    text = page(answers.filter(~is_base)).text
+    for name in "ABC":
+        assert f"{name}: asked in 2 of 3 patterns, not in the base pattern" in text
     assert "nan" not in text
     assert "On average over 2 relations, answers.csv gives the same answer to" in text
-    answers.select(needed).filter(first).write_csv("answers.csv")
-    assert consilience("report", "answers.csv", *options)[0] == 0
-    text = opened("page.html").text
+    text = page(answers.filter(is_base)).text
     assert "A: asked in 1 of 3 patterns" in text
     assert "base pattern" not in text.split("asked in 1 of 3 patterns")[1].split("B:")[0]
 
 
-def test_a_run_that_was_stopped_does_not_look_whole(consilience, probed):
-    """B is not answered yet: its row is there, without numbers, and the page says fact_sections."""
+def test_a_run_that_was_stopped_does_not_look_whole(consilience, report, probed):
+    """B is not answered yet: its row is there, without numbers, and the page says why."""
     run = probed("random")
     (run / "answers" / "B.parquet").unlink()
-    record = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(record | {"finished": None}))
-    status, out, _ = consilience("report", run, "--json")
-    assert status == 0
-    html = opened(run / "report.html")
+    change_record(run, finished=None)
+    html = report(run)
     assert "18 facts of 2 of 3 relations" in html.text
-    (caption,) = [each for each in html.tables if each.startswith("Each relation, in percent")]
-    by = {row[0]: row for row in html.tables[caption][1:]}
+    by = html.rows("Each relation, in percent")
     assert set(by["B"][4:]) == {"-"}
     assert "-" not in by["A"][4:]
-    document = json.loads(out)
-    for text in (
-        "not finished: the numbers are of what is answered",
-        "no answers for 1 relation: B",
-    ):
-        assert text in html.text
-        assert any(text in each for each in document["warnings"])
+    document = json.loads(consilience("report", run, "--json")[1])
+    for note in (
+        "not finished: the numbers are of what is answered", "no answers for 1 relation: B",
+    ):  # fmt: skip
+        assert note in html.text
+        assert any(note in warning for warning in document["warnings"])
     assert document["run"]["versions"]["consilience"]
     assert "git" in document["run"]
 
 
-def test_how_to_repeat_a_run_is_its_command(consilience, hostile_suite, tmp_path, monkeypatch):
+def change_record(run, **changes):
+    """Change fields of run.json."""
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(record | changes))
+
+
+def test_how_to_repeat_a_run_is_its_command(
+    consilience, report, hostile_suite, tmp_path, monkeypatch
+):
     """As it was typed, --out and all; a suite in a folder is found again from anywhere."""
     command = ["probe", "--model", "baseline:random", "--seed", "3", "--suite", "suite"]
     command += ["--out", "a b"]
     assert consilience(*command)[0] == 0
-    assert consilience(*command, "--device", "cpu")[0] == 0  # goes on with it
-    assert consilience("report", "a b", "--out", "one.html")[0] == 0
-    said = shlex.join(["consilience", *command])
-    text = opened("one.html").text
-    assert text.count(said) == 1
+    assert consilience(*command, "--device", "cpu")[0] == 0  # resumes it
+    typed = shlex.join(["consilience", *command])
+    text = report("a b", "--out", "one.html").text
+    assert text.count(typed) == 1
     assert "--device" not in text
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
-    status, _, err = consilience("report", "../a b", "--out", "two.html")
-    assert status == 0, err
-    assert said in opened("two.html").text
-    assert consilience("report", "../a b", "--data-dir", ".", "--out", "two.html")[0] == 2
     changed = "the suite 'suite' is not as it was when ../a b was asked"
-    assert changed not in err
+    text = report("../a b", "--out", "two.html").text
+    assert typed in text
+    assert changed not in text
+    assert consilience("report", "../a b", "--data-dir", ".", "--out", "two.html")[0] == 2
+    fact = json.dumps({"relation": "A", "subject": "new", "object": "word"})
     facts = hostile_suite / "facts.jsonl"
-    facts.write_text(facts.read_text() + json.dumps(
-        {"relation": "A", "subject": "new", "object": "word"}) + "\n")  # fmt: skip
-    assert consilience("report", "../a b", "--out", "two.html")[0] == 0
-    assert changed in opened("two.html").text
+    facts.write_text(f"{facts.read_text()}{fact}\n")
+    assert changed in report("../a b", "--out", "two.html").text
     assert changed in consilience("analyze", "patterns", "../a b")[2]
     shutil.rmtree(hostile_suite)
     status, _, err = consilience("report", "../a b", "--out", "two.html")
-    assert status == 2
-    assert "no suite 'suite'" in err
+    assert (status, "no suite 'suite'" in err) == (2, True)
 
 
-def test_what_there_is_no_data_for_is_left_out(consilience, write_suite):
+def test_what_there_is_no_data_for_is_left_out(consilience, report, write_suite):
     """One pattern: nothing can agree. No answer at all: nothing is said but that."""
-    patterns = [{"relation": "capital", "pattern": "The capital of [X] is [Y]."}]
-    suite = write_suite(patterns=patterns)
+    pattern = "The capital of [X] is [Y]."
+    suite = write_suite(patterns=[{"relation": "capital", "pattern": pattern}])
     options = ["--model", "baseline:majority", "--suite", suite, "--out", "one"]
     assert consilience("probe", *options)[0] == 0
-    status, _, err = consilience("report", "one")
-    assert status == 0, err
-    html = opened("one/report.html")
-    headings = {each["id"] for each in html.all("section")}
+    headings = {section["id"] for section in report("one").all("section")}
     assert headings == {"asked", "numbers", "relations", "knowledge", "care", "again"}
-    status, out, _ = consilience("analyze", "patterns", "one")
-    assert status == 0
+    out = consilience("analyze", "patterns", "one")[1]
     assert "capital: patterns" in out
     assert "agreement of each two" not in out
-    asked = [("France", "Paris"), ("Germany", "Berlin"), ("Italy", "Rome")]
-    rows = [("capital", at, s, patterns[0]["pattern"], o, "") for at, (s, o) in enumerate(asked)]
-    with Path("none.csv").open("w", newline="") as file:
-        csv.writer(file).writerows(
-            [("group", "item", "subject", "variant", "gold", "answer"), *rows]
-        )
-    status, _, err = consilience("report", "none.csv", "--suite", suite, "--out", "none.html")
-    assert status == 0, err
-    (caption,) = [each for each in opened("none.html").tables if each.startswith("Means over")]
-    assert {row[1] for row in opened("none.html").tables[caption][1:]} == {"-"}
+    facts = {"subject": ["France", "Germany", "Italy"], "gold": ["Paris", "Berlin", "Rome"]}
+    pl.DataFrame({"item": [0, 1, 2], **facts}).with_columns(
+        group=pl.lit("capital"), variant=pl.lit(pattern), answer=pl.lit("")
+    ).write_csv("none.csv")
+    html = report("none.csv", "--suite", suite, "--out", "none.html")
+    assert {row[1] for row in html.rows("Means over").values()} <= {"-", "50.0"}
 
 
-def test_vectors_of_a_run_are_drawn(consilience, model_folder, tmp_path):
+def test_vectors_of_a_run_are_drawn(consilience, report, model_folder, tmp_path):
     options = ["--suite", "mini", "--groups", "capital,sport", "--limit", "8", "--out", "run"]
-    status, _, err = consilience(
-        "analyze", "representations", "--model", model_folder("bert"), *options
-    )
-    assert status == 0, err
-    assert consilience("report", "run", "--figures", "figures")[0] == 0
-    html = opened("run/report.html")
-    (caption,) = [each for each in html.tables if "k-means" in each]
-    assert {row[0] for row in html.tables[caption][1:]} == {"pattern", "subject", "object"}
+    model = ["--model", model_folder("bert")]
+    assert consilience("analyze", "representations", *model, *options)[0] == 0
+    html = report("run", "--figures", "figures")
+    assert html.rows("k-means").keys() == {"pattern", "subject", "object"}
     assert len(html.all("figure")) == 6
     assert (tmp_path / "figures" / "vectors-0.svg").is_file()
 
 
-# -- perturbed pairs ------------------------------------------------------------------------------
+# -- sentence pairs ------------------------------------------------------------------------------
 
 LABELS = ("entailment", "not_entailment")
 FORMS = suite_of_task(TASKS["rte"], ["original", "reverse", "signal"], writes_freely=False)
 
 
-def perturbed_run(folder, flip):
+def pair_run(folder, flip):
     """Twelve pairs in three forms; ``flip``: the items whose label the reverse form changes."""
     task = {
         "name": "rte", "kind": "NLI", "first": ["sentence1"], "second": ["sentence2"],
@@ -471,36 +430,31 @@ def perturbed_run(folder, flip):
     return folder
 
 
-def test_runs_of_perturb_are_reported_with_their_differences(consilience, tmp_path):
+def test_runs_on_sentence_pairs_are_reported_with_their_differences(report, tmp_path):
     """Three of twelve labels change, then one: C_R 75.0 and 91.7, and 16.7 points between."""
-    first = perturbed_run(tmp_path / "one", {1, 4, 6})
-    second = perturbed_run(tmp_path / "two", {1})
-    status, _, err = consilience(
-        "report", first, second, "--out", "page.html", "--tables", "tables", "--figures", "figures"
-    )
-    assert status == 0, err
-    html = opened("page.html")
-    rows = {row[0]: row for row in html.tables["one, rte, in percent"][1:]}
+    first = pair_run(tmp_path / "one", {1, 4, 6})
+    second = pair_run(tmp_path / "two", {1})
+    files = ["--tables", "tables", "--figures", "figures"]
+    html = report(first, second, "--out", "page.html", *files)
+    rows = html.rows("one, rte, in percent")
     assert rows["original"][1] == "100.0"
     assert (rows["reverse"][1], rows["reverse"][3]) == ("75.0", "75.0")
     assert rows["signal"][3] == "100.0"
-    differences = {tuple(r[:2]): r for r in html.tables["rte: two minus one"][1:]}
+    differences = {tuple(row[:2]): row for row in html.tables["rte: two minus one"][1:]}
     assert differences["C_R", "reverse"][2:5] == ["75.0", "91.7", "+16.7"]
-    moved = html.tables["one: labels that changed"][1:]
-    assert {tuple(row) for row in moved} == {
+    assert {tuple(row) for row in html.tables["one: labels that changed"][1:]} == {
         ("reverse", "rte", *LABELS, "2"), ("reverse", "rte", *LABELS[::-1], "1")
     }  # fmt: skip
-    assert (
-        "one, rte, reverse: 3 that were right became wrong, 0 that were wrong became" in html.text
-    )
-    assert "<i>a</i>" in html.text
+    for text in (
+        "one, rte, reverse: 3 that were right became wrong, 0 that were wrong became",
+        "<i>a</i>", "one: two items were cut",
+    ):  # fmt: skip
+        assert text in html.text
     assert not html.all("i")
-    assert "one: two items were cut" in html.text
     assert html.text.count("no command is kept; its run.json says what was asked") == 2
-    with (tmp_path / "tables" / "consistency.csv").open(newline="") as file:
-        assert next(csv.reader(file)) == ["group", "", "Acc", "C_R", "C_S"]
-    lines = (tmp_path / "tables" / "consistency.md").read_text().splitlines()
-    assert lines[-5:] == [  # the best of the task in bold, or both
+    tables = tmp_path / "tables"
+    assert (tables / "consistency.csv").read_text().startswith("group,,Acc,C_R,C_S\n")
+    assert (tables / "consistency.md").read_text().splitlines()[-5:] == [  # the best in bold
         "| one | **100.0** | 75.0 | **100.0** |", "| two | **100.0** | **91.7** | **100.0** |",
         "", "* one: two items were cut", "* two: two items were cut",
     ]  # fmt: skip
@@ -514,63 +468,51 @@ def test_runs_of_perturb_are_reported_with_their_differences(consilience, tmp_pa
         ("limit", 12, "another --limit"), ("half", 1, "another half"),
     ],
 )  # fmt: skip
-def test_runs_of_different_pairs_or_forms_have_no_differences(
-    name, value, what, consilience, tmp_path
-):
-    first = perturbed_run(tmp_path / "one", {1})
-    second = perturbed_run(tmp_path / "two", {2})
-    record = json.loads((second / "run.json").read_text())
-    record["asked"][name] = value
-    (second / "run.json").write_text(json.dumps(record))
-    third = perturbed_run(tmp_path / "three", {3})
-    assert consilience("report", first, second, third, "--out", "page.html")[0] == 0
-    html = opened("page.html")
+def test_runs_of_different_pairs_or_forms_have_no_differences(name, value, what, report, tmp_path):
+    first, second, third = (
+        pair_run(tmp_path / run, {at}) for at, run in enumerate(("one", "two", "three"), 1)
+    )
+    change_record(second, asked={**Run.open(second).settings, name: value})
+    html = report(first, second, third, "--out", "page.html")
     assert {caption for caption in html.tables if "minus" in caption} == {
         "rte: three minus one", "rte: three minus one, all other numbers",
     }  # fmt: skip
     assert f"two has no differences from one: {what}" in html.text
 
 
-def test_what_one_model_alone_wrote_is_in_no_difference(consilience, tmp_path):
+def test_what_one_model_alone_wrote_is_in_no_difference(consilience, report, tmp_path):
     """A model that writes has a group more; what both chose is compared."""
-    first, second = (perturbed_run(tmp_path / name, {at}) for at, name in enumerate(("one", "two")))
+    first, second = (pair_run(tmp_path / name, {at}) for at, name in enumerate(("one", "two")))
     answers = pl.read_parquet(second / "answers" / "rte.parquet")
     run = RunFolder(second, Run.open(second).settings)
     run.write_answers("rte-generated", answers.with_columns(group=pl.lit("rte-generated")))
-    for command in ("report", "compare"):
-        status, _, err = consilience(command, first, second, "--out", f"{command}.html")
-        assert status == 0, err
-        assert "rte-generated: not in all runs, so in no difference" in err
-    html = opened("report.html")
+    note = "rte-generated: not in all runs, so in no difference"
+    assert note in consilience("compare", first, second)[2]
+    html = report(first, second, "--out", "report.html")
+    assert note in html.text
     assert "rte: two minus one" in html.tables
     assert not any(caption.startswith("rte-generated: two") for caption in html.tables)
-    assert "rte-generated: not in all runs" in html.text
 
 
-def test_seeds_and_one_of_them(consilience, tmp_path):
-    """The answers that changed stand in the folder of all seeds, of a stopped run nowhere yet."""
-    whole, alone = tmp_path / "whole", perturbed_run(tmp_path / "alone", {1})
+def test_seeds_and_one_of_them(consilience, report, tmp_path):
+    """The answers that changed are in the folder of all seeds, of a stopped run nowhere yet."""
+    whole, alone = tmp_path / "whole", pair_run(tmp_path / "alone", {1})
+    changed = []
     for at in (0, 1):
-        perturbed_run(whole / f"seed-{at}", {1, at + 4})
-    changed = [
-        pl.read_csv(whole / name / "inconsistent.csv").with_columns(seed=pl.lit(name))
-        for name in ("seed-0", "seed-1")
-    ]
-    for name in ("seed-0", "seed-1"):
-        (whole / name / "inconsistent.csv").unlink()
+        file = pair_run(whole / f"seed-{at}", {1, at + 4}) / "inconsistent.csv"
+        changed.append(pl.read_csv(file).with_columns(seed=pl.lit(f"seed-{at}")))
+        file.unlink()
     status, _, err = consilience("report", whole / "seed-1")
     assert status == 2
     assert "no inconsistent.csv. Of one seed it is in the folder of all" in err
     pl.concat(changed).write_csv(whole / "inconsistent.csv")
-    assert consilience("report", whole / "seed-1")[0] == 0
-    html = opened(whole / "seed-1" / "report.html")
-    assert [row[-1] for row in html.tables["seed-1: labels that changed"][1:]] == ["2"]
+    assert [
+        row[-1] for row in report(whole / "seed-1").tables["seed-1: labels that changed"][1:]
+    ] == ["2"]
     shutil.copytree(whole / "seed-1", whole / "renamed")
-    assert consilience("report", whole / "renamed")[0] == 2, "its answers do not stand there"
-    assert consilience("report", alone, whole, "--out", "page.html")[0] == 0
-    assert (
-        "whole has no differences from alone: another number of seeds" in opened("page.html").text
-    )
+    assert consilience("report", whole / "renamed")[0] == 2, "its answers are not there"
+    note = "whole has no differences from alone: another number of seeds"
+    assert note in report(alone, whole, "--out", "page.html").text
 
 
 def test_p_over_items_and_over_seeds_and_the_commonest_change_first():
@@ -587,24 +529,14 @@ def test_p_over_items_and_over_seeds_and_the_commonest_change_first():
         for _ in range(times)
     ]
     table = pl.DataFrame(changed).with_columns(margin=pl.lit(1.0))
-    metrics = perturbed_metrics(("accuracy", "all", 0.8), ("consistency", "reverse", 0.6))
+    metrics = form_metrics(("accuracy", "all", 0.8), ("consistency", "reverse", 0.6))
     pairs = PairView(TASKS["rte"], table)
     runs = [RunView(name, [{}, {}], FORMS, metrics, pairs=pairs) for name in "ab"]
     by = {each.id: each.parts for each in report_page(runs, pl.DataFrame(differences)).sections}
     assert texts(by["differences"])["rte: b minus a"] == [
-        [
-            "C_R",
-            "reverse",
-            "70.0",
-            "80.0",
-            "+10.0",
-            "+1.0 to +20.0",
-            "0.020*",
-            "0.040*",
-            "7.0",
-            "0.300",
-        ]
-    ]
+        ["C_R", "reverse", "70.0", "80.0", "+10.0", "+1.0 to +20.0", "0.020*", "0.040*", "7.0",
+         "0.300"]
+    ]  # fmt: skip
     moved = texts(by["changes"])["a, 2 seeds together: labels that changed"]
     assert [each[2:] for each in moved] == [["r", "y", "3"], ["q", "y", "2"], ["p", "y", "1"]]
 
@@ -614,43 +546,35 @@ def test_p_over_items_and_over_seeds_and_the_commonest_change_first():
 
 def test_figures_and_tables_are_whole_files(consilience, probed, tmp_path):
     """No label is cut; a PNG has 300 dots an inch at the width of a column."""
-    run = probed("random")
-    record = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(record | {"warnings": ["mind the gap"]}))
-    status, out, _ = consilience(
-        "report", run, "--figures", "figures", "--tables", "tables", "--json"
-    )
+    run, figures, tables = probed("random"), tmp_path / "figures", tmp_path / "tables"
+    change_record(run, warnings=["mind the gap"])
+    out = consilience("report", run, "--figures", figures, "--tables", tables, "--json")[1]
     document = json.loads(out)
-    assert status == 0
-    assert all((tmp_path / each).is_file() for each in document["files"])
+    assert all(Path(file).is_file() for file in document["files"])
     names = {"relations", "knowledge", "agreement", "edits", "items"}
-    assert {each.stem for each in (tmp_path / "figures").iterdir()} == names
+    assert {file.stem for file in figures.iterdir()} == names
+    drawn = {}
     for name in names:
-        svg = (tmp_path / "figures" / f"{name}.svg").read_text(encoding="utf-8")
-        texts = [each.text or "" for each in ElementTree.fromstring(svg).iter() if each.text]
-        assert not any("\N{HORIZONTAL ELLIPSIS}" in each for each in texts)
+        svg = (figures / f"{name}.svg").read_text(encoding="utf-8")
+        drawn[name] = [node.text for node in ElementTree.fromstring(svg).iter() if node.text]
+        assert not any("\N{HORIZONTAL ELLIPSIS}" in text for text in drawn[name])
         assert "currentColor" not in svg
-        png = (tmp_path / "figures" / f"{name}.png").read_bytes()
+        png = (figures / f"{name}.png").read_bytes()
         assert int.from_bytes(png[16:20], "big") >= 300 * 3.3
-        assert (tmp_path / "figures" / f"{name}.pdf").read_bytes().startswith(b"%PDF")
-    shown = (tmp_path / "figures" / "relations.svg").read_text(encoding="utf-8")
-    assert all(f">{each}</text>" in shown for each in "ABC")
-    with (tmp_path / "tables" / "relations.csv").open(newline="") as file:
-        rows = list(csv.reader(file))
-    assert [row[:2] for row in rows[1:]] == [[run.name, each] for each in "ABC"]
-    assert [bool(row[rows[0].index("Determinism")]) for row in rows[1:]] == [False, False, True]
-    assert [bool(row[rows[0].index("Consistency")]) for row in rows[1:]] == [True, True, False]
-    matrix = (tmp_path / "figures" / "agreement.svg").read_text(encoding="utf-8")
-    drawn = [each.text for each in ElementTree.fromstring(matrix).iter() if each.text]
-    assert [
-        sum(each == f"{at}  {text}" for each in drawn) for at, text in enumerate(PATTERNS, 1)
-    ] == ([1, 1, 1])
-    assert "\\toprule" in (tmp_path / "tables" / "knowledge.tex").read_text()
+        assert (figures / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+    assert set("ABC") <= set(drawn["relations"])
+    labels = [f"{at}  {text}" for at, text in enumerate(PATTERNS, 1)]
+    assert [drawn["agreement"].count(label) for label in labels] == [1, 1, 1]
+    rows = pl.read_csv(tables / "relations.csv")
+    assert rows.select("group", "relation").rows() == [(run.name, name) for name in "ABC"]
+    assert rows["Determinism"].is_not_null().to_list() == [False, False, True]
+    assert rows["Consistency"].is_not_null().to_list() == [True, True, False]
     assert document["warnings"] == [f"{run.name}: mind the gap"]
     for name in ("relations", "knowledge"):
-        lines = (tmp_path / "tables" / f"{name}.tex").read_text().splitlines()
-        assert [f"% {each}" for each in document["warnings"]] == lines[-len(document["warnings"]) :]
-    assert "| Accuracy |" in (tmp_path / "tables" / "knowledge.md").read_text()
+        text = (tables / f"{name}.tex").read_text()
+        assert "\\toprule" in text
+        assert text.endswith(f"% {run.name}: mind the gap\n")
+    assert "| Accuracy |" in (tables / "knowledge.md").read_text()
 
 
 def test_the_matrix_has_each_pair_in_two_cells_beside_its_patterns(tmp_path):
@@ -928,7 +852,7 @@ def test_the_least_consistent_relation_is_shown_first():
     assert section.parts[0].title == "Agreement of patterns: S"
 
 
-def perturbed_metrics(*numbers):
+def form_metrics(*numbers):
     """Metric, form and value of each; of two seeds."""
     rows = [
         {"metric": metric, "suite": "calum", "group": "rte", "subset": subset, "value": value,
@@ -940,7 +864,7 @@ def perturbed_metrics(*numbers):
 
 
 def test_seeds_of_a_run_of_perturb_have_their_deviation():
-    metrics = perturbed_metrics(
+    metrics = form_metrics(
         ("accuracy", "all", 0.8), ("accuracy", "reverse", 0.7), ("consistency", "all", 0.65),
         ("consistency", "reverse", 0.6), ("corrected_consistency", "reverse", 0.3),
         ("f1", "all", 0.82), ("f1", "reverse", 0.72), ("top_label", "all", 0.55),
@@ -1048,7 +972,7 @@ def test_a_page_that_is_too_large_is_refused(monkeypatch):
 )
 def test_what_cannot_be_reported_is_said(arguments, message, consilience, probed, tmp_path):
     probed("random").rename(tmp_path / "one")
-    perturbed_run(tmp_path / "pairs", {1})
+    pair_run(tmp_path / "pairs", {1})
     (tmp_path / "empty").mkdir()
     status, out, err = consilience("report", *arguments)
     assert status == 2
@@ -1073,7 +997,7 @@ DRIVER = (ROOT / "tests" / "cases" / "browser.html").read_text(encoding="utf-8")
 
 def test_a_browser_draws_the_page_of_one_seed(browse, consilience, tmp_path):
     """Whose deviation over seeds is not known."""
-    run = perturbed_run(tmp_path / "one", {1, 4})
+    run = pair_run(tmp_path / "one", {1, 4})
     assert consilience("report", run)[0] == 0
     document, logged = browse(run / "report.html")
     assert logged == []

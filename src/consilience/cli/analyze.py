@@ -92,15 +92,15 @@ def examples(options: ExamplesOptions, file: Out = None, as_json: AsJson = False
     --out gets a row for each reply of each item.
     """
     by_kind, notes = find_examples(options)
-    warn(notes)
     if file:
         write_whole(file, csv_of(reply_table(by_kind)))
     if as_json:
         rows = [asdict(example) for items in by_kind.values() for example in items]
         for row in rows:
             row["other_golds"] = sorted(row["other_golds"])
-        print_json({"examples": without_nan(rows)})
+        print_json({"examples": without_nan(rows), "warnings": notes})
         return
+    warn(notes)
     for kind, items in by_kind.items():
         title = about(kind) if items else f"{about(kind)}: none"
         out.print(example_table(items, title))
@@ -139,16 +139,9 @@ def tasks(options: TaskEffectsOptions, file: Out = None, as_json: AsJson = False
     Runs of one model on several tasks belong together: roberta=runs/a roberta=runs/b.
     """
     analysis = analyze_tasks(options)
-    metrics, effects = analysis.tables["metrics"], analysis.tables["effects"]
-    if file:
-        write_whole(file, csv_of(effects))
-    if as_json:
-        document = {name: rows_of(table) for name, table in analysis.tables.items()}
-        print_json(document | {"warnings": analysis.notes})
-        return
-    for table in (*calum_tables(metrics, TITLE), *effects_tables(with_tests(effects))):
-        out.print(table)
-    warn(analysis.notes)
+    effects = with_tests(analysis.tables["effects"])
+    tables = (*calum_tables(analysis.tables["metrics"], TITLE), *effects_tables(effects))
+    _present(analysis, "effects", file, as_json, tables)
 
 
 @app.command()
@@ -178,15 +171,16 @@ def representations(options: VectorOptions, as_json: AsJson = False) -> None:
 def _present(
     analysis: Analysis, written: str, file: Path | None, as_json: bool, tables: Iterable[Table]
 ) -> None:
-    """Print the notes, then the tables or one JSON document; write one table to a file."""
-    warn(analysis.notes)
+    """Print the tables and the notes, or one JSON document; write one table to a file."""
     if file:
         write_whole(file, csv_of(analysis.tables[written]))
     if as_json:
-        print_json({name: rows_of(table) for name, table in analysis.tables.items()})
+        document = {name: rows_of(table) for name, table in analysis.tables.items()}
+        print_json(document | {"warnings": analysis.notes})
         return
     for table in tables:
         out.print(table)
+    warn(analysis.notes)
 
 
 def _edit_tables(analysis: Analysis) -> Iterator[Table]:

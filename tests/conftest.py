@@ -273,6 +273,38 @@ def model_folder(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def calm_folder(model_folder, tmp_path_factory):
+    """``calm_folder("bert")``: the same with small weights, which learns, and without dropout."""
+    import transformers
+
+    built: dict[str, Path] = {}
+
+    def folder(family: str) -> Path:
+        if family in built:
+            return built[family]
+        name = (FAMILIES | SEQ2SEQ)[family][0]
+        model = getattr(transformers, name).from_pretrained(model_folder(family))
+        for weight in model.parameters():
+            if weight.dim() > 1:
+                weight.data *= 0.4
+        for option in list(vars(model.config)):
+            if option.endswith(("dropout", "dropout_prob", "dropout_rate", "pdrop")):
+                setattr(model.config, option, 0.0)
+        if hasattr(model.config, "initializer_range"):
+            model.config.initializer_range = 0.1
+        tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder(family))
+        if model.config.model_type in ("bert", "electra"):  # as released ones have it
+            names = ["input_ids", "token_type_ids", "attention_mask"]
+            tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names
+        built[family] = tmp_path_factory.mktemp(family)
+        model.save_pretrained(built[family])
+        tokenizer.save_pretrained(built[family])
+        return built[family]
+
+    return folder
+
+
 @pytest.fixture
 def write_suite(tmp_path):
     """Write a suite folder from rows; every table can be replaced."""

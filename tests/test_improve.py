@@ -7,7 +7,7 @@ import sys
 import polars as pl
 import pytest
 import torch
-from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModelForMaskedLM
 
 from conftest import launch
 from consilience import ConsilienceError, load_model
@@ -37,16 +37,6 @@ def assert_same(one, other, atol=1e-6):
     """Two trainings ended with the same weights."""
     one, other = weights_of(one), weights_of(other)
     assert all(torch.allclose(one[name], other[name], atol=atol) for name in one)
-
-
-@pytest.fixture
-def without_dropout(model_folder, tmp_path):
-    model = AutoModelForMaskedLM.from_pretrained(model_folder("bert"))
-    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-        setattr(model.config, name, 0.0)
-    model.save_pretrained(tmp_path / "bert")
-    AutoTokenizer.from_pretrained(model_folder("bert")).save_pretrained(tmp_path / "bert")
-    return tmp_path / "bert"
 
 
 def test_a_tiny_model_gets_consistent_and_its_folder_is_reused(model_folder, tmp_path, capsys):
@@ -141,9 +131,9 @@ def test_steps_can_be_gathered_into_fewer_updates(accumulation, updates, model_f
     assert record_of(tmp_path)["history"][-1]["step"] == updates
 
 
-def test_gradient_checkpointing_changes_nothing_but_the_memory(without_dropout, tmp_path):
+def test_gradient_checkpointing_changes_nothing_but_the_memory(calm_folder, tmp_path):
     for name, is_on in (("plain", False), ("saved", True)):
-        train(without_dropout, tmp_path / name, epochs=1, gradient_checkpointing=is_on)
+        train(calm_folder("bert"), tmp_path / name, epochs=1, gradient_checkpointing=is_on)
     assert_same(tmp_path / "plain", tmp_path / "saved", 1e-5)
 
 
@@ -154,13 +144,13 @@ print("measured" if result else "trained")
 """
 
 
-def test_two_processes_end_with_the_weights_of_one(without_dropout, tmp_path):
+def test_two_processes_end_with_the_weights_of_one(calm_folder, tmp_path):
     """One relation each, in both stages of a vote; the first process measures."""
     printed = launch(
-        LAUNCHED.format(spec=str(without_dropout), out=str(tmp_path / "two")), tmp_path
+        LAUNCHED.format(spec=str(calm_folder("bert")), out=str(tmp_path / "two")), tmp_path
     )
     assert sorted(printed.split()) == ["measured", "trained"]
-    train(without_dropout, tmp_path / "one", epochs=1, loss="vote")
+    train(calm_folder("bert"), tmp_path / "one", epochs=1, loss="vote")
     assert_same(tmp_path / "one", tmp_path / "two", 1e-5)
 
 

@@ -8,7 +8,6 @@ import shutil
 
 import polars as pl
 import pytest
-from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from conftest import WORDS, cells, real_data
 from consilience.errors import ConsilienceError
@@ -234,14 +233,8 @@ def test_sizes_of_the_real_sets(tmp_path):
 
 
 @pytest.fixture
-def tiny(model_folder, tmp_path):
-    """A tiny BERT with small weights."""
-    model = AutoModelForMaskedLM.from_pretrained(model_folder("bert"))
-    for weight in model.parameters():
-        weight.data *= 0.4 if weight.dim() > 1 else 1
-    model.save_pretrained(tmp_path / "tiny")
-    AutoTokenizer.from_pretrained(model_folder("bert")).save_pretrained(tmp_path / "tiny")
-    return str(tmp_path / "tiny")
+def tiny(calm_folder):
+    return str(calm_folder("bert"))
 
 
 def stamps(folder):

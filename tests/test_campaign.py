@@ -39,7 +39,7 @@ def test_a_failure_is_found_and_named():
     code = f"""if True:
         import os, sys, time
         sys.path.insert(0, {str(CAMPAIGN.parent)!r})
-        import campaign
+        from campaign_cases import child
         from pathlib import Path
         from consilience.errors import ConsilienceError
 
@@ -47,7 +47,7 @@ def test_a_failure_is_found_and_named():
             raise ConsilienceError(found)
 
         def wrong():
-            raise campaign.WrongError("torn")
+            raise child.WrongError("torn")
 
         acts = {{
             "done": lambda: "read",
@@ -60,7 +60,7 @@ def test_a_failure_is_found_and_named():
         }}
         for expected, act in acts.items():
             seconds = 1 if expected == "timeout" else 30
-            print(expected, campaign.in_child(act, Path({os.devnull!r}), seconds)[0])
+            print(expected, child.in_child(act, Path({os.devnull!r}), seconds)[0])
     """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     pairs = [line.split() for line in found.stdout.splitlines()]

@@ -1,0 +1,1 @@
+"""The cases of ``make campaign`` (``campaign.py``)."""

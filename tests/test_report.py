@@ -374,6 +374,17 @@ def test_what_there_is_no_data_for_is_left_out(consilience, report, write_suite)
     assert {row[1] for row in html.rows("Means over").values()} <= {"-", "50.0"}
 
 
+def test_perturbed_facts_have_a_row_and_a_mark_for_each_form(report, probed):
+    """What a majority baseline answers no form changes; nothing of it is above chance."""
+    run = probed("majority", "--perturbations", "upper_case,typo")
+    html = report(run)
+    rows = html.rows("means over relations by form")
+    assert list(rows) == ["original", "upper_case", "typo"]
+    assert {(rows[form][3], rows[form][6]) for form in ("upper_case", "typo")} == {("100.0", "-")}
+    assert rows["original"][3] == "-"
+    assert "figure-forms" in {figure["id"] for figure in html.all("figure")}
+
+
 def test_vectors_of_a_run_are_drawn(consilience, report, model_folder, tmp_path):
     options = ["--suite", "mini", "--groups", "capital,sport", "--limit", "8", "--out", "run"]
     model = ["--model", model_folder("bert")]

@@ -22,7 +22,13 @@ from consilience.report.metric_tables import (
 )
 from consilience.report.page import Facts, Folded, Part, Points, Section, Text
 from consilience.report.repeat import described
-from consilience.report.run_view import RunView, fact_views, pair_views, values_of
+from consilience.report.run_view import (
+    RunView,
+    fact_views,
+    groups_with_forms,
+    pair_views,
+    values_of,
+)
 from consilience.report.table import Column, Table, Value, bounds_of, estimate
 from consilience.sentence_pairs import Task
 from consilience.types import Suite
@@ -116,7 +122,7 @@ def _meanings(runs: Sequence[RunView]) -> Folded:
     for run in runs:
         if "MACRO" in run.metrics["group"]:
             shown.update(set(main_metrics()).intersection(run.metrics["metric"]))
-        if _groups_with_forms(run):
+        if groups_with_forms(run):
             shown.update(form_metrics(run.metrics))
     rows = [
         (description.label, description.meaning)
@@ -236,7 +242,7 @@ def _whole(value: float) -> str:
 def _forms(runs: Sequence[RunView]) -> Iterator[Part]:
     """A table with a row a form for each group, or for the means over relations."""
     for run in runs:
-        for group in _groups_with_forms(run):
+        for group in groups_with_forms(run):
             seeds = f", means and std of {run.seeds} seeds" if run.seeds > 1 else ""
             name = "means over relations by form" if group == "MACRO" else group
             metrics = run.metrics.filter(pl.col("group") == group)
@@ -251,14 +257,6 @@ def _forms(runs: Sequence[RunView]) -> Iterator[Part]:
             if run.pairs is not None and run.pairs.changes is not None:
                 changes = run.pairs.changes.filter(pl.col("group") == group)
                 yield from _accuracy_changes(f"{run.name}, {group}", changes)
-
-
-def _groups_with_forms(run: RunView) -> list[str]:
-    """The groups that have numbers by form; ``MACRO`` stands for relations asked in forms."""
-    designs = [relation.design for relation in run.suite.relations]
-    if not all(design.is_averaged for design in designs):
-        return run.metrics["group"].unique(maintain_order=True).to_list()
-    return ["MACRO"] if any(len(design.forms) > 1 for design in designs) else []
 
 
 def _accuracy_changes(name: str, changes: pl.DataFrame) -> list[Part]:

@@ -9,9 +9,9 @@ import polars as pl
 
 from consilience.report.difference_sections import differences
 from consilience.report.fact_sections import fact_sections
+from consilience.report.form_sections import form_sections
 from consilience.report.overview import asked, care, numbers, subtitle_of
 from consilience.report.page import Page
-from consilience.report.pair_sections import pair_sections
 from consilience.report.repeat import again
 from consilience.report.run_view import RunView
 
@@ -33,7 +33,7 @@ def report_page(
         numbers(runs),
         *differences(compared, notes),
         *fact_sections(runs, relation),
-        *pair_sections(runs),
+        *form_sections(runs),
         care(runs),
         again(_records(runs)),
     ]

@@ -99,6 +99,14 @@ def pair_views(runs: Sequence[RunView]) -> list[tuple[RunView, PairView]]:
     return [(run, run.pairs) for run in runs if run.pairs is not None]
 
 
+def groups_with_forms(run: RunView) -> list[str]:
+    """The groups that have numbers by form; ``MACRO`` stands for relations asked in forms."""
+    designs = [relation.design for relation in run.suite.relations]
+    if not all(design.is_averaged for design in designs):
+        return run.metrics["group"].unique(maintain_order=True).to_list()
+    return ["MACRO"] if any(len(design.forms) > 1 for design in designs) else []
+
+
 def values_of(metrics: pl.DataFrame, group: str) -> dict[tuple[str, str], dict[str, Any]]:
     """The rows of a group by metric and subset."""
     rows = metrics.filter(pl.col("group") == group).iter_rows(named=True)

@@ -1,15 +1,15 @@
-"""The sections of a report on sentence pairs: forms, labels that change, examples."""
+"""The sections of a report on forms: what moves answers, labels that change, examples."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
 from consilience.report.charts import form_figure
 from consilience.report.metric_tables import firsts_first
 from consilience.report.page import Figure, Part, Points, Section, Text
-from consilience.report.run_view import RunView, pair_views
+from consilience.report.run_view import RunView, groups_with_forms, pair_views
 from consilience.report.table import Column, Table, Value
 
 MOST_MOVES = 60
@@ -22,29 +22,32 @@ NONE_CHANGED = "{}: no label changed."
 """What is said of a run without a changed answer."""
 
 
-def pair_sections(runs: Sequence[RunView]) -> list[Section]:
-    """All of them; none without runs on sentence pairs."""
-    if not pair_views(runs):
-        return []
-    return [_forms(runs), _label_changes(runs), _changed_examples(runs)]
+def form_sections(runs: Sequence[RunView]) -> list[Section]:
+    """Those of runs that were asked in forms, and of sentence pairs; may be empty."""
+    sections = [*_forms(runs)]
+    return sections + ([_label_changes(runs), _changed_examples(runs)] if pair_views(runs) else [])
 
 
-def _forms(runs: Sequence[RunView]) -> Section:
+def _forms(runs: Sequence[RunView]) -> Iterator[Section]:
     """Consistency with the original form, and above chance, drawn."""
     shown = ("consistency", "corrected_consistency")
     metrics = pl.concat(
         run.metrics.filter(
-            pl.col("metric").is_in(shown) & (pl.col("subset") != "all")
+            pl.col("metric").is_in(shown)
+            & (pl.col("subset") != "all")
+            & pl.col("group").is_in(groups_with_forms(run))
         ).with_columns(run=pl.lit(run.name))
         for run in runs
     )
+    if metrics.is_empty():
+        return
     caption = (
-        "Labels that are kept, in percent, and the same above chance: a model that always says one "
-        "label keeps it always, which is chance, and has no mark on the right. The numbers stand "
-        "in the table above."
+        "Answers that are kept, in percent, and the same above chance: a model that always gives "
+        "one answer keeps it always, which is chance, and has no mark on the right. The numbers "
+        "stand in the table above."
     )
-    figure = Figure("forms", "Labels kept in other forms", form_figure(metrics), caption)
-    return Section("forms", "Which forms move it", "", [figure])
+    figure = Figure("forms", "Answers kept in other forms", form_figure(metrics), caption)
+    yield Section("forms", "Which forms move it", "", [figure])
 
 
 def _label_changes(runs: Sequence[RunView]) -> Section:

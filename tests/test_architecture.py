@@ -152,7 +152,12 @@ def is_dataclass(node):
     return any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
 
 
-@pytest.mark.parametrize("module", ["metrics.measure", "report.report_page", "suites", "cli"])
+WITHOUT_TORCH = (
+    "metrics.measure report.report_page report.figures suites cli analysis.representations"
+)
+
+
+@pytest.mark.parametrize("module", WITHOUT_TORCH.split())
 def test_what_needs_no_model_starts_without_torch(module):
     code = f"import sys, consilience.{module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

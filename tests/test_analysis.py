@@ -285,7 +285,9 @@ def test_relations_with_several_right_answers_are_compared_by_determinism(consil
     assert consilience("report", "random", "majority", "--out", "both.html")[0] == 0
     page = Path("both.html").read_text(encoding="utf-8")
     (table,) = re.findall(
-        r"<table[^>]*>\s*<caption[^>]*>majority minus random: each.*?</table>", page, re.S
+        r"<table[^>]*>\s*<caption[^>]*>baseline:majority minus baseline:random: each.*?</table>",
+        page,
+        re.S,
     )
     assert "Determinism" in table
 
@@ -295,7 +297,7 @@ def test_comparing_from_the_command_line(consilience, runs):
     both = (runs / "random", runs / "oracle")
     status, out, err = consilience("compare", *both, "--out", file)
     assert status == 0
-    assert "random -> oracle" in out
+    assert "baseline:random -> baseline:oracle" in out
     assert "exact McNemar" in out
     (note,) = err.splitlines()
     assert note.startswith("note: accuracy and ")

@@ -157,7 +157,7 @@ def test_the_numbers_are_those_of_the_run(report, probed):
     assert (
         "On average over 2 relations, {} gives the same answer to {} of the pairs of patterns of a "
         "fact, gets {} of the facts right in the base pattern and gets {} right in every pattern."
-    ).format(run.name, *whole) in html.text
+    ).format(f"baseline:{run.name}", *whole) in html.text
     expected = {}
     for name in set(main_metrics()) & macro.keys():
         row = macro[name]
@@ -251,23 +251,25 @@ def test_runs_side_by_side_have_paired_differences(consilience, report, probed):
     runs = probed("majority"), probed("oracle"), probed("random")
     html = report(*runs, "--out", "both.html")
     rows = json.loads(consilience("compare", *runs, "--json")[1])["differences"]
-    for run in ("oracle", "random"):
+    for run in ("baseline:oracle", "baseline:random"):
         differences = {
             row["metric"]: row["difference"]
             for row in rows
             if (row["subset"], row["group"], row["second"]) == ("all", "MACRO", run)
         }
-        by = html.rows(f"{run} minus majority: means over relations")
+        by = html.rows(f"{run} minus baseline:majority: means over relations")
         assert by["Accuracy"][3] == shown_number(differences["accuracy"], "{:+.1f}")
-        assert (by["Accuracy"][2] == "100.0") == (run == "oracle")
-        assert (float(by["Consistent-Acc"][3]) > 0) or run == "random"
-        assert list(html.rows(f"{run} minus majority: each relation")) == ["A", "B", "C"]
+        assert (by["Accuracy"][2] == "100.0") == (run == "baseline:oracle")
+        assert (float(by["Consistent-Acc"][3]) > 0) or run == "baseline:random"
+        assert list(html.rows(f"{run} minus baseline:majority: each relation")) == ["A", "B", "C"]
     assert "a mean over 2 relations has a p of at least 0.5" in html.text
 
 
 def test_runs_that_were_asked_otherwise_are_noted(report, probed):
     first, second = probed("random"), probed("majority", "--protocol", "published")
-    note = "majority was asked with another protocol: published, random with strict"
+    note = (
+        "baseline:majority was asked with another protocol: published, baseline:random with strict"
+    )
     assert note in report(first, second, "--out", "both.html").text
 
 
@@ -518,7 +520,8 @@ def test_seeds_and_one_of_them(consilience, report, tmp_path):
     assert "no inconsistent.csv. Of one seed it is in the folder of all" in err
     pl.concat(changed).write_csv(whole / "inconsistent.csv")
     assert [
-        row[-1] for row in report(whole / "seed-1").tables["seed-1: labels that changed"][1:]
+        row[-1]
+        for row in report(f"seed-1={whole / 'seed-1'}").tables["seed-1: labels that changed"][1:]
     ] == ["2"]
     shutil.copytree(whole / "seed-1", whole / "renamed")
     assert consilience("report", whole / "renamed")[0] == 2, "its answers are not there"
@@ -577,14 +580,16 @@ def test_figures_and_tables_are_whole_files(consilience, probed, tmp_path):
     labels = [f"{at}  {text}" for at, text in enumerate(PATTERNS, 1)]
     assert [drawn["agreement"].count(label) for label in labels] == [1, 1, 1]
     rows = pl.read_csv(tables / "relations.csv")
-    assert rows.select("group", "relation").rows() == [(run.name, name) for name in "ABC"]
+    assert rows.select("group", "relation").rows() == [
+        (f"baseline:{run.name}", name) for name in "ABC"
+    ]
     assert rows["Determinism"].is_not_null().to_list() == [False, False, True]
     assert rows["Consistency"].is_not_null().to_list() == [True, True, False]
-    assert document["warnings"] == [f"{run.name}: mind the gap"]
+    assert document["warnings"] == [f"baseline:{run.name}: mind the gap"]
     for name in ("relations", "knowledge"):
         text = (tables / f"{name}.tex").read_text()
         assert "\\toprule" in text
-        assert text.endswith(f"% {run.name}: mind the gap\n")
+        assert text.endswith(f"% baseline:{run.name}: mind the gap\n")
     assert "| Accuracy |" in (tables / "knowledge.md").read_text()
 
 

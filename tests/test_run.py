@@ -81,3 +81,27 @@ def test_runs_that_cannot_be_told_apart_or_found_raise(specs, message, tmp_path,
         make(tmp_path / name)
     with pytest.raises(ConsilienceError, match=message):
         open_runs(specs)
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "name"),
+    [
+        ("bert-base-cased", "", "bert-base-cased"),
+        ("org/bert/", "", "bert"),
+        ("models/small.gguf", "", "small"),
+        ("baseline:random", "", "baseline:random"),
+        ("classifiers/seed-1/mrpc", "mrpc", "classifiers"),
+        ("org/mrpc", "", "mrpc"),
+    ],
+)
+def test_a_run_is_called_by_its_model(model, task, name, tmp_path):
+    make(tmp_path / "run", model={"model": model}, task={"name": task})
+    assert [run.label for run in open_runs([str(tmp_path / "run")])] == [name]
+
+
+def test_runs_of_one_model_are_called_by_their_folders(tmp_path):
+    one, two = (str(make(tmp_path / name, model={"model": "bert"})) for name in ("one", "two"))
+    assert [run.label for run in open_runs([one, two])] == ["one", "two"]
+    assert [run.label for run in open_runs([one, f"mine={two}"])] == ["bert", "mine"]
+    other = str(make(tmp_path / "other", model={"model": "gpt2"}))
+    assert [run.label for run in open_runs([one, other])] == ["bert", "gpt2"]

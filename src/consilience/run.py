@@ -7,7 +7,7 @@ group is answered, ``metrics.csv`` at the end. A run that was killed goes on whe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
@@ -128,6 +128,18 @@ class Run:
         return settings
 
     @property
+    def model_name(self) -> str:
+        """The last part of the model's Hub id or path; empty where the model is not known.
+
+        What ``finetune`` wrote, ``FOLDER/seed-N/TASK``, is called by its folder.
+        """
+        model = self.settings.get("model", {}).get("model", "")
+        parts = [part for part in str(model).split("/") if part]
+        if parts and parts[-1] == self.settings.get("task", {}).get("name"):
+            parts = [part for part in parts[:-1] if not part.startswith("seed-")]
+        return parts[-1].removesuffix(".gguf") if parts else ""
+
+    @property
     def protocol(self) -> Protocol | None:
         """The protocol that decided the answers; None where there is none."""
         name = self.settings.get("protocol")
@@ -153,14 +165,19 @@ def seed_folders(path: Path) -> list[Path]:
 def open_runs(specs: Sequence[str]) -> list[Run]:
     """Runs by ``PATH`` or ``LABEL=PATH``, each with a label of its own.
 
-    Without a label a run is called by its folder, with more of its path where these are the same.
+    Without a label a run is called by its model. Where two runs have the same model, or one is not
+    known, runs are called by their folders, with more of the path where these are the same.
     """
     given = [("", spec) if Path(spec).exists() else _split(spec) for spec in specs]
-    paths = [Path(path) for _, path in given]
-    unnamed = [path for (label, _), path in zip(given, paths, strict=True) if not label]
-    names = iter(short_names(unnamed))
+    runs = [Run.open(Path(path), label) for label, path in given]
+    unnamed = [run for run, (label, _) in zip(runs, given, strict=True) if not label]
+    folders = short_names([run.path for run in unnamed])
+    models = [run.model_name for run in unnamed]
+    are_distinct = all(models) and len(set(models)) == len(models)
+    names = iter(models if are_distinct else folders)
     runs = [
-        Run.open(path, label or next(names)) for (label, _), path in zip(given, paths, strict=True)
+        run if label else replace(run, label=next(names))
+        for run, (label, _) in zip(runs, given, strict=True)
     ]
     labels = [run.label for run in runs]
     if len(set(labels)) < len(labels):

@@ -12,7 +12,7 @@ from consilience.cli.shared import AsJson, names_in, out, print_json, rows_of, w
 from consilience.files import csv_of, write_whole
 from consilience.metrics.registry import headline_metrics
 from consilience.provenance import git_revision, versions
-from consilience.report.comparison_tables import comparison_tables, difference_tables
+from consilience.report.comparison_tables import comparison_tables
 from consilience.workflow.comparing import CompareOptions, compare_runs
 
 SHOWN = ",".join(headline_metrics(aliases=True))
@@ -51,8 +51,6 @@ def compare(
     if show == SHOWN:  # of N-M relations the determinism, of N-1 relations the consistency
         shown = [name for name in shown if name in set(table["metric"])]
     title = f"{compared.suite.name}, protocol {compared.protocol}"
-    of_pairs = compared.runs[0].is_of_pairs
-    tables = difference_tables(table, shown) if of_pairs else comparison_tables(table, shown, title)
-    for rendered in tables:
-        out.print(rendered)
+    for shown_table in comparison_tables(table, shown, title):
+        out.print(shown_table)
     warn(compared.notes)

@@ -28,25 +28,30 @@ def difference_cells(row: dict[str, Any]) -> list[Value]:
 def comparison_tables(
     compared: pl.DataFrame, metrics: Sequence[str], title: str
 ) -> Iterator[Table]:
-    """For each run and metric one table: a row a relation, then over relations.
+    """Later runs minus the first (``COMPARISON_SCHEMA``), in points of percent.
 
-    p of a relation is adjusted (Holm) over relations; intervals are not adjusted. The interval and
-    the minimum detectable difference are in points of percent.
+    For each run and metric one table with a row a relation; of sentence pairs one table a task,
+    with a row a form.
     """
+    known = set(compared["metric"])
     for name in metrics:
-        if name not in set(compared["metric"]):
-            known = sorted(set(compared["metric"]))
+        if name not in known:
             raise ConsilienceError(
-                f"no metric '{name}' in the comparison", todo=did_you_mean(name, known)
+                f"no metric '{name}' in the comparison", todo=did_you_mean(name, sorted(known))
             )
-    chosen = compared.filter(pl.col("subset") == "all")
-    for (first, second), rows in chosen.group_by(["first", "second"], maintain_order=True):
-        for name in metrics:
-            heading = f"{title}: {name}\n{first} -> {second}"
-            yield _relations_table(rows.filter(pl.col("metric") == name), heading)
+    for (first, second), rows in compared.group_by(["first", "second"], maintain_order=True):
+        if "MACRO" in rows["group"]:
+            chosen = rows.filter(pl.col("subset") == "all")
+            for name in metrics:
+                heading = f"{title}: {name}\n{first} -> {second}"
+                yield _relations_table(chosen.filter(pl.col("metric") == name), heading)
+        else:
+            for (group,), of_group in rows.group_by("group", maintain_order=True):
+                yield _forms_table(of_group, metrics, f"{group}: {second} minus {first}")
 
 
 def _relations_table(rows: pl.DataFrame, title: str) -> Table:
+    """A row a relation, then over relations; p of a relation is adjusted (Holm)."""
     tests = ", ".join(rows["test"].drop_nulls().unique(maintain_order=True))
     notes = [
         f"p: {tests}; of relations adjusted (Holm), * .05 ** .01 *** .001",
@@ -61,27 +66,20 @@ def _relations_table(rows: pl.DataFrame, title: str) -> Table:
     return Table(title, columns, cells, [*notes, *interval_notes(rows)])
 
 
-def difference_tables(compared: pl.DataFrame, metrics: Sequence[str]) -> Iterator[Table]:
-    """One table a task and pair of runs; ``compared``: ``DIFFERENCE_SCHEMA`` with both names.
-
-    The p of a perturbed form is adjusted over the forms of a metric.
-    """
-    for (group, first, second), rows in compared.group_by(
-        ["group", "first", "second"], maintain_order=True
-    ):
-        seeds = rows["seeds"][0]
-        over = f", means of {seeds} seeds" if seeds > 1 else ""
-        columns = [Column("form"), *VALUES, Column("p, Holm", "p")]
-        columns += [Column("p over seeds", "p")] if seeds > 1 else []
-        cells: list[list[Value]] = []
-        for metric in metrics:
-            chosen = rows.filter(pl.col("metric") == metric)
-            if chosen.height:
-                cells.append([label_of(metric), *[""] * (len(columns) - 1)])
-            cells += [_form_cells(row) for row in chosen.iter_rows(named=True)]
-        notes = ["p of a form is adjusted (Holm) over forms, the interval is not"]
-        title = f"{group}: {second} minus {first}{over}"
-        yield Table(title, columns, cells, notes + interval_notes(rows))
+def _forms_table(rows: pl.DataFrame, metrics: Sequence[str], title: str) -> Table:
+    """A block a metric with a row a form; p of a perturbed form is adjusted (Holm) over forms."""
+    seeds = rows["seeds"][0]
+    columns = [Column("form"), *VALUES, Column("p, Holm", "p")]
+    columns += [Column("p over seeds", "p")] if seeds > 1 else []
+    cells: list[list[Value]] = []
+    for metric in metrics:
+        chosen = rows.filter(pl.col("metric") == metric)
+        if chosen.height:
+            cells.append([label_of(metric), *[""] * (len(columns) - 1)])
+        cells += [_form_cells(row) for row in chosen.iter_rows(named=True)]
+    note = "p of a form is adjusted (Holm) over forms, the interval is not"
+    over = f", means of {seeds} seeds" if seeds > 1 else ""
+    return Table(f"{title}{over}", columns, cells, [note, *interval_notes(rows)])
 
 
 def _form_cells(row: dict[str, Any]) -> list[Value]:

@@ -11,8 +11,8 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 from conftest import WORDS
 from consilience import load_model
 from consilience.models import batches, causal, masked, seq2seq
-from consilience.models.cache import cache_folder
-from consilience.models.fast import libraries, onednn, onednn_training, speed_up, speed_up_training
+from consilience.models.cache import cache_folder, processor
+from consilience.models.fast import onednn, onednn_training, speed_up, speed_up_training
 from consilience.models.fast.libraries import Shape, clearly_faster, measured_products, time_in_turn
 from reference import QUERIES, scores_of, words_of
 
@@ -89,7 +89,7 @@ def test_a_choice_is_remembered_for_the_machine_the_shapes_and_the_purpose():
     first = measured_products(shapes, "inference", ways)
     assert (first.library, first.threads) == ("torch", 2)
     assert set(first.gflops) == {"onednn", "torch"}
-    assert first.processor == libraries.processor() != ""
+    assert first.processor == processor() != ""
     measured, ways.faster = ways.calls, "onednn"
     assert measured >= 4 * 2
     assert measured_products(shapes, "inference", ways) == first
@@ -227,7 +227,7 @@ def test_a_run_says_what_multiplied_and_one_resumed_elsewhere_says_that_too(
     record = json.loads((run / "run.json").read_text())
     assert record["products"] == {
         "library": "onednn",
-        "processor": libraries.processor(),
+        "processor": processor(),
         "threads": record["products"]["threads"],
         "gflops": {},
     }
@@ -237,5 +237,5 @@ def test_a_run_says_what_multiplied_and_one_resumed_elsewhere_says_that_too(
     assert consilience(*command)[0] == 0
     again = json.loads((run / "run.json").read_text())
     assert again["products"] == record["products"], "what the run began with"
-    note = f"resumed with products of onednn on {libraries.processor()}, not torch on Intel Xeon"
+    note = f"resumed with products of onednn on {processor()}, not torch on Intel Xeon"
     assert note in again["warnings"]

@@ -103,6 +103,20 @@ def halving(
     ]
 
 
+def in_parts(
+    work: Callable[[npt.NDArray[np.int64]], object],
+    items: npt.NDArray[np.int64],
+    length: int,
+    budget: Budget,
+) -> None:
+    """Call ``work`` with parts of ``items`` within the budget; an item has ``length`` tokens."""
+    start = 0
+    while start < len(items):
+        part = items[start : start + max(1, budget.tokens // length)]
+        halving(work, part, length, budget)
+        start += len(part)
+
+
 def workers_on(device: torch.device) -> int:
     """Number of batches that are computed in parallel.
 

@@ -68,20 +68,31 @@ def surroundings() -> dict[str, str]:
     code = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         code.update(path.read_bytes())
-    parts = {"code": code.hexdigest(), "machine": platform.machine(), "processor": _processor()}
+    parts = {"code": code.hexdigest(), "machine": platform.machine(), "processor": processor()}
     for name in ("torch", "transformers"):
         with suppress(metadata.PackageNotFoundError):
             parts[name] = metadata.version(name)
     return parts
 
 
-def _processor() -> str:
-    """The name of the processor; Python's if the system has none."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith(("model name", "flags")):
-                return line
-    return platform.processor()
+@cache
+def processor() -> str:
+    """The name of the processor."""
+    return cpuinfo().get("model name") or platform.processor() or platform.machine()
+
+
+@cache
+def cpuinfo() -> dict[str, str]:
+    """Linux's description of the first processor; empty elsewhere."""
+    info: dict[str, str] = {}
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return info
+    for line in lines:
+        name, _, value = line.partition(":")
+        info.setdefault(name.strip(), value.strip())
+    return info
 
 
 def recall(name: str) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutput
 
 from consilience.errors import ConsilienceError
-from consilience.models.batches import ACTIVATIONS, Budget, halving
+from consilience.models.batches import ACTIVATIONS, Budget, in_parts
 from consilience.models.fast.search import Mask, PartialScores, search
 from consilience.models.fast.tree import Tree
 from consilience.models.forward import Floats, Ints
@@ -116,12 +116,7 @@ class Decoding:
         def read(part: Ints) -> None:
             self._pass(depth, queries[part], nodes[part], above[0])
 
-        start = 0
-        while start < len(queries):
-            step = max(1, self._budget.tokens // self._row_tokens)
-            part = np.arange(start, min(start + step, len(queries)))
-            halving(read, part, self._row_tokens, self._budget)
-            start += step
+        in_parts(read, np.arange(len(queries)), self._row_tokens, self._budget)
 
     @torch.inference_mode()
     def _pass(self, depth: int, queries: Ints, nodes: Ints, above: Cache) -> None:

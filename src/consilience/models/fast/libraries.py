@@ -9,20 +9,17 @@ measured when a model is loaded. The choice changes the last bits of a score and
 
 from __future__ import annotations
 
-import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from functools import cache
-from pathlib import Path
 from typing import Literal
 
 import torch
 
 from consilience.models.batches import CPU_TOKENS, one_thread
-from consilience.models.cache import key_of, recall, remember
+from consilience.models.cache import cpuinfo, key_of, processor, recall, remember
 
 Library = Literal["onednn", "torch"]
 Purpose = Literal["inference", "training", "screening"]
@@ -185,28 +182,8 @@ def _recalled(key: str) -> Products | None:
     return products if usable else None
 
 
-@cache
-def processor() -> str:
-    """The name of the processor."""
-    return _cpuinfo().get("model name") or platform.processor() or platform.machine()
-
-
 def _processor_details() -> list[str]:
     """What differs between processors of one name."""
-    info = _cpuinfo()
+    info = cpuinfo()
     parts = [info.get(name, "") for name in ("cpu family", "model", "stepping")]
     return [processor(), *parts, torch.backends.cpu.get_cpu_capability()]
-
-
-@cache
-def _cpuinfo() -> dict[str, str]:
-    """Linux's description of the first processor; empty elsewhere."""
-    info: dict[str, str] = {}
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return info
-    for line in lines:
-        name, _, value = line.partition(":")
-        info.setdefault(name.strip(), value.strip())
-    return info

@@ -23,6 +23,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from consilience.models.batches import one_thread
+from consilience.models.cache import processor
 from consilience.models.fast.libraries import (
     Library,
     Products,
@@ -31,7 +32,6 @@ from consilience.models.fast.libraries import (
     Ways,
     Work,
     measured_products,
-    processor,
 )
 
 PREPARED = "64"

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from consilience.models.batches import Budget, halving
+from consilience.models.batches import Budget, in_parts
 from consilience.models.fast.tree import Tree
 from consilience.models.fast.tree_attention import KeyValueStore
 from consilience.models.fast.tree_reader import HEAD_ROWS, Head
@@ -43,11 +43,7 @@ class Prompts:
             slots = tree.paths(nodes)[:, 1:] - 1  # nodes are read in their order
             self._stored.read(tree.ids[nodes], tree.depths[nodes] - 1, slots)
 
-        start = 1
-        while start <= size:
-            part = np.arange(start, min(start + budget.tokens, size + 1))
-            halving(read, part, 1, budget)
-            start += len(part)
+        in_parts(read, np.arange(1, size + 1), 1, budget)
         inside = np.arange(tree.nodes.shape[1]) < tree.lengths[:, None]
         beginnings = np.where(inside, tree.nodes - 1, -1)
         last = np.array([prompt[-1] for prompt in prompts])
@@ -118,10 +114,7 @@ class Prompts:
             states = self._stored.read(tokens[rows].ravel(), depths.ravel(), visible, block=steps)
             hidden.append(states.reshape(len(rows), steps, -1))
 
-        rows_at_once = max(1, self._budget.tokens // steps)
-        for start in range(0, count, rows_at_once):
-            rows = np.arange(start, min(start + rows_at_once, count))
-            halving(read, rows, steps, self._budget)
+        in_parts(read, np.arange(count), steps, self._budget)
         return longer, torch.cat(hidden)
 
     @torch.inference_mode()

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from consilience.models.batches import Budget, halving, one_thread
+from consilience.models.batches import Budget, in_parts, one_thread
 from consilience.models.cache import checked
 from consilience.models.fast.search import Mask, PartialScores, search
 from consilience.models.fast.tree import Tree
@@ -58,11 +58,7 @@ class TreeReader:
 
     def read(self, nodes: Ints) -> None:
         """Read nodes, given depth first, whose parents are read or among them."""
-        start = 0
-        while start < len(nodes):
-            part = nodes[start : start + self._budget.tokens]
-            halving(self._pass, part, 1, self._budget)
-            start += len(part)
+        in_parts(self._pass, nodes, 1, self._budget)
 
     def read_new(self, nodes: Ints) -> None:
         """Read those of ``nodes`` that have children and are not read yet."""
@@ -72,19 +68,15 @@ class TreeReader:
 
     def read_all(self) -> None:
         """Read every node that has children, storing only what is still needed."""
-        nodes = self.tree.inner
-        start = 0
-        while start < len(nodes):
-            part = nodes[start : start + self._budget.tokens]
-            halving(self._pass, part, 1, self._budget)
-            start += len(part)
-            if start < len(nodes):
-                self._keep_only(self.tree.paths(nodes[start : start + 1])[0, :-1])
+        in_parts(self._forgetting_pass, self.tree.inner, 1, self._budget)
 
-    def _keep_only(self, nodes: Ints) -> None:
-        self._stored.keep_only(self._slot[nodes])
+    def _forgetting_pass(self, nodes: Ints) -> None:
+        """Read nodes, given depth first, and forget all others but the ancestors of the first."""
+        ancestors = self.tree.paths(nodes[:1])[0, :-1]
+        self._stored.keep_only(self._slot[ancestors])
         self._slot[:] = -1
-        self._slot[nodes] = np.arange(len(nodes))
+        self._slot[ancestors] = np.arange(len(ancestors))
+        self._pass(nodes)
 
     @torch.inference_mode()
     def _pass(self, nodes: Ints) -> None:

@@ -9,6 +9,7 @@ from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import typer
+from rich.markup import escape
 
 from consilience.cli.shared import names_in, numbers_in
 
@@ -53,13 +54,13 @@ def _parameter(field: Field[Any], hint: Any) -> inspect.Parameter:
     item = _item_of(kind)
     if option.is_argument:
         kind = list[item] if item else kind  # type: ignore[valid-type]
-        shown: Any = typer.Argument(help=option.help, metavar=option.metavar)
+        shown: Any = typer.Argument(help=escape(option.help), metavar=option.metavar)
     else:
         kind = (str | None if _is_optional(kind) else str) if item else kind
         flag = option.flag or "--" + field.name.replace("_", "-")
         shown = typer.Option(
             flag,
-            help=option.help,
+            help=escape(option.help),
             metavar=option.metavar,
             min=option.min,
             max=option.max,

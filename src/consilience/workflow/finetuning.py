@@ -8,12 +8,22 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from consilience.choices import Joined, Pool, Sampling, StopOn
+from consilience.choices import Sampling, StopOn
 from consilience.errors import ConsilienceError, needs_extra
 from consilience.sentence_pairs import Task
 from consilience.suites.pairs import Pairs, half_of, read_pairs, sample_pairs
 from consilience.suites.tasks import load_task
-from consilience.workflow.options import Option, TrustRemoteCode
+from consilience.workflow.options import (
+    Bf16,
+    GradientCheckpointing,
+    Indicators,
+    InputFormat,
+    MaxLength,
+    Option,
+    ReadAt,
+    TrainingDevice,
+    TrustRemoteCode,
+)
 from consilience.workflow.watch import SILENT, Watch
 
 if TYPE_CHECKING:
@@ -80,25 +90,10 @@ class FinetuneOptions:
     sampling: Annotated[Sampling, Option("Batches of each task in an epoch (docs/calum.md).")] = (
         "proportional"
     )
-    joined: Annotated[
-        Joined | None,
-        Option(
-            "pair: two segments, the default of encoders; string: one, the default of others.",
-            flag="--input",
-        ),
-    ] = None
-    pool: Annotated[
-        Pool | None,
-        Option("Decoders: read the last token, an end token after it, or the mean."),
-    ] = None
-    longest: Annotated[
-        int | None,
-        Option("Tokens of the longest input [default: the model's].", min=8, flag="--max-length"),
-    ] = None
-    indicators: Annotated[
-        Sequence[str] | None,
-        Option("What stands before each sentence: Premise,Hypothesis.", metavar="A,B"),
-    ] = None
+    joined: InputFormat = None
+    pool: ReadAt = None
+    longest: MaxLength = None
+    indicators: Indicators = None
     limit: Annotated[int | None, Option("At most this many training pairs of a task.", min=1)] = (
         None
     )
@@ -106,9 +101,9 @@ class FinetuneOptions:
         int | None,
         Option("Only this half of --validation; the other is for a test.", min=1, max=2),
     ] = None
-    bf16: Annotated[bool, Option("Train in bfloat16.")] = False
-    gradient_checkpointing: Annotated[bool, Option("Use less memory and more time.")] = False
-    device: Annotated[str, Option("auto or cpu.")] = "auto"
+    bf16: Bf16 = False
+    gradient_checkpointing: GradientCheckpointing = False
+    device: TrainingDevice = "auto"
     trust_remote_code: TrustRemoteCode = False
 
 

@@ -12,7 +12,16 @@ from consilience.choices import Loss, TrainingText
 from consilience.errors import ConsilienceError, needs_extra
 from consilience.read import read_rows, read_text
 from consilience.types import Protocol, Suite
-from consilience.workflow.options import DataDir, Option, ProtocolName, SuiteName, TrustRemoteCode
+from consilience.workflow.options import (
+    Bf16,
+    DataDir,
+    GradientCheckpointing,
+    Option,
+    ProtocolName,
+    SuiteName,
+    TrainingDevice,
+    TrustRemoteCode,
+)
 from consilience.workflow.watch import SILENT, Watch
 
 if TYPE_CHECKING:
@@ -88,10 +97,10 @@ class ImproveOptions:
     lora_rank: Annotated[
         int, Option("Train adapters of this rank; 0 trains all weights.", min=0)
     ] = 0
-    bf16: Annotated[bool, Option("Train in bfloat16.")] = False
-    gradient_checkpointing: Annotated[bool, Option("Use less memory and more time.")] = False
+    bf16: Bf16 = False
+    gradient_checkpointing: GradientCheckpointing = False
     report_to: Annotated[str, Option("none, tensorboard, wandb or trackio.")] = "none"
-    device: Annotated[str, Option("auto or cpu.")] = "auto"
+    device: TrainingDevice = "auto"
     trust_remote_code: TrustRemoteCode = False
     protocol: ProtocolName = None
     data_dir: DataDir = None

@@ -61,6 +61,10 @@ TrustRemoteCode = Annotated[
     bool, Option("Run the Python code that comes with the model. Read that code first.")
 ]
 
+TrainingDevice = Annotated[str, Option("auto or cpu.")]
+Bf16 = Annotated[bool, Option("Train in bfloat16.")]
+GradientCheckpointing = Annotated[bool, Option("Use less memory and more time.")]
+
 Indicators = Annotated[
     Sequence[str] | None,
     Option("Text before each sentence: Premise,Hypothesis.", metavar="A,B", panel=PAIRS),

@@ -533,7 +533,7 @@ def test_p_over_items_and_over_seeds_and_the_commonest_change_first():
     differences = [
         {"metric": "consistency", "group": "rte", "subset": "reverse", "first_value": 0.7,
          "second_value": 0.8, "difference": 0.1, "low": 0.01, "high": 0.2, "p": 0.02,
-         "p_holm": 0.04, "smallest": 0.07, "p_seeds": 0.3, "seeds": 2, "n": 9, "first": "a",
+         "p_holm": 0.04, "detectable": 0.07, "p_seeds": 0.3, "seeds": 2, "n": 9, "first": "a",
          "second": "b"}
     ]  # fmt: skip
     row = dict.fromkeys(CHANGED_ANSWERS_SCHEMA, "x") | {"group": "rte"}
@@ -740,7 +740,7 @@ def test_every_number_of_a_page_stands_under_its_heading():
     suite = make_suite()
     row = {"suite": "s", "first": "a", "second": "b", "subset": "all", "first_value": 0.1,
            "second_value": 0.25, "difference": 0.15, "low": 0.05, "high": 0.2, "test": "t",
-           "p": 0.02, "p_holm": 0.04, "q_value": 0.03, "smallest": 0.07, "n": 5, "n_excluded": 0, "seeds": 1}  # fmt: skip
+           "p": 0.02, "p_holm": 0.04, "q_value": 0.03, "detectable": 0.07, "n": 5, "n_excluded": 0, "seeds": 1}  # fmt: skip
     rows = [row | {"metric": "accuracy", "group": group} for group in ("MACRO", "MICRO", "R")]
     compared = pl.DataFrame(rows, schema=COMPARISON_SCHEMA)
     left_out = "Accuracy is over 3 of 9 facts."

@@ -19,7 +19,7 @@ from consilience.metrics.correlations import correlation
 from consilience.metrics.differences import compare, few_relations
 from consilience.metrics.flips import flip
 from consilience.metrics.grid import Grid
-from consilience.metrics.intervals import bootstrap_interval, smallest_difference
+from consilience.metrics.intervals import bootstrap_interval, detectable_difference
 from consilience.metrics.registry import METRICS
 from consilience.metrics.resampling import Resampling
 from consilience.metrics.significance import (
@@ -89,8 +89,8 @@ def test_replicates_without_a_value_do_not_count():
     """Of 3, NaN, 0 one of two is as far from 0 as 3; the smallest difference is that without NaN."""
     assert permutation_p(3.0, np.array([3.0, math.nan, 0.0])) == 2 / 3
     drawn = np.array([0.1, 0.2, 0.4])
-    assert smallest_difference(np.append(drawn, math.nan)) == smallest_difference(drawn) > 0
-    assert math.isnan(smallest_difference(np.array([0.1, math.nan])))
+    assert detectable_difference(np.append(drawn, math.nan)) == detectable_difference(drawn) > 0
+    assert math.isnan(detectable_difference(np.array([0.1, math.nan])))
 
 
 @pytest.mark.parametrize("seed", [0, 7, 2**40 + 3])
@@ -202,12 +202,12 @@ def test_the_interval_is_that_of_the_t_distribution_on_the_logit_scale():
 def test_one_cluster_or_no_data_has_no_interval():
     assert all(map(math.isnan, bootstrap_interval(0.5, np.full(9, 0.5), 1, (0, 1))))
     assert all(map(math.isnan, bootstrap_interval(math.nan, np.full(9, math.nan), 9, (0, 1))))
-    assert math.isnan(smallest_difference(np.zeros(9)))
+    assert math.isnan(detectable_difference(np.zeros(9)))
 
 
 def test_smallest_difference_is_so_many_standard_errors():
     replicates = np.array([-1.0, 0.0, 1.0])
-    assert smallest_difference(replicates) == pytest.approx(1.959964 + 0.841621, abs=1e-5)
+    assert detectable_difference(replicates) == pytest.approx(1.959964 + 0.841621, abs=1e-5)
 
 
 def test_correlation_of_ranks_and_values():
@@ -470,7 +470,7 @@ def test_two_runs_by_hand(protocol):
     assert row["test"] == "sign flips of subjects"
     assert row["p"] == pytest.approx(6 / 8, abs=0.02)
     assert row["low"] < 3 / 12 < row["high"]
-    assert row["smallest"] > 0
+    assert row["detectable"] > 0
 
 
 def test_values_are_those_of_the_runs_alone():
@@ -505,7 +505,7 @@ def test_a_run_against_itself_differs_nowhere():
     assert "uniform_consistency" not in set(compared["metric"])
     assert (compared["difference"] == 0).all()
     assert compared["p"].drop_nans().drop_nulls().eq(1).all()
-    assert compared["smallest"].is_nan().all()
+    assert compared["detectable"].is_nan().all()
 
 
 def of_relations(names, choose):
@@ -539,7 +539,7 @@ def test_means_over_few_relations_have_no_p_below_5_percent(relations, least):
     generator = np.random.default_rng(0)
     drawn = of_relations(names, lambda run: str(generator.choice(["a", "b"])))
     (macro,) = rows_of(compare(drawn, suite, "strict"), "accuracy", "MACRO")
-    assert math.isnan(macro["smallest"]) == (least is not None)
+    assert math.isnan(macro["detectable"]) == (least is not None)
 
 
 def test_what_only_one_run_answered_is_not_compared():

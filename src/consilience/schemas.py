@@ -85,7 +85,7 @@ COMPARISON_SCHEMA: dict[str, type[pl.DataType]] = {
     "p": pl.Float64,
     "p_holm": pl.Float64,
     "q_value": pl.Float64,
-    "smallest": pl.Float64,
+    "detectable": pl.Float64,
     "n": pl.Int64,
     "n_excluded": pl.Int64,
     "seeds": pl.Int64,
@@ -97,6 +97,6 @@ COMPARISON_SCHEMA: dict[str, type[pl.DataType]] = {
 - ``p``: two-sided p of ``test``.
 - ``p_holm``, ``q_value`` (Benjamini-Hochberg): p adjusted over the groups of one metric and subset,
   of sentence pairs over the forms of one metric and group; NaN for what is over all of these.
-- ``smallest``: the minimum detectable difference, found with a probability of 80 %.
+- ``detectable``: the minimum detectable difference, found with a probability of 80 %.
 - ``p_seeds``: p of Welch's t test over seeds; NaN for one seed.
 """

@@ -30,7 +30,7 @@ from consilience.metrics.intervals import (
     Floats,
     bootstrap_interval,
     difference_bounds,
-    smallest_difference,
+    detectable_difference,
 )
 from consilience.metrics.paired import RELATIONS, Difference, RunPair, Test
 from consilience.metrics.registry import METRICS
@@ -228,7 +228,7 @@ class _Comparison:
             test = self.tests[key][next(iter(known))]
         relations = [spread.replicates for spread, _, _ in spreads]
         row = _row(key, "MACRO", macro, relations, spreads[0][0].clusters, test)
-        yield row | ({"smallest": NAN} if 1 < len(known) < FEW else {})
+        yield row | ({"detectable": NAN} if 1 < len(known) < FEW else {})
         micro, clusters = [values for _, values, _ in spreads], spreads[0][2]
         yield _row(key, "MICRO", pooled, micro, clusters, pooled.test)
 
@@ -337,7 +337,7 @@ def _row(
         "high": high,
         "test": test[0],
         "p": test[1],
-        "smallest": smallest_difference(replicates) if clusters > 1 else NAN,
+        "detectable": detectable_difference(replicates) if clusters > 1 else NAN,
         "n": min(share.n for share in shares),
         "n_excluded": max(share.left_out for share in shares),
         "seeds": len(difference.seeds),

@@ -17,7 +17,7 @@ TIE = 1e-12
 """Values that differ by less are the same."""
 
 POWER = 0.8
-"""The chance to find the smallest difference that the data could have shown."""
+"""The probability to find the minimum detectable difference."""
 
 NAN = float("nan")
 
@@ -116,8 +116,8 @@ def difference_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
     return -width, width
 
 
-def smallest_difference(replicates: Floats) -> float:
-    """The smallest true difference that such data show as significant with the chance ``POWER``.
+def detectable_difference(replicates: Floats) -> float:
+    """The minimum detectable difference: found as significant with the probability ``POWER``.
 
     ``(z[1 - (1-LEVEL)/2] + z[POWER])`` standard errors, which are the standard deviation of the
     bootstrap ``replicates`` (replicate,) of the difference. NaN where they do not vary.

@@ -61,7 +61,7 @@ def _relations_table(rows: pl.DataFrame, title: str) -> Table:
     cells = []
     for row in rows.iter_rows(named=True):
         p = row["p"] if row["group"] in ("MACRO", "MICRO") else row["p_holm"]
-        cells.append([row["group"], *difference_cells(row), p, row["smallest"]])
+        cells.append([row["group"], *difference_cells(row), p, row["detectable"]])
     columns = [Column("relation"), *VALUES, Column("p", "p"), Column("detectable", "share")]
     return Table(title, columns, cells, [*notes, *interval_notes(rows)])
 

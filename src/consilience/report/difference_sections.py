@@ -49,7 +49,7 @@ def _columns(first: str, second: str, seeds: int) -> list[Column]:
 def _numbers(row: dict[str, Any]) -> list[Value]:
     """Both values of a row, their difference, its interval and tests."""
     over_seeds = [row["p_seeds"]] if row["seeds"] > 1 else []
-    return [*difference_cells(row), row["p"], row["p_holm"], row["smallest"], *over_seeds]
+    return [*difference_cells(row), row["p"], row["p_holm"], row["detectable"], *over_seeds]
 
 
 def _over_relations(

@@ -270,8 +270,9 @@ def test_the_mean_and_the_end_worked_out_token_by_token(family, folder_of):
         found = logits_of(model, pool, collate(forms, tokenizer.pad_token_id))
         for row, form in zip(found, forms, strict=True):
             hidden = model.base_model(torch.tensor([form["input_ids"]])).last_hidden_state[0]
-            if pool == "end":
+            if pool == "end":  # GPT-2 has one token for the end and for padding
                 assert form["input_ids"][-1] == tokenizer.eos_token_id
+                assert family == "llama" or tokenizer.pad_token_id == tokenizer.eos_token_id
                 read_at = hidden[-1]
             else:
                 read_at = sum(hidden) / len(form["input_ids"])
@@ -287,21 +288,6 @@ def test_forms_are_encoded_in_parts_as_one_by_one(plain, monkeypatch):
     assert encoded == [reader.encode([form])[0] for form in forms]
     assert {tuple(each) for each in encoded} == {("input_ids", "token_type_ids")}
     assert reader.encode([]) == []
-
-
-def test_the_end_token_may_be_the_padding(folder_of):
-    """GPT-2 has one token for both; transformers would look before it, the attention knows."""
-    heads, forms, tokenizer = read(folder_of("gpt2"), PairFormat("string", "end"))
-    assert tokenizer.pad_token_id == tokenizer.eos_token_id == forms[0]["input_ids"][-1]
-    model = heads.models["rte"]
-    inputs = collate(forms, tokenizer.pad_token_id)
-    shorter = collate(
-        [{"input_ids": each["input_ids"][:-1]} for each in forms], tokenizer.pad_token_id
-    )
-    with torch.no_grad():
-        theirs = model(**inputs).logits
-        torch.testing.assert_close(theirs, model(**shorter).logits)
-        assert (heads("rte", **inputs) - theirs).abs().min() > 1e-6
 
 
 def test_tasks_share_one_body_and_have_heads_of_their_own(plain):
@@ -544,13 +530,6 @@ def test_one_epoch_is_that_of_a_plain_loop(plain, tmp_path, monkeypatch):
         )
     ]
     assert sorted(moved)[len(moved) // 2] > 1e-3, "the loop is no idle one"
-
-
-def test_the_rate_rises_and_falls_in_a_straight_line(plain, tmp_path):
-    """10 updates, 2 of them warm-up; logged is that of updates 2, 4, 6, 8 and 10."""
-    train(plain, tmp_path / "o", epochs=5, warmup=0.2)
-    rates = [each / PLAN.learning_rate for each in measured(tmp_path / "o", "learning_rate")]
-    assert rates == pytest.approx([1 / 2, 7 / 8, 5 / 8, 3 / 8, 1 / 8])
 
 
 @pytest.mark.parametrize(

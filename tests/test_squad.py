@@ -410,6 +410,12 @@ def test_from_files_to_tables(body, tmp_path, capsys):
     f1 = metrics.filter((pl.col("metric") == "f1") & (pl.col("of") == "original"))
     assert f1["value"].min() > 0.5, "it was trained on these"
     assert pl.read_csv(out / "answers.csv").height == 12
+    squad.squad([str(body), str(other)], **options, as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    assert document["models"] == [str(body), str(other)]
+    assert document["warnings"] == ["6 of 6 questions are on contexts of --train"]
+    for name, table in (("metrics", metrics), ("comparison", comparison)):
+        assert [row["metric"] for row in document[name]] == table["metric"].to_list()
     with pytest.raises(ConsilienceError, match="its epochs is 2"):
         squad.squad([str(body)], **options, epochs=3)
 

@@ -29,8 +29,8 @@ from consilience.metrics.intervals import (
     NAN,
     Floats,
     bootstrap_interval,
-    difference_bounds,
     detectable_difference,
+    difference_bounds,
 )
 from consilience.metrics.paired import RELATIONS, Difference, RunPair, Test
 from consilience.metrics.registry import METRICS

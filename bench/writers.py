@@ -14,7 +14,7 @@ from consilience.models.label_writer import MOST_WRITTEN, LabelWriter
 from consilience.models.loading import load_pretrained
 from consilience.sentence_pairs import Form, TextPair
 from consilience.suites.pairs import read_pairs
-from consilience.suites.perturbations import chosen, original, variants
+from consilience.suites.perturbations import chosen, forms_of, original
 from consilience.suites.tasks import TASKS
 
 TASK = TASKS["mrpc"]
@@ -41,7 +41,7 @@ def forms() -> list[Form]:
     return [
         form
         for pair in pairs
-        for form in variants(original(pair, TASK.indicators), formats).values()
+        for form in forms_of(pair, original(pair, TASK.indicators), formats).values()
     ]
 
 

@@ -43,7 +43,7 @@ from transformers.utils import logging
 from consilience import ConsilienceError
 from consilience.files import csv_of, write_whole
 from consilience.metrics.bootstrap import REPLICATES, resamples
-from consilience.metrics.intervals import Floats, bootstrap_interval, smallest_difference
+from consilience.metrics.intervals import Floats, bootstrap_interval, detectable_difference
 from consilience.metrics.significance import mcnemar, paired_permutation
 from consilience.models.batches import Budget, equal_length_batches, halving, side_by_side
 from consilience.read import parse_json
@@ -482,7 +482,7 @@ def compare(before: pl.DataFrame, after: pl.DataFrame, seed: int = 0) -> pl.Data
             test = "permutation"
         row = {"metric": metric, "of": of, "difference": value, "low": low, "high": high}
         row |= {"before": was["value"][at], "after": now["value"][at], "p": p, "test": test}
-        detectable = smallest_difference(replicates[:, at])
+        detectable = detectable_difference(replicates[:, at])
         rows.append(row | {"detectable": detectable, "n": moved.height})
     return pl.DataFrame(rows)
 

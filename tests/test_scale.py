@@ -8,7 +8,7 @@ import pytest
 
 from consilience import Candidates, Fact, Pattern, Relation, Suite, compare, measure
 from consilience.analysis.patterns import pair_table
-from consilience.metrics.counts import Prepared, Shared
+from consilience.metrics.counts import Prepared, ResampleCache
 from consilience.metrics.tally import Tally
 from consilience.metrics.weighing import ClusterCounts
 
@@ -117,8 +117,8 @@ def test_what_runs_share_changes_no_number():
     runs = {f"run{seed}": random_answers(suite, seed) for seed in range(3)}
     lacking = pl.when(pl.int_range(pl.len()) == 5).then(None).otherwise("answer")
     runs["run2"] = runs["run2"].with_columns(answer=lacking)
-    shared = Shared()
-    ready = {name: Prepared(table, suite, shared) for name, table in runs.items()}
+    cache = ResampleCache()
+    ready = {name: Prepared(table, suite, cache) for name, table in runs.items()}
     for name, table in runs.items():
         for protocol in ("strict", "published"):
             for count in (measure, pair_table):

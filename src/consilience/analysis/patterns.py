@@ -51,7 +51,7 @@ def pair_table(
     def of(group: tuple[Relation, Grid]) -> pl.DataFrame:
         relation, grid = group
         subjects, subject_indices = np.unique(grid.subjects.astype(str), return_inverse=True)
-        draw = partial(ready.resamples, len(subjects), seed)
+        draw = partial(ready.cache.resamples, len(subjects), seed)
         resampled = ClusterSampler(draw, subject_indices)
         replicates = quotient(resampled.sums(grid.same), resampled.sums(grid.both))
         agreement = quotient(grid.same.sum(axis=0), grid.both.sum(axis=0))

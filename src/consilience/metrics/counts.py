@@ -1,7 +1,7 @@
-"""What is counted of an answers table: every metric of each group, and how it varies.
+"""Every metric of each group of an answers table, and how it varies.
 
-A ``Prepared`` table can be counted in several ways. Several tables that have a ``Shared`` keep what
-they count, and what is drawn at random for all of them is drawn once.
+A ``Prepared`` table can be counted under both protocols and compared with others. Tables that have
+one ``ResampleCache`` keep their counts, and share random resamples.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ T = TypeVar("T")
 NAN = float("nan")
 
 EMPTY_AS_ZERO = {"published": ("known_consistency", "unknown_consistency"), "strict": ()}
-"""Where the released code logs 0 for no data, and its numbers therefore hold that 0."""
+"""Metrics of groups without data that the released code logs as 0, which its means include."""
 
 
 def name_of(metric: str, cardinality: Cardinality) -> str:
-    """What a metric is called on relations of that kind."""
+    """The name of a metric in groups of a cardinality."""
     return "determinism" if metric == "consistency" and cardinality == "N-M" else metric
 
 
 def metric_of(name: str) -> str:
-    """The metric that goes by that name."""
+    """The metric of a name."""
     return "consistency" if name == "determinism" else name
 
 
@@ -62,14 +62,14 @@ def scores_read() -> tuple[str, ...]:
 
 
 def empty_value(key: Key, protocol: Protocol) -> float:
-    """What stands for a group without data."""
+    """The value of a group without data."""
     return 0.0 if key[0] in EMPTY_AS_ZERO[protocol] else NAN
 
 
 def is_averaged(key: Key, relation: Relation) -> bool:
-    """Whether a metric is reported over the groups: of N-M relations the determinism only.
+    """Whether a metric is reported over groups: of N-M relations only the determinism.
 
-    The answers that are another gold of the same subject count as wrong there.
+    In N-M relations an answer that is another gold of its subject counts as wrong.
     """
     is_of_kind = relation.cardinality == "N-1" or key[0] == "determinism"
     return relation.design.is_averaged and is_of_kind
@@ -102,15 +102,16 @@ def _subsets(grid: Grid, design: Design, metric: Metric) -> Iterator[tuple[str, 
             yield kind, grid.only_pairs(pairs)
 
 
-class Shared:
-    """What is drawn at random for several tables, each thing once.
+class ResampleCache:
+    """The random resamples and signs of several tables, each drawn once.
 
-    It holds at most ``KEPT`` bytes; what does not fit is resampled, with the same result.
+    It holds at most ``size`` bytes. What does not fit is drawn again, with the same result.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, size: int = KEPT) -> None:
+        self.keeps = size > 0
         self._kept: dict[object, Any] = {}
-        self._left = KEPT
+        self._left = size
         self._lock = Lock()
 
     def resampling(self, subjects: Mapping[str, Sequence[str]], seed: int) -> Resampling:
@@ -126,7 +127,7 @@ class Shared:
         return self._keep(("signs", seed, *names), size, lambda: Signs(names, seed))
 
     def resamples(self, clusters: int, seed: int) -> Iterator[npt.NDArray[Any]]:
-        """How often each of so many clusters was drawn (cluster, replicate), in parts."""
+        """How often each of this many clusters was drawn (cluster, replicate), in parts."""
         key, size = (clusters, seed), clusters * REPLICATES
         if key not in self._kept and size > self._left:
             return resamples_in_parts(clusters, REPLICATES, np.random.default_rng(seed))
@@ -136,8 +137,8 @@ class Shared:
 
     def _keep(self, key: object, size: int, make: Callable[[], T]) -> T:
         if key in self._kept:
-            found: T = self._kept[key]
-            return found
+            kept: T = self._kept[key]
+            return kept
         made = make()
         with self._lock:
             if size <= self._left:
@@ -161,21 +162,23 @@ class Counts:
 
 
 class Prepared:
-    """An answers table that ``answers_table.prepare`` checked against its suite, to be counted.
+    """An answers table that was checked against its suite (``answers_table.prepare``).
 
-    With ``shared`` whatever is counted is kept, until ``forget``: for a table that is counted in
-    several ways, or compared with several others.
+    With a ``cache`` all counts are kept too, until ``forget``: for a table that is counted under
+    both protocols, or compared with several others.
     """
 
-    def __init__(self, answers: pl.DataFrame, suite: Suite, shared: Shared | None = None) -> None:
+    def __init__(
+        self, answers: pl.DataFrame, suite: Suite, cache: ResampleCache | None = None
+    ) -> None:
         self.answers, self.suite = answers, suite
         self.table = prepare(answers, suite)
-        self.shared = shared
+        self.cache = cache or ResampleCache(0)
         self._kept: dict[tuple[Protocol, object], Any] = {}
 
     @cached_property
     def relations(self) -> list[tuple[Relation, pl.DataFrame]]:
-        """Relations that have rows, with them, in the order of the suite."""
+        """The groups that have rows, with their rows, in the order of the suite."""
         return list(by_relation(self.table, self.suite))
 
     def rows_of(self, relation: Relation) -> pl.DataFrame:
@@ -187,11 +190,11 @@ class Prepared:
         return {relation.id: rows for relation, rows in self.relations}
 
     def of_kind(self, kind: Cardinality) -> list[tuple[Relation, pl.DataFrame]]:
-        """Those with one right answer, or with several."""
-        return [each for each in self.relations if each[0].cardinality == kind]
+        """The groups of a cardinality, with their rows."""
+        return [(group, rows) for group, rows in self.relations if group.cardinality == kind]
 
     def subjects(self, kind: Cardinality) -> dict[str, list[str]]:
-        """The subjects of each relation of a kind, each once, in order."""
+        """The distinct subjects of each group of a cardinality, sorted."""
         return {relation.id: self._subjects[relation.id] for relation, _ in self.of_kind(kind)}
 
     @cached_property
@@ -245,54 +248,39 @@ class Prepared:
         for relation, _ in self.of_kind(kind):  # in their order
             counted[relation.id], shares[relation.id] = [], {}
         list(in_threads(of, self.of_kind(kind)))
-        resampling = self.resampling(kind, seed)
+        resampling = self.cache.resampling(subjects, seed)
         draws = {group: runs[0] for group, runs in resampling.draw(counted).items()}
         return Counts(shares, draws, frozenset(proportions), resampling)
 
-    def resampling(self, kind: Cardinality, seed: int) -> Resampling:
-        """The resampling of the subjects of a kind."""
-        subjects = self.subjects(kind)
-        return self.shared.resampling(subjects, seed) if self.shared else Resampling(subjects, seed)
-
-    def signs(self, names: Sequence[str], seed: int) -> Signs:
-        """The signs of these names."""
-        return self.shared.signs(names, seed) if self.shared else Signs(names, seed)
-
-    def resamples(self, clusters: int, seed: int) -> Iterator[npt.NDArray[Any]]:
-        """How often each of so many clusters was drawn (cluster, replicate), in parts."""
-        if self.shared:
-            return self.shared.resamples(clusters, seed)
-        return resamples_in_parts(clusters, REPLICATES, np.random.default_rng(seed))
-
     def forget(self, protocol: Protocol | None = None) -> None:
-        """Keep no longer what was counted, by one protocol or both."""
+        """Drop the counts of one protocol, or of both."""
         self._kept = {
-            key: each for key, each in self._kept.items() if protocol not in (None, key[0])
+            key: counts for key, counts in self._kept.items() if protocol not in (None, key[0])
         }
 
     def _keep(self, protocol: Protocol, name: object, make: Callable[[], T]) -> T:
         key = protocol, name
-        found: T = self._kept[key] if key in self._kept else make()
-        if self.shared:
-            self._kept[key] = found
-        return found
+        counted: T = self._kept[key] if key in self._kept else make()
+        if self.cache.keeps:
+            self._kept[key] = counted
+        return counted
 
 
 Answers = pl.DataFrame | Prepared
 """The answers of one run."""
 
 
-def prepared(answers: Answers, suite: Suite, shared: Shared | None = None) -> Prepared:
+def prepared(answers: Answers, suite: Suite, cache: ResampleCache | None = None) -> Prepared:
     """A table that is ready to be counted."""
-    return answers if isinstance(answers, Prepared) else Prepared(answers, suite, shared)
+    return answers if isinstance(answers, Prepared) else Prepared(answers, suite, cache)
 
 
 def prepared_seeds(
-    answers: Answers | Sequence[Answers], suite: Suite, shared: Shared | None = None
+    answers: Answers | Sequence[Answers], suite: Suite, cache: ResampleCache | None = None
 ) -> list[Prepared]:
     """The answers of one run, or of several seeds, which must be to the same questions."""
     tables = [answers] if isinstance(answers, Answers) else answers
-    seeds = [prepared(table, suite, shared) for table in tables]
+    seeds = [prepared(table, suite, cache) for table in tables]
     for other in seeds[1:]:
         refuse_other_questions(("the first run", seeds[0]), ("another run", other))
     return seeds

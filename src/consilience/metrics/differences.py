@@ -15,7 +15,7 @@ from consilience.errors import ConsilienceError
 from consilience.metrics.counts import (
     Answers,
     Prepared,
-    Shared,
+    ResampleCache,
     bounds_of,
     count,
     empty_value,
@@ -67,12 +67,12 @@ def compare(
         raise ConsilienceError(
             f"{len(names)} run to compare", expected="two runs or more, the first is the reference"
         )
-    shared = Shared() if len(names) > 2 else None
+    cache = ResampleCache() if len(names) > 2 else None
     first, *others = names
-    reference = prepared_seeds(models[first], suite, shared)
+    reference = prepared_seeds(models[first], suite, cache)
     tables = []
     for second in others:
-        seeds = prepared_seeds(models[second], suite, shared)
+        seeds = prepared_seeds(models[second], suite, cache)
         if len(seeds) != len(reference):
             raise ConsilienceError(
                 f"{len(reference)} runs against {len(seeds)}", expected="as many seeds of both"
@@ -112,7 +112,7 @@ class _Comparison:
         self.differences: dict[str, dict[Key, Difference]] = {}
         self.tests: dict[Key, dict[str, Test]] = {}
         self.pooled: dict[Key, Difference] = {}
-        self.resampling: Resampling = self.first.resampling(kind, seed)
+        self.resampling: Resampling = self.first.cache.resampling(self.subjects, seed)
 
     def rows(self) -> Iterator[dict[str, object]]:
         """A row for each metric of each group, then for each metric over the groups."""
@@ -168,7 +168,7 @@ class _Comparison:
         keys = [key for key in one if key[0] not in OF_THE_SUITE and key in two]
         several = len(self.runs) > 1
         tested = {key: one[key] for key in keys if several or not _is_binary(key)}
-        flipped = flip(tested, two, names, self.first.signs(names, self.seed))
+        flipped = flip(tested, two, names, self.first.cache.signs(names, self.seed))
         boths = {}
         for key in keys:
             empty = empty_value(key, self.protocol)
@@ -283,7 +283,7 @@ def _count_both(
         for restricted, run in zip(both, (one, two), strict=True)
         for view, grid in run.items()
     )
-    if is_whole and first.shared and second.shared:
+    if is_whole and first.cache.keeps and second.cache.keeps:
         tallies = (
             first.tallies(relation, rows, protocol),
             second.tallies(relation, others, protocol),

@@ -22,7 +22,7 @@ from consilience.errors import ConsilienceError
 from consilience.files import texts_of, write_whole
 from consilience.metrics.answers_table import is_blank
 from consilience.metrics.changes import form_changes
-from consilience.metrics.counts import Prepared, Shared
+from consilience.metrics.counts import Prepared, ResampleCache
 from consilience.metrics.differences import compare, few_relations
 from consilience.metrics.measure import measure
 from consilience.metrics.notes import facts_left_out, notes_on
@@ -202,13 +202,13 @@ def _measure_facts(
     runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: int, advance: Advance
 ) -> Measured:
     """Runs on facts, or answers tables, on the same suite; of its relations those asked."""
-    asked, shared = _asked_groups(suite, runs), Shared()
-    reference = Prepared(runs[0].answers, asked, shared)
+    asked, cache = _asked_groups(suite, runs), ResampleCache()
+    reference = Prepared(runs[0].answers, asked, cache)
     views = [_fact_view(runs[0], reference, protocol, seed, suite)]
     advance(1)
     differences = []
     for run in runs[1:]:
-        table = Prepared(run.answers, asked, shared)
+        table = Prepared(run.answers, asked, cache)
         views.append(_fact_view(run, table, protocol, seed, suite))
         advance(1)
         differences.append(

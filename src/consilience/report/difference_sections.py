@@ -89,7 +89,8 @@ def _by_form(rows: pl.DataFrame, columns: list[Column], minus: str) -> Iterator[
         )
         yield Table(title, columns, main)
         title += ", all other numbers"
-        yield Folded(title, [Table(title, columns, others)])
+        if others:
+            yield Folded(title, [Table(title, columns, others)])
 
 
 def _form_row(row: dict[str, Any]) -> list[Value]:

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from conftest import ROOT
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, measure
+from consilience.metrics import registry
+from consilience.metrics.agreement import _tally
 from consilience.metrics.notes import facts_left_out, notes_on
 from consilience.metrics.registry import METRICS, metric
 from consilience.metrics.resampling import _macro
@@ -488,3 +490,36 @@ def test_every_metric_is_explained_in_the_documentation():
     text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     for name in [*METRICS, "determinism"]:
         assert f"`{name}`" in text
+
+
+@pytest.fixture
+def confident(monkeypatch):
+    """A metric of scores, for one test: answers in the base pattern with a margin above 1."""
+    for known in (registry.METRICS, registry.DESCRIPTIONS):
+        monkeypatch.setitem(known, "confident", None)
+        del known["confident"]
+
+    @metric("tuples", label="Confident", meaning="clear answers", scores=("margin",))
+    def confident(grid):
+        margins = grid.scores["margin"][:, 0]
+        return _tally(grid.subjects, margins > 1, ~np.isnan(margins))
+
+
+@pytest.mark.parametrize("protocol", ["published", "strict"])
+def test_a_metric_may_read_scores(confident, protocol):
+    """Margins 2, 0.5, none and 3 of the base pattern: 2 of the 3 that are known are above 1."""
+    rows = table(HAND)
+    margins = pl.Series([2.0, 9, 9, 0.5, 9, 9, None, 9, 9, 3.0, 9, 9])
+    scored = rows.with_columns(margin=margins)
+    row = row_of(measure(scored, make_suite(), protocol), "confident")
+    assert (row["value"], row["n"], row["n_excluded"]) == (pytest.approx(2 / 3), 3, 1)
+    none = row_of(measure(rows, make_suite(), protocol), "confident")
+    assert (none["n"], none["n_excluded"]) == (0, 4), "a table without margins has no data"
+    assert math.isnan(none["value"])
+    text = scored.with_columns(margin=pl.lit("high"))
+    assert row_of(measure(text, make_suite(), protocol), "confident")["n"] == 0
+
+
+def row_of(metrics, name):
+    (row,) = metrics.filter((pl.col("metric") == name) & (pl.col("group") == "R")).to_dicts()
+    return row

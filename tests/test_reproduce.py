@@ -520,7 +520,7 @@ def test_single_relations_and_correlations_take_all_models(release, here, tmp_pa
     (document,) = [each for command, each in work.documents.items() if "knowledge" in command]
     (told,) = (
         each["value"] for each in document["correlations"]
-        if each["run"] == request.folder_of("RoBERTa-base").name and each["method"] == "pearson"
+        if each["run"] == "RoBERTa-base" and each["method"] == "pearson"
         and (each["x"], each["y"]) == ("accuracy", "consistency")
     )  # fmt: skip
     assert found["", "RoBERTa-base", column]["ours"] == pytest.approx(100 * told)

@@ -90,7 +90,8 @@ def correlations(recipe: Recipe, work: Work) -> RecipeResult:
     is_complete = _all_here(recipe, work, runs, "all models")
     if not runs:
         return RecipeResult({})
-    analyze = partial(_run, work, "analyze", "knowledge", *runs.values())
+    labelled = [f"{row}={run}" for row, run in runs.items()]
+    analyze = partial(_run, work, "analyze", "knowledge", *labelled)
     document = work.attempt("", analyze)
     if document is None:
         return RecipeResult({})
@@ -99,9 +100,8 @@ def correlations(recipe: Recipe, work: Work) -> RecipeResult:
         for row in document["correlations"]
         if (row["x"], row["y"]) == ("accuracy", "consistency")
     ]
-    names = {run.name: row for row, run in runs.items()}
     numbers: dict[Key, Measured] = {
-        ("", names[row["run"]], COEFFICIENTS[row["method"]]): _percent(row, "r%") for row in rows
+        ("", row["run"], COEFFICIENTS[row["method"]]): _percent(row, "r%") for row in rows
     }
     if rows and is_complete:
         largest = np.max([_number(row["p"]) for row in rows if row["method"] == "pearson"])

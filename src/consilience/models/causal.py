@@ -39,9 +39,8 @@ from consilience.models.scoring import (
     StateReader,
     excluded,
     group_rows,
-    normalised_scores,
+    scores_of,
     settle_candidates,
-    total_scores,
 )
 from consilience.types import Candidates, Pattern, Query, Scores
 
@@ -123,7 +122,7 @@ class CausalModel:
         for chunk, totals in side_by_side(score_chunk, chunks, self.model.device):
             yield from reasons
             reasons.clear()
-            yield total_scores(chunk.rows, totals, sheet, every=every)
+            yield scores_of(chunk.rows, totals, sheet, are_totals=True, every=every)
         yield from reasons
 
     def _chunks(
@@ -210,7 +209,7 @@ class CausalModel:
                 logits = logits_of(self.model, [inputs[at][1] for at in batch])[:, -1]
                 columns = torch.from_numpy(sheet.first_tokens[sheet.scored]).to(logits.device)
                 scores[np.ix_(batch, sheet.scored)] = logits[:, columns].float().cpu().numpy()
-            yield normalised_scores([rows for rows, _ in inputs], scores, sheet)
+            yield scores_of([rows for rows, _ in inputs], scores, sheet)
 
     def hidden_states(
         self, queries: Sequence[Query], *, special_tokens: bool = True

@@ -18,8 +18,8 @@ from consilience.models.scoring import (
     StateReader,
     excluded,
     group_rows,
-    normalised_scores,
     score_batches,
+    scores_of,
     settle_rows,
 )
 from consilience.types import Candidates, Protocol, Query, Scores
@@ -99,7 +99,7 @@ class MaskedModel:
 
         lengths = [len(ids) for ids in sentences]
         for batch, logits in score_batches(score_batch, lengths, self.budget, self.model.device):
-            yield normalised_scores([inputs[at][0] for at in batch], logits, sheet)
+            yield scores_of([inputs[at][0] for at in batch], logits, sheet)
 
     def why_not(self, ids: Sequence[int]) -> str | None:
         """Why the model cannot read a sentence; None if it can."""

@@ -29,7 +29,7 @@ from consilience.models.candidates import CandidateLookup, CandidateTokens, enco
 from consilience.models.fast import PartialScores, Tree, reproducibly, search
 from consilience.models.forward import Floats, Ints, token_logprobs
 from consilience.models.masked import MaskedModel
-from consilience.models.scoring import StateReader, excluded, group_rows, total_scores
+from consilience.models.scoring import StateReader, excluded, group_rows, scores_of
 from consilience.types import Candidates, Protocol, Query, Scores
 
 Bools = npt.NDArray[np.bool_]
@@ -191,7 +191,7 @@ class PiecewiseModel:
         if len(sheet.scored):
             filled = _FilledSlots(slots, sheet.sequences, self._mask)
             totals = sheet.spread(self._totals(filled, finish[:, sheet.scored]))
-        return total_scores([slot.rows for slot in slots], totals, sheet, every=every)
+        return scores_of([slot.rows for slot in slots], totals, sheet, are_totals=True, every=every)
 
     def _totals(self, filled: _FilledSlots, finish: Bools) -> Floats:
         """Scores (slot, candidate) of all in ``finish`` and the best; NaN for others, all worse.

@@ -66,32 +66,28 @@ def excluded(rows: Sequence[int], words: tuple[str, ...], reason: str) -> Scores
     return Scores(np.asarray(rows, dtype=np.int64), words, nothing, unasked=reason)
 
 
-def normalised_scores(
-    rows: Sequence[Sequence[int]], logits: Floats, sheet: CandidateTokens
+def scores_of(
+    rows: Sequence[Sequence[int]],
+    values: Floats,
+    sheet: CandidateTokens,
+    *,
+    are_totals: bool = False,
+    every: bool = True,
 ) -> Scores:
-    """Scores from logits (input, candidate); ``rows``: the queries of each input."""
-    logprob = np.repeat(log_softmax(logits), [len(queries) for queries in rows], axis=0)
-    return Scores(
-        np.concatenate(rows), sheet.words, logprob, sheet.reasons, sheet.same, sheet.entries
-    )
+    """Scores from logits or log-probabilities (input, candidate), normalised over the candidates.
 
-
-def total_scores(
-    rows: Sequence[Sequence[int]], totals: Floats, sheet: CandidateTokens, *, every: bool
-) -> Scores:
-    """Scores from log-probabilities of whole texts (input, candidate).
-
-    ``every``: all candidates have a total, so the totals are also normalised over them.
+    ``rows``: the queries of each input. ``are_totals``: the values are log-probabilities of whole
+    texts, which are part of the scores. ``every`` False: only some candidates have a value.
     """
-    totals = np.repeat(totals, [len(queries) for queries in rows], axis=0)
+    values = np.repeat(values, [len(queries) for queries in rows], axis=0)
     return Scores(
         np.concatenate(rows),
         sheet.words,
-        log_softmax(totals) if every else None,
+        log_softmax(values) if every else None,
         sheet.reasons,
         sheet.same,
         sheet.entries,
-        totals=totals,
+        totals=values if are_totals else None,
     )
 
 

@@ -33,8 +33,8 @@ from consilience.models.scoring import (
     excluded,
     group_rows,
     score_batches,
+    scores_of,
     settle_candidates,
-    total_scores,
 )
 from consilience.types import Candidates, Query, Scores
 
@@ -123,7 +123,9 @@ class Seq2SeqModel:
         lengths = [len(ids) + len(self.prefix) for ids in inputs]
         device = self.model.device
         for batch, totals in score_batches(score_batch, lengths, self.budget, device, MOST_QUERIES):
-            yield total_scores([rows_of[at] for at in batch], totals, sheet, every=every)
+            yield scores_of(
+                [rows_of[at] for at in batch], totals, sheet, are_totals=True, every=every
+            )
 
     def totals(
         self, inputs: list[list[int]], targets: list[list[int]], golds: list[set[int]] | None

@@ -1,6 +1,7 @@
 """The structure of the package: who imports whom, how large things are, what names are taken."""
 
 import ast
+import itertools
 import subprocess
 import sys
 from collections import defaultdict
@@ -143,9 +144,15 @@ def test_every_field_of_a_value_is_documented(path):
             continue
         for field, after in zip(node.body, [*node.body[1:], None], strict=True):
             if isinstance(field, ast.AnnAssign):
-                documented = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+                documented = is_docstring(after)
                 is_option = node.name.endswith("Options")
                 assert documented or is_option, f"{name_of(path)}: {node.name}.{field.target.id}"
+        for one, two in itertools.pairwise(node.body):
+            assert not (is_docstring(one) and is_docstring(two)), f"{name_of(path)}:{two.lineno}"
+
+
+def is_docstring(node):
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def is_dataclass(node):

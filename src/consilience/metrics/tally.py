@@ -21,19 +21,14 @@ class Share:
     """Hits of a total."""
 
     hits: float
-    """The hits."""
     """The numerator."""
     total: float
-    """The total."""
     """The denominator."""
     n: int
     """How many things were counted."""
-    """How many things were counted."""
     left_out: int
     """How many were not, because an answer is missing."""
-    """How many were not, because an answer is missing."""
     empty: float = float("nan")
-    """The value where the total is 0."""
     """The value if the total is 0."""
 
     @property
@@ -70,35 +65,25 @@ class Tally:
     """What a metric counts."""
 
     counts: npt.NDArray[np.float32]
-    """What is counted of every unit, an item or a variant (unit, column)."""
     """What is counted (unit, column)."""
     clusters: npt.NDArray[np.object_] | None
-    """The subject of each unit, since units of one subject are not independent (unit,); None where
-    resampling does not show how precise the value is."""
     """The subject of each unit (unit,); units of one cluster are not independent.
 
     None where resampling the clusters does not show how precise the value is.
     """
     n: int
     """How many things were counted."""
-    """How many things were counted."""
     left_out: int = 0
     """How many were not, because an answer is missing."""
-    """How many were not, because an answer is missing."""
     finish: Callable[[Floats], tuple[Floats, Floats]] = hits_of_total
-    """From sums over units (..., column) to the hits (...) and the total (...); the value is
-    hits/total."""
     """Hits (...) and total (...) from sums over units (..., column).
 
     Both are homogeneous of degree 1: they double where all sums double. The value is hits/total,
     NaN where the total is 0.
     """
     slopes: Callable[[Floats], tuple[Floats, Floats]] = columns_of_total
-    """From sums (column,) to the derivatives (column,) of hits and total. Both are homogeneous of
-    degree 1: they double where all sums double."""
     """The derivatives (column,) of hits and total at sums (column,)."""
     sparse: csr_array | None = None
-    """Further columns that are mostly 0 (unit, column); their sums follow the others."""
     """Further columns (unit, column) that are mostly 0; their sums follow the others."""
 
     @property

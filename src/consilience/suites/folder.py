@@ -18,13 +18,10 @@ class _Draft:
     """A relation while its tables are read."""
 
     id: str
-    """Names the relation."""
     """Its id."""
     label: str
-    """What a reader calls it."""
     """Its name for people."""
     cardinality: Cardinality
-    """How many right objects a subject may have."""
     """N-1 or N-M."""
     where: str
     """``file:line`` of its row."""
@@ -32,11 +29,9 @@ class _Draft:
     """Its patterns by their text."""
     facts: list[Fact] = field(default_factory=list)
     """Its facts."""
-    """Its facts."""
     items: set[str] = field(default_factory=set)
     """The items of its facts."""
     edges: dict[tuple[int, int], Edge] = field(default_factory=dict)
-    """How two patterns differ."""
     """How pairs of its patterns differ."""
 
     def relation(self, problems: Problems) -> Relation:

@@ -36,10 +36,8 @@ class Pairs:
     """Sentence pairs of one source, in its order."""
 
     items: tuple[TextPair, ...]
-    """The pairs."""
     """The pairs, in the order of the source."""
     notes: tuple[str, ...] = ()
-    """What was left out."""
     """What was left out."""
 
     @property

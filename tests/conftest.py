@@ -305,6 +305,50 @@ def calm_folder(model_folder, tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def classifier(tmp_path_factory):
+    """``classifier("bert", labels, seed=1)``: the folder of a tiny classifier of sentence pairs."""
+    from pair_builders import save_classifier
+
+    built = {}
+
+    def folder(*arguments, **options):
+        key = (arguments, tuple(sorted(options.items())))
+        if key not in built:
+            path = tmp_path_factory.mktemp("classifier")
+            built[key] = save_classifier(path, *arguments, **options)
+        return built[key]
+
+    return folder
+
+
+@pytest.fixture
+def load(classifier):
+    """``load("bert", longest=24)``: a classifier of MRPC's pairs in memory."""
+    from consilience.models.classifier import load_pair_classifier
+    from pair_builders import SAME
+
+    def load(family, **options):
+        return load_pair_classifier(str(classifier(family)), SAME, device="cpu", **options)
+
+    return load
+
+
+@pytest.fixture
+def writer(model_folder):
+    """``writer("t5", MRPC)``: a language model that writes labels, in memory."""
+    from consilience.models.label_writer import LabelWriter
+    from consilience.models.loading import load_pretrained
+    from consilience.suites.tasks import TASKS
+
+    def load(family, task=TASKS["mrpc"], template=None, longest=0):
+        folder = family if isinstance(family, Path) else model_folder(family)
+        loaded = load_pretrained(str(folder), revision=None, device="cpu", dtype="float32")
+        return LabelWriter(loaded, task, template, longest)
+
+    return load
+
+
 @pytest.fixture
 def write_suite(tmp_path):
     """Write a suite folder from rows; every table can be replaced."""

@@ -37,8 +37,8 @@ def prepare(base: Path) -> str:
 def _prepare_models(base: Path) -> None:
     """Tiny models of every kind that is read, runs and records of them."""
     from conftest import build_model
+    from pair_builders import save_classifier
     from test_gguf import write_gguf
-    from test_perturb import save_classifier
 
     os.environ["CONSILIENCE_CACHE"] = str(base / "cache")
     build_model("bert", base / "masked")

@@ -1,0 +1,206 @@
+"""Sentence pairs, answers to them and tiny classifiers, built where tests need them."""
+
+import csv
+import json
+import re
+from functools import partial
+
+import numpy as np
+import polars as pl
+
+from conftest import SENTENCES, _tokenizer
+from consilience import compare, measure
+from consilience.ask_pairs import present_pairs
+from consilience.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
+from consilience.sentence_pairs import TextPair
+from consilience.suites.perturbations import chosen, original
+from consilience.suites.perturbations import forms_of as forms_of_pair
+from consilience.suites.tasks import TASKS
+from consilience.types import Candidates, Design, Relation, Suite
+
+FORMS = ("original", "reverse", "signal")
+MRPC = TASKS["mrpc"]
+SAME = MRPC.labels
+PAIRS = [
+    TextPair(str(at), first, second, SAME[at % 2])
+    for at, (first, second) in enumerate(zip(SENTENCES, SENTENCES[1:] + SENTENCES[:1], strict=True))
+]
+ODD = [
+    TextPair("a", "[SEP] Rome", "</s> [CLS]Oslo[PAD]", SAME[0]),
+    TextPair("b", "<|endoftext|> Rome <|endoftext|>", "", SAME[0]),
+    TextPair("c", "[MASK]", "<s>Rome</s>", SAME[0]),
+    TextPair("d", "", "", SAME[0]),
+]
+"""Pairs with special tokens in their text, and an empty one."""
+
+
+def suite_of(runs, labels=("no", "yes"), *, positive=""):
+    """A suite of the groups and forms that the answers tables have."""
+    forms = runs[0].select("variant", "variant_index").unique().sort("variant_index")["variant"]
+    writes_freely = any("x" in run["answer"] for run in runs)
+    design = Design.of_forms(
+        forms.to_list(), labels, writes_freely=writes_freely, positive=positive
+    )
+    groups = {group for run in runs for group in run["group"].unique()}
+    relations = [
+        Relation(group, group, "N-1", (), (), {}, Candidates(labels, (0,) * len(labels)), design)
+        for group in sorted(groups)
+    ]
+    return Suite("calum", tuple(relations), "strict")
+
+
+def measured(runs, labels=("no", "yes"), *, positive="", seed=0):
+    return measure(runs, suite_of(runs, labels, positive=positive), "strict", seed)
+
+
+def compared(first, second, labels=("no", "yes")):
+    suite = suite_of([*first, *second], labels)
+    return compare({"first": first, "second": second}, suite, "strict")
+
+
+def table(rows, forms=FORMS, group="t"):
+    """An answers table of (item, gold, answers in the order of the forms[, first sentence])."""
+    records = [
+        {
+            "suite": "calum", "group": group, "item": item,
+            "subject": subject[0] if subject else f"s{item}",
+            "variant": form, "variant_index": at, "gold": gold, "answer": answer,
+            "excluded": "too long" if answer is None else None,
+        }
+        for item, gold, answers, *subject in rows
+        for at, (form, answer) in enumerate(zip(forms, answers, strict=True))
+    ]  # fmt: skip
+    return pl.DataFrame(records, schema=ANSWERS_SCHEMA)
+
+
+def numbered(golds, *forms):
+    """One item a letter: y and n are labels, x is no label, - is no answer."""
+    words = {"y": "yes", "n": "no", "x": "x", "-": None}
+    rows = zip(golds, *forms, strict=True)
+    return [
+        (str(at), words[gold], [words[letter] for letter in letters])
+        for at, (gold, *letters) in enumerate(rows)
+    ]
+
+
+def answers_of(golds, *forms):
+    """The answers table of ``numbered`` in the first forms."""
+    return table(numbered(golds, *forms), FORMS[: len(forms)])
+
+
+def row_of(metrics, metric, subset="all"):
+    (row,) = metrics.filter((pl.col("metric") == metric) & (pl.col("subset") == subset)).to_dicts()
+    return row
+
+
+def shuffled(rows, seed=3):
+    return rows.sample(fraction=1, shuffle=True, seed=seed)
+
+
+def comparable(metrics):
+    """Rows in one order that are equal if their numbers are, also where there is no number."""
+    return metrics.sort("metric", "subset").fill_nan(None).to_dicts()
+
+
+def forms_of(pairs=PAIRS, names=("reverse", "signal"), task=MRPC, first=None):
+    """The original and perturbed forms of all pairs in one list."""
+    first = first or partial(original, indicators=task.indicators)
+    return [
+        form for pair in pairs for form in forms_of_pair(pair, first(pair), chosen(names)).values()
+    ]
+
+
+def present(pairs, perturbations, model, **options):
+    """MRPC's pairs as a model is asked them; ``perturbations``: names, or values by name."""
+    if not isinstance(perturbations, dict):
+        perturbations = chosen(perturbations)
+    first = partial(original, indicators=MRPC.indicators)
+    return present_pairs(MRPC, pairs, first, perturbations, model, **options)
+
+
+def by_row(scored, size):
+    """Log-probabilities (form, label) of what a model gave in its order; each form once."""
+    logprob = np.full((size, len(SAME)), np.nan)
+    for scores in scored:
+        assert np.isnan(logprob[scores.rows]).all()
+        logprob[scores.rows] = scores.logprob
+    assert not np.isnan(logprob).any()
+    return logprob
+
+
+def write_pairs(path, **changes):
+    """A JSONL file of the pairs, labels as numbers; a column that is None is left out."""
+    lines = []
+    for at, pair in enumerate(PAIRS):
+        row = {"idx": at, "sentence1": pair.first, "sentence2": pair.second, "label": at % 2}
+        row = {name: value for name, value in (row | changes).items() if value is not None}
+        lines.append(json.dumps(row) + "\n")
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+def metrics_of(folder):
+    return pl.read_csv(folder / "metrics.csv", schema_overrides=METRICS_SCHEMA)
+
+
+def changed_in(folder):
+    with (folder / "inconsistent.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def stamps(folder):
+    """When each file with answers was written, and as which file."""
+    stats = {path: path.stat() for path in folder.rglob("*.parquet")}
+    assert stats
+    return {path: (stat.st_mtime_ns, stat.st_ino) for path, stat in stats.items()}
+
+
+def wordpiece():
+    """BERT's kind of tokenizer, which knows the words of the pairs and of their forms."""
+    import transformers
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordPiece
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+    from tokenizers.processors import TemplateProcessing
+
+    words = re.findall(r"\w+|[^\w\s]", " ".join(["Sentence1: [Sentence2]", *SENTENCES]))
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary = {word: at for at, word in enumerate(dict.fromkeys([*special, *words]))}
+    tokenizer = Tokenizer(WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    tokenizer.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        **{f"{token[1:-1].lower()}_token": token for token in special},
+    )
+
+
+def save_classifier(folder, family="bert", labels=SAME, *, seed=0, named=True, flipped=False):
+    """A small random classifier; ``flipped`` turns the order of the head's rows and names."""
+    import torch
+    import transformers
+
+    tokenizer = wordpiece() if family == "bert" else _tokenizer("causal")
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    name = {"bert": "Bert", "llama": "Llama", "gpt2": "GPT2"}[family]
+    names = labels[::-1] if flipped else labels
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=len(tokenizer), initializer_range=0.6, intermediate_size=64,
+        max_position_embeddings=128, pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, **sizes,
+        **({"id2label": dict(enumerate(names))} if named else {"num_labels": len(names)}),
+    )  # fmt: skip
+    torch.manual_seed(seed)
+    model = getattr(transformers, f"{name}ForSequenceClassification")(config)
+    if flipped:
+        head = model.score if hasattr(model, "score") else model.classifier
+        for weight in head.parameters():
+            weight.data = weight.data.flip(0)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

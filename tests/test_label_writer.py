@@ -1,0 +1,318 @@
+"""Language models that write labels: prompts, scores of labels, and the text they write."""
+
+import math
+from functools import cache, partial
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from consilience import ConsilienceError
+from consilience.ask_pairs import present_pairs
+from consilience.models import label_writer
+from consilience.models.batches import Budget
+from consilience.models.fast import Prompts, tree_scorer
+from consilience.models.forward import logits_of
+from consilience.models.label_writer import MOST_WRITTEN, label_of
+from consilience.models.loading import load_pretrained
+from consilience.sentence_pairs import TextPair
+from consilience.suites.perturbations import original, t5_original
+from consilience.suites.tasks import TASKS
+from pair_builders import MRPC, ODD, PAIRS, SAME, by_row, forms_of
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("equivalent", "equivalent"), ("not_equivalent", "not_equivalent"),
+        (" Equivalent.\n", "equivalent"), ("NOT_EQUIVALENT", "not_equivalent"),
+        ("equivalent .", "equivalent"), ("equivalent..", None), ("not equivalent", None),
+        ("equivalent because", None), ("<extra_id_0> equivalent", None), ("", None), (".", None),
+        ("equivalent, not_equivalent", None), ("1", None),
+    ],
+)  # fmt: skip
+def test_which_text_is_a_label(text, label):
+    assert label_of(text, SAME) == label
+
+
+@pytest.mark.parametrize(
+    ("task", "whole", "bracketed"),
+    [
+        ("mrpc", "mrpc sentence1: a sentence2: b", "mrpc [sentence1] a [sentence2] b"),
+        ("rte", "rte sentence1: a sentence2: b", "rte [sentence1] a [sentence2] b"),
+        ("mnli", "mnli hypothesis: b premise: a", "mnli [hypothesis] b [premise] a"),
+        ("qnli", "qnli question: a sentence: b", "qnli [question] a [sentence] b"),
+        ("qqp", "qqp question1: a question2: b", "qqp [question1] a [question2] b"),
+    ],
+)
+def test_what_t5_reads(task, whole, bracketed, writer):
+    model = writer("t5", TASKS[task])
+    pair = TextPair("0", "a", "b", "")
+    forms = forms_of([pair], ("signal",), first=partial(t5_original, task=TASKS[task]))
+    assert [model.prompt(form) for form in forms] == [whole, bracketed]
+    ids = model.encode(forms)[0]["input_ids"]
+    assert ids == model.tokenizer(whole)["input_ids"]
+    assert ids[-1] == model.tokenizer.eos_token_id
+
+
+def test_what_a_template_says(writer):
+    form = original(TextPair("0", "a", "b", ""), MRPC.indicators)
+    model = writer("llama", template="{first}/{second}\n{text}\n{labels} {x}?")
+    assert model.prompt(form) == (
+        "Sentence1/Sentence2\nSentence1: a Sentence2: b\nnot_equivalent, equivalent {x}?"
+    )
+    assert writer("t5", template="{text} ?").prompt(form) == "Sentence1: a Sentence2: b ?"
+    own = writer("llama").prompt(form)
+    assert own.startswith("Sentence1: a Sentence2: b\n\nHow do Sentence1 and Sentence2 relate?")
+    assert own.endswith("these labels and nothing else: not_equivalent, equivalent.")
+    for text in ("", "no place", "{text} {text}"):
+        with pytest.raises(ConsilienceError, match="expected exactly one {text}"):
+            writer("llama", template=text)
+
+
+CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+
+
+@pytest.fixture
+def chat(tmp_path, model_folder):
+    """A tiny Llama with a chat template; ``chat(eos_token_id=[0, 5])`` is its generation's.
+
+    With ``sliding_window`` a Mistral, which has the same weights.
+    """
+
+    def build(sliding_window=None, **generation):
+        folder = tmp_path / "chat"
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(model_folder("llama"))
+        tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder("llama"))
+        tokenizer.chat_template = CHAT
+        if sliding_window:
+            config = loaded.config.to_dict() | {"sliding_window": sliding_window}
+            del config["model_type"], config["architectures"]
+            weights = loaded.state_dict()
+            loaded = transformers.MistralForCausalLM(transformers.MistralConfig(**config))
+            loaded.load_state_dict(weights)
+        loaded.generation_config.update(**generation)
+        loaded.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return folder
+
+    return build
+
+
+@cache
+def plain(folder, kind):
+    """Model and tokenizer as transformers has them; whether it has a chat template."""
+    names = {"seq2seq": "AutoModelForSeq2SeqLM", "causal": "AutoModelForCausalLM"}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = getattr(transformers, names[kind]).from_pretrained(folder).eval()
+    return model, tokenizer, bool(getattr(tokenizer, "chat_template", None))
+
+
+@torch.no_grad()
+def reference_scores(folder, kind, prompt, label_texts):
+    """One prompt, one label: the sum of the log-probabilities of the label's tokens."""
+    model, tokenizer, chats = plain(folder, kind)
+    ids = tokenizer(prompt, add_special_tokens=not chats).input_ids
+    found = []
+    for text in label_texts:
+        if kind == "seq2seq":
+            target = tokenizer(text).input_ids
+            given = torch.tensor([[model.config.decoder_start_token_id, *target[:-1]]])
+            logits = model(input_ids=torch.tensor([ids]), decoder_input_ids=given).logits[0]
+        else:
+            target = tokenizer(text if chats else " " + text, add_special_tokens=False).input_ids
+            target = [*target, tokenizer.eos_token_id] if chats else target
+            logits = model(torch.tensor([ids + target])).logits[0, len(ids) - 1 : -1]
+        steps = logits.double().log_softmax(-1)
+        found.append(sum(steps[at, each].item() for at, each in enumerate(target)))
+    return np.array(found)
+
+
+@torch.no_grad()
+def reference_text(folder, kind, prompt, ends=()):
+    """One prompt: the likeliest token, again and again, until an end token or twenty of them."""
+    model, tokenizer, chats = plain(folder, kind)
+    ids = tokenizer(prompt, add_special_tokens=not chats).input_ids
+    written = []
+    while len(written) < MOST_WRITTEN:
+        if kind == "seq2seq":
+            given = torch.tensor([[model.config.decoder_start_token_id, *written]])
+            logits = model(input_ids=torch.tensor([ids]), decoder_input_ids=given).logits
+        else:
+            logits = model(torch.tensor([ids + written])).logits
+        token = int(logits[0, -1].argmax())
+        if token in (tokenizer.eos_token_id, tokenizer.pad_token_id, *ends):
+            break
+        written.append(token)
+    return tokenizer.decode(written).strip(), written
+
+
+def written(model, forms):
+    """What the model writes behind each form."""
+    found = {}
+    for places, texts in model.write(forms):
+        found |= dict(zip(places.tolist(), texts, strict=True))
+    return [found[at] for at in range(len(forms))]
+
+
+@pytest.fixture(params=["t5", "t5 template", "llama", "chat", "window", "mamba"])
+def asked_writer(request, chat, writer, model_folder):
+    """A model that writes, its folder, and forms to ask it."""
+    family = request.param.split()[0]
+    if family == "chat":
+        folder = chat()
+    elif family == "window":
+        folder = chat(sliding_window=16)
+    else:
+        folder = model_folder(family)
+    if request.param == "t5":
+        return writer(folder), folder, forms_of(PAIRS[:1], first=partial(t5_original, task=MRPC))
+    return writer(folder, template="{text}:"), folder, forms_of(PAIRS[:1])
+
+
+def test_labels_are_scored_by_all_their_tokens(asked_writer):
+    model, folder, forms = asked_writer
+    expected = np.array(
+        [
+            reference_scores(folder, model.identity["kind"], model.prompt(form), SAME)
+            for form in forms
+        ]
+    )
+    close = 5e-5 if "Mamba" in model.identity["architecture"] else 2e-5
+    for budget in (Budget(1), Budget(10**6)):
+        model.budget = budget
+        found = by_row(model.score(forms), len(forms))
+        known = expected - np.logaddexp(*expected.T)[:, None]
+        assert np.abs(found - known).max() < close
+        for scores in model.score(forms):
+            assert scores.words == SAME
+            assert np.abs(scores.totals - expected[scores.rows]).max() < close
+
+
+def test_what_is_written_is_the_likeliest(asked_writer):
+    model, folder, forms = asked_writer
+    expected = [
+        reference_text(folder, model.identity["kind"], model.prompt(form))[0] for form in forms
+    ]
+    for budget in (Budget(1), Budget(10**6)):
+        model.budget = budget
+        assert written(model, forms) == expected
+
+
+@pytest.fixture(params=["gpt2", "llama", "chat", "mamba"])
+def short_writer(request, chat, writer, model_folder):
+    """A causal model, its folder, and forms of several short items, prompts of several lengths."""
+    folder = chat() if request.param == "chat" else model_folder(request.param)
+    texts = [("a", "b"), ("Rome", "a b"), ("a", "b")]
+    forms = [original(TextPair(str(at), *text, ""), ("A", "B")) for at, text in enumerate(texts)]
+    return writer(folder, template="{text}:"), folder, forms
+
+
+def test_items_that_are_read_together_are_answered_as_one_by_one(short_writer, monkeypatch):
+    """In one chunk or in one for each prompt; at last where every decision is a near tie."""
+    model, folder, forms = short_writer
+    assert (model._tree_scorer is None) is ("Mamba" in model.identity["architecture"])
+    texts = [reference_text(folder, "causal", model.prompt(form))[0] for form in forms]
+    totals = [reference_scores(folder, "causal", model.prompt(form), SAME) for form in forms]
+    for most, near in ((100, 1e-4), (1, 1e-4), (100, math.inf)):
+        monkeypatch.setattr(label_writer, "MOST_PROMPTS", {"cpu": most})
+        monkeypatch.setattr(label_writer, "NEAR_TIE", {torch.float32: near})
+        model._totals.clear()
+        for _ in range(2):  # read for the labels alone, then kept by write
+            for scores in model.score(forms):
+                np.testing.assert_allclose(
+                    scores.totals, np.array(totals)[scores.rows], rtol=0, atol=5e-5
+                )
+            assert written(model, forms) == texts
+
+
+def test_what_prompts_share_is_read_once(model_folder):
+    """'a b c', 'a b d', 'a e': a and b, then the last tokens; two labels of three tokens; words."""
+    folder = str(model_folder("gpt2"))
+    loaded = load_pretrained(folder, revision=None, device="cpu", dtype="float32")
+    head = tree_scorer(loaded.model, {}, 0, Budget(100)).head
+    prompts = [[5, 6, 7], [5, 6, 8], [5, 9]]
+    read = Prompts(loaded.model, head, prompts, Budget(100), 4)
+    assert read._stored.used == 2 + 3
+    totals = read.score([[10, 11, 12], [10, 13, 14], [12]])
+    texts = read.write(4, {-1}, None, 0.0)
+    assert read._stored.used == 2 + 3, "what was read behind the prompts is forgotten"
+    for at, prompt in enumerate(prompts):
+        logits = logits_of(loaded.model, [[*prompt, *texts[at]]])[0].log_softmax(-1)
+        assert logits[len(prompt) - 1 : -1].argmax(-1).tolist() == texts[at]
+        assert totals[at, 2] == pytest.approx(logits[len(prompt) - 1, 12].item(), abs=1e-4)
+
+
+def test_choosing_after_writing_reads_nothing(short_writer, monkeypatch):
+    model, _, forms = short_writer
+    before = by_row(model.score(forms), len(forms))
+    written(model, forms)
+    monkeypatch.setattr(model, "_answer", lambda forms, writes: iter([]) if not forms else 1 / 0)
+    np.testing.assert_array_equal(by_row(model.score(forms), len(forms)), before)
+
+
+def test_a_model_that_reads_trees_reads_on_from_a_cache(model_folder):
+    """As before a tree was planted: several tokens behind a cache attend to what is before them."""
+    folder = str(model_folder("llama"))
+    model = load_pretrained(folder, revision=None, device="cpu", dtype="float32").model
+    ids = torch.tensor([[5, 6, 7, 8, 9]])
+    with torch.no_grad():
+        expected = model(ids).logits[:, 2:]
+        assert tree_scorer(model, {}, 0, Budget(100))
+        cache = model(ids[:, :2], use_cache=True).past_key_values
+        found = model(ids[:, 2:], past_key_values=cache).logits
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+
+
+def test_a_chat_template_is_used(chat, writer):
+    model = writer(chat(), template="{text}?")
+    form = original(TextPair("0", "a", "b", ""), MRPC.indicators)
+    assert model.prompt(form) == "<user>Sentence1: a Sentence2: b?\n<assistant>"
+    assert model.identity["chat"] is True
+    assert writer("llama", template="{text}?").identity["chat"] is False
+    assert writer("t5").identity["chat"] is False
+
+
+def test_generation_settings_of_a_checkpoint_do_not_count(chat, writer):
+    """``write`` is the likeliest token each time, also where the checkpoint says otherwise."""
+    form, folder = forms_of(PAIRS[:1])[0], chat()
+    prompt = writer(folder, template="{text}:").prompt(form)
+    expected, tokens = reference_text(folder, "causal", prompt)
+    chat(suppress_tokens=tokens[:1], no_repeat_ngram_size=2, do_sample=True, temperature=2.0)
+    assert written(writer(folder, template="{text}:"), [form]) == [expected]
+
+
+def test_the_end_of_a_turn_is_scored_too(chat, writer):
+    """Where the template ends a turn with a token that ends an answer, that one; else the first."""
+    folder = chat()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    turn = tokenizer.convert_tokens_to_ids("Ġis")
+    tokenizer.chat_template = CHAT.replace("}}\n", "}} is\n")
+    tokenizer.save_pretrained(folder)
+    model = writer(folder, template="{text}:")
+    labels = [tokenizer(each, add_special_tokens=False).input_ids for each in SAME]
+    assert model.targets == [[*ids, tokenizer.eos_token_id] for ids in labels]
+    chat(eos_token_id=[tokenizer.eos_token_id, turn])
+    tokenizer.save_pretrained(folder)
+    assert writer(folder, template="{text}:").targets == [[*ids, turn] for ids in labels]
+
+
+def test_a_chat_ends_with_any_end_token_of_its_checkpoint(chat, writer):
+    """Some models end a turn with another token than their tokenizer's end: it is no text."""
+    form, folder = forms_of(PAIRS[:1])[0], chat()
+    prompt = writer(folder, template="{text}:").prompt(form)
+    _, tokens = reference_text(folder, "causal", prompt)
+    turn = next(each for at, each in enumerate(tokens) if at > 1 and each not in tokens[:at])
+    eos = transformers.AutoTokenizer.from_pretrained(folder).eos_token_id
+    model = writer(chat(eos_token_id=[eos, turn]), template="{text}:")
+    expected, _ = reference_text(folder, "causal", prompt, ends=(turn,))
+    assert written(model, [form]) == [expected]
+
+
+def test_what_cannot_be_read_as_text_is_left_out(writer):
+    """A language model's special tokens are what they are; the item says which."""
+    model = writer("t5")
+    asked = present_pairs(MRPC, [PAIRS[0], *ODD], partial(t5_original, task=MRPC), {}, model)
+    reason = "has the special token '</s>' in it"
+    assert asked.reasons == (None, reason, None, reason, None)

@@ -1,0 +1,245 @@
+"""Forms of sentence pairs as a model is asked them: truncation, notes, changed answers."""
+
+from dataclasses import replace
+from functools import partial
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conftest import SENTENCES
+from consilience import ConsilienceError
+from consilience.ask_pairs import (
+    CHANGED_ANSWERS_SCHEMA,
+    Presented,
+    ask_labels,
+    changed_answers,
+    present_pairs,
+)
+from consilience.sentence_pairs import TextPair
+from consilience.suites.perturbations import (
+    PERTURBATIONS,
+    Perturbation,
+    chosen,
+    original,
+    t5_original,
+)
+from pair_builders import FORMS, MRPC, PAIRS, SAME, forms_of, present, shuffled, table
+
+
+def words(word, count):
+    return " ".join([word] * count)
+
+
+LONG = words("Rome", 40)
+
+
+def long_pair(second="Oslo"):
+    return TextPair("0", LONG, second, SAME[0])
+
+
+def sentences(form):
+    return {segment.indicator.casefold(): segment.sentence for segment in form}
+
+
+def most_tokens(model, forms):
+    return max(len(inputs["input_ids"]) for inputs in model.encode(forms))
+
+
+ODD_PIECES = ["Rome", "", "[SEP]", "🙂", "👩‍👩‍👧", "é", "e\u0301", "\n", "ẞ", "İ", "Sentence1: "]
+TEXTS = st.lists(st.sampled_from([*SENTENCES, *ODD_PIECES]), max_size=6).map(" ".join)
+
+
+@pytest.mark.parametrize(
+    ("family", "longest"), [("bert", 24), ("llama", 40), ("t5", 36), ("gpt2", 44)]
+)
+def test_sentences_are_truncated_alike_in_every_form(family, longest, load, writer):
+    """The two sentences are the same in all forms, beginnings of the whole ones, and each fits."""
+    first = partial(original, indicators=MRPC.indicators)
+    if family == "t5":
+        model, first = writer("t5", longest=longest), partial(t5_original, task=MRPC)
+    elif family == "gpt2":
+        model = writer("gpt2", template="{text}:", longest=longest)
+    else:
+        model = load(family, longest=longest)
+    assert model.longest == longest
+
+    @settings(max_examples=25, deadline=None, derandomize=True)
+    @given(TEXTS, TEXTS)
+    def check(one, two):
+        pair = TextPair("0", one, two, SAME[0])
+        whole_forms = forms_of([pair], PERTURBATIONS, first=first)
+        presented = present_pairs(MRPC, [pair], first, PERTURBATIONS, model)
+        (forms,) = presented.forms
+        assert presented.names == ("original", *PERTURBATIONS)
+        for form, whole in zip(forms, whole_forms, strict=True):
+            assert [segment.mark for segment in form] == [segment.mark for segment in whole]
+            assert sentences(form) == sentences(forms[0])
+            for name, text in sentences(form).items():
+                assert sentences(whole)[name].startswith(text)
+        truncated = any("were truncated" in note for note in presented.notes)
+        if presented.reasons == (None,):
+            assert most_tokens(model, forms) <= longest
+            assert truncated == (most_tokens(model, whole_forms) > longest)
+        if not truncated:
+            assert list(forms) == whole_forms
+
+    check()
+
+
+def test_items_that_are_too_long_may_be_left_out(load):
+    """The original and the forms of two of the three pairs fit; a form one token longer does not."""
+    model = load("bert", longest=24)
+    pairs = [TextPair(str(n), "Rome " * n, "Oslo", SAME[0]) for n in (1, 14, 15, 40)]
+    lengths = [most_tokens(model, forms_of([pair])) for pair in pairs]
+    assert lengths[1:3] == [24, 25]
+    presented = present(pairs, FORMS[1:], model, long="exclude")
+    reason = "{} tokens, and the model takes 24"
+    assert presented.reasons == (None, None, reason.format(25), reason.format(lengths[3]))
+    assert not any("truncated" in note for note in presented.notes)
+    answers = ask_labels(presented, model)
+    assert answers["excluded"].to_list() == [why for why in presented.reasons for _ in range(3)]
+    assert answers["answer"].is_null().to_list() == [False] * 6 + [True] * 6
+    truncated = present(pairs, FORMS[1:], model)
+    assert truncated.reasons == (None,) * 4
+    assert truncated.notes[0].startswith(
+        "2 of 4 items were too long for 24 tokens: 6 of their 6 forms were truncated, a sentence "
+    )
+    assert sentences(truncated.forms[2][0]) == {"sentence1": words("Rome", 14), "sentence2": "Oslo"}
+    with pytest.raises(ConsilienceError, match="no item of mrpc can be asked, such as: 25 tokens"):
+        ask_labels(present(pairs[2:], FORMS[1:], model, long="exclude"), model)
+
+
+def changed(first=None, second=None, indicators=None):
+    """A user's perturbation: other sentences, other indicators."""
+
+    def apply(form):
+        texts = [first or form[0].sentence, second or form[1].sentence]
+        names = indicators or [segment.indicator for segment in form]
+        return tuple(
+            replace(segment, sentence=text, indicator=name)
+            for segment, text, name in zip(form, texts, names, strict=True)
+        )
+
+    return Perturbation("changed", "for a test", apply)
+
+
+def test_a_perturbation_that_changes_a_sentence_is_truncated_in_its_own_text(load):
+    """24 tokens hold 15 words of two sentences, the longer one is shortened first.
+
+    The longest form, signal's, spends 3 on [CLS] and two [SEP] and 6 on two marks of 3: 15 are left
+    for the sentences, 3 of them a short second one. A paraphrase of both is shortened for itself.
+    """
+    model, pair = load("bert", longest=24), long_pair("Oslo is Oslo")
+    formats = {
+        **chosen(FORMS[1:]),
+        "both": changed(words("Berlin", 40), "Lisbon is Lisbon"),
+        "short": changed("Berlin", "Lisbon"),
+    }
+    presented = present([pair], formats, model)
+    forms = dict(zip(presented.names, presented.forms[0], strict=True))
+    alone = present([pair], FORMS[1:], model)
+    assert list(alone.forms[0]) == [forms[name] for name in FORMS]
+    assert sentences(forms["original"])["sentence1"] == words("Rome", 12)
+    marks = 3 + 2 * 2  # the paraphrase stands behind the marks of the original, one token less each
+    assert sentences(forms["both"]) == {
+        "sentence1": words("Berlin", 24 - marks - 3),
+        "sentence2": "Lisbon is Lisbon",
+    }
+    assert sentences(forms["short"]) == {"sentence1": "Berlin", "sentence2": "Lisbon"}
+    assert most_tokens(model, presented.forms[0]) == 24
+    assert presented.notes == (
+        "1 of 1 items were too long for 24 tokens: 4 of their 5 forms were truncated, a sentence "
+        "at the same place in every form that contains it",
+        "both: its own sentences were truncated in 1 item",
+    )
+    logprobs = dict(ask_labels(presented, model).select("variant", "logprob").iter_rows())
+    assert logprobs["both"] != logprobs["original"] != logprobs["short"]
+
+
+def test_a_sentence_that_two_forms_share_ends_at_the_same_place(load):
+    """A paraphrase of one sentence, three words longer: the other one loses three more everywhere."""
+    model, pair = load("bert", longest=24), long_pair()
+    perturbations = {"changed": changed(second="Oslo is in Europe")}
+    ((one, two),) = present([pair], perturbations, model).forms
+    ((alone,),) = present([pair], [], model).forms
+    assert len(sentences(alone)["sentence1"].split()) == 16
+    assert sentences(one) == {"sentence1": words("Rome", 13), "sentence2": "Oslo"}
+    assert sentences(two) == {"sentence1": words("Rome", 13), "sentence2": "Oslo is in Europe"}
+
+
+@pytest.mark.parametrize("second", ["Oslo", LONG])
+def test_a_perturbation_may_rename_an_indicator(second, load):
+    perturbations = {"changed": changed(indicators=("Paris", "Rome")), **chosen(["reverse"])}
+    presented = present([long_pair(second)], perturbations, load("bert", longest=24))
+    ((whole, renamed, turned),) = presented.forms
+    assert [segment.indicator for segment in renamed] == ["Paris", "Rome"]
+    assert [segment.sentence for segment in renamed] == [segment.sentence for segment in whole]
+    assert turned == whole[::-1]
+
+
+def test_a_change_that_is_truncated_away_is_noted(load):
+    """The change is at the end of a long sentence, which no form keeps."""
+    perturbations = {"changed": changed(words("Rome", 39) + " Berlin")}
+    presented = present([long_pair()], perturbations, load("bert", longest=24))
+    assert presented.forms[0][0] == presented.forms[0][1]
+    assert presented.notes[1:] == (
+        "changed: its own sentences were truncated in 1 item",
+        "changed: in 1 item the truncated form has the same tokens as the truncated original, "
+        "so its consistency there is 100 %",
+    )
+
+
+def test_forms_that_a_tokenizer_cannot_tell_apart_are_noted(load):
+    """A line break is a blank to BERT's kind; Llama's reads it."""
+    names = ["reverse", "line_break"]
+    assert present(PAIRS, names, load("bert")).notes == (
+        "line_break: the same tokens as the original in 8 of 8 items, "
+        "which this model's tokenizer cannot tell apart",
+    )
+    assert present(PAIRS, names, load("llama")).notes == ()
+
+
+def presented_in_whole(pairs):
+    forms = tuple(tuple(forms_of([pair])) for pair in pairs)
+    return Presented(MRPC, tuple(pairs), FORMS, forms, (None,) * len(pairs), ())
+
+
+def test_changed_answers_the_surest_first():
+    """Item 0 keeps its answer; 1 changes in both forms, 2 in signal; 3 has no answer.
+
+    The margin of a change is the smaller one of both: item 1 min(2, 3) and min(2, .5), item 2 1.
+    """
+    no, yes = SAME
+    said = [(yes, yes, yes), (yes, no, no), (no, no, yes), (None, None, None)]
+    margins = [9, 9, 9, 2, 3, 0.5, 1, 7, 4, None, None, None]
+    answers = table([(str(at), yes, row) for at, row in enumerate(said)])
+    answers = answers.with_columns(margin=pl.Series(margins, dtype=pl.Float64))
+    changes = changed_answers(presented_in_whole(PAIRS[:4]), shuffled(answers))
+    assert dict(changes.schema) == CHANGED_ANSWERS_SCHEMA
+    columns = ["item", "perturbation", "original_answer", "answer", "margin"]
+    assert changes.select(columns).rows() == [
+        ("1", "reverse", yes, no, 2.0),
+        ("2", "signal", no, yes, 1.0),
+        ("1", "signal", yes, no, 0.5),
+    ]
+    assert changes.row(0, named=True) == {
+        "group": "t", "perturbation": "reverse", "item": "1", "gold": yes,
+        "original_answer": yes, "answer": no, "margin": 2.0,
+        "original_1": "Sentence1: Paris is the capital of France.",
+        "original_2": "Sentence2: Berlin is the capital of Germany.",
+        "text_1": "Sentence2: Berlin is the capital of Germany.",
+        "text_2": "Sentence1: Paris is the capital of France.",
+    }  # fmt: skip
+
+
+def test_an_answer_that_is_no_label_is_a_change():
+    """The same string twice counts; a label after no label does as well."""
+    rows = [("0", SAME[1], ["x", "x", SAME[1]]), ("1", SAME[1], [SAME[1]] * 3)]
+    changes = changed_answers(presented_in_whole(PAIRS[:2]), table(rows))
+    assert changes.select("item", "perturbation", "answer").rows() == [
+        ("0", "reverse", "x"),
+        ("0", "signal", SAME[1]),
+    ]
+    assert changes["margin"].null_count() == 2

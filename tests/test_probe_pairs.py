@@ -1,0 +1,467 @@
+"""``probe`` with sentence pairs: runs, seeds, resuming, labels, models that write, bad input."""
+
+import json
+import re
+from functools import partial
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+import transformers
+
+from conftest import SENTENCES, cases
+from consilience.models.classifier import load_pair_classifier
+from consilience.run import read_answers
+from consilience.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
+from consilience.suites.perturbations import PERTURBATIONS, t5_original
+from consilience.suites.tasks import TASKS
+from consilience.workflow.probing_pairs import seed_notes
+from pair_builders import (
+    FORMS,
+    MRPC,
+    PAIRS,
+    SAME,
+    changed_in,
+    comparable,
+    forms_of,
+    measured,
+    metrics_of,
+    row_of,
+    save_classifier,
+    stamps,
+    write_pairs,
+)
+
+
+@pytest.fixture
+def perturb(consilience, tmp_path):
+    """``perturb(model, "--json")``: the command on MRPC's eight pairs into ``run``."""
+    data = write_pairs(tmp_path / "pairs.jsonl")
+
+    def run(model, *options, task="mrpc", data=data, out="run"):
+        return consilience(
+            "probe", "--model", model, "--suite", task, "--data", data, "--out", tmp_path / out, *options
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.mark.parametrize("family", ["bert", "llama"])
+def test_a_run(family, classifier, perturb, tmp_path):
+    status, out, err = perturb(classifier(family, SAME))
+    assert status == 0
+    folder = tmp_path / "run"
+    assert {path.name for path in folder.iterdir()} == {
+        "run.json", "answers", "metrics.csv", "changes.csv", "inconsistent.csv",
+    }  # fmt: skip
+    record = json.loads((folder / "run.json").read_text())
+    assert (record["asked"]["kind"], record["asked"]["suite"]) == ("perturb", "calum")
+    assert record["asked"]["perturbations"] == ["reverse", "signal"]
+    assert record["asked"]["task"]["indicators"] == ["Sentence1", "Sentence2"]
+    assert record["finished"]
+    answers = pl.read_parquet(folder / "answers" / "mrpc.parquet")
+    assert dict(answers.schema) == ANSWERS_SCHEMA
+    assert answers["variant"].to_list() == list(FORMS) * 8
+    assert answers["item"].to_list() == [str(at) for at in range(8) for _ in FORMS]
+    assert answers["gold"].to_list() == [SAME[at % 2] for at in range(8) for _ in FORMS]
+    assert set(answers["n_candidates"]) == {2}
+    assert comparable(metrics_of(folder)) == comparable(
+        measured([answers], SAME, positive=SAME[-1])
+    )
+    said = answers["answer"].to_numpy().reshape(8, 3)
+    kept = said[:, 1:] == said[:, :1]
+    for at, form in enumerate(FORMS[1:]):
+        assert row_of(metrics_of(folder), "consistency", form)["value"] == kept[:, at].mean()
+    rows = changed_in(folder)
+    assert len(rows) == (~kept).sum() > 0
+    margins = [float(row["margin"]) for row in rows]
+    assert margins == sorted(margins, reverse=True)
+    assert {(row["item"], row["perturbation"]) for row in rows} == {
+        (str(item), FORMS[1 + form]) for item, form in np.argwhere(~kept)
+    }
+    for text in ("original", "reverse", "signal", "Run: ", "Answers that changed"):
+        assert text in out
+    assert "24/24" in err.replace(" ", "")
+
+
+def test_what_is_there_is_not_asked_again(classifier, perturb, tmp_path):
+    model = classifier("bert", SAME)
+    assert perturb(model)[0] == 0
+    before, metrics = stamps(tmp_path / "run"), (tmp_path / "run" / "metrics.csv").read_bytes()
+    status, _, err = perturb(model)
+    assert status == 0
+    assert "24/24" not in err.replace(" ", "")
+    assert stamps(tmp_path / "run") == before
+    assert (tmp_path / "run" / "metrics.csv").read_bytes() == metrics
+    for options, name in (
+        (("--perturbations", "signal"), "perturbations"),
+        (("--limit", 4), "limit"),
+        (("--half", 1), "half"),
+        (("--long", "exclude"), "long"),
+        (("--max-length", 64), "model"),
+        (("--input", "string"), "model"),
+        (("--indicators", "A,B"), "task"),
+        (("--seed", 1), "seed"),
+    ):
+        status, out, err = perturb(model, *options)
+        assert (status, out) == (2, "")
+        assert f"this folder holds another run: its {name} is" in err
+        assert "Choose another --out" in err
+    assert perturb(classifier("bert", SAME, seed=1))[0] == 2
+    assert stamps(tmp_path / "run") == before
+    assert (tmp_path / "run" / "metrics.csv").read_bytes() == metrics
+    (tmp_path / "run" / "answers" / "mrpc.parquet").write_bytes(b"broken")
+    assert perturb(model)[0] == 0
+    assert (tmp_path / "run" / "metrics.csv").read_bytes() == metrics
+
+
+def test_a_folder_with_brackets_in_its_name(classifier, perturb, tmp_path):
+    """They are no pattern of file names: what is there is found."""
+    model, data = classifier("bert", SAME), tmp_path / "pairs[1].parquet"
+    pl.DataFrame(
+        {"sentence1": ["Rome", "Oslo"], "sentence2": ["Oslo", "Oslo"], "label": [0, 1]}
+    ).write_parquet(data)
+    assert perturb(model, data=data, out="run[1]")[0] == 0
+    before = stamps(tmp_path / "run[1]")
+    status, _, err = perturb(model, data=data, out="run[1]")
+    assert (status, "6/6" in err.replace(" ", "")) == (0, False)
+    assert stamps(tmp_path / "run[1]") == before
+    assert read_answers(tmp_path / "run[1]").height == 6
+
+
+def test_json_is_one_document(classifier, perturb, tmp_path):
+    status, out, _ = perturb(classifier("bert", SAME), "--json")
+    assert status == 0
+    document = json.loads(out)
+    assert set(document) == {"run", "metrics", "changes", "warnings"}
+    assert document["run"]["path"] == str(tmp_path / "run")
+    assert document["run"]["asked"]["perturbations"] == ["reverse", "signal"]
+    found = pl.DataFrame(document["metrics"], schema=METRICS_SCHEMA)
+    assert comparable(found) == comparable(metrics_of(tmp_path / "run"))
+    assert document["metrics"][0]["std"] is None, "not a number is null"
+
+
+@pytest.fixture(scope="module")
+def finetuned(tmp_path_factory):
+    """A folder as finetune leaves it: seed-N/TASK."""
+    folder = tmp_path_factory.mktemp("finetuned")
+    for seed in range(2):
+        save_classifier(folder / f"seed-{seed}" / "mrpc", seed=2 * seed)
+    return folder
+
+
+def test_all_seeds_that_finetune_wrote(finetuned, perturb, tmp_path):
+    status, out, _ = perturb(finetuned, "--seed", 3)
+    assert status == 0
+    assert "2 seeds" in out
+    metrics = metrics_of(tmp_path / "run")
+    assert set(metrics["seeds"]) == {2}
+    alone = [metrics_of(tmp_path / "run" / f"seed-{seed}") for seed in range(2)]
+    for metric, subset in (("accuracy", "all"), ("consistency", "reverse"), ("f1", "signal")):
+        ones = [row_of(each, metric, subset)["value"] for each in alone]
+        row = row_of(metrics, metric, subset)
+        assert row["value"] == pytest.approx(np.mean(ones))
+        assert row["std"] == pytest.approx(np.std(ones, ddof=1))
+    assert {row["seed"] for row in changed_in(tmp_path / "run")} == {"seed-0", "seed-1"}
+    before = stamps(tmp_path / "run")
+    assert len(before) == 2
+    document = json.loads(perturb(finetuned, "--seed", 3, "--json")[1])
+    assert list(document["run"]["models"]) == ["seed-0", "seed-1"]
+    assert stamps(tmp_path / "run") == before
+    for part in ("seed-1", "seed-1/mrpc"):
+        name = part.replace("/", "-")
+        assert perturb(finetuned / part, "--seed", 3, out=name)[0] == 0
+        assert comparable(metrics_of(tmp_path / name)) == comparable(alone[1])
+
+
+def test_a_note_on_some_seeds_names_them():
+    told = {"": ["of all pairs"], "seed-0": ["of all pairs", "90 %", "same"],
+            "seed-1": ["of all pairs", "93 %", "same"]}  # fmt: skip
+    assert seed_notes(told) == ["of all pairs", "seed-0: 90 %", "same", "seed-1: 93 %"]
+    assert seed_notes({"": [], "seed-0": ["a"], "seed-1": [], "seed-2": ["a"]}) == [
+        "seed-0, seed-2: a"
+    ]
+    assert seed_notes({"": ["given"]}) == ["given"], "one model has no seeds to name"
+
+
+def test_a_run_with_seeds_is_named_where_facts_are_expected(
+    finetuned, perturb, consilience, tmp_path
+):
+    assert perturb(finetuned)[0] == 0
+    for run, name in ((tmp_path / "run", " with 2 seeds"), (tmp_path / "run" / "seed-0", "")):
+        status, out, err = consilience("analyze", "patterns", run)
+        assert (status, out) == (2, "")
+        message = f"{run}: a run of sentence pairs{name}; expected a run of probe. Its changed "
+        assert message in " ".join(err.split())
+        assert "`consilience compare`, `consilience report` and `consilience analyze tasks`" in err
+
+
+def test_runs_over_other_texts_are_not_compared(classifier, perturb, consilience, tmp_path):
+    """Another first or second sentence is an error; other indicators and truncation are notes."""
+    model, other = classifier("bert", SAME), tmp_path / "other.jsonl"
+    assert perturb(model, out="one")[0] == 0
+    rows = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text().splitlines()]
+    for name, said in (
+        ("sentence1", "1 of 8 items have another first sentence or gold, the first is '3': '"),
+        ("sentence2", "two has the first sentences and golds of one, and other second sentences"),
+    ):
+        changed = [*rows[:3], rows[3] | {name: "Oslo"}, *rows[4:]]
+        other.write_text("".join(json.dumps(row) + "\n" for row in changed))
+        assert perturb(model, data=other, out=name)[0] == 0
+        (tmp_path / name).rename(tmp_path / "two")
+        status, out, err = consilience("compare", tmp_path / "one", tmp_path / "two")
+        assert (status, out) == (2, "")
+        assert f"error: {tmp_path / 'two'}: runs over different texts: {said}" in err
+        assert "expected runs over the same pairs" in err
+        assert "Ask both models of the same --data" in err
+        (tmp_path / "two").rename(tmp_path / f"was {name}")
+    asked = ("--indicators", "One,Two", "--max-length", 12)
+    assert perturb(model, *asked, out="two")[0] == 0
+    status, _, err = consilience("compare", tmp_path / "one", tmp_path / "two")
+    assert status == 0
+    assert "note: one: asked with the indicators Sentence1, Sentence2" in err
+    assert "note: two: asked with the indicators One, Two" in err
+    assert "note: two: 8 of 8 items were too long for 12 tokens" in err
+    other.write_text("".join(json.dumps(row) + "\n" for row in reversed(rows)))
+    assert perturb(model, data=other, out="three")[0] == 0
+    status, _, err = consilience("compare", tmp_path / "one", tmp_path / "three")
+    assert status == 0
+    assert "three has the items in another order than one; whether their second" in err
+
+
+def test_one_model_and_its_seeds_do_not_share_a_folder(finetuned, perturb, tmp_path):
+    assert perturb(finetuned / "seed-1")[0] == 0
+    metrics = (tmp_path / "run" / "metrics.csv").read_bytes()
+    status, _, err = perturb(finetuned)
+    assert (status, "another run" in err) == (2, True)
+    assert (tmp_path / "run" / "metrics.csv").read_bytes() == metrics
+    assert perturb(finetuned, out="seeds")[0] == 0
+    assert perturb(finetuned / "seed-1", out="seeds")[0] == 2
+
+
+def test_every_perturbation(classifier, perturb, tmp_path):
+    model = classifier("llama", SAME)
+    status, out, _ = perturb(model, "--perturbations", "all", "--examples", 0)
+    assert status == 0
+    assert "Answers that changed" not in out
+    every = metrics_of(tmp_path / "run")
+    assert set(every["subset"]) == {"all", *PERTURBATIONS}
+    assert perturb(model, "--perturbations", "signal,reverse", out="two")[0] == 0
+    two = metrics_of(tmp_path / "two")
+    for form in FORMS[1:]:
+        for name in ("value", "low", "high"):
+            one, other = (row_of(each, "consistency", form)[name] for each in (every, two))
+            assert one == other
+
+
+def test_halves_and_samples(classifier, perturb, tmp_path):
+    """Two halves are all pairs, each once; a sample is some, the same for a seed."""
+    model, items = classifier("bert", SAME), {}
+    for name, options in (
+        ("1", ("--half", 1)), ("2", ("--half", 2)), ("few", ("--limit", 3)),
+        ("again", ("--limit", 3)), ("seed", ("--limit", 3, "--seed", 1)), ("more", ("--limit", 99)),
+    ):  # fmt: skip
+        assert perturb(model, *options, out=name)[0] == 0
+        items[name] = read_answers(tmp_path / name)["item"].unique().sort().to_list()
+    assert sorted(items["1"] + items["2"]) == [str(at) for at in range(8)] == items["more"]
+    assert len(items["1"]) == 4
+    assert len(items["few"]) == 3
+    assert items["few"] == items["again"] != items["seed"]
+
+
+def test_other_indicators(classifier, perturb, tmp_path):
+    assert perturb(classifier("llama", SAME), "--indicators", "One, Two")[0] == 0
+    task = json.loads((tmp_path / "run" / "run.json").read_text())["asked"]["task"]
+    assert task["indicators"] == ["One", "Two"]
+    texts = [(row["original_1"], row["original_2"]) for row in changed_in(tmp_path / "run")]
+    assert texts
+    assert all(one.startswith("One: ") and two.startswith("Two: ") for one, two in texts)
+
+
+def test_a_model_is_asked_with_the_indicators_of_its_training(perturb, tmp_path):
+    """Unless others are given: those that finetune left beside the model."""
+    model = save_classifier(tmp_path / "model", "llama")
+    beside = {"joined": "string", "pool": "mean", "longest": 60, "indicators": ["Left", "Right"]}
+    (model / "consilience.json").write_text(json.dumps(beside))
+    assert perturb(model)[0] == 0
+    assert all(row["original_1"].startswith("Left: ") for row in changed_in(tmp_path / "run"))
+    asked = json.loads((tmp_path / "run" / "run.json").read_text())["asked"]["model"]
+    assert (asked["joined"], asked["pool"], asked["longest"]) == ("string", "mean", 60)
+    assert perturb(model, "--indicators", "One,Two", out="other")[0] == 0
+    assert all(row["original_1"].startswith("One: ") for row in changed_in(tmp_path / "other"))
+
+
+def test_long_items_are_cut_or_left_out(classifier, perturb, tmp_path):
+    model = classifier("bert", SAME)
+    lengths = load_pair_classifier(str(model), SAME, device="cpu").encode(forms_of())
+    longest = [
+        max(len(each["input_ids"]) for each in lengths[at : at + 3]) for at in range(0, 24, 3)
+    ]
+    limit = sorted(longest)[4]
+    too_long = sum(each > limit for each in longest)
+    assert 0 < too_long < 8
+    status, _, err = perturb(model, "--long", "exclude", "--max-length", limit)
+    assert status == 0
+    assert f"mrpc: {too_long} of 8 items excluded, such as" in err
+    row = row_of(metrics_of(tmp_path / "run"), "consistency", "reverse")
+    assert (row["n"], row["n_excluded"]) == (8 - too_long, too_long)
+    status, _, err = perturb(model, "--max-length", limit, out="cut")
+    assert status == 0
+    assert f"{too_long} of 8 items were too long for {limit} tokens: " in err
+    assert row_of(metrics_of(tmp_path / "cut"), "consistency", "reverse")["n"] == 8
+
+
+def answers_in(folder):
+    return read_answers(folder).sort("item", "variant_index")["answer"].to_list()
+
+
+def test_labels_are_found_by_their_names(classifier, perturb, tmp_path):
+    """The head's rows in another order, with their names: the same answers and numbers."""
+    assert perturb(classifier("bert", SAME), out="plain")[0] == 0
+    assert perturb(classifier("bert", SAME, flipped=True), out="flipped")[0] == 0
+    assert answers_in(tmp_path / "plain") == answers_in(tmp_path / "flipped")
+    plain, flipped = (comparable(metrics_of(tmp_path / name)) for name in ("plain", "flipped"))
+    assert plain == flipped
+
+
+def test_labels_that_a_model_does_not_name(classifier, perturb, tmp_path):
+    """In the right order as if it had named them; in the other one every answer is the other."""
+    model = classifier("bert", SAME, named=False)
+    assert perturb(classifier("bert", SAME), out="named")[0] == 0
+    assert perturb(model, "--model-labels", ", ".join(SAME).upper(), out="right")[0] == 0
+    assert perturb(model, "--model-labels", ",".join(SAME[::-1]), out="swapped")[0] == 0
+    named, right, swapped = (tmp_path / name for name in ("named", "right", "swapped"))
+    assert answers_in(named) == answers_in(right)
+    other = dict(zip(SAME, SAME[::-1], strict=True))
+    assert answers_in(swapped) == [other[each] for each in answers_in(named)]
+    for metric, turn in (("accuracy", lambda value: 1 - value), ("consistency", float)):
+        one, two = (row_of(metrics_of(run), metric)["value"] for run in (named, swapped))
+        assert two == turn(one)
+    status, _, err = perturb(model, out="unnamed")
+    assert status == 2
+    assert "the model's labels are LABEL_0, LABEL_1; expected not_equivalent, equivalent" in err
+    assert "--model-labels A,B" in err
+
+
+@pytest.fixture
+def bad(tmp_path, classifier, model_folder, finetuned):
+    """Models and files by name, most of which cannot be asked."""
+    return {
+        "good": classifier("bert", SAME),
+        "three": classifier("bert", TASKS["mnli"].labels),
+        "one more": classifier("bert", (*SAME, "other")),
+        "seeds": finetuned,
+        "encoder": model_folder("bert"),
+        "t5": model_folder("t5"),
+        "llama": model_folder("llama"),
+        "gpt2": model_folder("gpt2"),
+        "no column": write_pairs(tmp_path / "column.jsonl", sentence2=None),
+        "odd label": write_pairs(tmp_path / "label.jsonl", label="perhaps"),
+        "no label": write_pairs(tmp_path / "unlabelled.jsonl", label=-1),
+        "none": tmp_path / "none.jsonl",
+    }
+
+
+@pytest.mark.parametrize("case", cases("probe_pairs_bad"), ids=lambda case: case["message"][:70])
+def test_bad_input_is_one_message_and_status_2(case, bad, perturb, tmp_path):
+    data = {"data": bad[case["data"]]} if "data" in case else {}
+    model, task = bad[case.get("model", "good")], case.get("task", "mrpc")
+    status, out, err = perturb(model, *case.get("options", ()), task=task, **data)
+    message = " ".join(re.sub("[│╭╮╰╯─]", " ", err).split())
+    assert (status, out) == (2, "")
+    assert case["message"] in message
+    assert case["todo"] in message
+    assert "Traceback" not in err
+    assert len(re.findall("error", err, re.IGNORECASE)) == 1
+    assert not (tmp_path / "run" / "metrics.csv").exists()
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory):
+    """A tiny T5 that was taught what to write of MRPC's eight pairs.
+
+    The original: the gold. REVERSE: the gold but for the last two, the other label. SIGNAL: no
+    label.
+    """
+    words = dict.fromkeys(["mrpc", *SAME, "sentence1:", "sentence2:", "[sentence1]", "[sentence2]",
+                           *(word for each in SENTENCES for word in each.split())])  # fmt: skip
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -6.0)]
+    pieces += [(f"▁{word}", -1.0) for word in words]
+    tokenizer = transformers.T5Tokenizer(vocab=pieces, extra_ids=3)
+    config = transformers.T5Config(
+        vocab_size=len(tokenizer), d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4,
+        decoder_start_token_id=0, dropout_rate=0.0,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = transformers.T5ForConditionalGeneration(config)
+    forms = forms_of(first=partial(t5_original, task=MRPC))
+    prompts = ["mrpc " + " ".join(segment.text for segment in form) for form in forms]
+    targets = []
+    for at, pair in enumerate(PAIRS):
+        turned = pair.label if at < 6 else SAME[1 - at % 2]
+        targets += [pair.label, turned, "Oslo" if at == 0 else "<extra_id_0> Paris"]
+    inputs = tokenizer(prompts, return_tensors="pt", padding=True)
+    labels = tokenizer(targets, return_tensors="pt", padding=True).input_ids
+    labels = labels.masked_fill(labels == tokenizer.pad_token_id, -100)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(300):
+        loss = model(**inputs, labels=labels).loss
+        if loss < 0.01:
+            break
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.01
+    folder = tmp_path_factory.mktemp("taught")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_labels_that_a_model_writes(taught, perturb, tmp_path):
+    """Written: all right, C_R 6 of 8, C_S 0 as no label is said. Chosen: one label or the other."""
+    status, out, err = perturb(taught, "--generate")
+    assert status == 0
+    metrics = metrics_of(tmp_path / "run")
+    assert metrics["group"].unique(maintain_order=True).to_list() == ["mrpc", "mrpc-generated"]
+    picked, said = (metrics.filter(pl.col("group") == each) for each in ("mrpc", "mrpc-generated"))
+    for found in (picked, said):
+        assert row_of(found, "accuracy")["value"] == row_of(found, "f1")["value"] == 1
+        assert row_of(found, "consistency", "reverse")["value"] == 6 / 8
+        assert row_of(found, "corrected_consistency", "reverse")["value"] == 1 / 2
+    assert "no_label" not in set(picked["metric"])
+    assert row_of(said, "no_label")["value"] == row_of(said, "no_label", "reverse")["value"] == 0
+    assert row_of(said, "no_label", "signal")["value"] == 1
+    assert row_of(said, "consistency", "signal")["value"] == 0
+    answers = pl.read_parquet(tmp_path / "run" / "answers" / "mrpc-generated.parquet")
+    raw = answers.filter(pl.col("variant") == "signal")["answer"].to_list()
+    assert raw == ["Oslo", *["<extra_id_0> Paris"] * 7]
+    assert answers["logprob"].null_count() == 24
+    labelled = pl.read_parquet(tmp_path / "run" / "answers" / "mrpc.parquet")
+    assert set(labelled["answer"]) == set(SAME)
+    assert labelled["text_logprob"].null_count() == 0
+    rows = [row for row in changed_in(tmp_path / "run") if row["group"] == "mrpc-generated"]
+    assert sum(row["perturbation"] == "reverse" for row in rows) == 2
+    assert sum(row["answer"] == "<extra_id_0> Paris" for row in rows) == 7
+    assert "mrpc-generated" in out
+    assert "label" in out
+    before = stamps(tmp_path / "run")
+    assert len(before) == 2
+    assert perturb(taught, "--generate")[0] == 0
+    assert stamps(tmp_path / "run") == before
+    status, _, err = perturb(taught, "--generate", "--template", "{text}")
+    assert (status, "another run: its model is" in err) == (2, True)
+
+
+def test_a_causal_model_that_writes(model_folder, perturb, tmp_path):
+    """Nothing that it writes is a label, so nothing agrees; what it chooses is one of the labels."""
+    status, _, _ = perturb(model_folder("llama"), "--generate", "--template", "{text}:", "--json")
+    assert status == 0
+    said = metrics_of(tmp_path / "run").filter(pl.col("group") == "mrpc-generated")
+    assert row_of(said, "no_label")["value"] == 1
+    assert row_of(said, "consistency")["value"] == 0
+    model = json.loads((tmp_path / "run" / "run.json").read_text())["asked"]["model"]
+    assert (model["template"], model["chat"], model["kind"]) == ("{text}:", False, "causal")
+    picked = pl.read_parquet(tmp_path / "run" / "answers" / "mrpc.parquet")["answer"]
+    assert set(picked) <= set(SAME)

@@ -20,7 +20,7 @@ from consilience import (
     load_suite,
     read_answers,
 )
-from consilience import run as run_module
+from consilience import run_folder as run_module
 from consilience.ask import judge as judge_columns
 from consilience.schemas import ANSWERS_SCHEMA
 from consilience.suites.selection import sample_facts, select_relations
@@ -216,7 +216,7 @@ def test_going_on_with_other_versions_is_noted_and_the_first_are_kept(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps(record))
     again = RunFolder(tmp_path, ASKED).record
     assert again["versions"]["numpy"] == "1.0"
-    assert again["warnings"][0].startswith("gone on with other versions")
+    assert again["warnings"][0].startswith("resumed with other versions")
 
 
 def test_a_place_that_cannot_be_written(tmp_path):

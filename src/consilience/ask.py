@@ -98,30 +98,23 @@ def ask(
         for fact in relation.facts
         for pattern in relation.patterns
     ]
-    size, width = len(queries), len(relation.patterns)
-    columns = no_answers(size)
-    kept = np.full((size, len(relation.candidates.words) if keep_scores else 0), np.nan)
+    columns = no_answers(len(queries))
+    width = len(relation.candidates.words) if keep_scores else 0
+    every_score = np.full((len(queries), width), np.nan)
     candidates = None if whole_vocabulary else relation.candidates
     for scores in model.score(queries, candidates, every=keep_scores):
         for name, values in judge(scores, [queries[row].gold for row in scores.rows]).items():
             columns[name][scores.rows] = values
         if keep_scores and scores.logprob is not None:
-            kept[scores.rows] = scores.logprob
+            every_score[scores.rows] = scores.logprob
         progress(len(scores.rows))
-    questions: dict[str, object] = {
-        "suite": [suite_name] * size,
-        "group": [relation.id] * size,
-        "item": [fact.item for fact in relation.facts for _ in range(width)],
-        "subject": [query.subject for query in queries],
-        "variant": [pattern.name for pattern in relation.patterns] * len(relation.facts),
-        "variant_index": list(range(width)) * len(relation.facts),
-        "gold": [query.gold for query in queries],
-    }
-    answers = answers_table(questions, columns)
+    items = [(fact.item, fact.subject, fact.object) for fact in relation.facts]
+    variants = [pattern.name for pattern in relation.patterns]
+    answers = answers_table(suite_name, relation.id, items, variants, columns)
     if not keep_scores:
         return answers
-    flat = pl.Series("scores", kept.ravel()).fill_nan(None)
-    return answers.with_columns(flat.reshape(kept.shape).arr.to_list())
+    flat = pl.Series("scores", every_score.ravel()).fill_nan(None)
+    return answers.with_columns(flat.reshape(every_score.shape).arr.to_list())
 
 
 def no_answers(size: int) -> dict[str, Column]:
@@ -130,8 +123,28 @@ def no_answers(size: int) -> dict[str, Column]:
     return columns | {name: np.full(size, None, dtype=np.object_) for name in WORDS}
 
 
-def answers_table(questions: Mapping[str, object], columns: Mapping[str, Column]) -> pl.DataFrame:
-    """The answers table of questions (its first columns) and the columns of their answers."""
+def answers_table(
+    suite: str,
+    group: str,
+    items: Sequence[tuple[str, str, str]],
+    variants: Sequence[str],
+    columns: Mapping[str, Column],
+) -> pl.DataFrame:
+    """The answers table of one group, rows in the order of items and then of variants.
+
+    ``items``: id, subject and gold of each. ``columns``: the answers (row,).
+    """
+    width, size = len(variants), len(items) * len(variants)
+    ids, subjects, golds = zip(*(item for item in items for _ in range(width)), strict=True)
+    questions = {
+        "suite": [suite] * size,
+        "group": [group] * size,
+        "item": ids,
+        "subject": subjects,
+        "variant": list(variants) * len(items),
+        "variant_index": list(range(width)) * len(items),
+        "gold": golds,
+    }
     table = pl.DataFrame({**questions, **{name: columns[name].tolist() for name in WORDS}})
     numbers = [pl.Series(name, columns[name]).fill_nan(None) for name in FLOATS + WHOLE_NUMBERS]
     return table.with_columns(numbers).select(list(ANSWERS_SCHEMA)).cast(pl.Schema(ANSWERS_SCHEMA))
@@ -140,39 +153,39 @@ def answers_table(questions: Mapping[str, object], columns: Mapping[str, Column]
 def judge(scores: Scores, golds: Sequence[str]) -> dict[str, Column]:
     """Turn scores (row, candidate) into the answer columns of their rows; NaN or None for null.
 
-    The answer is the candidate with the highest score, of equal ones the first. Where another
-    candidate speaks for the gold (``Scores.same``), its score is the gold's, and its being the best
-    makes the gold the answer.
+    The answer is the candidate with the highest score, of equal ones the first. If the gold shares
+    its token with another candidate (``Scores.same``), that candidate's score is the gold's; if it
+    ranks first, the answer is the gold.
     """
     size, width = len(golds), len(scores.words)
     rows = np.arange(size)
-    place = {word: position for position, word in enumerate(scores.words)}
-    own = np.array([place.get(gold, -1) for gold in golds])
+    position = {word: at for at, word in enumerate(scores.words)}
+    word_at = np.array([position.get(gold, -1) for gold in golds])
     same = np.arange(width) if scores.same is None else scores.same
-    gold_at = np.where(own >= 0, same[own], 0)
-    found = scores.totals if scores.logprob is None else scores.logprob
-    if found is None:
+    gold_at = np.where(word_at >= 0, same[word_at], 0)
+    score = scores.totals if scores.logprob is None else scores.logprob
+    if score is None:
         raise TypeError("scores without logprob and totals")
-    known = ~np.isnan(found)
-    value = np.where(known, found, -np.inf)
+    known = ~np.isnan(score)
+    value = np.where(known, score, -np.inf)
     best = value.argmax(axis=1)
     answer = np.array(scores.words, dtype=np.object_)[best]
     right = best == gold_at
     answer[right] = np.array(golds, dtype=np.object_)[right]
     tokens = np.array([*(scores.tokens or [None] * width), None], dtype=np.object_)
-    columns: dict[str, Column] = {"gold_token": tokens[own], "answer": answer}
+    columns: dict[str, Column] = {"gold_token": tokens[word_at], "answer": answer}
     if scores.logprob is None:
         columns["n_candidates"] = np.full(size, float(width - len(scores.reasons)))
     elif scores.answers_only:
         columns["n_candidates"] = known.sum(axis=1).astype(np.float64)
     else:
-        columns |= _places(value, known, best, gold_at)
+        columns |= _compared(value, known, best, gold_at)
     if scores.totals is not None and not scores.answers_only:
         columns["text_logprob"] = scores.totals[rows, best]
         columns["gold_text_logprob"] = scores.totals[rows, gold_at]
     reasons = [
         _why_excluded(scores, gold, at, bool(row.any()))
-        for gold, at, row in zip(golds, own.tolist(), known, strict=True)
+        for gold, at, row in zip(golds, word_at.tolist(), known, strict=True)
     ]
     out = np.array([reason is not None for reason in reasons])
     for values in columns.values():
@@ -180,13 +193,13 @@ def judge(scores: Scores, golds: Sequence[str]) -> dict[str, Column]:
     return columns | {"excluded": np.array(reasons, dtype=np.object_)}
 
 
-def _places(
+def _compared(
     value: npt.NDArray[np.float64],
     known: npt.NDArray[np.bool_],
     best: npt.NDArray[np.int64],
     gold_at: npt.NDArray[np.int64],
 ) -> dict[str, Column]:
-    """What only the scores (row, candidate) of all candidates tell."""
+    """The columns that need the scores of all candidates (row, candidate)."""
     rows = np.arange(len(value))
     top, gold = value[rows, best], value[rows, gold_at]
     others = value.copy()
@@ -205,10 +218,10 @@ def _places(
     }
 
 
-def _why_excluded(scores: Scores, gold: str, own: int, any_known: bool) -> str | None:
+def _why_excluded(scores: Scores, gold: str, word_at: int, any_known: bool) -> str | None:
     if scores.unasked:
         return scores.unasked
-    if own < 0:
+    if word_at < 0:
         return "the gold is not among the candidates"
     if gold in scores.reasons:
         return f"the gold is {scores.reasons[gold]}"

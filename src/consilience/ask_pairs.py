@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from consilience.ask import Progress, answers_table, judge, no_answers
+from consilience.ask import Column, Progress, answers_table, judge, no_answers
 from consilience.choices import Long
 from consilience.errors import ConsilienceError
 from consilience.sentence_pairs import Form, Task, TextPair
@@ -90,60 +90,93 @@ def present_pairs(
     *,
     long: Long = "truncate",
 ) -> Presented:
-    """Every pair in every form; where a form is too long, the item is truncated or left out.
+    """Every pair in every form, as the model reads it.
 
-    ``long``: ``truncate`` shortens each form's own sentences (``PairModel.fit``), ``exclude``
-    leaves the whole item out.
+    ``long``: of an item with a form that is too long for the model, ``truncate`` shortens each
+    form's own sentences (``PairModel.fit``), and ``exclude`` excludes the whole item.
     """
     names = (ORIGINAL, *perturbations)
-    written = [list(forms_of(pair, original(pair), perturbations).values()) for pair in pairs]
-    encoded = model.encode([form for forms in written for form in forms])
+    forms = [tuple(forms_of(pair, original(pair), perturbations).values()) for pair in pairs]
+    encoded = model.encode([form for of_pair in forms for form in of_pair])
     reasons: list[str | None] = []
-    width, too_long = len(names), 0
-    same = np.zeros(width, dtype=np.int64)
-    truncated, rewritten, lost = same.copy(), same.copy(), same.copy()
-    for at, forms in enumerate(written):
-        ids = encoded[at * width : (at + 1) * width]
-        most = max(len(each["input_ids"]) for each in ids)
-        reason = next((why for form in forms if (why := model.why_not(form))), None)
-        if most > model.longest and long == "exclude":
-            reason = reason or f"{most} tokens, and the model takes {model.longest}"
-        elif most > model.longest and reason is None:
-            written[at] = model.fit(forms)
-            shorter = np.array([one != two for one, two in zip(forms, written[at], strict=True)])
-            other = np.array([_sentences(form) != _sentences(forms[0]) for form in forms])
-            now = model.encode(written[at])
-            too_long += 1
-            truncated += shorter
-            rewritten += shorter & other
-            lost += np.array([each == now[0] for each in now]) & [each != ids[0] for each in ids]
+    effects = _Effects.none(len(names))
+    for at, of_pair in enumerate(forms):
+        ids = encoded[at * len(names) : (at + 1) * len(names)]
+        longest = max(len(form["input_ids"]) for form in ids)
+        reason = next((why for form in of_pair if (why := model.why_not(form))), None)
+        if longest > model.longest and long == "exclude":
+            reason = reason or f"{longest} tokens, and the model takes {model.longest}"
+        elif longest > model.longest and reason is None:
+            forms[at] = tuple(model.fit(of_pair))
+            effects.add_truncated(of_pair, forms[at], ids, model.encode(forms[at]))
         reasons.append(reason)
-        same += [each == ids[0] for each in ids]
-    notes = []
-    if too_long:
-        notes.append(
-            f"{too_long} of {len(pairs)} items were too long for {model.longest} tokens: "
-            f"{truncated.sum()} of their {too_long * width} forms were truncated, a sentence at "
-            "the same place in every form that contains it"
-        )
-    for name, count in zip(names, rewritten.tolist(), strict=True):
-        if count:
-            notes.append(f"{name}: its own sentences were truncated in {_items(count)}")
-    for name, count in zip(names, lost.tolist(), strict=True):
-        if count:
+        effects.same += [form == ids[0] for form in ids]
+    notes = effects.notes(names, len(pairs), model.longest)
+    return Presented(task, tuple(pairs), names, tuple(forms), tuple(reasons), tuple(notes))
+
+
+Counts = npt.NDArray[np.int64]
+Encoded = Sequence[Mapping[str, Sequence[int]]]
+
+
+@dataclass(slots=True)
+class _Effects:
+    """In how many items the tokenizer and truncation changed each form (form,)."""
+
+    same: Counts
+    """The form has the same tokens as the original."""
+    truncated: Counts
+    """The form was truncated."""
+    rewritten: Counts
+    """The form was truncated, and its sentences are not the original's."""
+    lost: Counts
+    """The truncated form has the same tokens as the truncated original; it had others before."""
+    too_long: int = 0
+    """How many items were truncated."""
+
+    @classmethod
+    def none(cls, width: int) -> _Effects:
+        """No item yet."""
+        return cls(*np.zeros((4, width), dtype=np.int64))
+
+    def add_truncated(
+        self, forms: Sequence[Form], fitted: Sequence[Form], before: Encoded, after: Encoded
+    ) -> None:
+        """Count an item with its forms and their tokens, before and after truncation."""
+        shorter = np.array([one != two for one, two in zip(forms, fitted, strict=True)])
+        other = np.array([_sentences(form) != _sentences(forms[0]) for form in forms])
+        same_now = np.array([form == after[0] for form in after])
+        self.too_long += 1
+        self.truncated += shorter
+        self.rewritten += shorter & other
+        self.lost += same_now & [form != before[0] for form in before]
+
+    def notes(self, names: Sequence[str], items: int, longest: int) -> list[str]:
+        """The counts as notes; ``names``: of the forms."""
+        notes = []
+        if self.too_long:
             notes.append(
-                f"{name}: in {_items(count)} the truncated form has the same tokens as the "
-                "truncated original, so its consistency there is 100 %"
+                f"{self.too_long} of {items} items were too long for {longest} tokens: "
+                f"{self.truncated.sum()} of their {self.too_long * len(names)} forms were "
+                "truncated, a sentence at the same place in every form that contains it"
             )
-    for count in sorted({*same[1:].tolist()} - {0}):
-        alike = [name for name, each in zip(names[1:], same[1:], strict=True) if each == count]
-        notes.append(
-            f"{', '.join(alike)}: the same tokens as the original in {count} of {len(pairs)} "
-            "items, which this model's tokenizer cannot tell apart"
-        )
-    return Presented(
-        task, tuple(pairs), names, tuple(map(tuple, written)), tuple(reasons), tuple(notes)
-    )
+        for name, count in zip(names, self.rewritten.tolist(), strict=True):
+            if count:
+                notes.append(f"{name}: its own sentences were truncated in {_items(count)}")
+        for name, count in zip(names, self.lost.tolist(), strict=True):
+            if count:
+                notes.append(
+                    f"{name}: in {_items(count)} the truncated form has the same tokens as the "
+                    "truncated original, so its consistency there is 100 %"
+                )
+        same = dict(zip(names[1:], self.same[1:].tolist(), strict=True))
+        for count in sorted({*same.values()} - {0}):
+            alike = ", ".join(name for name in same if same[name] == count)
+            notes.append(
+                f"{alike}: the same tokens as the original in {count} of {items} "
+                "items, which this model's tokenizer cannot tell apart"
+            )
+        return notes
 
 
 def _items(count: int) -> str:
@@ -162,11 +195,11 @@ def ask_labels(
     rows, forms, golds = _rows(presented)
     columns = _columns(presented)
     for scores in model.score(forms):
-        found = judge(scores, [golds[row] for row in scores.rows])
-        for name, values in found.items():
+        judged = judge(scores, [golds[row] for row in scores.rows])
+        for name, values in judged.items():
             columns[name][rows[scores.rows]] = values
         progress(len(scores.rows))
-    return answers_table(_questions(presented, presented.task.name), columns)
+    return _table(presented, presented.task.name, columns)
 
 
 def ask_text(
@@ -185,16 +218,17 @@ def ask_text(
         columns["answer"][rows[places]] = np.array(answers, dtype=np.object_)
         columns["n_candidates"][rows[places]] = len(labels)
         progress(len(places))
-    return answers_table(_questions(presented, generated_group(presented.task)), columns)
+    return _table(presented, generated_group(presented.task), columns)
 
 
 def changed_answers(presented: Presented, answers: pl.DataFrame) -> pl.DataFrame:
-    """Every answer that a perturbation changed, the surest of both first (Tables 3, 4 and 7 to 9).
+    """Every answer that a perturbation changed, the most confident first (Tables 3, 4, 7 to 9).
 
     ``text_1, text_2``: the perturbed form; ``original_1, original_2``: the original one. An answer
     that is no label is one that changed, even where the original's was the same.
     """
-    forms = {pair.item: each for pair, each in zip(presented.pairs, presented.forms, strict=True)}
+    items = [pair.item for pair in presented.pairs]
+    forms = dict(zip(items, presented.forms, strict=True))
     first = answers.filter(pl.col("variant_index") == 0).select(
         "group", "item", original_answer="answer", original_margin="margin"
     )
@@ -206,9 +240,9 @@ def changed_answers(presented: Presented, answers: pl.DataFrame) -> pl.DataFrame
         pl.col("answer").is_not_null()
         & pl.col("original_answer").is_not_null()
         & ((pl.col("answer") != pl.col("original_answer")) | no_label)
-    ).with_columns(sure=pl.min_horizontal("margin", "original_margin"))
+    ).with_columns(confidence=pl.min_horizontal("margin", "original_margin"))
     rows = []
-    for row in changed.sort("sure", descending=True, nulls_last=True).iter_rows(named=True):
+    for row in changed.sort("confidence", descending=True, nulls_last=True).iter_rows(named=True):
         form = forms[row["item"]][row["variant_index"]]
         base = forms[row["item"]][0]
         rows.append(
@@ -223,7 +257,7 @@ def changed_answers(presented: Presented, answers: pl.DataFrame) -> pl.DataFrame
                 "original_2": base[1].text,
                 "text_1": form[0].text,
                 "text_2": form[1].text,
-                "margin": row["sure"],
+                "margin": row["confidence"],
             }
         )
     return pl.DataFrame(rows, schema=CHANGED_ANSWERS_SCHEMA)
@@ -235,12 +269,12 @@ def _rows(presented: Presented) -> tuple[npt.NDArray[np.int64], list[Form], list
     rows: list[int] = []
     forms: list[Form] = []
     golds: list[str] = []
-    for at, (pair, each, reason) in enumerate(
+    for at, (pair, of_pair, reason) in enumerate(
         zip(presented.pairs, presented.forms, presented.reasons, strict=True)
     ):
         if reason is None:
             rows += range(at * width, (at + 1) * width)
-            forms += each
+            forms += of_pair
             golds += [pair.label] * width
     if not rows:
         raise ConsilienceError(
@@ -249,7 +283,7 @@ def _rows(presented: Presented) -> tuple[npt.NDArray[np.int64], list[Form], list
     return np.array(rows), forms, golds
 
 
-def _columns(presented: Presented) -> dict[str, npt.NDArray[np.float64] | npt.NDArray[np.object_]]:
+def _columns(presented: Presented) -> dict[str, Column]:
     columns = no_answers(len(presented.pairs) * len(presented.names))
     columns["excluded"][:] = np.repeat(
         np.array(presented.reasons, dtype=np.object_), len(presented.names)
@@ -257,15 +291,7 @@ def _columns(presented: Presented) -> dict[str, npt.NDArray[np.float64] | npt.ND
     return columns
 
 
-def _questions(presented: Presented, group: str) -> dict[str, object]:
-    """The columns that say what was asked; pairs with the same first sentence are one subject."""
-    width, size = len(presented.names), len(presented.pairs) * len(presented.names)
-    return {
-        "suite": [TASK_SUITE] * size,
-        "group": [group] * size,
-        "item": [pair.item for pair in presented.pairs for _ in range(width)],
-        "subject": [pair.first for pair in presented.pairs for _ in range(width)],
-        "variant": list(presented.names) * len(presented.pairs),
-        "variant_index": list(range(width)) * len(presented.pairs),
-        "gold": [pair.label for pair in presented.pairs for _ in range(width)],
-    }
+def _table(presented: Presented, group: str, columns: Mapping[str, Column]) -> pl.DataFrame:
+    """The answers table of a group; pairs with the same first sentence are one subject."""
+    items = [(pair.item, pair.first, pair.label) for pair in presented.pairs]
+    return answers_table(TASK_SUITE, group, items, presented.names, columns)

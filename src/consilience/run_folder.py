@@ -25,7 +25,7 @@ from consilience.record import fault_of_run
 from consilience.schemas import ANSWERS_SCHEMA
 
 FORMAT = 2
-"""Raised when answers of an older version of this package can no longer be gone on with."""
+"""Increased when runs of older versions can no longer be resumed."""
 
 LARGEST = 64 << 20
 """Bytes of a ``run.json`` that is read; with the words of every relation of ParaRel it has 1 MB."""
@@ -77,7 +77,7 @@ class RunFolder:
             now, before = self.record[name], found.get(name, self.record[name])
             self.record[name] = before
             if name in ("versions", "git") and now != before:
-                self.note([f"gone on with other {name}: {_show(now)}"])
+                self.note([f"resumed with other {name}: {_show(now)}"])
         for name in ("products", "screened"):
             if name in found:
                 self.record[name] = found[name]

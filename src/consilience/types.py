@@ -59,7 +59,7 @@ class Pattern:
         tense: str = "",
         where: str = "",
     ) -> Pattern:
-        """Parse ``"[X] was born in [Y]."``; raises where a slot is missing or stands twice."""
+        """Parse ``"[X] was born in [Y]."``; a missing or duplicate slot raises."""
         for slot, role in ((SUBJECT_SLOT, "subject"), (OBJECT_SLOT, "object")):
             count = text.count(slot)
             if count != 1:

@@ -105,7 +105,7 @@ def _subsets(grid: Grid, design: Design, metric: Metric) -> Iterator[tuple[str, 
 class ResampleCache:
     """The random resamples and signs of several tables, each drawn once.
 
-    It holds at most ``size`` bytes. What does not fit is drawn again, with the same result.
+    It holds at most ``size`` bytes. What does not fit is resampled, with the same result.
     """
 
     def __init__(self, size: int = KEPT) -> None:

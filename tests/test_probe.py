@@ -19,8 +19,9 @@ from consilience import (
     load_model,
     load_suite,
     read_answers,
+    run_folder,
 )
-from consilience import run_folder as run_module
+from consilience import run as run_module
 from consilience.ask import judge as judge_columns
 from consilience.schemas import ANSWERS_SCHEMA
 from consilience.suites.selection import sample_facts, select_relations
@@ -231,7 +232,7 @@ def test_the_record_says_what_was_asked_and_when(tmp_path):
     run.note(["a note", "a note"])
     run.finish(answers.select("item"))
     record = json.loads((tmp_path / "run.json").read_text())
-    assert record["asked"] == {"format": run_module.FORMAT, **ASKED}
+    assert record["asked"] == {"format": run_folder.FORMAT, **ASKED}
     assert record["started"] <= record["finished"]
     assert record["warnings"] == ["a note"]
     assert {"python", "consilience", "polars"} <= set(record["versions"])

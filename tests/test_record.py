@@ -11,7 +11,7 @@ from consilience.record import fault_of_run
 from consilience.run import read_answers
 from consilience.run_folder import LARGEST, RunFolder, record_of
 from consilience.schemas import ANSWERS_SCHEMA
-from test_report import perturbed_run
+from test_report import pair_run
 
 RECORD = {
     "asked": {
@@ -157,7 +157,7 @@ def test_commands_that_read_a_run_of_probe(damage, consilience, tmp_path):
 )
 def test_commands_that_read_a_run_of_perturb(damage, message, consilience, tmp_path):
     for name in ("good", "bad"):
-        perturbed_run(tmp_path / name, {1})
+        pair_run(tmp_path / name, {1})
     record = json.loads((tmp_path / "bad" / "run.json").read_text())
     record["asked"] |= damage
     (tmp_path / "bad" / "run.json").write_text(json.dumps(record))
@@ -197,7 +197,7 @@ def test_answers_beside_a_damaged_record_are_not_counted_unchecked(tmp_path):
 
 def test_a_folder_of_several_runs_says_which_there_are(consilience, tmp_path):
     for seed in (0, 1):
-        perturbed_run(tmp_path / "seeds" / f"seed-{seed}", {1})
+        pair_run(tmp_path / "seeds" / f"seed-{seed}", {1})
     for folder in ("seeds", "seeds/seed-0"):
         status, _, err = consilience("score", folder, "--suite", "mini")
         assert status == 2

@@ -237,13 +237,16 @@ def test_a_function_of_a_file_is_a_perturbation(mine):
         ("syntax.py:f", "syntax.py: cannot be run: SyntaxError"),
         ("first:", "no perturbation 'first:'"),
         ("first:original", "a perturbation with the name 'original'"),
+        ("reverse,twin.py:reverse", "two perturbations with the name 'reverse'"),
+        ("first:other,second:other", "two perturbations with the name 'other'"),
     ],
 )
 def test_a_file_that_makes_no_perturbation_is_one_message(spec, message, mine, monkeypatch):
     monkeypatch.chdir(mine.parent)
     (mine.parent / "syntax.py").write_text("def f(:")
+    (mine.parent / "twin.py").write_text("def reverse(form): return form")
     with pytest.raises(ConsilienceError, match=re.escape(message)):
-        chosen([spec])
+        chosen(spec.split(","))
 
 
 @pytest.mark.parametrize(
@@ -306,6 +309,14 @@ def test_each_pattern_is_compared_with_its_own_perturbed_forms(mine):
     broken = chosen([f"{mine}:no_slot"], PATTERN_PERTURBATIONS)
     with pytest.raises(ConsilienceError, match=r"has 0 \[Y\]"):
         with_perturbed_patterns(small, broken)
+
+
+def test_a_perturbation_that_makes_one_text_of_two_patterns_is_refused():
+    suite = load_suite("mini")
+    patterns = (Pattern.parse("[X] is [Y]."), Pattern.parse("[X] is [Y]"))
+    small = replace(suite, relations=(replace(suite.relations[0], patterns=patterns),))
+    with pytest.raises(ConsilienceError, match=r"'no_period' makes '\[X\] is \[Y\]' of 2 patterns"):
+        with_perturbed_patterns(small, chosen(["no_period"], PATTERN_PERTURBATIONS))
 
 
 def test_a_perturbation_that_changes_nothing_is_noted():

@@ -9,6 +9,7 @@ from functools import partial
 
 import polars as pl
 
+from consilience.errors import ConsilienceError
 from consilience.suites.perturbations import Perturbation, register
 from consilience.text import ENDINGS
 from consilience.types import Pattern, Suite
@@ -85,6 +86,7 @@ def with_perturbed_patterns(suite: Suite, perturbations: Mapping[str, Perturbati
             unchanged[name] += sum(
                 one.text == two.text for one, two in zip(made, relation.patterns, strict=True)
             )
+            _refuse_alike(name, made, relation.id)
             patterns += made
         relations.append(replace(relation, patterns=tuple(patterns)))
     size = sum(len(relation.patterns) for relation in suite.relations)
@@ -95,6 +97,19 @@ def with_perturbed_patterns(suite: Suite, perturbations: Mapping[str, Perturbati
                 "100 %"
             )
     return replace(suite, relations=tuple(relations), notes=tuple(notes))
+
+
+def _refuse_alike(name: str, perturbed: Sequence[Pattern], group: str) -> None:
+    """Raise if a perturbation makes one text of two patterns."""
+    texts = [pattern.text for pattern in perturbed]
+    for text in texts:
+        if texts.count(text) > 1:
+            raise ConsilienceError(
+                f"the perturbation '{name}' makes '{text}' of {texts.count(text)} patterns",
+                expected="another text of each pattern",
+                where=group,
+                todo="Leave the perturbation out, or all but one of these patterns.",
+            )
 
 
 def with_asked_patterns(suite: Suite, answers: pl.DataFrame, names: Sequence[str]) -> Suite:

@@ -207,14 +207,13 @@ def chosen(
     for spec in specs:
         side, _, column = spec.partition(":")
         if spec == "all":
-            found |= registry
+            added = list(registry.values())
         elif spec in registry:
-            found[spec] = registry[spec]
+            added = [registry[spec]]
         elif side in SIDES and column and of_pairs:
-            found[column] = _from_column(SIDES.index(side), column)
+            added = [_from_column(SIDES.index(side), column)]
         elif ".py:" in spec:
-            made = _from_file(spec)
-            found[made.name] = made
+            added = [_from_file(spec)]
         else:
             raise ConsilienceError(
                 f"no perturbation '{spec}'",
@@ -222,12 +221,24 @@ def chosen(
                 "data of sentence pairs",
                 todo=did_you_mean(spec, [*registry, "all"]),
             )
+        for perturbation in added:
+            _refuse_another(found.setdefault(perturbation.name, perturbation), perturbation)
     if ORIGINAL in found:
         raise ConsilienceError(
             f"a perturbation with the name '{ORIGINAL}'",
             expected="another name, since that of the unperturbed form is taken",
         )
     return found
+
+
+def _refuse_another(known: Perturbation, added: Perturbation) -> None:
+    """Raise if two perturbations of one name are not the same."""
+    if (known.guarantee, known.source) != (added.guarantee, added.source):
+        raise ConsilienceError(
+            f"two perturbations with the name '{added.name}'",
+            expected="a name for each",
+            todo="Rename the function or the column.",
+        )
 
 
 SIDES = ("first", "second")

@@ -48,11 +48,14 @@ def probe(options: ProbeOptions, watch: Watch = SILENT) -> Probed:
         return probe_pairs(options, watch)
     _check(options)
     suite, source = choose_suite(options, watch)
+    perturbations = choose_perturbations(options.perturbations or (), PATTERN_PERTURBATIONS)
+    suite = with_perturbed_patterns(suite, perturbations)
     protocol: Protocol = options.protocol or suite.protocol
     load = _loader(options, protocol)
     with watch.loading(options.model):
         model = load(dtype=options.dtype)
     settings = _settings(options, suite, protocol, model)
+    settings |= perturbation_settings(perturbations) if perturbations else {}
     folder = RunFolder(options.folder or default_folder(options.model, settings), settings)
     folder.describe("suite_source", source)
     if options.keep_scores:
@@ -147,9 +150,6 @@ def choose_suite(options: ProbeOptions, watch: Watch = SILENT) -> tuple[Suite, d
         suite = _one_token(suite, options.vocabulary, options.trust_remote_code, watch)
     if options.limit:
         suite = sample_facts(suite, options.limit, options.seed)
-    if options.perturbations:
-        chosen = choose_perturbations(options.perturbations, PATTERN_PERTURBATIONS)
-        suite = with_perturbed_patterns(suite, chosen)
     return suite, source
 
 
@@ -200,9 +200,6 @@ def _settings(
         "keep_scores": options.keep_scores,
         "model": model.identity,
     }
-    if options.perturbations:
-        chosen = choose_perturbations(options.perturbations, PATTERN_PERTURBATIONS)
-        settings |= perturbation_settings(chosen)
     return settings | ({"fast": True} if options.fast else {})
 
 

@@ -105,3 +105,35 @@ def test_runs_of_one_model_are_called_by_their_folders(tmp_path):
     assert [run.label for run in open_runs([one, f"mine={two}"])] == ["bert", "mine"]
     other = str(make(tmp_path / "other", model={"model": "gpt2"}))
     assert [run.label for run in open_runs([one, other])] == ["bert", "gpt2"]
+
+
+def test_seeds_of_facts_are_averaged_and_compared(consilience, tmp_path):
+    """Two seeds of each of two models: the value is the mean of the runs, n that of one."""
+    for name, seeds in (("one", (0, 1)), ("two", (2, 3))):
+        for seed in seeds:
+            status, _, err = consilience(
+                "probe", "--model", "baseline:random", "--groups", "capital,sport", "--seed", seed,
+                "--out", tmp_path / name / f"seed-{seed}",
+            )  # fmt: skip
+            assert status == 0, err
+
+    def values(*command):
+        status, out, err = consilience(*command, "--json")
+        assert status == 0, err
+        document = json.loads(out)
+        rows = document["metrics"] if "metrics" in document else document["differences"]
+        return {(row["metric"], row["group"]): row for row in rows if row["subset"] == "all"}
+
+    both = values("score", tmp_path / "one", "--suite", "mini")
+    alone = [
+        values("score", tmp_path / "one" / f"seed-{seed}", "--suite", "mini") for seed in (0, 1)
+    ]
+    for key in (("consistency", "capital"), ("accuracy", "MACRO"), ("consistency", "MICRO")):
+        numbers = [row[key]["value"] for row in alone]
+        assert both[key]["value"] == pytest.approx(sum(numbers) / 2)
+        assert (both[key]["seeds"], alone[0][key]["seeds"]) == (2, 1)
+        assert both[key]["n"] == alone[0][key]["n"]
+    compared = values("compare", tmp_path / "one", tmp_path / "two")
+    row = compared["consistency", "capital"]
+    assert row["first_value"] == pytest.approx(both["consistency", "capital"]["value"])
+    assert (row["seeds"], row["test"]) == (2, "sign flips of subjects")

@@ -37,7 +37,7 @@ from consilience.types import Protocol, Suite
 from consilience.workflow.options import PAIRS
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
 from consilience.workflow.probed import Probed, default_folder, perturbation_settings
-from consilience.workflow.probing_pairs import probe_pairs
+from consilience.workflow.probing_pairs import probe_pairs, seed_notes
 from consilience.workflow.suite import protocol_notes, refuse_pairs, source_of
 from consilience.workflow.watch import SILENT, Watch
 
@@ -115,10 +115,11 @@ def _noise_floor(
 def score(
     answers: Path, suite: str, protocol: Protocol | None = None, data_dir: Path | None = None
 ) -> Probed:
-    """Measure answers that were made elsewhere, or those of a run again."""
+    """Measure answers that were made elsewhere, or those of a run again; seeds are averaged."""
     run = Run.open(answers)
     refuse_pairs(run)
-    table = run.answers
+    tables = [seed.answers for seed in run.seeds]
+    table = tables[0]
     chosen = with_asked_patterns(
         suites.load_suite(suite, data_dir), table, run.settings.get("perturbations") or ()
     )
@@ -128,12 +129,19 @@ def score(
         check_golds(prepared, chosen)
         notes = unknown_answers(prepared, chosen)
     rules: Protocol = protocol or run.protocol or chosen.protocol
-    metrics = measure(table, chosen, rules)
-    notes += [*notes_on(table, metrics, chosen, rules), *protocol_notes(run, rules)]
+    metrics = measure(tables, chosen, rules)
+    of_seeds = [measure(table, chosen, rules) for table in tables] if run.parts else [metrics]
+    notes += seed_notes(
+        {
+            seed.label if run.parts else "": notes_on(seed.answers, numbers, chosen, rules)
+            for seed, numbers in zip(run.seeds, of_seeds, strict=True)
+        }
+    )
+    notes += protocol_notes(run, rules)
     asked = {"answers": str(answers), "suite": chosen.name, "protocol": rules}
     record = {"asked": asked, "versions": versions(), "git": git_revision()}
     left_out = facts_left_out(table, metrics, chosen, rules)
-    changes = form_changes(table, chosen, rules)
+    changes = form_changes(tables, chosen, rules)
     return Probed(chosen, rules, metrics, changes, left_out, notes, record)
 
 

@@ -30,14 +30,10 @@ from consilience.metrics.measure import measure
 from consilience.run import Run, open_runs
 from consilience.suites.selection import select_relations
 from consilience.types import Protocol, Suite
-from consilience.workflow.options import DataDir, Option, ProtocolName
+from consilience.workflow.options import BootstrapSeed, DataDir, Option, ProtocolName, RunSuite
 from consilience.workflow.suite import suite_notes, suite_of
 
 RunPath = Annotated[Path, Option("The folder of a run, or an answers table.", is_argument=True)]
-RunSuite = Annotated[
-    str | None, Option("A name or a folder; without it, the suite of the run.", metavar="S")
-]
-Seed = Annotated[int, Option("Seed of the bootstrap and the permutations.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +46,7 @@ class PatternsOptions:
         Sequence[str] | None, Option("Only these relations: P36,P19.", metavar="G,G")
     ] = None
     protocol: ProtocolName = None
-    seed: Seed = 0
+    seed: BootstrapSeed = 0
     data_dir: DataDir = None
 
 
@@ -62,7 +58,7 @@ class EditsOptions:
     suite: RunSuite = None
     protocol: ProtocolName = None
     derive: Annotated[bool, Option("Derive how patterns differ, with spaCy.")] = False
-    seed: Seed = 0
+    seed: BootstrapSeed = 0
     data_dir: DataDir = None
 
 
@@ -93,7 +89,7 @@ class KnowledgeOptions:
         Sequence[str] | None,
         Option("Size of the training data of each run's model: 1M,10M,1B.", metavar="N,N"),
     ] = None
-    seed: Seed = 0
+    seed: BootstrapSeed = 0
     data_dir: DataDir = None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
 import polars as pl
 
@@ -12,7 +11,7 @@ from consilience.errors import ConsilienceError
 from consilience.metrics.differences import compare, few_relations
 from consilience.run import Run, open_runs
 from consilience.types import Protocol, Suite
-from consilience.workflow.options import DataDir, Option, ProtocolName
+from consilience.workflow.options import BootstrapSeed, DataDir, ProtocolName, RunSpecs, RunSuite
 from consilience.workflow.suite import any_suite_of, suite_notes, task_of_run
 
 TEXTS = ("subject", "gold")
@@ -31,19 +30,10 @@ TRUNCATED = "items were too long for"
 class CompareOptions:
     """Which runs are compared, and how."""
 
-    runs: Annotated[
-        Sequence[str],
-        Option(
-            "Folders of runs, or answers tables; LABEL=RUN names one. The first is the reference.",
-            metavar="RUN...",
-            is_argument=True,
-        ),
-    ]
-    suite: Annotated[
-        str | None, Option("A name or a folder [default: that of the first run].", metavar="S")
-    ] = None
+    runs: RunSpecs
+    suite: RunSuite = None
     protocol: ProtocolName = None
-    seed: Annotated[int, Option("Seed of the bootstrap and the permutations.")] = 0
+    seed: BootstrapSeed = 0
     data_dir: DataDir = None
 
 

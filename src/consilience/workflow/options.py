@@ -49,6 +49,18 @@ ProtocolName = Annotated[
     Protocol | None,
     Option("published: the papers' released rules; strict: the definitions in their text."),
 ]
+RunSpecs = Annotated[
+    Sequence[str],
+    Option(
+        "Folders of runs, or answers tables; LABEL=RUN names one. The first is the reference.",
+        metavar="RUN...",
+        is_argument=True,
+    ),
+]
+RunSuite = Annotated[
+    str | None, Option("A name or a folder [default: that of the first run].", metavar="S")
+]
+BootstrapSeed = Annotated[int, Option("Seed of the bootstrap and the permutations.")]
 OutFolder = Annotated[Path, Option("The folder of the run.", flag="--out")]
 DataDir = Annotated[
     Path | None, Option("Where fetched suites are (also CONSILIENCE_DATA).", metavar="DIR")

@@ -40,7 +40,14 @@ from consilience.schemas import METRICS_SCHEMA
 from consilience.suites.selection import select_relations
 from consilience.types import Protocol, Suite
 from consilience.workflow.comparing import differences_of, refuse_mixed, settings_notes
-from consilience.workflow.options import DataDir, Option, ProtocolName
+from consilience.workflow.options import (
+    BootstrapSeed,
+    DataDir,
+    Option,
+    ProtocolName,
+    RunSpecs,
+    RunSuite,
+)
 from consilience.workflow.probing_pairs import seed_notes
 from consilience.workflow.suite import (
     any_suite_of,
@@ -74,14 +81,7 @@ PAIRED_SETTINGS = {
 class ReportOptions:
     """Which runs are reported, and how."""
 
-    runs: Annotated[
-        Sequence[str],
-        Option(
-            "Folders of runs, or answers tables; LABEL=RUN names one. The first is the reference.",
-            metavar="RUN...",
-            is_argument=True,
-        ),
-    ]
+    runs: RunSpecs
     page: Annotated[
         Path | None,
         Option(
@@ -104,11 +104,9 @@ class ReportOptions:
         str | None,
         Option("The relation whose patterns are shown first; without it, the least consistent."),
     ] = None
-    suite: Annotated[
-        str | None, Option("A name or a folder; without it, that of the first run.", metavar="S")
-    ] = None
+    suite: RunSuite = None
     protocol: ProtocolName = None
-    seed: Annotated[int, Option("Seed of the bootstrap and the permutations.")] = 0
+    seed: BootstrapSeed = 0
     data_dir: DataDir = None
 
 

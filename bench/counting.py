@@ -1,6 +1,6 @@
 """What counts answers (score, compare, report), timed as commands, in processes of their own.
 
-Answers are made up: some facts are known, some wrong answers are kept in every wording, all others
+Answers are made up: some facts are known, some wrong answers are kept in every pattern, all others
 are drawn. ``CONSILIENCE_BEFORE`` may name the checkout of an earlier revision: then its commands
 take turns with ours on the same answers.
 """

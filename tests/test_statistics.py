@@ -34,7 +34,7 @@ from consilience.metrics.significance import (
     welch_t,
 )
 from consilience.metrics.tally import Tally
-from consilience.metrics.weighing import ClusterCounts, weigh
+from consilience.metrics.weighing import ClusterCounts
 from test_metrics import HAND, PATTERNS, make_suite, table, values
 
 
@@ -267,7 +267,7 @@ def test_intervals_of_a_relation_cover_where_naive_ones_do_not():
         known = np.repeat(generator.beta(0.6, 0.9, 60)[:, None], 5, axis=1)
         values_ = hits(known, generator).ravel()
         counted = tally(values_, np.repeat(names, 5))
-        drawn = weigh({("m", "all"): counted}, names, weights)["m", "all"]
+        drawn = ClusterCounts({("m", "all"): counted}, names).weigh([weights.T])["m", "all"]
         ours.append(bootstrap_interval(values_.mean(), drawn.values, drawn.clusters, (0, 1)))
         plain.append(naive(values_))
     assert 0.93 <= coverage(ours, 0.4) <= 0.97

@@ -45,13 +45,6 @@ ProtocolOption = Annotated[
     Protocol | None,
     typer.Option(help="published: the papers' rules; strict: the text's definitions."),
 ]
-TrustOption = Annotated[
-    bool,
-    typer.Option(
-        "--trust-remote-code",
-        help="Run the Python code that comes with the model. Read that code first.",
-    ),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, nothing else.")]
 AsShipped = Annotated[
     bool, typer.Option("--as-shipped", help="Keep the ParaRel tuples that the paper leaves out.")

@@ -206,14 +206,6 @@ class Sums:
         return summed if self._sparse is None else np.concatenate([summed, self._sparse @ weights])
 
 
-def weigh(tallies: Tallies, names: Sequence[str], weights: Weights) -> dict[Key, Replicates]:
-    """Every metric of a group under ``weights`` (replicate, cluster) of its subjects ``names``."""
-    counted = ClusterCounts(tallies, names)
-    sizes = list(parts_of(len(weights), max(len(names), counted.width)))
-    parts = np.split(weights.T, np.cumsum(sizes)[:-1], axis=1)
-    return counted.weigh(np.ascontiguousarray(part) for part in parts)
-
-
 def cluster_positions(tally: Tally, position: Mapping[str, int]) -> npt.NDArray[np.int64]:
     """The ``position`` of each unit's cluster (unit,)."""
     names = () if tally.clusters is None else tally.clusters

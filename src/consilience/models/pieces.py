@@ -198,7 +198,7 @@ class PiecewiseModel:
 
         After the sentences with masks only, each slot's most promising candidate is continued by a
         token, then the two most promising, the four, and so on, until no unfinished one may still
-        win or come near it. The sentences of near ties are then read again, each by itself.
+        win or come near it. The sentences of near ties are then read again, one at a time.
         """
         partial = PartialScores(filled.tree, filled.steps, len(filled.slots))
         width = 1
@@ -217,7 +217,7 @@ class PiecewiseModel:
         return filled.totals()
 
     def _read(self, filled: _FilledSlots, wanted: Bools, *, alone: bool = False) -> None:
-        """Read sentences ``wanted`` (slot, node); ``alone``: each by itself, on one thread."""
+        """Read sentences ``wanted`` (slot, node); ``alone``: one at a time, on one thread."""
         slots, nodes = np.nonzero(wanted)
         lengths = [
             len(filled.slots[slot].ids) - 1 + len(filled.filling[node])

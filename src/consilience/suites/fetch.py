@@ -144,12 +144,7 @@ def _attempt(url: str, part: Path, size: int, deadline: float) -> str:
         if error.code < 500:
             raise _unreachable(url, f"the server says {error.code} {error.reason}") from error
         return str(error.reason) or str(error.code)
-    except (
-        urllib.error.URLError,
-        http.client.HTTPException,
-        TimeoutError,
-        ConnectionError,
-    ) as error:
+    except FAULTS_OF_CONNECTIONS as error:
         return str(getattr(error, "reason", None) or error)
     except ValueError as error:
         raise _unreachable(url, str(error)) from error

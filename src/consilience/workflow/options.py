@@ -61,7 +61,6 @@ RunSuite = Annotated[
     str | None, Option("A name or a folder [default: that of the first run].", metavar="S")
 ]
 BootstrapSeed = Annotated[int, Option("Seed of the bootstrap and the permutations.")]
-OutFolder = Annotated[Path, Option("The folder of the run.", flag="--out")]
 DataDir = Annotated[
     Path | None, Option("Where fetched suites are (also CONSILIENCE_DATA).", metavar="DIR")
 ]

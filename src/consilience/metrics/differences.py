@@ -131,10 +131,10 @@ class _Comparison:
             yield from self._rows_over(key, groups, draws)
 
     def _count(self) -> list[dict[str, list[ClusterCounts]]]:
-        """Count every metric of each group, and test it.
+        """Count and test every metric of each group.
 
-        What is still to be resampled, for each seed by group: only groups where an answer that one
-        of the runs lacks is left out of both.
+        Returns the counts of both runs that are still to be resampled, for each seed by group:
+        those of groups where one run lacks an answer that is then excluded from both.
         """
         counted: list[dict[str, list[ClusterCounts]]] = [{} for _ in self.runs]
 

@@ -32,15 +32,10 @@ class RunPair:
     shares: tuple[Share, Share]
     """Hits and totals of both runs."""
     flipped: Flipped | None
-    """Both when what subjects contribute changes its sign; None where that says nothing."""
+    """Both under sign flips of what subjects contribute; None for a metric without subjects."""
     only: tuple[int, int] | None
-    """How many items only the first, and only the second, has right; None where an item is no hit
-    or miss."""
-
-    @property
-    def difference(self) -> float:
-        """Second minus first; NaN where one has no data."""
-        return self.shares[1].value - self.shares[0].value
+    """How many items are hits in the first run only, and in the second only; None for a metric
+    that is not binary."""
 
     def plus(self, other: RunPair) -> RunPair:
         """The counts of two groups together."""

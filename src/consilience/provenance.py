@@ -20,13 +20,13 @@ def command_line() -> str:
 
 def versions() -> dict[str, str]:
     """The versions that a reader needs to repeat the run."""
-    found = {"python": platform.python_version()}
+    versions_by_name = {"python": platform.python_version()}
     for name in ("consilience", "torch", "transformers", "tokenizers", "polars", "numpy"):
         try:
-            found[name] = metadata.version(name)
+            versions_by_name[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions_by_name
 
 
 def git_revision() -> str | None:

@@ -146,14 +146,14 @@ def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any] | ConsilienceEr
         try:
             row = parse_json(line)
         except json.JSONDecodeError as error:
-            found = f"not JSON: {error.msg} at column {error.colno}"
-            yield where, ConsilienceError(found, where=where, todo="Correct or remove the line.")
+            message = f"not JSON: {error.msg} at column {error.colno}"
+            yield where, ConsilienceError(message, where=where, todo="Correct or remove the line.")
             continue
         if isinstance(row, dict):
             yield where, row
         else:
-            found = f"a JSON {type(row).__name__}"
-            yield where, ConsilienceError(found, expected="one object a line", where=where)
+            message = f"a JSON {type(row).__name__}"
+            yield where, ConsilienceError(message, expected="one object a line", where=where)
 
 
 def read_cells(

@@ -124,19 +124,19 @@ MODEL: Fields = {
 
 def fault_of_run(record: object) -> str:
     """What is wrong with the record of a run, in words; empty where nothing is."""
-    found = fault(record, RUN, ALWAYS)
-    if found or not isinstance(record, dict):
-        return found
-    asked = record["asked"]
-    model = asked.get("model")
-    found = fault(asked, ASKED, place="asked.")
-    if found or not isinstance(model, dict):
-        return found
+    problem = fault(record, RUN, ALWAYS)
+    if problem or not isinstance(record, dict):
+        return problem
+    settings = record["asked"]
+    model = settings.get("model")
+    problem = fault(settings, ASKED, prefix="asked.")
+    if problem or not isinstance(model, dict):
+        return problem
     needed = ("parameters", "dtype", "device") if "architecture" in model else ()
     return fault(model, MODEL, needed, "asked.model.")
 
 
-def fault(record: object, fields: Fields, needed: Sequence[str] = (), place: str = "") -> str:
+def fault(record: object, fields: Fields, needed: Sequence[str] = (), prefix: str = "") -> str:
     """The first fault of an object: it lacks a ``needed`` field, or one is of another kind.
 
     ``place``: where in a record the object stands, for the words. Empty where nothing is wrong.
@@ -145,10 +145,10 @@ def fault(record: object, fields: Fields, needed: Sequence[str] = (), place: str
         return f"{_shown(record)}; expected an object"
     for name in needed:
         if name not in record:
-            return f"no '{place}{name}'"
+            return f"no '{prefix}{name}'"
     for name, kind in fields.items():
         if name in record and not kind.fits(record[name]):
-            return f"'{place}{name}' is {_shown(record[name])}; expected {kind.one}"
+            return f"'{prefix}{name}' is {_shown(record[name])}; expected {kind.one}"
     return ""
 
 

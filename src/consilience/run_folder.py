@@ -31,9 +31,9 @@ LARGEST = 64 << 20
 """Bytes of a ``run.json`` that is read; with the words of every relation of ParaRel it has 1 MB."""
 
 
-def fingerprint(asked: Mapping[str, object]) -> str:
+def fingerprint(settings: Mapping[str, object]) -> str:
     """SHA-256 of everything that decides the answers of a run."""
-    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 class RunFolder:
@@ -42,9 +42,9 @@ class RunFolder:
     Opening a folder that holds a run of something else raises and changes nothing.
     """
 
-    def __init__(self, path: Path, asked: Mapping[str, object]) -> None:
+    def __init__(self, path: Path, settings: Mapping[str, object]) -> None:
         self.path = path
-        self.asked = json.loads(json.dumps({"format": FORMAT, **asked}))
+        self.asked = json.loads(json.dumps({"format": FORMAT, **settings}))
         self.fingerprint = fingerprint(self.asked)
         self.record: dict[str, Any] = {
             "asked": self.asked,
@@ -56,9 +56,9 @@ class RunFolder:
             "warnings": [],
             "answers": {},
         }
-        found = self._read_record()
-        if found is not None:
-            self._go_on_with(found)
+        existing = self._read_record()
+        if existing is not None:
+            self._go_on_with(existing)
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._save_record()
@@ -68,19 +68,19 @@ class RunFolder:
         except OSError as error:
             raise cannot_write(path, error) from error
 
-    def _go_on_with(self, found: dict[str, Any]) -> None:
+    def _go_on_with(self, existing: dict[str, Any]) -> None:
         """Keep when and with what the run began, what was noted then, and its digests."""
-        if "answers" not in found:  # of a version that kept no digests
+        if "answers" not in existing:  # of a version that kept no digests
             files = sorted((self.path / "answers").glob("*.parquet"))
             self.record["answers"] = {file.stem: digest_of(file) for file in files}
         for name in ("warnings", "started", "command", "versions", "git"):
-            now, before = self.record[name], found.get(name, self.record[name])
+            now, before = self.record[name], existing.get(name, self.record[name])
             self.record[name] = before
             if name in ("versions", "git") and now != before:
                 self.note([f"resumed with other {name}: {_show(now)}"])
         for name in ("products", "screened"):
-            if name in found:
-                self.record[name] = found[name]
+            if name in existing:
+                self.record[name] = existing[name]
 
     def _read_record(self) -> dict[str, Any] | None:
         path = self.path / "run.json"
@@ -108,9 +108,9 @@ class RunFolder:
         """Whether the folder holds nothing but what a run that failed at its start left there."""
         if not self.path.is_dir():
             return False
-        kept = [each for each in self.path.iterdir() if not each.name.endswith(".part")]
-        return not kept or (
-            [each.name for each in kept] == ["answers"] and not any(kept[0].iterdir())
+        files = [file for file in self.path.iterdir() if not file.name.endswith(".part")]
+        return not files or (
+            [file.name for file in files] == ["answers"] and not any(files[0].iterdir())
         )
 
     def note(self, notes: Iterable[str]) -> None:
@@ -136,9 +136,9 @@ class RunFolder:
             self.note([f"resumed with products of {_library(products)}, not {_library(before)}"])
         self._save_record()
 
-    def screened(self, group: str, what: Mapping[str, Any]) -> None:
+    def screened(self, group: str, summary: Mapping[str, Any]) -> None:
         """Keep how the answers of a group came about that were screened (``models/fast.py``)."""
-        self.record.setdefault("screened", {})[group] = dict(what)
+        self.record.setdefault("screened", {})[group] = dict(summary)
         self._save_record()
 
     def answers(self, group: str, size: int) -> pl.DataFrame | None:
@@ -234,10 +234,10 @@ def _read_record(file: Path, todo: str) -> dict[str, Any]:
     except ValueError as error:
         fault = str(error)
     if fault:
-        found = f"not the record of a run: {fault}"
-        raise ConsilienceError(found, where=str(file), todo=todo)
-    kept: dict[str, Any] = record
-    return kept
+        message = f"not the record of a run: {fault}"
+        raise ConsilienceError(message, where=str(file), todo=todo)
+    result: dict[str, Any] = record
+    return result
 
 
 def _now() -> str:

@@ -308,7 +308,7 @@ def no_label(grid: Grid) -> Tally | None:
 
 def _tally(clusters: npt.NDArray[np.object_] | None, hits: Bools, counted: Bools) -> Tally:
     """Hits among what is counted, both (unit,) or (unit, thing)."""
-    hits, counted = (each[:, None] if each.ndim == 1 else each for each in (hits, counted))
+    hits, counted = (column[:, None] if column.ndim == 1 else column for column in (hits, counted))
     sums = [(hits & counted).sum(axis=1), counted.sum(axis=1)]
     n = int(counted.sum())
     return Tally(np.stack(sums, axis=1).astype(np.float32), clusters, n, counted.size - n)
@@ -338,18 +338,18 @@ def _pair_slopes(grid: Grid, sums: Floats) -> tuple[Floats, Floats, Floats]:
     ``w_k(a) = sum_l n_kl p_l(a)``.
     """
     pairs, variants, words = len(grid.pairs), grid.answers.shape[1], len(grid.words)
-    both, given = np.split(sums[2:], [pairs])
-    by_variant = given.reshape(variants, words)
-    asked = np.maximum(by_variant.sum(axis=1, keepdims=True), 1)
-    shares = by_variant / asked
+    both, answer_counts = np.split(sums[2:], [pairs])
+    by_variant = answer_counts.reshape(variants, words)
+    totals = np.maximum(by_variant.sum(axis=1, keepdims=True), 1)
+    shares = by_variant / totals
     first, second = grid.pairs.T
     compared = np.zeros((variants, variants))
     np.add.at(compared, (first, second), both)
     np.add.at(compared, (second, first), both)
     weights = compared @ shares
-    own = (weights * shares).sum(axis=1, keepdims=True)
+    mean_weights = (weights * shares).sum(axis=1, keepdims=True)
     same, total, chance = np.zeros((3, len(sums)))
     same[0] = total[1] = 1
     chance[2 : 2 + pairs] = (shares[first] * shares[second]).sum(axis=1)
-    chance[2 + pairs :] = ((weights - own) / asked).ravel()
+    chance[2 + pairs :] = ((weights - mean_weights) / totals).ravel()
     return same, total, chance

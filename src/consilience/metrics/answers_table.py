@@ -116,13 +116,13 @@ def _patterns(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     A variant is the text of a pattern, or else its position: 0 is the base pattern.
     """
     pairs = table.select("group", "variant").unique(maintain_order=True)
-    found: list[tuple[str, int]] = []
+    rows: list[tuple[str, int]] = []
     for group, variant in pairs.iter_rows():
         texts = list(suite.relation(group).design.variants)
         if variant in texts:
-            found.append((variant, texts.index(variant)))
+            rows.append((variant, texts.index(variant)))
         elif variant.isdecimal() and int(variant) < len(texts):
-            found.append((texts[int(variant)], int(variant)))
+            rows.append((texts[int(variant)], int(variant)))
         else:
             this = (pl.col("group") == group) & (pl.col("variant") == variant)
             raise ConsilienceError(
@@ -131,7 +131,7 @@ def _patterns(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
                 where=f"the answers table, row {table.select(this.arg_max()).item() + 1}",
                 todo=did_you_mean(variant, texts),
             )
-    known = pl.DataFrame(found, {"text": pl.String, "variant_index": pl.Int32}, orient="row")
+    known = pl.DataFrame(rows, {"text": pl.String, "variant_index": pl.Int32}, orient="row")
     return pairs.hstack(known)
 
 
@@ -183,10 +183,10 @@ def _facts_of(suite: Suite, groups: pl.Series) -> pl.DataFrame:
     """``FACT`` of the suite's relations among ``groups``, and ``place`` within the relation."""
     known = set(groups.unique())
     rows = [
-        (relation.id, fact.item, fact.subject, fact.object, place)
+        (relation.id, fact.item, fact.subject, fact.object, position)
         for relation in suite.relations
         if relation.id in known
-        for place, fact in enumerate(relation.facts)
+        for position, fact in enumerate(relation.facts)
     ]
     schema = {**dict.fromkeys(FACT, pl.String), "place": pl.Int64}
     return pl.DataFrame(rows, schema, orient="row")
@@ -200,9 +200,9 @@ def cluster_positions(facts: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     known = _facts_of(suite, facts["group"])
     text = ["group", "subject", "gold"]
     by_text = known.group_by(text).agg(pl.col("place").min().alias("other"))
-    found = facts.join(known, on=FACT, how="left", maintain_order="left")
-    found = found.join(by_text, on=text, how="left", maintain_order="left")
-    return found.with_columns(place=pl.coalesce("place", "other")).drop("other")
+    positions = facts.join(known, on=FACT, how="left", maintain_order="left")
+    positions = positions.join(by_text, on=text, how="left", maintain_order="left")
+    return positions.with_columns(place=pl.coalesce("place", "other")).drop("other")
 
 
 def _recurring(facts: pl.DataFrame) -> pl.DataFrame:
@@ -221,8 +221,8 @@ def _in_order(table: pl.DataFrame, facts: pl.DataFrame, suite: Suite) -> pl.Data
     )
     placed = placed.select("group", "item", "place")
     joined = table.join(placed, on=["group", "item"], how="left", maintain_order="left")
-    place = joined["place"].fill_null(0)
-    if placed.is_empty() or (place.diff().fill_null(0) >= 0).all():
+    positions = joined["place"].fill_null(0)
+    if placed.is_empty() or (positions.diff().fill_null(0) >= 0).all():
         return table
     return joined.sort("place", maintain_order=True, nulls_last=True).drop("place")
 
@@ -252,11 +252,11 @@ def check_golds(table: pl.DataFrame, suite: Suite) -> None:
     of_subject = known.group_by(subject).agg(
         pl.col("gold").unique(maintain_order=True).alias("any")
     )
-    found = facts.join(of_item, on=item, how="left", maintain_order="left")
-    found = found.join(of_subject, on=subject, how="left", maintain_order="left")
+    joined = facts.join(of_item, on=item, how="left", maintain_order="left")
+    joined = joined.join(of_subject, on=subject, how="left", maintain_order="left")
     several = [relation.id for relation in suite.relations if relation.cardinality == "N-M"]
     of_one = pl.col("known").is_null() & ~pl.col("group").is_in(several)
-    wrong = found.filter(
+    wrong = joined.filter(
         (pl.col("known") != pl.col("gold"))
         | (of_one & pl.col("any").is_not_null() & ~pl.col("any").list.contains(pl.col("gold")))
     )
@@ -269,7 +269,7 @@ def check_golds(table: pl.DataFrame, suite: Suite) -> None:
         f"{wrong.height:,} of {facts.height:,} facts have another gold than in the suite "
         f"'{suite.name}', the first is item '{row['item']}' of {row['group']}: the gold of "
         f"'{row['subject']}' is '{row['gold']}'",
-        expected=" or ".join(f"'{each}'" for each in golds),
+        expected=" or ".join(f"'{gold}'" for gold in golds),
         where=f"the answers table, row {table.select(this.arg_max()).item() + 1}",
         todo="Write the golds of the suite, or name the suite that was asked.",
     )
@@ -280,10 +280,10 @@ def unknown_answers(table: pl.DataFrame, suite: Suite) -> list[str]:
 
     Each with how many, an example, and what is likely wrong with it.
     """
-    found = []
-    given = table.drop_nulls("answer")
-    total = dict(given.group_by("group").len().iter_rows())
-    counted = given.group_by("group", "answer", maintain_order=True).len()
+    problems = []
+    answered = table.drop_nulls("answer")
+    total = dict(answered.group_by("group").len().iter_rows())
+    counted = answered.group_by("group", "answer", maintain_order=True).len()
     golds = table.select("group", answer="gold").unique()
     counted = counted.join(golds, on=["group", "answer"], how="anti", maintain_order="left")
     for relation in suite.relations:
@@ -294,13 +294,13 @@ def unknown_answers(table: pl.DataFrame, suite: Suite) -> list[str]:
             continue
         known = {_plain(word): word for word in reversed(relation.candidates.words)}
         answers = rows["answer"].head(COMPARED).to_list()
-        near = next((each for each in answers if _plain(each) in known), None)
-        said = f"'{answers[0]}'" if near is None else _likeness(near, known[_plain(near)])
-        found.append(
+        near = next((answer for answer in answers if _plain(answer) in known), None)
+        example = f"'{answers[0]}'" if near is None else _likeness(near, known[_plain(near)])
+        problems.append(
             f"{relation.id}: {rows['len'].sum():,} of {total[relation.id]:,} answers are not among "
-            f"its objects, such as {said}"
+            f"its objects, such as {example}"
         )
-    named, more = found[:NAMED], len(found) - NAMED
+    named, more = problems[:NAMED], len(problems) - NAMED
     if more > 0:
         named.append(f"{more} other relations also have answers that are not among their objects")
     return named

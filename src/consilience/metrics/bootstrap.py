@@ -68,8 +68,8 @@ def _draw(counts: npt.NDArray[Any], generator: np.random.Generator) -> None:
         places = generator.integers(0, clusters, (size, clusters))
         places *= size
         places += np.arange(size)[:, None]
-        found = np.bincount(places.ravel(), minlength=size * clusters)
-        counts[:, start : start + size] = found.reshape(clusters, size)
+        drawn = np.bincount(places.ravel(), minlength=size * clusters)
+        counts[:, start : start + size] = drawn.reshape(clusters, size)
         start += size
 
 

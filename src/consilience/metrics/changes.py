@@ -100,10 +100,10 @@ def accuracy_changes(
     replicates = np.zeros((len(first), REPLICATES))
     parts = np.zeros((len(subjects), len(first)))
     for grid in grids:
-        one, two = (grid.right[:, each] & grid.both for each in (first, second))
+        one, two = (grid.right[:, side] & grid.both for side in (first, second))
         moved = two.astype(np.float32) - one
         total = grid.both.sum(axis=0)
-        values += np.stack([quotient(each.sum(axis=0), total) for each in (one, two)]) / len(grids)
+        values += np.stack([quotient(side.sum(axis=0), total) for side in (one, two)]) / len(grids)
         replicates += quotient(resampled.sums(moved), resampled.sums(grid.both)) / len(grids)
         if len(grids) > 1:
             np.add.at(parts, places, quotient(moved.astype(np.float64), total) / len(grids))
@@ -114,7 +114,7 @@ def accuracy_changes(
     else:
         flipped = Signs(subjects.tolist(), seed).sums(np.nan_to_num(parts))
         tested = np.array(
-            [permutation_p(float(each), row) for each, row in zip(change, flipped.T, strict=True)]
+            [permutation_p(float(value), row) for value, row in zip(change, flipped.T, strict=True)]
         )
     with_base = (first == 0) | (second == 0)
     adjusted = np.full(len(tested), NAN)

@@ -58,7 +58,7 @@ def correlation(
     if count >= FEW and abs(value) < 1 - TIE:
         spread = 1 + value**2 / 2 if method == "spearman" else 1.0
         reach = ndtri(1 - (1 - LEVEL) / 2) * math.sqrt(spread / (count - 3))
-        low, high = (math.tanh(math.atanh(value) + each) for each in (-reach, reach))
+        low, high = (math.tanh(math.atanh(value) + step) for step in (-reach, reach))
     if math.factorial(count) <= PERMUTATIONS:
         orders = np.array(list(permutations(ranks[1])))
         extreme = np.abs(_pearson(ranks[0], orders)) >= abs(value) - 1e-12
@@ -70,7 +70,7 @@ def correlation(
 
 def _pearson(x: Floats, y: Floats) -> Floats:
     """Pearson's r along the last axis; NaN where one side is constant."""
-    x, y = (each - each.mean(axis=-1, keepdims=True) for each in (x, y))
+    x, y = (values - values.mean(axis=-1, keepdims=True) for values in (x, y))
     with np.errstate(invalid="ignore", divide="ignore"):
         r: Floats = (x * y).sum(axis=-1) / np.sqrt((x**2).sum(axis=-1) * (y**2).sum(axis=-1))
     return r

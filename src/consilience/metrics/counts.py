@@ -137,8 +137,8 @@ class ResampleCache:
 
     def _keep(self, key: object, size: int, make: Callable[[], T]) -> T:
         if key in self._kept:
-            kept: T = self._kept[key]
-            return kept
+            value: T = self._kept[key]
+            return value
         made = make()
         with self._lock:
             if size <= self._left:
@@ -290,12 +290,12 @@ def refuse_other_questions(first: tuple[str, Prepared], second: tuple[str, Prepa
     """Raise unless two runs, each with its name, have answers to the same questions."""
     question = ["group", "item", "variant", "subject", "gold"]
     for (name, run), (other_name, other) in ((first, second), (second, first)):
-        asked = run.table.select(question)
-        missing = asked.join(other.table.select(question), on=question, how="anti")
+        queries = run.table.select(question)
+        missing = queries.join(other.table.select(question), on=question, how="anti")
         if missing.height:
             row = missing.row(0, named=True)
             raise ConsilienceError(
-                f"{missing.height} of {asked.height} queries of {name} are not in {other_name}, "
+                f"{missing.height} of {queries.height} queries of {name} are not in {other_name}, "
                 f"such as {row['group']}, item {row['item']}, '{row['variant']}'",
                 expected="runs of the same items in the same variants",
                 todo="Probe both with the same --suite, --data, --groups, --perturbations, --limit "

@@ -123,7 +123,7 @@ class _Comparison:
                 spreads = [self._within(run[group], key) for run in draws]
                 test = self.tests[key][group]
                 yield _row(
-                    key, group, difference, [each[0] for each in spreads], spreads[0][1], test
+                    key, group, difference, [spread[0] for spread in spreads], spreads[0][1], test
                 )
                 if is_averaged(key, self.relations[group]):
                     averaged.setdefault(key, []).append(group)
@@ -181,7 +181,7 @@ class _Comparison:
         self, counted: Sequence[Mapping[str, list[ClusterCounts]]]
     ) -> list[dict[str, ReplicatesOfBoth]]:
         """Every metric of both runs of each group, resampled, for each seed."""
-        found = []
+        samples = []
         for runs, by_group in zip(self.runs, counted, strict=True):
             draws: dict[str, ReplicatesOfBoth] = {
                 group: (one, two) for group, (one, two) in self.resampling.draw(by_group).items()
@@ -191,8 +191,8 @@ class _Comparison:
                 for group in self.differences:
                     if group not in draws:
                         draws[group] = whole[0].draws[group], whole[1].draws[group]
-            found.append(draws)
-        return found
+            samples.append(draws)
+        return samples
 
     def _within(self, draws: ReplicatesOfBoth, key: Key) -> tuple[Floats, int]:
         """The differences when subjects are resampled (replicate,), and how many there are."""
@@ -259,7 +259,7 @@ def _mean_shares(
 ) -> tuple[Share, Share]:
     """The means of one seed's two runs over the groups that have data."""
     first, second = (
-        Share(fmean(each.seeds[seed].shares[side].value for each in known.values()), 1, *counts)
+        Share(fmean(group.seeds[seed].shares[side].value for group in known.values()), 1, *counts)
         for side in (0, 1)
     )
     return first, second

@@ -74,8 +74,8 @@ class Grid:
     @property
     def complete(self) -> Bools:
         """Whether the item was answered in every variant that was asked at all (item,)."""
-        asked = self.asked
-        return all_of(self.taken[:, asked], axis=1) & asked.any()
+        variants = self.asked
+        return all_of(self.taken[:, variants], axis=1) & variants.any()
 
     @cached_property
     def both(self) -> Bools:
@@ -100,7 +100,7 @@ class Grid:
     @cached_property
     def pair_counts(self) -> npt.NDArray[np.float32]:
         """(item, column): same pairs, all pairs, then each pair."""
-        sums = [each.sum(axis=1, keepdims=True) for each in (self.same, self.both)]
+        sums = [counts.sum(axis=1, keepdims=True) for counts in (self.same, self.both)]
         return np.concatenate([*sums, self.both], axis=1, dtype=np.float32)
 
     @cached_property
@@ -166,10 +166,10 @@ class Chance:
         return self._last[1]
 
     def _agree(self, sums: Floats) -> Floats:
-        both, given = np.split(sums[..., 2:], [len(self._first)], axis=-1)
-        by_variant = given.reshape(*sums.shape[:-1], *self._shape)
-        asked = by_variant.sum(axis=-1, keepdims=True)
-        shares = by_variant / np.where(asked > 0, asked, 1)
+        both, answer_counts = np.split(sums[..., 2:], [len(self._first)], axis=-1)
+        by_variant = answer_counts.reshape(*sums.shape[:-1], *self._shape)
+        totals = by_variant.sum(axis=-1, keepdims=True)
+        shares = by_variant / np.where(totals > 0, totals, 1)
         expected = shares @ np.swapaxes(shares, -1, -2)
         agree: Floats = (expected[..., self._first, self._second] * both).sum(axis=-1)
         return agree
@@ -177,14 +177,14 @@ class Chance:
 
 def any_of(values: Bools, axis: int) -> Bools:
     """Whether any value along ``axis`` is true."""
-    found: Bools = np.logical_or.reduce(values, axis=axis)
-    return found
+    result: Bools = np.logical_or.reduce(values, axis=axis)
+    return result
 
 
 def all_of(values: Bools, axis: int) -> Bools:
     """Whether all values along ``axis`` are true."""
-    found: Bools = np.logical_and.reduce(values, axis=axis)
-    return found
+    result: Bools = np.logical_and.reduce(values, axis=axis)
+    return result
 
 
 def grids(
@@ -243,7 +243,11 @@ def words_of(*tables: pl.DataFrame) -> list[str]:
     """Every answer and gold of answers tables, each once, in order."""
     columns = [table[name] for table in tables for name in ("answer", "gold")]
     return (
-        pl.concat([each.alias("word") for each in columns]).drop_nulls().unique().sort().to_list()
+        pl.concat([column.alias("word") for column in columns])
+        .drop_nulls()
+        .unique()
+        .sort()
+        .to_list()
     )
 
 

@@ -31,10 +31,10 @@ def bootstrap_interval(
     proportion: bool = False,
 ) -> tuple[float, float]:
     """``bootstrap_intervals`` of one number."""
-    found = bootstrap_intervals(
+    intervals = bootstrap_intervals(
         np.array([value]), replicates[None], clusters, bounds, proportion=proportion
     )
-    return float(found[0, 0]), float(found[0, 1])
+    return float(intervals[0, 0]), float(intervals[0, 1])
 
 
 def bootstrap_intervals(
@@ -84,8 +84,8 @@ def logit_interval(
     value: float, error: float, clusters: int, bounds: tuple[float, float]
 ) -> tuple[float, float]:
     """``logit_intervals`` of one number."""
-    found = logit_intervals(np.array([value]), np.array([error]), clusters, bounds)
-    return float(found[0, 0]), float(found[0, 1])
+    intervals = logit_intervals(np.array([value]), np.array([error]), clusters, bounds)
+    return float(intervals[0, 0]), float(intervals[0, 1])
 
 
 def logit_intervals(

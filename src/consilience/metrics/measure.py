@@ -86,12 +86,12 @@ def _of_kind(
         over = [_over_groups(run, groups, key) for run in runs]
         is_proportion, is_single = key in first.proportions, len(first.shares) == 1
         macro = _row(
-            key, "MACRO", [each[0] for each in over], is_proportion=is_proportion and is_single
+            key, "MACRO", [spread[0] for spread in over], is_proportion=is_proportion and is_single
         )
         values = [_mean_of_seeds(runs, group, key) for group in groups]
         known = [value for value in values if not math.isnan(value)]
         yield macro | {"std": stdev(known) if len(known) > 1 else NAN}
-        yield _row(key, "MICRO", [each[1] for each in over], is_proportion=is_proportion)
+        yield _row(key, "MICRO", [spread[1] for spread in over], is_proportion=is_proportion)
 
 
 def _mean_of_seeds(runs: Sequence[Counts], group: str, key: Key) -> float:
@@ -162,11 +162,11 @@ def _in_order(rows: Sequence[dict[str, object]], suite: Suite) -> list[dict[str,
     metrics = {name: at for at, name in enumerate(dict.fromkeys(names))}
     ids = [*(relation.id for relation in suite.relations), "MACRO", "MICRO"]
     groups = {name: at for at, name in enumerate(ids)}
-    forms = {form: at for each in suite.relations for at, form in enumerate(each.design.forms)}
+    forms = {form: at for group in suite.relations for at, form in enumerate(group.design.forms)}
 
-    def place(row: Mapping[str, object]) -> tuple[int, bool, int, str, int]:
+    def rank(row: Mapping[str, object]) -> tuple[int, bool, int, str, int]:
         subset = str(row["subset"])
         of_metric, of_group = metrics[str(row["metric"])], groups[str(row["group"])]
         return of_metric, subset != "all", forms.get(subset, 0), subset, of_group
 
-    return [{"suite": suite.name, **row} for row in sorted(rows, key=place)]
+    return [{"suite": suite.name, **row} for row in sorted(rows, key=rank)]

@@ -78,17 +78,17 @@ def notes_on(
 
 def _not_asked(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:
     """Groups and variants without a row."""
-    asked = {
+    variants = {
         group: set(names)
         for group, names in answers.group_by("group").agg(pl.col("variant").unique()).iter_rows()
     }
-    absent = [group.id for group in suite.relations if group.id not in asked]
+    absent = [group.id for group in suite.relations if group.id not in variants]
     if absent:
         several = "s" * (len(absent) > 1)
         yield f"no answers for {len(absent)} relation{several}: {', '.join(absent)}"
     for group in suite.relations:
         known = group.design.variants
-        lacking = [name for name in known if name not in asked.get(group.id, known)]
+        lacking = [name for name in known if name not in variants.get(group.id, known)]
         if lacking:
             base = ", not in the base pattern" if known[0] in lacking else ""
             yield (
@@ -141,7 +141,7 @@ def _nearly_constant(values: Mapping[tuple[str, str], float], suite: Suite) -> I
                 "consistency is uninformative; see corrected_consistency"
             )
     if constant:
-        ranked = sorted(constant.items(), key=lambda each: -each[1])
+        ranked = sorted(constant.items(), key=lambda item: -item[1])
         shares = ", ".join(f"{group} ({share:.0%})" for group, share in ranked)
         yield (
             f"nearly constant answers in {shares}: this share of all answers is identical, so "

@@ -123,10 +123,10 @@ class Resampling:
         self.subjects, self.seed = subjects, seed
         shared = Counter(name for names in subjects.values() for name in names)
         self._recur = any(count > 1 for count in shared.values())
-        place = {name: at for at, name in enumerate(shared)} if self._recur else {}
+        position = {name: at for at, name in enumerate(shared)} if self._recur else {}
         self._size = len(shared)
         self._positions = {
-            group: np.array([place[name] for name in names], dtype=np.int64)
+            group: np.array([position[name] for name in names], dtype=np.int64)
             for group, names in subjects.items()
             if self._recur
         }

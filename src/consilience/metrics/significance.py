@@ -130,8 +130,8 @@ def student_t(first: Sequence[float], second: Sequence[float]) -> TTest:
     """Student's t-test of two independent groups of the same variance, which is pooled."""
     from scipy import stats
 
-    found = stats.ttest_ind(first, second, equal_var=True)
-    return _t_test(found, float(np.mean(first) - np.mean(second)))
+    result = stats.ttest_ind(first, second, equal_var=True)
+    return _t_test(result, float(np.mean(first) - np.mean(second)))
 
 
 def welch_t(first: Sequence[float], second: Sequence[float]) -> TTest:
@@ -144,8 +144,8 @@ def welch_t(first: Sequence[float], second: Sequence[float]) -> TTest:
 
     with warnings.catch_warnings():  # where one group is constant the other alone says how sure
         warnings.simplefilter("ignore", RuntimeWarning)
-        found = stats.ttest_ind(first, second, equal_var=False, nan_policy="omit")
-    return _t_test(found, float(np.nanmean(first) - np.nanmean(second)))
+        result = stats.ttest_ind(first, second, equal_var=False, nan_policy="omit")
+    return _t_test(result, float(np.nanmean(first) - np.nanmean(second)))
 
 
 def paired_t(first: Sequence[float], second: Sequence[float]) -> TTest:
@@ -158,15 +158,15 @@ def paired_t(first: Sequence[float], second: Sequence[float]) -> TTest:
     )
 
 
-def _t_test(found: Any, difference: float) -> TTest:
-    interval = found.confidence_interval(LEVEL)
+def _t_test(result: Any, difference: float) -> TTest:
+    interval = result.confidence_interval(LEVEL)
     return TTest(
         difference,
         float(interval.low),
         float(interval.high),
-        float(found.statistic),
-        float(found.df),
-        float(found.pvalue),
+        float(result.statistic),
+        float(result.df),
+        float(result.pvalue),
     )
 
 
@@ -202,4 +202,4 @@ def _adjusted(probabilities: Sequence[float], adjust: Callable[[Floats], Floats]
     adjusted = np.full(len(values), NAN)
     if len(order):
         adjusted[order] = adjust(values[order])
-    return [float(each) for each in adjusted]
+    return [float(p) for p in adjusted]

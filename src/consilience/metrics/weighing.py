@@ -136,12 +136,12 @@ class ClusterCounts:
         """The replicates of all parts."""
         size = sum(len(next(iter(part.values()))[0]) for part in parts)
         drawn = {
-            key: Replicates(np.full(size, each.hits), np.full(size, each.total), 0)
-            for key, each in self._constant.items()
+            key: Replicates(np.full(size, constant.hits), np.full(size, constant.total), 0)
+            for key, constant in self._constant.items()
         }
         for key, (_, clusters) in self._columns.items():
             both = zip(*(part[key] for part in parts), strict=True)
-            hits, total = (np.concatenate(each) for each in both)
+            hits, total = (np.concatenate(constant) for constant in both)
             drawn[key] = Replicates(hits, total, clusters)
         return drawn
 

@@ -20,10 +20,10 @@ NAMES = {
 }
 
 
-def data_dir(given: Path | None = None) -> Path:
+def data_dir(folder: Path | None = None) -> Path:
     """Where fetched data lies: what was given, ``CONSILIENCE_DATA``, or the user's cache."""
-    if given is not None:
-        return given
+    if folder is not None:
+        return folder
     if os.environ.get("CONSILIENCE_DATA"):
         return Path(os.environ["CONSILIENCE_DATA"])
     cache = os.environ.get("XDG_CACHE_HOME")

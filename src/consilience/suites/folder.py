@@ -171,8 +171,8 @@ def _read_edges(path: Path, drafts: Drafts, problems: Problems) -> None:
         known = positions.get(id_, {})
         unknown = [text for text in texts if text not in known]
         if unknown or texts[0] == texts[1]:
-            found = f"'{unknown[0]}'" if unknown else "an edge from a pattern to itself"
-            row.report(found, expected=f"two patterns of '{id_}'", todo="Correct it.")
+            problem = f"'{unknown[0]}'" if unknown else "an edge from a pattern to itself"
+            row.report(problem, expected=f"two patterns of '{id_}'", todo="Correct it.")
             continue
         edge = Edge(*(row.flag(name) for name in Edge.__slots__))
         first, second = sorted(known[text] for text in texts)

@@ -93,7 +93,7 @@ def read_graph(path: Path) -> tuple[list[str], dict[tuple[int, int], Edge]]:
             content = file.read(MAX_BYTES + 1)
         _scan(content)
         graph = _GraphUnpickler(io.BytesIO(content)).load()
-        nodes = {node: place for place, node in enumerate(graph._node)}
+        nodes = {node: position for position, node in enumerate(graph._node)}
         patterns = [_text(node.lm_pattern) for node in nodes]
         directed = {
             (nodes[a], nodes[b]): _edge(attributes["edge_type"])

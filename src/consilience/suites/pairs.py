@@ -81,13 +81,13 @@ def read_pairs(source: str, task: Task, columns: Sequence[str] = ()) -> Pairs:
                     f"'{name}' is {text!r}",
                     expected="a text of whole characters",
                     where=where,
-                    todo="Mend the row.",
+                    todo="Correct the row.",
                 )
-        if found := control_in(id_):
-            raise ConsilienceError(f"{found} in the id", where=where, todo="Remove it.")
-        kept = {name: texts[name] for name in more}
+        if control := control_in(id_):
+            raise ConsilienceError(f"{control} in the id", where=where, todo="Remove it.")
+        extra = {name: texts[name] for name in more}
         first, second = texts[first_name], texts[second_name]
-        items.append(TextPair(id_, first, second, _label(label, task, where), kept))
+        items.append(TextPair(id_, first, second, _label(label, task, where), extra))
     if not items:
         raise ConsilienceError(
             f"none of {len(rows)} rows has a label",
@@ -136,8 +136,8 @@ def sample_pairs(pairs: Pairs, limit: int, seed: int) -> Pairs:
     """At most ``limit`` pairs, drawn by ``seed``, in their order."""
     if len(pairs.items) <= limit:
         return pairs
-    kept = sorted(random.Random(seed).sample(range(len(pairs.items)), limit))
-    return replace(pairs, items=tuple(pairs.items[at] for at in kept))
+    positions = sorted(random.Random(seed).sample(range(len(pairs.items)), limit))
+    return replace(pairs, items=tuple(pairs.items[at] for at in positions))
 
 
 def half_of(pairs: Pairs, half: int, seed: int) -> Pairs:
@@ -147,16 +147,16 @@ def half_of(pairs: Pairs, half: int, seed: int) -> Pairs:
     """
     order = random.Random(seed).sample(range(len(pairs.items)), len(pairs.items))
     middle = (len(order) + 1) // 2
-    kept = sorted(order[:middle] if half == 1 else order[middle:])
-    return replace(pairs, items=tuple(pairs.items[at] for at in kept))
+    positions = sorted(order[:middle] if half == 1 else order[middle:])
+    return replace(pairs, items=tuple(pairs.items[at] for at in positions))
 
 
 def refuse_one_class(pairs: Pairs, where: str) -> None:
     """Nothing can be learnt from pairs that all have one label."""
-    found = {each.label for each in pairs.items}
-    if len(found) == 1:
+    labels = {item.label for item in pairs.items}
+    if len(labels) == 1:
         raise ConsilienceError(
-            f"all {len(pairs.items)} pairs are '{found.pop()}'",
+            f"all {len(pairs.items)} pairs are '{labels.pop()}'",
             expected="pairs of two labels or more",
             where=where,
             todo="Use a set with all labels.",
@@ -224,9 +224,9 @@ def _at(row: Row, name: str) -> Any:
 def _ids(rows: Sequence[Row]) -> list[str]:
     """The rows' own names where each has another, else their numbers from 0."""
     for name in IDS:
-        found = [str(row[name]) for row in rows if row.get(name) is not None]
-        if len(found) == len(set(found)) == len(rows):
-            return found
+        ids = [str(row[name]) for row in rows if row.get(name) is not None]
+        if len(ids) == len(set(ids)) == len(rows):
+            return ids
     return [str(number) for number in range(len(rows))]
 
 
@@ -258,14 +258,14 @@ def _document(path: Path) -> Any:
         ) from error
 
 
-def _objects(found: Any, path: Path) -> list[Row]:
+def _objects(document: Any, path: Path) -> list[Row]:
     """A list of objects, or the one list of objects in an object."""
-    if isinstance(found, dict):
-        lists = [each for each in found.values() if isinstance(each, list)]
-        found = lists[0] if len(lists) == 1 else found
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+    if isinstance(document, dict):
+        lists = [value for value in document.values() if isinstance(value, list)]
+        document = lists[0] if len(lists) == 1 else document
+    if not isinstance(document, list) or not all(isinstance(value, dict) for value in document):
         raise ConsilienceError("no list of objects", expected="one object a pair", where=str(path))
-    return found
+    return document
 
 
 def _hub_rows(task: Task, split: str) -> list[Row]:
@@ -283,26 +283,28 @@ def _hub_rows(task: Task, split: str) -> list[Row]:
         ) from error
     name = f"{'/'.join(task.hub)}, split '{split}'"
     try:
-        found = load_dataset(*task.hub, split=split)
+        dataset = load_dataset(*task.hub, split=split)
     except Exception as error:  # the network, a wrong name, a script: nearly anything
         raise ConsilienceError(
             f"cannot be loaded: {(str(error) or type(error).__name__).splitlines()[0].rstrip('.')}",
             where=name,
             todo="Check the network and the split, or give a file.",
         ) from error
-    features = found.features.items()
-    names = {column: each.names for column, each in features if isinstance(each, ClassLabel)}
-    return _named([dict(row) for row in found], names, task, name)
+    features = dataset.features.items()
+    names = {
+        column: feature.names for column, feature in features if isinstance(feature, ClassLabel)
+    }
+    return _named([dict(row) for row in dataset], names, task, name)
 
 
 def _parquet_names(metadata: Mapping[str, str]) -> dict[str, list[str]]:
     """The names of labels that the datasets library wrote into a Parquet file, by column."""
     try:
-        found = parse_json(metadata["huggingface"])["info"]["features"]
+        features = parse_json(metadata["huggingface"])["info"]["features"]
         return {
-            column: list(map(str, each["names"]))
-            for column, each in found.items()
-            if each.get("_type") == "ClassLabel"
+            column: list(map(str, feature["names"]))
+            for column, feature in features.items()
+            if feature.get("_type") == "ClassLabel"
         }
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError):
         return {}

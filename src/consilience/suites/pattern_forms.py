@@ -119,9 +119,9 @@ def with_asked_patterns(suite: Suite, answers: pl.DataFrame, names: Sequence[str
     """
     if not names:
         return suite
-    asked = answers.select("group", "variant").unique(maintain_order=True)
+    variants = answers.select("group", "variant").unique(maintain_order=True)
     by_group: dict[str, list[str]] = {}
-    for group, variant in asked.iter_rows():
+    for group, variant in variants.iter_rows():
         by_group.setdefault(group, []).append(variant)
     relations = []
     for relation in suite.relations:
@@ -143,7 +143,9 @@ def with_asked_patterns(suite: Suite, answers: pl.DataFrame, names: Sequence[str
 def without_perturbed_patterns(suite: Suite) -> Suite:
     """The suite without what perturbations made."""
     relations = (
-        replace(relation, patterns=tuple(each for each in relation.patterns if not each.form))
+        replace(
+            relation, patterns=tuple(pattern for pattern in relation.patterns if not pattern.form)
+        )
         for relation in suite.relations
     )
     return replace(suite, relations=tuple(relations))

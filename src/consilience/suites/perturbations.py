@@ -48,7 +48,9 @@ class Perturbation:
         """The perturbed form of a sentence pair, whose original form is ``form``."""
         rewritten = self._call(form, pair) if self.column else self._call(form)
         segments = rewritten if isinstance(rewritten, tuple) else ()
-        if len(segments) != len(form) or not all(isinstance(each, Segment) for each in segments):
+        if len(segments) != len(form) or not all(
+            isinstance(segment, Segment) for segment in segments
+        ):
             raise ConsilienceError(
                 f"the perturbation '{self.name}' made {_shown(rewritten)} of item {pair.item}",
                 expected=f"a tuple of {len(form)} segments",
@@ -166,13 +168,13 @@ def line_break(form: Form) -> Form:
 @perturbation(CASING)
 def lower_case(form: Form) -> Form:
     """``premise: a hypothesis: b``; the same as the original where the script has no case."""
-    return tuple(replace(each, indicator=each.indicator.lower()) for each in form)
+    return tuple(replace(segment, indicator=segment.indicator.lower()) for segment in form)
 
 
 @perturbation(CASING)
 def upper_case(form: Form) -> Form:
     """``PREMISE: a HYPOTHESIS: b``; the same as the original where the script has no case."""
-    return tuple(replace(each, indicator=each.indicator.upper()) for each in form)
+    return tuple(replace(segment, indicator=segment.indicator.upper()) for segment in form)
 
 
 def original(pair: TextPair, indicators: Sequence[str]) -> Form:
@@ -203,7 +205,7 @@ def chosen(
     """
     of_pairs = registry is None
     registry = PERTURBATIONS if registry is None else registry
-    found: dict[str, Perturbation] = {}
+    perturbations: dict[str, Perturbation] = {}
     for spec in specs:
         side, _, column = spec.partition(":")
         if spec == "all":
@@ -222,13 +224,13 @@ def chosen(
                 todo=did_you_mean(spec, [*registry, "all"]),
             )
         for perturbation in added:
-            _refuse_another(found.setdefault(perturbation.name, perturbation), perturbation)
-    if ORIGINAL in found:
+            _refuse_another(perturbations.setdefault(perturbation.name, perturbation), perturbation)
+    if ORIGINAL in perturbations:
         raise ConsilienceError(
             f"a perturbation with the name '{ORIGINAL}'",
             expected="another name, since that of the unperturbed form is taken",
         )
-    return found
+    return perturbations
 
 
 def _refuse_another(known: Perturbation, added: Perturbation) -> None:
@@ -255,8 +257,8 @@ def _from_column(side: int, column: str) -> Perturbation:
         if pair.first == pair.second and form[0].sentence == form[1].sentence:
             at = side
         return tuple(
-            replace(segment, sentence=sentence) if place == at else segment
-            for place, segment in enumerate(form)
+            replace(segment, sentence=sentence) if position == at else segment
+            for position, segment in enumerate(form)
         )
 
     guarantee = f"The {SIDES[side]} sentence is that of the column '{column}'."

@@ -31,9 +31,9 @@ class Row:
     problems: Problems
     """Where its problems go."""
 
-    def report(self, found: str, *, expected: str = "", todo: str = "") -> None:
+    def report(self, problem: str, *, expected: str = "", todo: str = "") -> None:
         """Add a problem of this row."""
-        error = ConsilienceError(found, expected=expected, where=self.where, todo=todo)
+        error = ConsilienceError(problem, expected=expected, where=self.where, todo=todo)
         self.problems.append(error)
 
     def text(self, name: str) -> str:
@@ -42,12 +42,12 @@ class Row:
         if isinstance(value, str) and value.strip():
             return self._without_controls(value, name)
         if name not in self.cells:
-            found = f"no field '{name}'"
+            problem = f"no field '{name}'"
         elif isinstance(value, str):
-            found = f"an empty '{name}'"
+            problem = f"an empty '{name}'"
         else:
-            found = f"'{name}' is {json.dumps(value)}"
-        self.report(found, expected=f"text in '{name}'", todo="Fill it in or remove the line.")
+            problem = f"'{name}' is {json.dumps(value)}"
+        self.report(problem, expected=f"text in '{name}'", todo="Fill it in or remove the line.")
         return ""
 
     def optional_text(self, name: str) -> str:

@@ -94,9 +94,9 @@ def _value(name: str, value: Any, where: str) -> Any:
 
 def check_task(task: Task, where: str) -> None:
     """Refuse a task that cannot be asked, or whose perturbations could change the meaning."""
-    for is_right, found, expected in _checks(task):
+    for is_right, problem, expected in _checks(task):
         if not is_right:
-            raise ConsilienceError(found, expected=expected, where=where)
+            raise ConsilienceError(problem, expected=expected, where=where)
 
 
 ENTRIES: Mapping[str, set[int]] = {

@@ -133,11 +133,8 @@ class Run:
 
         What ``finetune`` wrote, ``FOLDER/seed-N/TASK``, is called by its folder.
         """
-        model = self.settings.get("model", {}).get("model", "")
-        parts = [part for part in str(model).split("/") if part]
-        if parts and parts[-1] == self.settings.get("task", {}).get("name"):
-            parts = [part for part in parts[:-1] if not part.startswith("seed-")]
-        return parts[-1].removesuffix(".gguf") if parts else ""
+        model = str(self.settings.get("model", {}).get("model", ""))
+        return model_name(model, self.settings.get("task", {}).get("name", ""))
 
     @property
     def protocol(self) -> Protocol | None:
@@ -154,6 +151,14 @@ class Run:
     def answers(self) -> pl.DataFrame:
         """The answers table (``read_answers``)."""
         return read_answers(self.path)
+
+
+def model_name(model: str, task: str = "") -> str:
+    """The last part of a model's Hub id or path, without ``seed-N`` and ``task``."""
+    parts = [part for part in model.split("/") if part]
+    if parts and parts[-1] == task:
+        parts = [part for part in parts[:-1] if not part.startswith("seed-")]
+    return parts[-1].removesuffix(".gguf") if parts else ""
 
 
 def seed_folders(path: Path) -> list[Path]:

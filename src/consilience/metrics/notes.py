@@ -71,7 +71,7 @@ def notes_on(
                 f"{name}: no data in {', '.join(groups)}; counted as 0, as the released code does"
             )
     values = _values(metrics)
-    notes += _nearly_constant(values, suite)
+    notes += _on_constant_answers(values, suite)
     notes += _of_labels(values, suite)
     return notes
 
@@ -124,14 +124,23 @@ def _values(metrics: pl.DataFrame) -> dict[tuple[str, str], float]:
     }
 
 
-def _nearly_constant(values: Mapping[tuple[str, str], float], suite: Suite) -> Iterator[str]:
-    """Groups where most answers are identical."""
-    constant = {
+def nearly_constant(metrics: pl.DataFrame, suite: Suite) -> dict[str, float]:
+    """Groups where most answers are identical, and the share of the most frequent answer."""
+    return _nearly_constant_in(_values(metrics), suite)
+
+
+def _nearly_constant_in(values: Mapping[tuple[str, str], float], suite: Suite) -> dict[str, float]:
+    return {
         group.id: values[group.id, "top_answer"]
         for group in suite.relations
         if values.get((group.id, "top_answer"), 0) > NEARLY_CONSTANT
         and (group.id, "chance_consistency") in values
     }
+
+
+def _on_constant_answers(values: Mapping[tuple[str, str], float], suite: Suite) -> Iterator[str]:
+    """Notes on groups where most answers are identical."""
+    constant = _nearly_constant_in(values, suite)
     for group in suite.relations:
         if group.design.unit == "item" and group.id in constant:
             share, majority = constant.pop(group.id), values.get((group.id, "top_label"), 0)

@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from consilience.report.summary import Summary
 from consilience.run_folder import fingerprint
 from consilience.suites.perturbations import Perturbation
 from consilience.types import Protocol, Suite
@@ -23,6 +24,8 @@ class Probed:
     """What was asked."""
     protocol: Protocol
     """How the answers were counted."""
+    summary: Summary
+    """The headline numbers, with those of the majority baseline."""
     metrics: pl.DataFrame
     """The metrics table (``METRICS_SCHEMA``)."""
     changes: pl.DataFrame

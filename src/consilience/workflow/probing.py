@@ -18,7 +18,8 @@ from consilience.metrics.notes import facts_left_out, notes_on
 from consilience.models import LanguageModel, load_model
 from consilience.noise import noise_floor
 from consilience.provenance import git_revision, versions
-from consilience.run import Run
+from consilience.report.summary import summarize
+from consilience.run import Run, model_name
 from consilience.run_folder import RunFolder
 from consilience.suites.pattern_forms import (
     PATTERN_PERTURBATIONS,
@@ -34,6 +35,7 @@ from consilience.suites.selection import (
 )
 from consilience.suites.tasks import is_task
 from consilience.types import Protocol, Suite
+from consilience.workflow.majority import majority_baseline
 from consilience.workflow.options import PAIRS
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
 from consilience.workflow.probed import Probed, default_folder, perturbation_settings
@@ -72,8 +74,10 @@ def probe(options: ProbeOptions, watch: Watch = SILENT) -> Probed:
     left_out = facts_left_out(answers, metrics, suite, protocol)
     record = {**folder.record, "path": str(folder.path)}
     changes = form_changes(answers, suite, protocol, options.seed)
+    baseline = majority_baseline(answers, suite, protocol)
+    summary = summarize(metrics, suite, protocol, model_name(options.model), baseline)
     notes = folder.record["warnings"]
-    return Probed(suite, protocol, metrics, changes, left_out, notes, record)
+    return Probed(suite, protocol, summary, metrics, changes, left_out, notes, record)
 
 
 def _ask(
@@ -142,7 +146,9 @@ def score(
     record = {"asked": asked, "versions": versions(), "git": git_revision()}
     left_out = facts_left_out(table, metrics, chosen, rules)
     changes = form_changes(tables, chosen, rules)
-    return Probed(chosen, rules, metrics, changes, left_out, notes, record)
+    name, baseline = run.model_name or answers.name, majority_baseline(table, chosen, rules)
+    summary = summarize(metrics, chosen, rules, name, baseline, of_seeds)
+    return Probed(chosen, rules, summary, metrics, changes, left_out, notes, record)
 
 
 def choose_suite(options: ProbeOptions, watch: Watch = SILENT) -> tuple[Suite, dict[str, str]]:

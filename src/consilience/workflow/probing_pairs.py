@@ -21,7 +21,8 @@ from consilience.files import csv_of, write_whole
 from consilience.metrics.changes import form_changes
 from consilience.metrics.measure import measure
 from consilience.metrics.notes import notes_on
-from consilience.run import SENTENCE_PAIRS, seed_folders
+from consilience.report.summary import summarize
+from consilience.run import SENTENCE_PAIRS, model_name, seed_folders
 from consilience.run_folder import RunFolder
 from consilience.sentence_pairs import Form, Task, TextPair
 from consilience.suites.pairs import (
@@ -36,6 +37,7 @@ from consilience.suites.pairs import (
 from consilience.suites.perturbations import PAPERS, Perturbation, chosen, original, t5_original
 from consilience.suites.tasks import load_task
 from consilience.types import ORIGINAL
+from consilience.workflow.majority import majority_baseline
 from consilience.workflow.options import FACTS
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
 from consilience.workflow.probed import Probed, default_folder, perturbation_settings
@@ -75,7 +77,9 @@ def probe_pairs(options: ProbeOptions, watch: Watch) -> Probed:
     write_whole(folder / "inconsistent.csv", csv_of(changed))
     notes = seed_notes({"": pairs.notes} | {name: run.notes for name, run in probed.items()})
     record = {"asked": settings, "models": models, "path": str(folder)}
-    return Probed(suite, "strict", metrics, changes, "", notes, record, changed)
+    baseline = majority_baseline(answers[0], suite, "strict")
+    summary = summarize(metrics, suite, "strict", model_name(options.model), baseline)
+    return Probed(suite, "strict", summary, metrics, changes, "", notes, record, changed)
 
 
 @dataclass(frozen=True, slots=True)

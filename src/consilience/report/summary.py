@@ -1,0 +1,267 @@
+"""The summary of a run: how accurate and how consistent the model is, in a few rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import stdev
+from typing import Any
+
+import polars as pl
+
+from consilience.metrics.notes import nearly_constant
+from consilience.report.table import NAN, Cell, Column, Table, Value
+from consilience.types import ORIGINAL, Protocol, Relation, Suite
+
+Key = tuple[str, str, str]
+"""Group, metric and subset of a row of the metrics table; the group is ``MACRO`` for means."""
+
+NAMED = 3
+"""Least consistent groups that are named."""
+
+FACT_ROWS = (
+    ("accuracy", "Accuracy", "right in the base pattern"),
+    ("consistency", "Consistency", "two patterns agree"),
+    ("corrected_consistency", "Chance-corrected consistency", "agreement above chance"),
+    ("consistent_accuracy", "Consistent accuracy", "right in every pattern"),
+)
+"""Metric, label and meaning of the rows of a suite of facts."""
+
+SEVERAL_ANSWERS_ROW = ("determinism", "Determinism", "two patterns agree")
+"""The row of a suite whose relations all have several right answers."""
+
+PAIR_ROWS = (
+    ("accuracy", "Accuracy", "right in the original form"),
+    ("consistency", "Consistency", "same label in every form"),
+    ("corrected_consistency", "Chance-corrected consistency", "agreement above chance"),
+)
+"""The same of a task of sentence pairs."""
+
+FORM_ROWS = {
+    "reverse": ("C_R", "same label, sentences swapped"),
+    "signal": ("C_S", "same label, other indicators"),
+}
+"""Label and meaning of the consistency of the CALUM paper's forms."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryRow:
+    """One headline number."""
+
+    label: str
+    """What a reader calls the number."""
+    metric: str
+    """The metric's name in the metrics table."""
+    subset: str
+    """The form of the sentence pairs; ``all`` for all forms or patterns together."""
+    value: float
+    """The value, a fraction; NaN without data. The mean over seeds where there are several."""
+    std: float
+    """Standard deviation over seeds; NaN for one seed."""
+    low: float
+    """Lower bound of the 95 % confidence interval; NaN without one."""
+    high: float
+    """Upper bound of the interval."""
+    baseline: float
+    """The value of the majority baseline; NaN without data."""
+    meaning: str
+    """What the number counts, in about five words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The answer to "how consistent is this model?"."""
+
+    title: str
+    """The model, the suite and their sizes."""
+    rows: Sequence[SummaryRow]
+    """The headline numbers."""
+    least: Sequence[tuple[str, float]]
+    """Labels and consistency of the least consistent groups, the lowest first."""
+    most: Sequence[tuple[str, float]]
+    """Label and consistency of the most consistent group; empty where all groups are equal."""
+    chance: float
+    """The consistency expected by chance; NaN without data."""
+    seeds: int
+    """How many seeds the numbers are the mean of."""
+    notes: Sequence[str]
+    """What a reader should know, one short sentence each."""
+
+    def table(self) -> Table:
+        """The summary as a table; the groups and the notes are below it."""
+        columns = [
+            Column(""), Column("mean ± std" if self.seeds > 1 else "%", "share"),
+            Column("95 % CI", "share"), Column("majority", "share"), Column("meaning"),
+        ]  # fmt: skip
+        rows: list[list[Value]] = [
+            [
+                row.label, Cell(row.value, row.std), Cell(low=row.low, high=row.high),
+                row.baseline, self._meaning_of(row),
+            ]
+            for row in self.rows
+        ]  # fmt: skip
+        named = [*self._groups_in_words(), *self.notes]
+        return Table(self.title, columns, rows, named, sortable=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain values; NaN where there is no data."""
+        return asdict(self)
+
+    def _meaning_of(self, row: SummaryRow) -> str:
+        has_chance = row.metric == "consistency" and row.subset == "all"
+        if not has_chance or math.isnan(self.chance):
+            return row.meaning
+        return f"{row.meaning} (chance: {self.chance * 100:.1f})"
+
+    def _groups_in_words(self) -> Iterator[str]:
+        if self.least:
+            least, most = (
+                ", ".join(f"{label} {value * 100:.0f}" for label, value in groups)
+                for groups in (self.least, self.most)
+            )
+            yield f"Least consistent: {least}. Most consistent: {most}."
+
+
+def summarize(
+    metrics: pl.DataFrame,
+    suite: Suite,
+    protocol: Protocol,
+    model: str,
+    baseline: Mapping[Key, float],
+    by_seed: Sequence[pl.DataFrame] = (),
+) -> Summary:
+    """The headline numbers of a metrics table, with those of the majority baseline.
+
+    ``baseline``: ``workflow.majority.majority_baseline``. ``by_seed``: the metrics table of each
+    seed, for the standard deviation of means over relations.
+    """
+    values = {(row["group"], row["metric"], row["subset"]): row for row in _rows_of(metrics)}
+    groups = [group for group in suite.relations if (group.id, "accuracy", "all") in values]
+    is_averaged = all(group.design.is_averaged for group in groups)
+    summarised = ["MACRO"] if is_averaged else [group.id for group in groups]
+    chosen = _fact_keys(values, groups) if is_averaged else _pair_keys(groups, summarised)
+    deviations = _deviations(by_seed)
+    rows = []
+    for key, label, meaning in chosen:
+        if (row := values.get(key)) is None:
+            continue
+        std = deviations.get(key, NAN) if is_averaged else row["std"]
+        rows.append(
+            SummaryRow(
+                label=label, metric=key[1], subset=key[2], value=row["value"], std=std,
+                low=row["low"], high=row["high"], baseline=baseline.get(key, NAN), meaning=meaning,
+            )
+        )  # fmt: skip
+    least, most = _extremes(values, groups) if is_averaged else ([], [])
+    chance = values.get((summarised[0], "chance_consistency", "all"), {}).get("value", NAN)
+    seeds = int(metrics["seeds"].max())  # type: ignore[arg-type]
+    sizes = _fact_sizes(values, groups) if is_averaged else _pair_sizes(values, groups[0])
+    several = f", mean of {seeds} seeds" if seeds > 1 else ""
+    title = (
+        f"{model} on {suite.name if is_averaged else groups[0].id}: {sizes} ({protocol}{several})"
+    )
+    notes = list(_notes(metrics, suite, groups))
+    return Summary(title, rows, least, most, chance, seeds, notes)
+
+
+def _rows_of(metrics: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    return metrics.iter_rows(named=True)
+
+
+def _fact_keys(
+    values: Mapping[Key, Mapping[str, Any]], groups: Sequence[Relation]
+) -> list[tuple[Key, str, str]]:
+    """Key, label and meaning of the rows of facts."""
+    has_forms = any(len(group.design.forms) > 1 for group in groups)
+    rows = FACT_ROWS if ("MACRO", "accuracy", "all") in values else (SEVERAL_ANSWERS_ROW,)
+    return [
+        (
+            ("MACRO", metric, "all"),
+            label,
+            meaning.replace("two patterns", "pattern and its forms") if has_forms else meaning,
+        )
+        for metric, label, meaning in rows
+    ]
+
+
+def _pair_keys(groups: Sequence[Relation], names: Sequence[str]) -> list[tuple[Key, str, str]]:
+    """Key, label and meaning of the rows of sentence pairs; those of written labels say so."""
+    keys: list[tuple[Key, str, str]] = []
+    for group, name in zip(groups, names, strict=True):
+        suffix = " (written)" if group.design.writes_freely else ""
+        keys += [
+            ((name, metric, "all"), f"{label}{suffix}", meaning)
+            for metric, label, meaning in PAIR_ROWS
+        ]
+        forms = [form for form in group.design.forms if form != ORIGINAL]
+        if len(forms) > 1 and not suffix:
+            keys += [
+                (
+                    (name, "consistency", form),
+                    f"Consistency {FORM_ROWS[form][0]}",
+                    FORM_ROWS[form][1],
+                )
+                for form in forms
+                if form in FORM_ROWS
+            ]
+    return keys
+
+
+def _deviations(by_seed: Sequence[pl.DataFrame]) -> dict[Key, float]:
+    """Standard deviations over seeds of the means over relations."""
+    values: dict[Key, list[float]] = {}
+    for metrics in by_seed:
+        for row in _rows_of(metrics.filter(pl.col("group") == "MACRO")):
+            values.setdefault(("MACRO", row["metric"], row["subset"]), []).append(row["value"])
+    return {key: stdev(numbers) for key, numbers in values.items() if len(numbers) > 1}
+
+
+def _extremes(
+    values: Mapping[Key, Mapping[str, Any]], groups: Sequence[Relation]
+) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
+    """The least and the most consistent relations with one right answer; none if all are equal."""
+    rows = [(group.label, values.get((group.id, "consistency", "all"))) for group in groups]
+    known = [(label, row["value"]) for label, row in rows if row and not math.isnan(row["value"])]
+    ranked = sorted(known, key=lambda pair: pair[1])
+    if not ranked or ranked[0][1] == ranked[-1][1]:
+        return [], []
+    return ranked[: min(NAMED, len(ranked) - 1)], ranked[-1:]
+
+
+def _fact_sizes(values: Mapping[Key, Mapping[str, Any]], groups: Sequence[Relation]) -> str:
+    """How many relations, facts and patterns the means are over."""
+    averaged = [group for group in groups if group.cardinality == "N-1"] or groups
+    rows = [values[group.id, "accuracy", "all"] for group in averaged]
+    facts = sum(row["n"] + row["n_excluded"] for row in rows)
+    patterns = sorted({len(group.design.forms[ORIGINAL]) for group in averaged})
+    each = f"{patterns[0]}" if len(patterns) == 1 else f"{patterns[0]} to {patterns[-1]}"
+    forms = len(averaged[0].design.forms)
+    in_forms = f" in {forms} forms" if forms > 1 else ""
+    relations = f"{len(averaged)} relation{'s' * (len(averaged) > 1)}"
+    return f"{relations}, {facts:,} facts, {each} patterns{in_forms} each"
+
+
+def _pair_sizes(values: Mapping[Key, Mapping[str, Any]], group: Relation) -> str:
+    """How many sentence pairs and forms the numbers are over."""
+    row = values[group.id, "accuracy", "all"]
+    return f"{row['n'] + row['n_excluded']:,} sentence pairs, {len(group.design.forms)} forms"
+
+
+def _notes(metrics: pl.DataFrame, suite: Suite, groups: Sequence[Relation]) -> Iterator[str]:
+    """What a reader of the headline numbers should know, one short sentence each."""
+    constant = nearly_constant(metrics, suite)
+    kind = "task" if groups and groups[0].design.unit == "item" else "relation"
+    if constant:
+        size = f"{len(constant)} of {len(groups)} {kind}{'s' * (len(groups) > 1)}"
+        yield (
+            f"In {size} over 90 % of the answers are the same word: consistency is uninformative "
+            "there, see chance-corrected."
+        )
+    several = [group for group in groups if group.cardinality == "N-M"]
+    if 0 < len(several) < len(groups):
+        are = "has" if len(several) == 1 else "have"
+        yield (
+            f"{len(several)} of {len(groups)} relations {are} several right answers and are not "
+            "in the means."
+        )

@@ -1,0 +1,52 @@
+"""The majority baseline of a run: the most frequent gold as the answer to every query."""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean
+
+import polars as pl
+
+from consilience.metrics.counts import Prepared, empty_value, is_averaged
+from consilience.report.summary import Key
+from consilience.types import Protocol, Relation, Suite
+
+COLUMNS = ("group", "item", "subject", "variant", "variant_index", "gold", "n_candidates")
+"""Columns of an answers table that do not depend on the model."""
+
+
+def majority_baseline(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -> dict[Key, float]:
+    """Every metric of the majority baseline, by group, metric and subset; no model is loaded.
+
+    The baseline answers all queries of ``answers``: of a relation with its most frequent object, as
+    ``baseline:majority`` does, and of a task with the most frequent label of its sentence pairs.
+    The group ``MACRO`` has the means over relations.
+    """
+    asked = answers.select(name for name in COLUMNS if name in answers.columns)
+    groups = asked["group"].cast(pl.String).unique()
+    words = {
+        group.id: _most_frequent(group, asked) for group in suite.relations if group.id in groups
+    }
+    answer = pl.col("group").cast(pl.String).replace_strict(words, return_dtype=pl.String)
+    table = Prepared(asked.with_columns(answer=answer), suite)
+    values: dict[Key, float] = {}
+    averaged: dict[Key, list[float]] = {}
+    for group, rows in table.relations:
+        for (metric, subset), tally in table.tallies(group, rows, protocol).items():
+            value = tally.share(empty_value((metric, subset), protocol)).value
+            values[group.id, metric, subset] = value
+            if is_averaged((metric, subset), group) and not math.isnan(value):
+                averaged.setdefault(("MACRO", metric, subset), []).append(value)
+    return values | {key: fmean(numbers) for key, numbers in averaged.items()}
+
+
+def _most_frequent(group: Relation, asked: pl.DataFrame) -> str:
+    """The most frequent gold of a group; of equally frequent ones the first."""
+    words, counts = group.candidates.words, group.candidates.counts
+    if any(counts):
+        return words[counts.index(max(counts))]
+    items = asked.filter(pl.col("group").cast(pl.String) == group.id).unique(
+        "item", keep="first", maintain_order=True
+    )
+    golds = items.group_by("gold", maintain_order=True).len()
+    return str(golds["gold"][golds["len"].arg_max() or 0])

@@ -1,0 +1,158 @@
+"""The summary of a run: its rows, its title and the majority baseline beside them."""
+
+import math
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from consilience import ask, load_model, load_suite, measure
+from consilience.report.summary import summarize
+from consilience.suites.selection import sample_facts
+from consilience.workflow.majority import majority_baseline
+from pair_builders import answers_of, suite_of
+from test_metrics import make_suite
+from test_metrics import table as answers_table
+
+
+@pytest.fixture(scope="module")
+def mini():
+    return sample_facts(load_suite("mini"), 6, 0)
+
+
+def answers_to(suite, model, seed=0):
+    loaded = load_model(model, seed=seed)
+    return pl.concat([ask(relation, loaded, suite.name) for relation in suite.relations])
+
+
+def summary_of(answers, suite, protocol="strict", **options):
+    metrics = measure(answers, suite, protocol)
+    baseline = majority_baseline(answers, suite, protocol)
+    return summarize(metrics, suite, protocol, "toy", baseline, **options)
+
+
+@pytest.mark.parametrize("protocol", ["strict", "published"])
+def test_the_majority_baseline_is_that_of_the_model_with_its_name(protocol, mini):
+    """Counted from the questions of another model's answers, which lack some."""
+    answers = answers_to(mini, "baseline:random")
+    gaps = answers.with_columns(
+        answer=pl.when(pl.int_range(pl.len()) % 7 == 0).then(None).otherwise("answer")
+    )
+    counted = majority_baseline(gaps, mini, protocol)
+    expected = measure(answers_to(mini, "baseline:majority"), mini, protocol)
+    assert expected.height > 100
+    for row in expected.filter(pl.col("group") != "MICRO").iter_rows(named=True):
+        value = counted.get((row["group"], row["metric"], row["subset"]), math.nan)
+        assert value == pytest.approx(row["value"], nan_ok=True), row
+
+
+def test_the_rows_of_facts_are_the_means_of_the_metrics_table(mini):
+    answers = answers_to(mini, "baseline:random")
+    summary = summary_of(answers, mini)
+    means = measure(answers, mini, "strict").filter(
+        (pl.col("group") == "MACRO") & (pl.col("subset") == "all")
+    )
+    by_name = {row["metric"]: row for row in means.iter_rows(named=True)}
+    assert [row.label for row in summary.rows] == [
+        "Accuracy", "Consistency", "Chance-corrected consistency", "Consistent accuracy",
+    ]  # fmt: skip
+    for row in summary.rows:
+        found = by_name[row.metric]
+        for name in ("value", "low", "high"):
+            assert getattr(row, name) == pytest.approx(found[name], nan_ok=True, abs=0)
+        assert math.isnan(row.std)
+    assert summary.title == "toy on mini: 12 relations, 72 facts, 9 patterns each (strict)"
+    assert summary.chance == by_name["chance_consistency"]["value"]
+    assert [row.baseline for row in summary.rows[1:3]] == [
+        1.0,
+        pytest.approx(math.nan, nan_ok=True),
+    ]
+    assert len(summary.least) == 3
+    assert summary.least == sorted(summary.least, key=lambda group: group[1])
+    assert summary.least[-1][1] <= summary.most[0][1]
+    assert summary.notes == [
+        "2 of 14 relations have several right answers and are not in the means."
+    ]
+    shown = summary.table()
+    assert [len(row) for row in shown.rows] == [len(shown.columns)] * 4
+    assert shown.notes[0].startswith("Least consistent: ")
+
+
+def test_a_constant_model_has_a_note_and_no_extremes(mini):
+    summary = summary_of(answers_to(mini, "baseline:majority"), mini)
+    assert (summary.least, summary.most) == ([], [])
+    assert summary.notes[0].startswith(
+        "In 14 of 14 relations over 90 % of the answers are the same"
+    )
+    for row in summary.rows:
+        assert row.value == pytest.approx(row.baseline, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("cardinality", "labels", "title"),
+    [
+        ("N-1", ["Accuracy", "Consistency", "Chance-corrected consistency", "Consistent accuracy"],
+         "toy on hand: 1 relation, 2 facts, 3 patterns each (strict)"),
+        ("N-M", ["Determinism"], "toy on hand: 1 relation, 2 facts, 3 patterns each (strict)"),
+    ],
+)  # fmt: skip
+def test_one_relation(cardinality, labels, title):
+    suite = make_suite(cardinality=cardinality)
+    rows = [("1", "Ada", "a", ["a", "a", "a"]), ("2", "Bob", "b", ["b", "c", "c"])]
+    summary = summary_of(answers_table(rows), suite)
+    assert [row.label for row in summary.rows] == labels
+    assert summary.title == title
+    assert not summary.notes
+
+
+def test_seeds_of_facts_have_a_deviation(mini):
+    seeds = [answers_to(mini, "baseline:random", seed) for seed in (0, 1)]
+    by_seed = [measure(answers, mini, "strict") for answers in seeds]
+    metrics = measure(seeds, mini, "strict")
+    summary = summarize(metrics, mini, "strict", "toy", {}, by_seed)
+    first, second = (
+        table.filter(
+            (pl.col("group") == "MACRO")
+            & (pl.col("subset") == "all")
+            & (pl.col("metric") == "accuracy")
+        )["value"][0]
+        for table in by_seed
+    )
+    accuracy = summary.rows[0]
+    assert accuracy.value == pytest.approx((first + second) / 2)
+    assert accuracy.std == pytest.approx(abs(first - second) / 2**0.5)
+    assert math.isnan(accuracy.baseline)
+    assert summary.seeds == 2
+    assert summary.title.endswith("(strict, mean of 2 seeds)")
+
+
+def test_sentence_pairs_have_the_rows_of_the_calum_paper():
+    """Of five pairs four are answered right; reverse keeps four labels, signal five."""
+    answers = answers_of("yynny", "yynnn", "yynyn", "yynnn")
+    suite = suite_of([answers])
+    summary = summary_of(answers, suite)
+    values = {row.label: (row.value, row.baseline) for row in summary.rows}
+    assert values == {
+        "Accuracy": (0.8, 0.6),
+        "Consistency": (0.9, 1.0),
+        "Chance-corrected consistency": (
+            pytest.approx(0.8, abs=0.05),
+            pytest.approx(math.nan, nan_ok=True),
+        ),
+        "Consistency C_R": (0.8, 1.0),
+        "Consistency C_S": (1.0, 1.0),
+    }
+    assert summary.title == "toy on t: 5 sentence pairs, 3 forms (strict)"
+    assert (summary.least, summary.most) == ([], [])
+
+
+def test_labels_that_a_model_writes_have_rows_of_their_own():
+    chosen, written = (answers_of("yyn", answers, answers) for answers in ("yyy", "yxy"))
+    written = written.with_columns(group=pl.lit("t-generated"))
+    design = suite_of([written]).relations[0]
+    suite = suite_of([chosen])
+    suite = replace(suite, relations=(*suite.relations, design))
+    summary = summary_of(pl.concat([chosen, written]), suite)
+    assert [(row.label, row.value) for row in summary.rows][::3] == [
+        ("Accuracy", pytest.approx(2 / 3)), ("Accuracy (written)", pytest.approx(1 / 3)),
+    ]  # fmt: skip

@@ -1,4 +1,12 @@
-"""The metrics, each a function of a grid that tallies what is counted of each item."""
+"""The metrics. Each is a function from a grid of answers to a tally: hits and totals of each item.
+
+Notation: ``a_ik`` is the answer to item i in variant k, ``g_i`` the gold, and variant 0 the base
+variant; ``[...]`` is 1 if the condition holds and else 0. All sums skip missing answers.
+
+Unless a docstring says otherwise, a value is hits / total and lies between 0 and 1. It is NaN
+where the total is 0. ``MACRO`` is the unweighted mean over groups; ``MICRO`` divides the sum of all
+hits by the sum of all totals. Sections are those of the ParaRel paper.
+"""
 
 from __future__ import annotations
 
@@ -16,32 +24,32 @@ from consilience.metrics.tally import Tally, ratio
 @metric(
     "tuples",
     label="Accuracy",
-    meaning="items answered right in the base variant; of a form: in that form",
+    meaning="share of items with the right answer in the base variant",
     short="Acc",
     level="headline",
     binary=True,
     one_form=True,
 )
 def accuracy(grid: Grid) -> Tally:
-    """Share of tuples whose answer in the base pattern is the gold (Section 5.2, Accuracy)."""
+    """Share of items with the right answer in the base variant: [a_i0 = g_i] (Section 5.2)."""
     return _tally(grid.subjects, grid.right[:, 0], grid.taken[:, 0])
 
 
 @metric(
     "pairs",
     label="Consistency",
-    meaning="pairs of variants of an item that get the same answer, right or wrong; of a form: "
-    "items answered as in the original form",
+    meaning="share of pairs of variants that get the same answer, right or wrong",
     short="Cons",
     level="headline",
     by_edit=True,
     by_form=True,
 )
 def consistency(grid: Grid) -> Tally:
-    """Share of pairs of patterns that give the same answer, over all tuples (Section 5.2).
+    """Share of pairs of variants of an item that get the same answer (Section 5.2).
 
-    ``sum_i sum_{k<l} [a_ik = a_il] / sum_i n_i (n_i - 1) / 2`` for tuples i and patterns k, l.
-    On N-M relations the same number is called ``determinism`` (Section 3.1).
+    ``sum_i sum_{k<l} [a_ik = a_il] / sum_i n_i (n_i - 1) / 2`` for ``n_i`` answers to item i. Of
+    sentence pairs, only the pairs of the original form (k = 0) with another form are compared. In
+    N-M relations the same number is called ``determinism`` (Section 3.1).
     """
     return _tally(grid.subjects, grid.same, grid.both)
 
@@ -49,7 +57,7 @@ def consistency(grid: Grid) -> Tally:
 describe(
     "determinism",
     label="Determinism",
-    meaning="the same count as consistency, where several answers are right",
+    meaning="consistency of relations with several right answers",
     short="Det",
     level="headline",
     alias_of="consistency",
@@ -59,16 +67,17 @@ describe(
 @metric(
     "tuples",
     label="Consistent-Acc",
-    meaning="items answered right in every variant; of a form: in the original and in that form",
+    meaning="share of items with the right answer in every variant",
     short="Cons Acc",
     level="headline",
     binary=True,
     by_form=True,
 )
 def consistent_accuracy(grid: Grid) -> Tally:
-    """Share of tuples whose answer is the gold in every pattern (Section 5.2, Consistent-Acc).
+    """Share of items with the right answer in every variant: product over k of [a_ik = g_i].
 
-    A tuple that lacks an answer in some pattern that others were asked in is left out.
+    An item is left out if it lacks an answer in a variant in which others have one. (Section 5.2,
+    Consistent-Acc)
     """
     return _tally(grid.subjects, all_of(grid.right[:, grid.asked], axis=1), grid.complete)
 
@@ -76,12 +85,12 @@ def consistent_accuracy(grid: Grid) -> Tally:
 @metric(
     "tuples",
     label="Consistent-wrong",
-    meaning="items that get the same wrong answer in every variant",
+    meaning="share of items with the same wrong answer in every variant",
     short="Cons wrong",
     binary=True,
 )
 def consistent_wrong(grid: Grid) -> Tally:
-    """Share of tuples with one and the same wrong answer in every pattern (released code)."""
+    """Share of items with the same wrong answer in every variant, as in the released code."""
     answers = grid.answers[:, grid.asked]
     alike = all_of(answers == answers[:, :1], axis=1)
     return _tally(grid.subjects, alike & ~any_of(grid.right, axis=1), grid.complete)
@@ -90,63 +99,72 @@ def consistent_wrong(grid: Grid) -> Tally:
 @metric(
     "pairs",
     label="Succ-Patt",
-    meaning="patterns that get at least one item right",
+    meaning="share of patterns that get at least one item right",
     short="Succ Patt",
 )
 def successful_patterns(grid: Grid) -> Tally:
-    """Share of patterns that give at least one right answer (Section 6.1, Succ-Patt)."""
+    """Share of patterns that get at least one item right (Section 6.1, Succ-Patt).
+
+    A maximum over items, so resampling items is not valid: a group has no interval.
+    """
     return _tally(None, any_of(grid.right, axis=0), grid.asked)
 
 
 @metric(
     "pairs",
     label="Succ-Objs",
-    meaning="items that at least one pattern gets right",
+    meaning="share of items that at least one pattern gets right",
     short="Succ Objs",
     binary=True,
 )
 def successful_objects(grid: Grid) -> Tally:
-    """Share of tuples that at least one pattern answers right (Section 6.1, Succ-Objs)."""
+    """Share of items that at least one pattern gets right (Section 6.1, Succ-Objs)."""
     return _tally(grid.subjects, any_of(grid.right, axis=1), any_of(grid.taken, axis=1))
 
 
 @metric(
     "pairs",
     label="Know-Const",
-    meaning="consistency over the items that at least one pattern gets right",
+    meaning="consistency of the items that at least one pattern gets right",
     short="Know Const",
 )
 def known_consistency(grid: Grid) -> Tally:
-    """Consistency over the tuples that at least one pattern answers right (Know-Const)."""
+    """Consistency of the items that at least one pattern gets right (Section 6.1, Know-Const).
+
+    Without such items: NaN under ``strict``, 0 under ``published``, as in the released code.
+    """
     return _agreement(grid, any_of(grid.right, axis=1))
 
 
 @metric(
     "pairs",
     label="Unk-Const",
-    meaning="consistency over the items that no pattern gets right",
+    meaning="consistency of the items that no pattern gets right",
     short="Unk Const",
 )
 def unknown_consistency(grid: Grid) -> Tally:
-    """Consistency over the tuples that no pattern answers right (Section 6.1, Unk-Const)."""
+    """Consistency of the items that no pattern gets right (Section 6.1, Unk-Const).
+
+    Without such items: NaN under ``strict``, 0 under ``published``, as in the released code.
+    """
     return _agreement(grid, ~any_of(grid.right, axis=1) & any_of(grid.taken, axis=1))
 
 
 @metric(
     "pairs",
     label="Chance-corrected",
-    meaning="consistency above that of answers drawn at random from the model's own; 0 is chance, "
-    "100 full agreement (Cohen's kappa)",
+    meaning="consistency above chance: 0 is chance, 1 is full agreement",
     short="Corr Cons",
     level="headline",
     least=-1.0,
     by_form=True,
 )
 def corrected_consistency(grid: Grid) -> Tally:
-    """Consistency above chance: (observed - chance) / (1 - chance), pooled over pairs of patterns.
+    """Chance-corrected consistency: (consistency - chance) / (1 - chance).
 
-    Cohen's kappa of two patterns, hits and totals summed over the pairs: 1 for full agreement, 0
-    for that of ``chance_consistency``, NaN where chance itself agrees always (one answer to all).
+    Cohen's kappa of two variants, numerators and denominators summed over the pairs of variants;
+    chance is ``chance_consistency``. Range -1 to 1: 1 is full agreement, 0 is chance. NaN where
+    chance is 1 (one answer to everything). ``MICRO`` sums numerators and denominators of groups.
     """
     expected = grid.chance
 
@@ -164,15 +182,15 @@ def corrected_consistency(grid: Grid) -> Tally:
 @metric(
     "pairs",
     label="Expected by chance",
-    meaning="consistency if each variant gave its answers, as often as it does, to random items",
+    meaning="consistency if each variant gave its own answers to random items",
     level="detail",
     by_form=True,
 )
 def chance_consistency(grid: Grid) -> Tally:
-    """Consistency if each pattern gave its own answers, as often as it does, to random items.
+    """Consistency if each variant gave its own answers, equally often, to random items.
 
     ``sum_{k<l} n_kl sum_a p_k(a) p_l(a) / sum_{k<l} n_kl``: ``p_k(a)`` is the share of the answer a
-    among those of pattern k, ``n_kl`` the number of items answered in both.
+    among the answers in variant k, ``n_kl`` the number of items answered in both variants.
     """
     expected = grid.chance
 
@@ -193,7 +211,7 @@ def chance_consistency(grid: Grid) -> Tally:
     level="detail",
 )
 def uniform_consistency(grid: Grid) -> Tally:
-    """Consistency of answers drawn evenly from the candidates: one over their number."""
+    """Consistency of answers drawn uniformly: 1 / number of candidates. It has no interval."""
     size = grid.n_candidates
     return replace(
         _tally(None, grid.same, grid.both),
@@ -204,41 +222,41 @@ def uniform_consistency(grid: Grid) -> Tally:
 @metric(
     "pairs",
     label="Agree, right",
-    meaning="pairs of variants that get the same answer, and the right one",
+    meaning="share of pairs of variants that both get the right answer",
     level="detail",
     by_form=True,
 )
 def agree_right(grid: Grid) -> Tally:
-    """Share of pairs of patterns that give the same answer, and the gold."""
+    """Share of pairs of variants that both get the right answer."""
     return _tally(grid.subjects, grid.same & grid.right[:, grid.pairs[:, 0]], grid.both)
 
 
 @metric(
     "pairs",
     label="Agree, wrong",
-    meaning="pairs of variants that get the same wrong answer",
+    meaning="share of pairs of variants that get the same wrong answer",
     level="detail",
     by_form=True,
 )
 def agree_wrong(grid: Grid) -> Tally:
-    """Share of pairs of patterns that give the same answer, and not the gold."""
+    """Share of pairs of variants that get the same wrong answer."""
     return _tally(grid.subjects, grid.same & ~grid.right[:, grid.pairs[:, 0]], grid.both)
 
 
 @metric(
     "pairs",
     label="Disagree",
-    meaning="pairs of variants that get different answers",
+    meaning="share of pairs of variants that get different answers",
     level="detail",
 )
 def disagree(grid: Grid) -> Tally:
-    """Share of pairs of patterns that give different answers: 1 - ``consistency``."""
+    """Share of pairs of variants that get different answers: 1 - ``consistency``."""
     return _tally(grid.subjects, ~grid.same, grid.both)
 
 
-@metric("tuples", label="F1", meaning="F1 of the last label", one_form=True)
+@metric("tuples", label="F1", meaning="F1 score of the last label of the task", one_form=True)
 def f1(grid: Grid) -> Tally | None:
-    """F1 of one label in the base variant: 2 TP / (2 TP + FP + FN), over the answered items."""
+    """F1 of one label in the base variant: 2 TP / (2 TP + FP + FN). None where no label has F1."""
     if grid.positive < 0:
         return None
     answered = grid.taken[:, 0]
@@ -252,13 +270,14 @@ def f1(grid: Grid) -> Tally | None:
 @metric(
     "pairs",
     label="Top answer",
-    meaning="the answer that is given most often, among all answers",
+    meaning="share of the most frequent answer among all answers",
     one_form=True,
 )
 def top_answer(grid: Grid) -> Tally:
-    """Share of the answer that is given most often, among all answers in all variants.
+    """Share of the most frequent answer among all answers in all variants.
 
-    Answers that are no label are counted among them, and none of them is the most frequent.
+    Answers that are no label count in the total, but never as the most frequent answer. A maximum,
+    so resampling items is not valid: a group and ``MICRO`` have no interval.
     """
 
     def finish(sums: Floats) -> tuple[Floats, Floats]:
@@ -274,12 +293,12 @@ def top_answer(grid: Grid) -> Tally:
 @metric(
     "tuples",
     label="Top label",
-    meaning="items whose gold is the most frequent one: the accuracy of the majority baseline",
+    meaning="share of the most frequent gold: accuracy of the majority baseline",
     level="detail",
     one_form=True,
 )
 def top_label(grid: Grid) -> Tally:
-    """Share of the most frequent gold among the items that the base variant answers."""
+    """Share of items with the most frequent gold, among those answered in the base variant."""
     answered = grid.taken[:, 0]
     golds = grid.golds[answered, 0]
     counts = (golds[:, None] == np.unique(golds)).astype(np.float32)
@@ -295,12 +314,12 @@ def top_label(grid: Grid) -> Tally:
 @metric(
     "tuples",
     label="No label",
-    meaning="answers that are none of the labels",
+    meaning="share of answers that are none of the labels",
     binary=True,
     one_form=True,
 )
 def no_label(grid: Grid) -> Tally | None:
-    """Share of answers in the base variant that are none of the labels."""
+    """Share of answers in the base variant that are no label; None for models that choose one."""
     if not grid.invalid:
         return None
     return _tally(grid.subjects, np.isin(grid.answers[:, 0], grid.invalid), grid.taken[:, 0])

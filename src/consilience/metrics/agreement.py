@@ -3,7 +3,7 @@
 Notation: ``a_ik`` is the answer to item i in variant k, ``g_i`` the gold, and variant 0 the base
 variant; ``[...]`` is 1 if the condition holds and else 0. All sums skip missing answers.
 
-Unless a docstring says otherwise, a value is hits / total and lies between 0 and 1. It is NaN
+Unless a docstring says otherwise, a value is hits / total, from 0 to 1. It is NaN
 where the total is 0. ``MACRO`` is the unweighted mean over groups; ``MICRO`` divides the sum of all
 hits by the sum of all totals. Sections are those of the ParaRel paper.
 """

@@ -27,7 +27,7 @@ FIRST = QUERIES[::6]
 def test_a_family_that_cannot_read_trees_says_so(family, takes_trees, model_folder):
     model = load_model(str(model_folder(family)))
     assert bool(model.tree_scorer) is takes_trees
-    note = "this family does not take a tree of sentences; each is scored by itself"
+    note = "this family does not take a tree of sentences; each sentence is scored separately"
     assert model.notes == [note] * (not takes_trees)
 
 

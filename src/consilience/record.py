@@ -123,7 +123,7 @@ MODEL: Fields = {
 
 
 def fault_of_run(record: object) -> str:
-    """What is wrong with the record of a run, in words; empty where nothing is."""
+    """The first error in the record of a run, in words; empty if it has none."""
     problem = fault(record, RUN, ALWAYS)
     if problem or not isinstance(record, dict):
         return problem

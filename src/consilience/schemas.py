@@ -42,7 +42,7 @@ SEVERAL_TOKENS = "split into"
 """In ``excluded``: the gold is several tokens of the model."""
 
 SEVERAL_TOKENS_BEFORE = "cut into"
-"""The same in answers of earlier versions."""
+"""The reason's text in answers of earlier versions."""
 
 METRICS_SCHEMA: dict[str, type[pl.DataType]] = {
     "metric": pl.String,

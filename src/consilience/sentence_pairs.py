@@ -71,7 +71,7 @@ class Segment:
 
     @property
     def mark(self) -> str:
-        """All that stands before the sentence."""
+        """The whole text before the sentence."""
         return self.before + self.indicator + self.after
 
     @property

@@ -18,7 +18,7 @@ LINE_CONTROLS = re.compile(f"[\t\n{_CONTROLS}]")
 
 
 def visible(text: str) -> str:
-    """The text with U+FFFD in the place of each of ``CONTROLS``; tabs and line feeds stay."""
+    """The text with U+FFFD instead of each of ``CONTROLS``; tabs and line feeds stay."""
     return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 

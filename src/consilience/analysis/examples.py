@@ -1,4 +1,4 @@
-"""The most telling items of a run (paper, Table 6; CALUM, Tables 3 and 7 to 9)."""
+"""The most informative items of a run (paper, Table 6; CALUM, Tables 3 and 7 to 9)."""
 
 from __future__ import annotations
 
@@ -164,10 +164,10 @@ def about(kind: str) -> str:
 def examples(
     answers: pl.DataFrame | Prepared, suite: Suite, kinds: Sequence[str], limit: int
 ) -> dict[str, list[Example]]:
-    """The ``limit`` most telling items of each kind; each relation has one before any has two.
+    """The ``limit`` most informative items of each kind; each relation has one before any has two.
 
-    Items with answers in fewer than two variants are left out. Equally telling items stay in the
-    order of the table.
+    Items with answers in fewer than two variants are left out. Equally informative items keep
+    the order of the table.
     """
     for kind in kinds:
         if kind not in KINDS:

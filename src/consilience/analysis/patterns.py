@@ -144,7 +144,7 @@ def item_table(answers: pl.DataFrame | Prepared, suite: Suite, protocol: Protoco
 
 def agreement_matrix(grid: Grid) -> Floats:
     """Share of items with the same answer (variant, variant); NaN on the diagonal."""
-    size = len(grid.asked)
+    size = len(grid.answered)
     matrix = np.full((size, size), np.nan)
     first, second = grid.pairs.T
     matrix[first, second] = quotient(grid.same.sum(axis=0), grid.both.sum(axis=0))

@@ -79,7 +79,7 @@ def consistent_accuracy(grid: Grid) -> Tally:
     An item is left out if it lacks an answer in a variant in which others have one. (Section 5.2,
     Consistent-Acc)
     """
-    return _tally(grid.subjects, all_of(grid.right[:, grid.asked], axis=1), grid.complete)
+    return _tally(grid.subjects, all_of(grid.right[:, grid.answered], axis=1), grid.complete)
 
 
 @metric(
@@ -91,7 +91,7 @@ def consistent_accuracy(grid: Grid) -> Tally:
 )
 def consistent_wrong(grid: Grid) -> Tally:
     """Share of items with the same wrong answer in every variant, as in the released code."""
-    answers = grid.answers[:, grid.asked]
+    answers = grid.answers[:, grid.answered]
     alike = all_of(answers == answers[:, :1], axis=1)
     return _tally(grid.subjects, alike & ~any_of(grid.right, axis=1), grid.complete)
 
@@ -107,7 +107,7 @@ def successful_patterns(grid: Grid) -> Tally:
 
     A maximum over items, so resampling items is not valid: a group has no interval.
     """
-    return _tally(None, any_of(grid.right, axis=0), grid.asked)
+    return _tally(None, any_of(grid.right, axis=0), grid.answered)
 
 
 @metric(
@@ -286,7 +286,7 @@ def top_answer(grid: Grid) -> Tally:
     words = len(grid.words)
     valid = ~np.isin(grid.words, grid.invalid)
     counts = np.stack([np.bincount(codes + 1, minlength=words + 1)[1:] for codes in grid.codes.T])
-    taken = grid.taken[:, grid.asked]
+    taken = grid.taken[:, grid.answered]
     return Tally(counts.astype(np.float32), None, int(taken.sum()), int((~taken).sum()), finish)
 
 
@@ -346,7 +346,7 @@ def _pair_tally(
 ) -> Tally:
     n = int(grid.both.sum())
     left_out = grid.both.size - n
-    return Tally(grid.pair_counts, grid.subjects, n, left_out, finish, slopes, grid.given)
+    return Tally(grid.pair_counts, grid.subjects, n, left_out, finish, slopes, grid.answer_counts)
 
 
 def _pair_slopes(grid: Grid, sums: Floats) -> tuple[Floats, Floats, Floats]:

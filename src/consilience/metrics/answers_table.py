@@ -104,7 +104,7 @@ def _stands_for_text(dtype: pl.DataType) -> bool:
 
 
 def _with_variant(answers: pl.DataFrame) -> pl.DataFrame:
-    """With the column ``variant``, which ``variant_index`` may stand for."""
+    """The table with a column ``variant``; ``variant_index`` is renamed where it is missing."""
     if "variant" in answers.columns or "variant_index" not in answers.columns:
         return answers
     return answers.rename({"variant_index": "variant"})

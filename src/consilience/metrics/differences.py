@@ -47,7 +47,7 @@ from consilience.schemas import COMPARISON_SCHEMA
 from consilience.types import Cardinality, Protocol, Relation, Suite
 
 OF_THE_SUITE = ("uniform_consistency", "top_label")
-"""Metrics of what was asked, which are not compared between runs."""
+"""Metrics of the questions themselves; they are not compared between runs."""
 
 Seeds = Answers | Sequence[Answers]
 """The answers of one model: of one run, or of several seeds."""

@@ -67,14 +67,14 @@ class Grid:
         return right
 
     @cached_property
-    def asked(self) -> Bools:
+    def answered(self) -> Bools:
         """Whether any item was answered in the variant (variant,)."""
         return any_of(self.taken, axis=0)
 
     @property
     def complete(self) -> Bools:
         """Whether the item was answered in every variant that was asked at all (item,)."""
-        variants = self.asked
+        variants = self.answered
         return all_of(self.taken[:, variants], axis=1) & variants.any()
 
     @cached_property
@@ -104,7 +104,7 @@ class Grid:
         return np.concatenate([*sums, self.both], axis=1, dtype=np.float32)
 
     @cached_property
-    def given(self) -> csr_array:
+    def answer_counts(self) -> csr_array:
         """1 where the item got that word in that variant (item, variant and word).
 
         Only the ones are held, so that this grows with the answers and not with the words.
@@ -117,7 +117,7 @@ class Grid:
 
     @cached_property
     def chance(self) -> Chance:
-        """How many pairs agree by chance, of sums of ``pair_counts`` and ``given``."""
+        """Pairs expected to agree by chance, from sums of ``pair_counts`` and ``answer_counts``."""
         return Chance(self.pairs, self.answers.shape[1], len(self.words))
 
     def only_variants(self, variants: Sequence[int]) -> Grid:
@@ -160,7 +160,7 @@ class Chance:
         self._last: tuple[Floats, Floats] | None = None
 
     def __call__(self, sums: Floats) -> Floats:
-        """(...) of sums (..., column) of ``Grid.pair_counts`` and ``Grid.given``."""
+        """(...) of sums (..., column) of ``Grid.pair_counts`` and ``Grid.answer_counts``."""
         if self._last is None or self._last[0] is not sums:
             self._last = sums, self._agree(sums)
         return self._last[1]
@@ -295,8 +295,8 @@ def grid_of(
 def _article_fits(relation: Relation) -> pl.Expr:
     """Whether the word before ``[Y]``, if ``a`` or ``an``, fits the gold.
 
-    The released code looks at the first letter of the gold as it stands in the vocabulary: with
-    the mark of a leading blank that RoBERTa's and ALBERT's tokens begin with, no gold starts with a
+    The released code looks at the first letter of the gold in its vocabulary form: with
+    the leading-space mark that RoBERTa's and ALBERT's tokens begin with, no gold starts with a
     vowel (``docs/footguns.md``). ``gold_token`` holds that form; without it the gold itself counts.
     """
     wrong = {"a": True, "an": False}

@@ -34,7 +34,7 @@ class LanguageModel(Interface):
     ) -> Iterator[Scores]:
         """Log-probabilities, in nats, of the candidates of queries of one relation.
 
-        ``candidates`` None stands for the whole vocabulary: every word that is one token in the
+        ``candidates`` None means the whole vocabulary: every word that is one token in the
         object slot, and golds that are spelt otherwise there. With ``every`` False only the best
         candidate and the gold are needed, and a model may leave out all that cannot be the best
         (``Scores.totals``). Each query is in exactly one of the yielded ``Scores``, in any order.
@@ -59,7 +59,7 @@ def load_model(
 
     - ``spec``: a Hub id, a local folder, a GGUF file, ``packaged:smollm2`` (in a PyPI package) or
       ``baseline:majority|random|oracle|constant``.
-    - ``protocol``: which token stands for a candidate (``models/candidates.py``).
+    - ``protocol``: which token represents a candidate (``models/candidates.py``).
     - ``seed``: of ``baseline:random``.
     - ``multi_token``: what a masked model does with a candidate of several tokens
       (``models/pieces.py``); all others always take them.
@@ -115,9 +115,9 @@ def load_model(
     return ScreenedModel(model)
 
 
-def _not_fast(what: str) -> ConsilienceError:
+def _not_fast(reason: str) -> ConsilienceError:
     return ConsilienceError(
-        f"--fast with {what}",
+        f"--fast with {reason}",
         expected="a masked model with candidates of one token, or a causal one, in float32",
         todo="Leave it out.",
     )

@@ -1,4 +1,4 @@
-"""The tokens of candidates: what stands for a word in its slot, and which words take part.
+"""The tokens of candidates: how a word is written in its slot, and which words can be answers.
 
 A tokenizer gives a word another token after a space than at the start of a sentence or after a
 bracket. ``strict`` takes the tokens that the word has in its slot; a word that has none there is

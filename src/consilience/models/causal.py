@@ -95,7 +95,7 @@ class CausalModel:
         self.tree_scorer = tree_scorer(model, identity, self.start, self.budget)
         if self.tree_scorer is None:
             self.notes.append(
-                "this family does not take a tree of sentences; each is scored by itself"
+                "this family does not take a tree of sentences; each sentence is scored separately"
             )
 
     def score(

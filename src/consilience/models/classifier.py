@@ -189,13 +189,17 @@ def logits_of(model: Any, pool: Pool, inputs: Mapping[str, torch.Tensor]) -> tor
 
 
 def label_positions(
-    labels: Sequence[str], id2label: Mapping[Any, str], given: Sequence[str] | None
+    labels: Sequence[str], id2label: Mapping[Any, str], model_labels: Sequence[str] | None
 ) -> list[int]:
     """Position of each of the task's labels among the model's, whatever the case.
 
-    ``given``: the model's labels in its order, for a model that does not name them.
+    ``model_labels``: the model's labels in its order, for a model that does not name them.
     """
-    names = list(given) if given else [str(id2label[number]) for number in sorted(id2label)]
+    names = (
+        list(model_labels)
+        if model_labels
+        else [str(id2label[number]) for number in sorted(id2label)]
+    )
     if len(names) != len(id2label):
         raise ConsilienceError(
             f"{len(names)} labels in --model-labels", expected=f"the model's {len(id2label)}"

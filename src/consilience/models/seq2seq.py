@@ -42,10 +42,10 @@ SENTENCE = "{sentence}"
 """The sentence in a template."""
 
 BLANK = "_"
-"""What stands for the object in the sentence of a template."""
+"""Marks the object in the sentence of a template."""
 
 SENTINELS = ("<extra_id_0>", "<extra_id_1>")
-"""What opens and closes the first span that a decoder fills."""
+"""The tokens that open and close the first span that a decoder fills."""
 
 MOST_QUERIES = 128
 """Sentences whose decoding is stored at once, at most."""
@@ -75,7 +75,7 @@ class Seq2SeqModel:
         self.prefix = [start, *_before_targets(tokenizer, start)]
         """The tokens that the decoder is given before a candidate."""
         self.slot = BLANK
-        """What stands for the object in the encoder's text."""
+        """Marks the object in the encoder's text."""
         if template is None:
             opening, self.close = (_sentinel(tokenizer, text, name) for text in SENTINELS)
             self.prefix.append(opening)

@@ -22,7 +22,7 @@ HUB = "hub"
 """``hub:SPLIT`` names a split of the task's dataset on the Hub, or of a folder of that layout."""
 
 UNLABELLED = ("-1", "-", "", "nan")
-"""What stands for no label: test sets of GLUE, and pairs without a majority in SNLI and MNLI."""
+"""Values that mean "no label": test sets of GLUE, and pairs without a majority in SNLI and MNLI."""
 
 IDS = ("guid", "idx", "index", "pairID", "id")
 

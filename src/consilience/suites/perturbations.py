@@ -2,7 +2,7 @@
 
 A perturbation is a pure function. Of sentence pairs (CALUM, Section 3) it makes another form of
 one: two segments, each a sentence after its indicator. The built-in ones change the order of the
-segments and what stands around the indicators, never a sentence nor the letters of an indicator.
+segments and the text around the indicators, never a sentence nor the letters of an indicator.
 Of facts it makes another text of a cloze pattern; the built-in ones change its case, its
 punctuation or one word's spelling.
 """

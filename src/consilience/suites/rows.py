@@ -1,4 +1,4 @@
-"""Rows of a suite's tables: each knows its place, and reports what is wrong with it."""
+"""Rows of a suite's tables. A row knows its file and line, and reports errors with them."""
 
 from __future__ import annotations
 

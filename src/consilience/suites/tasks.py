@@ -120,7 +120,7 @@ def _checks(task: Task) -> Iterator[tuple[bool, str, str]]:
     yield is_set, f"the labels {', '.join(task.labels)}", "two or more, all different"
     for label in task.labels:
         is_word = label not in UNLABELLED and label == label.strip()
-        expected = "a word without blanks around it, and not - or -1, which stand for none"
+        expected = "a word without surrounding spaces, other than - and -1 (no label)"
         yield is_word, f"the label {label!r}", expected
     for name in ("indicators", "t5_fields"):
         pair = [text.strip() for text in getattr(task, name)]

@@ -1,7 +1,7 @@
 """Optimisations: the same scores in less time. A reader who wants to follow a score may skip them.
 
 Without this package every family would call the transformers model on one sentence after another
-and read the logits. What a family takes from here, and what it stands for:
+and read the logits. A model family uses:
 
 - ``speed_up(model)``: the model's linear layers compute their products with the faster of torch's
   two libraries (``libraries.py`` measures, ``onednn.py`` replaces). ``speed_up_training`` does the

@@ -85,7 +85,7 @@ class AtMask:
     def logits(self, ids: torch.Tensor, at: torch.Tensor, rows: HeadRows | None) -> torch.Tensor:
         """Logits (query, entry) at the positions ``at`` (query,) of ``ids`` (query, token).
 
-        ``rows`` names the vocabulary entries; None stands for the whole vocabulary.
+        ``rows`` names the vocabulary entries; None means the whole vocabulary.
         """
         if self.saved == "nothing":
             return self._plain(ids, at, rows)

@@ -51,7 +51,7 @@ FACTOR = 2.0
 """The bound, in largest errors of the sample."""
 
 ROOM = 1.25
-"""A causal model's search finishes what lies within so many bounds of the best one, so that a
+"""A causal model's search finishes the candidates within so many bounds of the best one, so that a
 bound that grows a little leaves few queries open."""
 
 NEAR = 3.0
@@ -159,7 +159,7 @@ class ScreenedModel:
             raise ValueError("a model that screens gives answers only")
         record = self.screened = Screened(len(queries))
         # No gold is needed, and a causal model would finish its sentence.
-        queries = queries if candidates is None else [replace(each, gold="") for each in queries]
+        queries = queries if candidates is None else [replace(query, gold="") for query in queries]
         rows = np.arange(len(queries))
         if len(queries) < WORTH * SAMPLE:
             record.settled = len(queries)
@@ -211,7 +211,7 @@ class ScreenedModel:
     def _bfloat16(
         self, queries: Sequence[Query], rows: Ints, candidates: Candidates | None, slack: float
     ) -> list[Scores]:
-        """The same with products in bfloat16, of what lies within ``slack`` of the best."""
+        """The same with products in bfloat16, for candidates within ``slack`` of the best."""
         with self._half_precision:
             return list(self._float32(queries, rows, candidates, slack))
 

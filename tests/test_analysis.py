@@ -242,7 +242,7 @@ def test_analyses_from_the_command_line(consilience, runs, command, keys):
 
 def test_tables_are_written_whole(consilience, runs):
     file = runs / "pairs.csv"
-    assert consilience("analyze", "patterns", runs / "random", "--out", file)[0] == 0
+    assert consilience("analyze", "patterns", runs / "random", "--csv", file)[0] == 0
     assert pl.read_csv(file).height == 2 * 36
 
 
@@ -263,10 +263,10 @@ def test_accuracy_between_patterns_by_hand():
 
 def test_correlations_and_examples_are_written(consilience, runs):
     file = runs / "found.csv"
-    assert consilience("analyze", "knowledge", runs / "random", "--out", file)[0] == 0
+    assert consilience("analyze", "knowledge", runs / "random", "--csv", file)[0] == 0
     assert pl.read_csv(file)["method"].to_list() == ["pearson", "spearman"] * 3
-    asked = ("--kind", "right_and_wrong", "--limit", 2)
-    assert consilience("analyze", "examples", runs / "random", *asked, "--out", file)[0] == 0
+    asked = ("--kind", "right_and_wrong", "--examples", 2)
+    assert consilience("analyze", "examples", runs / "random", *asked, "--csv", file)[0] == 0
     found = pl.read_csv(file, schema=REPLY_SCHEMA)
     assert found.select("group", "item").n_unique() == 2
     assert found.height == 2 * 9, "a row for each of nine patterns"
@@ -295,7 +295,7 @@ def test_relations_with_several_right_answers_are_compared_by_determinism(consil
 def test_comparing_from_the_command_line(consilience, runs):
     file = runs / "differences.csv"
     both = (runs / "random", runs / "oracle")
-    status, out, err = consilience("compare", *both, "--out", file)
+    status, out, err = consilience("compare", *both, "--csv", file)
     assert status == 0
     assert "baseline:random -> baseline:oracle" in out
     assert "exact McNemar" in out

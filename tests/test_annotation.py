@@ -381,7 +381,7 @@ def test_the_commands(tmp_path, monkeypatch):
     gold = [each.gold for each in key.items.values()]
     fill(folder, key, {f"annotator-{at}": {"original": gold, "signal": gold} for at in (1, 2)})
     file = tmp_path / "metrics.csv"
-    found = CliRunner().invoke(app, ["score", str(folder), "--json", "--out", str(file)])
+    found = CliRunner().invoke(app, ["score", str(folder), "--json", "--csv", str(file)])
     document = json.loads(found.stdout)
     assert document.keys() == {"run", "metrics", "warnings"}
     assert document["run"]["asked"]["digest"] == key.digest

@@ -177,7 +177,7 @@ def test_score_takes_a_table_of_anybody(ending, consilience, tmp_path):
     else:
         path.write_bytes(gzip.compress(table.write_csv().encode()))
     file = tmp_path / "metrics.csv"
-    status, out, err = consilience("score", path, "--suite", "mini", "--out", file)
+    status, out, err = consilience("score", path, "--suite", "mini", "--csv", file)
     assert status == 0
     assert "1 of 3 queries without an answer" in err
     found = {
@@ -190,46 +190,50 @@ def test_score_takes_a_table_of_anybody(ending, consilience, tmp_path):
 
 
 def test_data_list_check_stats(consilience, tmp_path, write_suite):
-    status, out, _ = consilience("data", "list")
+    status, out, _ = consilience("suite", "list")
     assert status == 0
     assert "mini" in out
     assert f"not in {tmp_path / 'data'}" in out
-    status, out, _ = consilience("data", "check", "mini")
+    status, out, _ = consilience("suite", "check", "mini")
     assert (status, out) == (0, "mini: good; 14 relations, 126 patterns, 799 facts\n")
-    document = json.loads(consilience("data", "list", "--json")[1])
+    document = json.loads(consilience("suite", "list", "--json")[1])
     assert [row["suite"] for row in document["suites"]] == ["mini", "pararel"]
     assert document["suites"][1]["folder"] is None
-    document = json.loads(consilience("data", "check", "mini", "--json")[1])
+    document = json.loads(consilience("suite", "check", "mini", "--json")[1])
     assert (document["problems"], document["warnings"]) == ([], [])
     odd = write_suite(tmp_path / "odd", facts=[
         {"relation": "capital", "subject": "Bolivia", "object": name} for name in ("Sucre", "La Paz")
     ])  # fmt: skip
-    status, out, err = consilience("data", "check", odd)
+    status, out, err = consilience("suite", "check", odd)
     assert (status, out) == (
         0, f"{odd}: no problems, 1 note; 1 relations, 3 patterns, 2 facts\n"
     )  # fmt: skip
     assert err.startswith("note: capital: 1 subject of an N-1 relation with several objects")
-    status, out, err = consilience("data", "check", write_suite(tmp_path / "one", patterns="[X]\n"))
+    status, out, err = consilience(
+        "suite", "check", write_suite(tmp_path / "one", patterns="[X]\n")
+    )
     assert (status, out) == (2, "")
-    status, out, _ = consilience("data", "stats", "mini", "--json")
+    status, out, _ = consilience("suite", "stats", "mini", "--json")
     document = json.loads(out)
     assert (status, document["suite"], document["patterns"]) == (0, "mini", 126)
-    assert consilience("data", "stats", "mini")[1].count("\n") > 25
+    assert consilience("suite", "stats", "mini")[1].count("\n") > 25
     bad = write_suite(facts='{"relation": "capital", "subject": "", "object": "x"}\nnonsense\n')
-    status, out, err = consilience("data", "check", bad)
+    status, out, err = consilience("suite", "check", bad)
     assert (status, out) == (2, "")
     assert "facts.jsonl:1: an empty 'subject'" in err
     assert "facts.jsonl:2: not JSON" in err
     assert "3 problems in" in err
-    status, out, _ = consilience("data", "check", bad, "--json")
+    status, out, _ = consilience("suite", "check", bad, "--json")
     assert (status, len(json.loads(out)["problems"])) == (2, 3)
 
 
 def test_data_fetch(consilience, tmp_path, monkeypatch):
     monkeypatch.setattr(fetch_module, "listing", lambda name: [])
-    status, out, _ = consilience("data", "fetch", "pararel", "--data-dir", tmp_path / "d")
+    status, out, _ = consilience("suite", "fetch", "pararel", "--data-dir", tmp_path / "d")
     assert (status, out) == (0, f"{tmp_path / 'd' / 'pararel'}: complete, 0 files fetched\n")
-    status, out, _ = consilience("data", "fetch", "pararel", "--data-dir", tmp_path / "d", "--json")
+    status, out, _ = consilience(
+        "suite", "fetch", "pararel", "--data-dir", tmp_path / "d", "--json"
+    )
     assert json.loads(out)["fetched"] == 0
 
 
@@ -240,7 +244,7 @@ def test_facts_and_vocabulary(consilience, model_folder, tmp_path, write_suite):
     ]
     status, out, _ = consilience(
         "probe", "--model", "baseline:oracle", "--groups", "capital",
-        "--facts", write_suite(facts=facts), "--vocabulary", model_folder("roberta"), "--json",
+        "--facts-from", write_suite(facts=facts), "--single-token", model_folder("roberta"), "--json",
     )  # fmt: skip
     assert status == 0
     document = json.loads(out)
@@ -267,9 +271,9 @@ BAD = [
     (("probe", "--model", ""), "a model without a name"),
     (("probe", "--model", "baseline:oracle", "--groups", ","), "no name in ','"),
     (("probe", "--model", "baseline:oracle", "--groups", ""), "no name in ''"),
-    (("data", "fetch", "pararel", "--from", "nonsense"), "cannot be fetched: unknown url type"),
+    (("suite", "fetch", "pararel", "--from", "nonsense"), "cannot be fetched: unknown url type"),
     (("probe", "--suite", "minni"), "Did you mean 'mini'"),
-    (("probe", "--suite", "pararel"), "consilience data fetch pararel"),
+    (("probe", "--suite", "pararel"), "consilience suite fetch pararel"),
     (("probe", "--model", "baseline:oracle", "--groups", "capitol"), "Did you mean 'capital'"),
     (("probe", "--model", "nobody/none"), "HF_HUB_OFFLINE is set"),
     (("probe", "--model", "baseline:oracle", "--limit", "0"), "Invalid value for '--limit'"),
@@ -280,9 +284,9 @@ BAD = [
     (("probe", "--model", "baseline:oracle", "--candidates", "vocabulary"), "has no vocabulary"),
     (("score", "none.csv", "--suite", "mini"), "none.csv: no such file"),
     (("score",), "Missing argument"),
-    (("data", "fetch", "paralel"), "Did you mean 'pararel'"),
-    (("data", "check", "nowhere"), "no suite 'nowhere'"),
-    (("data", "stats", "nowhere"), "no suite 'nowhere'"),
+    (("suite", "fetch", "paralel"), "Did you mean 'pararel'"),
+    (("suite", "check", "nowhere"), "no suite 'nowhere'"),
+    (("suite", "stats", "nowhere"), "no suite 'nowhere'"),
     (("dat",), "No such command"),
 ]
 
@@ -365,7 +369,7 @@ def test_a_run_of_another_model_is_refused(consilience, tmp_path):
 
 
 def test_a_bug_of_ours_is_status_1_with_a_traceback():
-    code = "import sys\nfrom consilience import cli\nsys.argv = ['c', 'data', 'list']\ncli.data.suites = None\ncli.main()"
+    code = "import sys\nfrom consilience import cli\nsys.argv = ['c', 'suite', 'list']\ncli.suites.suites = None\ncli.main()"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 1
     assert "Traceback" in run.stderr
@@ -375,7 +379,7 @@ def test_the_command_is_installed_and_stops_cleanly():
     run = subprocess.run(
         [sys.executable, "-m", "consilience", "--help"], capture_output=True, text=True, check=True
     )
-    assert all(name in run.stdout for name in ("probe", "score", "compare", "analyze", "data"))
+    assert all(name in run.stdout for name in ("probe", "score", "compare", "analyze", "suite"))
 
 
 def test_the_papers_rows_from_the_command_line(consilience, tmp_path):

@@ -116,7 +116,7 @@ def test_a_run_of_perturbed_facts_is_resumed_scored_compared_and_shown(
     assert (status, "another run: its perturbations is" in err) == (2, True)
 
     suite = tmp_path / "suite"
-    assert consilience("score", "run", "--suite", suite, "--out", "scored.csv")[0] == 0
+    assert consilience("score", "run", "--suite", suite, "--csv", "scored.csv")[0] == 0
     assert (tmp_path / "scored.csv").read_bytes() == metrics
     assert facts("lower_case,typo", model="baseline:oracle", out="oracle")[0] == 0
     status, out, _ = consilience("compare", "run", "oracle", "--json")

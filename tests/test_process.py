@@ -55,7 +55,7 @@ def test_the_terminal_shows_what_would_control_it_and_keeps_its_styles():
         ["probe", f"--{HOSTILE}", "x"],
         ["probe", "--model", "m", "--suite", "mini", "--protocol", HOSTILE],
         ["analyze", HOSTILE],
-        ["data", "fetch", "pararel", f"--{HOSTILE}" + "x" * 100_000],
+        ["suite", "fetch", "pararel", f"--{HOSTILE}" + "x" * 100_000],
     ],
 )
 def test_a_usage_error_quotes_an_argument_as_a_terminal_may_show_it(arguments, consilience):
@@ -86,7 +86,7 @@ def test_data_does_not_reach_the_terminal_raw(consilience, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["data", "stats", "mini"], ["data", "list", "--json"]]
+    "arguments", [["--help"], ["suite", "stats", "mini"], ["suite", "list", "--json"]]
 )
 def test_a_reader_that_has_enough_is_no_error(arguments):
     with start(*arguments) as process:
@@ -108,7 +108,7 @@ def test_standard_output_that_cannot_be_written_is_one_message(tmp_path):
 
     with (tmp_path / "out").open("wb") as out:
         found = subprocess.run(
-            [*COMMAND, "data", "list"], stdout=out, stderr=subprocess.PIPE, text=True,
+            [*COMMAND, "suite", "list"], stdout=out, stderr=subprocess.PIPE, text=True,
             preexec_fn=limit, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, check=False,
         )  # fmt: skip
     assert found.returncode == 2
@@ -162,19 +162,19 @@ import atexit, os, signal, sys
 from consilience import cli
 
 when, name = sys.argv[1:]
-sys.argv = ["consilience", "data", "list"]
+sys.argv = ["consilience", "suite", "list"]
 
 def send(*_):
     os.kill(os.getpid(), getattr(signal, name))
 
-real = cli.data.suites.data_dir
+real = cli.suites.suites.data_dir
 
 def data_dir(path):
     send()
     return real(path)
 
 if when == "at work":
-    cli.data.suites.data_dir = data_dir
+    cli.suites.suites.data_dir = data_dir
 else:
     atexit.register(send)
 cli.command()
@@ -209,7 +209,7 @@ def test_a_signal_that_was_ignored_before_stays_ignored():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status"), [(["data", "list"], 0), (["score", "none.csv", "--suite", "mini"], 2)]
+    ("arguments", "status"), [(["suite", "list"], 0), (["score", "none.csv", "--suite", "mini"], 2)]
 )
 def test_a_process_with_torch_ends_at_once_and_whole(arguments, status):
     """What is registered for the end runs; what holds a model is not freed object by object."""
@@ -235,7 +235,7 @@ def test_a_process_with_torch_ends_at_once_and_whole(arguments, status):
     ("arguments", "message", "is_usage"),
     [
         (("score", "nowhere.csv", "--suite", "mini"), "nowhere.csv: no such file or folder. Check the path.", False),
-        (("data", "lost"), "No such command 'lost'", True),
+        (("suite", "lost"), "No such command 'lost'", True),
         (("probe", "--limit", "some"), "Invalid value for '--limit'", True),
         (("score",), "Missing argument 'answers'.", True),
     ],

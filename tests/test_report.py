@@ -922,11 +922,11 @@ def test_a_page_that_is_too_large_is_refused(monkeypatch):
     ("arguments", "message"),
     [
         (["one", "pairs"], "without --out"),
-        (["one", "--relation", "Q"], "has no relation 'Q'"),
+        (["one", "--group", "Q"], "has no relation 'Q'"),
         (["nothing"], "nothing: no such file or folder"),
         (["empty", "--out", "p.html"], "not the folder of a run"),
         (["pairs", "one", "--out", "p.html"], "runs of sentence pairs, and others"),
-        (["pairs", "--relation", "A"], "with runs of sentence pairs"),
+        (["pairs", "--group", "A"], "with runs of sentence pairs"),
         (["one", "--out", "no/such/place.html"], "no/such: no such folder"),
     ],
 )

@@ -417,8 +417,8 @@ def test_from_the_command_line(consilience, model_folder, tmp_path):
     folder = tmp_path / "run"
     command = (
         "analyze", "representations", "--model", model_folder("bert"), "--suite", "mini",
-        "--groups", "capital,sport,field", "--limit", 4, "--layers", "0,-1", "--figure", "sport",
-        "--colour", "pattern", "--out", folder,
+        "--groups", "capital,sport,field", "--limit", 4, "--layers", "0,-1", "--draw", "sport",
+        "--color-by", "pattern", "--out", folder,
     )  # fmt: skip
     status, out, err = consilience(*command)
     assert status == 0, err
@@ -441,7 +441,7 @@ def test_from_the_command_line(consilience, model_folder, tmp_path):
     [
         (("--layers", "last"), "no number in 'last'; expected a whole number"),
         (("--layers", "9"), "no layer 9"),
-        (("--figure", "sprot"), "no relation 'sprot'.*mean 'sport'"),
+        (("--draw", "sprot"), "no relation 'sprot'.*mean 'sport'"),
     ],
 )
 def test_bad_requests_are_refused(consilience, model_folder, tmp_path, option, message):

@@ -173,7 +173,7 @@ def made(monkeypatch, small):
 
             def listed(row=row):
                 rows.append(row)
-                return work.run(row, "data", "list")
+                return work.run(row, "suite", "list")
 
             work.attempt(row, listed)
         numbers = {("", "Ada", "Right"): Measured(50.0), ("late", "Bob", "Pairs"): Measured(7)}
@@ -190,7 +190,7 @@ def test_the_command_shows_and_writes_and_says_what_it_ran(consilience, made, he
     assert status == 0
     assert "small: Little" in out
     assert "* a *note* of the recipe" in out
-    assert err.splitlines().count("consilience data list") == 2
+    assert err.splitlines().count("consilience suite list") == 2
     assert {path.name for path in (tmp_path / "r").iterdir()} == {
         "small.csv", "small.md", "small.tex",
     }  # fmt: skip
@@ -205,7 +205,7 @@ def test_the_command_shows_and_writes_and_says_what_it_ran(consilience, made, he
     assert lines[-2:] == ["% a *note* of the recipe", "% not measured: Ada, Bob"]
     document = json.loads(consilience(*arguments, "--json")[1])
     assert set(document) == {"run", "numbers", "notes", "warnings"}
-    assert document["run"]["commands"] == ["consilience data list"] * 2
+    assert document["run"]["commands"] == ["consilience suite list"] * 2
     assert [row["ours"] for row in document["numbers"][:2]] == [50.0, None]
     assert document["notes"] == ["a *note* of the recipe"]
 
@@ -228,7 +228,7 @@ def test_only_some_rows_blocks_or_columns(made, here, tmp_path, only, rows, coun
 
 def test_a_dry_run_says_the_commands_and_runs_nothing(consilience, made, here, tmp_path):
     status, out, _ = consilience("reproduce", "small", "--out", tmp_path / "r", "--dry-run")
-    assert (status, out.splitlines()) == (0, ["consilience data list"] * 2)
+    assert (status, out.splitlines()) == (0, ["consilience suite list"] * 2)
     assert here == []
     assert not (tmp_path / "r").exists()
 
@@ -272,12 +272,12 @@ def test_all_recipes_are_listed_with_what_they_need(consilience):
 def test_a_command_that_cannot_be_done_marks_its_row(tmp_path):
     """In a process of its own: exit 2 with a reason is a missing row, other errors raise."""
     work = Work(Request(tmp_path))
-    assert work.run("Ada", "data", "list")["suites"][0]["suite"] == "mini"
-    assert work.attempt("Ada", lambda: work.run("Ada", "data", "check", "nowhere")) is None
+    assert work.run("Ada", "suite", "list")["suites"][0]["suite"] == "mini"
+    assert work.attempt("Ada", lambda: work.run("Ada", "suite", "check", "nowhere")) is None
     assert work.absent["Ada"].startswith("not here: ")
     assert "nowhere" in work.absent["Ada"]
-    with pytest.raises(ConsilienceError, match="consilience data lost: No such command 'lost'"):
-        work.run("Ada", "data", "lost")
+    with pytest.raises(ConsilienceError, match="consilience suite lost: No such command 'lost'"):
+        work.run("Ada", "suite", "lost")
 
 
 def test_reasons_of_a_row_name_their_parts(tmp_path):
@@ -327,11 +327,11 @@ def test_more_arguments_have_runs_and_tables_of_their_own(consilience, made, tmp
     arguments = ("reproduce", "small", "--out", tmp_path / "r")
     assert consilience(*arguments)[0] == 0
     kept = (tmp_path / "r" / "small.csv").read_bytes()
-    given = "--model Ada=b/model --data rte:train=hub:train --with 'data list=--more 1' --only Ada"
+    given = "--model Ada=b/model --data rte:train=hub:train --with 'suite list=--more 1' --only Ada"
     status, out, _ = consilience(*arguments, *shlex.split(given))
     assert status == 0
-    listed = ["data", "list", "--json"]
-    assert called == [listed, listed, ["data", "list", "--more", "1", "--json"]]
+    listed = ["suite", "list", "--json"]
+    assert called == [listed, listed, ["suite", "list", "--more", "1", "--json"]]
     assert "* Ada: mind the gap" in out
     assert (tmp_path / "r" / "small.csv").read_bytes() == kept
     (folder,) = (tmp_path / "r").glob("with-*")
@@ -340,7 +340,7 @@ def test_more_arguments_have_runs_and_tables_of_their_own(consilience, made, tmp
     notes = {
         "Ada: mind the gap", "not asked: Bob",
         "Ada: b/model stands in its place; the paper's numbers are not of that model",
-        "data list was run with --more 1 too, which the paper did not",
+        "suite list was run with --more 1 too, which the paper did not",
     }  # fmt: skip
     for suffix, sign in ((".md", "* "), (".tex", "% ")):
         lines = (folder / f"small{suffix}").read_text().splitlines()
@@ -388,8 +388,8 @@ def test_files_of_an_earlier_call_do_not_stay(consilience, monkeypatch, tmp_path
 def test_a_bug_of_ours_is_no_row_that_is_not_here(tmp_path, answered):
     answered(1, "", "Traceback: KeyError")
     work = Work(Request(tmp_path))
-    with pytest.raises(RuntimeError, match="consilience data list failed:\nTraceback: KeyError"):
-        work.attempt("Ada", lambda: work.run("Ada", "data", "list"))
+    with pytest.raises(RuntimeError, match="consilience suite list failed:\nTraceback: KeyError"):
+        work.attempt("Ada", lambda: work.run("Ada", "suite", "list"))
     assert work.absent == {}
 
 
@@ -405,7 +405,7 @@ def test_a_command_that_was_killed_marks_its_row(tmp_path, monkeypatch):
     call = work_module._call
     monkeypatch.setattr(work_module, "_call", lambda command: call(code))
     with pytest.raises(MissingError, match="^not here: stopped by signal 9; too little memory"):
-        Work(Request(tmp_path)).run("Ada", "data", "list")
+        Work(Request(tmp_path)).run("Ada", "suite", "list")
 
 
 class Once(Work):
@@ -777,5 +777,5 @@ def test_without_data_a_recipe_says_so(consilience, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0
     assert "pararel-table-1: not here: " in done.stderr
-    assert "consilience data fetch pararel" in done.stderr
+    assert "consilience suite fetch pararel" in done.stderr
     assert done.stdout.count("not here") == 7

@@ -460,7 +460,7 @@ def test_people(here, tmp_path):
 def test_sheets_of_other_options_are_elsewhere(tmp_path):
     plain, three = (
         sheets_of(Request(tmp_path, options=each), "rte")
-        for each in ({}, {"annotate sheet": ["--annotators", "3"]})
+        for each in ({}, {"suite annotate sheet": ["--annotators", "3"]})
     )
     assert plain == tmp_path / "calum" / "sheets" / "rte"
     assert three.parts[-4].startswith("with-")

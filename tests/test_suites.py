@@ -75,7 +75,7 @@ def test_check_lists_everything_and_load_says_how_much_more_there_is(write_suite
     folder = write_suite(facts=FACT + "nonsense\n{}\n", patterns=pattern + "[X]\n")
     problems = check_suite(str(folder))
     assert len(problems) == 1 + 1 + 3, "one bad pattern line, one bad fact line, three empty fields"
-    with pytest.raises(ConsilienceError, match=r"\(4 more; `consilience data check` lists"):
+    with pytest.raises(ConsilienceError, match=r"\(4 more; `consilience suite check` lists"):
         load_folder(folder)
 
 
@@ -105,7 +105,7 @@ def test_a_folder_or_table_that_is_missing(tmp_path, write_suite):
         load_suite("./nowhere")
     with pytest.raises(ConsilienceError, match="Did you mean 'pararel'"):
         load_suite("paralel")
-    with pytest.raises(ConsilienceError, match="not in .*`consilience data fetch pararel`"):
+    with pytest.raises(ConsilienceError, match="not in .*`consilience suite fetch pararel`"):
         load_suite("pararel", tmp_path)
     with pytest.raises(ConsilienceError, match="no suite in this folder.*docs/suites.md"):
         load_suite(str(tmp_path))

@@ -403,7 +403,7 @@ def test_the_command(consilience, tmp_path):
     path = tmp_path / "typed.csv"
     path.write_text(wide("calum-table-2"), encoding="utf-8")
     left = ("--leave-out", "t5-base,t5-large,human")
-    status, out, err = consilience("analyze", "tasks", path, *left, "--out", tmp_path / "tests.csv")
+    status, out, err = consilience("analyze", "tasks", path, *left, "--csv", tmp_path / "tests.csv")
     assert (status, err) == (0, "")
     assert "human" in out, "left out of the tests only"
     assert "+35.0" in out

@@ -159,7 +159,7 @@ def written(draw: random.Random, folder: Path) -> str:
         ("m.csv", ("compare", base / "run", base / "random")),
         ("m.csv", ("analyze", "patterns", base / "run")),
         ("r.html", ("report", base / "run")),
-        ("sheets", ("annotate", "sheet", "--task", "rte", "--data", base / "pairs.csv")),
+        ("sheets", ("suite", "annotate", "sheet", "--task", "rte", "--data", base / "pairs.csv")),
     ))  # fmt: skip
     for each in (whole, place):
         each.mkdir()

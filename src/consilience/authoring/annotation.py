@@ -214,7 +214,7 @@ def read_key(path: Path) -> SheetKey:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
         raise ConsilienceError(
             "no key of sheets" if path.is_file() else "no such file",
-            expected="the key.json that `consilience annotate sheet` wrote",
+            expected="the key.json that `consilience suite annotate sheet` wrote",
             where=str(path),
         ) from error
     return key

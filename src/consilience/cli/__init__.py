@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import typer
 
-from consilience.cli import analyze, annotate, data, process
+from consilience.cli import analyze, annotate, process, suites
 from consilience.cli.compare import compare
 from consilience.cli.finetune import finetune
 from consilience.cli.improve import improve
@@ -33,8 +33,8 @@ app.command()(report)
 app.command()(improve)
 app.command()(finetune)
 app.add_typer(analyze.app, name="analyze")
-app.add_typer(annotate.app, name="annotate")
-app.add_typer(data.app, name="data")
+suites.app.add_typer(annotate.app, name="annotate")
+app.add_typer(suites.app, name="suite")
 
 
 def command() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
 
 import polars as pl
 import typer
@@ -15,6 +14,7 @@ from consilience.analysis.knowledge import short_number
 from consilience.cli.command import command_of
 from consilience.cli.shared import (
     AsJson,
+    CsvFile,
     Screen,
     out,
     print_json,
@@ -52,18 +52,16 @@ from consilience.workflow.vector_clusters import VectorOptions, cluster_represen
 
 app = typer.Typer(no_args_is_help=True, help="Why: patterns, edits, examples, knowledge, vectors.")
 
-Out = Annotated[Path | None, typer.Option("--out", help="Write the table here, as CSV.")]
-
 TITLE = "Accuracy, and consistency when reversed (C_R) and with other signs (C_S), in percent"
 
 
 @app.command()
 @command_of(PatternsOptions)
-def patterns(options: PatternsOptions, file: Out = None, as_json: AsJson = False) -> None:
+def patterns(options: PatternsOptions, file: CsvFile = None, as_json: AsJson = False) -> None:
     """Compare patterns: how often each two agree, and which agree with no other.
 
     A pattern stands apart if its highest agreement with another is below the mean agreement among
-    the others. "points": its accuracy minus that of the base pattern, on the same facts. --out gets
+    the others. "points": its accuracy minus that of the base pattern, on the same facts. --csv gets
     every pair of patterns: agreement and change of accuracy, with intervals and tests.
     """
     analysis = analyze_patterns(options)
@@ -73,7 +71,7 @@ def patterns(options: PatternsOptions, file: Out = None, as_json: AsJson = False
 
 @app.command()
 @command_of(EditsOptions)
-def edits(options: EditsOptions, file: Out = None, as_json: AsJson = False) -> None:
+def edits(options: EditsOptions, file: CsvFile = None, as_json: AsJson = False) -> None:
     """Compare edits: pairs of patterns that differ in a way, against the relation's other pairs.
 
     Edits are those of the suite's edges. With --derive they are those of a dependency parser, with
@@ -86,10 +84,10 @@ def edits(options: EditsOptions, file: Out = None, as_json: AsJson = False) -> N
 
 @app.command()
 @command_of(ExamplesOptions)
-def examples(options: ExamplesOptions, file: Out = None, as_json: AsJson = False) -> None:
+def examples(options: ExamplesOptions, file: CsvFile = None, as_json: AsJson = False) -> None:
     """Show the most telling items: right here and wrong there, always wrong alike, other golds, ...
 
-    --out gets a row for each reply of each item.
+    --csv gets a row for each reply of each item.
     """
     by_kind, notes = find_examples(options)
     if file:
@@ -108,10 +106,10 @@ def examples(options: ExamplesOptions, file: Out = None, as_json: AsJson = False
 
 @app.command()
 @command_of(KnowledgeOptions)
-def knowledge(options: KnowledgeOptions, file: Out = None, as_json: AsJson = False) -> None:
+def knowledge(options: KnowledgeOptions, file: CsvFile = None, as_json: AsJson = False) -> None:
     """Correlate accuracy and consistency over relations (paper, Section 6.2).
 
-    With --sizes also over runs: the effect of more training data (Table 4). --out gets the
+    With --sizes also over runs: the effect of more training data (Table 4). --csv gets the
     correlations over relations.
     """
     analysis = analyze_knowledge(options)
@@ -120,7 +118,7 @@ def knowledge(options: KnowledgeOptions, file: Out = None, as_json: AsJson = Fal
 
 @app.command()
 @command_of(SyntaxOptions)
-def syntax(options: SyntaxOptions, file: Out = None, as_json: AsJson = False) -> None:
+def syntax(options: SyntaxOptions, file: CsvFile = None, as_json: AsJson = False) -> None:
     """Compare how patterns differ by a parser with the suite's own edges (Section 6.3).
 
     Directed edges: how many are the same, Cohen's kappa, and what only one of them has; then how
@@ -133,7 +131,7 @@ def syntax(options: SyntaxOptions, file: Out = None, as_json: AsJson = False) ->
 
 @app.command()
 @command_of(TaskEffectsOptions)
-def tasks(options: TaskEffectsOptions, file: Out = None, as_json: AsJson = False) -> None:
+def tasks(options: TaskEffectsOptions, file: CsvFile = None, as_json: AsJson = False) -> None:
     """Compare tasks: similarity with inference, small training sets with others (CALUM, 5.1).
 
     Runs of one model on several tasks belong together: roberta=runs/a roberta=runs/b.

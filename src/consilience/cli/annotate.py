@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
 from consilience.cli.command import command_of
-from consilience.cli.shared import AsJson, out, print_json, rows_of, warn
+from consilience.cli.shared import AsJson, CsvFile, out, print_json, rows_of, warn
 from consilience.files import csv_of, write_whole
 from consilience.report.metric_tables import annotator_tables
 from consilience.workflow.annotators import (
@@ -38,7 +35,8 @@ def sheet(options: SheetOptions, as_json: AsJson = False) -> None:
     warn(sheets.notes)
     out.print(
         f"{len(key.sheets)} sheets of {sheets.questions} questions: {folder}/annotator-1.html "
-        f"(or .csv), ...\nKeep key.json to yourself. Then: consilience annotate score {folder}",
+        "(or .csv), ...\nKeep key.json to yourself. "
+        f"Then: consilience suite annotate score {folder}",
         soft_wrap=True,
         highlight=False,
     )
@@ -48,9 +46,7 @@ def sheet(options: SheetOptions, as_json: AsJson = False) -> None:
 @command_of(ScoreSheetsOptions)
 def score(
     options: ScoreSheetsOptions,
-    file: Annotated[
-        Path | None, typer.Option("--out", help="Write the metrics table here, as CSV.")
-    ] = None,
+    file: CsvFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure annotators' accuracy, consistency and agreement (CALUM, Section 4.4)."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from consilience.cli.command import command_of
-from consilience.cli.shared import AsJson, names_in, out, print_json, rows_of, warn
+from consilience.cli.shared import AsJson, CsvFile, names_in, out, print_json, rows_of, warn
 from consilience.files import csv_of, write_whole
 from consilience.metrics.registry import headline_metrics
 from consilience.provenance import git_revision, versions
@@ -22,11 +21,9 @@ SHOWN = ",".join(headline_metrics(aliases=True))
 def compare(
     options: CompareOptions,
     show: Annotated[
-        str, typer.Option(help="Metrics to print; all are in --out and --json.", metavar="M,M")
+        str, typer.Option(help="Metrics to print; all are in --csv and --json.", metavar="M,M")
     ] = SHOWN,
-    file: Annotated[
-        Path | None, typer.Option("--out", help="Write all differences here, as CSV.")
-    ] = None,
+    file: CsvFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare runs on the same questions: differences with intervals and tests.

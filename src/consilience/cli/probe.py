@@ -11,6 +11,7 @@ import typer
 from consilience.cli.command import command_of
 from consilience.cli.shared import (
     AsJson,
+    CsvFile,
     DataDir,
     ProtocolOption,
     Screen,
@@ -65,9 +66,7 @@ def score(
     ],
     suite: SuiteOption,
     protocol: ProtocolOption = None,
-    file: Annotated[
-        Path | None, typer.Option("--out", help="Write the metrics table here, as CSV.")
-    ] = None,
+    file: CsvFile = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:

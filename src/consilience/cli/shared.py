@@ -45,6 +45,10 @@ ProtocolOption = Annotated[
     Protocol | None,
     typer.Option(help="published: the papers' rules; strict: the text's definitions."),
 ]
+CsvFile = Annotated[
+    Path | None,
+    typer.Option("--csv", help="Also write the table to this CSV file.", metavar="FILE"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, nothing else.")]
 AsShipped = Annotated[
     bool, typer.Option("--as-shipped", help="Keep the ParaRel tuples that the paper leaves out.")

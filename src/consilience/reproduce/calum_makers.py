@@ -281,7 +281,7 @@ def _draw_sheets(work: Work, task: str) -> Path:
             raise MissingError(f"{NOT_HERE}: {sheets}: no key.json of sheets")
         return sheets
     options = ("--task", task, "--data", readable_source(work, task, "validation"))
-    work.run(HUMAN, "annotate", "sheet", *options, "--out", sheets, part=GROUPS[task])
+    work.run(HUMAN, "suite", "annotate", "sheet", *options, "--out", sheets, part=GROUPS[task])
     work.stop_if_dry()
     return sheets
 
@@ -294,7 +294,7 @@ def _score_people(work: Work, task: str) -> Path:
     file = work.request.runs / "calum" / "human" / f"{task}.csv"
     if not work.request.dry:
         file.parent.mkdir(parents=True, exist_ok=True)
-    work.run(HUMAN, "annotate", "score", sheets, "--out", file, part=GROUPS[task])
+    work.run(HUMAN, "suite", "annotate", "score", sheets, "--csv", file, part=GROUPS[task])
     work.stop_if_dry()
     return file
 

@@ -111,7 +111,7 @@ def correlations(recipe: Recipe, work: Work) -> RecipeResult:
 
 def statistics(recipe: Recipe, work: Work) -> RecipeResult:
     """Counts of patterns, and of their kinds in syntax and in words."""
-    document = work.attempt("", partial(_run, work, "data", "stats", "pararel")) or {}
+    document = work.attempt("", partial(_run, work, "suite", "stats", "pararel")) or {}
     return RecipeResult(
         {
             ("", row, "Value"): Measured(_number(document[name]))
@@ -123,7 +123,7 @@ def statistics(recipe: Recipe, work: Work) -> RecipeResult:
 
 def tuples(recipe: Recipe, work: Work) -> RecipeResult:
     """How many facts the paper's filters leave, and how many relations have one right answer."""
-    document = work.attempt("", partial(_run, work, "data", "stats", "pararel"))
+    document = work.attempt("", partial(_run, work, "suite", "stats", "pararel"))
     if not document:
         return RecipeResult({})
     kinds = [relation["cardinality"] for relation in document["by_relation"]]
@@ -154,7 +154,7 @@ def example_answers(recipe: Recipe, work: Work) -> RecipeResult:
 
 def _example_notes(recipe: Recipe, work: Work, row: str, spec: str) -> list[str]:
     run = work.probe(row, spec)
-    document = work.run(row, "analyze", "examples", run, "--limit", "1")
+    document = work.run(row, "analyze", "examples", run, "--examples", "1")
     work.stop_if_dry()
     answers = read_answers(run)
     notes = []
@@ -178,7 +178,7 @@ def _example_notes(recipe: Recipe, work: Work, row: str, spec: str) -> list[str]
 
 def clusters(recipe: Recipe, work: Work) -> RecipeResult:
     """The first 30 facts of P36 in all patterns, and what the vectors of all facts cluster by."""
-    options = ("--groups", "P36", "--limit", "1000", "--figure", "P36")
+    options = ("--groups", "P36", "--limit", "1000", "--draw", "P36")
     row, document = _vectors(recipe, work, "pararel-figure-3", *options)
     numbers: dict[Key, Measured] = {}
     for cluster in document.get("clusters", ()):

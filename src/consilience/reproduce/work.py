@@ -215,8 +215,9 @@ class Work:
 
 
 def command_of(arguments: Sequence[str]) -> str:
-    """The name of a command: its first word, or its first two."""
-    return " ".join(arguments[: 2 if arguments[0] in ("analyze", "annotate", "data") else 1])
+    """The name of a command: its first word, or with its sub-commands."""
+    words = 3 if "annotate" in arguments[:2] else 2 if arguments[0] in ("analyze", "suite") else 1
+    return " ".join(arguments[:words])
 
 
 def _is_of_the_user(error: str, command: Sequence[str], more: Sequence[str]) -> bool:

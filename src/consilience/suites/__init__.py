@@ -16,7 +16,7 @@ from consilience.types import Suite
 MINI = Path(__file__).parent / "mini"
 NAMES = {
     "mini": "bundled with consilience: 14 relations, Apache-2.0",
-    "pararel": "ParaRel, Elazar et al. 2021; `consilience data fetch pararel` gets it",
+    "pararel": "ParaRel, Elazar et al. 2021; `consilience suite fetch pararel` gets it",
 }
 
 
@@ -39,7 +39,7 @@ def suite_folder(spec: str, data: Path) -> Path:
         if not folder.is_dir():
             raise ConsilienceError(
                 f"the suite '{spec}' is not in {data}",
-                todo=f"Get it with `consilience data fetch {spec}`, or say where it lies with "
+                todo=f"Get it with `consilience suite fetch {spec}`, or say where it lies with "
                 "--data-dir.",
             )
         return folder

@@ -109,7 +109,7 @@ def read_graph(path: Path) -> tuple[list[str], dict[tuple[int, int], Edge]]:
             f"refused as a pattern graph: {error or type(error).__name__}",
             expected="a pickled graph that holds only patterns and edge types",
             where=str(path),
-            todo="Fetch the release again with `consilience data fetch pararel`.",
+            todo="Fetch the release again with `consilience suite fetch pararel`.",
         ) from error
     for (a, b), edge in directed.items():
         if a == b or directed.get((b, a)) != edge:

@@ -156,6 +156,6 @@ def raise_first(problems: Problems) -> None:
     first = problems[0]
     if len(problems) > 1:
         first.args = (
-            f"{first.args[0]} ({len(problems) - 1} more; `consilience data check` lists them all.)",
+            f"{first.args[0]} ({len(problems) - 1} more; `consilience suite check` lists all.)",
         )
     raise first

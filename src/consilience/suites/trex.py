@@ -98,7 +98,7 @@ def _read_edges(
         "its patterns are not those of graphs_json",
         expected="the same patterns in the same order",
         where=str(graph),
-        todo="Fetch the release again with `consilience data fetch pararel`.",
+        todo="Fetch the release again with `consilience suite fetch pararel`.",
     )
     problems.append(error)
     return {}

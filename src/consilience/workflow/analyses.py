@@ -71,7 +71,7 @@ class ExamplesOptions:
     kind: Annotated[str | None, Option(f"One of: {', '.join(KINDS)}; without it, every kind.")] = (
         None
     )
-    limit: Annotated[int, Option("Number of examples of each kind.", min=1)] = 5
+    examples: Annotated[int, Option("Number of examples of each kind.", min=1)] = 5
     data_dir: DataDir = None
 
 
@@ -153,7 +153,7 @@ def find_examples(options: ExamplesOptions) -> tuple[dict[str, list[Example]], l
     run = Run.open(options.run)
     suite, _ = suite_of(run, options.suite, None, options.data_dir)
     kinds = list(KINDS) if options.kind is None else [options.kind]
-    return examples(run.answers, suite, kinds, options.limit), suite_notes(run, suite)
+    return examples(run.answers, suite, kinds, options.examples), suite_notes(run, suite)
 
 
 def analyze_knowledge(options: KnowledgeOptions) -> Analysis:

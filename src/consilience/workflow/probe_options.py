@@ -81,11 +81,11 @@ class ProbeOptions:
         CandidateSet,
         Option("The relation's objects, or every word of the vocabulary.", panel=FACTS),
     ] = "objects"
-    facts: Annotated[
+    facts_from: Annotated[
         str | None,
         Option("Ask about the facts of this suite instead.", metavar="S", panel=FACTS),
     ] = None
-    vocabulary: Annotated[
+    single_token: Annotated[
         Sequence[str] | None,
         Option(
             "Keep objects that are one token for all of these models.", metavar="M,M", panel=FACTS

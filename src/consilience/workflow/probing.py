@@ -157,11 +157,11 @@ def choose_suite(options: ProbeOptions, watch: Watch = SILENT) -> tuple[Suite, d
     source = source_of(suite, options.suite, options.data_dir)
     if options.groups is not None:
         suite = select_relations(suite, options.groups)
-    if options.facts is not None:
-        other = suites.load_suite(options.facts, options.data_dir)
+    if options.facts_from is not None:
+        other = suites.load_suite(options.facts_from, options.data_dir)
         suite = replace_facts(suite, other)
-    if options.vocabulary is not None:
-        suite = _one_token(suite, options.vocabulary, options.trust_remote_code, watch)
+    if options.single_token is not None:
+        suite = _one_token(suite, options.single_token, options.trust_remote_code, watch)
     if options.limit:
         suite = sample_facts(suite, options.limit, options.seed)
     return suite, source
@@ -204,8 +204,8 @@ def _settings(
         "suite": suite.name,
         "suite_digest": suite.digest,
         "groups": [relation.id for relation in suite.relations],
-        "facts": options.facts,
-        "vocabulary": ",".join(options.vocabulary) if options.vocabulary is not None else None,
+        "facts": options.facts_from,
+        "vocabulary": ",".join(options.single_token) if options.single_token is not None else None,
         "as_shipped": options.as_shipped,
         "limit": options.limit,
         "seed": options.seed,

@@ -100,9 +100,11 @@ class ReportOptions:
             metavar="DIR",
         ),
     ] = None
-    relation: Annotated[
+    group: Annotated[
         str | None,
-        Option("The relation whose patterns are shown first; without it, the least consistent."),
+        Option(
+            "Relation whose patterns are shown first [default: the least consistent].", metavar="G"
+        ),
     ] = None
     suite: RunSuite = None
     protocol: ProtocolName = None
@@ -132,15 +134,15 @@ def report(options: ReportOptions, watch: Watch = SILENT) -> Report:
         optional(library)  # before the minutes that counting may take
     refuse_mixed(runs)
     is_of_pairs = runs[0].is_of_pairs
-    if options.relation and is_of_pairs:
-        raise ConsilienceError("--relation with runs of sentence pairs", todo="Leave it out.")
+    if options.group and is_of_pairs:
+        raise ConsilienceError("--group with runs of sentence pairs", todo="Leave it out.")
     suite, protocol = any_suite_of(runs[0], options.suite, options.protocol, options.data_dir)
-    if options.relation:
-        _asked_groups(suite, runs).relation(options.relation)
+    if options.group:
+        _asked_groups(suite, runs).relation(options.group)
     measure_all = _measure_pairs if is_of_pairs else _measure_facts
     with watch.steps("counting", 2 * len(runs) - 1, "tables") as advance:
         views, compared, notes = measure_all(runs, suite, protocol, options.seed, advance)
-    page = report_page(views, compared, notes, options.relation)
+    page = report_page(views, compared, notes, options.group)
     warnings = [*notes, *(f"{view.name}: {note}" for view in views for note in view.warnings)]
     layouts = pair_layouts if is_of_pairs else fact_layouts
     tables = layouts({view.name: view.metrics for view in views}, warnings)

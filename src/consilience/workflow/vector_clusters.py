@@ -47,12 +47,13 @@ class VectorOptions:
         Sequence[int],
         Option("0 is the embeddings, -1 the last layer: 0,6,-1.", metavar="N,N"),
     ] = (-1,)
-    figure: Annotated[
-        str | None, Option("Draw the t-SNE of this relation, at the last of --layers.")
+    draw: Annotated[
+        str | None,
+        Option("Draw the t-SNE of this relation, at the last of --layers.", metavar="G"),
     ] = None
-    colour: Annotated[Colour, Option("What has the colours of the figure.")] = "subject"
-    figure_facts: Annotated[int, Option("Facts in the figure.", min=1)] = 30
-    figure_format: Annotated[str, Option("svg, png, pdf or html.")] = "svg"
+    draw_facts: Annotated[int, Option("Number of facts in the drawing.", min=1)] = 30
+    draw_format: Annotated[str, Option("Format of the drawing: svg, png, pdf or html.")] = "svg"
+    color_by: Annotated[Colour, Option("Property that the colors of the drawing show.")] = "subject"
     protocol: ProtocolName = None
     folder: Annotated[Path | None, Option("The folder of the run.", flag="--out")] = None
     seed: Annotated[int, Option("Seed of --limit, k-means and t-SNE.")] = 0
@@ -106,7 +107,7 @@ def cluster_representations(options: VectorOptions, watch: Watch = SILENT) -> Ve
     clusters = pl.concat(tables)
     write_whole(run.path / "clusters.csv", csv_of(clusters))
     run.finish(metrics)
-    figure = None if options.figure is None else _draw(run.path, suite.name, options)
+    figure = None if options.draw is None else _draw(run.path, suite.name, options)
     record = {**run.record, "path": str(run.path)}
     return VectorClusters(clusters, correlations_of(metrics, clusters), figure, record)
 
@@ -115,8 +116,8 @@ def _select(suite: Suite, options: VectorOptions) -> Suite:
     """What is asked of the suite; an unknown relation of the figure raises."""
     if options.groups is not None:
         suite = select_relations(suite, options.groups)
-    if options.figure is not None:
-        suite.relation(options.figure)
+    if options.draw is not None:
+        suite.relation(options.draw)
     return sample_facts(suite, options.limit, options.seed)
 
 
@@ -173,11 +174,11 @@ def _draw(run: Path, suite: str, options: VectorOptions) -> Path:
     """Draw the relation of the figure; the file's path."""
     from consilience.report.figures import save_figure
 
-    suffix = options.figure_format.removeprefix(".")
-    path = run / f"tsne-{options.figure}-{options.colour}.{suffix}"
-    title = f"{options.model}, {suite}: {options.figure}"
-    facts, colour = options.figure_facts, options.colour
-    save_figure(drawing_of(run, str(options.figure), facts, colour, title, options.seed), path)
+    suffix = options.draw_format.removeprefix(".")
+    path = run / f"tsne-{options.draw}-{options.color_by}.{suffix}"
+    title = f"{options.model}, {suite}: {options.draw}"
+    facts, colour = options.draw_facts, options.color_by
+    save_figure(drawing_of(run, str(options.draw), facts, colour, title, options.seed), path)
     return path
 
 

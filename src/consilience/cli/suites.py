@@ -1,4 +1,4 @@
-"""data: list, fetch, check and count suites."""
+"""suite: list, fetch, check and count suites."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from consilience.report.metric_tables import statistics_tables
 from consilience.suites.fetch import SOURCES, fetch
 from consilience.suites.sizes import cautions, counted, suite_statistics
 
-app = typer.Typer(no_args_is_help=True, help="Suites: list, fetch, check and count them.")
+app = typer.Typer(no_args_is_help=True, help="List, fetch, check and count suites.")
 
 
 @app.command("list")

@@ -3,7 +3,6 @@
 import json
 import math
 import shlex
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -74,26 +73,26 @@ def answered(monkeypatch):
     return answer
 
 
-@pytest.mark.parametrize(("key", "number", "verdict"), cases("verdicts"))
-def test_verdicts_are_of_the_digits_that_the_paper_prints(small, key, number, verdict):
-    """50.0 stands for what rounds to it: 50.04 does, 50.06 does not."""
+@pytest.mark.parametrize(("key", "number", "tolerance", "verdict"), cases("verdicts"))
+def test_verdicts_are_of_the_digits_that_the_paper_prints(small, key, number, tolerance, verdict):
+    """50.04 rounds to 50.0 and 50.06 does not. A tolerance is in points, whatever the interval."""
     ours = {tuple(key): Measured(*number)}
-    assert cells(beside("small", ours))[tuple(key)]["verdict"] == verdict
+    assert cells(beside("small", ours, tolerance=tolerance))[tuple(key)]["verdict"] == verdict
 
 
 def test_why_there_is_no_number_of_ours(small):
     assert set(verdicts({})) == {"not measured"}
-    reasons = {"Ada": "not here: cannot load it", "": "by hand"}
-    assert verdicts({}, reasons) == ["not here: cannot load it"] * 3 + ["by hand"] * 2
+    reasons = {"Ada": "unavailable: cannot load it", "": "counted by hand"}
+    assert verdicts({}, reasons) == ["unavailable: cannot load it"] * 3 + ["counted by hand"] * 2
     found = verdicts({("", "Ada", "Pairs"): Measured(12)}, reasons)
-    assert found[:3] == ["not here: cannot load it", "same", "not here: cannot load it"]
+    assert found[:3] == ["unavailable: cannot load it", "same", "unavailable: cannot load it"]
 
 
 def test_ours_that_the_paper_lacks_stand_with_their_row(small):
     ours = {("late", "Cy", "Right"): Measured(1.0), ("", "Ada", "More"): Measured(0.5, unit="p")}
     rows = beside("small", ours)
     assert rows["column"].to_list() == ["Right", "Pairs", "p", "More", "Right", "Pairs", "Right"]
-    alone = rows.filter(pl.col("verdict") == "ours alone")
+    alone = rows.filter(pl.col("verdict") == "ours only")
     assert alone["unit"].to_list() == ["p", ""]
     assert alone["paper"].is_nan().all()
     assert set(rows["table"]) == {"small"}
@@ -131,17 +130,17 @@ def test_a_table_on_a_screen_and_in_the_papers_layout(small, capsys, monkeypatch
         ("", "Ada", "p"): Measured(0.0004),
         ("late", "Bob", "Pairs"): Measured(8),
     }
-    numbers = beside("small", ours, {"Bob": "not here: cannot load it"})
+    numbers = beside("small", ours, {"Bob": "unavailable: cannot load it"})
     Console(width=80, markup=False).print(TerminalTable(beside_table(numbers, "Small")))
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[4:11] == [
         "Ada",
-        "Right 50.0±20.0 49.0±19.0 48.0 52.0 -1.0 within",
+        "Right 50.0±20.0 49.0±19.0 48.0 52.0 -1.0 differs",
         "Pairs 12 - - not measured",
         "p < 0.01 <.001 same",
         "late:",
         "Bob",
-        "Right 61.25 - - not here",
+        "Right 61.25 - - unavailable",
     ]
     assert lines[11] == "Pairs 7 8 1 differs"
     assert as_markdown(beside_layout(numbers, "Small")).splitlines()[2:] == [
@@ -179,7 +178,9 @@ def made(monkeypatch, small):
         numbers = {("", "Ada", "Right"): Measured(50.0), ("late", "Bob", "Pairs"): Measured(7)}
         return RecipeResult(numbers, ["a *note* of the recipe"])
 
-    recipe = Recipe("small", "Little", "nothing", make, "small", {"Ada": "a/m"}, ("rte:train",))
+    recipe = Recipe(
+        "small", "Little", "nothing", make, "small", {"Ada": "a/m"}, True, ("rte:train",)
+    )
     monkeypatch.setitem(RECIPES, "small", recipe)
     return rows
 
@@ -195,8 +196,8 @@ def test_the_command_shows_and_writes_and_says_what_it_ran(consilience, made, he
         "small.csv", "small.md", "small.tex",
     }  # fmt: skip
     written = pl.read_csv(tmp_path / "r" / "small.csv", schema_overrides=papers.BESIDE_SCHEMA)
-    assert written.columns == [*papers.BESIDE_SCHEMA, "asked"]
-    assert set(written["asked"]) <= {"", None}
+    assert written.columns == [*papers.BESIDE_SCHEMA, "options"]
+    assert set(written["options"]) <= {"", None}
     assert written["verdict"].to_list() == ["same", *["not measured"] * 3, "same"]
     markdown = (tmp_path / "r" / "small.md").read_text()
     assert markdown.endswith("\n\n* a \\*note\\* of the recipe\n* not measured: Ada, Bob\n")
@@ -223,7 +224,7 @@ def test_only_some_rows_blocks_or_columns(made, here, tmp_path, only, rows, coun
     found = make_cells("small", tmp_path, only=only)
     assert made == rows
     assert {key for key, each in found.items() if not math.isnan(each["ours"])} == counted
-    assert (found["", "Ada", "Pairs"]["verdict"] == "not asked") == ("Ada" not in only)
+    assert (found["", "Ada", "Pairs"]["verdict"] == "not selected") == ("Ada" not in only)
 
 
 def test_a_dry_run_says_the_commands_and_runs_nothing(consilience, made, here, tmp_path):
@@ -274,7 +275,7 @@ def test_a_command_that_cannot_be_done_marks_its_row(tmp_path):
     work = Work(Request(tmp_path))
     assert work.run("Ada", "suite", "list")["suites"][0]["suite"] == "mini"
     assert work.attempt("Ada", lambda: work.run("Ada", "suite", "check", "nowhere")) is None
-    assert work.absent["Ada"].startswith("not here: ")
+    assert work.absent["Ada"].startswith("unavailable: ")
     assert "nowhere" in work.absent["Ada"]
     with pytest.raises(ConsilienceError, match="consilience suite lost: No such command 'lost'"):
         work.run("Ada", "suite", "lost")
@@ -287,7 +288,7 @@ def test_reasons_of_a_row_name_their_parts(tmp_path):
         raise MissingError(reason)
 
     for row, part, reason in (
-        ("Ada", "RTE", "not here: no pairs"), ("Ada", "MRPC", "not here: no model"),
+        ("Ada", "RTE", "unavailable: no pairs"), ("Ada", "MRPC", "unavailable: no model"),
         ("Ada", "QQP", "not run"), ("Bob", "RTE", "not run"), ("Eve", "RTE", "not run"),
     ):  # fmt: skip
         made = work.attempt(
@@ -295,7 +296,7 @@ def test_reasons_of_a_row_name_their_parts(tmp_path):
         )
         assert made is None
     assert work.absent == {
-        "Ada": "not here: RTE: no pairs; MRPC: no model", "Bob": "not run", "Eve": "not asked",
+        "Ada": "unavailable: RTE: no pairs; MRPC: no model", "Bob": "not run", "Eve": "not selected",
     }  # fmt: skip
 
 
@@ -336,17 +337,17 @@ def test_more_arguments_have_runs_and_tables_of_their_own(consilience, made, tmp
     assert (tmp_path / "r" / "small.csv").read_bytes() == kept
     (folder,) = (tmp_path / "r").glob("with-*")
     written = pl.read_csv(folder / "small.csv", schema_overrides=papers.BESIDE_SCHEMA)
-    assert set(written["asked"]) == {f"'{given}"}  # it begins with a minus sign
+    assert set(written["options"]) == {f"'{given}"}  # it begins with a minus sign
     notes = {
-        "Ada: mind the gap", "not asked: Bob",
-        "Ada: b/model stands in its place; the paper's numbers are not of that model",
-        "suite list was run with --more 1 too, which the paper did not",
+        "Ada: mind the gap", "not selected: Bob",
+        "Ada: replaced by b/model; the paper's numbers are of another model",
+        "suite list was run with --more 1, which the paper did not use",
     }  # fmt: skip
     for suffix, sign in ((".md", "* "), (".tex", "% ")):
         lines = (folder / f"small{suffix}").read_text().splitlines()
         assert {f"{sign}{note}" for note in notes} <= {*lines}
     assert consilience(*arguments, *shlex.split(given), "--only", "Bob")[0] == 0
-    assert "stands in its place" not in (folder / "small.md").read_text()
+    assert "replaced by" not in (folder / "small.md").read_text()
 
 
 def test_runs_of_other_models_and_options_have_folders_of_their_own(tmp_path):
@@ -404,7 +405,7 @@ def test_a_command_that_was_killed_marks_its_row(tmp_path, monkeypatch):
     code = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
     call = work_module._call
     monkeypatch.setattr(work_module, "_call", lambda command: call(code))
-    with pytest.raises(MissingError, match="^not here: stopped by signal 9; too little memory"):
+    with pytest.raises(MissingError, match="^unavailable: stopped by signal 9; too little memory"):
         Work(Request(tmp_path)).run("Ada", "suite", "list")
 
 
@@ -475,14 +476,49 @@ def test_a_model_that_is_not_here_is_marked_and_another_may_stand_for_it(
     assert all(each["low"] is None for each in oracle), "nothing varies"
     assert rows["majority", "Consistency"]["verdict"] == "same"
     why = rows["BERT-large", "Accuracy"]["verdict"]
-    assert why.startswith("not here: ")
+    assert why.startswith("unavailable: ")
     assert "no/model" in why
-    assert rows["ALBERT-base", "Accuracy"]["verdict"] == "not asked"
-    assert document["warnings"][0].startswith("BERT-base: baseline:oracle stands in its place")
+    assert rows["ALBERT-base", "Accuracy"]["verdict"] == "not selected"
+    assert document["warnings"][0].startswith("BERT-base: replaced by baseline:oracle")
     assert not any("majority" in note for note in document["notes"]), "it is constant, of course"
     assert f"BERT-large: {why}" in document["warnings"]
     assert [shlex.join(["consilience", *each]) for each in here] == document["run"]["commands"]
     assert err.splitlines()[:3] == document["run"]["commands"]
+
+
+def test_a_users_model_is_one_more_row_of_the_papers_table(consilience, release, here, tmp_path):
+    """Only that model is run; the paper's rows are shown. 100 differs from 45.8 by 54.2 points."""
+    command = [
+        "reproduce", "pararel-table-3", "--data-dir", release, "--out", tmp_path / "r",
+        "--add", "mine=baseline:oracle",
+    ]  # fmt: skip
+    status, out, err = consilience(*command, "--strict")
+    assert status == 0, err
+    assert len(here) == 1
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert "mine (ours) 100.0±0.0 100.0±0.0 100.0±0.0" in lines
+    assert "BERT-base (paper) 45.8±25.6 58.5±24.2 27.0±23.8" in lines
+    assert "unavailable" not in out + err
+    for tolerance, expected in (("54.2", (0, "within")), ("54.1", (3, "outside"))):
+        options = ["--model", "BERT-base=baseline:oracle", "--only", "BERT-base,mine,Accuracy"]
+        status, out, _ = consilience(
+            *command, *options, "--strict", "--tolerance", tolerance, "--json"
+        )
+        rows = {(row["row"], row["column"]): row for row in json.loads(out)["numbers"]}
+        assert (status, rows["BERT-base", "Accuracy"]["verdict"]) == expected
+        assert rows["mine", "Accuracy"]["verdict"] == "ours only"
+
+
+def test_a_users_model_is_not_one_of_the_papers_lowest_or_largest(release, here, tmp_path):
+    specs = dict.fromkeys(MODELS, "baseline:random")
+    added = {"mine": "baseline:oracle"}
+    work = Once(Request(tmp_path / "r", specs, added, data_dir=release))
+    found = work.make("pararel-relations")
+    assert found["original-language", "mine", "Consistency"]["ours"] == 100.0
+    assert found["original-language", "highest model", "Consistency"]["ours"] < 100
+    found = work.make("pararel-correlations")
+    assert found["", "mine", "Correlation Accuracy/Consistency"]["verdict"] == "no data"
+    assert found["", "all models", "p (correlation)"]["verdict"] == "differs"
 
 
 def test_what_is_done_is_not_asked_again(release, here, tmp_path):
@@ -516,7 +552,7 @@ def test_single_relations_and_correlations_take_all_models(release, here, tmp_pa
     column = "Correlation Accuracy/Consistency"
     assert found["", "BERT-large", column]["verdict"] == "no data"
     assert found["", "all models", "p (correlation)"]["verdict"] == "no data"
-    assert found["", "RoBERTa-base", column]["verdict"] in ("within", "outside")
+    assert found["", "RoBERTa-base", column]["verdict"] == "differs"
     (document,) = [each for command, each in work.documents.items() if "knowledge" in command]
     (told,) = (
         each["value"] for each in document["correlations"]
@@ -528,7 +564,9 @@ def test_single_relations_and_correlations_take_all_models(release, here, tmp_pa
     for name, row in (("relations", "lowest model"), ("correlations", "all models")):
         found = work.make(f"pararel-{name}", [row, "BERT-large"])
         (verdict,) = {each["verdict"] for key, each in found.items() if key[1] == row}
-        assert verdict.startswith("not here: it takes all models, also BERT-base, BERT-")
+        assert verdict.startswith(
+            "unavailable: needs all models of the paper; missing: BERT-base, BERT-"
+        )
         assert "BERT-large," not in verdict
     work = Once(replace(request, options={"probe": ["--groups", "P19"]}))
     found = work.make("pararel-relations", ["BERT-large"])
@@ -573,12 +611,12 @@ def test_vectors_of_a_tiny_model(consilience, release, here, model_folder, tmp_p
     told = clusters.filter(property="pattern").select("v_measure", "ami").row(0)
     ours = [row["ours"] for row in found["numbers"]][:2]
     assert ours == pytest.approx([100 * each for each in told])
-    assert {row["verdict"] for row in found["numbers"]} == {"ours alone"}
+    assert {row["verdict"] for row in found["numbers"]} == {"ours only"}
     assert len(written) == 3
     numbers = document("pararel-representations", "BERT-large-wwm")["numbers"]
     rows = {row["column"]: row for row in numbers}
     spearman = rows["Spearman Consistency/V-measure"]
-    assert (spearman["paper"], spearman["verdict"] in ("within", "outside")) == (39.5, True)
+    assert (spearman["paper"], spearman["verdict"]) == (39.5, "differs")
     assert -100 <= spearman["ours"] <= 100
     assert spearman["ours"] != rows["Spearman, by pattern"]["ours"]
     assert 0 <= rows["V-measure by subject"]["ours"] <= 100
@@ -645,7 +683,7 @@ def test_a_training_is_read_and_tested_and_answers_questions(
     request = Request(tmp_path / "r", {"BERT-base": "no/model"}, data_dir=release)
     for name in ("pararel-mcnemar", "pararel-squad"):
         found = Once(request).make(name)
-        assert all(each["verdict"].startswith("not here: ") for each in found.values())
+        assert all(each["verdict"].startswith("unavailable: ") for each in found.values())
 
 
 def test_squad_is_run_by_its_recipe(tmp_path):
@@ -706,7 +744,7 @@ def test_the_largest_p_of_pearsons_coefficients_counts(answered, tmp_path):
     assert found["", "all models", "p (correlation)"]["verdict"] == "differs"
     correlation = found["", "RoBERTa-base", "Correlation Accuracy/Consistency"]
     assert (correlation["ours"], correlation["high"]) == (pytest.approx(30), pytest.approx(90))
-    assert correlation["verdict"] == "within"
+    assert correlation["verdict"] == "differs"
 
 
 def test_the_relations_of_the_training_are_31():
@@ -724,7 +762,7 @@ def test_agreement_is_that_of_the_released_answers(consilience, tmp_path):
     assert status == 0
     assert round(rows["paraphrases", "Agreement"]["ours"], 1) == 95.5
     assert math.floor(rows["controls", "Agreement"]["ours"] * 10) / 10 == 98.3
-    assert "cut, not rounded" in json.loads(out)["notes"][1]
+    assert "truncates it to 98.3" in json.loads(out)["notes"][1]
     for row, right, pairs in (("paraphrases", 149, 156), ("controls", 60, 61)):
         z = 1.959964
         half = z * math.sqrt(right * (pairs - right) / pairs + z * z / 4)
@@ -755,27 +793,45 @@ def test_the_majority_baseline_has_the_papers_numbers(of_pararel, here, table, c
         assert round(row["ours"], 1) == row["paper"], row["column"]
         assert round(row["std"], 1) == row["paper_std"], row["column"]
     others = {each["verdict"] for key, each in found.items() if key[1] != "majority"}
-    assert others == {"not asked"}
+    assert others == {"not selected"}
 
 
 def test_types_of_paraphrases_are_the_papers_by_hand_and_ours_by_rule(of_pararel, here):
     pytest.importorskip("spacy")
     found = of_pararel.make("pararel-table-8").values()
     counted = [each for each in found if each["column"] in ("N.", "Pairs")]
-    assert {each["verdict"] for each in counted} == {"by hand"}
+    assert {each["verdict"] for each in counted} == {"counted by hand"}
     assert sum(each["paper"] for each in counted) == 130 + 100
     ours = [each for each in found if each["column"] == "by rule, % of pairs"]
-    assert [each["verdict"] for each in ours] == ["ours alone"] * 11
+    assert [each["verdict"] for each in ours] == ["ours only"] * 11
     assert all(0 <= each["ours"] <= 100 for each in ours)
 
 
-def test_without_data_a_recipe_says_so(consilience, tmp_path):
-    command = [sys.executable, "-m", "consilience", "reproduce", "pararel-table-1"]
-    done = subprocess.run(
-        [*command, "--data-dir", tmp_path / "none", "--out", tmp_path / "r"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0
-    assert "pararel-table-1: not here: " in done.stderr
-    assert "consilience suite fetch pararel" in done.stderr
-    assert done.stdout.count("not here") == 7
+def test_without_data_a_recipe_says_so_and_strict_fails(consilience, here, tmp_path):
+    command = [
+        "reproduce",
+        "pararel-table-1",
+        "--data-dir",
+        tmp_path / "no",
+        "--out",
+        tmp_path / "r",
+    ]
+    for options, status in (([], 0), (["--strict"], 3)):
+        found, out, err = consilience(*command, *options)
+        assert found == status
+        assert "pararel-table-1: unavailable: " in err
+        assert "fetch pararel" in err
+        assert out.count("unavailable") == 7
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        (["--only", "Right"], 3), (["--only", "Right,Ada"], 0),
+        (["--only", "Right,Ada", "--tolerance", "0.5"], 0),
+        (["--only", "Ada"], 3), (["--dry-run"], 0),
+    ],
+)  # fmt: skip
+def test_strict_fails_where_a_selected_number_is_missing(consilience, made, here, options, status):
+    """The recipe makes Ada's share and Bob's pairs only."""
+    assert consilience("reproduce", "small", "--strict", *options)[0] == status

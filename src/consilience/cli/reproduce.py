@@ -1,36 +1,41 @@
-"""reproduce: every table and figure of both papers, ours beside theirs."""
+"""reproduce: every table and figure of both papers, with our numbers next to the paper's."""
 
 from __future__ import annotations
 
+import typer
+
 from consilience.cli.command import command_of
 from consilience.cli.shared import AsJson, Screen, out, print_json, rows_of, warn
-from consilience.report.papers import beside_table
+from consilience.report.papers import beside_layout, beside_table
 from consilience.report.table import Column, Table
-from consilience.reproduce import RECIPES
+from consilience.reproduce import RECIPES, Recipe
+from consilience.reproduce.work import NOT_SELECTED
 from consilience.workflow.reproduction import ReproduceOptions, Reproduction
-from consilience.workflow.reproduction import reproduce as make_again
+from consilience.workflow.reproduction import reproduce as make_table
 
 
 @command_of(ReproduceOptions)
 def reproduce(options: ReproduceOptions, as_json: AsJson = False) -> None:
-    """Make a table or figure of the papers again, and compare our numbers with theirs.
+    """Reproduce a table or figure of the papers, or put your own model next to its rows.
 
-    Runs the commands that it takes and reuses existing runs. A row whose model cannot be had here
-    is marked. within: the paper's number lies in the 95 % interval of ours.
+    Runs the commands that the table needs and reuses existing runs. Rerun the same command to
+    resume. A row whose model or data is missing is marked `unavailable`.
     """
     if options.name is None:
         _list(as_json)
         return
-    reproduction = make_again(options, Screen())
+    reproduction = make_table(options, Screen())
     if as_json:
         print_json(_document(reproduction))
-        return
-    if options.dry_run:
+    elif options.dry_run:
         for command in reproduction.commands:
             out.print(command, soft_wrap=True, highlight=False)
     else:
         _show(reproduction)
-    warn(reproduction.warnings)
+    if not as_json:
+        warn(reproduction.warnings)
+    if options.is_strict and not options.dry_run and reproduction.has_failed:
+        raise typer.Exit(3)
 
 
 def _list(as_json: bool) -> None:
@@ -43,15 +48,22 @@ def _list(as_json: bool) -> None:
                 "needs": recipe.needs,
                 "rows": recipe.rows,
                 "models": dict(recipe.models),
+                "can_add": recipe.can_add,
                 "files": list(recipe.files),
             }
             for recipe in recipes
         ]
         print_json({"recipes": rows})
         return
-    lines = [[recipe.name, f"{recipe.title}.\n{recipe.needs}"] for recipe in recipes]
-    columns = [Column("name"), Column("what, and what it takes")]
+    lines = [[recipe.name, _described(recipe)] for recipe in recipes]
+    columns = [Column("name"), Column("content and requirements")]
     out.print(Table("consilience reproduce NAME", columns, lines, rules=range(len(lines))))
+
+
+def _described(recipe: Recipe) -> str:
+    """The title of a recipe, its requirements, and whether --add works with it."""
+    add = "\nTakes your own model: --add NAME=M." if recipe.can_add else ""
+    return f"{recipe.title}.\nNeeds {recipe.needs}.{add}"
 
 
 def _document(reproduction: Reproduction) -> dict[str, object]:
@@ -70,9 +82,12 @@ def _document(reproduction: Reproduction) -> dict[str, object]:
 
 def _show(reproduction: Reproduction) -> None:
     recipe, numbers = reproduction.recipe, reproduction.numbers
-    asked = numbers.remove(verdict="not asked")
-    if asked.height:
-        out.print(beside_table(asked, f"{recipe.name}: {recipe.title}"))
+    title = f"{recipe.name}: {recipe.title}"
+    selected = numbers.remove(verdict=NOT_SELECTED)
+    if selected.height:
+        out.print(beside_table(selected, title))
+    if reproduction.record["asked"]["added"]:
+        out.print(beside_layout(numbers, "All rows, in the layout of the paper"))
     for note in reproduction.notes:
         out.print(f"* {note}", highlight=False)
     files = ", ".join(map(str, reproduction.files))

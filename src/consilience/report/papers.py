@@ -65,13 +65,16 @@ BESIDE_SCHEMA: dict[str, type[pl.DataType]] = {
 * ``paper``, ``paper_std``: the paper's number.
 * ``ours``, ``std``, ``low``, ``high``: ours with its interval.
 * ``difference``: ours minus the paper's.
-* ``verdict``: ``same`` at these digits; else ``within`` or ``outside`` of our interval, or
-  ``differs`` if there is none; ``ours alone`` if the paper has no such number; or the reason why
+* ``verdict``: ``same`` at these digits; else ``within`` or ``outside`` of a tolerance, or
+  ``differs`` where none was set; ``ours only`` if the paper has no such number; or the reason why
   there is no number of ours.
 """
 
 DIGITS = {"count": 0, "mean": 2, "p": 3, "p<": 3}
 """Digits of ours after the decimal point, by unit; one of all others."""
+
+IN_POINTS = ("percent", "points", "r%")
+"""Units to which a tolerance in points applies."""
 
 NUMBER = Column("", "number")
 """A number in the unit that the paper prints."""
@@ -93,12 +96,16 @@ def paper_numbers(table: str) -> pl.DataFrame:
 
 
 def beside(
-    table: str, ours: Mapping[Key, Measured], absent: Mapping[str, str] | None = None
+    table: str,
+    ours: Mapping[Key, Measured],
+    absent: Mapping[str, str] | None = None,
+    tolerance: float | None = None,
 ) -> pl.DataFrame:
     """The paper's numbers with ours (``BESIDE_SCHEMA``), and ours that the paper does not have.
 
     Rows are ordered by block, then by row, as in the paper. ``absent``: why a row has no number of
-    ours; the reason of ``""`` applies to all other rows.
+    ours; the reason of ``""`` applies to all other rows. ``tolerance``: points within which
+    percentages count as equal to the paper's; None for no judgement.
     """
     absent = absent or {}
     rows: list[dict[str, object]] = []
@@ -108,29 +115,29 @@ def beside(
         paper, digits = float(printed["value"]), int(printed["digits"])
         verdict = absent.get(printed["row"], absent.get("", "not measured"))
         if number is not None:
-            verdict = _verdict(paper, digits, printed["unit"], number)
+            verdict = _verdict(paper, digits, printed["unit"], number, tolerance)
         row = {name: printed[name] for name in BESIDE_SCHEMA if name in printed and name != "std"}
         rows.append(row | _numbers(paper, float(printed["std"]), number) | {"verdict": verdict})
     for (group, name, column), number in remaining.items():
         row = {"table": table, "section": "", "group": group, "row": name, "column": column}
         row |= {"unit": number.unit, "digits": DIGITS.get(number.unit, 1)}
-        verdict = "no data" if math.isnan(number.value) else "ours alone"
+        verdict = "no data" if math.isnan(number.value) else "ours only"
         rows.append(row | _numbers(NAN, NAN, number) | {"verdict": verdict})
     blocks, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("group", "row"))
     rows.sort(key=lambda row: (blocks.index(row["group"]), names.index(row["row"])))
     return pl.DataFrame(rows, schema=BESIDE_SCHEMA)
 
 
-def _verdict(paper: float, digits: int, unit: str, ours: Measured) -> str:
+def _verdict(paper: float, digits: int, unit: str, ours: Measured, tolerance: float | None) -> str:
     if math.isnan(ours.value):
         return "no data"
     if unit == "p<":
         return "same" if ours.value < paper else "differs"
     if round(ours.value, digits) == paper:
         return "same"
-    if math.isnan(ours.low):
+    if tolerance is None or unit not in IN_POINTS:
         return "differs"
-    is_within = round(ours.low, digits) <= paper <= round(ours.high, digits)
+    is_within = round(abs(ours.value - paper), 9) <= tolerance
     return "within" if is_within else "outside"
 
 
@@ -174,7 +181,7 @@ def beside_table(numbers: pl.DataFrame, title: str) -> Table:
     Why there is no number of ours is shortened at its colon.
     """
     one_column = numbers["column"].n_unique() == 1
-    headings = ("paper", "ours", "95 %", "difference")
+    headings = ("paper", "ours", "95 % CI", "difference")
     columns = [Column(""), *(Column(heading, "number") for heading in headings), Column("")]
     rows: list[list[Value]] = []
     blocks: list[str] = []

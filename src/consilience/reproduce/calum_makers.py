@@ -1,4 +1,4 @@
-"""How numbers of CALUM (Jang et al. 2021) are made: functions of ``recipes.toml``."""
+"""Numbers of CALUM (Jang et al. 2021): the functions that ``recipes.toml`` names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from consilience.reproduce.calum_runs import (
     trained_and_asked,
 )
 from consilience.reproduce.recipe import Recipe, RecipeResult
-from consilience.reproduce.work import NOT_HERE, MissingError, Request, Work
+from consilience.reproduce.work import UNAVAILABLE, MissingError, Request, Work
 from consilience.run_folder import record_of
 from consilience.suites.pairs import HUB, half_of, read_pairs
 from consilience.suites.tasks import CALUM, TASKS
@@ -72,7 +72,12 @@ def results(recipe: Recipe, work: Work) -> RecipeResult:
     """Accuracy, C_R and C_S of every row on every task."""
     tasks, numbers = recipe.details["tasks"], dict[Key, Measured]()
     parts = [GROUPS[task] for task in tasks]
-    rows = list(dict.fromkeys(paper_numbers(recipe.table)["row"]))
+    rows = list(dict.fromkeys([*paper_numbers(recipe.table)["row"], *work.request.added]))
+    for row in work.request.added:
+        if parts_of(row) != (row, "Single"):
+            raise ConsilienceError(
+                f"--add {row}", expected="a name that does not end in -Single, -Para or -All"
+            )
     for row, task in itertools.product(rows, tasks):
         make = partial(trained_and_asked, recipe, work, row, task)
         if row == HUMAN:
@@ -128,7 +133,7 @@ def _count_pairs(work: Work, task: str, split: str) -> int:
         pairs = read_pairs(source, TASKS[task])
     except ConsilienceError as error:
         if (unlabelled := UNLABELLED.fullmatch(error.found)) is None:
-            raise MissingError(f"{NOT_HERE}: {error}") from error
+            raise MissingError(f"{UNAVAILABLE}: {error}") from error
         return int(unlabelled[1])
     return len((half_of(pairs, SPLITS.index(split), 0) if is_half else pairs).items)
 
@@ -190,7 +195,7 @@ def paper_rows(table: str) -> pl.DataFrame:
 def our_rows(work: Work, rows: Sequence[str], tasks: Sequence[str]) -> pl.DataFrame:
     """Our numbers (``VALUES``) of the runs that are here, whose notes are kept.
 
-    A run of another file than is given raises.
+    A run of another data file raises an error.
     """
     tables = [pl.DataFrame(schema=VALUES)]
     for row, task in itertools.product(rows, tasks):
@@ -202,28 +207,28 @@ def our_rows(work: Work, rows: Sequence[str], tasks: Sequence[str]) -> pl.DataFr
 
 
 def _note_run(work: Work, run: Path, row: str, task: str) -> None:
-    """Keep the notes of a run, one of each seed; refuse it where another file is given."""
-    given = work.request.data.get(f"{task}:validation")
+    """Add the notes of a run and its seeds; a run of another data file raises an error."""
+    file = work.request.data.get(f"{task}:validation")
     for path in sorted(run.glob("**/run.json")):
         record = record_of(path.parent)
         settings = record["asked"]
-        if given and settings.get("pairs") != _digest(given, work.request, task):
+        if file and settings.get("pairs") != _digest(file, work.request, task):
             raise ConsilienceError(
-                f"this folder holds another run: its data is {record.get('data')}, now asked "
-                f"is {given}",
+                f"this folder holds another run: its data is {record.get('data')}, this command's "
+                f"is {file}",
                 where=str(run),
                 todo=f"{OTHER_OUT}, or remove the folder.",
             )
         notes = list(record.get("warnings", ()))
         if settings.get("limit") is not None:
             notes.insert(0, f"of at most {settings['limit']} pairs")
-        if not given and not str(record.get("data")).startswith(f"{HUB}:"):
+        if not file and not str(record.get("data")).startswith(f"{HUB}:"):
             notes.insert(0, f"its pairs are of {record.get('data')}")
         work.note(row, GROUPS[task], notes)
 
 
 def _digest(file: str, request: Request, task: str) -> str:
-    """What tells the pairs of a validation set that would be asked from any others."""
+    """The digest of the validation pairs that would be used."""
     pairs = read_pairs(file, TASKS[task])
     return (half_of(pairs, 1, 0) if is_halved(request, task) else pairs).digest
 
@@ -261,15 +266,14 @@ def people(recipe: Recipe, work: Work) -> RecipeResult:
     where = (
         f"sheets: {work.request.runs / 'calum' / 'sheets'}, a folder a task; each annotator fills "
         "in a page or a table, the tables go back there, and this recipe scores them; the paper's "
-        "numbers of people stand in calum-table-2 and calum-table-5"
+        "numbers of people are in calum-table-2 and calum-table-5"
     )
     return RecipeResult(numbers, [*([f"drawn: {'; '.join(drawn)}"] if drawn else []), where])
 
 
 def sheets_of(request: Request, task: str) -> Path:
-    """The folder of the sheets for people; their answers may be elsewhere."""
-    given = request.data.get(f"{task}:answers", request.runs / "calum" / "sheets" / task)
-    path = Path(given)
+    """The folder of the annotation sheets; their answers may be elsewhere."""
+    path = Path(request.data.get(f"{task}:answers", request.runs / "calum" / "sheets" / task))
     return path.parent if path.is_file() else path
 
 
@@ -278,7 +282,7 @@ def _draw_sheets(work: Work, task: str) -> Path:
     sheets = sheets_of(work.request, task)
     if f"{task}:answers" in work.request.data:
         if not (sheets / "key.json").is_file():
-            raise MissingError(f"{NOT_HERE}: {sheets}: no key.json of sheets")
+            raise MissingError(f"{UNAVAILABLE}: {sheets}: no key.json of sheets")
         return sheets
     options = ("--task", task, "--data", readable_source(work, task, "validation"))
     work.run(HUMAN, "suite", "annotate", "sheet", *options, "--out", sheets, part=GROUPS[task])
@@ -290,7 +294,7 @@ def _score_people(work: Work, task: str) -> Path:
     """The metrics of the people who answered a task."""
     sheets = sheets_of(work.request, task)
     if not (sheets / "key.json").is_file():
-        raise MissingError(f"{NOT_HERE}: people have to answer; calum-human makes their sheets")
+        raise MissingError(f"{UNAVAILABLE}: people have to answer; calum-human makes their sheets")
     file = work.request.runs / "calum" / "human" / f"{task}.csv"
     if not work.request.dry:
         file.parent.mkdir(parents=True, exist_ok=True)

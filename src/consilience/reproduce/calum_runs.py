@@ -11,7 +11,7 @@ from consilience.analysis.task_types import read_runs
 from consilience.errors import ConsilienceError
 from consilience.report.papers import Key, Measured
 from consilience.reproduce.recipe import KOREAN, Recipe
-from consilience.reproduce.work import NOT_HERE, MissingError, Request, Work
+from consilience.reproduce.work import UNAVAILABLE, MissingError, Request, Work
 from consilience.suites.pairs import HUB, read_pairs
 from consilience.suites.perturbations import PERTURBATIONS
 from consilience.suites.tasks import CALUM, TASKS
@@ -88,7 +88,7 @@ def readable_source(work: Work, task: str, split: str) -> str:
         try:
             read_pairs(source, TASKS[task])
         except ConsilienceError as error:
-            work.faults[name] = f"{NOT_HERE}: {error}"
+            work.faults[name] = f"{UNAVAILABLE}: {error}"
     if fault := work.faults.get(name):
         raise MissingError(fault)
     return source
@@ -98,7 +98,7 @@ def source_of(request: Request, task: str, split: str) -> str:
     """The file that ``data`` names, else the split of the task's dataset on the Hub."""
     file, name = request.data.get(f"{task}:{split}"), TASKS[task].splits[SPLITS.index(split)]
     if not file and not name:
-        raise MissingError(f"{NOT_HERE}: no split of its own on the Hub; give {task}:{split}")
+        raise MissingError(f"{UNAVAILABLE}: no split of its own on the Hub; give {task}:{split}")
     return file or f"{HUB}:{name}"
 
 

@@ -1,4 +1,4 @@
-"""How numbers of ParaRel (Elazar et al., TACL 2021) are made: functions of ``recipes.toml``."""
+"""Numbers of ParaRel (Elazar et al., TACL 2021): the functions that ``recipes.toml`` names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import polars as pl
 
 from consilience.report.papers import NAN, Key, Measured
 from consilience.reproduce.recipe import Recipe, RecipeResult
-from consilience.reproduce.work import NOT_HERE, MissingError, Work
+from consilience.reproduce.work import UNAVAILABLE, MissingError, Work
 from consilience.run import read_answers
 from consilience.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
 from consilience.suites.trex import N_TO_1
@@ -36,6 +36,9 @@ COEFFICIENTS = {
 }
 """Columns of coefficients."""
 
+ADDED = "added"
+"""The block of a user's models in a table."""
+
 SQUAD = Path(__file__).parents[3] / "examples" / "squad.py"
 """The example that fine-tunes on SQuAD; it is part of the source repository only."""
 
@@ -47,7 +50,7 @@ def model_means(recipe: Recipe, work: Work) -> RecipeResult:
     for row, spec in recipe.models.items():
         make = partial(_probed_numbers, work, row, spec, recipe.columns)
         if measured := work.attempt(row, make):
-            numbers |= _keyed(blocks[row], row, measured)
+            numbers |= _keyed(blocks.get(row, ADDED), row, measured)
     return RecipeResult(numbers)
 
 
@@ -61,6 +64,7 @@ def _probed_numbers(
 
 def single_relations(recipe: Recipe, work: Work) -> RecipeResult:
     """Original language (P364) by model; capital of (P1376) and owned by (P127) of BERT-large."""
+    added = work.request.added
     runs = _probed(recipe, work)
     if work.request.dry:
         work.attempt("", work.stop_if_dry)
@@ -71,8 +75,9 @@ def single_relations(recipe: Recipe, work: Work) -> RecipeResult:
         if (numbers := read_numbers(run, recipe.columns, "P364"))
     }
     rows = dict(of_models)
-    if _all_here(recipe, work, of_models, "lowest model", "highest model"):
-        lowest, *_, highest = sorted(of_models.values(), key=lambda number: number.value)
+    if _all_available(recipe, work, of_models, "lowest model", "highest model"):
+        of_paper = [number for row, number in of_models.items() if row not in added]
+        lowest, *_, highest = sorted(of_paper, key=lambda number: number.value)
         rows |= {"lowest model": lowest, "highest model": highest}
     keyed: dict[Key, Measured] = {
         ("original-language", row, "Consistency"): number for row, number in rows.items()
@@ -87,7 +92,7 @@ def single_relations(recipe: Recipe, work: Work) -> RecipeResult:
 def correlations(recipe: Recipe, work: Work) -> RecipeResult:
     """Coefficients over relations, times 100, of each model, and the largest p of all models."""
     runs = _probed(recipe, work)
-    is_complete = _all_here(recipe, work, runs, "all models")
+    is_complete = _all_available(recipe, work, runs, "all models")
     if not runs:
         return RecipeResult({})
     labelled = [f"{row}={run}" for row, run in runs.items()]
@@ -104,7 +109,12 @@ def correlations(recipe: Recipe, work: Work) -> RecipeResult:
         ("", row["run"], COEFFICIENTS[row["method"]]): _percent(row, "r%") for row in rows
     }
     if rows and is_complete:
-        largest = np.max([_number(row["p"]) for row in rows if row["method"] == "pearson"])
+        pearson = [
+            row
+            for row in rows
+            if row["method"] == "pearson" and row["run"] not in work.request.added
+        ]
+        largest = np.max([_number(row["p"]) for row in pearson])
         numbers["", "all models", "p (correlation)"] = Measured(float(largest))
     return RecipeResult(numbers)
 
@@ -145,7 +155,7 @@ def agreement(recipe: Recipe, work: Work) -> RecipeResult:
 
 
 def example_answers(recipe: Recipe, work: Work) -> RecipeResult:
-    """The paper's examples, then the most telling one of each kind of ours, as notes."""
+    """The paper's examples, then the most informative one of each kind of ours, as notes."""
     ((row, spec),) = recipe.models.items()
     return RecipeResult(
         {}, work.attempt(row, partial(_example_notes, recipe, work, row, spec)) or []
@@ -162,7 +172,7 @@ def _example_notes(recipe: Recipe, work: Work, row: str, spec: str) -> list[str]
         subject = example["subject"]
         rows = answers.filter(pl.col("group") == example["relation"], pl.col("subject") == subject)
         if rows.is_empty():
-            notes.append(f"example {number}, {subject}: not asked")
+            notes.append(f"example {number}, {subject}: not in the run")
             continue
         ours = dict(rows.select("variant", "answer").iter_rows())
         replies = [f"'{text}' {paper}, ours {ours.get(text)}" for text, paper in example["answers"]]
@@ -234,7 +244,7 @@ def improvement(recipe: Recipe, work: Work) -> RecipeResult:
     numbers: dict[Key, Measured] = {}
     if measured := work.attempt("majority", majority):
         numbers |= _keyed(blocks["majority"], "majority", measured)
-    rows = [row for row in IMPROVED if work.is_asked(row)]
+    rows = [row for row in IMPROVED if work.is_selected(row)]
     if rows and (trained := work.attempt("", partial(_improved, recipe, work))):
         for row in rows:
             numbers |= _keyed(
@@ -302,9 +312,9 @@ def _answered_questions(recipe: Recipe, work: Work) -> dict[str, Any]:
     """The document of ``examples/squad.py``."""
     request, row = work.request, "BERT-base"
     if not SQUAD.is_file():
-        raise MissingError(f"{NOT_HERE}: examples/squad.py of the source repository")
+        raise MissingError(f"{UNAVAILABLE}: examples/squad.py of the source repository")
     if missing := [name for name in recipe.files if name not in request.data]:
-        raise MissingError(f"{NOT_HERE}: give {', '.join(missing)}")
+        raise MissingError(f"{UNAVAILABLE}: give {', '.join(missing)}")
     files = [
         option
         for name in recipe.files
@@ -326,7 +336,7 @@ def paraphrase_types(recipe: Recipe, work: Work) -> RecipeResult:
     document = work.attempt("", partial(_run, work, "analyze", "syntax", "pararel"))
     reason = work.absent.get("", "")
     if not work.request.dry:
-        work.reasons["", ""] = "by hand"
+        work.reasons["", ""] = "counted by hand"
     if document is None:
         return RecipeResult({}, [reason])
     blocks = recipe.blocks()
@@ -340,14 +350,14 @@ def paraphrase_types(recipe: Recipe, work: Work) -> RecipeResult:
 
 
 def _run(work: Work, *arguments: str | Path, row: str = "") -> dict[str, Any]:
-    """The document of a command, which a dry run does not have."""
+    """The document of a command; a dry run has none."""
     document = work.run(row, *arguments)
     work.stop_if_dry()
     return document
 
 
 def _probed(recipe: Recipe, work: Work) -> dict[str, Path]:
-    """The runs of the models that are here; in a dry run of all that are asked."""
+    """The runs of the available models; in a dry run of all that are selected."""
     runs = {
         row: work.attempt(row, partial(work.probe, row, spec))
         for row, spec in recipe.models.items()
@@ -355,10 +365,11 @@ def _probed(recipe: Recipe, work: Work) -> dict[str, Path]:
     return {row: run for row, run in runs.items() if run}
 
 
-def _all_here(recipe: Recipe, work: Work, here: Collection[str], *rows: str) -> bool:
-    """Whether all models are here; if not, the rows that need them are marked."""
-    if missing := ", ".join(row for row in recipe.models if row not in here):
-        reason = f"{NOT_HERE}: it takes all models, also {missing}"
+def _all_available(recipe: Recipe, work: Work, runs: Collection[str], *rows: str) -> bool:
+    """Whether all models of the paper have a run; if not, the rows that need them are marked."""
+    models = [row for row in recipe.models if row not in work.request.added]
+    if missing := ", ".join(row for row in models if row not in runs):
+        reason = f"{UNAVAILABLE}: needs all models of the paper; missing: {missing}"
         work.reasons |= dict.fromkeys([(row, "") for row in rows], reason)
     return not missing
 
@@ -366,7 +377,7 @@ def _all_here(recipe: Recipe, work: Work, here: Collection[str], *rows: str) -> 
 def read_numbers(
     run: Path, columns: Mapping[str, tuple[str, str]], group: str = "MACRO"
 ) -> dict[str, Measured]:
-    """Numbers of a run's metrics table by the paper's columns; without those that it lacks."""
+    """Numbers of a run's metrics table by the paper's columns, as far as the table has them."""
     table = pl.read_csv(run / "metrics.csv", schema_overrides=METRICS_SCHEMA)
     rows = table.filter(pl.col("group") == group).iter_rows(named=True)
     numbers = {(row["metric"], row["subset"]): _percent(row) for row in rows}

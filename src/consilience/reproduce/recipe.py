@@ -14,7 +14,7 @@ import polars as pl
 
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.report.papers import Key, Measured, beside, paper_numbers
-from consilience.reproduce.work import NOT_ASKED, Request, Work
+from consilience.reproduce.work import NOT_SELECTED, Request, Work
 from consilience.suites.tasks import CALUM
 
 KOREAN = ("kornli", "klue-nli", "klue-sts")
@@ -33,7 +33,7 @@ class RecipeResult:
     """The result of a recipe."""
 
     numbers: Mapping[Key, Measured]
-    """Our numbers, by their place in the paper's table."""
+    """Our numbers, by block, row and column of the paper's table."""
     notes: Sequence[str] = ()
     """What a reader should know, and examples, which have no numbers."""
     files: Sequence[Path] = ()
@@ -42,26 +42,28 @@ class RecipeResult:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a table or figure of a paper is made again."""
+    """How a table or figure of a paper is reproduced."""
 
     name: str
     """Its name on the command line."""
     title: str
     """What the table or figure shows."""
     needs: str
-    """Models and data that it takes, and how long."""
+    """The models, data and time that it needs."""
     make: Callable[[Recipe, Work], RecipeResult]
     """Makes the numbers."""
     table: str
     """Where the paper's numbers are in papers.csv."""
     models: Mapping[str, str] = field(default_factory=dict)
     """The paper's models, by the paper's names."""
+    can_add: bool = False
+    """Whether a user's model can be one more row."""
     files: Sequence[str] = ()
-    """Data sets that may be given as files, as ``task:split``."""
+    """Data sets that may be read from files, as ``task:split``."""
     notes: Sequence[str] = ()
-    """What a reader should know whatever the result."""
+    """Notes on the numbers that hold whatever the result."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """What only the function of ``make`` reads, such as columns."""
+    """Settings that only the function ``make`` reads, such as columns."""
 
     @property
     def rows(self) -> list[str]:
@@ -93,7 +95,7 @@ def load_recipes(*modules: ModuleType) -> dict[str, Recipe]:
         models: dict[str, str] = {}
         for model in row.pop("models", ()):
             models |= groups.get(model) or {model: every_model[model]}
-        given = row.pop("files", [])
+        file_names = row.pop("files", [])
         recipes[name] = Recipe(
             name,
             title=row.pop("title"),
@@ -101,7 +103,8 @@ def load_recipes(*modules: ModuleType) -> dict[str, Recipe]:
             make=makers[row.pop("make")],
             table=row.pop("table", name),
             models=models,
-            files=PAIR_FILES if given == ["pairs"] else given,
+            can_add=row.pop("can_add", False),
+            files=PAIR_FILES if file_names == ["pairs"] else file_names,
             notes=row.pop("notes", ()),
             details=row,
         )
@@ -109,12 +112,13 @@ def load_recipes(*modules: ModuleType) -> dict[str, Recipe]:
 
 
 def carry_out(recipe: Recipe, work: Work) -> tuple[RecipeResult, pl.DataFrame]:
-    """What a recipe finds, and its numbers beside the paper's (``BESIDE_SCHEMA``).
+    """The result of a recipe, and its numbers next to the paper's (``BESIDE_SCHEMA``).
 
-    Where ``only`` names blocks, rows or columns, only numbers in one of each are asked. What the
-    recipe has no use for raises.
+    Where ``only`` names blocks, rows or columns, only numbers in one of each are made. A model, a
+    file or an option that the recipe does not use raises an error.
     """
     request = work.request
+    recipe = _with_added_models(recipe, request.added)
     paper = paper_numbers(recipe.table)
     parts = (paper["group"], recipe.rows, paper["column"])
     named = [{*part} & {*request.only} for part in parts]
@@ -125,12 +129,12 @@ def carry_out(recipe: Recipe, work: Work) -> tuple[RecipeResult, pl.DataFrame]:
     if request.options:
         _check_options(recipe, request)
 
-    def is_asked(key: Key) -> bool:
+    def is_selected(key: Key) -> bool:
         return all(part in names for part, names in zip(key, named, strict=True) if names)
 
     keys = paper.select("group", "row", "column").iter_rows()
     others = [row for row in recipe.rows if row not in paper["row"]]
-    work.rows = {key[1] for key in keys if is_asked(key)}
+    work.rows = {key[1] for key in keys if is_selected(key)}
     work.rows |= {row for row in others if row in (named[1] or others)}
     if request.only and not work.rows:
         raise ConsilienceError(
@@ -139,13 +143,34 @@ def carry_out(recipe: Recipe, work: Work) -> tuple[RecipeResult, pl.DataFrame]:
         )
     result = recipe.make(recipe, work)
     result = replace(result, notes=[*recipe.notes, *result.notes, *work.notes])
-    ours = {key: number for key, number in result.numbers.items() if is_asked(key)}
-    numbers = beside(recipe.table, ours, work.absent)
-    are_asked = [is_asked(key) for key in numbers.select("group", "row", "column").iter_rows()]
-    verdict = (
-        pl.when(pl.Series(are_asked, dtype=pl.Boolean)).then("verdict").otherwise(pl.lit(NOT_ASKED))
-    )
+    ours = {key: number for key, number in result.numbers.items() if is_selected(key)}
+    numbers = beside(recipe.table, ours, work.absent, request.tolerance)
+    keys = numbers.select("group", "row", "column").iter_rows()
+    selected = pl.Series([is_selected(key) for key in keys], dtype=pl.Boolean)
+    verdict = pl.when(selected).then("verdict").otherwise(pl.lit(NOT_SELECTED))
     return result, numbers.with_columns(verdict=verdict)
+
+
+def _with_added_models(recipe: Recipe, added: Mapping[str, str]) -> Recipe:
+    """The recipe with a user's models as further rows."""
+    if added and not recipe.can_add:
+        raise ConsilienceError(
+            f"{recipe.name} takes no further model",
+            expected="a recipe whose rows are models",
+            todo="`consilience reproduce` lists the recipes; those with --add take further models.",
+        )
+    paper = paper_numbers(recipe.table)
+    taken = {*recipe.models, *paper["row"], *paper["group"], *paper["column"]}
+    for name in added:
+        if name in taken:
+            raise ConsilienceError(
+                f"--add {name}: the paper's table has that name",
+                expected="a new name",
+                todo=f"--model {name}=M replaces the paper's model."
+                if name in recipe.models
+                else "",
+            )
+    return replace(recipe, models={**recipe.models, **added})
 
 
 def _check_options(recipe: Recipe, request: Request) -> None:
@@ -160,7 +185,7 @@ def _check_options(recipe: Recipe, request: Request) -> None:
 
 
 def _refuse(unknown: Collection[str], message: str, known: Collection[str]) -> None:
-    """Raise where there is something unknown."""
+    """Raise an error if any name is unknown."""
     if unknown:
         expected = ", ".join(known) or "none"
         raise ConsilienceError(f"{message} '{min(unknown)}'", expected=expected)

@@ -1,4 +1,4 @@
-"""A recipe at work: the commands that it runs, and why numbers are missing."""
+"""The commands that a recipe runs, and the reasons for missing numbers."""
 
 from __future__ import annotations
 
@@ -24,22 +24,24 @@ TAKE_DATA_DIR = {
 }  # fmt: skip
 """Commands that take ``--data-dir``."""
 
-NOT_HERE, NOT_ASKED, NOT_RUN = "not here", "not asked", "not run"
-"""How the reason begins why a row has no number: it cannot be had, is left out, a dry run."""
+UNAVAILABLE, NOT_SELECTED, NOT_RUN = "unavailable", "not selected", "not run"
+"""Beginnings of the reason for a missing number: no model or data, left out, or a dry run."""
 
 
 class MissingError(Exception):
-    """Why a number cannot be had."""
+    """The reason for a missing number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a user asks of a recipe."""
+    """A user's settings for a recipe."""
 
     folder: Path
-    """Where runs and tables are, for all recipes. Existing runs are reused."""
+    """The folder of runs and tables, for all recipes. Existing runs are reused."""
     models: Mapping[str, str] = field(default_factory=dict)
-    """Models in the place of the paper's, by the paper's names."""
+    """Models that replace the paper's, by the paper's names."""
+    added: Mapping[str, str] = field(default_factory=dict)
+    """A user's models as further rows, by name."""
     only: Sequence[str] = ()
     """Only these rows, blocks or columns of the table; all where empty."""
     data: Mapping[str, str] = field(default_factory=dict)
@@ -47,9 +49,11 @@ class Request:
     options: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """More arguments, by the name of the command."""
     data_dir: Path | None = None
-    """Where fetched suites are."""
+    """The folder of fetched suites."""
     device: str = "auto"
-    """The device of models that are asked; trainings run on cpu or auto."""
+    """The device of models that are probed; trainings run on cpu or auto."""
+    tolerance: float | None = None
+    """Points within which a percentage counts as equal to the paper's; None for no judgement."""
     dry: bool = False
     """Whether commands are listed and not run."""
 
@@ -66,24 +70,26 @@ class Request:
         return "cpu" if self.device == "cpu" else "auto"
 
     def folder_of(self, row: str, part: str = "pararel") -> Path:
-        """The folder of a row's run; a model in the place of the paper's has its own."""
-        other = self.models.get(row)
+        """The folder of a row's run; a model that is not the paper's has its own."""
+        other = self.models.get(row) or self.added.get(row)
         if other is None:
             return self.runs / part / row
         words = re.findall(r"[\w.-]+", Path(other).name)
         return self.runs / part / "-".join((row, *words, fingerprint({"model": other})[:8]))
 
     def __str__(self) -> str:
-        """The options of ``reproduce`` by which this is not as in the paper; empty without any."""
-        given = [("--model", f"{row}={model}") for row, model in self.models.items()]
-        given += [("--data", f"{name}={file}") for name, file in self.data.items()]
-        given += [("--with", f"{name}={shlex.join(more)}") for name, more in self.options.items()]
-        given += [("--only", ",".join(self.only))] if self.only else []
-        return " ".join(shlex.join(option) for option in given)
+        """The options of ``reproduce`` that differ from the paper; empty without any."""
+        options = [("--model", f"{row}={model}") for row, model in self.models.items()]
+        options += [("--add", f"{name}={model}") for name, model in self.added.items()]
+        options += [("--data", f"{name}={file}") for name, file in self.data.items()]
+        options += [("--with", f"{name}={shlex.join(more)}") for name, more in self.options.items()]
+        options += [("--only", ",".join(self.only))] if self.only else []
+        options += [] if self.tolerance is None else [("--tolerance", f"{self.tolerance:g}")]
+        return " ".join(shlex.join(option) for option in options)
 
 
 class Work:
-    """Runs the commands of one recipe, and keeps what its reader should know."""
+    """Runs the commands of one recipe, and collects notes for its reader."""
 
     def __init__(self, request: Request, say: Callable[[str], None] = lambda command: None) -> None:
         self.request, self.say = request, say
@@ -92,7 +98,7 @@ class Work:
         self.options_of: dict[str, set[str]] = {}
         """The options that the recipe gives each command."""
         self.reasons: dict[tuple[str, str], str] = {}
-        """Why a part of a row has no numbers; the row "" is about all rows without a reason."""
+        """Why a part of a row has no numbers; the row "" is for all rows without a reason."""
         self.faults: dict[str, str] = {}
         """Why a data set or a model cannot be read, so that each is tried once."""
         self._remarks: dict[tuple[str, str], list[str]] = {}
@@ -101,11 +107,11 @@ class Work:
     def attempt(
         self, row: str, make: Callable[[], T], part: str = "", parts: Collection[str] = ()
     ) -> T | None:
-        """What ``make`` returns for a part of a row; None where it cannot, or is not asked for.
+        """The result of ``make`` for a part of a row; None if it fails or is not selected.
 
         ``parts``: all parts of a row, of which ``only`` may name some.
         """
-        if not self.is_asked(row, part, parts):
+        if not self.is_selected(row, part, parts):
             return None
         try:
             return make()
@@ -113,20 +119,20 @@ class Work:
             self.reasons[row, part] = str(reason)
             return None
 
-    def is_asked(self, row: str, part: str = "", parts: Collection[str] = ()) -> bool:
-        """Whether a part of a row is asked for; if not, that is its reason."""
+    def is_selected(self, row: str, part: str = "", parts: Collection[str] = ()) -> bool:
+        """Whether a part of a row is selected; if not, that is its reason."""
         named = {*parts} & {*self.request.only}
         is_row = not row or self.rows is None or row in self.rows
         if is_row and (not named or part in named):
             return True
-        self.reasons[row, part] = NOT_ASKED
+        self.reasons[row, part] = NOT_SELECTED
         return False
 
     def run(self, row: str, *arguments: str | Path, part: str = "") -> dict[str, Any]:
         """The JSON document that ``consilience`` prints with these arguments; empty in a dry run.
 
-        A command whose run is here reads it. What cannot be done raises ``MissingError``; what was
-        asked wrongly and a bug of ours raise other errors.
+        A command reads its run if it exists. A missing model or data set raises ``MissingError``; a
+        wrong argument and a bug of ours raise other errors.
         """
         words = list(map(str, arguments))
         name = command_of(words)
@@ -136,7 +142,7 @@ class Work:
         return self._execute(row, part, name, command, ["-m", *command])
 
     def run_script(self, row: str, script: Path, *arguments: str | Path) -> dict[str, Any]:
-        """The same of a Python script that prints such a document."""
+        """The JSON document of a Python script."""
         words = [str(script), *map(str, arguments), *self.request.options.get(script.stem, ())]
         return self._execute(row, "", script.stem, ["python", *words], words)
 
@@ -161,13 +167,13 @@ class Work:
             more = self.request.options.get(name, ())
             if document["error"]["is_usage"] or _is_of_the_user(error, command, more):
                 raise ConsilienceError(error.rstrip("."), where=self.commands[-1])
-            raise MissingError(f"{NOT_HERE}: {error}")
+            raise MissingError(f"{UNAVAILABLE}: {error}")
         if status < 0:
-            raise MissingError(f"{NOT_HERE}: stopped by signal {-status}; too little memory?")
+            raise MissingError(f"{UNAVAILABLE}: stopped by signal {-status}; too little memory?")
         raise RuntimeError(f"{self.commands[-1]} failed:\n{stderr[-2000:]}")
 
     def stop_if_dry(self) -> None:
-        """Raise in a dry run, in which there are no numbers to read."""
+        """Raise in a dry run, which has no numbers to read."""
         if self.request.dry:
             raise MissingError(NOT_RUN)
 
@@ -181,7 +187,7 @@ class Work:
         return folder
 
     def note(self, row: str, part: str, texts: Iterable[str]) -> None:
-        """Keep what the reader of a row should know."""
+        """Add notes on a row."""
         for text in texts:
             rows = self._remarks.setdefault((part, text), [])
             if row not in rows:
@@ -189,27 +195,27 @@ class Work:
 
     @property
     def notes(self) -> list[str]:
-        """What readers should know, each once, with the part and the rows that it is about."""
-        about = {
+        """The notes without duplicates, with the part and the rows of each."""
+        subjects = {
             (part, text): ", ".join(name for name in (part, *rows) if name)
             for (part, text), rows in self._remarks.items()
         }
-        return [f"{who}: {text}" if who else text for (_, text), who in about.items()]
+        return [f"{rows}: {text}" if rows else text for (_, text), rows in subjects.items()]
 
     @property
     def absent(self) -> dict[str, str]:
-        """Why a row has no numbers; of several reasons each with the parts that it is about."""
+        """Why a row has no numbers; several reasons are listed with their parts."""
         by_row: dict[str, dict[str, list[str]]] = {}
         for (row, part), reason in self.reasons.items():
             by_row.setdefault(row, {}).setdefault(reason, []).append(part)
         absent = {}
         for row, reasons in by_row.items():
-            shown = {reason: parts for reason, parts in reasons.items() if reason != NOT_ASKED}
+            shown = {reason: parts for reason, parts in reasons.items() if reason != NOT_SELECTED}
             texts = [
-                f"{', '.join(parts)}: {reason.removeprefix(f'{NOT_HERE}: ')}"
+                f"{', '.join(parts)}: {reason.removeprefix(f'{UNAVAILABLE}: ')}"
                 for reason, parts in shown.items()
             ]
-            several = f"{NOT_HERE}: {'; '.join(texts)}"
+            several = f"{UNAVAILABLE}: {'; '.join(texts)}"
             absent[row] = several if len(shown) > 1 else next(iter(shown or reasons))
         return absent
 

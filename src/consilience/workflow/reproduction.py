@@ -1,4 +1,4 @@
-"""Make a table or figure of the papers again, and compare our numbers with the paper's."""
+"""Reproduce a table or figure of the papers, and compare our numbers with the paper's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from consilience.provenance import git_revision, versions
 from consilience.report.export import TABLE_FORMATS, as_markdown
 from consilience.report.papers import beside_layout
 from consilience.reproduce import RECIPES, Recipe, Request, Work, carry_out, find_recipe
-from consilience.reproduce.work import NOT_HERE
+from consilience.reproduce.work import NOT_RUN, NOT_SELECTED, UNAVAILABLE
 from consilience.suites.pairs import HUB
 from consilience.workflow.options import DataDir, Option
 from consilience.workflow.watch import SILENT, Watch
@@ -27,72 +27,114 @@ WITH = "'finetune=--seeds 0'"
 
 @dataclass(frozen=True, slots=True)
 class ReproduceOptions:
-    """What is made again, and with what instead of the paper's models and data."""
+    """The table to reproduce, and the models and data that replace the paper's."""
 
     name: Annotated[
-        str | None, Option("A table or figure; without one all are listed.", is_argument=True)
+        str | None,
+        Option("The table or figure to reproduce; list all if omitted.", is_argument=True),
     ] = None
     folder: Annotated[
-        Path, Option("Gets the numbers and the runs that they take.", flag="--out")
+        Path, Option("Write the table and the runs that it needs to this folder.", flag="--out")
     ] = Path("runs/reproduce")
+    added: Annotated[
+        list[str] | None,
+        Option(
+            "Add a row for your own model. The paper's models are then run only if --only names "
+            "them.",
+            metavar="NAME=M",
+            flag="--add",
+        ),
+    ] = None
     models: Annotated[
         list[str] | None,
-        Option("Use another model in the place of the paper's.", metavar="ROW=M", flag="--model"),
+        Option("Replace a model of the paper.", metavar="ROW=M", flag="--model"),
     ] = None
     only: Annotated[
         Sequence[str] | None,
-        Option("Only these rows, blocks or columns of the table.", metavar="ROW,ROW"),
+        Option("Make only these rows, blocks or columns of the table.", metavar="ROW,ROW"),
     ] = None
+    tolerance: Annotated[
+        float | None,
+        Option(
+            "Call a percentage `within` if it differs from the paper's by at most this many "
+            "points, else `outside`.",
+            metavar="POINTS",
+            min=0,
+        ),
+    ] = None
+    is_strict: Annotated[
+        bool,
+        Option(
+            "Exit with status 3 if a selected number is missing or outside --tolerance.",
+            flag="--strict",
+        ),
+    ] = False
     data: Annotated[
         list[str] | None,
-        Option("Use a file as a data set: rte:train=FILE.", metavar="TASK:SPLIT=FILE"),
+        Option("Read a data set from a file: rte:train=FILE.", metavar="TASK:SPLIT=FILE"),
     ] = None
     more: Annotated[
         list[str] | None,
         Option(
-            f"Give a command more arguments: {WITH}. Such runs have a folder of their own.",
+            f"Pass more arguments to a command: {WITH}. Such runs have a separate folder.",
             metavar="C=ARGS",
             flag="--with",
         ),
     ] = None
     data_dir: DataDir = None
     device: Annotated[
-        str, Option("auto, cpu, cuda, cuda:1 or mps; trainings run on cpu if named, else on auto.")
+        str,
+        Option(
+            "Run models on auto, cpu, cuda, cuda:1 or mps. Trainings run on cpu if it is named, "
+            "else on auto."
+        ),
     ] = "auto"
-    dry_run: Annotated[bool, Option("Only print the commands.")] = False
+    dry_run: Annotated[bool, Option("Print the commands and run nothing.")] = False
 
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """Our numbers beside the paper's."""
+    """Our numbers next to the paper's."""
 
     recipe: Recipe
-    """What was made again."""
+    """The recipe of the table."""
     numbers: pl.DataFrame
-    """Both papers' and our numbers (``BESIDE_SCHEMA``)."""
+    """The paper's numbers and ours (``BESIDE_SCHEMA``)."""
     notes: Sequence[str]
-    """What a reader of the numbers should know."""
+    """Notes on the numbers."""
     warnings: Sequence[str]
-    """What is not as in the paper, and why rows have no number of ours."""
+    """Differences from the paper's settings, and reasons for missing numbers."""
     commands: Sequence[str]
     """The commands that were run, or that a dry run would run."""
     files: Sequence[Path]
     """The files that were written; none in a dry run."""
     record: Mapping[str, Any]
-    """Settings, versions and the like, for a JSON document."""
+    """Settings and versions, for a JSON document."""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a selected number is missing or outside the tolerance."""
+        missing = pl.col("ours").is_nan() & pl.col("paper").is_not_nan()
+        fine = pl.col("verdict").is_in([NOT_SELECTED, NOT_RUN, "counted by hand"])
+        failed = self.numbers.filter((missing & ~fine) | (pl.col("verdict") == "outside"))
+        absent = any(f": {UNAVAILABLE}: " in warning for warning in self.warnings)
+        return failed.height > 0 or (self.numbers.is_empty() and absent)
 
 
 def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
     """Run the commands that a recipe takes, read their numbers, and write them in its layout."""
     recipe = find_recipe(str(options.name), RECIPES)
+    added = _named(options.added, "--add", "NAME=M, such as mine=my-folder")
     request = Request(
         options.folder,
         models=_named(options.models, "--model", "ROW=M, such as BERT-base=bert-base-cased"),
-        only=options.only or (),
+        added=added,
+        only=options.only or tuple(added),
         data=_files(options.data),
         options=_arguments(options.more),
         data_dir=options.data_dir,
         device=options.device,
+        tolerance=options.tolerance,
         dry=options.dry_run,
     )
     if options.device not in ("auto", "cpu"):
@@ -109,6 +151,8 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
     settings = {
         "recipe": recipe.name,
         "models": dict(request.models),
+        "added": dict(request.added),
+        "tolerance": request.tolerance,
         "only": list(request.only),
         "data": dict(request.data),
         "with": dict(request.options),
@@ -117,23 +161,23 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
     return Reproduction(recipe, numbers, result.notes, warnings, work.commands, files, record)
 
 
-def _named(given: Sequence[str] | None, option: str, expected: str) -> dict[str, str]:
+def _named(texts: Sequence[str] | None, option: str, expected: str) -> dict[str, str]:
     """The values of ``NAME=VALUE`` by name."""
     values: dict[str, str] = {}
-    for text in given or ():
+    for text in texts or ():
         name, equals, value = (part.strip() for part in text.partition("="))
         if not (name and equals and value):
             raise ConsilienceError(f"{option} {text}", expected=expected)
         if name in values:
-            raise ConsilienceError(f"{option} {name} twice", expected="each once")
+            raise ConsilienceError(f"{option} {name} twice", expected="every name once")
         values[name] = value
     return values
 
 
-def _arguments(given: Sequence[str] | None) -> dict[str, list[str]]:
+def _arguments(texts: Sequence[str] | None) -> dict[str, list[str]]:
     """More arguments by the name of their command."""
     arguments = {}
-    for command, text in _named(given, "--with", WITH).items():
+    for command, text in _named(texts, "--with", WITH).items():
         try:
             arguments[command] = shlex.split(text)
         except ValueError as error:
@@ -141,9 +185,9 @@ def _arguments(given: Sequence[str] | None) -> dict[str, list[str]]:
     return arguments
 
 
-def _files(given: Sequence[str] | None) -> dict[str, str]:
+def _files(texts: Sequence[str] | None) -> dict[str, str]:
     """Files by task and split."""
-    files = _named(given, "--data", "TASK:SPLIT=FILE, such as rte:train=train.tsv")
+    files = _named(texts, "--data", "TASK:SPLIT=FILE, such as rte:train=train.tsv")
     for file in files.values():
         if not Path(file).exists() and not file.startswith(f"{HUB}:"):
             raise ConsilienceError("no such file", where=file, todo="Check the path.")
@@ -151,28 +195,28 @@ def _files(given: Sequence[str] | None) -> dict[str, str]:
 
 
 def _warnings(recipe: Recipe, work: Work) -> list[str]:
-    """What is in the place of the paper's models, and why rows have no number of ours."""
+    """Differences from the paper's models and commands, and reasons for missing numbers."""
     absent, request = work.absent, work.request
     models = [
-        f"{row}: {spec} stands in its place; the paper's numbers are not of that model"
+        f"{row}: replaced by {spec}; the paper's numbers are of another model"
         for row, spec in request.models.items()
         if row not in absent
     ]
     arguments = [
-        f"{command} was run with {shlex.join(words)} too, which the paper did not"
+        f"{command} was run with {shlex.join(words)}, which the paper did not use"
         for command, words in request.options.items()
     ]
     missing = [
         f"{row or recipe.name}: {reason}"
         for row, reason in absent.items()
-        if reason.startswith(NOT_HERE)
+        if reason.startswith(UNAVAILABLE)
     ]
     return models + arguments + missing
 
 
 def _rows_without_numbers(numbers: pl.DataFrame) -> list[str]:
-    """The rows that have no number of ours where no warning says why."""
-    is_warned = pl.col("verdict").str.starts_with(NOT_HERE)
+    """The rows without a number of ours that no warning explains."""
+    is_warned = pl.col("verdict").str.starts_with(UNAVAILABLE)
     without = numbers.filter(pl.col("ours").is_nan() & ~is_warned)
     return [
         f"{verdict}: {', '.join(rows['row'].unique(maintain_order=True))}"
@@ -183,14 +227,14 @@ def _rows_without_numbers(numbers: pl.DataFrame) -> list[str]:
 def _write(
     recipe: Recipe, numbers: pl.DataFrame, notes: Sequence[str], request: Request
 ) -> list[Path]:
-    """Write the paper's layout with notes, and a CSV with every column and what was asked.
+    """Write the paper's layout with notes, and a CSV with every column and the options.
 
-    A recipe without numbers has its notes as Markdown.
+    A recipe without numbers writes its notes as Markdown.
     """
     layout = beside_layout(numbers, f"{recipe.name}: {recipe.title}", notes)
     if numbers.height:
         texts = {suffix: make(layout) for suffix, make in TABLE_FORMATS.items()}
-        texts[".csv"] = csv_of(numbers.with_columns(asked=pl.lit(str(request)))).decode()
+        texts[".csv"] = csv_of(numbers.with_columns(options=pl.lit(str(request)))).decode()
     else:
         texts = {".md": as_markdown(layout)}
     request.runs.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from consilience.metrics.agreement import _tally
 from consilience.metrics.notes import facts_left_out, notes_on
 from consilience.metrics.registry import METRICS, metric
 from consilience.metrics.resampling import _macro
-from consilience.metrics.tally import quotient
+from consilience.metrics.tally import Tally, quotient, ratio
 from consilience.metrics.weighing import Replicates
 from consilience.schemas import METRICS_SCHEMA
 from consilience.types import Edge
@@ -493,26 +493,39 @@ def test_every_metric_is_explained_in_the_documentation():
 
 
 @pytest.fixture
-def confident(monkeypatch):
-    """A metric of scores, for one test: answers in the base pattern with a margin above 1."""
-    for known in (registry.METRICS, registry.DESCRIPTIONS):
-        monkeypatch.setitem(known, "confident", None)
-        del known["confident"]
+def metrics_of_scores(monkeypatch):
+    """Two metrics, for one test: margins of the base pattern above 1, and their mean."""
+    for registered in (registry.METRICS, registry.DESCRIPTIONS):
+        for name in ("confident", "mean_margin"):
+            monkeypatch.setitem(registered, name, None)
+            del registered[name]
 
     @metric("tuples", label="Confident", meaning="clear answers", scores=("margin",))
     def confident(grid):
         margins = grid.scores["margin"][:, 0]
         return _tally(grid.subjects, margins > 1, ~np.isnan(margins))
 
+    @metric("tuples", label="Margin", meaning="margin", scores=("margin",), bounds=(0, 10))
+    def mean_margin(grid):
+        margins = grid.scores["margin"][:, 0]
+        known = ~np.isnan(margins)
+        counts = np.stack([np.nan_to_num(margins), known], axis=1).astype(np.float32)
+        return Tally(counts, grid.subjects, int(known.sum()), finish=ratio)
+
 
 @pytest.mark.parametrize("protocol", ["published", "strict"])
-def test_a_metric_may_read_scores(confident, protocol):
+def test_a_metric_may_read_scores(metrics_of_scores, protocol):
     """Margins 2, 0.5, none and 3 of the base pattern: 2 of the 3 that are known are above 1."""
     rows = table(HAND)
     margins = pl.Series([2.0, 9, 9, 0.5, 9, 9, None, 9, 9, 3.0, 9, 9])
     scored = rows.with_columns(margin=margins)
     row = row_of(measure(scored, make_suite(), protocol), "confident")
     assert (row["value"], row["n"], row["n_excluded"]) == (pytest.approx(2 / 3), 3, 1)
+    mean = row_of(measure(scored, make_suite(), protocol), "mean_margin")
+    assert mean["value"] == pytest.approx((2 + 0.5 + 3) / 3)
+    assert 0 < mean["low"] < mean["value"] < mean["high"] < 10, (
+        "bounds are arguments: 1 is no limit"
+    )
     none = row_of(measure(rows, make_suite(), protocol), "confident")
     assert (none["n"], none["n_excluded"]) == (0, 4), "a table without margins has no data"
     assert math.isnan(none["value"])

@@ -123,6 +123,30 @@ def test_a_near_tie_is_decided_alone_so_to_the_last_bit_the_same(
         np.testing.assert_array_equal(found, apart)
 
 
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
+def test_near_ties_of_the_whole_vocabulary_are_decided_alone_too(family, model_folder, monkeypatch):
+    """Every query is made a near tie; batch, order and threads then do not change a single bit."""
+    for module in (masked, causal):
+        monkeypatch.setattr(module, "NEAR_TIE", dict.fromkeys(batches.NEAR_TIE, 1e9))
+    model = load_model(str(model_folder(family)))
+    queries = [query for query in QUERIES if query.pattern.object_last]
+
+    def vocabulary_scores(queries):
+        by_row = {}
+        for scores in model.score(queries, None):
+            by_row |= dict(zip(scores.rows.tolist(), scores.logprob, strict=True))
+        return np.stack([by_row[row] for row in range(len(queries))])
+
+    together = vocabulary_scores(queries)
+    assert (~np.isnan(together)).sum(axis=1).min() >= len(WORDS)
+    torch.set_num_threads(1)
+    with budget_of(model, 9):
+        reversed_order = vocabulary_scores(queries[::-1])
+        alone = np.concatenate([vocabulary_scores([query]) for query in queries])
+    np.testing.assert_array_equal(together, reversed_order[::-1])
+    np.testing.assert_array_equal(together, alone)
+
+
 @pytest.mark.parametrize("tokens", [60, 100_000])
 @pytest.mark.parametrize(("family", "way"), PARTIAL)
 def test_only_what_cannot_win_is_left_out(family, way, tokens, load):

@@ -156,7 +156,7 @@ def unknown_consistency(grid: Grid) -> Tally:
     meaning="consistency above chance: 0 is chance, 1 is full agreement",
     short="Corr Cons",
     level="headline",
-    least=-1.0,
+    bounds=(-1.0, 1.0),
     by_form=True,
 )
 def corrected_consistency(grid: Grid) -> Tally:

@@ -53,7 +53,7 @@ def metric_of(name: str) -> str:
 
 def bounds_of(key: Key) -> tuple[float, float]:
     """The least and greatest value of a metric."""
-    return METRICS[metric_of(key[0])].least, 1.0
+    return METRICS[metric_of(key[0])].bounds
 
 
 def scores_read() -> tuple[str, ...]:

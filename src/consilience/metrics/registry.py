@@ -67,8 +67,8 @@ class Metric:
     """Whether it is also counted by kinds of edits."""
     binary: bool
     """Whether an item counts once, as a hit or not."""
-    least: float
-    """The lower bound of its values; the upper bound is 1."""
+    bounds: tuple[float, float]
+    """The least and the greatest value that it can have; its intervals stay between them."""
     one_form: bool
     """Whether it is of each form alone, instead of two forms together."""
     by_form: bool
@@ -89,7 +89,7 @@ def metric(
     level: Level = "main",
     by_edit: bool = False,
     binary: bool = False,
-    least: float = 0.0,
+    bounds: tuple[float, float] = (0.0, 1.0),
     one_form: bool = False,
     by_form: bool = False,
     scores: tuple[str, ...] = (),
@@ -104,7 +104,7 @@ def metric(
     def register(count: Count) -> Count:
         name = count.__name__
         describe(name, label=label, meaning=meaning, short=short, level=level)
-        METRICS[name] = Metric(count, view, by_edit, binary, least, one_form, by_form, scores)
+        METRICS[name] = Metric(count, view, by_edit, binary, bounds, one_form, by_form, scores)
         return count
 
     return register

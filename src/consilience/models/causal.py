@@ -21,7 +21,6 @@ from consilience.errors import ConsilienceError
 from consilience.models.batches import (
     NEAR_TIE,
     Budget,
-    equal_length_batches,
     side_by_side,
     workers_on,
 )
@@ -34,13 +33,15 @@ from consilience.models.candidates import (
     unusable,
 )
 from consilience.models.fast import room_for_tokens, speed_up, tree_scorer
-from consilience.models.forward import Floats, Ints, logits_of, sentence_logprobs
+from consilience.models.forward import Floats, Ints, next_token_logits, sentence_logprobs
 from consilience.models.scoring import (
     StateReader,
     excluded,
     group_rows,
+    score_batches,
     scores_of,
     settle_candidates,
+    settle_rows,
 )
 from consilience.types import Candidates, Pattern, Query, Scores
 
@@ -203,13 +204,29 @@ class CausalModel:
                 slots[slot_anchor(left, "strict")].append((rows, [self.start, *ids]))
         for anchor, inputs in slots.items():
             sheet = self._lookup.in_slot(words, anchor, merge=True)
-            scores = np.full((len(inputs), len(words)), np.nan)
-            lengths = [len(ids) - 1 for _, ids in inputs]
-            for batch in equal_length_batches(lengths, Budget.of(self.model)):
-                logits = logits_of(self.model, [inputs[at][1] for at in batch])[:, -1]
-                columns = torch.from_numpy(sheet.first_tokens[sheet.scored]).to(logits.device)
-                scores[np.ix_(batch, sheet.scored)] = logits[:, columns].float().cpu().numpy()
-            yield scores_of([rows for rows, _ in inputs], scores, sheet)
+            yield from self._score_slot(inputs, sheet)
+
+    def _score_slot(
+        self, inputs: list[tuple[list[int], list[int]]], sheet: CandidateTokens
+    ) -> Iterator[Scores]:
+        """Scores of inputs, rows and token ids, for the candidates' tokens as the next token."""
+        sentences = [ids for _, ids in inputs]
+        columns = torch.from_numpy(sheet.first_tokens[sheet.scored]).to(self.model.device)
+        tie = NEAR_TIE[self.model.dtype]
+
+        def next_token(rows: list[list[int]]) -> Floats:
+            logits = next_token_logits(self.model, rows)[:, columns]
+            values: Floats = logits.double().cpu().numpy()
+            return values
+
+        def score_batch(batch: Ints) -> Floats:
+            logits = next_token([sentences[at] for at in batch])
+            settle_rows(logits, tie, lambda row: next_token([sentences[batch[row]]])[0])
+            return sheet.spread(logits)
+
+        lengths = [len(ids) for ids in sentences]
+        for batch, logits in score_batches(score_batch, lengths, self.budget, self.model.device):
+            yield scores_of([inputs[at][0] for at in batch], logits, sheet)
 
     def hidden_states(
         self, queries: Sequence[Query], *, special_tokens: bool = True

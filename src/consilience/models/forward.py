@@ -23,6 +23,14 @@ def logits_of(model: PreTrainedModel, rows: list[list[int]]) -> torch.Tensor:
     return logits
 
 
+@torch.inference_mode()
+def next_token_logits(model: PreTrainedModel, rows: list[list[int]]) -> torch.Tensor:
+    """Logits (row, entry) of the token that follows token sequences of one length."""
+    ids = torch.tensor(rows, device=model.device)
+    logits: torch.Tensor = model(input_ids=ids, use_cache=False, logits_to_keep=1).logits[:, -1]
+    return logits
+
+
 def sentence_logprobs(
     model: PreTrainedModel, start: int, sentences: list[list[int]], budget: Budget
 ) -> Floats:

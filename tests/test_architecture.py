@@ -14,6 +14,7 @@ SOURCE = ROOT / "src" / "consilience"
 LAYERS = [
     "early errors choices provenance record",
     "text read",
+    "cloze frames",
     "sentence_pairs types files",
     "schemas",
     "run_folder suites models metrics",
@@ -21,7 +22,8 @@ LAYERS = [
     "ask_pairs noise analysis authoring",
     "train report",
     "reproduce",
-    "workflow __init__",
+    "workflow",
+    "__init__",
     "cli",
     "__main__",
 ]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from conftest import ROOT
 from consilience import ConsilienceError, ask, load_model, load_suite
+from consilience.cloze import Pattern
 from consilience.sentence_pairs import Segment, TextPair
 from consilience.suites.pattern_forms import (
     PATTERN_PERTURBATIONS,
@@ -25,7 +26,7 @@ from consilience.suites.perturbations import (
     t5_original,
 )
 from consilience.suites.tasks import TASKS
-from consilience.types import ORIGINAL, Pattern
+from consilience.types import ORIGINAL
 
 PAIR = TextPair("0", "A man sleeps.", "He rests.", "entailment")
 WRITTEN = {

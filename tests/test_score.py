@@ -3,6 +3,7 @@
 import json
 import re
 import unicodedata
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -153,9 +154,9 @@ def test_a_variant_is_the_text_of_a_pattern_or_its_position():
 
 def test_a_pattern_that_reads_like_a_position_is_the_pattern():
     suite = make_suite()
-    patterns = (*suite.relations[0].patterns, Pattern("0", ("", "", ""), False))
-    relation = Relation("R", "R", "N-1", patterns, suite.relations[0].facts, {},
-                        suite.relations[0].candidates)  # fmt: skip
+    relation = suite.relations[0]
+    design = replace(relation.design, variants=(*relation.design.variants, "0"))
+    relation = replace(relation, given_design=design)
     table = answers_of().with_columns(variant=pl.lit("0")).unique("item", maintain_order=True)
     prepared = prepare(table, Suite("own", (relation,), "strict"))
     assert prepared["variant_index"].unique().to_list() == [2]

@@ -20,9 +20,10 @@ from consilience.analysis.syntax import (
     path,
     syntactic_change,
 )
+from consilience.cloze import Pattern
 from consilience.errors import ConsilienceError
 from consilience.suites import load_suite
-from consilience.types import Candidates, Edge, Fact, Pattern, Relation, Suite
+from consilience.types import Candidates, Edge, Fact, Relation, Suite
 
 
 def read(text, tree, **about):

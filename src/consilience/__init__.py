@@ -9,6 +9,7 @@
 
 from consilience import early  # noqa: F401 - first, for Ctrl-C during all that follows
 from consilience.ask import ask, ask_suite
+from consilience.cloze import Pattern
 from consilience.errors import ConsilienceError
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
@@ -16,7 +17,7 @@ from consilience.models import LanguageModel, load_model
 from consilience.run import read_answers
 from consilience.run_folder import RunFolder
 from consilience.suites import load_suite
-from consilience.types import Candidates, Fact, Pattern, Query, Relation, Scores, Suite
+from consilience.types import Candidates, Fact, Query, Relation, Scores, Suite
 
 __version__ = "0.1.0"
 

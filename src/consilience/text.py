@@ -17,6 +17,19 @@ LINE_CONTROLS = re.compile(f"[\t\n{_CONTROLS}]")
 """What no text on one line may hold: ``CONTROLS``, tab and line feed."""
 
 
+def control_in(text: str) -> str:
+    """The first character of ``text`` that no id, label or pattern may hold; empty without one.
+
+    Such characters control a terminal, reorder what a reader sees, or cannot be written as UTF-8.
+    """
+    match = LINE_CONTROLS.search(text)
+    if match is None:
+        return ""
+    is_half = "\ud800" <= match[0] <= "\udfff"
+    kind = "half a character (a lone surrogate)" if is_half else "a control character"
+    return f"{kind}, U+{ord(match[0]):04X},"
+
+
 def visible(text: str) -> str:
     """The text with U+FFFD instead of each of ``CONTROLS``; tabs and line feeds stay."""
     return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
@@ -38,6 +51,15 @@ def names_a_file(id_: str) -> bool:
         return False
     is_plain = not id_.startswith(".") and not any(character in id_ for character in "/\\\0")
     return is_plain and 0 < size <= MAX_NAME_BYTES
+
+
+AGGREGATES = ("MACRO", "MICRO")
+"""Names of rows of the metrics table, which no group may have."""
+
+
+def names_a_group(id_: str) -> bool:
+    """Whether a group may have this id: it names a file (``names_a_file``) and no aggregate."""
+    return names_a_file(id_) and id_ not in AGGREGATES
 
 
 ENDINGS = frozenset(

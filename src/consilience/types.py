@@ -8,111 +8,23 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from consilience.cloze import Pattern
 from consilience.errors import ConsilienceError, did_you_mean
-from consilience.text import closes_sentence
-
-SUBJECT_SLOT = "[X]"
-
-OBJECT_SLOT = "[Y]"
+from consilience.frames import RelationTexts, texts_of_frame, texts_of_lists
 
 Protocol = Literal["published", "strict"]
 
 Cardinality = Literal["N-1", "N-M"]
 
 MultiToken = Literal["exclude", "left-to-right"]
-
-
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """A cloze pattern, parsed once: one ``[X]`` (subject) and one ``[Y]`` (object)."""
-
-    text: str
-    """The pattern with its two slots."""
-    parts: tuple[str, str, str]
-    """The literal text before, between and after the two slots."""
-    object_first: bool
-    """Whether the object's slot precedes the subject's."""
-    lemma: str = ""
-    """The lemma of the predicate, as ParaRel annotates it."""
-    extended_lemma: str = ""
-    """The lemma with its particles and prepositions."""
-    tense: str = ""
-    """The tense of the predicate."""
-    form: str = ""
-    """The perturbation that made the pattern of another one; empty for a pattern of the suite."""
-
-    @classmethod
-    def parse(
-        cls,
-        text: str,
-        *,
-        lemma: str = "",
-        extended_lemma: str = "",
-        tense: str = "",
-        where: str = "",
-    ) -> Pattern:
-        """Parse ``"[X] was born in [Y]."``; a missing or duplicate slot raises."""
-        for slot, role in ((SUBJECT_SLOT, "subject"), (OBJECT_SLOT, "object")):
-            count = text.count(slot)
-            if count != 1:
-                raise ConsilienceError(
-                    f"the pattern '{text}' has {count} {slot}",
-                    expected=f"exactly one {slot} for the {role}",
-                    where=where,
-                    todo="Correct the pattern.",
-                )
-        subject_at, object_at = text.index(SUBJECT_SLOT), text.index(OBJECT_SLOT)
-        first, second = sorted((subject_at, object_at))
-        parts = (text[:first], text[first + 3 : second], text[second + 3 :])
-        return cls(text, parts, object_at < subject_at, lemma, extended_lemma, tense)
-
-    @property
-    def name(self) -> str:
-        """What the answers table calls the variant: the text, after the perturbation if any."""
-        return f"{self.form}: {self.text}" if self.form else self.text
-
-    def fill(self, subject: str, object_: str) -> str:
-        """The sentence with both slots filled."""
-        left, right = self.around_object(subject)
-        return left + object_ + right
-
-    def around_object(self, subject: str) -> tuple[str, str]:
-        """The text on the left and on the right of the object slot, with the subject filled in."""
-        start, middle, end = self.parts
-        if self.object_first:
-            return start, middle + subject + end
-        return start + subject + middle, end
-
-    @property
-    def object_last(self) -> bool:
-        """Whether nothing but spaces and closing punctuation follows the object.
-
-        Then a causal model has read all that the sentence says when it is asked for the object.
-        Closing punctuation of any script ends a sentence (``ENDINGS``), or closes a quotation or
-        a bracket that was opened before the object: brackets of category Pe, and all quotation
-        marks, since one that nothing follows cannot open a quotation, whichever way it faces
-        (German closes with U+201C). A comma, a colon, a per cent sign or a dash is none.
-        """
-        return not self.object_first and all(map(closes_sentence, self.parts[2]))
-
-    @property
-    def article(self) -> str | None:
-        """``a`` or ``an`` where exactly that word stands before the one that holds ``[Y]``.
-
-        The test of ParaRel's released evaluation, which splits at single spaces.
-        """
-        words = self.text.split(" ")
-        at = next(index for index, word in enumerate(words) if OBJECT_SLOT in word)
-        before = words[at - 1] if at else ""
-        return before if before in ("a", "an") else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +67,7 @@ EDIT_KINDS: Mapping[tuple[bool, bool], str] = {
 """(syntactic change, lexical change) of an edge whose determiners are the same -> its name."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Candidates:
     """The possible answers, in order of first appearance among the facts, which breaks ties."""
 
@@ -169,6 +81,9 @@ class Candidates:
         """The gold objects of ``facts``."""
         counter = Counter(fact.object for fact in facts)
         return cls(tuple(counter), tuple(counter.values()))
+
+    def __repr__(self) -> str:
+        return f"Candidates({len(self.words)}: {_listed(self.words)})"
 
 
 VariantPair = tuple[int, int]
@@ -188,11 +103,11 @@ class Design:
 
     variants: tuple[str, ...]
     """The names of the variants, the base variant first."""
-    forms: Mapping[str, tuple[int, ...]]
+    forms: Mapping[str, tuple[int, ...]] = field(repr=False)
     """The variants of each form, the base form first. Each form has numbers of its own."""
-    compared: tuple[VariantPair, ...]
+    compared: tuple[VariantPair, ...] = field(repr=False)
     """The pairs of variants that are compared."""
-    kinds: Mapping[str, tuple[VariantPair, ...]]
+    kinds: Mapping[str, tuple[VariantPair, ...]] = field(repr=False)
     """The compared pairs by how the two variants differ; a kind is a ``subset`` in the tables."""
     unit: Literal["tuple", "item"]
     """What counts once: a subject with its gold, as in ParaRel, or an item."""
@@ -260,7 +175,7 @@ class Design:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Relation:
     """A group of a suite: a relation with its facts and patterns, or a task of sentence pairs."""
 
@@ -286,21 +201,92 @@ class Relation:
         """Which variants are compared, and what is counted of them."""
         return self.given_design or Design.of_patterns(self.patterns, self.edges)
 
+    def __repr__(self) -> str:
+        label = f" {self.label!r}" if self.label != self.id else ""
+        sizes = f"{_count(self.facts, 'fact')}, {_count(self.patterns, 'pattern')}"
+        if self.given_design:
+            sizes = _count(self.given_design.forms, "form")
+        return f"Relation({self.id!r}{label}, {self.cardinality}, {sizes})"
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Suite:
-    """Groups that are asked together."""
+    """Groups that are asked together. ``suite["capital"]`` is a group, by its id or label."""
 
     name: str
     """Names the suite."""
     relations: tuple[Relation, ...]
     """The groups."""
-    protocol: Protocol
+    protocol: Protocol = "strict"
     """How answers are judged by default."""
     notes: tuple[str, ...] = ()
     """What was left out when the files were read."""
     left_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Relation -> objects that the authors leave out, also of other facts (ParaRel, note 11)."""
+
+    def __post_init__(self) -> None:
+        others = [each for each in self.relations if not isinstance(each, Relation)]
+        if others:
+            raise ConsilienceError(
+                f"a group of type {type(others[0]).__name__}",
+                expected="values of type Relation",
+                where=f"the suite '{self.name}'",
+                todo="Make a suite with Suite.from_frame(frame) or Suite.from_patterns(...).",
+            )
+        object.__setattr__(self, "relations", tuple(self.relations))
+
+    @classmethod
+    def from_frame(cls, frame: Any, *, patterns: Any = None, name: str = "questions") -> Suite:
+        """A suite of facts from a pandas or polars frame.
+
+        Each row has a fact (columns ``subject`` and ``object``), a pattern (column ``pattern``), or
+        both. The column ``relation`` divides the rows into relations; ``item`` names the facts.
+        Every fact is asked in every pattern of its relation. A fact or pattern may be in several
+        rows. Where the frame has no column ``pattern``, ``patterns`` is a list of them, or one list
+        for each relation: ``{"capital": ["The capital of [X] is [Y]."]}``.
+        """
+        return cls._of_texts(texts_of_frame(frame, patterns, name), name)
+
+    @classmethod
+    def from_patterns(cls, patterns: Any, facts: Any, *, name: str = "questions") -> Suite:
+        """A suite of one relation from a list of patterns, and facts as (subject, object) pairs.
+
+        ``facts`` may also be a dictionary from subjects to objects. For several relations both are
+        dictionaries from their names.
+        """
+        return cls._of_texts(texts_of_lists(patterns, facts, name), name)
+
+    @classmethod
+    def _of_texts(cls, texts: Mapping[str, RelationTexts], name: str) -> Suite:
+        return cls(name, tuple(_relation_of(id_, each) for id_, each in texts.items()))
+
+    def __repr__(self) -> str:
+        facts = [fact for group in self for fact in group.facts]
+        patterns = [pattern for group in self for pattern in group.patterns]
+        sizes = ", ".join(
+            _count(values, noun)
+            for values, noun in (
+                (self.relations, "relation" if facts else "task"),
+                (facts, "fact"),
+                (patterns, "pattern"),
+            )
+            if values
+        )
+        return f"Suite({self.name!r}: {sizes}; {self.protocol})"
+
+    def __len__(self) -> int:
+        return len(self.relations)
+
+    def __iter__(self) -> Iterator[Relation]:
+        return iter(self.relations)
+
+    def __contains__(self, name: object) -> bool:
+        return any(name in (group, group.id, group.label) for group in self.relations)
+
+    def __getitem__(self, name: str) -> Relation:
+        labelled = [group for group in self.relations if group.label == name]
+        is_id = any(group.id == name for group in self.relations)
+        return labelled[0] if len(labelled) == 1 and not is_id else self.relation(name)
 
     @property
     def digest(self) -> str:
@@ -325,8 +311,36 @@ class Suite:
                 return relation
         raise ConsilienceError(
             f"the suite '{self.name}' has no relation '{id_}'",
-            todo=did_you_mean(id_, [relation.id for relation in self.relations]),
+            todo=did_you_mean(str(id_), [relation.id for relation in self.relations]),
         )
+
+
+def _relation_of(id_: str, texts: RelationTexts) -> Relation:
+    """A relation of texts; one without a fact or a pattern raises."""
+    for what, noun in ((texts.facts, "fact"), (texts.patterns, "pattern")):
+        if not what:
+            raise ConsilienceError(
+                f"the relation '{id_}' has no {noun}", todo=f"Add {noun}s to it, or remove it."
+            )
+    patterns = tuple(Pattern.parse(text, where=where) for text, where in texts.patterns.items())
+    facts = tuple(
+        Fact(item or f"{id_}-{at}", subject, object_)
+        for at, (item, subject, object_) in enumerate(texts.facts, start=1)
+    )
+    golds = {(fact.subject, fact.object) for fact in facts}
+    is_many = len({subject for subject, _ in golds}) < len(golds)
+    cardinality: Cardinality = "N-M" if is_many else "N-1"
+    return Relation(id_, id_, cardinality, patterns, facts, {}, Candidates.of(facts))
+
+
+def _count(values: Sized, noun: str) -> str:
+    """How many there are, in words."""
+    return f"{len(values)} {noun}{'s' * (len(values) != 1)}"
+
+
+def _listed(words: Sequence[str], most: int = 3) -> str:
+    """The first of many words."""
+    return ", ".join(words[:most]) + (", ..." if len(words) > most else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +355,7 @@ class Query:
     """The gold; a language model only looks it up in its whole vocabulary."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Scores:
     """The scores of some of the queries that a model was asked."""
 
@@ -367,3 +381,6 @@ class Scores:
     candidate); ``text_logprob`` of the answers table."""
     answers_only: bool = False
     """Whether the scores only order the candidates."""
+
+    def __repr__(self) -> str:
+        return f"Scores({len(self.rows)} queries, {len(self.words)} candidates)"

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from consilience.cloze import Pattern
 from consilience.errors import ConsilienceError
-from consilience.types import Edge, Pattern, Relation, Suite
+from consilience.types import Edge, Relation, Suite
 
 if TYPE_CHECKING:
     from spacy.language import Language

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from consilience.cloze import Pattern
 from consilience.errors import ConsilienceError
 from consilience.models.batches import (
     NEAR_TIE,
@@ -43,7 +44,7 @@ from consilience.models.scoring import (
     settle_candidates,
     settle_rows,
 )
-from consilience.types import Candidates, Pattern, Query, Scores
+from consilience.types import Candidates, Query, Scores
 
 DOCUMENT_SEPARATORS = ("<|endoftext|>",)
 """Tokens that separate documents in pre-training: a sentence alone begins after one."""

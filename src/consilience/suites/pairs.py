@@ -15,7 +15,7 @@ from typing import Any
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.read import parquet_metadata, parse_json, read_parquet, read_rows, read_text
 from consilience.sentence_pairs import Task, TextPair
-from consilience.suites.rows import control_in
+from consilience.text import control_in
 from consilience.types import Candidates, Design, Relation, Suite
 
 HUB = "hub"

@@ -9,10 +9,11 @@ from functools import partial
 
 import polars as pl
 
+from consilience.cloze import Pattern
 from consilience.errors import ConsilienceError
 from consilience.suites.perturbations import Perturbation, register
 from consilience.text import ENDINGS
-from consilience.types import Pattern, Suite
+from consilience.types import Suite
 
 RewritePattern = Callable[[str], str]
 """From the text of a pattern, with ``[X]`` and ``[Y]``, to another."""

@@ -17,9 +17,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
+from consilience.cloze import Pattern
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.sentence_pairs import Form, Segment, Task, TextPair
-from consilience.types import ORIGINAL, Pattern
+from consilience.types import ORIGINAL
 
 Rewrite = TypeVar("Rewrite", bound=Callable[..., Any])
 

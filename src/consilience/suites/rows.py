@@ -8,16 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from consilience.cloze import Pattern
 from consilience.errors import ConsilienceError
 from consilience.read import Faults, read_rows
-from consilience.text import LINE_CONTROLS, names_a_file
-from consilience.types import Pattern
+from consilience.text import control_in, names_a_group
 
 Problems = Faults
 """Everything that is wrong with a suite, in the order of its files."""
-
-AGGREGATES = ("MACRO", "MICRO")
-"""Names of rows of the metrics table, which no relation may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +82,7 @@ class Row:
 
         An empty id is not reported here: ``text`` has reported it.
         """
-        is_valid = names_a_file(id_) and id_ not in AGGREGATES
+        is_valid = names_a_group(id_)
         if id_ and not is_valid:
             self.report(
                 f"the relation id '{id_}'",
@@ -123,19 +120,6 @@ def find_table(folder: Path, name: str) -> Path | None:
             todo="Remove the one that is not meant.",
         )
     return paths[0] if paths else None
-
-
-def control_in(text: str) -> str:
-    """The first character of ``text`` that no id, label or pattern may hold; empty without one.
-
-    Such characters control a terminal, reorder what a reader sees, or cannot be written as UTF-8.
-    """
-    match = LINE_CONTROLS.search(text)
-    if match is None:
-        return ""
-    is_half = "\ud800" <= match[0] <= "\udfff"
-    kind = "half a character (a lone surrogate)" if is_half else "a control character"
-    return f"{kind}, U+{ord(match[0]):04X},"
 
 
 def require(values: object, noun: str, id_: str, where: str, problems: Problems) -> None:

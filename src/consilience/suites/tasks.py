@@ -12,8 +12,7 @@ from typing import Any, get_args
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.sentence_pairs import Task, TaskKind
 from consilience.suites.pairs import UNLABELLED
-from consilience.suites.rows import AGGREGATES, control_in
-from consilience.text import names_a_file
+from consilience.text import AGGREGATES, control_in, names_a_file
 
 METRICS = ("accuracy", "f1")
 """What may be measured on the original inputs."""

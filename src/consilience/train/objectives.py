@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from consilience.cloze import Pattern
 from consilience.errors import ConsilienceError
 from consilience.models import LanguageModel
 from consilience.models.candidates import encode
 from consilience.models.causal import CausalModel, start_token
 from consilience.models.loading import Kind, Pretrained
 from consilience.models.masked import MaskedModel
-from consilience.types import Fact, Pattern, Protocol, Relation
+from consilience.types import Fact, Protocol, Relation
 
 MASKED = 0.15
 """Share of tokens that masked-language modelling predicts (Devlin et al. 2019, Section 3.1)."""

@@ -11,13 +11,14 @@ import torch
 from transformers import PreTrainedModel
 
 from consilience.choices import Loss
+from consilience.cloze import Pattern
 from consilience.errors import ConsilienceError
 from consilience.models.candidates import candidates_in_slot, slot_anchor
 from consilience.models.loading import Pretrained
 from consilience.models.masked import positions
 from consilience.train.objectives import Words, objective_of
 from consilience.train.plan import Plan
-from consilience.types import Fact, Pattern, Protocol, Relation
+from consilience.types import Fact, Protocol, Relation
 
 LONGEST = 128
 """Tokens of the longest sequence; a longer text is truncated, a longer question left out."""

@@ -7,7 +7,7 @@ group is answered, ``metrics.csv`` at the end. A run that was killed goes on whe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
@@ -15,6 +15,7 @@ from typing import Any, get_args
 import polars as pl
 
 from consilience.errors import ConsilienceError
+from consilience.files import path_of
 from consilience.read import parquet_metadata, read_csv, read_parquet
 from consilience.run_folder import digest_of, record_of
 from consilience.types import Protocol
@@ -23,11 +24,12 @@ SENTENCE_PAIRS = "perturb"
 """The ``kind`` of a run of sentence pairs, in its settings."""
 
 
-def read_answers(path: Path) -> pl.DataFrame:
+def read_answers(path: str | Path) -> pl.DataFrame:
     """An answers table that somebody made: Parquet, CSV, gzipped CSV, or the folder of a run.
 
     In a CSV file an empty answer is no answer; every other cell is text as it stands.
     """
+    path = path_of(path, "the answers table")
     if path.is_dir():
         files = sorted((path / "answers").glob("*.parquet"))
         if not files:
@@ -99,14 +101,15 @@ class Run:
     """The folder or the table."""
     label: str
     """What tables and reports call it."""
-    record: Mapping[str, Any]
+    record: Mapping[str, Any] = field(repr=False)
     """``run.json``, of several seeds that of the first; empty for a table made elsewhere."""
-    parts: tuple[Run, ...] = ()
+    parts: tuple[Run, ...] = field(default=(), repr=False)
     """The runs of several seeds; empty for a single run."""
 
     @classmethod
-    def open(cls, path: Path, label: str = "") -> Run:
+    def open(cls, path: str | Path, label: str = "") -> Run:
         """Read the record of a run; a path that does not exist raises."""
+        path = path_of(path, "the run")
         if not path.exists():
             raise ConsilienceError(
                 "no such file or folder", where=str(path), todo="Check the path."

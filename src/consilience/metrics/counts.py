@@ -17,6 +17,7 @@ import numpy.typing as npt
 import polars as pl
 
 from consilience.errors import ConsilienceError
+from consilience.frames import as_polars
 from consilience.metrics.answers_table import by_relation, prepare
 from consilience.metrics.bootstrap import (
     KEPT,
@@ -272,14 +273,16 @@ Answers = pl.DataFrame | Prepared
 
 def prepared(answers: Answers, suite: Suite, cache: ResampleCache | None = None) -> Prepared:
     """A table that is ready to be counted."""
-    return answers if isinstance(answers, Prepared) else Prepared(answers, suite, cache)
+    if isinstance(answers, Prepared):
+        return answers
+    return Prepared(as_polars(answers, "the answers table"), suite, cache)
 
 
 def prepared_seeds(
     answers: Answers | Sequence[Answers], suite: Suite, cache: ResampleCache | None = None
 ) -> list[Prepared]:
     """The answers of one run, or of several seeds, which must be to the same questions."""
-    tables = [answers] if isinstance(answers, Answers) else answers
+    tables: Sequence[Any] = answers if isinstance(answers, list | tuple) else [answers]
     seeds = [prepared(table, suite, cache) for table in tables]
     for other in seeds[1:]:
         refuse_other_questions(("the first run", seeds[0]), ("another run", other))

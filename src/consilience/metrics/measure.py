@@ -16,6 +16,7 @@ from typing import get_args
 import numpy as np
 import polars as pl
 
+from consilience.errors import ConsilienceError
 from consilience.metrics.counts import (
     NAN,
     Answers,
@@ -36,20 +37,30 @@ from consilience.types import Cardinality, Protocol, Suite
 
 
 def measure(
-    answers: Answers | Sequence[Answers], suite: Suite, protocol: Protocol, seed: int = 0
+    answers: Answers | Sequence[Answers],
+    suite: Suite,
+    protocol: Protocol | None = None,
+    seed: int = 0,
 ) -> pl.DataFrame:
     """The metrics table (``METRICS_SCHEMA``) of an answers table, or of one for each seed.
 
-    ``answers`` needs the columns ``group, item, subject, variant, gold, answer``
-    (``docs/suites.md``). A column that is missing, a group or variant that the suite does not have,
-    a repeated row and seeds with other questions raise. ``low`` and ``high`` are the bounds of a
-    95 % interval (``docs/statistics.md``); ``seed`` is that of its bootstrap.
+    ``answers``, of polars or pandas, needs the columns ``group, item, subject, variant, gold,
+    answer`` (``docs/suites.md``). ``protocol`` is that of the suite unless given. A column that is
+    missing, a group or variant that the suite does not have, a repeated row and seeds with other
+    questions raise. ``low`` and ``high`` are the bounds of a 95 % interval
+    (``docs/statistics.md``); ``seed`` is that of its bootstrap.
     """
-    seeds = prepared_seeds(answers, suite)
+    if not isinstance(suite, Suite):
+        raise ConsilienceError(
+            f"a suite of type {type(suite).__name__}",
+            expected="a Suite",
+            todo="Load it: load_suite(name).",
+        )
+    seeds, rules = prepared_seeds(answers, suite), protocol or suite.protocol
     rows: list[dict[str, object]] = []
     for kind in get_args(Cardinality):
         if seeds[0].of_kind(kind):
-            rows += _of_kind([run.counts(kind, protocol, seed) for run in seeds], kind, suite)
+            rows += _of_kind([run.counts(kind, rules, seed) for run in seeds], kind, suite)
     return pl.DataFrame(_in_order(rows, suite), schema=METRICS_SCHEMA)
 
 

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from consilience.errors import ConsilienceError, did_you_mean
+from consilience.files import path_of
 from consilience.suites.layouts import check_folder, load_folder
 from consilience.suites.tasks import TASKS
 from consilience.types import Suite
@@ -55,14 +56,30 @@ def suite_folder(spec: str, data: Path) -> Path:
     return folder
 
 
-def load_suite(spec: str, data: Path | None = None, *, as_shipped: bool = False) -> Suite:
+def load_suite(
+    spec: str | Path, data: str | Path | None = None, *, as_shipped: bool = False
+) -> Suite:
     """The suite of that name or folder; the first thing wrong with it is raised.
 
     ``as_shipped`` keeps the tuples of the ParaRel release that the paper leaves out.
     """
-    return load_folder(suite_folder(spec, data_dir(data)), as_shipped=as_shipped)
+    folder = suite_folder(_name_of(spec), data_dir(_path_or_none(data)))
+    return load_folder(folder, as_shipped=as_shipped)
 
 
-def check_suite(spec: str, data: Path | None = None) -> list[ConsilienceError]:
+def check_suite(spec: str | Path, data: str | Path | None = None) -> list[ConsilienceError]:
     """Everything that is wrong with a suite, in the order of its files."""
-    return check_folder(suite_folder(spec, data_dir(data)))
+    return check_folder(suite_folder(_name_of(spec), data_dir(_path_or_none(data))))
+
+
+def _name_of(spec: object) -> str:
+    """The name or folder of a suite as text; anything else raises."""
+    if isinstance(spec, str | Path):
+        return str(spec)
+    raise ConsilienceError(
+        f"a suite of type {type(spec).__name__}", expected="the name of a suite or a folder"
+    )
+
+
+def _path_or_none(folder: str | Path | None) -> Path | None:
+    return None if folder is None else path_of(folder, "the folder of data")

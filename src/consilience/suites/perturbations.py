@@ -66,10 +66,8 @@ class Perturbation:
         where = f"the perturbation '{self.name}' of '{pattern.text}'"
         if not isinstance(text, str):
             raise ConsilienceError(f"{_shown(text)}", expected="a text", where=where)
-        parsed = Pattern.parse(text, where=where)
-        return replace(
-            pattern, text=text, parts=parsed.parts, object_first=parsed.object_first, form=self.name
-        )
+        Pattern.parse(text, where=where)
+        return replace(pattern, text=text, form=self.name)
 
     def _call(self, *arguments: object) -> object:
         """What the function makes; an error in a user's function raises with its file."""

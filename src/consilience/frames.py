@@ -123,7 +123,9 @@ def texts_of_lists(patterns: object, facts: object, relation: str = "facts") -> 
     Both may be mappings from the name of a relation.
     """
     by_relation: Mapping[Any, Any] = {relation: facts}
-    if isinstance(facts, Mapping) and not all(isinstance(each, str) for each in facts.values()):
+    if isinstance(facts, Mapping) and not any(
+        isinstance(each, str | int) for each in facts.values()
+    ):
         by_relation = facts
     texts: Texts = {}
     for name, of_relation in by_relation.items():

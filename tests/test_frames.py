@@ -1,0 +1,129 @@
+"""Suites from data frames and lists, and what they look like."""
+
+import pandas as pd
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from consilience import ConsilienceError, Pattern, Suite, load_suite, measure, read_answers
+from consilience.frames import as_pandas, as_polars
+from consilience.suites.saving import save_suite
+
+PATTERNS = ["[X] listens on port [Y].", "The port of [X] is [Y]."]
+FACTS = {"subject": ["Redis", "PostgreSQL"], "object": [6379, 5432]}
+LONG = {
+    "relation": ["port", "port", "port", "lang"],
+    "subject": ["Redis", "Redis", "PostgreSQL", "Rails"],
+    "object": ["6379", "6379", "5432", "Ruby"],
+    "pattern": [*PATTERNS, None, "[X] is written in [Y]."],
+}
+
+
+@pytest.mark.parametrize("make", [pl.DataFrame, pd.DataFrame], ids=["polars", "pandas"])
+def test_a_frame_of_facts_becomes_a_suite(make):
+    suite = Suite.from_frame(make(FACTS), patterns=PATTERNS, name="ports")
+    assert repr(suite) == "Suite('ports': 1 relation, 2 facts, 2 patterns; strict)"
+    relation = suite["ports"]
+    assert [(fact.item, fact.subject, fact.object) for fact in relation.facts] == [
+        ("ports-1", "Redis", "6379"),
+        ("ports-2", "PostgreSQL", "5432"),
+    ]
+    assert relation.candidates.words == ("6379", "5432")
+    facts = {"Redis": 6379, "PostgreSQL": 5432}
+    assert Suite.from_patterns(PATTERNS, facts, name="ports").digest == suite.digest
+
+
+@pytest.mark.parametrize("make", [pl.DataFrame, pd.DataFrame], ids=["polars", "pandas"])
+def test_rows_with_facts_and_patterns_are_divided_by_relation(make):
+    suite = Suite.from_frame(make(LONG))
+    assert [group.id for group in suite] == ["port", "lang"]
+    assert [len(group.facts) for group in suite] == [2, 1]
+    assert [pattern.text for pattern in suite["port"].patterns] == PATTERNS
+    facts = {"port": [("Redis", "6379"), ("PostgreSQL", "5432")], "lang": {"Rails": "Ruby"}}
+    patterns = {"port": PATTERNS, "lang": ["[X] is written in [Y]."]}
+    assert Suite.from_patterns(patterns, facts).digest == suite.digest
+
+
+def test_a_subject_with_several_objects_makes_the_relation_n_to_m():
+    suite = Suite.from_patterns(["[X]: [Y]"], [("SSO", "Team"), ("SSO", "Free"), ("SSO", "Free")])
+    assert suite["questions"].cardinality == "N-M"
+    assert len(suite["questions"].facts) == 2
+
+
+FRAME_FAULTS = [
+    ({"subject": ["a"]}, ["[X] [Y]"], "no column 'object' among subject; expected the columns"),
+    (FACTS, None, r"no column 'pattern'.*from_frame\(frame, patterns="),
+    ({**LONG}, PATTERNS, "patterns in the column 'pattern' and in patterns="),
+    ({"subject": ["a", None], "object": ["b", "c"]}, ["[X] [Y]"],
+     "row 2, column 'subject': no value; expected text"),
+    ({"subject": ["a"], "object": [1.5]}, ["[X] [Y]"], "row 1, column 'object': 1.5; expected text"),
+    ({"subject": ["a"], "object": ["b\x1b"]}, ["[X] [Y]"], "row 1, column 'object': a control"),
+    ({"subject": ["a"], "object": ["b"], "pattern": ["[X] is"]}, None,
+     r"row 1: the pattern '\[X\] is' has 0 \[Y\]"),
+    ({"relation": ["a/b"], "subject": ["a"], "object": ["b"]}, ["[X] [Y]"],
+     "row 1: the relation 'a/b'; expected a short name"),
+    ({"item": ["1", "1"], "subject": ["a", "b"], "object": ["c", "c"]}, ["[X] [Y]"],
+     "row 2: the item '1' is 'b', 'c' here and 'a', 'c' in the frame, row 1"),
+    ({"subject": [], "object": []}, ["[X] [Y]"], "the frame: no rows"),
+    (FACTS, {"prot": PATTERNS}, "patterns of the relation 'prot', which has no facts"),
+    (FACTS, "[X] [Y]", "patterns of type str; expected a list of texts"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("columns", "patterns", "message"), FRAME_FAULTS)
+@pytest.mark.parametrize("make", [pl.DataFrame, pd.DataFrame], ids=["polars", "pandas"])
+def test_a_fault_of_a_frame_names_the_row_and_the_column(make, columns, patterns, message):
+    with pytest.raises(ConsilienceError, match=message):
+        Suite.from_frame(make(columns), patterns=patterns)
+
+
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: Suite.from_frame([1]), "the frame is of type list; expected a polars or pandas"),
+    (lambda: Suite.from_patterns(["[X] [Y]"], ["x"]), "fact 1: 'x'; expected a pair"),
+    (lambda: Suite("own", ["x"]), r"a group of type str.*Suite\.from_frame"),
+    (lambda: Pattern(3), "a pattern of type int"),
+    (lambda: load_suite("mini")["capitol"], "no relation 'capitol'. Did you mean 'capital'"),
+    (lambda: load_suite(7), "a suite of type int; expected the name of a suite or a folder"),
+    (lambda: read_answers(7), "the answers table is of type int; expected a path"),
+    (lambda: measure("a.csv", load_suite("mini")), r"of type str.*read_answers\(path\)"),
+    (lambda: measure(pl.DataFrame(), "mini"), r"a suite of type str.*load_suite\(name\)"),
+])  # fmt: skip
+def test_a_value_of_a_wrong_type_is_refused_with_what_to_pass(call, message):
+    with pytest.raises(ConsilienceError, match=message):
+        call()
+
+
+def test_representations_are_short_and_groups_are_found_by_id_and_label():
+    mini = load_suite("mini")
+    assert (len(mini), len(list(mini))) == (14, 14)
+    assert mini["capital"] is mini["capital of a country"] is mini.relation("capital")
+    assert "capital" in mini
+    assert "capitol" not in mini
+    for value in (mini, mini["capital"], mini["capital"].candidates, mini["capital"].patterns[0]):
+        assert len(repr(value)) < 100
+    assert repr(Pattern("[X] is [Y].")) == "Pattern('[X] is [Y].')"
+
+
+def test_a_suite_that_is_saved_is_the_same_when_it_is_read(tmp_path):
+    mini = load_suite("mini")
+    assert load_suite(save_suite(mini, str(tmp_path / "own"))).digest == mini.digest
+
+
+def test_frames_go_to_pandas_and_back_with_their_gaps():
+    frame = pl.DataFrame({"a": [1, None], "b": ["x", None], "c": [0.5, float("nan")]})
+    back = as_polars(as_pandas(frame))
+    assert_frame_equal(back.select("b"), frame.select("b"))
+    assert back["a"].to_list() == [1.0, None]
+    assert back["c"].to_list() == [0.5, None]
+
+
+def test_measure_takes_pandas_and_has_the_protocol_of_the_suite():
+    suite = Suite.from_patterns(PATTERNS, [("Redis", "6379"), ("PostgreSQL", "5432")])
+    rows = [
+        {"group": "questions", "item": fact.item, "subject": fact.subject, "variant": variant,
+         "gold": fact.object, "answer": "6379"}
+        for fact in suite["questions"].facts for variant in (0, 1)
+    ]  # fmt: skip
+    assert_frame_equal(
+        measure(pd.DataFrame(rows), suite), measure(pl.DataFrame(rows), suite, "strict")
+    )

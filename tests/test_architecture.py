@@ -12,7 +12,7 @@ from conftest import ROOT
 
 SOURCE = ROOT / "src" / "consilience"
 LAYERS = [
-    "early errors choices provenance record",
+    "early errors choices provenance record watch",
     "text read",
     "cloze frames",
     "sentence_pairs types files",

@@ -26,7 +26,7 @@ from rich.text import Text
 from consilience.cli.process import Terminal, json_text
 from consilience.errors import ConsilienceError
 from consilience.types import Protocol
-from consilience.workflow.watch import Advance
+from consilience.watch import Advance
 
 N = TypeVar("N", int, float)
 
@@ -156,7 +156,7 @@ def quiet_libraries(loads: str = "") -> Iterator[None]:
 
 
 class Screen:
-    """Shows the progress of a workflow on standard error (``workflow/watch.py``)."""
+    """Shows the progress of a workflow on standard error (``watch.py``)."""
 
     def loading(self, model: str) -> AbstractContextManager[None]:
         """One line, and silence of the model libraries."""
@@ -169,6 +169,10 @@ class Screen:
     def say(self, step: str) -> None:
         """One line."""
         err.print(f"{step} ...", soft_wrap=True, highlight=False)
+
+    def inform(self, line: str) -> None:
+        """The line as it is."""
+        err.print(line, soft_wrap=True, highlight=False, markup=False)
 
     def command(self, command: str) -> None:
         """One line."""

@@ -22,6 +22,7 @@ from consilience.errors import ConsilienceError
 from consilience.models.batches import give_memory_back
 from consilience.train.progress import progress_shown
 from consilience.train.resume import TrainingFolder, disk_errors
+from consilience.watch import Watch
 
 TRIM_EVERY = 8
 """Updates after which freed memory is returned."""
@@ -122,12 +123,14 @@ class BatchTrainer(Trainer):
                 todo=f"Earlier checkpoints are complete. {todo}",
             )
 
-    def train_in(self, folder: TrainingFolder, save: Callable[[], Mapping[str, Any]]) -> None:
+    def train_in(
+        self, folder: TrainingFolder, save: Callable[[], Mapping[str, Any]], watch: Watch
+    ) -> None:
         """Train to the end, from the last complete checkpoint if there is one.
 
         Then the first process saves the model, and records what ``save`` returns and the history.
         """
-        with disk_errors(folder.path), progress_shown(self):
+        with disk_errors(folder.path), progress_shown(self, watch):
             self.train(resume_from_checkpoint=folder.last_checkpoint())
             PartialState().wait_for_everyone()  # all have read the best checkpoint
             if self.is_world_process_zero():

@@ -30,6 +30,7 @@ from consilience.train.batch_trainer import (
 from consilience.train.heads import Heads, load_heads
 from consilience.train.pair_batches import EncodedPairs, PairBatches
 from consilience.train.resume import TrainingFolder
+from consilience.watch import SILENT, Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,11 @@ class Finetuned:
 
 
 def train_classifier(
-    backbone: Backbone, sources: Sequence[TaskPairs], plan: ClassifierPlan, path: Path
+    backbone: Backbone,
+    sources: Sequence[TaskPairs],
+    plan: ClassifierPlan,
+    path: Path,
+    watch: Watch = SILENT,
 ) -> Finetuned:
     """Fine-tune on the original form of all sources, resume that, or take its result.
 
@@ -120,7 +125,7 @@ def train_classifier(
         is_finished = folder.is_finished()
     if not is_finished:
         trainer, save = _make_trainer(backbone, sources, plan, folder, arguments)
-        trainer.train_in(folder, save)
+        trainer.train_in(folder, save, watch)
     tasks = [source.task.name for source in sources if source.validation]
     record = folder.result(("epochs", "seconds"), tasks)
     names = ("validation", "epochs", "seconds", "truncated", "truncated_validation")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from consilience.train.perplexity import perplexity
 from consilience.train.plan import HELD_OUT, SAMPLE_SEED, Plan, Subject
 from consilience.train.resume import TrainingFolder
 from consilience.train.steps import Steps, longest_of, trained_relation
+from consilience.watch import SILENT, Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,9 @@ class Trained:
     """That of held-out text; None without text."""
 
 
-def train(subject: Subject, plan: Plan, weight: float, path: Path) -> Trained:
+def train(
+    subject: Subject, plan: Plan, weight: float, path: Path, watch: Watch = SILENT
+) -> Trained:
     """Train with one lambda, resume that training, or take its result.
 
     ``path`` gets checkpoints, and at the end the best one as ``model``, and ``training.json`` with
@@ -59,7 +63,7 @@ def train(subject: Subject, plan: Plan, weight: float, path: Path) -> Trained:
                 f"no answer to any question of {', '.join(plan.validation)}",
                 expected="validation relations whose candidates the model's tokenizer knows",
             )
-        trainer.train_in(folder, lambda: _save(trainer, subject, model))
+        trainer.train_in(folder, lambda: _save(trainer, subject, model), watch)
     record = folder.result(tests, VALIDATED)
     return Trained(model, record["validation"], record["perplexity"])
 
@@ -167,4 +171,6 @@ def _with_adapters(model: PreTrainedModel, rank: int) -> Any:
     with needs_extra("train"):
         from peft import LoraConfig, get_peft_model
     adapters = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
-    return get_peft_model(model, adapters)
+    with warnings.catch_warnings():  # peft reads an attribute that transformers has renamed
+        warnings.simplefilter("ignore", FutureWarning)
+        return get_peft_model(model, adapters)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -39,9 +39,7 @@ from consilience.train.plan import (
     ablated,
     check_plan,
 )
-
-Say = Callable[[str], None]
-"""Called with each step, in words."""
+from consilience.watch import SILENT, Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +169,7 @@ def improve(
     *,
     seeds: Sequence[int] = (),
     ablations: bool = False,
-    say: Say = lambda step: None,
+    watch: Watch = SILENT,
 ) -> Improved | None:
     """Train a model to answer consistently, and measure it on the relations that are left.
 
@@ -196,14 +194,14 @@ def improve(
     rows = [
         chosen
         for seed in seeds
-        for chosen in _train_rows(subject, replace(plan, seed=seed), folder, ablations, say)
+        for chosen in _train_rows(subject, replace(plan, seed=seed), folder, ablations, watch)
     ]
-    say("measuring the model before")
+    watch.say("measuring the model before")
     answers, metrics = _measure(subject, plan, folder / "before")
     cost = held_out_perplexity(subject)
     outcomes = []
     for chosen in rows:
-        say(f"measuring {chosen.name}, seed {chosen.seed}, lambda {chosen.weight:g}")
+        watch.say(f"measuring {chosen.name}, seed {chosen.seed}, lambda {chosen.weight:g}")
         path = folder / f"seed-{chosen.seed}" / chosen.name
         improved = replace(subject, model=str(chosen.best.model))
         answers_after, metrics_after = _measure(improved, plan, path / "after")
@@ -219,22 +217,22 @@ def improve(
 
 
 def _train_rows(
-    subject: Subject, plan: Plan, folder: Path, ablations: bool, say: Say = lambda step: None
+    subject: Subject, plan: Plan, folder: Path, ablations: bool, watch: Watch = SILENT
 ) -> Iterator[Chosen]:
     """Train the rows of Table 7 with the seed of the plan."""
     weight, path = 0.0, folder / f"seed-{plan.seed}"
     if plan.loss == "vote":
-        say(f"training the teacher, seed {plan.seed}")
+        watch.say(f"training the teacher, seed {plan.seed}")
         teaching = replace(plan, loss="strict")
-        teacher = train(subject, teaching, 0.0, path / TEACHER / "lambda-0")
+        teacher = train(subject, teaching, 0.0, path / TEACHER / "lambda-0", watch)
         subject = replace(subject, model=str(teacher.model))
     for name in (IMPROVED, *(ABLATIONS if ablations else ())):
         row = plan if name == IMPROVED else ablated(plan, name, weight)
         tried = {}
         for tried_weight in row.weights:
-            say(f"training {name}, seed {plan.seed}, lambda {tried_weight:g}")
+            watch.say(f"training {name}, seed {plan.seed}, lambda {tried_weight:g}")
             folder_of_weight = path / name / f"lambda-{tried_weight:g}"
-            tried[tried_weight] = train(subject, row, tried_weight, folder_of_weight)
+            tried[tried_weight] = train(subject, row, tried_weight, folder_of_weight, watch)
         best = max(tried, key=lambda tried_weight: tried[tried_weight].validation[BEST_METRIC])
         weight = best if name == IMPROVED else weight
         yield Chosen(name, plan.seed, best, tried)

@@ -1,74 +1,64 @@
-"""The progress of a training on standard error."""
+"""The progress of a training: updates as steps, and a line for each loss and each validation."""
 
 from __future__ import annotations
 
 import multiprocessing
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from transformers import Trainer, TrainerCallback
+
+from consilience.watch import Watch
 
 
 @contextmanager
-def progress_shown(trainer: Trainer) -> Iterator[None]:
-    """Show the progress of a training on standard error (``ProgressLines``)."""
-    lines = ProgressLines()
-    trainer.add_callback(lines)
-    try:
-        yield
-    finally:
-        lines.bar.stop()
-        trainer.remove_callback(lines)
+def progress_shown(trainer: Trainer, watch: Watch) -> Iterator[None]:
+    """Show the progress of a training (``TrainingProgress``)."""
+    with ExitStack() as stack:
+        progress = TrainingProgress(watch, stack)
+        trainer.add_callback(progress)
+        try:
+            yield
+        finally:
+            trainer.remove_callback(progress)
 
 
-class ProgressLines(TrainerCallback):
-    """A line for each loss and each validation, and on a terminal a bar of updates.
+class TrainingProgress(TrainerCallback):
+    """Counts the updates, and writes a line for each loss and each validation.
 
     A line begins with the folder's name. Of several processes that train one model only the first
-    writes. Trainings that run side by side have no bars.
+    writes. Trainings that run side by side write lines but show no steps.
     """
 
-    def __init__(self) -> None:
-        console = Console(stderr=True, markup=False, highlight=False)
-        is_alone = multiprocessing.parent_process() is None
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("updates"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not (is_alone and console.is_terminal),
-        )
-        self.start, self.first_step = time.monotonic(), 0
+    def __init__(self, watch: Watch, stack: ExitStack) -> None:
+        """``stack``: ends the display of steps when the training ends."""
+        self.watch, self.stack = watch, stack
+        self.start, self.first_step, self.shown_step = time.monotonic(), 0, 0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Show the bar, with the updates that an interrupted training has already done."""
+        """Begin to count, after the updates that an interrupted training has already done."""
         self.start, self.first_step = time.monotonic(), state.global_step
-        if state.is_world_process_zero:
+        self.shown_step = 0
+        is_alone = multiprocessing.parent_process() is None
+        if state.is_world_process_zero and is_alone:
             name = Path(args.output_dir).name
-            self.task = self.bar.add_task(name, total=state.max_steps, completed=state.global_step)
-            self.bar.start()
+            steps = self.watch.steps(name, state.max_steps, "updates")
+            self.advance = self.stack.enter_context(steps)
+            self._show(state.global_step)
+        else:
+            self.advance = lambda steps: None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Advance the bar."""
-        if state.is_world_process_zero:
-            self.bar.update(self.task, completed=state.global_step)
+        """Count an update."""
+        self._show(state.global_step)
+
+    def _show(self, step: int) -> None:
+        if step > self.shown_step:
+            self.advance(step - self.shown_step)
+            self.shown_step = step
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """Write losses and validation, but not the Trainer's speed, which counts batches."""
@@ -77,10 +67,9 @@ class ProgressLines(TrainerCallback):
             seconds = time.monotonic() - self.start
             steps = state.global_step - self.first_step
             left = seconds / steps * (state.max_steps - state.global_step) if steps else 0
-            self.bar.console.print(
+            self.watch.inform(
                 f"{Path(args.output_dir).name}: update {state.global_step} of {state.max_steps} "
-                f"({_minutes(seconds)}, {_minutes(left)} left): {numbers}",
-                soft_wrap=True,
+                f"({_minutes(seconds)}, {_minutes(left)} left): {numbers}"
             )
 
 

@@ -27,6 +27,7 @@ from consilience.train.classifiers import (
     check_sources,
     train_classifier,
 )
+from consilience.watch import SILENT, Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def train_seeds(
     folder: Path,
     seeds: Sequence[int],
     jobs: int = 1,
-    say: Callable[[str], None] = lambda step: None,
+    watch: Watch = SILENT,
 ) -> SeedTrainings:
     """Choose the best plan by the first seed's validation, and train it with each seed.
 
@@ -78,11 +79,11 @@ def train_seeds(
         check_sources(sources, replace(plans[0], seed=seed))
     if len(set(seeds)) < len(seeds) or len(set(plans)) < len(plans):
         raise ConsilienceError("duplicate seed, batch size or learning rate")
-    job = partial(_job, backbone, list(sources))
+    job = partial(_job, backbone, list(sources), watch)
     main = sources[0].task.name
     best, grid = plans[0], list[tuple[ClassifierPlan, Finetuned]]()
     if len(plans) > 1:
-        say(f"trying {len(plans)} plans with seed {best.seed}")
+        watch.say(f"trying {len(plans)} plans with seed {best.seed}")
         paths = [
             folder / "grid" / f"batch-{plan.batch}-lr-{plan.learning_rate:g}" for plan in plans
         ]
@@ -90,7 +91,7 @@ def train_seeds(
         grid = list(zip(plans, trainings, strict=True))
         best, _ = max(grid, key=lambda tried: tried[1].validation[main])
     several = "s" * (len(seeds) != 1)
-    say(
+    watch.say(
         f"training {main} with {len(seeds)} seed{several}, batch {best.batch}, "
         f"lr {best.learning_rate:g}"
     )
@@ -100,11 +101,15 @@ def train_seeds(
 
 
 def _job(
-    backbone: Backbone, sources: Sequence[TaskPairs], plan: ClassifierPlan, path: Path
+    backbone: Backbone,
+    sources: Sequence[TaskPairs],
+    watch: Watch,
+    plan: ClassifierPlan,
+    path: Path,
 ) -> Finetuned:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    return train_classifier(backbone, sources, plan, path)
+    return train_classifier(backbone, sources, plan, path, watch)
 
 
 def _side_by_side(

@@ -13,6 +13,7 @@ from consilience.errors import ConsilienceError, needs_extra
 from consilience.sentence_pairs import Task
 from consilience.suites.pairs import Pairs, half_of, read_pairs, sample_pairs
 from consilience.suites.tasks import load_task
+from consilience.watch import SILENT, Watch
 from consilience.workflow.options import (
     Bf16,
     GradientCheckpointing,
@@ -24,7 +25,6 @@ from consilience.workflow.options import (
     TrainingDevice,
     TrustRemoteCode,
 )
-from consilience.workflow.watch import SILENT, Watch
 
 if TYPE_CHECKING:
     from consilience.train.classifiers import TaskPairs
@@ -160,7 +160,7 @@ def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | No
             options.folder,
             options.seeds,
             options.jobs,
-            watch.say if is_first else SILENT.say,
+            watch if is_first else SILENT,
         )
     return Finetuning(task.name, trainings, _notes(trainings, sources)) if is_first else None
 

@@ -12,6 +12,7 @@ from consilience.choices import Loss, TrainingText
 from consilience.errors import ConsilienceError, needs_extra
 from consilience.read import read_rows, read_text
 from consilience.types import Protocol, Suite
+from consilience.watch import SILENT, Watch
 from consilience.workflow.options import (
     Bf16,
     DataDir,
@@ -22,7 +23,6 @@ from consilience.workflow.options import (
     TrainingDevice,
     TrustRemoteCode,
 )
-from consilience.workflow.watch import SILENT, Watch
 
 if TYPE_CHECKING:
     from consilience.train.experiment import Improved
@@ -148,7 +148,7 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improvement | Non
             options.folder,
             seeds=options.seeds,
             ablations=options.ablations,
-            say=watch.say,
+            watch=watch,
         )
     return Improvement(suite, protocol, result) if result else None
 

@@ -35,13 +35,13 @@ from consilience.suites.selection import (
 )
 from consilience.suites.tasks import is_task
 from consilience.types import Protocol, Suite
+from consilience.watch import SILENT, Watch
 from consilience.workflow.majority import majority_baseline
 from consilience.workflow.options import PAIRS
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
 from consilience.workflow.probed import Probed, default_folder, perturbation_settings
 from consilience.workflow.probing_pairs import probe_pairs, seed_notes
 from consilience.workflow.suite import protocol_notes, refuse_pairs, source_of
-from consilience.workflow.watch import SILENT, Watch
 
 
 def probe(options: ProbeOptions, watch: Watch = SILENT) -> Probed:

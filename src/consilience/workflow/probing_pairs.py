@@ -37,11 +37,11 @@ from consilience.suites.pairs import (
 from consilience.suites.perturbations import PAPERS, Perturbation, chosen, original, t5_original
 from consilience.suites.tasks import load_task
 from consilience.types import ORIGINAL
+from consilience.watch import Watch
 from consilience.workflow.majority import majority_baseline
 from consilience.workflow.options import FACTS
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
 from consilience.workflow.probed import Probed, default_folder, perturbation_settings
-from consilience.workflow.watch import Watch
 
 if TYPE_CHECKING:
     from consilience.models.classifier import PairClassifier

@@ -39,6 +39,7 @@ from consilience.run import Run, open_runs
 from consilience.schemas import METRICS_SCHEMA
 from consilience.suites.selection import select_relations
 from consilience.types import Protocol, Suite
+from consilience.watch import SILENT, Advance, Watch
 from consilience.workflow.comparing import differences_of, refuse_mixed, settings_notes
 from consilience.workflow.options import (
     BootstrapSeed,
@@ -56,7 +57,6 @@ from consilience.workflow.suite import (
     task_of_run,
 )
 from consilience.workflow.vector_clusters import correlations_of, drawing_of
-from consilience.workflow.watch import SILENT, Advance, Watch
 
 FIGURE_FORMATS = ("svg", "png", "pdf")
 """Suffixes of the files of a figure."""

@@ -18,8 +18,8 @@ from consilience.report.papers import beside_layout
 from consilience.reproduce import RECIPES, Recipe, Request, Work, carry_out, find_recipe
 from consilience.reproduce.work import NOT_RUN, NOT_SELECTED, UNAVAILABLE
 from consilience.suites.pairs import HUB
+from consilience.watch import SILENT, Watch
 from consilience.workflow.options import DataDir, Option
-from consilience.workflow.watch import SILENT, Watch
 
 WITH = "'finetune=--seeds 0'"
 """An example of ``--with``."""

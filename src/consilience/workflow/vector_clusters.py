@@ -20,6 +20,7 @@ from consilience.report.figures import Colour
 from consilience.run_folder import RunFolder, fingerprint
 from consilience.suites.selection import sample_facts, select_relations
 from consilience.types import Protocol, Relation, Suite
+from consilience.watch import SILENT, Watch
 from consilience.workflow.options import (
     DataDir,
     Device,
@@ -30,7 +31,6 @@ from consilience.workflow.options import (
     TrustRemoteCode,
 )
 from consilience.workflow.suite import source_of
-from consilience.workflow.watch import SILENT, Watch
 
 
 @dataclass(frozen=True, slots=True)

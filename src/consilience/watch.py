@@ -22,6 +22,9 @@ class Watch(Protocol):
     def say(self, step: str) -> None:
         """At the start of a step, in words."""
 
+    def inform(self, line: str) -> None:
+        """A line about the work, such as its cost or how far it is."""
+
     def command(self, command: str) -> None:
         """Before a command is run."""
 
@@ -38,6 +41,9 @@ class Silent:
         return nullcontext(lambda steps: None)
 
     def say(self, step: str) -> None:
+        """Nothing."""
+
+    def inform(self, line: str) -> None:
         """Nothing."""
 
     def command(self, command: str) -> None:

@@ -433,8 +433,8 @@ def differing(size: int) -> Callable[[Random], tuple[Tally, ...]]:
     return make
 
 
-ONE = METRICS["accuracy"].least, 1.0
-KAPPA = METRICS["corrected_consistency"].least, 1.0
+ONE = METRICS["accuracy"].bounds
+KAPPA = METRICS["corrected_consistency"].bounds
 
 NUMBERS: dict[str, tuple[Callable[[Random], tuple[Tally, ...]], float, tuple[float, float]]] = {
     "1 relation: 60 subjects, 5 facts each": (known_subjects(60, 5, 0.6, 0.9), 0.4, ONE),

@@ -242,7 +242,7 @@ def hits(probabilities, generator):
 
 def tally(values_, subjects):
     counts = np.stack([values_, np.ones(len(values_))], axis=1).astype(np.float32)
-    return Tally(counts, np.array(subjects, dtype=object), len(values_))
+    return Tally(counts, np.asarray(subjects, dtype=object), len(values_))
 
 
 def coverage(intervals, truth):
@@ -281,25 +281,32 @@ def test_intervals_of_a_relation_cover_where_naive_ones_do_not():
 def test_intervals_over_relations_cover_where_naive_ones_do_not(relations, between, shared):
     """Relations that differ; in the second case the same subjects, known or not, in all of them."""
     generator = np.random.default_rng(2)
-    size, key, ours, plain = 30, ("m", "all"), [], []
-    groups = [f"R{n}" for n in range(relations)]
-    same = [str(n) for n in range(size)]
-    names = {group: same if shared else [group + name for name in same] for group in groups}
-    resampling = Resampling(names, 3)
-    for _ in range(SIMULATIONS * (3 if relations < 6 else 1)):
-        effect = generator.normal(0, between, (relations, 1)) + generator.normal(0, shared, size)
-        values_ = hits(np.clip(0.5 + effect, 0.01, 0.99), generator)
+    size, simulations, ours, plain = 30, SIMULATIONS * (3 if relations < 6 else 1), [], []
+    effect = generator.normal(0, between, (simulations, relations, 1))
+    effect = effect + generator.normal(0, shared, (simulations, 1, size))
+    answers = hits(np.clip(0.5 + effect, 0.01, 0.99), generator)
+    subjects = [str(n) for n in range(size)]
+    names = {
+        f"R{n}": np.array(subjects if shared else [f"R{n} {name}" for name in subjects], object)
+        for n in range(relations)
+    }
+    resampling = Resampling(names, 3, keep=True)
+    for part in np.split(answers, 20):  # simulations are metrics that are counted together
         tallies = {
-            group: tally(row, names[group]) for group, row in zip(groups, values_, strict=True)
+            group: {("m", str(n)): tally(each, names[group]) for n, each in enumerate(part[:, at])}
+            for at, group in enumerate(names)
         }
-        counted = {
-            group: [ClusterCounts({key: each}, names[group])] for group, each in tallies.items()
-        }
-        draws = {group: each[0][key] for group, each in resampling.draw(counted).items()}
-        shares = {group: each.share() for group, each in tallies.items()}
-        spread, _ = resampling.over(shares, draws)
-        ours.append(bootstrap_interval(values_.mean(), spread.replicates, spread.clusters, (0, 1)))
-        plain.append(naive(values_))
+        counted = {group: [ClusterCounts(each, names[group])] for group, each in tallies.items()}
+        draws = resampling.draw(counted)
+        for n, values_ in enumerate(part):
+            key = ("m", str(n))
+            spread, _ = resampling.over(
+                {group: each[key].share() for group, each in tallies.items()},
+                {group: each[0][key] for group, each in draws.items()},
+            )
+            replicates, clusters = spread.replicates, spread.clusters
+            ours.append(bootstrap_interval(values_.mean(), replicates, clusters, (0, 1)))
+            plain.append(naive(values_))
     assert coverage(plain, 0.5) < 0.85
     assert 0.93 <= coverage(ours, 0.5) <= 0.97
 

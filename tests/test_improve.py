@@ -40,8 +40,9 @@ def assert_same(one, other, atol=1e-6):
 
 
 def test_a_tiny_model_gets_consistent_and_its_folder_is_reused(model_folder, tmp_path, capsys):
-    out = tmp_path / "out"
-    result = train(model_folder("bert"), out)
+    out, spec = tmp_path / "out", model_folder("bert")
+    capsys.readouterr()
+    result = train(spec, out)
     (row,) = result.best.compared.filter(
         (pl.col("metric") == "consistency") & (pl.col("group") == "D")
     ).to_dicts()

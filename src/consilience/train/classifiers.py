@@ -29,6 +29,7 @@ from consilience.train.batch_trainer import (
 )
 from consilience.train.heads import Heads, load_heads
 from consilience.train.pair_batches import EncodedPairs, PairBatches
+from consilience.train.progress import quiet_transformers
 from consilience.train.resume import TrainingFolder
 from consilience.watch import SILENT, Watch
 
@@ -105,6 +106,7 @@ class Finetuned:
     """How many validation pairs of each task were too long."""
 
 
+@quiet_transformers()
 def train_classifier(
     backbone: Backbone,
     sources: Sequence[TaskPairs],

@@ -39,6 +39,7 @@ from consilience.train.plan import (
     ablated,
     check_plan,
 )
+from consilience.train.progress import quiet_transformers
 from consilience.watch import SILENT, Watch
 
 
@@ -162,6 +163,7 @@ def _macro(table: pl.DataFrame, metric: str) -> Mapping[str, float]:
     return rows[0] if rows else defaultdict(lambda: math.nan)
 
 
+@quiet_transformers()
 def improve(
     subject: Subject,
     plan: Plan,

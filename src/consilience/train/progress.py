@@ -10,8 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from transformers import Trainer, TrainerCallback
+from transformers.utils import logging
 
 from consilience.watch import Watch
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Keep the bars and messages of transformers out of the output; also a decorator."""
+    level, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if has_bars:
+            logging.enable_progress_bar()
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers.utils import logging
 
 from consilience.choices import Joined, Pool
 from consilience.errors import ConsilienceError
@@ -107,8 +106,6 @@ def _job(
     plan: ClassifierPlan,
     path: Path,
 ) -> Finetuned:
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
     return train_classifier(backbone, sources, plan, path, watch)
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 
 from conftest import SENTENCES, _tokenizer
-from consilience import compare, measure
+from consilience import measure
 from consilience.ask_pairs import present_pairs
+from consilience.metrics.differences import compare
 from consilience.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
 from consilience.sentence_pairs import TextPair
 from consilience.suites.perturbations import chosen, original

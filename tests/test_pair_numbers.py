@@ -8,9 +8,10 @@ import polars as pl
 import pytest
 
 from conftest import cases
-from consilience import ConsilienceError, compare, measure
+from consilience import ConsilienceError, measure
 from consilience.metrics import changes
 from consilience.metrics.changes import FORM_CHANGE_SCHEMA
+from consilience.metrics.differences import compare
 from consilience.metrics.notes import notes_on
 from consilience.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
 from pair_builders import (

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT
-from consilience import ConsilienceError, ask, load_model, load_suite
+from consilience import ConsilienceError, load_model, load_suite
+from consilience.ask import ask
 from consilience.cloze import Pattern
 from consilience.sentence_pairs import Segment, TextPair
 from consilience.suites.pattern_forms import (

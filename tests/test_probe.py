@@ -13,8 +13,6 @@ import pytest
 
 from consilience import (
     ConsilienceError,
-    RunFolder,
-    ask,
     ask_suite,
     load_model,
     load_suite,
@@ -22,7 +20,9 @@ from consilience import (
     run_folder,
 )
 from consilience import run as run_module
+from consilience.ask import ask
 from consilience.ask import judge as judge_columns
+from consilience.run_folder import RunFolder
 from consilience.schemas import ANSWERS_SCHEMA
 from consilience.suites.selection import sample_facts, select_relations
 from consilience.types import Scores
@@ -340,7 +340,8 @@ def test_two_runs_of_one_folder_keep_the_digests_of_both(tmp_path):
 KILLED_AT_EVERY_STEP = """
 import os, sys
 from pathlib import Path
-from consilience import RunFolder, ask_suite, load_model, load_suite
+from consilience import ask_suite, load_model, load_suite
+from consilience.run_folder import RunFolder
 from consilience.suites.selection import sample_facts, select_relations
 
 def watch(event, arguments):

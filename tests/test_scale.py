@@ -6,9 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from consilience import Candidates, Fact, Pattern, Relation, Suite, compare, measure
+from consilience import Candidates, Fact, Pattern, Relation, Suite, measure
 from consilience.analysis.patterns import pair_table
 from consilience.metrics.counts import Prepared, ResampleCache
+from consilience.metrics.differences import compare
 from consilience.metrics.tally import Tally
 from consilience.metrics.weighing import ClusterCounts
 

@@ -1,42 +1,116 @@
-"""Consilience: does a language model answer the same however it is asked?
+"""Measure how consistently a language model answers the same question asked in different ways.
 
->>> from consilience import ask, load_model, load_suite, measure
->>> suite = load_suite("mini")
->>> relation = suite.relation("capital")
->>> answers = ask(relation, load_model("baseline:majority"), suite.name)
->>> metrics = measure(answers, suite, "strict")
+>>> import consilience as cs
+>>> result = cs.evaluate("mini", "baseline:majority", limit=4)
+>>> result.metrics.filter(metric="consistency", group="MACRO", subset="all")["value"].item()
+1.0
+
+Functions:
+
+- ``evaluate(suite, model, **options)``: ask a model a suite; a ``Result``.
+- ``open_run(path)``: the ``Result`` of a run that is kept in a folder.
+- ``score(answers, suite)``: a ``Result`` of answers that were made elsewhere.
+- ``compare(run, run, ...)``: later runs against the first; a ``Comparison``.
+- ``write_report(runs, page)``: one HTML page.
+- ``load_suite``, ``save_suite``, ``list_suites``, ``fetch_suite``, ``check_suite``,
+  ``suite_stats``: suites.
+- ``load_model``, ``ask_suite``, ``read_answers``, ``measure``: the steps of ``evaluate``, one by
+  one.
+- ``analyze_patterns``, ``analyze_edits``, ``analyze_examples``, ``analyze_knowledge``,
+  ``analyze_syntax``, ``analyze_tasks``, ``analyze_representations``: why a model is inconsistent.
+- ``improve``, ``finetune``: training. ``reproduce_table``: the papers' tables.
+
+Types: ``Result``, ``Comparison``, ``Summary``, ``Run``; ``Suite``, ``Relation``, ``Pattern``,
+``Fact``, ``Candidates``; ``LanguageModel``, ``TextFunction``, ``ScoringFunction``, ``Query``,
+``Scores``; ``ConsilienceError``, which every wrong input raises.
+
+Names are imported when they are first used, so that ``import consilience`` takes no time.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from consilience import early  # noqa: F401 - first, for Ctrl-C during all that follows
-from consilience.ask import ask, ask_suite
-from consilience.cloze import Pattern
-from consilience.errors import ConsilienceError
-from consilience.metrics.differences import compare
-from consilience.metrics.measure import measure
-from consilience.models import LanguageModel, load_model
-from consilience.run import read_answers
-from consilience.run_folder import RunFolder
-from consilience.suites import load_suite
-from consilience.types import Candidates, Fact, Query, Relation, Scores, Suite
+
+if TYPE_CHECKING:
+    from consilience.ask import ask_suite as ask_suite
+    from consilience.cloze import Pattern as Pattern
+    from consilience.errors import ConsilienceError as ConsilienceError
+    from consilience.metrics.measure import measure as measure
+    from consilience.models import LanguageModel as LanguageModel
+    from consilience.models import load_model as load_model
+    from consilience.models.functions import ScoringFunction as ScoringFunction
+    from consilience.models.functions import TextFunction as TextFunction
+    from consilience.report.summary import Summary as Summary
+    from consilience.run import Run as Run
+    from consilience.run import read_answers as read_answers
+    from consilience.suites import check_suite as check_suite
+    from consilience.suites import load_suite as load_suite
+    from consilience.suites.saving import save_suite as save_suite
+    from consilience.types import Candidates as Candidates
+    from consilience.types import Fact as Fact
+    from consilience.types import Query as Query
+    from consilience.types import Relation as Relation
+    from consilience.types import Scores as Scores
+    from consilience.types import Suite as Suite
+    from consilience.workflow.calls import analyze_edits as analyze_edits
+    from consilience.workflow.calls import analyze_examples as analyze_examples
+    from consilience.workflow.calls import analyze_knowledge as analyze_knowledge
+    from consilience.workflow.calls import analyze_patterns as analyze_patterns
+    from consilience.workflow.calls import analyze_representations as analyze_representations
+    from consilience.workflow.calls import analyze_syntax as analyze_syntax
+    from consilience.workflow.calls import analyze_tasks as analyze_tasks
+    from consilience.workflow.calls import fetch_suite as fetch_suite
+    from consilience.workflow.calls import finetune as finetune
+    from consilience.workflow.calls import improve as improve
+    from consilience.workflow.calls import list_suites as list_suites
+    from consilience.workflow.calls import reproduce_table as reproduce_table
+    from consilience.workflow.calls import suite_stats as suite_stats
+    from consilience.workflow.calls import write_report as write_report
+    from consilience.workflow.comparing import Comparison as Comparison
+    from consilience.workflow.evaluation import compare as compare
+    from consilience.workflow.evaluation import evaluate as evaluate
+    from consilience.workflow.evaluation import open_run as open_run
+    from consilience.workflow.evaluation import score as score
+    from consilience.workflow.result import Result as Result
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Candidates",
-    "ConsilienceError",
-    "Fact",
-    "LanguageModel",
-    "Pattern",
-    "Query",
-    "Relation",
-    "RunFolder",
-    "Scores",
-    "Suite",
-    "ask",
-    "ask_suite",
-    "compare",
-    "load_model",
-    "load_suite",
-    "measure",
-    "read_answers",
-]
+_MODULES = {
+    "ask": "ask_suite",
+    "cloze": "Pattern",
+    "errors": "ConsilienceError",
+    "metrics.measure": "measure",
+    "models": "LanguageModel load_model",
+    "models.functions": "ScoringFunction TextFunction",
+    "report.summary": "Summary",
+    "run": "Run read_answers",
+    "suites": "check_suite load_suite",
+    "suites.saving": "save_suite",
+    "types": "Candidates Fact Query Relation Scores Suite",
+    "workflow.calls": "analyze_edits analyze_examples analyze_knowledge analyze_patterns "
+    "analyze_representations analyze_syntax analyze_tasks fetch_suite finetune improve list_suites "
+    "reproduce_table suite_stats write_report",
+    "workflow.comparing": "Comparison",
+    "workflow.evaluation": "compare evaluate open_run score",
+    "workflow.result": "Result",
+}
+"""The modules of the public names, which are those of the imports above."""
+
+_PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, imported at its first use."""
+    if name not in _PLACES:
+        from consilience.errors import did_you_mean
+
+        hint = "" if name.startswith("_") else f". {did_you_mean(name, [*_PLACES])}"
+        raise AttributeError(f"module 'consilience' has no attribute '{name}'{hint}")
+    value = getattr(import_module(f"consilience.{_PLACES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PLACES])

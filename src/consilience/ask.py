@@ -27,20 +27,25 @@ Column = npt.NDArray[np.float64] | npt.NDArray[np.object_]
 def ask_suite(
     suite: Suite,
     model: LanguageModel,
-    folder: RunFolder,
+    folder: RunFolder | None = None,
     *,
     whole_vocabulary: bool = False,
     keep_scores: bool = False,
     progress: Progress = lambda done: None,
 ) -> pl.DataFrame:
-    """Ask every relation that the run folder does not hold yet; the answers of all of them."""
+    """The answers to a whole suite (``ANSWERS_SCHEMA``).
+
+    With a ``folder`` each relation is kept there when it is complete, and a complete one is read
+    instead of asked.
+    """
     tables: list[pl.DataFrame] = []
-    folder.note([*suite.notes, *model.notes])
-    if products := getattr(model, "products", None):
-        folder.multiplied_by(products.record())
+    if folder is not None:
+        folder.note([*suite.notes, *model.notes])
+        if products := getattr(model, "products", None):
+            folder.multiplied_by(products.record())
     for relation in suite.relations:
         size = len(relation.facts) * len(relation.patterns)
-        answers = folder.answers(relation.id, size)
+        answers = folder.answers(relation.id, size) if folder else None
         if answers is None:
             answers = ask(
                 relation,
@@ -50,14 +55,20 @@ def ask_suite(
                 keep_scores=keep_scores,
                 progress=progress,
             )
-            folder.write_answers(relation.id, answers)
-            folder.note(model.notes)
-            if screened := getattr(model, "screened", None):
-                folder.screened(relation.id, screened.record())
+            if folder is not None:
+                _keep(answers, relation.id, model, folder)
         else:
             progress(size)
         tables.append(answers.select(list(ANSWERS_SCHEMA)))
     return pl.concat(tables)
+
+
+def _keep(answers: pl.DataFrame, group: str, model: LanguageModel, folder: RunFolder) -> None:
+    """Write the answers of a complete relation, and what a reader of them should know."""
+    folder.write_answers(group, answers)
+    folder.note(model.notes)
+    if screened := getattr(model, "screened", None):
+        folder.screened(group, screened.record())
 
 
 def screening_note(record: Mapping[str, Any]) -> str:

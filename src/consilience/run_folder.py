@@ -18,7 +18,15 @@ from typing import Any
 import polars as pl
 
 from consilience.errors import OTHER_OUT, ConsilienceError
-from consilience.files import cannot_write, csv_of, locked, path_in, remove_stale_parts, write_whole
+from consilience.files import (
+    cannot_write,
+    csv_of,
+    locked,
+    path_in,
+    path_of,
+    remove_stale_parts,
+    write_whole,
+)
 from consilience.provenance import command_line, git_revision, versions
 from consilience.read import POLARS_FAULTS, parse_json
 from consilience.record import fault_of_run
@@ -42,8 +50,8 @@ class RunFolder:
     Opening a folder that holds a run of something else raises and changes nothing.
     """
 
-    def __init__(self, path: Path, settings: Mapping[str, object]) -> None:
-        self.path = path
+    def __init__(self, path: str | Path, settings: Mapping[str, object]) -> None:
+        self.path = path = path_of(path, "the folder of the run")
         self.asked = json.loads(json.dumps({"format": FORMAT, **settings}))
         self.fingerprint = fingerprint(self.asked)
         self.record: dict[str, Any] = {

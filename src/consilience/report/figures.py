@@ -152,14 +152,20 @@ def save_figure(chart: altair.Chart, path: Path) -> None:
             f"a figure as '{suffix or path.name}'", expected=", ".join(FORMATS), where=str(path)
         )
     optional("vl_convert")
-    spec = json.dumps(spec_of(chart), sort_keys=True).replace(f'"{INK}"', '"black"')
-    still = optional("altair").Chart.from_json(spec)
+    still = in_black(chart)
     written: Any = io.BytesIO() if suffix in (".png", ".pdf") else io.StringIO()
     still.save(written, format=suffix[1:], **FORMATS[suffix])
     content = written.getvalue()
     if isinstance(content, str):
         content = content.encode()
     write_whole(path, content)
+
+
+def in_black(chart: altair.Chart) -> altair.Chart:
+    """A chart that stands alone: its ink is black, and its data are plain rows."""
+    spec = json.dumps(spec_of(chart), sort_keys=True).replace(f'"{INK}"', '"black"')
+    black: altair.Chart = optional("altair").Chart.from_json(spec)
+    return black
 
 
 class Rows(str):

@@ -62,7 +62,13 @@ def compare_runs(options: CompareOptions) -> Comparison:
     runs = open_runs(options.runs)
     refuse_mixed(runs)
     suite, protocol = any_suite_of(runs[0], options.suite, options.protocol, options.data_dir)
-    table, notes = differences_of(runs, suite, protocol, options.seed)
+    return compare_opened(runs, suite, protocol, options.seed)
+
+
+def compare_opened(runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: int) -> Comparison:
+    """Later runs against the first."""
+    refuse_mixed(runs)
+    table, notes = differences_of(runs, suite, protocol, seed)
     notes = suite_notes(runs[0], suite) + settings_notes(runs) + notes
     return Comparison(runs, suite, protocol, table, notes)
 

@@ -27,6 +27,7 @@ from consilience.suites.pattern_forms import (
     with_perturbed_patterns,
 )
 from consilience.suites.perturbations import chosen as choose_perturbations
+from consilience.suites.saving import save_suite
 from consilience.suites.selection import (
     filter_vocabulary,
     replace_facts,
@@ -44,21 +45,35 @@ from consilience.workflow.probing_pairs import probe_pairs, seed_notes
 from consilience.workflow.suite import protocol_notes, refuse_pairs, source_of
 
 
-def probe(options: ProbeOptions, watch: Watch = SILENT) -> Probed:
-    """Ask a model a suite, and measure its answers; the run is kept in its folder."""
-    if is_task(options.suite):
+def probe(
+    options: ProbeOptions,
+    watch: Watch = SILENT,
+    *,
+    suite: Suite | None = None,
+    model: LanguageModel | None = None,
+) -> Probed:
+    """Ask a model a suite, and measure its answers; the run is kept in its folder.
+
+    ``suite`` and ``model``: values in place of those that the options name.
+    """
+    if suite is None and is_task(options.suite):
         return probe_pairs(options, watch)
-    _check(options)
-    suite, source = choose_suite(options, watch)
+    _check(options, is_named=suite is None)
+    whole = suite
+    suite, source = choose_suite(options, watch, whole)
     perturbations = choose_perturbations(options.perturbations or (), PATTERN_PERTURBATIONS)
     suite = with_perturbed_patterns(suite, perturbations)
     protocol: Protocol = options.protocol or suite.protocol
-    load = _loader(options, protocol)
-    with watch.loading(options.model):
-        model = load(dtype=options.dtype)
+    load: Callable[..., LanguageModel] | None = None
+    if model is None:
+        load = _loader(options, protocol)
+        with watch.loading(options.model):
+            model = load(dtype=options.dtype)
     settings = _settings(options, suite, protocol, model)
     settings |= perturbation_settings(perturbations) if perturbations else {}
     folder = RunFolder(options.folder or default_folder(options.model, settings), settings)
+    if whole is not None:
+        source["folder"] = str(save_suite(whole, folder.path / "suite").resolve())
     folder.describe("suite_source", source)
     if options.keep_scores:
         words = {relation.id: relation.candidates.words for relation in suite.relations}
@@ -99,12 +114,12 @@ def _noise_floor(
     options: ProbeOptions,
     suite: Suite,
     model: LanguageModel,
-    load: Callable[..., LanguageModel],
+    load: Callable[..., LanguageModel] | None,
     watch: Watch,
 ) -> pl.DataFrame:
     """Rows of the metrics table on a sample that is asked again."""
     is_exact = model.identity.get("dtype") == "float32"
-    half = partial(load, dtype="bfloat16", fast=False) if is_exact else None
+    half = partial(load, dtype="bfloat16", fast=False) if load and is_exact else None
     with watch.loading(""), watch.steps("noise floor", None, "queries") as advance:
         return noise_floor(
             suite,
@@ -151,10 +166,18 @@ def score(
     return Probed(chosen, rules, summary, metrics, changes, left_out, notes, record)
 
 
-def choose_suite(options: ProbeOptions, watch: Watch = SILENT) -> tuple[Suite, dict[str, str]]:
-    """What is asked, and the source of the whole suite (``source_of``)."""
-    suite = suites.load_suite(options.suite, options.data_dir, as_shipped=options.as_shipped)
-    source = source_of(suite, options.suite, options.data_dir)
+def choose_suite(
+    options: ProbeOptions, watch: Watch = SILENT, whole: Suite | None = None
+) -> tuple[Suite, dict[str, str]]:
+    """What is asked, and the source of the whole suite (``source_of``).
+
+    ``whole``: the suite, where it is not loaded from the folder that the options name.
+    """
+    if whole is None:
+        suite = suites.load_suite(options.suite, options.data_dir, as_shipped=options.as_shipped)
+        source = source_of(suite, options.suite, options.data_dir)
+    else:
+        suite, source = whole, {"digest": whole.digest}
     if options.groups is not None:
         suite = select_relations(suite, options.groups)
     if options.facts_from is not None:
@@ -167,8 +190,9 @@ def choose_suite(options: ProbeOptions, watch: Watch = SILENT) -> tuple[Suite, d
     return suite, source
 
 
-def _check(options: ProbeOptions) -> None:
-    suites.suite_folder(options.suite, suites.data_dir(options.data_dir))  # raises if unknown
+def _check(options: ProbeOptions, *, is_named: bool) -> None:
+    if is_named:
+        suites.suite_folder(options.suite, suites.data_dir(options.data_dir))  # raises if unknown
     refuse_options(options, PAIRS, "a suite of facts", "a task of sentence pairs, such as mrpc")
     if options.keep_scores and options.candidates == "vocabulary":
         raise ConsilienceError(

@@ -1,0 +1,43 @@
+"""Tables as Python shows them: text for a terminal, HTML for a notebook."""
+
+from __future__ import annotations
+
+import io
+from html import escape
+
+from rich.console import Console
+
+from consilience.report.html import html_rows
+from consilience.report.table import Table
+from consilience.report.terminal import TerminalTable
+from consilience.text import visible
+
+NUMBER_STYLE = "text-align: right; font-variant-numeric: tabular-nums"
+TEXT_STYLE = "text-align: left"
+
+
+def table_text(table: Table, width: int | None = None) -> str:
+    """The table as text without colours, as wide as the terminal unless ``width`` is given."""
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_jupyter=False)
+    with console.capture() as capture:
+        console.print(TerminalTable(table))
+    return visible("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
+def table_html(table: Table) -> str:
+    """The table as HTML that needs no style sheet, script or network."""
+    heads = [_cell("th", column.heading, column.is_number) for column in table.columns]
+    rows = [[_cell("td", cell.text, cell.is_number) for cell in row] for row in html_rows(table)]
+    lines = [f"<tr>{''.join(cells)}</tr>" for cells in (heads, *rows)]
+    title = f"<p><b>{_shown(table.title)}</b></p>" if table.title else ""
+    notes = "".join(f"<p>{_shown(note)}</p>" for note in table.notes)
+    return f"<div>{title}<table>{''.join(lines)}</table>{notes}</div>"
+
+
+def _cell(tag: str, text: str, is_number: bool) -> str:
+    style = NUMBER_STYLE if is_number else TEXT_STYLE
+    return f'<{tag} style="{style}">{_shown(text)}</{tag}>'
+
+
+def _shown(text: str) -> str:
+    return escape(visible(text))

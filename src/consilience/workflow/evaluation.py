@@ -1,0 +1,171 @@
+"""Evaluate a model from Python: a name, a Python function or a loaded model."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from consilience.errors import ConsilienceError
+from consilience.files import path_of, write_whole
+from consilience.frames import as_polars
+from consilience.metrics.measure import measure
+from consilience.models import LanguageModel
+from consilience.models.functions import TextFunction
+from consilience.report.summary import summarize
+from consilience.run import Run
+from consilience.suites.saving import save_suite
+from consilience.suites.tasks import is_task
+from consilience.types import Protocol, Suite
+from consilience.watch import SILENT, Watch
+from consilience.workflow.comparing import Comparison, compare_opened
+from consilience.workflow.keywords import options_of, with_options
+from consilience.workflow.majority import majority_baseline
+from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.probed import Probed
+from consilience.workflow.probing import probe
+from consilience.workflow.probing import score as score_answers
+from consilience.workflow.probing_pairs import seed_notes
+from consilience.workflow.result import Result, distinct_runs, labelled
+from consilience.workflow.suite import any_suite_of
+
+Texts = Callable[[list[str]], Sequence[str]]
+"""A function from prompts to texts."""
+
+
+def evaluate(
+    suite: str | Path | Suite = "mini",
+    model: str | Path | LanguageModel | Texts = "packaged:smollm2",
+    *,
+    watch: Watch = SILENT,
+    **options: Any,
+) -> Result:
+    """Ask a model every item of a suite in every variant, and measure its answers.
+
+    - ``suite``: a name, a folder, or a ``Suite``.
+    - ``model``: what the command line takes, a loaded ``LanguageModel``, or a function from a list
+      of prompts to a list of texts (``TextFunction``).
+    - ``options``: those of ``consilience probe``, such as ``limit=8`` and ``groups=["capital"]``.
+    - ``folder``: keeps the run. The same call resumes it, and ``open_run`` reads it. Without one
+      the run is in a temporary folder, which lives as long as the result.
+    - ``watch``: shows progress; by default nothing is shown.
+    """
+    loaded = _model_of(model, options)
+    chosen = suite if isinstance(suite, Suite) else None
+    if loaded and chosen is None and is_task(str(suite)):
+        raise ConsilienceError(
+            "a loaded model or a function, with sentence pairs",
+            expected="the name or folder of a classifier",
+        )
+    temporary = None
+    if options.get("folder") is None:
+        temporary = TemporaryDirectory(prefix="consilience-")
+        options = {**options, "folder": Path(temporary.name, "run")}
+    named = {
+        "suite": chosen.name if chosen else suite,
+        "model": str(loaded.identity["model"]) if loaded else model,
+    }
+    settings = options_of(ProbeOptions, {**options, **named})
+    probed = probe(settings, watch, suite=chosen, model=loaded)
+    return _result_of(probed, Run.open(probed.record["path"]), temporary)
+
+
+def open_run(path: str | Path, *, protocol: Protocol | None = None, seed: int = 0) -> Result:
+    """The result of a run that is kept in a folder; its answers are counted again."""
+    run = labelled(Run.open(path))
+    if not run.settings:
+        raise ConsilienceError(
+            "not the folder of a run",
+            where=str(run.path),
+            todo="For a table of answers use score(path, suite).",
+        )
+    suite, rules = any_suite_of(run, None, protocol, None)
+    tables = [part.answers for part in run.seeds]
+    metrics = measure(tables, suite, rules, seed)
+    by_seed = [measure(table, suite, rules, seed) for table in tables] if run.parts else []
+    baseline = majority_baseline(tables[0], suite, rules)
+    summary = summarize(metrics, suite, rules, run.label, baseline, by_seed)
+    notes = seed_notes(
+        {part.label if run.parts else "": part.record["warnings"] for part in run.seeds}
+    )
+    return Result(run, suite, rules, metrics, summary, notes)
+
+
+def score(answers: Any, suite: str | Path | Suite, *, protocol: Protocol | None = None) -> Result:
+    """Measure answers that were made elsewhere. No model is needed.
+
+    ``answers``: a pandas or polars frame, a file, or the folder of a run. A frame needs the columns
+    ``group, item, subject, variant, gold, answer``.
+    """
+    temporary = TemporaryDirectory(prefix="consilience-")
+    path = answers if isinstance(answers, str | Path) else _written(answers, temporary)
+    spec = save_suite(suite, Path(temporary.name, "suite")) if isinstance(suite, Suite) else suite
+    probed = score_answers(path_of(path, "the answers"), str(spec), protocol)
+    return _result_of(probed, Run.open(path), temporary)
+
+
+def compare(
+    *runs: Any,
+    protocol: Protocol | None = None,
+    seed: int = 0,
+) -> Comparison:
+    """Later runs against the first: paired differences with intervals and tests.
+
+    A run is a result, a ``Run`` or a folder. One dictionary from labels to runs names them.
+    """
+    if len(runs) == 1 and isinstance(runs[0], Mapping):
+        labels = list(runs[0])
+        opened = [
+            replace(run, label=label)
+            for label, run in zip(labels, distinct_runs([*runs[0].values()]), strict=True)
+        ]
+    else:
+        opened = distinct_runs(runs)
+    if len(opened) < 2:
+        raise ConsilienceError(
+            f"{len(opened)} run to compare", expected="two runs or more, the first is the reference"
+        )
+    suite, rules = any_suite_of(opened[0], None, protocol, None)
+    return compare_opened(opened, suite, rules, seed)
+
+
+def _model_of(model: object, options: Mapping[str, Any]) -> LanguageModel | None:
+    """A model that is no name: as it is, or made of a function; None for a name."""
+    if isinstance(model, str | Path):
+        return None
+    if hasattr(model, "score") and hasattr(model, "identity"):
+        return model  # type: ignore[return-value]
+    if hasattr(model, "forward") or not callable(model):
+        raise ConsilienceError(
+            f"a model of type {type(model).__name__}",
+            expected="a name, a folder, a function from prompts to texts, or what load_model gives",
+        )
+    return TextFunction(model, options.get("template"))
+
+
+def _result_of(
+    probed: Probed, run: Run, temporary: TemporaryDirectory[str] | None = None
+) -> Result:
+    return Result(
+        labelled(run),
+        probed.suite,
+        probed.protocol,
+        probed.metrics,
+        probed.summary,
+        probed.notes,
+        temporary,
+    )
+
+
+def _written(answers: Any, temporary: TemporaryDirectory[str]) -> Path:
+    """A file with the answers of a frame."""
+    path, buffer = Path(temporary.name, "answers.parquet"), io.BytesIO()
+    as_polars(answers, "the answers table").write_parquet(buffer)
+    write_whole(path, buffer.getvalue())
+    return path
+
+
+evaluate.__signature__ = with_options(evaluate, ProbeOptions)  # type: ignore[attr-defined]

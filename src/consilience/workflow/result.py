@@ -1,0 +1,203 @@
+"""The result of a run in Python: its numbers, its answers, its figures and its report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from consilience.analysis.patterns import pair_table, pattern_table
+from consilience.errors import ConsilienceError
+from consilience.files import path_of
+from consilience.frames import as_pandas
+from consilience.report.charts import against_figure, form_figure, matrix_figure, relation_figure
+from consilience.report.figures import for_paper, in_black
+from consilience.report.notebook import table_html, table_text
+from consilience.report.summary import Summary
+from consilience.run import Run
+from consilience.types import Protocol, Suite
+from consilience.workflow.comparing import Comparison, compare_opened
+from consilience.workflow.reporting import ReportOptions, report, save_report
+
+if TYPE_CHECKING:
+    import altair
+
+CONSISTENCY = ("consistency", "corrected_consistency")
+"""The metrics of ``plot.consistency``."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Result:
+    """What a model answered, and how consistent that is.
+
+    In a notebook it is shown as its summary. ``metrics`` has all numbers, ``answers`` all answers.
+    """
+
+    run: Run
+    """The run, with its folder and settings."""
+    suite: Suite
+    """What was asked."""
+    protocol: Protocol
+    """How the answers were counted."""
+    metrics: pl.DataFrame
+    """The metrics table: one row a number (``METRICS_SCHEMA``)."""
+    summary: Summary
+    """The headline numbers, with those of the majority baseline."""
+    notes: Sequence[str]
+    """What a reader should know."""
+    temporary: TemporaryDirectory[str] | None = field(default=None)
+    """The folder of a run that is not kept: it lives as long as this value."""
+
+    def __repr__(self) -> str:
+        return table_text(self.summary.table())
+
+    def _repr_html_(self) -> str:
+        return table_html(self.summary.table())
+
+    @property
+    def label(self) -> str:
+        """What tables call the run."""
+        return self.run.label
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that the run is kept in; None for a temporary one."""
+        return None if self.temporary else self.run.path
+
+    @property
+    def answers(self) -> pl.DataFrame:
+        """The answers (``ANSWERS_SCHEMA``), one row a query; of several seeds with ``seed``."""
+        if not self.run.parts:
+            return self.run.answers
+        return pl.concat(
+            [part.answers.with_columns(seed=pl.lit(part.label)) for part in self.run.parts]
+        )
+
+    def to_polars(self) -> pl.DataFrame:
+        """The metrics table."""
+        return self.metrics
+
+    def to_pandas(self) -> Any:
+        """The metrics table as a pandas frame."""
+        return as_pandas(self.metrics)
+
+    @property
+    def plot(self) -> Plots:
+        """The figures of the run."""
+        return Plots(self)
+
+    def compare(self, *others: Result | Run | str | Path) -> Comparison:
+        """Other runs against this one: paired differences with intervals and tests."""
+        runs = distinct_runs([self, *others])
+        return compare_opened(runs, self.suite, self.protocol, 0)
+
+    def report(self, page: str | Path, **options: Any) -> Path:
+        """Write the run as one HTML page that needs no network; the path of the page.
+
+        ``options`` are those of the command ``report``.
+        """
+        from consilience.workflow.keywords import options_of
+
+        path = path_of(page, "the page")
+        given = {"runs": [f"{self.label}={self.run.path}"], "page": path, **options}
+        chosen = options_of(ReportOptions, given)
+        save_report(report(chosen), chosen)
+        return path
+
+
+def distinct_runs(runs: Sequence[Result | Run | str | Path]) -> list[Run]:
+    """The runs of results, runs and paths, each with a label that no other one has."""
+    opened: list[Run] = []
+    for given in runs:
+        run = given.run if isinstance(given, Result) else given
+        run = run if isinstance(run, Run) else labelled(Run.open(run))
+        taken = {other.label for other in opened}
+        label, at = run.label, 2
+        while label in taken:
+            label, at = f"{run.label} ({at})", at + 1
+        opened.append(Run(run.path, label, run.record, run.parts))
+    return opened
+
+
+def labelled(run: Run) -> Run:
+    """The run under the name of its model, where that is known."""
+    return Run(run.path, run.model_name or run.label, run.record, run.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Plots:
+    """The figures of a result, as Altair charts."""
+
+    result: Result
+    """The result."""
+
+    def agreement(self, group: str | None = None) -> altair.Chart:
+        """How often each two patterns of a relation give the same answer.
+
+        Without ``group``, an id or a label, the least consistent relation.
+        """
+        suite, answers = self._facts()
+        relation = suite[group] if group else suite[self._least()]
+        answers = answers.filter(pl.col("group") == relation.id)
+        if answers.is_empty():
+            raise ConsilienceError(f"no answers for {relation.id}", where=self.result.label)
+        name = pl.lit(self.result.label).alias("run")
+        pairs = pair_table(answers, suite, self.result.protocol).with_columns(name)
+        patterns = pattern_table(answers, suite, self.result.protocol).with_columns(name)
+        return _still(
+            matrix_figure(pairs, patterns, relation.id), f"{relation.label}: agreement of patterns"
+        )
+
+    def consistency(self) -> altair.Chart:
+        """Consistency with its 95 % interval: of each relation, or of each form."""
+        title = f"{self.result.label}: consistency"
+        if self.result.run.is_of_pairs:
+            rows = self._rows().filter(pl.col("subset") != "all")
+            return _still(form_figure(rows), title)
+        rows = self._rows().filter((pl.col("subset") == "all") & self._is_group())
+        return _still(relation_figure(rows, CONSISTENCY), title)
+
+    def accuracy_consistency(self) -> altair.Chart:
+        """Accuracy against consistency, a mark for each relation."""
+        self._facts()
+        names = ("accuracy", "consistency")
+        rows = self._rows(names).filter((pl.col("subset") == "all") & self._is_group())
+        table = rows.pivot("metric", index=["run", "group"], values="value")
+        return _still(
+            against_figure(table.select("run", "group", *names).drop_nulls()),
+            f"{self.result.label}: accuracy and consistency",
+        )
+
+    def _rows(self, names: Sequence[str] = CONSISTENCY) -> pl.DataFrame:
+        """Rows of the metrics table, with the name of the run."""
+        rows = self.result.metrics.filter(pl.col("metric").is_in(list(names)))
+        return rows.with_columns(pl.lit(self.result.label).alias("run"))
+
+    def _is_group(self) -> pl.Expr:
+        """Whether a row is of one group, not over several."""
+        return pl.col("group").is_in([group.id for group in self.result.suite])
+
+    def _facts(self) -> tuple[Suite, pl.DataFrame]:
+        """The suite and the answers of a run of facts with one seed."""
+        if self.result.run.is_of_pairs:
+            raise ConsilienceError(
+                "a figure of patterns for a run of sentence pairs",
+                expected="a run of facts",
+                todo="Use plot.consistency().",
+            )
+        return self.result.suite, self.result.run.seeds[0].answers
+
+    def _least(self) -> str:
+        """The relation with the lowest consistency."""
+        rows = self._rows(("consistency",)).filter((pl.col("subset") == "all") & self._is_group())
+        rows = rows.drop_nans("value").sort("value", maintain_order=True)
+        return str(rows["group"][0]) if rows.height else self.result.suite.relations[0].id
+
+
+def _still(chart: altair.Chart, title: str) -> altair.Chart:
+    """A chart for a notebook: on white, with a title."""
+    return in_black(for_paper(chart, title))

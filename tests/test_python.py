@@ -1,0 +1,263 @@
+"""The package as Python sees it: evaluate, its result, functions as models, what import costs."""
+
+import gc
+import io
+import pydoc
+import re
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import altair as alt
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import consilience as cs
+from consilience.models.functions import match_candidate
+from consilience.types import Query
+
+MAJORITY = "baseline:majority"
+PORTS = cs.Suite.from_patterns(
+    ["[X] listens on port [Y].", "The port of [X] is [Y]."],
+    {"Redis": "6379", "PostgreSQL": "5432", "MySQL": "3306"},
+    name="ports",
+)
+
+
+def ports(prompts):
+    """Right about Redis in both patterns, about PostgreSQL in one, silent about MySQL in one."""
+    answers = {
+        "Redis listens on port ___.": "6379",
+        "The port of Redis is ___.": "The port of Redis is 6379!",
+        "PostgreSQL listens on port ___.": "5432.",
+        "The port of PostgreSQL is ___.": "It depends",
+        "MySQL listens on port ___.": "6379",
+        "The port of MySQL is ___.": " ",
+    }
+    return [answers[prompt] for prompt in prompts]
+
+
+@pytest.fixture(scope="module")
+def result():
+    return cs.evaluate("mini", MAJORITY, limit=4)
+
+
+def test_the_result_is_the_summary_in_a_terminal_and_in_a_notebook(result):
+    text = repr(result)
+    assert text.startswith("baseline:majority on mini: 12 relations, 48 facts, 9 patterns each")
+    assert re.search(r"Accuracy +\d+\.\d", text)
+    lines = text.splitlines()
+    assert len(lines) < 20
+    assert max(map(len, lines)) <= 80
+    html = result._repr_html_()
+    assert "<table>" in html
+    assert f"{result.summary.rows[0].value * 100:.1f}" in html
+    assert not re.search(r"<script|<link|src=|https?:", html)
+
+
+def test_the_numbers_are_a_frame_of_either_library(result):
+    frame = result.to_pandas()
+    assert isinstance(frame, pd.DataFrame)
+    assert result.to_polars() is result.metrics
+    assert frame.shape == result.metrics.shape
+    value = result.metrics.filter(metric="accuracy", group="MACRO", subset="all")["value"].item()
+    assert frame.query("metric == 'accuracy' and group == 'MACRO'")["value"].iloc[0] == value
+    assert result.answers.height == 14 * 4 * 9
+
+
+def test_figures_are_charts_of_their_own(result):
+    charts = {
+        "agreement": result.plot.agreement("capital of a country"),
+        "least consistent": result.plot.agreement(),
+        "consistency": result.plot.consistency(),
+        "both": result.plot.accuracy_consistency(),
+    }
+    for chart in charts.values():
+        assert isinstance(chart, alt.LayerChart)
+        spec = chart.to_json()
+        assert "currentColor" not in spec
+        assert '"baseline:majority"' in spec
+    with pytest.raises(cs.ConsilienceError, match="no relation 'captal'. Did you mean 'capital'"):
+        result.plot.agreement("captal")
+
+
+def test_a_run_without_a_folder_lives_as_long_as_its_result():
+    result = cs.evaluate(PORTS, "baseline:constant")
+    folder = result.run.path
+    assert result.folder is None
+    assert (folder / "run.json").is_file()
+    del result
+    gc.collect()
+    assert not folder.exists()
+
+
+def test_a_run_that_is_kept_is_resumed_opened_and_reported(tmp_path, consilience):
+    folder = str(tmp_path / "run")
+    result = cs.evaluate(PORTS, "baseline:constant", folder=folder)
+    again = cs.open_run(folder)
+    assert repr(again) == repr(result)
+    assert_frame_equal(again.metrics, result.metrics)
+    assert again.suite.digest == PORTS.digest
+    resumed = cs.evaluate(PORTS, "baseline:constant", folder=folder)
+    assert_frame_equal(resumed.answers, result.answers)
+    page = result.report(str(tmp_path / "page.html"))
+    assert "The port of [X] is [Y]." in page.read_text(encoding="utf-8")
+    status, out, _ = consilience("analyze", "patterns", folder)
+    assert status == 0
+    assert "port" in out
+
+
+def test_a_function_from_prompts_to_texts_is_a_model():
+    result = cs.evaluate(PORTS, ports)
+    answers = result.answers
+    assert answers["answer"].to_list() == ["6379", "6379", "5432", "It depends", "6379", None]
+    assert answers["excluded"].to_list() == [None] * 5 + ["the model wrote no text"]
+    assert answers["logprob"].null_count() == 6
+    values = dict(
+        result.metrics.filter(group="MACRO", subset="all").select("metric", "value").iter_rows()
+    )
+    assert values["accuracy"] == 2 / 3
+    assert values["consistent_accuracy"] == 1 / 2  # of Redis and PostgreSQL: MySQL has no answer
+    assert values["consistency"] == 1 / 2
+    assert result.label == "ports"
+    assert any("'It depends'" in note and "1 of 6" in note for note in result.notes)
+
+
+def test_a_template_shows_the_sentence_and_the_candidates():
+    seen = []
+
+    def model(prompts):
+        seen.extend(prompts)
+        return ["6379"] * len(prompts)
+
+    template = "Choose from {candidates}: {sentence}"
+    cs.evaluate(PORTS, model, template=template)
+    assert seen[0] == "Choose from 6379, 5432, 3306: Redis listens on port ___."
+    with pytest.raises(cs.ConsilienceError, match="the template 'x'; expected a text with"):
+        cs.evaluate(PORTS, model, template="x")
+
+
+def test_a_function_of_log_probabilities_answers_with_the_most_probable_sentence():
+    def shorter_is_likelier(sentences):
+        return [-len(sentence) - 10 * ("5432" in sentence) for sentence in sentences]
+
+    result = cs.evaluate(PORTS, cs.ScoringFunction(shorter_is_likelier), keep_scores=True)
+    assert result.answers["answer"].to_list() == ["6379"] * 6
+    row = result.answers.row(2, named=True)
+    assert row["gold_logprob"] == pytest.approx(-10 - np.log(2 + np.exp(-10)))
+    assert row["text_logprob"] == -len("PostgreSQL listens on port 6379.")
+
+
+@pytest.mark.parametrize(("text", "candidate"), [
+    ("Paris", "Paris"), (" Paris ", "Paris"), ("paris.", "Paris"), ("**Paris**", "Paris"),
+    ("\uff30aris", "Paris"), ("new  york", "New York"), ("New-York", "New York"),
+    ("The capital of France is Paris.", "Paris"), ("the capital of france is paris", "Paris"),
+    ("It is Paris.", None), ("Paris or Rome", None), ("Parisian", None), ("", None),
+    ("C++", "C++"), ("c++", "C++"), ("C", "C"), ("c", "C"), ("C!", None),
+])  # fmt: skip
+def test_a_text_is_matched_to_one_candidate_or_to_none(text, candidate):
+    query = Query(cs.Pattern("The capital of [X] is [Y]."), "France", "Paris")
+    words = ["Paris", "Rome", "New York", "C", "C++", "C#"]
+    assert match_candidate(text, query, words) == candidate
+
+
+def test_results_folders_and_runs_are_compared(tmp_path):
+    first = cs.evaluate(PORTS, "baseline:constant", folder=tmp_path / "a")
+    second = cs.evaluate(PORTS, "baseline:oracle")
+    compared = first.compare(second)
+    difference = compared.table.filter(metric="accuracy", group="MACRO")["difference"].item()
+    assert difference == pytest.approx(2 / 3)
+    named = cs.compare({"before": str(tmp_path / "a"), "after": second})
+    assert [run.label for run in named.runs] == ["before", "after"]
+    twice = cs.compare(first, tmp_path / "a", second.run)
+    assert [run.label for run in twice.runs] == [
+        "baseline:constant", "baseline:constant (2)", "baseline:oracle",
+    ]  # fmt: skip
+
+
+def test_answers_in_a_pandas_frame_are_scored():
+    asked = cs.evaluate(PORTS, ports)
+    columns = ["group", "item", "subject", "variant", "gold", "answer"]
+    scored = cs.score(asked.answers.select(columns).to_pandas(), PORTS)
+    names = ["accuracy", "consistency", "consistent_accuracy"]
+    for metrics in (scored.metrics, asked.metrics):
+        assert metrics.filter(pl.col("metric").is_in(names)).height
+    kept = pl.col("metric").is_in(names)
+    assert_frame_equal(scored.metrics.filter(kept), asked.metrics.filter(kept))
+
+
+WRONG = [
+    (lambda: cs.evaluate("mini", MAJORITY, limt=3), "no option 'limt'. Did you mean 'limit'"),
+    (lambda: cs.evaluate("mini", MAJORITY, limit="8"), "limit='8'; expected a whole number"),
+    (lambda: cs.evaluate("mini", MAJORITY, limit=0), "limit=0; expected 1 or more"),
+    (lambda: cs.evaluate("mini", MAJORITY, protocol="lax"), "'published' or 'strict'"),
+    (lambda: cs.evaluate(3, MAJORITY), "suite=3; expected text"),
+    (lambda: cs.evaluate("mini", 3), "a model of type int; expected a name, a folder, a function"),
+    (lambda: cs.evaluate("mrpc", ports), "expected the name or folder of a classifier"),
+    (lambda: cs.evaluate(PORTS, lambda prompts: "6379"), "returned a value of type str"),
+    (lambda: cs.evaluate(PORTS, lambda prompts: prompts[:1]), "returned 1 values for 6 inputs"),
+    (
+        lambda: cs.evaluate(PORTS, lambda prompts: [1] * 6),
+        "returned 1 for input 1; expected a text",
+    ),
+    (lambda: cs.evaluate(PORTS, ports, keep_scores=True), "Leave out keep_scores"),
+    (lambda: cs.evaluate(PORTS, ports, candidates="vocabulary"), 'with candidates="objects"'),
+    (lambda: cs.open_run(3), "the run is of type int; expected a path"),
+    (lambda: cs.compare(MAJORITY), "no such file or folder"),
+    (cs.compare, "0 run to compare"),
+    (cs.improve, "no value for 'model'"),
+    (lambda: cs.score(3, PORTS), "the answers table is of type int; expected a polars or pandas"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG)
+def test_a_wrong_call_says_what_to_pass(call, message):
+    with pytest.raises(cs.ConsilienceError, match=message):
+        call()
+
+
+def test_commands_take_their_options_as_keywords(tmp_path):
+    cs.evaluate(PORTS, "baseline:random", folder=tmp_path / "run")
+    analysis = cs.analyze_patterns(str(tmp_path / "run"), groups="ports")
+    assert set(analysis.tables) == {"patterns", "pairs"}
+    page = cs.write_report(tmp_path / "run", str(tmp_path / "page.html"))
+    assert page.is_file()
+    assert cs.suite_stats(PORTS).facts == 3
+    assert "mini" in cs.list_suites()
+
+
+def test_help_shows_the_functions_first():
+    text = pydoc.plain(pydoc.render_doc(cs))
+    assert text.index("evaluate(suite, model") < 700
+    assert "__eq__" not in text
+    signature = pydoc.plain(pydoc.render_doc(cs.evaluate))
+    assert re.search(r"limit.*=None", signature)
+
+
+def test_public_names_are_those_that_type_checkers_see():
+    source = Path(cs.__file__).read_text(encoding="utf-8")
+    checked = re.findall(r"    from consilience\.(\S+) import (\w+) as \w+\n", source)
+    assert {name: module for module, name in checked} == cs._PLACES
+    for name in cs._PLACES:
+        assert name in dir(cs)
+        assert getattr(cs, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'evalute'. Did you mean 'evaluate'"):
+        cs.evalute  # noqa: B018
+
+
+def test_import_loads_nothing_until_a_name_is_used():
+    code = "import sys, consilience; print([name for name in sys.modules if name.split('.')[0] in "
+    code += "('numpy', 'polars', 'torch', 'scipy', 'rich', 'typer')])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+def test_nothing_is_printed_without_a_watch():
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        cs.evaluate(PORTS, "baseline:constant")
+    assert printed.getvalue() == ""

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -399,6 +400,20 @@ def consilience(monkeypatch, capsys, tmp_path):
     return run
 
 
+def run_command(*arguments):
+    """The same without a fixture: a command's exit status, standard output and standard error."""
+    from consilience import cli
+
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    argv = patch.object(sys, "argv", ["consilience", *map(str, arguments)])
+    with argv, redirect_stdout(out), redirect_stderr(err):
+        try:
+            cli.main()
+        except SystemExit as stop:
+            status = stop.code or 0
+    return status, out.getvalue(), err.getvalue()
+
+
 @pytest.fixture
 def browse(tmp_path):
     """``browse(page)``: the document as a real browser leaves it, and what it logged."""
@@ -426,7 +441,6 @@ def cases(name: str) -> list:
 @pytest.fixture
 def here(monkeypatch):
     """Commands of recipes run in this process, which has loaded what they need; a list of them."""
-    from consilience import cli
     from consilience.reproduce import work
 
     called = []
@@ -434,14 +448,7 @@ def here(monkeypatch):
     def call(command):
         assert command[-1] == "--json"
         called.append(command[3:-1])
-        monkeypatch.setattr(sys, "argv", command[2:])
-        out, err, status = io.StringIO(), io.StringIO(), 0
-        with redirect_stdout(out), redirect_stderr(err):
-            try:
-                cli.main()
-            except SystemExit as stop:
-                status = stop.code or 0
-        return status, out.getvalue(), err.getvalue()
+        return run_command(*command[3:])
 
     monkeypatch.setattr(work, "_call", call)
     return called

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from conftest import run_command
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, measure
 from consilience.analysis.examples import KINDS, REPLY_SCHEMA, examples
 from consilience.analysis.knowledge import correlation_table, size_correlations, size_table
@@ -209,12 +210,14 @@ def test_more_data_by_hand():
         size_table(runs, [1, 2])
 
 
-@pytest.fixture
-def runs(consilience, tmp_path):
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A folder of runs, which tests only read."""
+    folder = tmp_path_factory.mktemp("runs")
     for name in ("majority", "random", "oracle"):
-        run = ("--groups", "sport,capital", "--out", tmp_path / name)
-        assert consilience("probe", "--model", f"baseline:{name}", *run)[0] == 0
-    return tmp_path
+        command = ("probe", "--model", f"baseline:{name}", "--groups", "sport,capital")
+        assert run_command(*command, "--out", folder / name)[0] == 0
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -240,8 +243,8 @@ def test_analyses_from_the_command_line(consilience, runs, command, keys):
     assert out.strip()
 
 
-def test_tables_are_written_whole(consilience, runs):
-    file = runs / "pairs.csv"
+def test_tables_are_written_whole(consilience, runs, tmp_path):
+    file = tmp_path / "pairs.csv"
     assert consilience("analyze", "patterns", runs / "random", "--csv", file)[0] == 0
     assert pl.read_csv(file).height == 2 * 36
 
@@ -261,8 +264,8 @@ def test_accuracy_between_patterns_by_hand():
     assert patterns["p_holm"].to_list()[1:] == [1, 1]
 
 
-def test_correlations_and_examples_are_written(consilience, runs):
-    file = runs / "found.csv"
+def test_correlations_and_examples_are_written(consilience, runs, tmp_path):
+    file = tmp_path / "written.csv"
     assert consilience("analyze", "knowledge", runs / "random", "--csv", file)[0] == 0
     assert pl.read_csv(file)["method"].to_list() == ["pearson", "spearman"] * 3
     asked = ("--kind", "right_and_wrong", "--examples", 2)
@@ -292,8 +295,8 @@ def test_relations_with_several_right_answers_are_compared_by_determinism(consil
     assert "Determinism" in table
 
 
-def test_comparing_from_the_command_line(consilience, runs):
-    file = runs / "differences.csv"
+def test_comparing_from_the_command_line(consilience, runs, tmp_path):
+    file = tmp_path / "differences.csv"
     both = (runs / "random", runs / "oracle")
     status, out, err = consilience("compare", *both, "--csv", file)
     assert status == 0
@@ -332,8 +335,8 @@ def test_bad_requests_are_refused(consilience, runs, command, message):
     assert re.search(message, " ".join(err.split()))
 
 
-def test_runs_under_other_rules_are_noted(consilience, runs):
-    other = runs / "published"
+def test_runs_under_other_rules_are_noted(consilience, runs, tmp_path):
+    other = tmp_path / "published"
     run = ("--groups", "sport,capital", "--protocol", "published", "--out", other)
     assert consilience("probe", "--model", "baseline:random", *run)[0] == 0
     _, _, err = consilience("compare", runs / "random", other)

@@ -5,7 +5,6 @@ import html.parser
 import json
 import math
 import re
-import subprocess
 import sys
 
 import numpy as np
@@ -404,12 +403,6 @@ def test_a_figure_that_cannot_be_written_says_so(tmp_path, monkeypatch):
         save_figure(chart, tmp_path / "figure.svg")
     with pytest.raises(ConsilienceError, match="'altair', which is not installed"):
         tsne_figure(points(), "pattern", "t")
-
-
-@pytest.mark.parametrize("module", ["analysis.representations", "report.figures"])
-def test_analysis_and_figures_start_without_torch(module):
-    code = f"import sys, consilience.{module}; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_from_the_command_line(consilience, model_folder, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from fractions import Fraction
 from pathlib import Path
 from unittest.mock import patch
 
@@ -436,6 +438,11 @@ def cases(name: str) -> list:
     """The rows of ``tests/cases/NAME.jsonl``: one test case a line."""
     lines = (ROOT / "tests" / "cases" / f"{name}.jsonl").read_text(encoding="utf-8").split("\n")
     return [json.loads(line) for line in lines if line]
+
+
+def number(text: str) -> float:
+    """The number that a case has as a fraction, or nan."""
+    return math.nan if text == "nan" else float(Fraction(text))
 
 
 @pytest.fixture

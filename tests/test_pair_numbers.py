@@ -1,13 +1,12 @@
 """The numbers of sentence pairs, worked out by hand: metrics, comparisons, accuracy by form."""
 
 import math
-from fractions import Fraction
 
 import numpy as np
 import polars as pl
 import pytest
 
-from conftest import cases
+from conftest import cases, number
 from consilience import ConsilienceError, measure
 from consilience.metrics import changes
 from consilience.metrics.changes import FORM_CHANGE_SCHEMA
@@ -32,10 +31,6 @@ HAND = numbered("yyynnnny", "yynnynny", "ynnnnnyy", "yyynynnn")
 
 def form_changes(runs):
     return changes.form_changes(runs, suite_of(runs), "strict")
-
-
-def number(text):
-    return math.nan if text == "nan" else float(Fraction(text))
 
 
 @pytest.mark.parametrize("case", cases("pair_numbers"), ids=lambda case: case["case"])

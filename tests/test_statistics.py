@@ -591,24 +591,6 @@ def test_runs_of_other_questions_are_refused():
 # Consistency that cannot be gamed.
 
 
-def test_chance_by_hand():
-    """Shares of answers by pattern: (a .75, b .25), (a .5, b .25, c .25), (a .5, c .5).
-
-    By chance .4375, .375 and .375 of pairs agree, 19/48; (28/48 - 19/48) / (29/48) = 9/29.
-    """
-    found = values(measure(table(HAND), make_suite(), "strict"))
-    assert found["chance_consistency"] == pytest.approx(19 / 48)
-    assert found["corrected_consistency"] == pytest.approx(9 / 29)
-
-
-def test_chance_of_patterns_with_one_answer_and_with_none():
-    """Shares (a .5, b .5) and (a 1): half of the one pair that both answered agrees by chance."""
-    rows = [("1", "Ada", "a", ["a", "a", None]), ("2", "Bob", "b", ["b", None, None])]
-    found = values(measure(table(rows), make_suite(), "strict"))
-    assert found["chance_consistency"] == 1 / 2
-    assert found["corrected_consistency"] == (1 - 1 / 2) / (1 - 1 / 2)
-
-
 def test_corrected_consistency_of_two_patterns_is_cohens_kappa():
     generator = np.random.default_rng(0)
     codes = generator.integers(0, 3, (40, 2))
@@ -619,38 +601,6 @@ def test_corrected_consistency_of_two_patterns_is_cohens_kappa():
     agree = (codes[:, 0] == codes[:, 1]).mean()
     chance = sum((codes[:, 0] == c).mean() * (codes[:, 1] == c).mean() for c in range(3))
     assert found["corrected_consistency"] == pytest.approx((agree - chance) / (1 - chance))
-
-
-def test_a_constant_model_gains_nothing_once_chance_is_taken_off():
-    rows = [(str(n), f"s{n}", gold, ["a"] * 3) for n, gold in enumerate("abcd")]
-    found = values(measure(table(rows), make_suite(), "strict"))
-    assert found["consistency"] == found["chance_consistency"] == found["top_answer"] == 1
-    assert math.isnan(found["corrected_consistency"])
-
-
-def test_agreement_splits_into_right_and_wrong():
-    """Of 12 pairs 3 (Ada) agree and are right, 4 (Bob 1, Cid 3) agree and are wrong."""
-    found = values(measure(table(HAND), make_suite(), "strict"))
-    assert (found["agree_right"], found["agree_wrong"]) == (3 / 12, 4 / 12)
-    assert found["disagree"] == 5 / 12
-    assert found["top_answer"] == 7 / 12
-    assert found["uniform_consistency"] == 1  # the suite's only candidate
-
-
-def test_pairs_of_which_an_answer_is_missing_are_in_no_part():
-    """Pairs with both answers: Ada 1 of 1 right, Bob 3, of which 1 agrees and is wrong."""
-    rows = [("1", "Ada", "a", ["a", "a", None]), ("2", "Bob", "b", ["c", "c", "b"])]
-    found = values(measure(table(rows), make_suite(), "strict"))
-    assert (found["agree_right"], found["agree_wrong"], found["disagree"]) == (1 / 4, 1 / 4, 2 / 4)
-
-
-def test_where_nothing_is_answered_nothing_is_counted():
-    rows = [("1", "Ada", "a", [None] * 3), ("2", "Bob", "b", [None] * 3)]
-    metrics = measure(table(rows), make_suite(), "strict").filter(pl.col("group") == "R")
-    for name in ("accuracy", "consistent_accuracy", "consistent_wrong", "disagree"):
-        (row,) = metrics.filter((pl.col("metric") == name) & (pl.col("subset") == "all")).to_dicts()
-        assert row["n"] == 0, name
-        assert math.isnan(row["value"]), name
 
 
 @pytest.mark.parametrize(("names", "distinct"), [

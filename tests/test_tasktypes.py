@@ -20,7 +20,6 @@ from consilience.analysis.task_types import (
     task_effects,
     without_models,
 )
-from consilience.metrics.significance import paired_t, welch_t
 from consilience.report.table import text_of
 from consilience.report.task_tables import calum_tables, effects_tables
 from consilience.report.terminal import TerminalTable
@@ -91,21 +90,6 @@ def test_student_by_hand():
     assert [found.low, found.high] == pytest.approx(
         [-2 - 2.776445 * math.sqrt(5 / 3), -2 + 2.776445 * math.sqrt(5 / 3)]
     )
-
-
-def test_welch_by_hand():
-    """The same groups: variances 1 and 4, error sqrt(5/3), df (5/3)^2 / ((1/9 + 16/9) / 2)."""
-    found = welch_t([1, 2, 3], [2, 4, 6])
-    assert found.t == pytest.approx(-2 / math.sqrt(5 / 3))
-    assert found.freedom == pytest.approx(50 / 17)
-
-
-def test_paired_by_hand():
-    """Differences -1, -2, -3: mean -2, deviation 1, t = -2 sqrt(3); t(2): p = 1 - t/sqrt(t^2+2)."""
-    found = paired_t([1, 2, 3], [2, 4, 6])
-    assert (found.difference, found.freedom) == (-2, 2)
-    assert found.t == pytest.approx(-2 * math.sqrt(3))
-    assert found.p == pytest.approx(1 - math.sqrt(12 / 14))
 
 
 def test_task_effects_by_hand(typed):

@@ -495,4 +495,4 @@ def test_answers_are_kept_where_the_browser_can(tmp_path, opened):
     path.write_text(text.replace("<main>", BROKEN + "<main>"), encoding="utf-8")
     dom = opened(path)
     assert dom.texts["progress"].endswith("question 1 of 4, 0 answered")
-    assert dom.texts["note"].startswith("This browser keeps no answers")
+    assert dom.texts["note"].startswith("This browser does not save")

@@ -1,6 +1,5 @@
 """Answers that were given elsewhere: what is checked, in which order facts count, what is said."""
 
-import json
 import re
 import unicodedata
 from dataclasses import replace
@@ -9,7 +8,6 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from conftest import ROOT
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, measure
 from consilience.metrics.answers_table import check_golds, prepare, unknown_answers
 from consilience.metrics.notes import notes_on
@@ -202,23 +200,3 @@ def test_a_csv_file_of_another_kind_is_refused_with_a_remedy(
     status, _, err = consilience("score", path, "--suite", "mini")
     assert status == 2
     assert re.search(message, " ".join(err.split()))
-
-
-def test_the_example_of_the_guide_is_scored_as_it_says(consilience, tmp_path):
-    """The answers file, the command and the numbers of docs/suites.md."""
-    page = (ROOT / "docs" / "suites.md").read_text(encoding="utf-8")
-    section = page[page.index("## Answers produced elsewhere") :]
-    (table,) = re.findall(r"```csv\n(.*?)```", section, re.DOTALL)
-    (path := tmp_path / "answers.csv").write_text(table, encoding="utf-8")
-    status, out, _ = consilience("score", path, "--suite", "mini", "--json")
-    assert status == 0
-    rows = json.loads(out)["metrics"]
-    found = {
-        row["metric"]: row["value"]
-        for row in rows
-        if (row["group"], row["subset"]) == ("capital", "all")
-    }
-    numbers = re.findall(r"`(\w+)` is (\d+\.\d)", section)
-    assert len(numbers) == 3
-    for name, value in numbers:
-        assert f"{found[name] * 100:.1f}" == value

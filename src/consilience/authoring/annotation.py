@@ -35,7 +35,7 @@ Question = tuple[str, str]
 COLUMNS = ("question", "text_1", "text_2", "answer")
 
 PAGE = Path(__file__).with_name("annotation.html")
-"""The page that asks; ``@SHEET@`` stands for its data."""
+"""The page that asks; ``@SHEET@`` is replaced by its data."""
 
 _RELATED = (
     "If “{0}” is true, is “{1}” true (entailment), false (contradiction), or either (neutral)?",
@@ -47,13 +47,14 @@ QUESTIONS: Mapping[str, str] = {
     "STS": "Do “{0}” and “{1}” mean the same?",
     "mnli": _RELATED[0],
     "snli": _RELATED[0],
-    "qnli": "Does “{1}” hold the answer to “{0}” (entailment)?",
+    "qnli": "Does “{1}” contain the answer to “{0}” (entailment)?",
     "kornli": _RELATED[1],
     "klue-nli": _RELATED[1],
     "klue-sts": "“{0}”와(과) “{1}”은(는) 같은 뜻입니까(equivalent)?",
 }
-"""What annotators are asked, by task or else by kind, with the indicators in the slots. The words
-are ours; the paper does not tell its own."""
+"""The question to annotators, by task or else by kind; the slots are the indicators.
+
+The CALUM paper does not say what its annotators were asked."""
 
 
 @dataclass(frozen=True, slots=True)

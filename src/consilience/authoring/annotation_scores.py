@@ -86,21 +86,21 @@ def _rows(
     """
     gold = np.array([[key.labels.index(item.gold)] for item in key.items.values()])
     weights = resamples(len(gold), REPLICATES, np.random.default_rng(seed)).astype(np.float64)
-    for variant, given in zip(key.variants, answers, strict=True):
+    for variant, form_answers in zip(key.variants, answers, strict=True):
         subset = "all" if variant == ORIGINAL else variant
         compared = {"accuracy": gold}
         if variant != ORIGINAL:
             compared["consistency"] = answers[0]
         for metric, other in compared.items():
-            counted = (given >= 0) & (other >= 0)
-            same = (given == other) & counted
+            counted = (form_answers >= 0) & (other >= 0)
+            same = (form_answers == other) & counted
             values = quotient(same.sum(axis=0), counted.sum(axis=0))
             replicates = quotient(weights @ same, weights @ counted)
             yield _row(metric, key.task, subset, values, replicates, counted)
             for index, name in enumerate(annotators):
                 one = (values[[index]], replicates[:, [index]], counted[:, [index]])
                 yield _row(metric, name, subset, *one)
-        counts = (given[:, :, None] == np.arange(len(key.labels))).sum(axis=1)
+        counts = (form_answers[:, :, None] == np.arange(len(key.labels))).sum(axis=1)
         counted = counts.sum(axis=1, keepdims=True) >= 2
         resampled = fleiss(counts, weights)
         for metric, value in fleiss(counts, np.ones((1, len(gold)))).items():

@@ -1,0 +1,66 @@
+"""The commands of the guides run, and do what the guides say."""
+
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SUITES = (ROOT / "docs" / "suites.md").read_text(encoding="utf-8")
+LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
+
+
+def blocks(page, language):
+    """The code blocks of a language, in order."""
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+
+
+def test_the_commands_of_the_guide_to_suites_run(consilience, tmp_path):
+    """Files are made by a shell; ``consilience`` runs in this process, with a baseline as model."""
+    (table,) = blocks(SUITES, "csv")
+    (tmp_path / "answers.csv").write_text(table, encoding="utf-8")
+    commands = 0
+    for block in blocks(SUITES, "sh"):
+        lines = block.splitlines(keepends=True)
+        shell = "".join(line for line in lines if not line.startswith("consilience "))
+        subprocess.run(["bash", "-e", "-c", shell], cwd=tmp_path, check=True)
+        for line in lines:
+            if line.startswith("consilience ") and "pararel" not in line:
+                command = line.replace("packaged:smollm2", "baseline:majority")
+                assert consilience(*shlex.split(command)[1:])[0] == 0, line
+                commands += 1
+    assert commands >= 5
+
+
+def test_the_answers_table_of_the_guide_is_scored_as_it_says(consilience, tmp_path):
+    (table,) = blocks(SUITES, "csv")
+    (path := tmp_path / "answers.csv").write_text(table, encoding="utf-8")
+    status, out, _ = consilience("score", path, "--suite", "mini", "--json")
+    assert status == 0
+    values = {
+        row["metric"]: row["value"]
+        for row in json.loads(out)["metrics"]
+        if (row["group"], row["subset"]) == ("capital", "all")
+    }
+    numbers = re.findall(r"`(\w+)`\s+is\s+(\d+\.\d)", SUITES)
+    assert len(numbers) == 3
+    assert all(f"{values[name] * 100:.1f}" == value for name, value in numbers)
+
+
+def anchor(heading):
+    """The fragment of a heading: lower case, words joined by hyphens, no punctuation."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: path.name)
+def test_links_of_the_docs_lead_to_files_and_headings(page):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for name, fragment in LINK.findall(text):
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), name
+        if fragment:
+            headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert fragment in map(anchor, headings), f"{name}#{fragment}"

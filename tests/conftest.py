@@ -82,13 +82,13 @@ CORPUS = SENTENCES * 3 + WORDS * 20 + [f"in {word}" for word in WORDS] * 40
 
 
 def _known(pattern: str, lowercase: bool = False) -> list[str]:
-    """What a tokenizer knows whole. It is not trained: trainers break ties by chance."""
+    """What a tokenizer knows whole. It is not trained: trainers break ties at random."""
     text = " ".join([*SENTENCES, *WORDS])
     return sorted({*re.findall(pattern, text.lower() if lowercase else text)})
 
 
 def _letters(lowercase: bool) -> list[str]:
-    """Every letter, every letter within a word, and two pieces that a word may go on with."""
+    """Every letter, every letter within a word, and two pieces that continue a word."""
     letters = string.ascii_lowercase if lowercase else string.ascii_letters
     return [*letters, *(f"##{each}" for each in (*letters, "al", "in"))]
 
@@ -100,7 +100,7 @@ def _weighed(words: Sequence[str]) -> list[tuple[str, float]]:
 
 
 def _tokenizer(kind: str):
-    """A tokenizer of that kind that knows ``WORDS`` whole, also after a blank."""
+    """A tokenizer of that kind that knows ``WORDS`` whole, also after a space."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
     from tokenizers.trainers import BpeTrainer
     from transformers import PreTrainedTokenizerFast
@@ -115,17 +115,6 @@ def _tokenizer(kind: str):
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         tokenizer.decoder = decoders.WordPiece()
         names = dict(zip(("pad", "unk", "cls", "sep", "mask"), special, strict=True))
-    elif kind == "bpe":
-        special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-        tokenizer = Tokenizer(models.BPE())
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        tokenizer.decoder = decoders.ByteLevel()
-        alphabet = pre_tokenizers.ByteLevel.alphabet()
-        trainer = BpeTrainer(
-            vocab_size=420, special_tokens=special, initial_alphabet=alphabet, show_progress=False
-        )
-        tokenizer.train_from_iterator(CORPUS, trainer)
-        names = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
     elif kind == "unigram":
         special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
         pieces = [*((each, 0.0) for each in special), *_weighed(_known(r"\S+", lowercase=True))]
@@ -135,16 +124,19 @@ def _tokenizer(kind: str):
         tokenizer.decoder = decoders.Metaspace()
         names = {"pad": "<pad>", "unk": "<unk>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
     else:
+        names = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
+        if kind == "causal":
+            names = {"bos": "<|endoftext|>", "eos": "<|endoftext|>"}
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.ByteLevel()
-        alphabet = pre_tokenizers.ByteLevel.alphabet()
-        special = ["<|endoftext|>"]
         trainer = BpeTrainer(
-            vocab_size=420, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+            vocab_size=420,
+            special_tokens=list(dict.fromkeys(names.values())),
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
         )
         tokenizer.train_from_iterator(CORPUS, trainer)
-        names = {"bos": "<|endoftext|>", "eos": "<|endoftext|>"}
     if "cls" in names:
         tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{names['cls']} $A {names['sep']}",
@@ -481,7 +473,7 @@ def launch(code: str, folder: Path) -> str:
 
 
 def real_data(name: str) -> Path:
-    """A real data set, if it lies beside the checkout or under ``CONSILIENCE_DATA``."""
+    """A real data set, if it is in ``shared`` beside the checkout or under ``CONSILIENCE_DATA``."""
     places = [Path(os.environ.get("CONSILIENCE_DATA", "-")), ROOT.parent / "shared" / "data"]
     for place in places:
         if (place / name).is_dir():

@@ -1,4 +1,4 @@
-"""Analyses of answers that the tests write down: wordings, edits, examples, knowledge."""
+"""Analyses of answers that the tests write down: patterns, edits, examples, knowledge."""
 
 import json
 import math
@@ -147,7 +147,7 @@ def test_the_most_telling_come_first_and_every_relation_has_its_turn():
 
 
 def test_an_answer_that_is_right_of_the_subject_elsewhere_is_shown_as_such():
-    """b is another right answer, and the least sure; it would be cut off behind c, d and e."""
+    """b is another right answer, and the least confident; c, d and e precede it."""
     patterns = ("[X] 1 [Y]", "[X] 2 [Y]", "[X] 3 [Y]", "[X] 4 [Y]")
     rows = table(
         [("1", "Ada", "a", ["c", "d", "e", "b"]), ("2", "Ada", "b", ["x"] * 4)], "R", patterns

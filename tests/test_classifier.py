@@ -73,7 +73,7 @@ def test_a_classifier_says_what_its_model_says(family, options, classifier, load
 
 @pytest.mark.parametrize("family", ["bert", "llama"])
 def test_special_tokens_in_a_sentence_are_read_as_text(family, load):
-    """Only the template's own stand in the ids: [CLS] a [SEP] b [SEP], or none."""
+    """The ids contain only the template's special tokens: [CLS] a [SEP] b [SEP], or none."""
     model = load(family)
     special = set(model.input.tokenizer.all_special_ids) - {model.input.tokenizer.unk_token_id}
     plain, odd = (model.encode(forms_of(pairs)) for pairs in (PAIRS[:2], ODD))

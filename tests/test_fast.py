@@ -71,7 +71,7 @@ def test_a_family_that_cannot_be_cut_is_asked_plainly_and_the_run_says_so(model_
 
 
 def test_a_family_that_looks_into_its_weights_keeps_them():
-    """MobileBERT's head multiplies its weights by itself: nothing is packed, nothing broken."""
+    """MobileBERT's head multiplies its own weights: nothing is packed, nothing broken."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "embedding_size": 16, "intra_bottleneck_size": 16}
     config = MobileBertConfig(
@@ -183,7 +183,7 @@ def test_a_tree_holds_each_beginning_once(sentences):
         assert tree.depths[nodes].tolist() == list(range(1, len(sentence) + 1))
         (path,) = tree.paths(nodes[-1:])
         assert path[path >= 0].tolist() == [0, *nodes]
-        assert (np.diff(path[path >= 0]) > 0).all(), "parents stand first"
+        assert (np.diff(path[path >= 0]) > 0).all(), "parents precede their children"
     followed = {each[:-1] for each in beginnings}
     assert len(tree.inner) == len(followed)
     steps = -np.sqrt(np.arange(len(tree.ids)))

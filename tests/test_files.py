@@ -1,4 +1,4 @@
-"""Writing files: whole or not at all, and never in the place of a device."""
+"""Writing files: whole or not at all; a device is never replaced."""
 
 import errno
 import os

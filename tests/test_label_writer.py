@@ -237,7 +237,7 @@ def test_what_prompts_share_is_read_once(model_folder):
     assert read._stored.used == 2 + 3
     totals = read.score([[10, 11, 12], [10, 13, 14], [12]])
     texts = read.write(4, {-1}, None, 0.0)
-    assert read._stored.used == 2 + 3, "what was read behind the prompts is forgotten"
+    assert read._stored.used == 2 + 3, "what was read after the prompts is forgotten"
     for at, prompt in enumerate(prompts):
         logits = logits_of(loaded.model, [[*prompt, *texts[at]]])[0].log_softmax(-1)
         assert logits[len(prompt) - 1 : -1].argmax(-1).tolist() == texts[at]

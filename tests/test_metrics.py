@@ -22,7 +22,7 @@ from consilience.metrics.weighing import Replicates
 from consilience.schemas import METRICS_SCHEMA
 from consilience.types import Edge
 
-PATTERNS = ("[X] is in [Y].", "[X] lies in [Y].", "[Y] holds [X].")
+PATTERNS = ("[X] is in [Y].", "[X] is inside [Y].", "[Y] holds [X].")
 EDGES = {
     (0, 1): Edge(False, True, False),
     (0, 2): Edge(True, False, False),

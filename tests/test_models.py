@@ -1,4 +1,4 @@
-"""Rules of single families: which token stands for a word, vocabularies, baselines, refusals."""
+"""Rules of single families: the token of a word, vocabularies, baselines, refusals."""
 
 import numpy as np
 import pytest

@@ -155,7 +155,7 @@ def test_perturbations_are_chosen_by_name():
 
 @pytest.mark.parametrize("name", [*WRITTEN, "all"])
 def test_a_name_is_given_once(name, monkeypatch):
-    """A name that is taken, or that stands for all, is refused and leaves the others alone."""
+    """A name that is taken, or ``all``, is refused and leaves the others alone."""
 
     def another(form):
         return form

@@ -270,26 +270,23 @@ def test_halves_and_samples(classifier, perturb, tmp_path):
     assert items["few"] == items["again"] != items["seed"]
 
 
-def test_other_indicators(classifier, perturb, tmp_path):
-    assert perturb(classifier("llama", SAME), "--indicators", "One, Two")[0] == 0
-    task = json.loads((tmp_path / "run" / "run.json").read_text())["asked"]["task"]
-    assert task["indicators"] == ["One", "Two"]
-    texts = [(row["original_1"], row["original_2"]) for row in changed_in(tmp_path / "run")]
-    assert texts
-    assert all(one.startswith("One: ") and two.startswith("Two: ") for one, two in texts)
-
-
 def test_a_model_is_asked_with_the_indicators_of_its_training(perturb, tmp_path):
     """Unless others are given: those that finetune left beside the model."""
-    model = save_classifier(tmp_path / "model", "llama")
+    model = save_classifier(tmp_path / "model", "llama", seed=3)
     beside = {"joined": "string", "pool": "mean", "longest": 60, "indicators": ["Left", "Right"]}
     (model / "consilience.json").write_text(json.dumps(beside))
     assert perturb(model)[0] == 0
-    assert all(row["original_1"].startswith("Left: ") for row in changed_in(tmp_path / "run"))
+    texts = [row["original_1"] for row in changed_in(tmp_path / "run")]
+    assert texts
+    assert all(text.startswith("Left: ") for text in texts)
     asked = json.loads((tmp_path / "run" / "run.json").read_text())["asked"]["model"]
     assert (asked["joined"], asked["pool"], asked["longest"]) == ("string", "mean", 60)
-    assert perturb(model, "--indicators", "One,Two", out="other")[0] == 0
-    assert all(row["original_1"].startswith("One: ") for row in changed_in(tmp_path / "other"))
+    assert perturb(model, "--indicators", "One, Two", out="other")[0] == 0
+    asked = json.loads((tmp_path / "other" / "run.json").read_text())["asked"]["task"]
+    assert asked["indicators"] == ["One", "Two"]
+    texts = [(row["original_1"], row["original_2"]) for row in changed_in(tmp_path / "other")]
+    assert texts
+    assert all(one.startswith("One: ") and two.startswith("Two: ") for one, two in texts)
 
 
 def test_long_items_are_cut_or_left_out(classifier, perturb, tmp_path):

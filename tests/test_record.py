@@ -2,10 +2,12 @@
 
 import copy
 import json
+import shutil
 
 import polars as pl
 import pytest
 
+from conftest import cases, run_command
 from consilience.errors import ConsilienceError
 from consilience.record import fault_of_run
 from consilience.run import read_answers
@@ -35,69 +37,32 @@ RECORD = {
     "screened": {"capital": {"queries": 3, "bound": 0.5, "enlarged": False}},
 }  # fmt: skip
 
-GONE = object()
 
-DAMAGES = [
-    ("asked", ["suite", "mini"], "'asked' is [\"suite\", \"mini\"]; expected an object"),
-    ("asked", GONE, "no 'asked'"),
-    ("started", 7, "'started' is 7; expected a time"),
-    ("started", GONE, "no 'started'"),
-    ("finished", "yes", "'finished' is \"yes\"; expected a time or null"),
-    ("finished", True, "'finished' is true"),
-    ("command", ["probe"], "'command' is"),
-    ("versions", [["python", "3"]], "'versions' is"),
-    ("versions", {"python": 3}, "'versions' is {\"python\": 3}; expected an object of texts"),
-    ("versions", GONE, "no 'versions'"),
-    ("git", 7, "'git' is 7"),
-    ("warnings", "a note", "'warnings' is"),
-    ("warnings", [1], "'warnings' is [1]; expected a list of texts"),
-    ("answers", None, "'answers' is null"),
-    ("answers", ["0" * 64], "'answers' is"),
-    ("answers", {"capital": "0" * 63}, "expected an object of SHA-256 digests"),
-    ("answers", {"capital": 0}, "expected an object of SHA-256 digests"),
-    ("products", "onednn", "'products' is"),
-    ("screened", {"capital": [1]}, "'screened' is"),
-    ("screened", {"capital": {"queries": "3"}}, "'screened' is"),
-    ("suite_source", {"folder": 7}, "'suite_source' is"),
-    ("words", {"capital": ["a", 1]}, "'words' is"),
-    ("asked.suite", 7, "'asked.suite' is 7; expected a text"),
-    ("asked.groups", "capital", "'asked.groups' is"),
-    ("asked.limit", "5", "'asked.limit' is"),
-    ("asked.limit", True, "'asked.limit' is true; expected a whole number or null"),
-    ("asked.protocol", None, "'asked.protocol' is null"),
-    ("asked.model", 7, "'asked.model' is 7; expected a text or an object"),
-    ("asked.model.parameters", "7", "'asked.model.parameters' is"),
-    ("asked.model.device", GONE, "no 'asked.model.device'"),
-    ("asked.model.model", ["m"], "'asked.model.model' is"),
-]  # fmt: skip
-
-
-def damaged(record, place, value):
+def damaged(record, place, **changed):
     """The record with another value at a place such as asked.model, or without it."""
     *path, last = place.split(".")
-    changed = inner = copy.deepcopy(record)
+    whole = inner = copy.deepcopy(record)
     for name in path:
         inner = inner[name]
-    if value is GONE:
-        del inner[last]
-    else:
-        inner[last] = value
-    return changed
+    inner.pop(last, None)
+    if changed:
+        inner[last] = changed["value"]
+    return whole
 
 
-@pytest.mark.parametrize(("place", "value", "message"), DAMAGES)
-def test_every_field_that_is_read_is_checked(place, value, message):
-    assert message in fault_of_run(damaged(RECORD, place, value))
+@pytest.mark.parametrize("case", cases("records_bad"), ids=lambda case: case["message"])
+def test_every_field_that_is_read_is_checked(case):
+    """A case without a value lacks the field."""
+    case = dict(case)
+    assert case.pop("message") in fault_of_run(damaged(RECORD, **case))
 
 
 def test_records_of_others_and_of_older_versions_pass():
     assert fault_of_run(RECORD) == ""
     old = {name: RECORD[name] for name in ("asked", "started", "versions", "warnings")}
     assert fault_of_run(old) == ""
-    assert fault_of_run(damaged(RECORD, "asked.model", "m")) == ""
-    assert (
-        fault_of_run(damaged(RECORD, "asked.model", {"model": "baseline:random", "seed": 1})) == ""
-    )
+    for model in ("m", {"model": "baseline:random", "seed": 1}):
+        assert fault_of_run(damaged(RECORD, "asked.model", value=model)) == ""
 
 
 BROKEN = {
@@ -115,33 +80,45 @@ BROKEN = {
 }  # fmt: skip
 
 
+PROBE = (
+    "probe", "--model", "baseline:majority", "--suite", "mini", "--limit", 2, "--groups", "capital,sport",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    """A run that is copied and damaged."""
+    folder = tmp_path_factory.mktemp("runs") / "good"
+    assert run_command(*PROBE, "--out", folder)[0] == 0
+    return folder
+
+
+def refused(consilience, commands):
+    """What commands say that end with one message and status 2."""
+    for command in commands:
+        status, out, err = consilience(*command)
+        assert (status, out) == (2, ""), command
+        assert err.count("error: ") == 1, command
+        yield err
+
+
 @pytest.mark.parametrize("damage", BROKEN)
-def test_commands_that_read_a_run_of_probe(damage, consilience, tmp_path):
-    probe = ["probe", "--model", "baseline:majority", "--suite", "mini", "--limit", 2, "--groups"]
-    for name in ("good", "bad"):
-        assert consilience(*probe, "capital,sport", "--out", name)[0] == 0
+def test_commands_that_read_a_run_of_probe(damage, good, consilience, tmp_path):
+    shutil.copytree(good, tmp_path / "bad")
     record, text = tmp_path / "bad" / "run.json", BROKEN[damage]
     if isinstance(text, dict):
         text = json.dumps(json.loads(record.read_text()) | text)
     record.write_bytes(text if isinstance(text, bytes) else text.encode())
     before = {path: path.read_bytes() for path in record.parent.rglob("*") if path.is_file()}
-    for command in (
-        ["score", "bad", "--suite", "mini"],
-        ["compare", "bad", "good"],
-        ["compare", "good", "bad"],
-        ["report", "bad"],
-        ["report", "good", "bad", "--out", "page.html"],
-        ["analyze", "patterns", "bad"],
-        ["analyze", "edits", "bad"],
-        ["analyze", "examples", "bad"],
-        ["analyze", "knowledge", "good", "bad"],
-        [*probe, "capital,sport", "--out", "bad"],
-    ):
-        status, out, err = consilience(*command)
-        assert (status, out) == (2, ""), command
-        assert err.count("error: ") == 1, command
-        assert "run.json: not the record of a run: " in err, command
-        assert len(err) < 1500, command
+    commands = [
+        ("score", "bad", "--suite", "mini"), ("compare", "bad", good), ("compare", good, "bad"),
+        ("report", "bad"), ("report", good, "bad", "--out", "page.html"),
+        *(("analyze", name, "bad") for name in ("patterns", "edits", "examples")),
+        ("analyze", "knowledge", good, "bad"), (*PROBE, "--out", "bad"),
+    ]  # fmt: skip
+    for err in refused(consilience, commands):
+        assert "run.json: not the record of a run: " in err
+        assert len(err) < 1500
     assert before == {path: path.read_bytes() for path in before}
 
 
@@ -161,16 +138,9 @@ def test_commands_that_read_a_run_of_perturb(damage, message, consilience, tmp_p
     record = json.loads((tmp_path / "bad" / "run.json").read_text())
     record["asked"] |= damage
     (tmp_path / "bad" / "run.json").write_text(json.dumps(record))
-    for command in (
-        ["compare", "bad", "good"],
-        ["compare", "good", "bad"],
-        ["report", "bad"],
-        ["report", "good", "bad", "--out", "page.html"],
-    ):
-        status, out, err = consilience(*command)
-        assert (status, out) == (2, ""), command
-        assert err.count("error: ") == 1, command
-        assert message in err, command
+    commands = [("compare", "bad", "good"), ("compare", "good", "bad"), ("report", "bad"),
+                ("report", "good", "bad", "--out", "page.html")]  # fmt: skip
+    assert all(message in err for err in refused(consilience, commands))
 
 
 def test_what_is_no_file_or_too_large_is_not_read(tmp_path):

@@ -63,7 +63,7 @@ def pretrained(auto, folder):
 
 
 def plain(auto, folder, ids, at):
-    """One sentence by itself: every layer's state at one position, (layer, width)."""
+    """One sentence alone: every layer's state at one position, (layer, width)."""
     model = pretrained(auto, folder)
     with torch.no_grad():
         states = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
@@ -98,7 +98,7 @@ def test_causal_vectors_are_those_that_predict_the_object(family, model_folder):
         expected = plain(AutoModelForCausalLM, folder, ids, -1)
         np.testing.assert_allclose(found[row], expected, atol=1e-4, rtol=1e-4)
     first = found[1::3]
-    assert (first == first[0]).all(), "where the object stands first nothing is read but the start"
+    assert (first == first[0]).all(), "before an object at the start only the start token is read"
     assert (found[0] != found[3]).any(), "elsewhere the subject is"
 
 
@@ -213,7 +213,7 @@ def test_vectors_that_differ_in_one_property_only_cluster_by_it(what):
 
 
 def test_chance_is_what_noise_gets_and_ami_is_0_there():
-    """Many subjects with few rows each: V-measure is high by chance alone."""
+    """Many subjects with few rows each: the V-measure expected by chance is high."""
     array = np.random.default_rng(1).normal(size=(120, 8))
     rows = {row["property"]: row for row in cluster(made(array, 4, 30)).iter_rows(named=True)}
     assert rows["subject"]["v_measure"] > 0.5

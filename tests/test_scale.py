@@ -13,7 +13,7 @@ from consilience.metrics.differences import compare
 from consilience.metrics.tally import Tally
 from consilience.metrics.weighing import ClusterCounts
 
-PATTERNS = ("[X] is in [Y].", "[X] lies in [Y].", "[Y] holds [X].", "In [Y] is [X].")
+PATTERNS = ("[X] is in [Y].", "[X] is inside [Y].", "[Y] holds [X].", "In [Y] is [X].")
 NAMES = [f"s{at:03}" for at in range(200)]
 
 
@@ -100,7 +100,7 @@ def test_sums_beyond_single_precision_are_exact():
 
 @pytest.mark.parametrize("protocol", ["published", "strict"])
 def test_numbers_of_an_open_vocabulary(protocol):
-    """Four facts; two patterns agree in one of them, by chance in sum_a 2/4 * 1/4."""
+    """Four facts; two patterns agree in one of them; expected by chance: sum_a 2/4 * 1/4."""
     suite = open_suite(4)
     answers = ["o0", "o0", None, None, "o0", "o1", None, None]
     answers += ["o2", "o3", None, None, "o3", "x", None, None]

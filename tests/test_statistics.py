@@ -185,7 +185,7 @@ def test_where_nothing_varies_only_a_proportion_has_an_interval():
 def test_the_interval_is_that_of_the_t_distribution_on_the_logit_scale():
     """Of 0.2, 0.5, 0.8 the mean is 0.5 and its error 0.3 / sqrt(3); replicates have all 27 draws.
 
-    Within 0 and 1 the logit's error is 0.1732 / 0.25, so the ends are expit(-+ 4.303 * 0.6928).
+    Within 0 and 1 the logit's error is 0.1732 / 0.25, so the bounds are expit(-+ 4.303 * 0.6928).
     """
     drawn = np.array(list(itertools.product([0.2, 0.5, 0.8], repeat=3))).mean(axis=1)
     reach = 4.302653 * 0.3 / math.sqrt(3)
@@ -431,7 +431,7 @@ def test_sign_flips_of_a_ratio_by_hand():
     """First run: 1 of 1 and 1 of 3; second: 3 of 3 and 0 of 1. All in all 5 of 8 = theta.
 
     Parts of the second: (3 - 3 theta) / 4 and (0 - theta) / 4, of the first (1 - theta) / 4 and
-    (1 - 3 theta) / 4; differences 0.1875 and 0.0625. Their sum is 3/4 - 2/4; other signs give
+    (1 - 3 theta) / 4; differences 0.1875 and 0.0625. Their sum is 3/4 - 2/4; other permutations give
     0.125, -0.125 and -0.25.
     """
     one = {"m": Tally(np.array([[1, 1], [1, 3]], np.float32), np.array(["a", "b"], object), 4)}

@@ -194,7 +194,7 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 def make(count):
-    """Pairs that can be told apart."""
+    """Pairs, each with other texts."""
     return Pairs(tuple(TextPair(str(n), f"a{n}", f"b{n}", "xy"[n % 2]) for n in range(count)))
 
 

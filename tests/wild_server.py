@@ -1,4 +1,4 @@
-"""A server on this machine that answers as badly as it is told."""
+"""A server on this machine that answers as badly as a test asks."""
 
 import contextlib
 import os

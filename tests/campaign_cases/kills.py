@@ -107,7 +107,7 @@ def _steps(count: int) -> Callable[[str, tuple[object, ...]], None]:
 
 
 def _killed(act: Callable[[], object], out: Path, after: float | None = None) -> bool:
-    """Whether a forked child was killed, by itself or ``after`` seconds."""
+    """Whether a forked child killed itself, or was killed ``after`` seconds."""
     sys.stdout.flush()
     child = os.fork()
     if child == 0:

@@ -92,7 +92,7 @@ def test_the_command_line_parses_calls_and_prints(path):
 
     How metrics are shown is in their registry.
     """
-    parts = {"cli.shared", "cli.command", "cli.process"}
+    parts = {"cli.shared", "cli.command", "cli.process", "cli.printing"}
     used = {name.removeprefix("consilience.") for name in imports(path)}
     if path.stem != "__init__":
         assert {name for name in used if name.startswith("cli")} <= parts

@@ -81,6 +81,7 @@ def test_facts_in_perturbed_patterns(facts, tmp_path):
     assert status == 0
     assert settings_of(tmp_path / "run")["perturbations"] == list(PERTURBED)
     assert "lower_case: leaves 2 of 3 patterns as they are, so their consistency is 100 %" in err
+    _, out, _ = facts("all", "--by", "form")
     assert all(form in out for form in PERTURBED)
     rows = read_answers(tmp_path / "run").iter_rows(named=True)
     answers = {(row["variant"], row["subject"]): (row["answer"], row["gold"]) for row in rows}

@@ -80,7 +80,10 @@ def test_a_run(family, classifier, perturb, tmp_path):
     assert {(row["item"], row["perturbation"]) for row in rows} == {
         (str(item), FORMS[1 + form]) for item, form in np.argwhere(~kept)
     }
-    for text in ("original", "reverse", "signal", "Run: ", "Answers that changed"):
+    for text in ("Accuracy", "Consistency C_R", "Consistency C_S", "Report: "):
+        assert text in out
+    _, out, _ = perturb(classifier(family, SAME), "--by", "form", "--examples", 3)
+    for text in ("original", "reverse", "signal", "Answers that changed"):
         assert text in out
     assert "24/24" in err.replace(" ", "")
 
@@ -134,7 +137,7 @@ def test_json_is_one_document(classifier, perturb, tmp_path):
     status, out, _ = perturb(classifier("bert", SAME), "--json")
     assert status == 0
     document = json.loads(out)
-    assert set(document) == {"run", "metrics", "changes", "warnings"}
+    assert set(document) == {"run", "summary", "metrics", "changes", "warnings"}
     assert document["run"]["path"] == str(tmp_path / "run")
     assert document["run"]["asked"]["perturbations"] == ["reverse", "signal"]
     found = pl.DataFrame(document["metrics"], schema=METRICS_SCHEMA)
@@ -441,7 +444,8 @@ def test_labels_that_a_model_writes(taught, perturb, tmp_path):
     rows = [row for row in changed_in(tmp_path / "run") if row["group"] == "mrpc-generated"]
     assert sum(row["perturbation"] == "reverse" for row in rows) == 2
     assert sum(row["answer"] == "<extra_id_0> Paris" for row in rows) == 7
-    assert "mrpc-generated" in out
+    assert "Accuracy (written)" in out
+    assert "mrpc-generated" in perturb(taught, "--generate", "--by", "form")[1]
     assert "label" in out
     before = stamps(tmp_path / "run")
     assert len(before) == 2

@@ -81,7 +81,7 @@ def test_data_does_not_reach_the_terminal_raw(consilience, tmp_path):
     )
     assert status == 0
     assert "\x1b" not in out + err
-    assert "Run: " in out
+    assert "Report: " in out
     assert "\ufffd[2J" in out
 
 
@@ -98,7 +98,7 @@ def test_a_run_outlives_who_watches_it(tmp_path):
     run = ["probe", "--model", "baseline:oracle", "--groups", "sport", "--out", tmp_path / "r"]
     with start(*run) as process:
         process.stderr.close()
-        assert b"Run: " in process.stdout.read()
+        assert b"Report: " in process.stdout.read()
         assert process.wait() == 0
 
 
@@ -127,7 +127,7 @@ def test_an_output_without_unicode(tmp_path):
         "--out",
         tmp_path / "Z\u4e00",
     ]
-    for more, expected in ([], b"Run: "), (["--json"], b"Z\\u4e00"):
+    for more, expected in ([], b"Report: "), (["--json"], b"Z\\u4e00"):
         found = subprocess.run(
             [*COMMAND, *run, *more], capture_output=True, env=environment, check=False
         )

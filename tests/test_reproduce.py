@@ -14,7 +14,7 @@ from consilience.errors import ConsilienceError
 from consilience.report import papers
 from consilience.report.export import as_markdown
 from consilience.report.papers import Measured, beside, beside_layout, beside_table, paper_numbers
-from consilience.report.terminal import TerminalTable
+from consilience.report.terminal import fitted_text
 from consilience.reproduce import RECIPES, Recipe, RecipeResult, Request, Work, carry_out
 from consilience.reproduce import work as work_module
 from consilience.reproduce.pararel_makers import IMPROVED, SQUAD, TEST, TRAIN, VALIDATION
@@ -123,26 +123,24 @@ def test_every_number_of_the_papers_belongs_to_a_recipe_and_stands_once():
 
 
 def test_a_table_on_a_screen_and_in_the_papers_layout(small, capsys, monkeypatch):
-    from rich.console import Console
-
     ours = {
         ("", "Ada", "Right"): Measured(49.0, 19.0, 48.0, 52.0),
         ("", "Ada", "p"): Measured(0.0004),
         ("late", "Bob", "Pairs"): Measured(8),
     }
     numbers = beside("small", ours, {"Bob": "unavailable: cannot load it"})
-    Console(width=80, markup=False).print(TerminalTable(beside_table(numbers, "Small")))
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert lines[4:11] == [
+    shown = fitted_text(beside_table(numbers, "Small"), 80).plain
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert lines[2:9] == [
         "Ada",
-        "Right 50.0±20.0 49.0±19.0 48.0 52.0 -1.0 differs",
+        "Right 50.0±20.0 49.0±19.0 48.0 to 52.0 -1.0 differs",
         "Pairs 12 - - not measured",
         "p < 0.01 <.001 same",
         "late:",
         "Bob",
         "Right 61.25 - - unavailable",
     ]
-    assert lines[11] == "Pairs 7 8 1 differs"
+    assert lines[9] == "Pairs 7 8 1 differs"
     assert as_markdown(beside_layout(numbers, "Small")).splitlines()[2:] == [
         "|  | Right | Pairs | p |",
         "|---|---:|---:|---:|",
@@ -262,7 +260,7 @@ def test_all_recipes_are_listed_with_what_they_need(consilience):
     assert status == 0
     rows = json.loads(consilience("reproduce", "--json")[1])["recipes"]
     assert {row["name"] for row in rows} == set(RECIPES)
-    names = [line.split()[0] for line in out.splitlines() if line.startswith((" par", " cal"))]
+    names = [line.split()[0] for line in out.splitlines() if line.startswith(("par", "cal"))]
     assert names == [row["name"] for row in rows] == sorted(names)
     assert all(row["title"] and row["needs"] for row in rows)
     named = ("correlations", "determinism", "relations", "representations", "mcnemar", "agreement")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from consilience import ask, load_model, load_suite, measure
+from consilience import ask_suite, load_model, load_suite, measure
 from consilience.report.summary import summarize
 from consilience.suites.selection import sample_facts
 from consilience.workflow.majority import majority_baseline
@@ -21,8 +21,7 @@ def mini():
 
 
 def answers_to(suite, model, seed=0):
-    loaded = load_model(model, seed=seed)
-    return pl.concat([ask(relation, loaded, suite.name) for relation in suite.relations])
+    return ask_suite(suite, load_model(model, seed=seed))
 
 
 def summary_of(answers, suite, protocol="strict", **options):
@@ -70,9 +69,7 @@ def test_the_rows_of_facts_are_the_means_of_the_metrics_table(mini):
     assert len(summary.least) == 3
     assert summary.least == sorted(summary.least, key=lambda group: group[1])
     assert summary.least[-1][1] <= summary.most[0][1]
-    assert summary.notes == [
-        "2 of 14 relations have several right answers and are not in the means."
-    ]
+    assert summary.notes == ["Means leave out 2 relations with several right answers."]
     shown = summary.table()
     assert [len(row) for row in shown.rows] == [len(shown.columns)] * 4
     assert shown.notes[0].startswith("Least consistent: ")
@@ -124,6 +121,13 @@ def test_seeds_of_facts_have_a_deviation(mini):
     assert math.isnan(accuracy.baseline)
     assert summary.seeds == 2
     assert summary.title.endswith("(strict, mean of 2 seeds)")
+
+
+def test_the_noise_floor_of_a_run_is_noted(mini):
+    metrics = measure(answers_to(mini, "baseline:random"), mini, "strict")
+    flips = metrics.head(1).with_columns(metric=pl.lit("flips"), value=pl.lit(0.0123))
+    notes = summarize(pl.concat([metrics, flips]), mini, "strict", "toy", {}).notes
+    assert "Noise floor: up to 1.2 % of a sample's answers changed with no reason." in notes
 
 
 def test_sentence_pairs_have_the_rows_of_the_calum_paper():

@@ -7,7 +7,6 @@ from importlib.resources import files
 
 import polars as pl
 import pytest
-from rich.console import Console
 
 from conftest import cases
 from consilience import ConsilienceError
@@ -22,7 +21,7 @@ from consilience.analysis.task_types import (
 )
 from consilience.report.table import text_of
 from consilience.report.task_tables import calum_tables, effects_tables
-from consilience.report.terminal import TerminalTable
+from consilience.report.terminal import fitted_text
 from consilience.suites.perturbations import PERTURBATIONS
 from consilience.suites.tasks import TASKS
 
@@ -342,11 +341,7 @@ def test_table_2_in_its_shape(table_2):
 
 
 def printed(*tables):
-    console = Console(width=100, record=True, force_terminal=False)
-    with console.capture() as capture:
-        for table in tables:
-            console.print(TerminalTable(table))
-    return capture.get()
+    return "\n".join(fitted_text(table, 100).plain for table in tables)
 
 
 def test_tables_fit_100_columns(table_2, tmp_path):

@@ -2,6 +2,12 @@
 
 from typing import Literal
 
+By = Literal["group", "edit", "pattern", "form", "metric"]
+"""What a table of numbers has a row for. A group is a relation or a task."""
+
+TableFormat = Literal["table", "md", "csv", "json"]
+"""How a table is printed; ``json`` is the whole document of ``--json``."""
+
 CandidateSet = Literal["objects", "vocabulary"]
 """What may be answered: the objects of the relation, or every word that the model has."""
 

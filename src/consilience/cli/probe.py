@@ -2,50 +2,65 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import polars as pl
 import typer
 
+from consilience.choices import By, TableFormat
 from consilience.cli.command import command_of
+from consilience.cli.printing import ByOption, FormatOption, print_tables
 from consilience.cli.shared import (
     AsJson,
     CsvFile,
     DataDir,
     ProtocolOption,
     Screen,
-    SuiteOption,
     out,
     print_json,
     rows_of,
     warn,
+    without_nan,
 )
+from consilience.errors import ConsilienceError
 from consilience.files import csv_of, write_whole
 from consilience.report.metric_tables import (
-    change_table,
     changed_answers_table,
-    form_tables,
+    edit_table,
+    form_table,
     group_table,
-    summary_table,
+    metric_table,
+    pattern_table,
 )
+from consilience.report.table import Table
+from consilience.suites.tasks import is_task
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probed import Probed
 from consilience.workflow.probing import probe as ask_and_measure
 from consilience.workflow.probing import score as measure_answers
 
+BRIEF_LENGTH = 120
+"""Characters of a note that are printed below a summary."""
+
+BRIEF_NOTES = 2
+"""Notes that are printed below a summary."""
+
 
 @command_of(ProbeOptions)
 def probe(
     options: ProbeOptions,
+    by: ByOption = None,
     examples: Annotated[
         int,
         typer.Option(
-            help="Changed answers to print; all are in the folder.",
+            help="Changed answers to print; all are in inconsistent.csv.",
             min=0,
             rich_help_panel="Sentence pairs",
         ),
-    ] = 3,
+    ] = 0,
+    format_: FormatOption = "table",
     as_json: AsJson = False,
 ) -> None:
     """Ask a model every item of a suite in every variant, and measure its answers.
@@ -54,62 +69,121 @@ def probe(
     in its original form and in perturbed forms (CALUM). The run is kept in a folder. Rerun the same
     command to resume an interrupted run.
     """
+    _refuse(by, is_of_pairs=is_task(options.suite), has_forms=bool(options.perturbations))
     probed = ask_and_measure(options, Screen())
-    _show(probed, options.model, as_json, examples)
-    if not as_json:
-        out.print(f"Run: {probed.record['path']}", soft_wrap=True)
+    _show(probed, Path(probed.record["path"]), None, by, "json" if as_json else format_)
+    changed = probed.changed_answers
+    if examples and changed is not None and changed.height:
+        print_tables([changed_answers_table(changed, examples)], format_)
 
 
 def score(
     answers: Annotated[
         Path, typer.Argument(help="A table (.parquet, .csv, .csv.gz) or the folder of a run.")
     ],
-    suite: SuiteOption,
+    suite: Annotated[
+        str | None,
+        typer.Option(
+            "--suite", help="The suite of a table: mini, pararel or a folder.", metavar="S"
+        ),
+    ] = None,
     protocol: ProtocolOption = None,
+    by: ByOption = None,
     file: CsvFile = None,
     data_dir: DataDir = None,
+    format_: FormatOption = "table",
     as_json: AsJson = False,
 ) -> None:
-    """Measure answers that were made elsewhere. No model is needed.
+    """Measure answers that were made elsewhere, or those of a run. No model is needed.
 
     The columns group, item, subject, variant, gold, answer suffice; docs/suites.md has an example.
     """
     probed = measure_answers(answers, suite, protocol, data_dir)
     if file:
         write_whole(file, csv_of(probed.metrics))
-    _show(probed, answers.name, as_json)
+    _show(probed, answers, suite, by, "json" if as_json else format_)
 
 
-def _show(probed: Probed, source: str, as_json: bool, examples: int = 0) -> None:
-    """Print the numbers; ``source``: the model or the file."""
-    if as_json:
+def _refuse(by: By | None, *, is_of_pairs: bool, has_forms: bool) -> None:
+    """Raise for a table that a run does not have."""
+    if is_of_pairs and by in ("edit", "pattern"):
+        raise ConsilienceError(
+            f"--by {by} with sentence pairs", expected="--by group, form or metric"
+        )
+    if by == "form" and not is_of_pairs and not has_forms:
+        raise ConsilienceError(
+            "--by form of facts in one form",
+            todo="Add --perturbations to probe, or use --by pattern.",
+        )
+
+
+def _show(
+    probed: Probed, source: Path, suite: str | None, by: By | None, format_: TableFormat
+) -> None:
+    """Print the summary, or a table ``by`` something; ``source``: a run, or answers to a suite."""
+    if format_ == "json":
         print_json(
             {
                 "run": probed.record,
+                "summary": without_nan(probed.summary.to_dict()),
                 "metrics": rows_of(probed.metrics),
                 "changes": rows_of(probed.changes),
                 "warnings": [*([probed.left_out] if probed.left_out else []), *probed.notes],
             }
         )
         return
-    if probed.changed_answers is None:
-        title = f"{probed.suite.name}, {source}, protocol {probed.protocol}"
-        out.print(group_table(probed.metrics, probed.suite))
-        out.print(summary_table(probed.metrics, title, probed.left_out))
-    else:
-        _show_pairs(probed, probed.changed_answers, source, examples)
-    warn(probed.notes)
+    if by is not None:
+        print_tables([_table_by(by, probed)], format_)
+        warn(probed.notes)
+        return
+    print_tables([probed.summary.table()], format_)
+    if format_ == "table":
+        named = shlex.quote(str(source)) + (f" --suite {shlex.quote(suite)}" if suite else "")
+        page = "" if source.is_dir() else " --out report.html"
+        others = "form, metric" if probed.is_of_pairs else "edit, pattern, metric"
+        for line in (
+            f"Report:  consilience report {named}{page}",
+            f"Details: consilience score {named} --by group  (or {others})",
+        ):
+            out.print(line, soft_wrap=True, highlight=False)
+    _warn_briefly(probed)
 
 
-def _show_pairs(probed: Probed, changed: pl.DataFrame, source: str, examples: int) -> None:
-    """The tables of sentence pairs, group by group, and changed answers."""
-    for group in probed.metrics["group"].unique(maintain_order=True):
-        of_group = pl.col("group") == group
-        metrics = probed.metrics.filter(of_group)
-        seeds = metrics["seeds"][0]
-        several = f", {seeds} seeds" if seeds > 1 else ""
-        for table in form_tables(metrics, f"{group}, {source}{several}, in percent"):
-            out.print(table)
-        out.print(change_table(probed.changes.filter(of_group)))
-    if examples and changed.height:
-        out.print(changed_answers_table(changed, examples))
+def _table_by(by: By, probed: Probed) -> Table:
+    metrics, suite = probed.metrics, probed.suite
+    forms = {form for group in suite.relations for form in group.design.forms}
+    _refuse(by, is_of_pairs=probed.is_of_pairs, has_forms=len(forms) > 1)
+    title = probed.summary.title
+    match by:
+        case "group":
+            return group_table(metrics, suite)
+        case "edit":
+            table = edit_table(metrics, suite)
+            if not table.rows:
+                raise ConsilienceError(
+                    f"--by edit: the suite '{suite.name}' does not say how its patterns differ",
+                    todo="Use --by pattern, or add an edges file (docs/suites.md).",
+                )
+            return table
+        case "pattern":
+            return pattern_table(probed.patterns(), suite)
+        case "form":
+            name = pl.col("group")
+            chosen = metrics if probed.is_of_pairs else metrics.filter(name == "MACRO")
+            return form_table(chosen, probed.changes, f"{title}, in percent")
+        case "metric":
+            return metric_table(metrics, f"{title}, in percent", probed.left_out)
+
+
+def _warn_briefly(probed: Probed) -> None:
+    """The first notes in a line each, without those that the summary has."""
+    known = [note.rstrip(".") for note in probed.summary.notes]
+    notes = [note for note in probed.notes if not any(map(note.startswith, known))]
+    brief = [
+        note if len(note) <= BRIEF_LENGTH else f"{note[:BRIEF_LENGTH].rsplit(' ', 1)[0]} ..."
+        for note in notes
+    ]
+    more = len(notes) - BRIEF_NOTES
+    warn(brief[:BRIEF_NOTES])
+    if more > 0:
+        warn([f"{more} more note{'s' * (more > 1)}; --by group prints all"])

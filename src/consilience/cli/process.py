@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 from consilience import early
 from consilience.errors import ConsilienceError, shortened
 from consilience.report.table import Table
-from consilience.report.terminal import TerminalTable
+from consilience.report.terminal import UNLIMITED, fitted_text
 from consilience.text import CONTROLS, visible
 
 if TYPE_CHECKING:
@@ -39,9 +39,17 @@ class Terminal(Console):
     """A console that shows tables, and U+FFFD for what would control the terminal."""
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print objects; tables fit the screen."""
-        shown = (TerminalTable(item) if isinstance(item, Table) else item for item in objects)
-        super().print(*shown, **options)
+        """Print objects; tables fit the screen, and are as wide as they are in a pipe."""
+        columns = os.environ.get("COLUMNS", "")
+        width = self.width if self.is_terminal else UNLIMITED
+        width = int(columns) if columns.isdigit() else width
+        rule = "─" if self.encoding.startswith("utf") else "-"
+        for item in objects:
+            if isinstance(item, Table):
+                super().print(fitted_text(item, width, rule), soft_wrap=True)
+        others = [item for item in objects if not isinstance(item, Table)]
+        if others or not objects:
+            super().print(*others, **options)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None

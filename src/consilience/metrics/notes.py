@@ -71,7 +71,7 @@ def notes_on(
                 f"{name}: no data in {', '.join(groups)}; counted as 0, as the released code does"
             )
     values = _values(metrics)
-    notes += _on_constant_answers(values, suite)
+    notes += [f"{text} ({details})" for text, details in _on_constant_answers(values, suite)]
     notes += _of_labels(values, suite)
     return notes
 
@@ -124,37 +124,37 @@ def _values(metrics: pl.DataFrame) -> dict[tuple[str, str], float]:
     }
 
 
-def nearly_constant(metrics: pl.DataFrame, suite: Suite) -> dict[str, float]:
-    """Groups where most answers are identical, and the share of the most frequent answer."""
-    return _nearly_constant_in(_values(metrics), suite)
+def constant_answers(metrics: pl.DataFrame, suite: Suite) -> list[str]:
+    """Sentences, without details, on groups where most answers are identical."""
+    return [sentence for sentence, _ in _on_constant_answers(_values(metrics), suite)]
 
 
-def _nearly_constant_in(values: Mapping[tuple[str, str], float], suite: Suite) -> dict[str, float]:
-    return {
+def _on_constant_answers(
+    values: Mapping[tuple[str, str], float], suite: Suite
+) -> Iterator[tuple[str, str]]:
+    """A sentence on the groups where most answers are identical, and its details."""
+    constant = {
         group.id: values[group.id, "top_answer"]
         for group in suite.relations
         if values.get((group.id, "top_answer"), 0) > NEARLY_CONSTANT
         and (group.id, "chance_consistency") in values
     }
-
-
-def _on_constant_answers(values: Mapping[tuple[str, str], float], suite: Suite) -> Iterator[str]:
-    """Notes on groups where most answers are identical."""
-    constant = _nearly_constant_in(values, suite)
+    advice = "consistency is uninformative there, see chance-corrected consistency"
     for group in suite.relations:
         if group.design.unit == "item" and group.id in constant:
             share, majority = constant.pop(group.id), values.get((group.id, "top_label"), 0)
             yield (
-                f"{group.id}: {share:.0%} of the answers to the original form are identical (the "
-                f"most frequent label is the gold of {majority:.0%} of the items), so its "
-                "consistency is uninformative; see corrected_consistency"
+                f"{group.id}: {share * 100:.0f} % of the answers to the original form are the same "
+                f"label, so {advice}",
+                f"the most frequent label is the gold of {majority * 100:.0f} % of the items",
             )
     if constant:
-        ranked = sorted(constant.items(), key=lambda item: -item[1])
-        shares = ", ".join(f"{group} ({share:.0%})" for group, share in ranked)
+        measured = sum((group.id, "top_answer") in values for group in suite.relations)
+        ranked = sorted(constant.items(), key=lambda entry: -entry[1])
         yield (
-            f"nearly constant answers in {shares}: this share of all answers is identical, so "
-            "consistency is uninformative there; see corrected_consistency"
+            f"In {len(constant)} of {measured} relations over {NEARLY_CONSTANT * 100:.0f} % of the "
+            f"answers are the same word: {advice}",
+            ", ".join(f"{group} {share * 100:.0f} %" for group, share in ranked),
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -14,15 +14,9 @@ from consilience.metrics.registry import (
     main_metrics,
     short_label_of,
 )
-from consilience.report.table import (
-    Cell,
-    Column,
-    Table,
-    Value,
-    bounds_of,
-    estimate,
-    interval_notes,
-)
+from consilience.report.run_view import values_of
+from consilience.report.summary import FACT_ROWS
+from consilience.report.table import CI, Cell, Column, Table, Value, bounds_of, estimate
 from consilience.suites.sizes import SuiteStatistics
 from consilience.types import Suite
 
@@ -42,43 +36,50 @@ def metric_column(name: str) -> Column:
 
 
 def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
-    """One row a relation, one column a metric; ``determinism`` in the column of consistency."""
+    """One row a group, one column a metric; ``determinism`` in the column of consistency."""
     rows = metrics.filter(pl.col("subset") == "all").select("metric", "group", "value")
     values = {(metric, group): value for metric, group, value in rows.iter_rows()}
     measured = [name for name in main_metrics() if name in metrics["metric"]]
     measured_as = {DESCRIPTIONS[name].alias_of or name for name in measured}
-    names = [name for name in main_metrics() if name in measured_as]
-    relations = [relation for relation in suite.relations if relation.id in set(rows["group"])]
+    first = [name for name, *_ in FACT_ROWS]
+    names = sorted(
+        (name for name in main_metrics() if name in measured_as),
+        key=lambda name: first.index(name) if name in first else len(first),
+    )
+    groups = [group for group in suite.relations if group.id in set(rows["group"])]
+    has_labels = any(group.label != group.id for group in groups)
     cells: list[list[Value]] = []
-    for relation in relations:
-        row: list[Value] = [relation.id]
+    for group in groups:
+        row: list[Value] = [group.label, group.id] if has_labels else [group.id]
         for name in names:
-            if name == "consistency" and relation.cardinality == "N-M":
-                row.append(Cell(values.get(("determinism", relation.id)), mark="*"))
+            if name == "consistency" and group.cardinality == "N-M":
+                row.append(Cell(values.get(("determinism", group.id)), mark="*"))
             else:
-                row.append(values.get((name, relation.id)))
+                row.append(values.get((name, group.id)))
         cells.append(row)
     note = "* determinism: a relation with several right answers, not in the means"
-    is_marked = any(relation.cardinality == "N-M" for relation in suite.relations)
+    is_marked = any(group.cardinality == "N-M" for group in groups)
+    is_task = all(group.design.unit == "item" for group in groups)
+    columns = [Column("task" if is_task else "relation"), *([Column("id")] if has_labels else [])]
     return Table(
-        f"{suite.name}: each relation, in percent",
-        [Column("relation"), *map(metric_column, names)],
+        f"{suite.name}: each {'task' if is_task else 'relation'}, in percent",
+        [*columns, *map(metric_column, names)],
         cells,
         [note] if is_marked else [],
     )
 
 
-def summary_table(metrics: pl.DataFrame, title: str, note: str = "") -> Table:
+def metric_table(metrics: pl.DataFrame, title: str, note: str = "") -> Table:
     """One row a metric: mean and standard deviation over relations, and all counts together.
 
     The interval is that of the mean. Indented: consistency over the pairs of patterns that differ
-    in that way. Flips: answers of a sample that changed when nothing about the question did.
-    ``note``: a line below the table.
+    in that way. Flips: answers of a sample that changed when nothing about the question did. Of
+    sentence pairs: one block a task. ``note``: a line below the table.
     """
-    macro, micro = (
-        {(row["metric"], row["subset"]): row for row in rows.iter_rows(named=True)}
-        for rows in (metrics.filter(pl.col("group") == name) for name in ("MACRO", "MICRO"))
-    )
+    names = metrics["group"].unique(maintain_order=True).to_list()
+    if "MACRO" not in names:
+        return _task_metric_table(metrics, title, note)
+    macro, micro = values_of(metrics, "MACRO"), values_of(metrics, "MICRO")
     rows: list[list[Value]] = []
     for (name, subset), row in macro.items():
         if name == "determinism" and subset != "all":
@@ -90,15 +91,61 @@ def summary_table(metrics: pl.DataFrame, title: str, note: str = "") -> Table:
     for (name, subset), row in micro.items():
         if name == "flips":
             label = f"Flips, {subset.replace('_', ' ')}"
-            rows.append([label, "", "", "", row["value"], row["n"], row["n_excluded"]])
+            rows.append([label, None, None, None, row["value"], row["n"], row["n_excluded"]])
     columns = [
-        Column("metric"), Column("mean ± std", "share"), Column("95 %", "share"),
+        Column("metric"), Column("mean±std", "share"), Column(CI, "share"),
         Column("relations", "count"), Column("pooled", "share"), Column("counted", "count"),
         Column("left out", "count"),
     ]  # fmt: skip
-    known = metrics.filter((pl.col("group") == "MACRO") & pl.col("value").is_not_nan())
-    notes = [note] if note else []
-    return Table(title, columns, rows, notes + interval_notes(known))
+    return Table(title, columns, rows, [note] if note else [])
+
+
+def _task_metric_table(metrics: pl.DataFrame, title: str, note: str) -> Table:
+    """The same of sentence pairs, all forms together."""
+    chosen = metrics.filter(pl.col("subset") == "all")
+    rows: list[list[Value]] = [
+        [label_of(row["metric"]), *estimate(row, std=True), row["n"], row["n_excluded"]]
+        for row in chosen.iter_rows(named=True)
+    ]
+    columns = [
+        Column("metric"), Column("value", "share"), Column(CI, "share"),
+        Column("counted", "count"), Column("left out", "count"),
+    ]  # fmt: skip
+    blocks = chosen["group"].to_list() if chosen["group"].n_unique() > 1 else []
+    return Table(title, columns, rows, [note] if note else [], blocks)
+
+
+def edit_table(metrics: pl.DataFrame, suite: Suite) -> Table:
+    """Consistency over the pairs of patterns that differ in a way; one row a kind of edit."""
+    macro, micro = values_of(metrics, "MACRO"), values_of(metrics, "MICRO")
+    rows: list[list[Value]] = []
+    for (name, subset), row in macro.items():
+        if name == "consistency" and subset in SUBSETS:
+            pooled = micro[name, subset]
+            counts = [pooled["value"], pooled["n"], pooled["n_excluded"]]
+            rows.append([SUBSETS[subset], *estimate(row, std=True), row["n"], *counts])
+    columns = [
+        Column("edit"), Column("mean±std", "share"), Column(CI, "share"),
+        Column("relations", "count"), Column("pooled", "share"), Column("pairs", "count"),
+        Column("left out", "count"),
+    ]  # fmt: skip
+    title = f"{suite.name}: consistency of two patterns by how they differ, in percent"
+    return Table(title, columns, rows)
+
+
+def pattern_table(patterns: pl.DataFrame, suite: Suite) -> Table:
+    """One row a pattern, one block a relation (``analysis.patterns.pattern_table``)."""
+    labels = {group.id: group.label for group in suite.relations}
+    rows: list[list[Value]] = [
+        [row["variant"], row["accuracy"], row["agreement"], row["n"]]
+        for row in patterns.iter_rows(named=True)
+    ]
+    columns = [
+        Column("pattern"), metric_column("accuracy"),
+        Column("Agreement with others", "share", "agrees"), Column("facts", "count"),
+    ]  # fmt: skip
+    title = f"{suite.name}: each pattern, in percent"
+    return Table(title, columns, rows, blocks=[labels[name] for name in patterns["group"]])
 
 
 def statistics_tables(statistics: SuiteStatistics, name: str) -> tuple[Table, Table]:
@@ -131,31 +178,69 @@ def statistics_tables(statistics: SuiteStatistics, name: str) -> tuple[Table, Ta
     return total, Table("each relation; majority in percent", columns, rows)
 
 
-def form_tables(metrics: pl.DataFrame, title: str) -> Iterator[Table]:
-    """One model on one task, a row a form: intervals over items, then those over seeds.
+def form_table(metrics: pl.DataFrame, changes: pl.DataFrame, title: str) -> Table:
+    """One row a form, one block a task: metrics with intervals, and the change of accuracy.
 
-    ``metrics``: the rows of one group.
+    ``metrics``: the rows of tasks, or of the means over relations. ``changes``:
+    ``FORM_CHANGE_SCHEMA``. With several seeds numbers are mean±std over seeds, and further
+    intervals are of that mean.
     """
-    values = {(row["metric"], row["subset"]): row for row in metrics.iter_rows(named=True)}
-    forms = metrics["subset"].unique(maintain_order=True).to_list()
+    seeds = int(metrics["seeds"].max())  # type: ignore[arg-type]
     others = other_form_metrics(metrics)
+    names = metrics["group"].unique(maintain_order=True).to_list()
+    changes = changes.filter(pl.col("group").is_in(names))
+    rows: list[list[Value]] = []
+    blocks: list[str] = []
+    for name in names:
+        of_group = metrics.filter(pl.col("group") == name)
+        values = values_of(of_group, name)
+        by_form = _changes_by_form(changes.filter(pl.col("group") == name))
+        for form in of_group["subset"].unique(maintain_order=True):
+            row = form_row(values, form, others, std=seeds > 1 and name != "MACRO")
+            row += _change_cells(by_form.get(form)) if changes.height else []
+            row += _seed_intervals(values, form) if seeds > 1 else []
+            rows.append(row)
+            blocks.append(name)
     columns = form_columns() + [metric_column(name) for name in others]
-    rows = [form_row(values, form, others) for form in forms]
-    yield Table(title, columns, rows)
-    seeds = max(row["seeds"] for row in values.values())
+    notes = []
+    if changes.height:
+        columns += [
+            Column("change of Acc", "points"), Column(CI, "points"), Column("p (Holm)", "p"),
+        ]  # fmt: skip
+        tests = ", ".join(changes["test"].unique(maintain_order=True))
+        notes.append(
+            "change of Acc: from the original form, over the same items, in points; "
+            f"p: {tests}, adjusted over forms (Holm); intervals are not adjusted"
+        )
     if seeds > 1:
-        over_seeds = {
-            key: row | {"low": row["seed_low"], "high": row["seed_high"]}
-            for key, row in values.items()
-        }
-        rows = [form_row(over_seeds, form, [], std=True) for form in forms]
-        title = f"over {seeds} seeds: mean ± std, and the interval of the mean"
-        yield Table(title, form_columns(), rows)
+        columns += [Column(f"{label} {CI} over seeds", "share") for label in ("Acc", "Cons")]
+    return Table(title, columns, rows, notes, blocks if len(names) > 1 else [])
+
+
+def _changes_by_form(changes: pl.DataFrame) -> dict[str, dict[str, Any]]:
+    """The changes of accuracy from the original form, by the other form."""
+    if changes.is_empty():
+        return {}
+    original = changes.filter(pl.col("first") == changes["first"][0])
+    return {row["second"]: row for row in original.iter_rows(named=True)}
+
+
+def _change_cells(change: Mapping[str, Any] | None) -> list[Value]:
+    """A change of accuracy, its interval and its p."""
+    if change is None:
+        return [None, None, None]
+    return [change["change"], bounds_of(change, "change_low", "change_high"), change["p_holm"]]
+
+
+def _seed_intervals(values: Mapping[tuple[str, str], Mapping[str, Any]], form: str) -> list[Value]:
+    """The intervals over seeds of the accuracy and the consistency of a form."""
+    rows = (_of_form(values, name, form) for name in ("accuracy", "consistency"))
+    return [bounds_of(row, "seed_low", "seed_high") if row else None for row in rows]
 
 
 def form_columns() -> list[Column]:
     """The columns of a table with a row a form: accuracy and consistency with intervals."""
-    interval = Column("95 %", "share")
+    interval = Column(CI, "share")
     accuracy, consistency = metric_column("accuracy"), metric_column("consistency")
     return [Column("form"), accuracy, interval, consistency, interval]
 
@@ -183,43 +268,18 @@ def form_row(
     std: bool = False,
 ) -> list[Value]:
     """The numbers of a form, ``all`` for the original one; ``std``: with deviations over seeds."""
-
-    def of_form(name: str) -> Mapping[str, Any] | None:
-        """The row of a metric; None of one that holds the original form against itself."""
-        known = form != "all" or METRICS[name].one_form
-        return values.get((name, form)) if known else None
-
     row: list[Value] = ["original" if form == "all" else form]
     for name in ("accuracy", "consistency"):
-        row += estimate(of_form(name), std=std)
-    return [*row, *(estimate(of_form(name))[0] for name in others)]
+        row += estimate(_of_form(values, name, form), std=std)
+    return [*row, *(estimate(_of_form(values, name, form))[0] for name in others)]
 
 
-def change_table(changes: pl.DataFrame) -> Table:
-    """What accuracy gains or loses in each form of one group, against the original form.
-
-    ``changes``: ``FORM_CHANGE_SCHEMA``; the other pairs of forms are not shown.
-    """
-    rows = changes.filter(pl.col("first") == changes["first"][0]) if changes.height else changes
-    columns = [
-        Column("form"), Column("original", "share"), Column("form", "share"),
-        Column("points", "points"), Column("95 %", "points"), Column("p, Holm", "p"),
-    ]  # fmt: skip
-    cells: list[list[Value]] = [
-        [
-            row["second"], row["first_accuracy"], row["second_accuracy"], row["change"],
-            bounds_of(row, "change_low", "change_high"), row["p_holm"],
-        ]
-        for row in rows.iter_rows(named=True)
-    ]  # fmt: skip
-    tests = ", ".join(rows["test"].unique(maintain_order=True))
-    note = f"p: {tests}, adjusted over forms, the interval is not; all pairs are in changes.csv"
-    return Table(
-        "accuracy in the original form and in another, the same items",
-        columns,
-        cells,
-        [note, *interval_notes(rows, "change_low")],
-    )
+def _of_form(
+    values: Mapping[tuple[str, str], Mapping[str, Any]], name: str, form: str
+) -> Mapping[str, Any] | None:
+    """The row of a metric; None of one that compares the original form with itself."""
+    known = form != "all" or METRICS[name].one_form
+    return values.get((name, form)) if known else None
 
 
 def changed_answers_table(changed: pl.DataFrame, count: int) -> Table:
@@ -250,7 +310,7 @@ def annotator_tables(
 ) -> tuple[Table, Table]:
     """The numbers over annotators, and accuracy and consistency of each, in percent."""
     columns = [
-        Column("metric"), Column("form"), Column("mean ± std", "share"), Column("95 %", "share"),
+        Column("metric"), Column("form"), Column("mean±std", "share"), Column(CI, "share"),
         Column("counted", "count"), Column("left out", "count"),
     ]  # fmt: skip
     rows: list[list[Value]] = []

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from html import escape
-
-from rich.console import Console
+from shutil import get_terminal_size
 
 from consilience.report.html import html_rows
 from consilience.report.table import Table
-from consilience.report.terminal import TerminalTable
+from consilience.report.terminal import fitted_text
 from consilience.text import visible
 
 NUMBER_STYLE = "text-align: right; font-variant-numeric: tabular-nums"
@@ -18,10 +16,7 @@ TEXT_STYLE = "text-align: left"
 
 def table_text(table: Table, width: int | None = None) -> str:
     """The table as text without colours, as wide as the terminal unless ``width`` is given."""
-    console = Console(file=io.StringIO(), width=width, color_system=None, force_jupyter=False)
-    with console.capture() as capture:
-        console.print(TerminalTable(table))
-    return visible("\n".join(line.rstrip() for line in capture.get().splitlines()))
+    return visible(fitted_text(table, width or get_terminal_size().columns).plain)
 
 
 def table_html(table: Table) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 
 import polars as pl
 
-from consilience.metrics.notes import nearly_constant
-from consilience.report.table import NAN, Cell, Column, Table, Value
+from consilience.metrics.notes import constant_answers
+from consilience.report.table import CI, NAN, NO_DATA, Cell, Column, Table, Value
 from consilience.types import ORIGINAL, Protocol, Relation, Suite
 
 Key = tuple[str, str, str]
@@ -22,13 +22,13 @@ NAMED = 3
 
 FACT_ROWS = (
     ("accuracy", "Accuracy", "right in the base pattern"),
-    ("consistency", "Consistency", "two patterns agree"),
+    ("consistency", "Consistency", "patterns agree"),
     ("corrected_consistency", "Chance-corrected consistency", "agreement above chance"),
     ("consistent_accuracy", "Consistent accuracy", "right in every pattern"),
 )
 """Metric, label and meaning of the rows of a suite of facts."""
 
-SEVERAL_ANSWERS_ROW = ("determinism", "Determinism", "two patterns agree")
+SEVERAL_ANSWERS_ROW = ("determinism", "Determinism", "patterns agree")
 """The row of a suite whose relations all have several right answers."""
 
 PAIR_ROWS = (
@@ -91,8 +91,8 @@ class Summary:
     def table(self) -> Table:
         """The summary as a table; the groups and the notes are below it."""
         columns = [
-            Column(""), Column("mean ± std" if self.seeds > 1 else "%", "share"),
-            Column("95 % CI", "share"), Column("majority", "share"), Column("meaning"),
+            Column("metric"), Column("mean±std" if self.seeds > 1 else "%", "share"),
+            Column(CI, "share"), Column("majority", "share"), Column("meaning"),
         ]  # fmt: skip
         rows: list[list[Value]] = [
             [
@@ -101,8 +101,12 @@ class Summary:
             ]
             for row in self.rows
         ]  # fmt: skip
-        named = [*self._groups_in_words(), *self.notes]
-        return Table(self.title, columns, rows, named, sortable=False)
+        has_gaps = any(
+            math.isnan(number) for row in self.rows for number in (row.low, row.baseline)
+        )
+        remarks = " ".join([*self.notes, *([NO_DATA] if has_gaps else [])])
+        notes = [*self._groups_in_words(), *([remarks] if remarks else [])]
+        return Table(self.title, columns, rows, notes, sortable=False)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain values; NaN where there is no data."""
@@ -112,7 +116,7 @@ class Summary:
         has_chance = row.metric == "consistency" and row.subset == "all"
         if not has_chance or math.isnan(self.chance):
             return row.meaning
-        return f"{row.meaning} (chance: {self.chance * 100:.1f})"
+        return f"{row.meaning} (chance {self.chance * 100:.3g})"
 
     def _groups_in_words(self) -> Iterator[str]:
         if self.least:
@@ -120,7 +124,7 @@ class Summary:
                 ", ".join(f"{label} {value * 100:.0f}" for label, value in groups)
                 for groups in (self.least, self.most)
             )
-            yield f"Least consistent: {least}. Most consistent: {most}."
+            yield f"Least consistent: {least}. Most: {most}."
 
 
 def summarize(
@@ -130,11 +134,13 @@ def summarize(
     model: str,
     baseline: Mapping[Key, float],
     by_seed: Sequence[pl.DataFrame] = (),
+    left_out: str = "",
 ) -> Summary:
     """The headline numbers of a metrics table, with those of the majority baseline.
 
     ``baseline``: ``workflow.majority.majority_baseline``. ``by_seed``: the metrics table of each
-    seed, for the standard deviation of means over relations.
+    seed, for the standard deviation of means over relations. ``left_out``: a note on the facts that
+    the accuracy does not count (``metrics.notes.facts_left_out``).
     """
     values = {(row["group"], row["metric"], row["subset"]): row for row in _rows_of(metrics)}
     groups = [group for group in suite.relations if (group.id, "accuracy", "all") in values]
@@ -161,7 +167,7 @@ def summarize(
     title = (
         f"{model} on {suite.name if is_averaged else groups[0].id}: {sizes} ({protocol}{several})"
     )
-    notes = list(_notes(metrics, suite, groups))
+    notes = [*([left_out] if left_out else []), *_notes(metrics, suite, groups)]
     return Summary(title, rows, least, most, chance, seeds, notes)
 
 
@@ -179,7 +185,7 @@ def _fact_keys(
         (
             ("MACRO", metric, "all"),
             label,
-            meaning.replace("two patterns", "pattern and its forms") if has_forms else meaning,
+            meaning.replace("patterns", "pattern and its forms") if has_forms else meaning,
         )
         for metric, label, meaning in rows
     ]
@@ -235,11 +241,11 @@ def _fact_sizes(values: Mapping[Key, Mapping[str, Any]], groups: Sequence[Relati
     rows = [values[group.id, "accuracy", "all"] for group in averaged]
     facts = sum(row["n"] + row["n_excluded"] for row in rows)
     patterns = sorted({len(group.design.forms[ORIGINAL]) for group in averaged})
-    each = f"{patterns[0]}" if len(patterns) == 1 else f"{patterns[0]} to {patterns[-1]}"
+    of_each = f"{patterns[0]}" if len(patterns) == 1 else f"{patterns[0]} to {patterns[-1]}"
     forms = len(averaged[0].design.forms)
     in_forms = f" in {forms} forms" if forms > 1 else ""
     relations = f"{len(averaged)} relation{'s' * (len(averaged) > 1)}"
-    return f"{relations}, {facts:,} facts, {each} patterns{in_forms} each"
+    return f"{relations}, {facts:,} facts, {of_each} patterns{in_forms} each"
 
 
 def _pair_sizes(values: Mapping[Key, Mapping[str, Any]], group: Relation) -> str:
@@ -250,18 +256,12 @@ def _pair_sizes(values: Mapping[Key, Mapping[str, Any]], group: Relation) -> str
 
 def _notes(metrics: pl.DataFrame, suite: Suite, groups: Sequence[Relation]) -> Iterator[str]:
     """What a reader of the headline numbers should know, one short sentence each."""
-    constant = nearly_constant(metrics, suite)
-    kind = "task" if groups and groups[0].design.unit == "item" else "relation"
-    if constant:
-        size = f"{len(constant)} of {len(groups)} {kind}{'s' * (len(groups) > 1)}"
-        yield (
-            f"In {size} over 90 % of the answers are the same word: consistency is uninformative "
-            "there, see chance-corrected."
-        )
-    several = [group for group in groups if group.cardinality == "N-M"]
-    if 0 < len(several) < len(groups):
-        are = "has" if len(several) == 1 else "have"
-        yield (
-            f"{len(several)} of {len(groups)} relations {are} several right answers and are not "
-            "in the means."
-        )
+    yield from (f"{sentence}." for sentence in constant_answers(metrics, suite))
+    several = sum(group.cardinality == "N-M" for group in groups)
+    if 0 < several < len(groups):
+        relations = f"{several} relation{'s' * (several > 1)}"
+        yield f"Means leave out {relations} with several right answers."
+    flips = metrics.filter(pl.col("metric") == "flips")["value"].drop_nans()
+    if len(flips):
+        worst = float(flips.max()) * 100  # type: ignore[arg-type]
+        yield f"Noise floor: up to {worst:.1f} % of a sample's answers changed with no reason."

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import polars as pl
+if TYPE_CHECKING:
+    import polars as pl
 
 Kind = Literal["text", "share", "points", "p", "count", "number"]
 """What a column holds.
@@ -24,8 +25,11 @@ PERCENT = {"share": 100, "points": 100}
 STARS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
 """Levels of significance and their marks."""
 
-NO_INTERVAL = "-: no interval, because nothing varied or there are too few data"
-"""Stands below a table where an interval is missing."""
+NO_DATA = "-: undefined"
+"""The note below a table with a cell that shows ``-``: there are no data, or nothing varied."""
+
+CI = "95 % CI"
+"""The heading of a confidence interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +163,19 @@ def bounds_of(row: Mapping[str, Any], low: str = "low", high: str = "high") -> C
 
 
 def interval_notes(rows: pl.DataFrame, low: str = "low") -> list[str]:
-    """A note if an interval is missing (``NO_INTERVAL``). ``low``: the column of lower bounds."""
-    return [NO_INTERVAL] if rows[low].is_nan().any() else []
+    """A note if an interval is missing (``NO_DATA``). ``low``: the column of lower bounds."""
+    return [NO_DATA] if rows[low].is_nan().any() else []
+
+
+def all_notes(table: Table) -> list[str]:
+    """The notes of a table, with that on missing data if a cell has none."""
+    shows_dash = any(
+        text_of(cell, column) == "-"
+        for at in range(len(table.rows))
+        for cell, column in zip(table.cells(at), table.columns, strict=True)
+    )
+    is_explained = any(NO_DATA in note for note in table.notes)
+    return [*table.notes, *([NO_DATA] if shows_dash and not is_explained else [])]
 
 
 def mark_best(
@@ -186,7 +201,7 @@ def mark_best(
             if cells[at].number is not None and cells[0].value not in apart
         }
         for row, number in printed.items():
-            rivals = [other for place, other in printed.items() if blocks[place] == blocks[row]]
+            rivals = [other for at_row, other in printed.items() if blocks[at_row] == blocks[row]]
             if len(rivals) > 1 and number == max(rivals):
                 rows[row][at] = replace(rows[row][at], is_best=True)
     return replace(table, rows=rows)

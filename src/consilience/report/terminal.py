@@ -1,102 +1,188 @@
-"""Tables on a screen."""
+"""Tables on a screen. No word is broken; columns that do not fit are left out and named."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from rich import box
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table as Grid
 from rich.text import Text
 
-from consilience.report.table import Cell, Column, Table, spread_of, text_of
+from consilience.report.table import Cell, Column, Table, all_notes, spread_of, text_of
 
 BETWEEN = 2
-"""Spaces between two columns, where the screen is wide enough."""
+"""Spaces between two columns."""
+
+UNLIMITED = 1_000_000
+"""The width of what is no screen, such as a pipe or a file."""
+
+Lines = list[str]
+"""The lines of a heading or of a cell."""
 
 
-TEXT = 24
-"""Characters of a text that are shown in one line before columns move together."""
+def fitted_text(table: Table, width: int, rule: str = "─") -> Text:
+    """A table for a screen of ``width`` columns, between its title and its notes.
+
+    ``rule``: the character of the lines between rows. A word that is wider than the screen stays
+    whole.
+    """
+    grid = _fitted(table, width)
+    notes = [*all_notes(table), *grid.note()]
+    title = _wrap(table.title, width) if table.title else []
+    lines = [Text(line, style="table.title") for line in title]
+    lines += grid.lines(table, rule)
+    lines += [Text(line, style="table.caption") for note in notes for line in _wrap(note, width)]
+    for line in lines:
+        line.rstrip()
+    return Text("\n").join(lines)
 
 
-class TerminalTable:
-    """A table as wide as its screen allows, between its title and its notes."""
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """The columns of a table that fit a screen."""
 
-    def __init__(self, table: Table) -> None:
-        self.table = table
+    columns: Sequence[Column]
+    """All columns of the table."""
+    headings: Sequence[Lines]
+    """The headings of the columns that fit, from the left."""
+    cells: Sequence[Sequence[Lines]]
+    """The cells below them, by row."""
+    widths: Sequence[int]
+    """The widths of these columns."""
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The title, the table, the notes; titles and notes are as wide as the screen."""
-        if self.table.title:
-            yield Text(self.table.title, style="table.title")
-        yield _grid(self.table, options.max_width)
-        for note in self.table.notes:
-            yield Text(note, style="table.caption")
+    def note(self) -> Iterator[str]:
+        """The columns that do not fit, if any."""
+        left_out = [column.heading for column in self.columns[len(self.widths) :]]
+        if left_out:
+            names = ", ".join(dict.fromkeys(left_out))
+            yield f"Not shown at this width: {names}. A wider terminal or a pipe shows all columns."
+
+    def lines(self, table: Table, rule: str) -> Iterator[Text]:
+        """Headings and rows, with the headings of blocks and rules between rows."""
+        if any(any(heading) for heading in self.headings):
+            height = max(map(len, self.headings))
+            bottom = [[""] * (height - len(heading)) + heading for heading in self.headings]
+            yield from self._row(bottom, ["table.header"] * len(bottom))
+        block = ""
+        for at, cells in enumerate(self.cells):
+            if table.blocks and table.blocks[at] != block:
+                block = table.blocks[at]
+                if block:
+                    yield Text(f"{block}:")
+            yield from self._row(
+                cells, ["bold" if cell.is_best else "" for cell in table.cells(at)]
+            )
+            if at in table.rules:
+                yield Text(rule * (sum(self.widths) + BETWEEN * (len(self.widths) - 1)))
+
+    def _row(self, cells: Sequence[Lines], styles: Sequence[str]) -> Iterator[Text]:
+        for at in range(max(map(len, cells))):
+            line = Text()
+            for column, cell, width, style in zip(
+                self.columns, cells, self.widths, styles, strict=False
+            ):
+                text = cell[at] if at < len(cell) else ""
+                space = " " * (width - cell_len(text))
+                line.append(space + text if column.is_number else text + space, style)
+                line.append(" " * BETWEEN)
+            yield line
 
 
-def _grid(table: Table, width: int) -> Grid:
-    """The rows, with headings that are wrapped or shortened where the screen is narrow."""
+def _fitted(table: Table, width: int) -> _Grid:
+    """As many columns from the left as fit, at least two.
+
+    Headings are wrapped at words, then shortened; then texts are wrapped, first those on the left.
+    """
+    columns, size = table.columns, len(table.columns)
     texts = [
-        [_text(cell, column) for cell, column in zip(table.cells(at), table.columns, strict=True)]
+        [_text(*pair) for pair in zip(table.cells(at), columns, strict=True)]
         for at in range(len(table.rows))
     ]
-    widths = [
-        max((cell_len(line) for row in texts for line in row[at].plain.split("\n")), default=0)
-        for at in range(len(table.columns))
+    natural = [
+        max((_width_of(row[at].split("\n")) for row in texts), default=0) for at in range(size)
     ]
-    headings = [column.heading for column in table.columns]
-    between = BETWEEN
-    if _width(headings, widths, between) > width:
-        headings = [
-            _wrapped(column, most) for column, most in zip(table.columns, widths, strict=True)
-        ]
-        lines = [max(heading.split("\n"), key=cell_len) for heading in headings]
-        least = [
-            most if column.is_number else min(most, TEXT)
-            for column, most in zip(table.columns, widths, strict=True)
-        ]
-        between = BETWEEN if _width(lines, least, BETWEEN) <= width else 1
-    grid = Grid(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, between - 1, 0, 0),
-        show_header=any(headings),
-    )
-    for heading, column in zip(headings, table.columns, strict=True):
-        if column.is_number:
-            grid.add_column(heading, justify="right", no_wrap=True)
-        else:
-            grid.add_column(heading, overflow="fold")
-    block = ""
-    for at, row in enumerate(texts):
-        if table.blocks and table.blocks[at] and table.blocks[at] != block:
-            grid.add_row(f"{table.blocks[at]}:")
-        block = table.blocks[at] if table.blocks else ""
-        grid.add_row(*row, end_section=at in table.rules)
-    return grid
+    words = [
+        natural[at] if column.is_number else _longest_word(row[at] for row in texts)
+        for at, column in enumerate(columns)
+    ]
+    partial = [
+        max(word, min(whole, width // 4)) for word, whole in zip(words, natural, strict=True)
+    ]
+    full = [[column.heading] for column in columns]
+    wrapped = [
+        _heading(column.heading, room) for column, room in zip(columns, natural, strict=True)
+    ]
+    short = [
+        _heading(column.short or column.heading, room)
+        for column, room in zip(columns, natural, strict=True)
+    ]
+    fewest = min(size, 2)
+    attempts = [
+        (count, headings, least)
+        for count in range(size, fewest - 1, -1)
+        for headings, least in (
+            (full, natural), (wrapped, natural), (short, natural), (short, partial),
+        )
+    ]  # fmt: skip
+    for count, headings, least in [*attempts, (fewest, short, words)]:
+        widths = _widths(headings[:count], natural, least, width)
+        if _total(widths) <= width:
+            break
+    cells = [[_wrap(*pair) for pair in zip(row, widths, strict=False)] for row in texts]
+    return _Grid(columns, headings[:count], cells, widths)
 
 
-def _width(headings: Sequence[str], widths: Sequence[int], between: int) -> int:
-    """The width of a table whose columns have these headings and cells of these widths."""
-    columns = map(max, widths, map(cell_len, headings))
-    return sum(columns) + between * len(widths) + 1
+def _widths(
+    headings: Sequence[Lines], natural: Sequence[int], least: Sequence[int], width: int
+) -> list[int]:
+    """The widths of columns that fill at most ``width``, or are at their ``least``."""
+    floors = [max(low, _width_of(lines)) for low, lines in zip(least, headings, strict=False)]
+    widths = [max(low, whole) for low, whole in zip(floors, natural, strict=False)]
+    for at, floor in enumerate(floors):
+        widths[at] = max(floor, widths[at] - max(0, _total(widths) - width))
+    return widths
 
 
-def _wrapped(column: Column, width: int) -> str:
-    """A heading wrapped at words to the width of its cells, or of its longest word."""
-    heading = column.short or column.heading
-    words = textwrap.wrap(heading, 1, break_long_words=False)
-    longest = max(map(len, words), default=1)
-    return textwrap.fill(heading, max(width, longest), break_long_words=False)
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + BETWEEN * (len(widths) - 1)
 
 
-def _text(cell: Cell, column: Column) -> Text:
+def _width_of(lines: Iterable[str]) -> int:
+    return max(map(cell_len, lines), default=0)
+
+
+def _longest_word(texts: Iterable[str]) -> int:
+    return max((_width_of(text.split()) for text in texts), default=0)
+
+
+def _heading(text: str, width: int) -> Lines:
+    """A heading, wrapped to the width of its cells or of its longest word."""
+    return _wrap(text, max(width, _longest_word([text])))
+
+
+def _wrap(text: str, width: int) -> Lines:
+    """The lines of a text, wrapped at spaces; lines that fit are kept as they are."""
+    lines: Lines = []
+    for line in text.split("\n"):
+        if cell_len(line) <= width:
+            lines.append(line)
+            continue
+        rest = line[: len(line) - len(line.lstrip(" "))]
+        for word in line.split():
+            if rest.strip() and cell_len(rest) + 1 + cell_len(word) > width:
+                lines.append(rest)
+                rest = word
+            else:
+                rest += (" " if rest.strip() else "") + word
+        lines.append(rest)
+    return lines
+
+
+def _text(cell: Cell, column: Column) -> str:
     """A cell with its standard deviation; p-values are aligned at their digits."""
-    text = text_of(cell, column, " to " if column.kind == "points" else " ")
+    text = text_of(cell, column)
     if spread := spread_of(cell, column):
         text = f"{text}±{spread}"
     if column.kind == "p" and cell.number is not None:
         text = text.rstrip("*") + f"{'*' * text.count('*'):3}"
-    return Text(text, style="bold" if cell.is_best else "")
+    return text

@@ -110,11 +110,11 @@ def shared_groups(
             f"nothing that all runs were asked: {', '.join(left_out)}",
             expected="runs of the same task",
         )
-    kept = {
+    in_all = {
         name: [seed.filter(pl.col("group").is_in(shared)) for seed in seeds]
         for name, seeds in answers.items()
     }
-    return kept, left_out
+    return in_all, left_out
 
 
 def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame]]) -> list[str]:

@@ -22,13 +22,15 @@ def majority_baseline(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -
     ``baseline:majority`` does, and of a task with the most frequent label of its sentence pairs.
     The group ``MACRO`` has the means over relations.
     """
-    asked = answers.select(name for name in COLUMNS if name in answers.columns)
-    groups = asked["group"].cast(pl.String).unique()
+    questions = answers.select(name for name in COLUMNS if name in answers.columns)
+    groups = questions["group"].cast(pl.String).unique()
     words = {
-        group.id: _most_frequent(group, asked) for group in suite.relations if group.id in groups
+        group.id: _most_frequent(group, questions)
+        for group in suite.relations
+        if group.id in groups
     }
     answer = pl.col("group").cast(pl.String).replace_strict(words, return_dtype=pl.String)
-    table = Prepared(asked.with_columns(answer=answer), suite)
+    table = Prepared(questions.with_columns(answer=answer), suite)
     values: dict[Key, float] = {}
     averaged: dict[Key, list[float]] = {}
     for group, rows in table.relations:
@@ -40,12 +42,12 @@ def majority_baseline(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -
     return values | {key: fmean(numbers) for key, numbers in averaged.items()}
 
 
-def _most_frequent(group: Relation, asked: pl.DataFrame) -> str:
+def _most_frequent(group: Relation, questions: pl.DataFrame) -> str:
     """The most frequent gold of a group; of equally frequent ones the first."""
     words, counts = group.candidates.words, group.candidates.counts
     if any(counts):
         return words[counts.index(max(counts))]
-    items = asked.filter(pl.col("group").cast(pl.String) == group.id).unique(
+    items = questions.filter(pl.col("group").cast(pl.String) == group.id).unique(
         "item", keep="first", maintain_order=True
     )
     golds = items.group_by("gold", maintain_order=True).len()

@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from consilience.analysis.patterns import pattern_table
 from consilience.report.summary import Summary
 from consilience.run_folder import fingerprint
 from consilience.suites.perturbations import Perturbation
@@ -21,9 +22,11 @@ class Probed:
     """Answers and their numbers."""
 
     suite: Suite
-    """What was asked."""
+    """The questions, as groups of items in variants."""
     protocol: Protocol
     """How the answers were counted."""
+    answers: Sequence[pl.DataFrame]
+    """The answers table of each seed."""
     summary: Summary
     """The headline numbers, with those of the majority baseline."""
     metrics: pl.DataFrame
@@ -39,10 +42,23 @@ class Probed:
     changed_answers: pl.DataFrame | None = None
     """Of sentence pairs: every answer that a perturbation changed."""
 
+    @property
+    def is_of_pairs(self) -> bool:
+        """Whether sentence pairs were asked."""
+        return not self.suite.relations[0].patterns
+
+    def patterns(self) -> pl.DataFrame:
+        """Accuracy and agreement of each pattern (``analysis.patterns``), of all seeds together."""
+        tables = [pattern_table(seed, self.suite, self.protocol) for seed in self.answers]
+        keys = ["group", "variant_index", "variant"]
+        numbers = pl.col("accuracy", "agreement").fill_nan(None).mean()
+        mean = pl.concat(tables).group_by(keys, maintain_order=True).agg(numbers, pl.col("n").min())
+        return mean.with_columns(pl.col("accuracy", "agreement").fill_null(float("nan")))
+
 
 def perturbation_settings(chosen: Mapping[str, Perturbation]) -> dict[str, object]:
     """The perturbations of a run by name, and where those of a user are from."""
-    sources = {name: dict(each.source) for name, each in chosen.items() if each.source}
+    sources = {name: dict(form.source) for name, form in chosen.items() if form.source}
     return {"perturbations": list(chosen)} | ({"perturbation_sources": sources} if sources else {})
 
 

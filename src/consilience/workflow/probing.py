@@ -23,7 +23,6 @@ from consilience.run import Run, model_name
 from consilience.run_folder import RunFolder
 from consilience.suites.pattern_forms import (
     PATTERN_PERTURBATIONS,
-    with_asked_patterns,
     with_perturbed_patterns,
 )
 from consilience.suites.perturbations import chosen as choose_perturbations
@@ -42,7 +41,7 @@ from consilience.workflow.options import PAIRS
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
 from consilience.workflow.probed import Probed, default_folder, perturbation_settings
 from consilience.workflow.probing_pairs import probe_pairs, seed_notes
-from consilience.workflow.suite import protocol_notes, refuse_pairs, source_of
+from consilience.workflow.suite import any_suite_of, protocol_notes, source_of
 
 
 def probe(
@@ -90,9 +89,10 @@ def probe(
     record = {**folder.record, "path": str(folder.path)}
     changes = form_changes(answers, suite, protocol, options.seed)
     baseline = majority_baseline(answers, suite, protocol)
-    summary = summarize(metrics, suite, protocol, model_name(options.model), baseline)
+    name = model_name(options.model)
+    summary = summarize(metrics, suite, protocol, name, baseline, left_out=left_out)
     notes = folder.record["warnings"]
-    return Probed(suite, protocol, summary, metrics, changes, left_out, notes, record)
+    return Probed(suite, protocol, [answers], summary, metrics, changes, left_out, notes, record)
 
 
 def _ask(
@@ -132,44 +132,46 @@ def _noise_floor(
 
 
 def score(
-    answers: Path, suite: str, protocol: Protocol | None = None, data_dir: Path | None = None
+    answers: Path,
+    suite: str | None = None,
+    protocol: Protocol | None = None,
+    data_dir: Path | None = None,
 ) -> Probed:
-    """Measure answers that were made elsewhere, or those of a run again; seeds are averaged."""
+    """Measure answers that were made elsewhere, or those of a run again; seeds are averaged.
+
+    A run names its suite and protocol; ``suite`` is needed for a table of answers only.
+    """
     run = Run.open(answers)
-    refuse_pairs(run)
     tables = [seed.answers for seed in run.seeds]
     table = tables[0]
-    chosen = with_asked_patterns(
-        suites.load_suite(suite, data_dir), table, run.settings.get("perturbations") or ()
-    )
+    chosen, rules = any_suite_of(run, suite, protocol, data_dir)
     notes: list[str] = []
-    if not answers.is_dir():  # a run's own answers are what it was asked
+    if not answers.is_dir():  # the answers of a run are checked when they are written
         prepared = prepare(table, chosen)
         check_golds(prepared, chosen)
         notes = unknown_answers(prepared, chosen)
-    rules: Protocol = protocol or run.protocol or chosen.protocol
     metrics = measure(tables, chosen, rules)
-    of_seeds = [measure(table, chosen, rules) for table in tables] if run.parts else [metrics]
+    by_seed = [measure(table, chosen, rules) for table in tables] if run.parts else [metrics]
     notes += seed_notes(
         {
             seed.label if run.parts else "": notes_on(seed.answers, numbers, chosen, rules)
-            for seed, numbers in zip(run.seeds, of_seeds, strict=True)
+            for seed, numbers in zip(run.seeds, by_seed, strict=True)
         }
     )
     notes += protocol_notes(run, rules)
-    asked = {"answers": str(answers), "suite": chosen.name, "protocol": rules}
-    record = {"asked": asked, "versions": versions(), "git": git_revision()}
+    settings = {"answers": str(answers), "suite": chosen.name, "protocol": rules}
+    record = {"asked": settings, "versions": versions(), "git": git_revision()}
     left_out = facts_left_out(table, metrics, chosen, rules)
     changes = form_changes(tables, chosen, rules)
     name, baseline = run.model_name or answers.name, majority_baseline(table, chosen, rules)
-    summary = summarize(metrics, chosen, rules, name, baseline, of_seeds)
-    return Probed(chosen, rules, summary, metrics, changes, left_out, notes, record)
+    summary = summarize(metrics, chosen, rules, name, baseline, by_seed, left_out)
+    return Probed(chosen, rules, tables, summary, metrics, changes, left_out, notes, record)
 
 
 def choose_suite(
     options: ProbeOptions, watch: Watch = SILENT, whole: Suite | None = None
 ) -> tuple[Suite, dict[str, str]]:
-    """What is asked, and the source of the whole suite (``source_of``).
+    """The chosen groups and facts, and the source of the whole suite (``source_of``).
 
     ``whole``: the suite, where it is not loaded from the folder that the options name.
     """

@@ -79,7 +79,7 @@ def probe_pairs(options: ProbeOptions, watch: Watch) -> Probed:
     record = {"asked": settings, "models": models, "path": str(folder)}
     baseline = majority_baseline(answers[0], suite, "strict")
     summary = summarize(metrics, suite, "strict", model_name(options.model), baseline)
-    return Probed(suite, "strict", summary, metrics, changes, "", notes, record, changed)
+    return Probed(suite, "strict", answers, summary, metrics, changes, "", notes, record, changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def _pairs_of(
     options: ProbeOptions, task: Task, perturbations: Mapping[str, Perturbation]
 ) -> Pairs:
     """The pairs of the file or of the Hub; one half of them, a sample of them."""
-    columns = [each.column for each in perturbations.values() if each.column]
+    columns = [form.column for form in perturbations.values() if form.column]
     pairs = read_pairs(options.data or "", task, columns)
     if options.half is not None:
         pairs = half_of(pairs, options.half, HALF_SEED)

@@ -326,7 +326,7 @@ def no_label(grid: Grid) -> Tally | None:
 
 
 def _tally(clusters: npt.NDArray[np.object_] | None, hits: Bools, counted: Bools) -> Tally:
-    """Hits among what is counted, both (unit,) or (unit, thing)."""
+    """A tally of ``hits`` among ``counted``, both (unit,) or (unit, thing)."""
     hits, counted = (column[:, None] if column.ndim == 1 else column for column in (hits, counted))
     sums = [(hits & counted).sum(axis=1), counted.sum(axis=1)]
     n = int(counted.sum())
@@ -334,7 +334,7 @@ def _tally(clusters: npt.NDArray[np.object_] | None, hits: Bools, counted: Bools
 
 
 def _agreement(grid: Grid, items: Bools) -> Tally:
-    """Pairs of answers that are the same, of those of ``items`` (item,)."""
+    """The consistency of some ``items`` (item,)."""
     tally = _tally(grid.subjects, grid.same, grid.both & items[:, None])
     return replace(tally, left_out=int(items.sum()) * len(grid.pairs) - tally.n)
 

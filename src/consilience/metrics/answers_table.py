@@ -1,4 +1,4 @@
-"""An answers table against its suite: what it must hold, and the order of its facts."""
+"""Check an answers table against its suite, and put its facts into the order of the suite."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ OPTIONAL = ("gold_token", "n_candidates")
 FACT = ["group", "item", "subject", "gold"]
 
 NAMED = 3
-"""Relations that are named where answers are not among the objects."""
+"""The number of relations that such a note names."""
 
 COMPARED = 10_000
-"""Different answers that are compared with the objects in other spellings, at most."""
+"""The largest number of different answers that are compared with other spellings of objects."""
 
 
 def prepare(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
@@ -52,9 +52,9 @@ def prepare(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
 
 
 def _typed(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
-    """The columns that are counted, as text and numbers; a blank answer is none.
+    """The columns that are counted, as text and numbers; a blank answer counts as missing.
 
-    What a model wrote freely is an answer even if it is blank.
+    A blank text that a model wrote freely is an answer.
     """
     _check_columns(answers)
     optional = [name for name in OPTIONAL if name in answers.columns]
@@ -111,9 +111,9 @@ def _with_variant(answers: pl.DataFrame) -> pl.DataFrame:
 
 
 def _patterns(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
-    """Of each ``group, variant`` the ``text`` of the pattern, and its ``variant_index``.
+    """The ``text`` and the ``variant_index`` of the pattern of each ``group, variant``.
 
-    A variant is the text of a pattern, or else its position: 0 is the base pattern.
+    A variant is the text of a pattern or its position; 0 is the base pattern.
     """
     pairs = table.select("group", "variant").unique(maintain_order=True)
     rows: list[tuple[str, int]] = []
@@ -136,7 +136,7 @@ def _patterns(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
 
 
 def in_texts(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
-    """The table of which ``prepare`` found nothing wrong, with the texts of its patterns."""
+    """A table that passed ``prepare``, with the texts of its patterns."""
     answers = _with_variant(answers).with_columns(pl.col("group", "variant").cast(pl.String))
     patterns = _patterns(answers, suite)
     if patterns["variant"].equals(patterns["text"]):
@@ -172,7 +172,7 @@ def is_blank() -> pl.Expr:
 
 
 def by_relation(answers: pl.DataFrame, suite: Suite) -> Iterator[tuple[Relation, pl.DataFrame]]:
-    """Relations that have rows in a prepared answers table, with them."""
+    """Each relation that has rows in a prepared answers table, with its rows."""
     groups = answers.partition_by("group", as_dict=True)
     for relation in suite.relations:
         if (relation.id,) in groups:
@@ -180,7 +180,7 @@ def by_relation(answers: pl.DataFrame, suite: Suite) -> Iterator[tuple[Relation,
 
 
 def _facts_of(suite: Suite, groups: pl.Series) -> pl.DataFrame:
-    """``FACT`` of the suite's relations among ``groups``, and ``place`` within the relation."""
+    """The facts (``FACT``) of the relations in ``groups``, with ``place``, the position in each."""
     known = set(groups.unique())
     rows = [
         (relation.id, fact.item, fact.subject, fact.object, position)
@@ -206,13 +206,13 @@ def cluster_positions(facts: pl.DataFrame, suite: Suite) -> pl.DataFrame:
 
 
 def _recurring(facts: pl.DataFrame) -> pl.DataFrame:
-    """The facts of groups in which some subject has several: only there the order counts."""
+    """The facts of groups in which a subject has several facts; only there the order matters."""
     several = facts.select("group", "subject").is_duplicated()
     return facts.filter(pl.col("group").is_in(facts.filter(several)["group"].unique().to_list()))
 
 
 def _in_order(table: pl.DataFrame, facts: pl.DataFrame, suite: Suite) -> pl.DataFrame:
-    """Rows in the order of the suite's facts, in groups whose facts are all the suite's."""
+    """Rows in the order of the suite, in groups whose facts are all in the suite."""
     recurring = _recurring(facts)
     if recurring.is_empty():
         return table
@@ -228,7 +228,7 @@ def _in_order(table: pl.DataFrame, facts: pl.DataFrame, suite: Suite) -> pl.Data
 
 
 def order_remark(answers: pl.DataFrame, suite: Suite) -> list[str]:
-    """Where the order of the rows decides which fact of a subject ``published`` counts."""
+    """A note if the order of the rows decides which fact of a subject ``published`` counts."""
     facts = answers.select(pl.col(FACT).cast(pl.String)).unique(maintain_order=True)
     placed = cluster_positions(_recurring(facts), suite)
     groups = placed.filter(pl.col("place").is_null())["group"].unique(maintain_order=True)
@@ -241,9 +241,9 @@ def order_remark(answers: pl.DataFrame, suite: Suite) -> list[str]:
 
 
 def check_golds(table: pl.DataFrame, suite: Suite) -> None:
-    """Raise where a gold of a prepared table is not the suite's.
+    """Raise if a gold of a prepared table differs from the gold in the suite.
 
-    Known are the gold of an item with its subject and, in N-1 relations, the golds of a subject.
+    The suite knows the gold of an item and, in N-1 relations, the golds of a subject.
     """
     facts = table.select(FACT).unique(maintain_order=True)
     known = _facts_of(suite, facts["group"]).drop("place")
@@ -276,9 +276,9 @@ def check_golds(table: pl.DataFrame, suite: Suite) -> None:
 
 
 def unknown_answers(table: pl.DataFrame, suite: Suite) -> list[str]:
-    """Relations of a prepared table with answers that are neither objects nor golds there.
+    """Notes on relations with answers that are neither objects nor golds.
 
-    Each with how many, an example, and what is likely wrong with it.
+    Each note has their number, an example, and the probable cause.
     """
     problems = []
     answered = table.drop_nulls("answer")
@@ -307,7 +307,7 @@ def unknown_answers(table: pl.DataFrame, suite: Suite) -> list[str]:
 
 
 def _plain(word: str) -> str:
-    """A word without what spellings differ in."""
+    """A word in a normal form: without outer spaces, without case, in Unicode form NFC."""
     return unicodedata.normalize("NFC", word.strip()).casefold()
 
 

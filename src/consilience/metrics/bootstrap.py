@@ -9,22 +9,22 @@ import numpy as np
 import numpy.typing as npt
 
 REPLICATES = 2000
-"""Bootstrap samples."""
+"""The number of bootstrap samples."""
 
 CELLS = 4_000_000
-"""Numbers that are held at once, about."""
+"""About how many numbers are in memory at the same time."""
 
 KEPT = 2**28
-"""Bytes of resampled clusters that several countings share, at most."""
+"""At most this many bytes of resampled clusters are shared between tables."""
 
 CACHED = 2**19
-"""Numbers that are worked on at once, about: so few that they stay in the processor's cache."""
+"""About how many numbers are computed at once, so that they fit the processor's cache."""
 
 
 def resamples(
     clusters: int, replicates: int, generator: np.random.Generator
 ) -> npt.NDArray[np.float32]:
-    """How often each cluster was drawn, (replicate, cluster): as many draws as clusters."""
+    """How often each cluster was drawn (replicate, cluster); a replicate draws as many as exist."""
     parts = resamples_in_parts(clusters, replicates, generator)
     return np.concatenate([np.ascontiguousarray(part.T) for part in parts])
 
@@ -32,9 +32,9 @@ def resamples(
 def resamples_in_parts(
     clusters: int, replicates: int, generator: np.random.Generator, width: int = 0
 ) -> Iterator[npt.NDArray[np.float32]]:
-    """The same in parts of some replicates, (cluster, replicate): all of them need not fit.
+    """The same (cluster, replicate) in parts, so that not all replicates must fit into memory.
 
-    ``width``: how many numbers are made of each replicate, if more than there are clusters.
+    ``width``: the number of values computed from a replicate, if larger than that of clusters.
     """
     for size in parts_of(replicates, max(clusters, width), CELLS):
         part = np.empty((clusters, size), dtype=np.float32)
@@ -43,9 +43,9 @@ def resamples_in_parts(
 
 
 def draw_counts(clusters: int, generator: np.random.Generator) -> npt.NDArray[np.uint8]:
-    """The same in bytes (cluster, replicate), all ``REPLICATES``.
+    """The same for all ``REPLICATES`` as bytes (cluster, replicate).
 
-    They suffice: that a cluster is drawn 256 times has a chance of less than 1 / 256!.
+    A byte is enough: the probability that a cluster is drawn 256 times is below 1 / 256!.
     """
     counts = np.empty((clusters, REPLICATES), dtype=np.uint8)
     _draw(counts, generator)
@@ -53,7 +53,7 @@ def draw_counts(clusters: int, generator: np.random.Generator) -> npt.NDArray[np
 
 
 def in_parts(counts: npt.NDArray[np.uint8], width: int = 0) -> Iterator[npt.NDArray[np.float32]]:
-    """What was ``drawn`` (cluster, replicate), as ``resamples_in_parts`` has it."""
+    """``counts`` (cluster, replicate) in the parts of ``resamples_in_parts``."""
     start = 0
     for size in parts_of(counts.shape[1], max(len(counts), width), CELLS):
         yield counts[:, start : start + size].astype(np.float32)
@@ -76,7 +76,7 @@ def _draw(counts: npt.NDArray[Any], generator: np.random.Generator) -> None:
 def parts_of(rows: int, width: int, cells: int = CACHED) -> Iterator[int]:
     """Sizes of the parts in which ``rows`` of ``width`` numbers are computed: multiples of 16.
 
-    ``cells``: how many numbers a part has, about.
+    ``cells``: about how many numbers a part has.
     """
     most = max(16, cells // max(1, width) // 16 * 16)
     for start in range(0, rows, most):

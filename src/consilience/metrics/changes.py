@@ -1,4 +1,4 @@
-"""What accuracy loses or gains between two variants of the same items: paired, with a test."""
+"""Change of accuracy between two variants of the same items: paired, with interval and test."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FORM_CHANGE_SCHEMA: dict[str, type[pl.DataType]] = {
     "seeds": pl.Int64,
     "n": pl.Int64,
 }
-"""One row for each two forms of a group: what accuracy gains or loses, mean over the seeds."""
+"""One row for every two forms of a group: the change of accuracy, mean over seeds."""
 
 
 def form_changes(
@@ -88,11 +88,11 @@ def form_changes(
 def accuracy_changes(
     grids: Sequence[Grid], resampled: ClusterSampler, seed: int
 ) -> dict[str, Sequence[object]]:
-    """Columns (``CHANGE_SCHEMA``) with a value for each of the pairs that the grids compare.
+    """Columns (``CHANGE_SCHEMA``) with one value for each pair that the grids compare.
 
-    ``grids``: one a run of the same items; values are means over runs. ``resampled``: their
-    subjects. The test is McNemar's over the items of one run, and of several runs sign flips of
-    what each subject adds to the mean change.
+    ``grids``: one for each run of the same items; values are means over runs. ``resampled``: their
+    subjects. The test of one run is McNemar's over items. The test of several runs flips the sign
+    of each subject's contribution to the mean change.
     """
     first, second = grids[0].pairs.T
     subjects, places = np.unique(grids[0].subjects.astype(str), return_inverse=True)

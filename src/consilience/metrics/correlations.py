@@ -39,11 +39,11 @@ def correlation(
 ) -> Correlation:
     """Correlation of pairs, with the interval of Fisher's z.
 
-    ``arctanh(r) +- z * error``: the error is ``1 / sqrt(n - 3)``, of Spearman's coefficient
-    ``sqrt((1 + r**2 / 2) / (n - 3))`` (Bonett and Wright 2000). ``p`` is that of all orders of one
-    side where these are at most ``PERMUTATIONS`` (up to seven pairs), else that of the t
-    distribution. A pair with a NaN is left out. NaN where fewer than three are left or one side is
-    constant; no interval with fewer than ``FEW`` pairs, or where they agree perfectly.
+    The interval is ``arctanh(r) +- z * error``. The error is ``1 / sqrt(n - 3)``, for Spearman's
+    coefficient ``sqrt((1 + r**2 / 2) / (n - 3))`` (Bonett and Wright 2000). ``p`` uses all orders
+    of one side if there are at most ``PERMUTATIONS`` (up to seven pairs), else the t distribution.
+    Pairs with a NaN are left out. The value is NaN if fewer than three pairs are left or one side
+    is constant. There is no interval with fewer than ``FEW`` pairs or perfect agreement.
     """
     from scipy import stats
 

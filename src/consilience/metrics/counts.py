@@ -53,12 +53,12 @@ def metric_of(name: str) -> str:
 
 
 def bounds_of(key: Key) -> tuple[float, float]:
-    """The least and greatest value of a metric."""
+    """The lowest and the highest possible value of a metric."""
     return METRICS[metric_of(key[0])].bounds
 
 
 def scores_read() -> tuple[str, ...]:
-    """The scores that some metric reads."""
+    """The scores that at least one metric reads."""
     return tuple(dict.fromkeys(name for metric in METRICS.values() for name in metric.scores))
 
 
@@ -68,7 +68,7 @@ def empty_value(key: Key, protocol: Protocol) -> float:
 
 
 def is_averaged(key: Key, relation: Relation) -> bool:
-    """Whether a metric is reported over groups: of N-M relations only the determinism.
+    """Whether a metric is averaged over groups: in N-M relations only determinism is.
 
     In N-M relations an answer that is another gold of its subject counts as wrong.
     """
@@ -90,7 +90,7 @@ def count(views: Mapping[View, Grid], relation: Relation) -> dict[Key, Tally]:
 
 
 def _subsets(grid: Grid, design: Design, metric: Metric) -> Iterator[tuple[str, Grid]]:
-    """What a metric is counted on: all of a group, then each of its forms or edit kinds."""
+    """The parts of a group that a metric is counted on: all, then each form or edit kind."""
     base, *others = design.forms.items()
     if metric.one_form:
         yield "all", grid.only_variants(base[1]) if others else grid
@@ -106,7 +106,7 @@ def _subsets(grid: Grid, design: Design, metric: Metric) -> Iterator[tuple[str, 
 class ResampleCache:
     """The random resamples and signs of several tables, each drawn once.
 
-    It holds at most ``size`` bytes. What does not fit is resampled, with the same result.
+    It holds at most ``size`` bytes. Samples that do not fit are computed anew, identically.
     """
 
     def __init__(self, size: int = KEPT) -> None:

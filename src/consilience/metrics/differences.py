@@ -56,7 +56,7 @@ Seeds = Answers | Sequence[Answers]
 def compare(
     models: Mapping[str, Seeds], suite: Suite, protocol: Protocol, seed: int = 0
 ) -> pl.DataFrame:
-    """Every model against the first (``COMPARISON_SCHEMA``), on the queries that both answered.
+    """Compare models with the first, on the queries that both answered (``COMPARISON_SCHEMA``).
 
     ``models``: the answers of each by its name, of as many seeds; values of several seeds are
     averaged. Runs of other items or variants raise. ``p_holm`` and ``q_value`` adjust over the
@@ -239,7 +239,7 @@ class _Comparison:
         draws: Mapping[str, ReplicatesOfBoth],
         seed: int,
     ) -> tuple[Spread, Floats, int]:
-        """How one seed's differences vary: of the mean over groups, and of all counts together."""
+        """How the differences of one seed vary: the mean over groups, and all counts together."""
         one, two = (
             self.resampling.over(
                 {group: difference.seeds[seed].shares[side] for group, difference in known.items()},
@@ -270,7 +270,7 @@ def _count_both(
 ) -> tuple[Mapping[Key, Tally], Mapping[Key, Tally], bool]:
     """Every metric of both runs, of the queries that both answered; whether these are all.
 
-    What is counted of all queries is kept where the runs share what they count.
+    Counts over all queries are reused if both runs answered the same queries.
     """
     rows, others = first.rows_of(relation), second.rows_of(relation)
     one, two = first.views(relation, rows, protocol), second.views(relation, others, protocol)
@@ -293,7 +293,7 @@ def _count_both(
 
 
 def few_relations(compared: pl.DataFrame) -> list[str]:
-    """Which means of ``compare`` are over too few groups for a small p."""
+    """Notes on means over so few groups that p cannot be below 0.05."""
     is_mean = (pl.col("group") == "MACRO") & (pl.col("subset") == "all")
     few = compared.filter(is_mean & pl.col("n").is_between(2, FEW - 1))
     notes = []
@@ -308,7 +308,7 @@ def few_relations(compared: pl.DataFrame) -> list[str]:
 
 
 def _only(first: Tally, second: Tally) -> tuple[int, int]:
-    """How many items are hits in the first only, and in the second only."""
+    """The number of items that are hits only in the first, and only in the second."""
     moved = second.counts[:, 0] - first.counts[:, 0]
     return int((moved < 0).sum()), int((moved > 0).sum())
 
@@ -346,7 +346,7 @@ def _row(
 
 
 def _adjusted(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
-    """With p adjusted over the groups of one metric and subset, or over the forms of a group."""
+    """The table with p adjusted over groups of one metric and subset, or over forms of a group."""
     over = ["MACRO", "MICRO"]
     averaged = [group.id for group in suite.relations if group.design.is_averaged]
     of_groups = pl.col("group").is_in([*averaged, *over])

@@ -1,4 +1,4 @@
-"""Sign flips: two runs when what each subject contributes changes its sign."""
+"""Sign flips: the difference of two runs if the contribution of each subject changes its sign."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from consilience.metrics.weighing import Key, Tallies, cluster_positions, distin
 
 @dataclass(frozen=True, slots=True)
 class Flipped:
-    """A metric of two runs under random sign flips of what each subject contributes."""
+    """A metric of two runs under random sign flips of the contribution of each subject."""
 
     observed: Floats
     """Hits and total of the first run, then of the second (4,)."""

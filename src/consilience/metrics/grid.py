@@ -19,14 +19,14 @@ Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 View = Literal["tuples", "pairs"]
-"""``tuples`` is what accuracy is counted on, ``pairs`` what agreement is counted on."""
+"""Accuracy is counted on ``tuples``, agreement on ``pairs``."""
 
 SCORES = ("logprob", "gold_logprob", "gold_rank", "margin")
 """Columns of the answers table that a metric may read."""
 
 INVALID = "no label in "
-"""Begins the word for an answer that is none of the labels: another word in every variant, so that
-two such answers never agree."""
+"""The beginning of the word that replaces an answer that is no label. The word differs between
+variants, so that two such answers never agree."""
 
 VOWELS = ("a", "e", "i", "o", "u")
 
@@ -105,7 +105,7 @@ class Grid:
 
     @cached_property
     def answer_counts(self) -> csr_array:
-        """1 where the item got that word in that variant (item, variant and word).
+        """1 if the item got that answer in that variant (item, variant and word).
 
         Only the ones are held, so that this grows with the answers and not with the words.
         """
@@ -140,7 +140,7 @@ class Grid:
         )
 
     def with_(self, other: Grid) -> Grid:
-        """Only the answers that ``other``, of the same items, has as well."""
+        """Only the answers that are also in ``other``, a grid of the same items."""
         if (other.taken | ~self.taken).all():
             return self
         return replace(self, answers=np.where(other.taken, self.answers, -1))
@@ -259,7 +259,7 @@ def grid_of(
     candidates: int,
     scores: Sequence[str] = (),
 ) -> Grid:
-    """Answers of the design's variants; ``key`` tells the items apart.
+    """Answers of the design's variants; ``key`` identifies the items.
 
     Items are in the order of their keys. ``candidates``: how many there are, where the answers do
     not say.

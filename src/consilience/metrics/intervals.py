@@ -11,13 +11,13 @@ from scipy.special import expit, logit, ndtri, stdtrit
 Floats = npt.NDArray[np.float64]
 
 LEVEL = 0.95
-"""The share of intervals that hold the true value."""
+"""The share of intervals that contain the true value."""
 
 TIE = 1e-12
 """Values that differ by less are the same."""
 
 POWER = 0.8
-"""The probability to find the minimum detectable difference."""
+"""The probability with which the minimum detectable difference is detected."""
 
 NAN = float("nan")
 

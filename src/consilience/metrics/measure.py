@@ -110,7 +110,7 @@ def _mean_of_seeds(runs: Sequence[Counts], group: str, key: Key) -> float:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """The mean of the values that are known."""
+    """The mean of the values that are not NaN."""
     known = [value for value in values if not math.isnan(value)]
     return fmean(known) if known else NAN
 

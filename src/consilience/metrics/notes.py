@@ -1,4 +1,4 @@
-"""What a reader of a metrics table should know: what was excluded, and what says little."""
+"""Notes for the reader of a metrics table: excluded items, and numbers that are uninformative."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEARLY_CONSTANT = 0.9
 def facts_left_out(
     answers: pl.DataFrame, metrics: pl.DataFrame, suite: Suite, protocol: Protocol
 ) -> str:
-    """A sentence on how many facts the accuracy is over; empty where it is over all of them.
+    """How many facts the accuracy covers, as a sentence; empty if it covers all facts.
 
     The counts are ``n`` and ``n_excluded`` of the accuracy of all N-1 relations together. Facts
     with an answer of several tokens are counted by the reasons in the column ``excluded``, in the
@@ -159,7 +159,7 @@ def _on_constant_answers(
 
 
 def _of_labels(values: Mapping[tuple[str, str], float], suite: Suite) -> Iterator[str]:
-    """Tasks whose answers are no label, or whose items all have one label."""
+    """Notes on tasks with answers that are no label, or with only one gold label."""
     tasks: list[Relation] = [group for group in suite.relations if group.design.labels]
     for task in tasks:
         no_label = values.get((task.id, "no_label"), 0)

@@ -24,7 +24,7 @@ class Description:
     label: str
     """The heading of its column."""
     meaning: str
-    """What its value is the share of."""
+    """What the value means, in a few words."""
     short: str
     """The heading on a narrow screen."""
     level: Level
@@ -111,7 +111,7 @@ def metric(
 
 
 def label_of(name: str) -> str:
-    """The label of a metric; of one that is not described its name in words."""
+    """The label of a metric; without a description, its name in words."""
     if name in DESCRIPTIONS:
         return DESCRIPTIONS[name].label
     return name.replace("_", " ").capitalize()

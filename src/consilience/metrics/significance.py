@@ -19,7 +19,7 @@ from consilience.metrics.bootstrap import CACHED
 from consilience.metrics.intervals import LEVEL, NAN, Floats
 
 PERMUTATIONS = 9999
-"""Random permutations; all of them where there are fewer."""
+"""The number of random permutations; all are used if there are fewer."""
 
 FEW = 6
 """With fewer clusters no permutation test can reach p < 0.05."""
@@ -31,7 +31,7 @@ def mcnemar(first_only: int, second_only: int) -> float:
 
 
 def mcnemars(first_only: npt.NDArray[np.int64], second_only: npt.NDArray[np.int64]) -> Floats:
-    """Exact McNemar tests (McNemar 1947): p of a fair coin over the items where two runs differ.
+    """Exact McNemar tests (1947): two-sided binomial p of the items that only one run has right.
 
     ``first_only`` and ``second_only`` (test,) count the items that only one of them has right. 1
     where there is none.
@@ -89,10 +89,10 @@ def permutation_p(observed: float, permuted: Floats) -> float:
 
 
 def paired_permutation(differences: Sequence[float], seed: int = 0) -> float:
-    """The p of the mean of paired ``differences``: the sign of each as likely one as the other.
+    """The p of the mean of paired ``differences``, by flipping each sign with probability 1/2.
 
-    Over all signs where there are at most ``PERMUTATIONS``, else over random ones: with n
-    differences p is at least 2 / 2^n. NaN with fewer than two, where the sign alone says nothing.
+    All combinations of signs are used if there are at most ``PERMUTATIONS``, else random ones. With
+    n differences p is at least 2 / 2^n. NaN with fewer than two differences.
     """
     values = np.asarray(differences, dtype=np.float64)
     values = values[~np.isnan(values)]
@@ -171,7 +171,7 @@ def _t_test(result: Any, difference: float) -> TTest:
 
 
 def holm(probabilities: Sequence[float]) -> list[float]:
-    """Adjusted so that the chance of any false finding stays below the level (Holm 1979).
+    """Adjust p so that the probability of any false finding stays below the level (Holm 1979).
 
     NaN stays NaN and does not count as a test.
     """
@@ -184,7 +184,7 @@ def holm(probabilities: Sequence[float]) -> list[float]:
 
 
 def benjamini_hochberg(probabilities: Sequence[float]) -> list[float]:
-    """Adjusted so that the expected share of false findings stays below the level (1995).
+    """Adjust p so that the expected share of false findings stays below the level (1995).
 
     NaN stays NaN and does not count as a test.
     """

@@ -1,7 +1,7 @@
-"""What a metric counts of each unit, and the shares that sums of these counts make.
+"""The counts of a metric for each unit, and the value that follows from their sums.
 
-A metric is hits over total: it tallies the hits and the totals of every item (or variant), so that
-sums over items give its value, and sums over other items the value that they would have given.
+A metric is hits over total. It counts hits and total of every item (or variant). The sums over all
+items give its value; the sums over resampled items give the value in that sample.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from consilience.metrics.grid import Floats
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Hits of a total."""
+    """A number of hits and a total."""
 
     hits: float
     """The numerator."""
@@ -27,7 +27,7 @@ class Share:
     n: int
     """How many things were counted."""
     left_out: int
-    """How many were not, because an answer is missing."""
+    """How many things were left out, because an answer is missing."""
     empty: float = float("nan")
     """The value if the total is 0."""
 
@@ -51,7 +51,7 @@ def hits_of_total(sums: Floats) -> tuple[Floats, Floats]:
 
 
 def ratio(sums: Floats) -> tuple[Floats, Floats]:
-    """``hits_of_total`` where hits are no part of the total, as in F1 or a difference."""
+    """``hits_of_total`` for values whose hits are no part of the total, such as F1."""
     return hits_of_total(sums)
 
 
@@ -74,7 +74,7 @@ class Tally:
     n: int
     """How many things were counted."""
     left_out: int = 0
-    """How many were not, because an answer is missing."""
+    """How many things were left out, because an answer is missing."""
     finish: Callable[[Floats], tuple[Floats, Floats]] = hits_of_total
     """Hits (...) and total (...) from sums over units (..., column).
 

@@ -11,12 +11,10 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from consilience import ConsilienceError
 from consilience.authoring.annotation import COLUMNS, draw_sheets, page, read_key, write_sheets
 from consilience.authoring.annotation_scores import fleiss, score_sheets
-from consilience.cli.annotate import app
 from consilience.schemas import METRICS_SCHEMA
 from consilience.sentence_pairs import TextPair
 from consilience.suites.pairs import Pairs
@@ -363,7 +361,7 @@ def test_a_key_that_is_not_whole_is_refused(sheets, spoil):
         score_sheets(sheets)
 
 
-def test_the_commands(tmp_path, monkeypatch):
+def test_the_commands(consilience, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     data = tmp_path / "pairs.csv"
     save(
@@ -373,35 +371,34 @@ def test_the_commands(tmp_path, monkeypatch):
     folder = tmp_path / "sheets"
     options = ["--task", "rte", "--data", str(data), "--out", str(folder), "--items", "4"]
     options += ["--annotators", "2", "--perturbations", "signal", "--indicators", "One,Two"]
-    found = CliRunner().invoke(app, ["sheet", *options])
-    assert found.exit_code == 0, found.output
-    assert "2 sheets of 8 questions" in found.output
+    status, out, err = consilience("suite", "annotate", "sheet", *options)
+    assert status == 0, err
+    assert "2 sheets of 8 questions" in out
     key = read_key(folder / "key.json")
     assert all(each.texts["signal"][0].startswith("[One] a") for each in key.items.values())
     gold = [each.gold for each in key.items.values()]
     fill(folder, key, {f"annotator-{at}": {"original": gold, "signal": gold} for at in (1, 2)})
     file = tmp_path / "metrics.csv"
-    found = CliRunner().invoke(app, ["score", str(folder), "--json", "--csv", str(file)])
-    document = json.loads(found.stdout)
+    score = ("suite", "annotate", "score", folder)
+    document = json.loads(consilience(*score, "--json", "--csv", file)[1])
     assert document.keys() == {"run", "metrics", "warnings"}
     assert document["run"]["asked"]["digest"] == key.digest
     assert {row["value"] for row in document["metrics"] if row["metric"] == "accuracy"} == {1.0}
     assert file.read_text().startswith(",".join(METRICS_SCHEMA))
-    found = CliRunner().invoke(app, ["score", str(folder)])
-    assert "Fleiss kappa" in found.output
-    assert "annotator-2" in found.output
+    out = consilience(*score)[1]
+    assert "Fleiss kappa" in out
+    assert "annotator-2" in out
     options[options.index("One,Two")] = "One,One"
-    found = CliRunner().invoke(app, ["sheet", *options])
-    assert isinstance(found.exception, ConsilienceError)
+    assert consilience("suite", "annotate", "sheet", *options)[0] == 2
 
 
-def test_texts_that_look_like_formulas_are_marked_in_a_sheet_and_read_back(tmp_path):
+def test_texts_that_look_like_formulas_are_marked_in_a_sheet_and_read_back(consilience, tmp_path):
     """Scored with the mark, and without it, as a spreadsheet may save the sheet."""
     data, folder = tmp_path / "pairs.csv", tmp_path / "sheets"
     rows = [(f"=cmd|{at}", f"@b{at}", at % 2) for at in range(9)]
     save(data, [["sentence1", "sentence2", "label"], *rows])
     options = ["--task", "rte", "--data", str(data), "--out", str(folder), "--items", "4"]
-    assert CliRunner().invoke(app, ["sheet", *options, "--annotators", "2"]).exit_code == 0
+    assert consilience("suite", "annotate", "sheet", *options, "--annotators", "2")[0] == 0
     key, sheet = read_key(folder / "key.json"), folder / "annotator-1.csv"
     assert not re.search('(^|,)"?[=@]', sheet.read_text(encoding="utf-8-sig"), re.MULTILINE)
     gold = [each.gold for each in key.items.values()]

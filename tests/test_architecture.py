@@ -92,7 +92,8 @@ def test_the_command_line_parses_calls_and_prints(path):
 
     How metrics are shown is in their registry.
     """
-    parts = {"cli.shared", "cli.command", "cli.process", "cli.printing"}
+    parts = {f"cli.{name}" for name in ("process", "console", "shared", "command", "completion")}
+    parts |= {"cli.commands", "cli.printing", "cli.configuration"}
     used = {name.removeprefix("consilience.") for name in imports(path)}
     if path.stem != "__init__":
         assert {name for name in used if name.startswith("cli")} <= parts

@@ -283,18 +283,21 @@ BAD = [
     (("probe", "--suite", "pararel"), "consilience suite fetch pararel"),
     (("probe", "--model", "baseline:oracle", "--groups", "capitol"), "Did you mean 'capital'"),
     (("probe", "--model", "nobody/none"), "HF_HUB_OFFLINE is set"),
-    (("probe", "--model", "baseline:oracle", "--limit", "0"), "Invalid value for '--limit'"),
+    (
+        ("probe", "--model", "baseline:oracle", "--limit", "0"),
+        "invalid value for '--limit'; expected a number greater than or equal to 1",
+    ),
     (
         ("probe", "--model", "baseline:oracle", "--protocol", "loose"),
-        "Invalid value for '--protocol'",
+        "invalid value for '--protocol': 'loose'; expected 'published' or 'strict'",
     ),
     (("probe", "--model", "baseline:oracle", "--candidates", "vocabulary"), "has no vocabulary"),
     (("score", "none.csv", "--suite", "mini"), "none.csv: no such file"),
-    (("score",), "Missing argument"),
+    (("score",), "missing argument 'ANSWERS'"),
     (("suite", "fetch", "paralel"), "Did you mean 'pararel'"),
     (("suite", "check", "nowhere"), "no suite 'nowhere'"),
     (("suite", "stats", "nowhere"), "no suite 'nowhere'"),
-    (("dat",), "No such command"),
+    (("dat",), "no command 'dat'"),
 ]
 
 
@@ -377,7 +380,7 @@ def test_a_run_of_another_model_is_refused(consilience, tmp_path):
 
 
 def test_a_bug_of_ours_is_status_1_with_a_traceback():
-    code = "import sys\nfrom consilience import cli\nsys.argv = ['c', 'suite', 'list']\ncli.suites.suites = None\ncli.main()"
+    code = "import sys\nfrom consilience import cli\nfrom consilience.cli import suites\nsys.argv = ['c', 'suite', 'list']\nsuites.suites = None\ncli.main()"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 1
     assert "Traceback" in run.stderr

@@ -11,7 +11,8 @@ import sys
 import pytest
 from rich.table import Table
 
-from consilience.cli.process import Terminal, json_text
+from consilience.cli.console import Terminal
+from consilience.cli.process import json_text
 from consilience.text import visible
 
 COMMAND = [sys.executable, "-m", "consilience"]
@@ -149,7 +150,7 @@ def test_an_argument_that_is_not_utf_8_is_one_message(name):
 def test_ctrl_c_while_the_command_is_being_loaded(tmp_path):
     """One of the libraries that it loads is pressing the keys."""
     press = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n"
-    (tmp_path / "polars.py").write_text(press)
+    (tmp_path / "typer.py").write_text(press)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     with start("--help", env={**os.environ, "PYTHONPATH": path}) as process:
         out, err = process.communicate(timeout=60)
@@ -160,6 +161,7 @@ def test_ctrl_c_while_the_command_is_being_loaded(tmp_path):
 SIGNALLED = """
 import atexit, os, signal, sys
 from consilience import cli
+from consilience.cli import suites
 
 when, name = sys.argv[1:]
 sys.argv = ["consilience", "suite", "list"]
@@ -167,14 +169,14 @@ sys.argv = ["consilience", "suite", "list"]
 def send(*_):
     os.kill(os.getpid(), getattr(signal, name))
 
-real = cli.suites.suites.data_dir
+real = suites.suites.data_dir
 
 def data_dir(path):
     send()
     return real(path)
 
 if when == "at work":
-    cli.suites.suites.data_dir = data_dir
+    suites.suites.data_dir = data_dir
 else:
     atexit.register(send)
 cli.command()
@@ -235,9 +237,9 @@ def test_a_process_with_torch_ends_at_once_and_whole(arguments, status):
     ("arguments", "message", "is_usage"),
     [
         (("score", "nowhere.csv", "--suite", "mini"), "nowhere.csv: no such file or folder. Check the path.", False),
-        (("suite", "lost"), "No such command 'lost'", True),
-        (("probe", "--limit", "some"), "Invalid value for '--limit'", True),
-        (("score",), "Missing argument 'answers'.", True),
+        (("suite", "lost"), "consilience suite: no command 'lost'", True),
+        (("probe", "--limit", "some"), "consilience probe: invalid value for '--limit'", True),
+        (("score",), "consilience score: missing argument 'ANSWERS'", True),
     ],
 )  # fmt: skip
 def test_an_error_is_in_the_document_too(arguments, message, is_usage):

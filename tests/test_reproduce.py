@@ -275,7 +275,9 @@ def test_a_command_that_cannot_be_done_marks_its_row(tmp_path):
     assert work.attempt("Ada", lambda: work.run("Ada", "suite", "check", "nowhere")) is None
     assert work.absent["Ada"].startswith("unavailable: ")
     assert "nowhere" in work.absent["Ada"]
-    with pytest.raises(ConsilienceError, match="consilience suite lost: No such command 'lost'"):
+    with pytest.raises(
+        ConsilienceError, match="consilience suite lost: consilience suite: no command 'lost'"
+    ):
         work.run("Ada", "suite", "lost")
 
 

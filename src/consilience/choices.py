@@ -8,6 +8,12 @@ By = Literal["group", "edit", "pattern", "form", "metric"]
 TableFormat = Literal["table", "md", "csv", "json"]
 """How a table is printed; ``json`` is the whole document of ``--json``."""
 
+Protocol = Literal["published", "strict"]
+"""How answers are counted: by the papers' released code, or by the definitions in their text."""
+
+MultiToken = Literal["exclude", "left-to-right"]
+"""Masked models: exclude candidates of several tokens, or fill them in from left to right."""
+
 CandidateSet = Literal["objects", "vocabulary"]
 """What may be answered: the objects of the relation, or every word that the model has."""
 

@@ -14,11 +14,11 @@ from typing import Any, get_args
 
 import polars as pl
 
+from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.files import path_of
 from consilience.read import parquet_metadata, read_csv, read_parquet
 from consilience.run_folder import digest_of, record_of
-from consilience.types import Protocol
 
 SENTENCE_PAIRS = "perturb"
 """The ``kind`` of a run of sentence pairs, in its settings."""

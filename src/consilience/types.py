@@ -16,15 +16,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from consilience.choices import Protocol
 from consilience.cloze import Pattern
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.frames import RelationTexts, texts_of_frame, texts_of_lists
 
-Protocol = Literal["published", "strict"]
-
 Cardinality = Literal["N-1", "N-M"]
-
-MultiToken = Literal["exclude", "left-to-right"]
 
 
 @dataclass(frozen=True, slots=True)

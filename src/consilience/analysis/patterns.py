@@ -10,6 +10,7 @@ from statistics import fmean
 import numpy as np
 import polars as pl
 
+from consilience.choices import Protocol
 from consilience.metrics.bootstrap import REPLICATES, resamples
 from consilience.metrics.changes import CHANGE_SCHEMA, accuracy_changes
 from consilience.metrics.counts import Prepared, prepared
@@ -18,7 +19,7 @@ from consilience.metrics.intervals import NAN, Floats, bootstrap_interval, boots
 from consilience.metrics.resampling import ClusterSampler, in_threads
 from consilience.metrics.significance import holm, paired_permutation
 from consilience.metrics.tally import quotient
-from consilience.types import Edge, Protocol, Relation, Suite
+from consilience.types import Edge, Relation, Suite
 
 Kinds = Mapping[str, Mapping[tuple[int, int], Collection[str]]]
 """relation -> pair of patterns -> the names of the ways in which they differ."""

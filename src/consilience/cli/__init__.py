@@ -4,37 +4,40 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
-from consilience.cli import analyze, annotate, process, suites
-from consilience.cli.compare import compare
-from consilience.cli.finetune import finetune
-from consilience.cli.improve import improve
-from consilience.cli.probe import probe, score
-from consilience.cli.report import report
-from consilience.cli.reproduce import reproduce
-from consilience.cli.shared import err
+from consilience.cli import process
+from consilience.cli.command_table import COMMANDS
+from consilience.cli.commands import Entry, UsageError, command_from
 from consilience.errors import ConsilienceError
+from consilience.text import visible
 
-app = typer.Typer(
-    cls=process.Commands,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="Measure whether a language model answers the same however it is asked.",
-)
-app.command()(probe)
-app.command()(score)
-app.command()(compare)
-app.command()(reproduce)
-app.command()(report)
-app.command()(improve)
-app.command()(finetune)
-app.add_typer(analyze.app, name="analyze")
-suites.app.add_typer(annotate.app, name="annotate")
-app.add_typer(suites.app, name="suite")
+HELP = "Measure whether a language model answers the same however it is asked."
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        print(f"consilience {version('consilience')}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", "-V", help="Print the version and exit.", is_eager=True,
+            callback=_print_version,
+        ),
+    ] = False,
+) -> None:  # fmt: skip
+    """Hold the options of the program."""
+
+
+app = command_from("consilience", Entry(HELP, commands=COMMANDS), _root)
 
 
 def command() -> None:
@@ -64,21 +67,27 @@ def main() -> None:
     except SystemExit as stop:
         if reason := process.why_stopped(stop.code):
             rest = "every file that was written is complete, and the same command resumes the work"
-            err.print(f"{reason}; {rest}", soft_wrap=True)
+            _print_message(f"{reason}; {rest}")
         raise
 
 
 def _fail(error: ConsilienceError) -> NoReturn:
     """One message on standard error, with ``--json`` one document on standard output, exit 2."""
-    err.print(f"error: {error}", soft_wrap=True, highlight=False, markup=False)
-    process.print_error(error)
+    _print_message(f"error: {error}")
+    process.print_error(error, is_usage=isinstance(error, UsageError))
     sys.exit(2)
+
+
+def _print_message(message: str) -> None:
+    """Print on standard error; this needs no library."""
+    if sys.stderr is not None:  # it may be closed
+        print(visible(message), file=sys.stderr, flush=True)
 
 
 def _run() -> None:
     _check_text(sys.argv[1:])
     try:
-        app()
+        app(prog_name="consilience")
     finally:
         if sys.stdout is not None:  # it may be closed
             sys.stdout.flush()

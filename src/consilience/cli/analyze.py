@@ -12,16 +12,8 @@ import typer
 from consilience.analysis.examples import about, reply_table
 from consilience.analysis.knowledge import short_number
 from consilience.cli.command import command_of
-from consilience.cli.shared import (
-    AsJson,
-    CsvFile,
-    Screen,
-    out,
-    print_json,
-    rows_of,
-    warn,
-    without_nan,
-)
+from consilience.cli.console import Screen, out, warn
+from consilience.cli.shared import AsJson, CsvFile, print_json, rows_of, without_nan
 from consilience.files import csv_of, write_whole
 from consilience.report.analysis_tables import (
     cluster_tables,

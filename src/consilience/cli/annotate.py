@@ -5,7 +5,8 @@ from __future__ import annotations
 import typer
 
 from consilience.cli.command import command_of
-from consilience.cli.shared import AsJson, CsvFile, out, print_json, rows_of, warn
+from consilience.cli.console import out, warn
+from consilience.cli.shared import AsJson, CsvFile, print_json, rows_of
 from consilience.files import csv_of, write_whole
 from consilience.report.metric_tables import annotator_tables
 from consilience.workflow.annotators import (

@@ -5,18 +5,24 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, Field, fields
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import typer
-from rich.markup import escape
 
-from consilience.cli.shared import names_in, numbers_in
+from consilience.cli.completion import COMPLETIONS
+from consilience.errors import ConsilienceError
 
 T = TypeVar("T")
+N = TypeVar("N", int, float)
 
 NUMBERS = {int: "a whole number, such as 42", float: "a number, such as 0.5"}
 """What the numbers of a list look like, by their type."""
+
+
+METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
+"""What stands for the value of an option in the help, by its type."""
 
 
 def command_of(options: type[T]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -54,17 +60,23 @@ def _parameter(field: Field[Any], hint: Any) -> inspect.Parameter:
     item = _item_of(kind)
     if option.is_argument:
         kind = list[item] if item else kind  # type: ignore[valid-type]
-        shown: Any = typer.Argument(help=escape(option.help), metavar=option.metavar)
+        shown: Any = typer.Argument(
+            help=option.help,
+            metavar=option.metavar or field.name.upper(),
+            autocompletion=COMPLETIONS.get(field.name),
+        )
     else:
         kind = (str | None if _is_optional(kind) else str) if item else kind
         flag = option.flag or "--" + field.name.replace("_", "-")
+        names = (option.short, flag) if option.short else (flag,)
         shown = typer.Option(
-            flag,
-            help=escape(option.help),
-            metavar=option.metavar,
+            *names,
+            help=option.help,
+            metavar=option.metavar or _metavar(kind),
             min=option.min,
             max=option.max,
             rich_help_panel=option.panel,
+            autocompletion=COMPLETIONS.get(field.name),
         )
     default = field.default
     if default is MISSING:
@@ -77,6 +89,12 @@ def _parameter(field: Field[Any], hint: Any) -> inspect.Parameter:
         default=default,
         annotation=Annotated[kind, shown],
     )
+
+
+def _metavar(kind: Any) -> str | None:
+    """What stands for a value of a type in the help; None for flags and for choices."""
+    members = [member for member in _members(kind) if member is not type(None)]
+    return METAVARS.get(members[0])
 
 
 def _reader(hint: Any) -> Callable[[Any], Any]:
@@ -109,3 +127,22 @@ def _is_optional(kind: Any) -> bool:
 def _members(kind: Any) -> tuple[Any, ...]:
     """The types of a union; itself for any other type."""
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def names_in(listed: str) -> list[str]:
+    """The names of a list with commas."""
+    names = [name.strip() for name in listed.split(",") if name.strip()]
+    if not names:
+        raise ConsilienceError(f"no name in '{listed}'", expected="names with commas between")
+    return names
+
+
+def numbers_in(text: str, kind: type[N], expected: str) -> list[N]:
+    """The numbers of a list with commas; ``expected``: what one looks like."""
+    found = []
+    for each in names_in(text):
+        try:
+            found.append(kind(each))
+        except ValueError:
+            raise ConsilienceError(f"no number in '{each}'", expected=expected) from None
+    return found

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from consilience.cli.command import command_of
-from consilience.cli.shared import AsJson, CsvFile, names_in, out, print_json, rows_of, warn
+from consilience.cli.command import command_of, names_in
+from consilience.cli.console import out, warn
+from consilience.cli.shared import AsJson, CsvFile, print_json, rows_of
 from consilience.files import csv_of, write_whole
 from consilience.metrics.registry import headline_metrics
 from consilience.provenance import git_revision, versions

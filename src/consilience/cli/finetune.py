@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from consilience.cli.command import command_of
-from consilience.cli.shared import AsJson, Screen, out, print_json, warn
+from consilience.cli.console import Screen, out, warn
+from consilience.cli.shared import AsJson, print_json
 from consilience.report.training_tables import grid_table, seed_table
 from consilience.workflow.finetuning import FinetuneOptions, Finetuning
 from consilience.workflow.finetuning import finetune as train_seeds

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from consilience.cli.command import command_of
-from consilience.cli.shared import AsJson, Screen, out, print_json, rows_of
+from consilience.cli.console import Screen, out
+from consilience.cli.shared import AsJson, print_json, rows_of
 from consilience.metrics.registry import headline_metrics
 from consilience.report.comparison_tables import comparison_tables
 from consilience.report.training_tables import lambda_table, table_7

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from consilience.choices import By, TableFormat
-from consilience.cli.shared import out
+from consilience.cli.console import out
 from consilience.report.export import as_csv, as_markdown
 from consilience.report.table import Table, all_notes
 

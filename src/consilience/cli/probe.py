@@ -11,17 +11,15 @@ import typer
 
 from consilience.choices import By, TableFormat
 from consilience.cli.command import command_of
+from consilience.cli.console import Screen, out, warn
 from consilience.cli.printing import ByOption, FormatOption, print_tables
 from consilience.cli.shared import (
     AsJson,
     CsvFile,
     DataDir,
     ProtocolOption,
-    Screen,
-    out,
     print_json,
     rows_of,
-    warn,
     without_nan,
 )
 from consilience.errors import ConsilienceError
@@ -79,7 +77,10 @@ def probe(
 
 def score(
     answers: Annotated[
-        Path, typer.Argument(help="A table (.parquet, .csv, .csv.gz) or the folder of a run.")
+        Path,
+        typer.Argument(
+            help="The folder of a run, or a table: .parquet, .csv, .csv.gz.", metavar="ANSWERS"
+        ),
     ],
     suite: Annotated[
         str | None,

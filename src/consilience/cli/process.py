@@ -1,4 +1,4 @@
-"""The command line as a process: its output streams, its consoles and its signals."""
+"""The command line as a process: its output streams, its documents and its signals."""
 
 from __future__ import annotations
 
@@ -9,20 +9,12 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TextIO
-
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
-from typer.core import TyperGroup
+from typing import TYPE_CHECKING, TextIO
 
 from consilience import early
-from consilience.errors import ConsilienceError, shortened
-from consilience.report.table import Table
-from consilience.report.terminal import UNLIMITED, fitted_text
-from consilience.text import CONTROLS, visible
+from consilience.errors import ConsilienceError
+from consilience.text import CONTROLS
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -33,64 +25,6 @@ STOPPED = {
     "SIGHUP": "the terminal was closed",
 }
 """What is said of a command that a signal ended."""
-
-
-class Terminal(Console):
-    """A console that shows tables, and U+FFFD for what would control the terminal."""
-
-    def print(self, *objects: Any, **options: Any) -> None:
-        """Print objects; tables fit the screen, and are as wide as they are in a pipe."""
-        columns = os.environ.get("COLUMNS", "")
-        width = self.width if self.is_terminal else UNLIMITED
-        width = int(columns) if columns.isdigit() else width
-        rule = "─" if self.encoding.startswith("utf") else "-"
-        for item in objects:
-            if isinstance(item, Table):
-                super().print(fitted_text(item, width, rule), soft_wrap=True)
-        others = [item for item in objects if not isinstance(item, Table)]
-        if others or not objects:
-            super().print(*others, **options)
-
-    def render(
-        self, renderable: RenderableType, options: ConsoleOptions | None = None
-    ) -> Iterable[Segment]:
-        """The segments of something to print, cleaned."""
-        for segment in super().render(renderable, options):
-            if not segment.control and CONTROLS.search(segment.text):
-                yield Segment(visible(segment.text), segment.style)
-            else:
-                yield segment
-
-
-class Commands(TyperGroup):
-    """A group of commands whose usage errors a terminal may show, and are JSON with ``--json``."""
-
-    def make_context(self, *args: Any, **options: Any) -> Any:
-        """As in typer; an argument that is no option of the group raises."""
-        with _usage_errors():
-            return super().make_context(*args, **options)
-
-    def invoke(self, ctx: Any) -> Any:
-        """As in typer; an argument that a command does not know raises."""
-        with _usage_errors():
-            return super().invoke(ctx)
-
-
-@contextmanager
-def _usage_errors() -> Iterator[None]:
-    """Shorten the message of a usage error, and clean it as ``Terminal`` does.
-
-    With ``--json`` its document goes to standard output.
-    """
-    try:
-        yield
-    except Exception as error:
-        message = getattr(error, "message", None)
-        if hasattr(error, "exit_code") and isinstance(message, str):
-            error.message = shortened(visible(message))  # type: ignore[attr-defined]
-            told = error.format_message() if hasattr(error, "format_message") else message
-            print_error(ConsilienceError(told.rstrip(".")), is_usage=True)
-        raise
 
 
 def print_error(error: ConsilienceError, *, is_usage: bool = False) -> None:

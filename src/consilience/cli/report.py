@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from consilience.cli.command import command_of
-from consilience.cli.shared import AsJson, Screen, out, print_json, warn
+from consilience.cli.console import Screen, out, warn
+from consilience.cli.shared import AsJson, print_json
 from consilience.provenance import git_revision, versions
 from consilience.workflow.reporting import ReportOptions, save_report
 from consilience.workflow.reporting import report as make_report

@@ -5,7 +5,8 @@ from __future__ import annotations
 import typer
 
 from consilience.cli.command import command_of
-from consilience.cli.shared import AsJson, Screen, out, print_json, rows_of, warn
+from consilience.cli.console import Screen, out, warn
+from consilience.cli.shared import AsJson, print_json, rows_of
 from consilience.report.papers import beside_layout, beside_table
 from consilience.report.table import Column, Table
 from consilience.reproduce import RECIPES, Recipe

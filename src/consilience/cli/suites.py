@@ -8,17 +8,8 @@ from typing import Annotated
 import typer
 
 from consilience import suites
-from consilience.cli.shared import (
-    AsJson,
-    AsShipped,
-    DataDir,
-    err,
-    out,
-    print_json,
-    progress_bar,
-    warn,
-    without_nan,
-)
+from consilience.cli.console import err, out, progress_bar, warn
+from consilience.cli.shared import AsJson, AsShipped, DataDir, print_json, without_nan
 from consilience.errors import ConsilienceError
 from consilience.report.metric_tables import statistics_tables
 from consilience.suites.fetch import SOURCES, fetch

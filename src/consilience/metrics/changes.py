@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import polars as pl
 
+from consilience.choices import Protocol
 from consilience.metrics.bootstrap import REPLICATES, resamples
 from consilience.metrics.counts import Answers, prepared_seeds
 from consilience.metrics.grid import Grid
@@ -16,7 +17,7 @@ from consilience.metrics.intervals import NAN, bootstrap_intervals
 from consilience.metrics.resampling import ClusterSampler
 from consilience.metrics.significance import Signs, holm, mcnemars, permutation_p
 from consilience.metrics.tally import quotient
-from consilience.types import Protocol, Suite
+from consilience.types import Suite
 
 MCNEMAR = "exact McNemar"
 FLIPS = "sign flips of subjects"

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.frames import as_polars
 from consilience.metrics.answers_table import by_relation, prepare
@@ -32,7 +33,7 @@ from consilience.metrics.resampling import Resampling, TwoWayReplicates, in_thre
 from consilience.metrics.significance import PERMUTATIONS, Signs
 from consilience.metrics.tally import Share, Tally
 from consilience.metrics.weighing import ClusterCounts, Key
-from consilience.types import Cardinality, Design, Protocol, Relation, Suite
+from consilience.types import Cardinality, Design, Relation, Suite
 
 T = TypeVar("T")
 

@@ -11,6 +11,7 @@ from typing import get_args
 import numpy as np
 import polars as pl
 
+from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.metrics.counts import (
     Answers,
@@ -44,7 +45,7 @@ from consilience.metrics.significance import (
 from consilience.metrics.tally import Share, Tally
 from consilience.metrics.weighing import ClusterCounts, Key
 from consilience.schemas import COMPARISON_SCHEMA
-from consilience.types import Cardinality, Protocol, Relation, Suite
+from consilience.types import Cardinality, Relation, Suite
 
 OF_THE_SUITE = ("uniform_consistency", "top_label")
 """Metrics of the questions themselves; they are not compared between runs."""

@@ -13,7 +13,8 @@ import numpy.typing as npt
 import polars as pl
 from scipy.sparse import csr_array
 
-from consilience.types import Design, Protocol, Relation, VariantPair
+from consilience.choices import Protocol
+from consilience.types import Design, Relation, VariantPair
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]

@@ -16,6 +16,7 @@ from typing import get_args
 import numpy as np
 import polars as pl
 
+from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.metrics.counts import (
     NAN,
@@ -33,7 +34,7 @@ from consilience.metrics.resampling import TwoWayReplicates
 from consilience.metrics.tally import Share
 from consilience.metrics.weighing import Key
 from consilience.schemas import METRICS_SCHEMA
-from consilience.types import Cardinality, Protocol, Suite
+from consilience.types import Cardinality, Suite
 
 
 def measure(

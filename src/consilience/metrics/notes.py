@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 
 import polars as pl
 
+from consilience.choices import Protocol
 from consilience.metrics.answers_table import in_texts, is_blank, order_remark
 from consilience.metrics.counts import EMPTY_AS_ZERO
 from consilience.schemas import SEVERAL_TOKENS, SEVERAL_TOKENS_BEFORE
-from consilience.types import Protocol, Relation, Suite
+from consilience.types import Relation, Suite
 
 NEARLY_CONSTANT = 0.9
 """Share of the most frequent answer above which consistency is uninformative."""

@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol as Interface
 
+from consilience.choices import MultiToken, Protocol
 from consilience.errors import ConsilienceError
 from consilience.models.baselines import BASELINES, load_baseline
-from consilience.types import Candidates, MultiToken, Protocol, Query, Scores
+from consilience.types import Candidates, Query, Scores
 
 
 class LanguageModel(Interface):

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from transformers import PreTrainedTokenizerBase
 
+from consilience.choices import Protocol
 from consilience.schemas import SEVERAL_TOKENS
-from consilience.types import Protocol, Query
+from consilience.types import Query
 
 AFTER_SPACE = " "
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.models.batches import NEAR_TIE, Budget
 from consilience.models.candidates import CandidateLookup, CandidateTokens, encode, slot_anchor
@@ -22,7 +23,7 @@ from consilience.models.scoring import (
     scores_of,
     settle_rows,
 )
-from consilience.types import Candidates, Protocol, Query, Scores
+from consilience.types import Candidates, Query, Scores
 
 _SLOWER = {
     "last layer and head": [],

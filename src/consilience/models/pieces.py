@@ -23,6 +23,7 @@ import numpy.typing as npt
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.models.batches import NEAR_TIE, equal_length_batches, halving, side_by_side
 from consilience.models.candidates import CandidateLookup, CandidateTokens, encode, slot_anchor
@@ -30,7 +31,7 @@ from consilience.models.fast import PartialScores, Tree, reproducibly, search
 from consilience.models.forward import Floats, Ints, token_logprobs
 from consilience.models.masked import MaskedModel
 from consilience.models.scoring import StateReader, excluded, group_rows, scores_of
-from consilience.types import Candidates, Protocol, Query, Scores
+from consilience.types import Candidates, Query, Scores
 
 Bools = npt.NDArray[np.bool_]
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from consilience.choices import Protocol
 from consilience.report.table import Column, Value
 from consilience.sentence_pairs import Task
-from consilience.types import Protocol, Suite
+from consilience.types import Suite
 
 if TYPE_CHECKING:
     import altair

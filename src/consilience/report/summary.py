@@ -10,9 +10,10 @@ from typing import Any
 
 import polars as pl
 
+from consilience.choices import Protocol
 from consilience.metrics.notes import constant_answers
 from consilience.report.table import CI, NAN, NO_DATA, Cell, Column, Table, Value
-from consilience.types import ORIGINAL, Protocol, Relation, Suite
+from consilience.types import ORIGINAL, Relation, Suite
 
 Key = tuple[str, str, str]
 """Group, metric and subset of a row of the metrics table; the group is ``MACRO`` for means."""

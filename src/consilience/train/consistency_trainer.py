@@ -12,6 +12,7 @@ import torch
 from transformers import PreTrainedModel, TrainingArguments
 
 from consilience.ask import ask
+from consilience.choices import Protocol
 from consilience.metrics.measure import measure
 from consilience.models.fast import speed_up_training
 from consilience.suites.selection import sample_facts
@@ -19,7 +20,7 @@ from consilience.train.batch_trainer import BatchTrainer
 from consilience.train.losses import LOSSES, vote_loss
 from consilience.train.plan import SAMPLE_SEED, Plan
 from consilience.train.steps import Steps, collate
-from consilience.types import Protocol, Suite
+from consilience.types import Suite
 
 VALIDATED = ("accuracy", "consistency", "consistent_accuracy")
 """The metrics of validation."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from consilience.choices import Protocol
 from consilience.cloze import Pattern
 from consilience.errors import ConsilienceError
 from consilience.models import LanguageModel
@@ -15,7 +16,7 @@ from consilience.models.candidates import encode
 from consilience.models.causal import CausalModel, start_token
 from consilience.models.loading import Kind, Pretrained
 from consilience.models.masked import MaskedModel
-from consilience.types import Fact, Protocol, Relation
+from consilience.types import Fact, Relation
 
 MASKED = 0.15
 """Share of tokens that masked-language modelling predicts (Devlin et al. 2019, Section 3.1)."""

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from consilience.choices import Loss, TrainingText
+from consilience.choices import Loss, Protocol, TrainingText
 from consilience.errors import ConsilienceError
 from consilience.suites.selection import sample_facts, select_relations
-from consilience.types import Protocol, Suite
+from consilience.types import Suite
 
 HELD_OUT = 500
 """The first lines of text: perplexity is measured on them, and training never reads them."""

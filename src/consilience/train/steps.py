@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from consilience.choices import Loss
+from consilience.choices import Loss, Protocol
 from consilience.cloze import Pattern
 from consilience.errors import ConsilienceError
 from consilience.models.candidates import candidates_in_slot, slot_anchor
@@ -18,7 +18,7 @@ from consilience.models.loading import Pretrained
 from consilience.models.masked import positions
 from consilience.train.objectives import Words, objective_of
 from consilience.train.plan import Plan
-from consilience.types import Fact, Protocol, Relation
+from consilience.types import Fact, Relation
 
 LONGEST = 128
 """Tokens of the longest sequence; a longer text is truncated, a longer question left out."""

@@ -25,11 +25,12 @@ from consilience.analysis.patterns import (
     pattern_table,
     with_changes,
 )
+from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.metrics.measure import measure
 from consilience.run import Run, open_runs
 from consilience.suites.selection import select_relations
-from consilience.types import Protocol, Suite
+from consilience.types import Suite
 from consilience.workflow.options import BootstrapSeed, DataDir, Option, ProtocolName, RunSuite
 from consilience.workflow.suite import suite_notes, suite_of
 

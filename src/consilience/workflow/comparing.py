@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.metrics.differences import compare, few_relations
 from consilience.run import Run, open_runs
-from consilience.types import Protocol, Suite
+from consilience.types import Suite
 from consilience.workflow.options import BootstrapSeed, DataDir, ProtocolName, RunSpecs, RunSuite
 from consilience.workflow.suite import any_suite_of, suite_notes, task_of_run
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.files import path_of, write_whole
 from consilience.frames import as_polars
@@ -19,7 +20,7 @@ from consilience.report.summary import summarize
 from consilience.run import Run
 from consilience.suites.saving import save_suite
 from consilience.suites.tasks import is_task
-from consilience.types import Protocol, Suite
+from consilience.types import Suite
 from consilience.watch import SILENT, Watch
 from consilience.workflow.comparing import Comparison, compare_opened
 from consilience.workflow.keywords import options_of, with_options

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from consilience import suites
-from consilience.choices import Loss, TrainingText
+from consilience.choices import Loss, Protocol, TrainingText
 from consilience.errors import ConsilienceError, needs_extra
 from consilience.read import read_rows, read_text
-from consilience.types import Protocol, Suite
+from consilience.types import Suite
 from consilience.watch import SILENT, Watch
 from consilience.workflow.options import (
     Bf16,

@@ -7,9 +7,10 @@ from statistics import fmean
 
 import polars as pl
 
+from consilience.choices import Protocol
 from consilience.metrics.counts import Prepared, empty_value, is_averaged
 from consilience.report.summary import Key
-from consilience.types import Protocol, Relation, Suite
+from consilience.types import Relation, Suite
 
 COLUMNS = ("group", "item", "subject", "variant", "variant_index", "gold", "n_candidates")
 """Columns of an answers table that do not depend on the model."""

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from consilience.choices import Joined, Pool
-from consilience.types import Protocol
+from consilience.choices import Joined, Pool, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +24,8 @@ class Option:
     """What stands for the value in the help."""
     flag: str | None = None
     """The option's name, where it is not that of the field."""
+    short: str | None = None
+    """The option's name in one letter."""
     min: int | None = None
     """The least value of a number."""
     max: int | None = None
@@ -35,67 +36,114 @@ class Option:
     """Whether it is given by its position, without a name."""
 
 
-FACTS = "Facts"
-"""The panel of options for cloze suites only."""
-
-PAIRS = "Sentence pairs"
-"""The panel of options for tasks of sentence pairs only."""
-
+MODEL, QUESTIONS, COUNTING = "Model", "Questions", "Counting"
+OUTPUT, TRAINING, ADVANCED = "Output", "Training", "Advanced"
+FACTS = "Facts only"
+"""The panel of options that sentence pairs do not have; they are refused there."""
+PAIRS = "Sentence pairs only"
+"""The panel of options that facts do not have; they are refused there."""
 
 SuiteName = Annotated[
-    str, Option("A suite: mini, pararel, a task of sentence pairs, or a folder.", metavar="S")
+    str,
+    Option(
+        "Ask this suite: mini, pararel, a task of sentence pairs, or a folder.",
+        metavar="S",
+        short="-s",
+        panel=QUESTIONS,
+    ),
+]
+SuiteArgument = Annotated[
+    str, Option("The name of a suite, or its folder.", metavar="SUITE", is_argument=True)
 ]
 ProtocolName = Annotated[
     Protocol | None,
-    Option("published: the papers' released rules; strict: the definitions in their text."),
+    Option(
+        "Count by the papers' released code (published) or by the definitions in their text "
+        "(strict) [default: published for ParaRel, else strict].",
+        metavar="published|strict",
+        panel=COUNTING,
+    ),
 ]
 RunSpecs = Annotated[
     Sequence[str],
     Option(
-        "Folders of runs, or answers tables; LABEL=RUN names one. The first is the reference.",
-        metavar="RUN...",
+        "Folders of runs, or tables of answers; LABEL=RUN names one. The first is the reference.",
+        metavar="RUN",
         is_argument=True,
     ),
 ]
 RunSuite = Annotated[
-    str | None, Option("A name or a folder [default: that of the first run].", metavar="S")
+    str | None,
+    Option(
+        "Use this suite: a name or a folder [default: that of the first run].",
+        metavar="S",
+        short="-s",
+        panel=QUESTIONS,
+    ),
 ]
-BootstrapSeed = Annotated[int, Option("Seed of the bootstrap and the permutations.")]
+Groups = Annotated[
+    Sequence[str] | None,
+    Option("Use only these relations, such as P36,P19.", metavar="G,G", panel=QUESTIONS),
+]
+BootstrapSeed = Annotated[
+    int, Option("Seed of the bootstrap and of the permutation tests.", panel=COUNTING)
+]
 DataDir = Annotated[
-    Path | None, Option("Where fetched suites are (also CONSILIENCE_DATA).", metavar="DIR")
+    Path | None,
+    Option("Folder of fetched suites [env: CONSILIENCE_DATA].", metavar="DIR", panel=ADVANCED),
 ]
-AsShipped = Annotated[bool, Option("Keep the ParaRel tuples that the paper leaves out.")]
-Revision = Annotated[str | None, Option("Revision of a model on the Hub.")]
-Device = Annotated[str, Option("auto, cpu, cuda, cuda:1 or mps.")]
-Dtype = Annotated[str, Option("float32, bfloat16 or float16.")]
+AsShipped = Annotated[
+    bool,
+    Option("Keep the ParaRel tuples that the ParaRel paper leaves out.", panel=ADVANCED),
+]
+Revision = Annotated[str | None, Option("Use this revision of a model on the Hub.", panel=MODEL)]
+Device = Annotated[
+    str,
+    Option("Run on this device: auto, cpu, cuda, cuda:1 or mps.", metavar="DEVICE", panel=MODEL),
+]
+Dtype = Annotated[
+    str, Option("Compute in float32, bfloat16 or float16.", metavar="DTYPE", panel=MODEL)
+]
 TrustRemoteCode = Annotated[
-    bool, Option("Run the Python code that comes with the model. Read that code first.")
+    bool,
+    Option("Run the Python code that comes with the model. Read that code first.", panel=MODEL),
 ]
 
-TrainingDevice = Annotated[str, Option("auto or cpu.")]
-Bf16 = Annotated[bool, Option("Train in bfloat16.")]
-GradientCheckpointing = Annotated[bool, Option("Use less memory and more time.")]
+TrainingDevice = Annotated[
+    str, Option("Train on this device: auto or cpu.", metavar="DEVICE", panel=TRAINING)
+]
+Bf16 = Annotated[bool, Option("Train in bfloat16.", panel=TRAINING)]
+GradientCheckpointing = Annotated[bool, Option("Use less memory and more time.", panel=TRAINING)]
 
 Indicators = Annotated[
     Sequence[str] | None,
-    Option("Text before each sentence: Premise,Hypothesis.", metavar="A,B", panel=PAIRS),
+    Option(
+        "Write these words before the two sentences: Premise,Hypothesis.",
+        metavar="A,B",
+        panel=PAIRS,
+    ),
 ]
 InputFormat = Annotated[
     Joined | None,
     Option(
-        "pair: two segments, the default of encoders; string: one, the default of others.",
+        "Give the model two segments (pair: the default of encoders) or one text (string).",
+        metavar="pair|string",
         flag="--input",
         panel=PAIRS,
     ),
 ]
 ReadAt = Annotated[
     Pool | None,
-    Option("Decoders: read the last token, an end token after it, or the mean.", panel=PAIRS),
+    Option(
+        "Decoders: classify by the last token, by an end token after it, or by the mean.",
+        metavar="last|end|mean",
+        panel=PAIRS,
+    ),
 ]
 MaxLength = Annotated[
     int | None,
     Option(
-        "Tokens of the longest input [default: the model's].",
+        "Truncate inputs to this many tokens [default: the model's limit].",
         min=8,
         flag="--max-length",
         panel=PAIRS,

@@ -7,12 +7,16 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, get_args, get_type_hints
 
-from consilience.choices import CandidateSet, Long
+from consilience.choices import CandidateSet, Long, MultiToken, Protocol
 from consilience.errors import ConsilienceError
-from consilience.types import MultiToken, Protocol
 from consilience.workflow.options import (
+    ADVANCED,
+    COUNTING,
     FACTS,
+    MODEL,
+    OUTPUT,
     PAIRS,
+    QUESTIONS,
     Device,
     Dtype,
     Indicators,
@@ -28,58 +32,85 @@ from consilience.workflow.options import (
 
 @dataclass(frozen=True, slots=True)
 class ProbeOptions:
-    """What is asked of which model, and how."""
+    """The model, the questions, and how they are asked."""
 
     model: Annotated[
         str,
         Option(
-            "A Hub id, a folder, a GGUF file, packaged:smollm2, or "
-            "baseline:majority|random|oracle|constant. For sentence pairs a trained classifier, "
-            "or what finetune wrote, for all its seeds; with --generate a language model.",
+            "Ask this model: a Hub id, a folder, a GGUF file, packaged:smollm2 or "
+            "baseline:majority|random|oracle|constant. Sentence pairs need a classifier, such as "
+            "a folder that `finetune` wrote, or --generate.",
             metavar="M",
+            short="-m",
+            panel=MODEL,
         ),
     ] = "packaged:smollm2"
     suite: SuiteName = "mini"
     perturbations: Annotated[
         Sequence[str] | None,
         Option(
-            "Also ask in these forms: names, all, or FILE.py:FUNCTION (docs/tasks.md) "
-            "[default: of sentence pairs reverse,signal; of facts none].",
+            "Also ask in these forms: names, `all`, or FILE.py:FUNCTION "
+            "[default: reverse,signal for sentence pairs, none for facts].",
             metavar="P,P",
+            panel=QUESTIONS,
         ),
     ] = None
     limit: Annotated[
         int | None,
-        Option("At most this many facts a relation, or pairs, sampled by --seed.", min=1),
+        Option(
+            "Ask at most this many facts of each relation, or this many sentence pairs.",
+            min=1,
+            short="-n",
+            panel=QUESTIONS,
+        ),
     ] = None
     template: Annotated[
         str | None,
         Option(
-            "Facts, sequence-to-sequence models: a text with {sentence}, instead of a sentinel. "
-            "Pairs, with --generate: a text with {text}, {labels}, {first}, {second} [default: "
-            "T5's form, of causal models a question].",
+            "Write the prompt like this: a text with {sentence} for facts (T5 models), with "
+            "{text} and {labels} for --generate.",
             metavar="TEXT",
+            panel=ADVANCED,
         ),
     ] = None
-    folder: Annotated[Path | None, Option("The folder of the run.", flag="--out")] = None
-    seed: Annotated[int, Option("Seed of --limit, of baseline:random and of the intervals.")] = 0
+    folder: Annotated[
+        Path | None,
+        Option(
+            "Write the run to this folder [default: a new folder in runs/].",
+            metavar="DIR",
+            flag="--out",
+            short="-o",
+            panel=OUTPUT,
+        ),
+    ] = None
+    seed: Annotated[
+        int,
+        Option("Seed of --limit, of baseline:random and of the intervals.", panel=COUNTING),
+    ] = 0
     revision: Revision = None
     device: Device = "auto"
     dtype: Dtype = "float32"
     trust_remote_code: TrustRemoteCode = False
     groups: Annotated[
-        Sequence[str] | None, Option("Only these relations: P36,P19.", metavar="G,G", panel=FACTS)
+        Sequence[str] | None,
+        Option("Use only these relations, such as P36,P19.", metavar="G,G", panel=FACTS),
     ] = None
     protocol: Annotated[
         Protocol | None,
         Option(
-            "published: the papers' released rules; strict: the definitions in their text.",
+            "Count by the papers' released code (published) or by the definitions in their text "
+            "(strict) [default: published for ParaRel, else strict].",
+            metavar="published|strict",
             panel=FACTS,
         ),
     ] = None
     candidates: Annotated[
         CandidateSet,
-        Option("The relation's objects, or every word of the vocabulary.", panel=FACTS),
+        Option(
+            "Choose among the objects of the relation, or among all words of the vocabulary.",
+            metavar="objects|vocabulary",
+            panel=FACTS,
+        ),
     ] = "objects"
     facts_from: Annotated[
         str | None,
@@ -88,46 +119,57 @@ class ProbeOptions:
     single_token: Annotated[
         Sequence[str] | None,
         Option(
-            "Keep objects that are one token for all of these models.", metavar="M,M", panel=FACTS
+            "Keep only facts whose object is one token for all of these models.",
+            metavar="M,M",
+            panel=FACTS,
         ),
     ] = None
     keep_scores: Annotated[
-        bool, Option("Score and keep every candidate of every query.", panel=FACTS)
+        bool, Option("Save the scores of all candidates of every query.", panel=FACTS)
     ] = False
     multi_token: Annotated[
         MultiToken,
         Option(
-            "Masked models, strict only: exclude candidates of several tokens, or fill them in "
-            "from left to right.",
+            "Masked models: exclude candidates of several tokens, or fill them in from left to "
+            "right (strict only).",
+            metavar="exclude|left-to-right",
             panel=FACTS,
         ),
     ] = "exclude"
     noise_floor: Annotated[
-        bool, Option("Ask a sample again in other batches, orders and so on.", panel=FACTS)
+        bool,
+        Option(
+            "Also measure how many answers change with batch size, order and precision.",
+            panel=FACTS,
+        ),
     ] = False
     fast: Annotated[
         bool,
         Option(
-            "Answers only: screen in bfloat16, decide in float32. Refused where it is not faster.",
+            "Screen candidates in bfloat16 and decide in float32; only answers are saved.",
             panel=FACTS,
         ),
     ] = False
     data_dir: Annotated[
         Path | None,
-        Option("Where fetched suites are (also CONSILIENCE_DATA).", metavar="DIR", panel=FACTS),
+        Option("Folder of fetched suites [env: CONSILIENCE_DATA].", metavar="DIR", panel=FACTS),
     ] = None
     as_shipped: Annotated[
-        bool, Option("Keep the ParaRel tuples that the paper leaves out.", panel=FACTS)
+        bool, Option("Keep the ParaRel tuples that the ParaRel paper leaves out.", panel=FACTS)
     ] = False
     data: Annotated[
         str | None,
         Option(
-            "The pairs: TSV, CSV, JSON, JSONL, Parquet, or hub:SPLIT.", metavar="F", panel=PAIRS
+            "Read the pairs from this file (TSV, CSV, JSON, JSONL, Parquet) or from hub:SPLIT.",
+            metavar="F",
+            panel=PAIRS,
         ),
     ] = None
     generate: Annotated[
         bool,
-        Option("The model writes the label's word, and also chooses it.", panel=PAIRS),
+        Option(
+            "Ask a language model: it writes the label, and also ranks all labels.", panel=PAIRS
+        ),
     ] = False
     indicators: Indicators = None
     joined: InputFormat = None
@@ -136,21 +178,23 @@ class ProbeOptions:
     long: Annotated[
         Long,
         Option(
-            "Items too long for the model: truncate their sentences, or exclude the items.",
+            "Truncate the sentences of items that are too long, or exclude these items.",
+            metavar="truncate|exclude",
             panel=PAIRS,
         ),
     ] = "truncate"
     model_labels: Annotated[
         Sequence[str] | None,
         Option(
-            "The labels of the model's outputs in their order, if it has no names for them.",
+            "Labels in the order of the model's outputs, if the model has no names for them.",
             metavar="L,L",
             panel=PAIRS,
         ),
     ] = None
-    half: Annotated[int | None, Option("Only this half of --data.", min=1, max=2, panel=PAIRS)] = (
-        None
-    )
+    half: Annotated[
+        int | None,
+        Option("Ask only the first (1) or second (2) half of --data.", min=1, max=2, panel=PAIRS),
+    ] = None
 
 
 def refuse_options(options: ProbeOptions, panel: str, given: str, expected: str) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 import polars as pl
 
 from consilience.analysis.patterns import pattern_table
+from consilience.choices import Protocol
 from consilience.report.summary import Summary
 from consilience.run_folder import fingerprint
 from consilience.suites.perturbations import Perturbation
-from consilience.types import Protocol, Suite
+from consilience.types import Suite
 
 
 @dataclass(frozen=True, slots=True)

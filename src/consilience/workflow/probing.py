@@ -10,6 +10,7 @@ import polars as pl
 
 from consilience import suites
 from consilience.ask import ask_suite, screening_note
+from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.metrics.answers_table import check_golds, prepare, unknown_answers
 from consilience.metrics.changes import form_changes
@@ -34,7 +35,7 @@ from consilience.suites.selection import (
     select_relations,
 )
 from consilience.suites.tasks import is_task
-from consilience.types import Protocol, Suite
+from consilience.types import Suite
 from consilience.watch import SILENT, Watch
 from consilience.workflow.majority import majority_baseline
 from consilience.workflow.options import PAIRS

@@ -18,6 +18,7 @@ from consilience.analysis.patterns import (
     pattern_table,
     with_changes,
 )
+from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.files import texts_of, write_whole
 from consilience.metrics.answers_table import is_blank
@@ -38,7 +39,7 @@ from consilience.report.table import Table
 from consilience.run import Run, open_runs
 from consilience.schemas import METRICS_SCHEMA
 from consilience.suites.selection import select_relations
-from consilience.types import Protocol, Suite
+from consilience.types import Suite
 from consilience.watch import SILENT, Advance, Watch
 from consilience.workflow.comparing import differences_of, refuse_mixed, settings_notes
 from consilience.workflow.options import (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from consilience.analysis.patterns import pair_table, pattern_table
+from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.files import path_of
 from consilience.frames import as_pandas
@@ -19,7 +20,7 @@ from consilience.report.figures import for_paper, in_black
 from consilience.report.notebook import table_html, table_text
 from consilience.report.summary import Summary
 from consilience.run import Run
-from consilience.types import Protocol, Suite
+from consilience.types import Suite
 from consilience.workflow.comparing import Comparison, compare_opened
 from consilience.workflow.reporting import ReportOptions, report, save_report
 

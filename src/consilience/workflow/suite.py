@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from consilience import suites
+from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.run import Run
 from consilience.sentence_pairs import Task
 from consilience.suites.pairs import generated_group, suite_of_task
 from consilience.suites.pattern_forms import with_asked_patterns, without_perturbed_patterns
 from consilience.suites.tasks import task_of_table
-from consilience.types import Protocol, Suite
+from consilience.types import Suite
 
 
 def suite_of(

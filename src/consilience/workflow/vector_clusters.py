@@ -13,13 +13,14 @@ import polars as pl
 
 from consilience import suites
 from consilience.ask import ask_suite
+from consilience.choices import Protocol
 from consilience.files import csv_of, write_whole
 from consilience.metrics.measure import measure
 from consilience.models import LanguageModel, load_model
 from consilience.report.figures import Colour
 from consilience.run_folder import RunFolder, fingerprint
 from consilience.suites.selection import sample_facts, select_relations
-from consilience.types import Protocol, Relation, Suite
+from consilience.types import Relation, Suite
 from consilience.watch import SILENT, Watch
 from consilience.workflow.options import (
     DataDir,

@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # HASHES=yes installs the files of requirements/ci.txt, by SHA-256: Linux on x86-64, Python 3.11.
 HASHES ?=
 
-.PHONY: setup check format docs test demo bench campaign clean
+.PHONY: setup check format docs site notebooks test demo bench campaign clean
 
 setup: $(READY)
 
@@ -36,6 +36,18 @@ format: $(READY)
 # The part of docs/metrics.md that is made from the metrics; a test refuses a stale one.
 docs: $(READY)
 	$(BIN)/python -m consilience.report.reference docs/metrics.md
+
+# The site of the documentation in build/site; a broken link fails. Needs more packages: the extra docs.
+site: $(VENV)/.site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The outputs of examples/notebooks; a test refuses stale ones.
+notebooks: $(VENV)/.site
+	HF_HUB_OFFLINE=1 $(BIN)/python examples/notebooks/make.py
+
+$(VENV)/.site: $(READY) requirements/site.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -c requirements/site.txt -e '.[docs]'
+	touch $@
 
 test: $(READY)
 	HF_HUB_OFFLINE=1 $(BIN)/pytest

@@ -171,6 +171,9 @@ def test_results_folders_and_runs_are_compared(tmp_path):
     compared = first.compare(second)
     difference = compared.table.filter(metric="accuracy", group="MACRO")["difference"].item()
     assert difference == pytest.approx(2 / 3)
+    assert re.search(r"Accuracy +33\.3 +100\.0 +\+66\.7", repr(compared))
+    assert "<td" in compared._repr_html_()
+    assert compared.to_pandas().shape == compared.to_polars().shape
     named = cs.compare({"before": str(tmp_path / "a"), "after": second})
     assert [run.label for run in named.runs] == ["before", "after"]
     twice = cs.compare(first, tmp_path / "a", second.run)

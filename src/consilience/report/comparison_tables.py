@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from consilience.errors import ConsilienceError, did_you_mean
-from consilience.metrics.registry import label_of
+from consilience.metrics.registry import headline_metrics, label_of
 from consilience.report.table import Column, Table, Value, bounds_of, interval_notes
 
 VALUES = (
@@ -89,3 +89,23 @@ def _form_cells(row: dict[str, Any]) -> list[Value]:
         form = "original"
     over_seeds = [row["p_seeds"]] if row["seeds"] > 1 else []
     return [f"  {form}", *difference_cells(row), p, *over_seeds]
+
+
+def headline_differences(compared: pl.DataFrame, title: str) -> Table:
+    """The headline numbers of later runs against the first, a row a metric and run.
+
+    Of facts the means over relations, of sentence pairs those of each task.
+    """
+    rows = compared.filter(
+        (pl.col("subset") == "all") & pl.col("metric").is_in(headline_metrics(aliases=True))
+    )
+    means = rows.filter(pl.col("group") == "MACRO")
+    shown = means if means.height else rows
+    several = shown.select("group", "second").unique().height > 1
+    cells: list[list[Value]] = []
+    for row in shown.iter_rows(named=True):
+        of = f" ({row['second']}{'' if means.height else ', ' + row['group']})" if several else ""
+        cells.append([f"{label_of(row['metric'])}{of}", *difference_cells(row), row["p"]])
+    notes = ["Points of percent, with 95 % confidence intervals. p: * .05 ** .01 *** .001"]
+    columns = [Column(""), *VALUES, Column("p", "p")]
+    return Table(title, columns, cells, [*notes, *interval_notes(shown)], sortable=False)

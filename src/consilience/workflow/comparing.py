@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
 from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
+from consilience.frames import as_pandas
 from consilience.metrics.differences import compare, few_relations
+from consilience.report.comparison_tables import headline_differences
+from consilience.report.notebook import table_html, table_text
+from consilience.report.table import Table
 from consilience.run import Run, open_runs
 from consilience.types import Suite
 from consilience.workflow.options import BootstrapSeed, DataDir, ProtocolName, RunSpecs, RunSuite
@@ -38,9 +43,9 @@ class CompareOptions:
     data_dir: DataDir = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Comparison:
-    """Later runs against the first."""
+    """Later runs against the first. In a notebook it is shown as the headline differences."""
 
     runs: Sequence[Run]
     """The runs."""
@@ -52,6 +57,25 @@ class Comparison:
     """One row a difference (``COMPARISON_SCHEMA``)."""
     notes: Sequence[str]
     """What a reader should know."""
+
+    def headlines(self) -> Table:
+        """The differences of the headline numbers, as a table."""
+        first, *others = (run.label for run in self.runs)
+        return headline_differences(self.table, f"{', '.join(others)} minus {first}")
+
+    def __repr__(self) -> str:
+        return table_text(self.headlines())
+
+    def _repr_html_(self) -> str:
+        return table_html(self.headlines())
+
+    def to_polars(self) -> pl.DataFrame:
+        """All differences (``COMPARISON_SCHEMA``)."""
+        return self.table
+
+    def to_pandas(self) -> Any:
+        """All differences as a pandas frame."""
+        return as_pandas(self.table)
 
 
 def compare_runs(options: CompareOptions) -> Comparison:

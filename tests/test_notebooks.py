@@ -1,0 +1,52 @@
+"""The notebooks run without a fault, and their outputs are those that are committed."""
+
+import ast
+import io
+import json
+from contextlib import redirect_stdout
+
+import altair as alt
+import pytest
+
+from conftest import ROOT
+
+NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
+
+
+def run(source, names):
+    """What a cell prints, and the representation of its last expression."""
+    *statements, last = ast.parse(source).body
+    if not isinstance(last, ast.Expr):
+        statements, last = [*statements, last], None
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        exec(compile(ast.Module(statements, []), "cell", "exec"), names)
+        value = eval(compile(ast.Expression(last.value), "cell", "eval"), names) if last else None
+    return printed.getvalue() + (repr(value) if value is not None else "")
+
+
+def committed(cell):
+    """The same as the notebook has it; None for a picture."""
+    text = ""
+    for output in cell["outputs"]:
+        data = output.get("data", {})
+        if "image/png" in data:
+            return None
+        text += "".join(output.get("text", data.get("text/plain", [])))
+    return text
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_and_its_outputs_are_not_stale(path, monkeypatch):
+    """After a change of a number or of a table: make notebooks."""
+    monkeypatch.setenv("COLUMNS", "80")
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    names = {"__name__": "notebook"}
+    try:
+        for cell in cells:
+            if cell["cell_type"] == "code":
+                source, expected = "".join(cell["source"]), committed(cell)
+                shown = run(source, names)
+                assert expected is None or shown == expected, source
+    finally:
+        alt.renderers.enable("default")

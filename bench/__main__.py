@@ -1,6 +1,7 @@
-"""`make bench`: everybody gets the same queries, in one run, in turn; medians and spread.
+"""`make bench`: all methods get the same queries, in one run, in turn; medians and spread.
 
-Random weights do where only speed counts: it does not depend on them. Writes docs/benchmarks.md.
+Models have random weights where only speed is measured: it does not depend on them. Writes
+docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -194,7 +195,7 @@ def masked(lines: list[str]) -> float:
         f"{len(queries)} queries of {relation.id}, {statistics.fmean(lengths):.1f} tokens and "
         f"{len(words.words)} candidates each. Answers that differ from the pipeline's: {changed}.",
         "",
-        "| who | queries a second, median (slowest-fastest) | ours is so many times faster |",
+        "| method | queries per second, median (slowest-fastest) | consilience is faster by |",
         "|---|---|---|",
         *(f"| {a} | {b} | {c} |" for a, b, c in rows),
         "",
@@ -280,7 +281,7 @@ def screened(lines: list[str]) -> None:
         "of BERT-base's speed whose bound leaves as many queries open: an estimate.",
         "",
         "| relation | answers changed | bound, nats | largest error | in float32 | "
-        "`--fast` is so many times as fast |",
+        "`--fast` is faster by |",
         "|---|---|---|---|---|---|",
         *rows,
         "",
@@ -303,16 +304,16 @@ def causal(lines: list[str]) -> None:
         "## Causal models: SmolLM2-135M",
         "",
         "Seconds for the same queries: the subjects of two relations, one pattern of each. In "
-        "brackets how many times faster than one sentence a candidate, by transformers alone in "
-        "batches of one length and 512 tokens, the last token left out: the fastest plain way "
-        "that was found. `minicons` and `lm-pub-quiz`: seconds of one call, once. Part of all "
-        "ratios are the products, which all others leave to torch's own choice.",
+        "brackets how many times faster than one sentence for each candidate, by transformers "
+        "alone in "
+        "batches of one length and 512 tokens, the last token left out: the fastest simple way "
+        "that was found. `minicons` and `lm-pub-quiz`: seconds of one call, once. A part of "
+        "all ratios is the matrix library; all other methods use torch's default.",
         "",
         measured(model.products),
         "",
-        "| object | relations | one sentence a candidate | all scores | answers only | changed | "
-        + " | ".join(f"`{name}`, one query" for name in libraries)
-        + " |",
+        "| object | relations | one sentence for each candidate | all scores | answers only "
+        "| changed | " + " | ".join(f"`{name}`, one query" for name in libraries) + " |",
         "|---|---|---|---|---|---|" + "---|" * len(libraries),
     )
     for place, chosen in questions.by_position(questions.suite(), 24).items():
@@ -397,14 +398,14 @@ def a_training(lines: list[str]) -> None:
         lines,
         "## Training: MiniLM-L6",
         "",
-        "One update: 8 facts in all patterns of each of three relations, asked and filled in. The "
-        "released loop's way pads to the longest of the data set, reads text and questions apart, "
+        "One update: 8 facts in all patterns of each of three relations, for both losses. The "
+        "released loop pads to the longest of the data set, reads text and questions separately, "
         "computes the whole vocabulary at every token, compares pairs one by one and updates "
         "weights one by one.",
         "",
         measured(chosen),
         "",
-        "| who | seconds an update, median (fastest-slowest) | so many times faster |",
+        "| method | seconds per update, median (fastest-slowest) | faster by |",
         "|---|---|---|",
         *(
             f"| {name} | {middles[name]:.2f} ({min(each):.2f}-{max(each):.2f}) "
@@ -429,11 +430,11 @@ def a_fine_tuning(lines: list[str]) -> None:
         "## Fine-tuning on sentence pairs: MiniLM-L6",
         "",
         f"An epoch of RTE's 2,490 pairs, {pairs.SIZE} in a batch, estimated from {pairs.SAMPLE} "
-        "batches of all lengths. Ours makes batches of like lengths.",
+        "batches of all lengths. consilience makes batches of similar lengths.",
         "",
         measured(chosen),
         "",
-        "| who | seconds an epoch, median (fastest-slowest) | so many times faster |",
+        "| method | seconds per epoch, median (fastest-slowest) | faster by |",
         "|---|---|---|",
         *(
             f"| {name} | {whole * middles[name]:.0f} ({whole * min(each):.0f}-"
@@ -457,11 +458,11 @@ def labels(lines: list[str]) -> None:
         "",
         f"{count} forms of {writers.TASK.name.upper()} pairs, {tokens / count:.0f} tokens each. A "
         f"label is chosen by its probability, and up to {MOST_WRITTEN} tokens are written. "
-        "The plain way reads a prompt anew for each label and for writing.",
+        "The simple way reads a prompt again for each label and for writing.",
         "",
         measured(writer.products),
         "",
-        "| who | seconds, median (fastest-slowest) | ours is so many times faster | "
+        "| method | seconds, median (fastest-slowest) | consilience is faster by | "
         "answers changed |",
         "|---|---|---|---|",
         *(
@@ -561,7 +562,7 @@ def main() -> None:
         lines,
         "# Benchmarks",
         "",
-        "Made by `make bench`: one process, everybody gets the same queries, in turn, "
+        "Made by `make bench`: one process, all methods get the same queries, in turn, "
         f"{REPEATS} times after one round to warm up (causal models 3 times). Random weights for "
         "BERT-base: speed does not depend on them. Seconds and ratios are those of this processor; "
         "figures of another one are at the end.",

@@ -68,7 +68,7 @@ def write_suite(folder: Path, shape: Shape) -> None:
     tables = {
         "relations": [{"relation": name} for name in names],
         "patterns": [
-            {"relation": name, "pattern": f"In wording {at} [X] is [Y]."}
+            {"relation": name, "pattern": f"In pattern {at} [X] is [Y]."}
             for name in names
             for at in range(shape.patterns)
         ],

@@ -54,7 +54,7 @@ def forms(tokenizer) -> list[Encoded]:
 
 
 def epoch(encoded: Sequence[Encoded], *, like: bool) -> list[list[int]]:
-    """Some batches that stand for all: every so many, from the shortest to the longest."""
+    """A sample of the batches: every n-th, from the shortest to the longest."""
     draw = random.Random(0)
     lengths = [len(each["input_ids"]) for each in encoded]
     if like:

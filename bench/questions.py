@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def shared() -> Path:
-    """Where data and models lie that are not the project's."""
+    """The folder with data and models from outside the project."""
     return Path(os.environ.get("CONSILIENCE_SHARED", ROOT.parent / "shared"))
 
 
@@ -27,7 +27,7 @@ def suite() -> Suite:
 
 
 def sample(relation: Relation, size: int) -> list[Query]:
-    """Queries of a relation, any fact in any wording, the same ones every time."""
+    """Queries of a relation: any fact in any pattern, the same queries every time."""
     every = [
         Query(pattern, fact.subject, fact.object)
         for fact in relation.facts

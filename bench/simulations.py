@@ -1,4 +1,4 @@
-"""How often tests find what is not there, and how often intervals hold the truth.
+"""How often tests find a difference where there is none, and intervals contain the true value.
 
 `python bench/simulations.py [SIMULATIONS] [TABLE,TABLE]` prints the tables of docs/statistics.md:
 coverage, numbers, mcnemar, macro, equal, different. 500 data sets a row (of numbers 1,000, of

@@ -16,7 +16,7 @@ OUTSIDE = re.compile(
 """A link to a file of the repository that is not on the site."""
 
 COMMANDS = "<!-- commands -->"
-"""Stands in docs/cli.md for the commands."""
+"""The mark in docs/cli.md that is replaced by the commands."""
 
 
 def on_page_markdown(markdown: str, **about: Any) -> str:

@@ -1,14 +1,15 @@
-"""What MkDocs runs when it builds the site: the commands of docs/cli.md, made from the program."""
+"""What MkDocs runs when it builds the site: parts of pages that are made from the program."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
-
-from typer.main import get_command
+from dataclasses import fields
+from typing import Any, get_args, get_type_hints
 
 from consilience.cli import app
+from consilience.cli.commands import Commands
+from consilience.workflow.probe_options import ProbeOptions
 
 OUTSIDE = re.compile(
     r"\[([^\]]*)\]\((?:\.\./)+((?:results|examples|src|tests|bench|README)[^)]*)\)"
@@ -18,13 +19,33 @@ OUTSIDE = re.compile(
 COMMANDS = "<!-- commands -->"
 """The mark in docs/cli.md that is replaced by the commands."""
 
+OPTIONS = "<!-- options of evaluate -->"
+"""Stands in docs/python.md for the options of ``evaluate``."""
+
 
 def on_page_markdown(markdown: str, **about: Any) -> str:
-    """The text of a page with the commands filled in; links to other files become their paths."""
+    """The text of a page with its parts filled in; links to other files become their paths."""
     markdown = OUTSIDE.sub(r"\1 (`\2`)", markdown)
-    if COMMANDS not in markdown:
-        return markdown
-    return markdown.replace(COMMANDS, "\n".join(lines_of(get_command(app), "consilience")))
+    for mark, lines in ((COMMANDS, command_lines), (OPTIONS, keyword_lines)):
+        if mark in markdown:
+            markdown = markdown.replace(mark, "\n".join(lines()))
+    return markdown
+
+
+def keyword_lines() -> Iterator[str]:
+    """A row for each option of ``evaluate``: its name, its default and what it does."""
+    hints = get_type_hints(ProbeOptions, include_extras=True)
+    yield "| option | default | what it does |"
+    yield "|---|---|---|"
+    for field in fields(ProbeOptions):
+        if field.name not in ("model", "suite"):
+            text = cell(get_args(hints[field.name])[-1].help)
+            yield f"| `{field.name}` | `{field.default!r}` | {text} |"
+
+
+def command_lines() -> Iterator[str]:
+    """All commands of the program."""
+    return lines_of(app, "consilience")
 
 
 def lines_of(command: Any, name: str, parent: Any = None) -> Iterator[str]:
@@ -35,10 +56,15 @@ def lines_of(command: Any, name: str, parent: Any = None) -> Iterator[str]:
         yield f"{'#' * level} {name}\n"
         yield f"{plain(command.help)}\n"
         yield f"```\n{' '.join([name, *command.collect_usage_pieces(context)])}\n```\n"
-        yield from options_of(command, context)
-    if hasattr(command, "list_commands"):
-        for each in command.list_commands(context):
-            yield from lines_of(command.get_command(context, each), f"{name} {each}", context)
+    if isinstance(command, Commands):
+        for each in command.entries:
+            yield from lines_of(command.load(each), f"{name} {each}", context)
+        return
+    yield from options_of(command, context)
+    if command.examples:
+        yield "\n".join(
+            ["```", *(f"consilience {example}" for example in command.examples), "```\n"]
+        )
 
 
 def options_of(command: Any, context: Any) -> Iterator[str]:
@@ -49,10 +75,15 @@ def options_of(command: Any, context: Any) -> Iterator[str]:
         if row is None or getattr(parameter, "hidden", False):
             continue
         panel = getattr(parameter, "rich_help_panel", None) or "Options"
-        name, text = (plain(part).replace("|", "\\|").replace("\n", " ") for part in row)
+        name, text = (cell(plain(part)) for part in row)
         panels.setdefault(panel, []).append(f"| `{name}` | {text} |")
     for panel, rows in panels.items():
         yield "\n".join([f"| {panel} | |", "|---|---|", *rows, ""])
+
+
+def cell(text: str) -> str:
+    """A text in a cell of a table."""
+    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def plain(text: str | None) -> str:

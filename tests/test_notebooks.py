@@ -1,8 +1,9 @@
-"""The notebooks run without a fault, and their outputs are those that are committed."""
+"""The notebooks run without a fault, and the numbers in their outputs are not stale."""
 
 import ast
 import io
 import json
+import re
 from contextlib import redirect_stdout
 
 import altair as alt
@@ -36,9 +37,13 @@ def committed(cell):
     return text
 
 
+def numbers(text):
+    return re.findall(r"\d+(?:\.\d+)?", text)
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_and_its_outputs_are_not_stale(path, monkeypatch):
-    """After a change of a number or of a table: make notebooks."""
+def test_a_notebook_runs_and_its_numbers_are_not_stale(path, monkeypatch):
+    """After a change of a number: make notebooks."""
     monkeypatch.setenv("COLUMNS", "80")
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     names = {"__name__": "notebook"}
@@ -47,6 +52,6 @@ def test_a_notebook_runs_and_its_outputs_are_not_stale(path, monkeypatch):
             if cell["cell_type"] == "code":
                 source, expected = "".join(cell["source"]), committed(cell)
                 shown = run(source, names)
-                assert expected is None or shown == expected, source
+                assert expected is None or numbers(shown) == numbers(expected), source
     finally:
         alt.renderers.enable("default")

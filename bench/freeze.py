@@ -18,8 +18,11 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import polars as pl
+
+from consilience import choices
 
 SHARED = Path(os.environ.get("CONSILIENCE_SHARED", Path(__file__).parents[2] / "shared")).resolve()
 MASKED = SHARED / "models" / "minilm-mlm"
@@ -27,6 +30,9 @@ PAIRS = SHARED / "data" / "glue"
 
 HAS_PERTURB = importlib.util.find_spec("consilience.cli.perturb") is not None
 """Whether the installed revision asks sentence pairs by a command of their own."""
+
+HAS_PAIRS_LOSS = "pairs" in get_args(getattr(choices, "Loss", None))
+"""Whether the installed revision has today's names of the options of trainings."""
 
 KEYS = ("first", "second", "metric", "subset", "group", "relation", "item", "variant_index")
 """Columns that name a row in tables with ``metric`` or ``item``: rows are compared by them."""
@@ -75,7 +81,12 @@ def masked_commands(mini: list[str]) -> Iterator[tuple[str, list[str]]]:
     vectors = ["analyze", "representations", *mini, *model, "--groups", "capital,sport"]
     yield "representations", [*vectors, "--limit", "10"]
     training = ["--train-groups", "capital,sport", "--validation-groups", "currency"]
-    training += ["--facts", "8", "--batch-facts", "4", "--epochs", "1", "--lambda", "0.5"]
+    training += (
+        ["--train-facts", "8", "--batch-size", "4", "--loss", "pairs"]
+        if HAS_PAIRS_LOSS
+        else ["--facts", "8", "--batch-facts", "4"]
+    )
+    training += ["--epochs", "1", "--lambda", "0.5"]
     training += ["--validation-facts", "8", "--limit", "5", "--out", "improved"]
     yield "improve", ["improve", *mini, *model, *training]
     if (SHARED / "data" / "pararel").is_dir():
@@ -93,7 +104,8 @@ def masked_commands(mini: list[str]) -> Iterator[tuple[str, list[str]]]:
 def pair_commands() -> Iterator[tuple[str, list[str]]]:
     """Of sentence pairs: a classifier with two seeds, its forms, a comparison, a label writer."""
     train, held_out = (str(PAIRS / "mrpc" / f"{name}.tsv") for name in ("train", "validation"))
-    small = ["--limit", "64", "--epochs", "1", "--batch", "16", "--lr", "1e-4", "--seeds", "0,1"]
+    batch, rate = ("--batch-size", "--learning-rate") if HAS_PAIRS_LOSS else ("--batch", "--lr")
+    small = ["--limit", "64", "--epochs", "1", batch, "16", rate, "1e-4", "--seeds", "0,1"]
     options = ["--train", train, "--validation", held_out, "--max-length", "64", *small]
     classifier = ["finetune", "--model", "packaged:minilm", "--task", "mrpc", *options]
     yield "finetune", [*classifier, "--out", "classifiers"]

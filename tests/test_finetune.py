@@ -945,7 +945,7 @@ def asked(plain, tmp_path):
     write_csv(tmp_path / "mrpc-validation.csv", make(6, MRPC, seed=1))
     return [
         "finetune", "--model", plain, "--task", "rte", "--train", train_file,
-        "--validation", validation, "--seeds", "0", "--lr", "6e-3", "--batch", "8",
+        "--validation", validation, "--seeds", "0", "--learning-rate", "6e-3", "--batch-size", "8",
         "--epochs", "1", "--device", "cpu", "--out", tmp_path / "o",
     ]  # fmt: skip
 
@@ -955,7 +955,14 @@ def test_one_command_trains_two_tasks_and_says_what_was_cut(consilience, asked, 
     long = [replace(each, first="Oslo " * 30) for each in make(2).items]
     write_csv(tmp_path / "train.csv", Pairs((*long, *make(16).items[2:])))
     write_csv(tmp_path / "validation.csv", Pairs((long[0], *make(8, seed=1).items[1:])))
-    more = ["--with", "mrpc=mrpc.csv,mrpc-validation.csv", "--max-length", "24", "--seeds", "0,1"]
+    more = [
+        "--with-task",
+        "mrpc=mrpc.csv,mrpc-validation.csv",
+        "--max-length",
+        "24",
+        "--seeds",
+        "0,1",
+    ]
     status, out, err = consilience(*asked, *more, "--json")
     assert status == 0, err
     document = json.loads(out)
@@ -971,11 +978,15 @@ def test_one_command_trains_two_tasks_and_says_what_was_cut(consilience, asked, 
     )
     assert (len(losses), len(validations)) == (2, 2)
     said = [line for line in err.splitlines() if line not in (*losses, *validations)]
+    assert "timing one update and a few queries ..." in said
+    (work,) = [line for line in said if line.startswith("work: ")]
+    assert work == "work: 2 trainings (2 seeds) of 4 updates and 1 validation of 14 queries"
+    said = [line for line in said if not line.startswith(("timing ", "work: ", "estimated time: "))]
     loading = f"loading {asked[asked.index('--model') + 1]} ..."
     assert [line for line in said if line != loading and " updates " not in line] == [
-        "training rte with 2 seeds, batch 8, lr 0.006 ..."
+        "training rte with 2 seeds, batch size 8, learning rate 0.006 ..."
     ]
-    assert document["best"] == {"batch": 8, "lr": 6e-3}
+    assert document["best"] == {"batch": 8, "learning_rate": 6e-3}
     assert document["grid"] == []
     assert [each["seed"] for each in document["seeds"]] == [0, 1]
     for each in document["seeds"]:
@@ -986,9 +997,14 @@ def test_one_command_trains_two_tasks_and_says_what_was_cut(consilience, asked, 
         assert each["validation"] == record["validation"]
         assert each["validation"].keys() == {"rte", "mrpc"}
         assert (each["epochs"], record["settings"]["reading"]["longest"]) == (1, 24)
-    assert "training rte with 2 seeds, batch 8, lr 0.006 ..." in err
+    assert "training rte with 2 seeds, batch size 8, learning rate 0.006 ..." in err
     status, out, err = consilience(*asked, *more)
     assert status == 0, err
+    assert "estimated time" not in err, "there is nothing left to do"
+    load, *_ = [line for line in out.splitlines() if line.startswith("  model = ")]
+    names = {}
+    exec(f"from transformers import pipeline\n{load.strip()}", names)
+    assert names["model"]({"text": "Paris", "text_pair": "Rome"})["label"] in RTE.labels
     mean = fmean(each["validation"]["rte"] for each in document["seeds"])
     for shown in ("seed", "rte", "mrpc", "mean", f"{100 * mean:.1f}", "seed-*/rte"):
         assert shown in out
@@ -1002,19 +1018,30 @@ def test_one_command_trains_two_tasks_and_says_what_was_cut(consilience, asked, 
     assert min(len(each["input_ids"]) for each in encoded.encode(forms)) > 24
 
 
+def test_a_dry_run_counts_the_work_and_trains_nothing(consilience, asked, tmp_path):
+    """16 pairs by 8 are 2 updates an epoch; three plans are tried, one is trained with 2 seeds."""
+    more = ["--learning-rate", "1e-5,1e-4,1e-3", "--seeds", "0,1", "--epochs", "3", "--dry-run"]
+    status, out, err = consilience(*asked, *more)
+    assert status == 0, err
+    work, time = out.splitlines()
+    assert work == "work: 5 trainings (2 seeds) of 6 updates and 3 validations of 8 queries"
+    assert time.startswith("estimated time: ")
+    assert not (tmp_path / "o").exists()
+
+
 def test_several_rates_are_shown_with_the_one_that_was_kept(consilience, asked):
-    status, out, err = consilience(*asked, "--lr", f"{NONE},6e-3", "--json")
+    status, out, err = consilience(*asked, "--learning-rate", f"{NONE},6e-3", "--json")
     assert status == 0, err
     document = json.loads(out)
-    tried = {each["lr"]: each["validation"]["rte"] for each in document["grid"]}
+    tried = {each["learning_rate"]: each["validation"]["rte"] for each in document["grid"]}
     assert list(tried) == [NONE, 6e-3]
     best = max(tried, key=lambda rate: tried[rate])
-    assert document["best"] == {"batch": 8, "lr": best}
-    status, out, err = consilience(*asked, "--lr", f"{NONE},6e-3")
+    assert document["best"] == {"batch": 8, "learning_rate": best}
+    status, out, err = consilience(*asked, "--learning-rate", f"{NONE},6e-3")
     assert status == 0, err
     assert "Tried with the first seed" in out
-    (kept,) = [line for line in out.splitlines() if "kept" in line]
-    assert f"{best:g}" in kept and f"{100 * tried[best]:.1f}" in kept
+    (chosen,) = [line for line in out.splitlines() if "chosen" in line]
+    assert f"{best:g}" in chosen and f"{100 * tried[best]:.1f}" in chosen
 
 
 @pytest.fixture
@@ -1095,7 +1122,7 @@ def test_korean_from_the_file_to_the_numbers(consilience, korean, tmp_path):
     status, out, err = consilience(
         "finetune", "--model", korean, "--task", "klue-nli", "--train", klue(tmp_path / "t.json", 48, 0),
         "--validation", klue(tmp_path / "v.json", 24, 1), "--half", "1", "--seeds", "0",
-        "--lr", "3e-3", "--batch", "8", "--epochs", "6", "--device", "cpu", "--out", tmp_path / "o",
+        "--learning-rate", "3e-3", "--batch-size", "8", "--epochs", "6", "--device", "cpu", "--out", tmp_path / "o",
         "--json",
     )  # fmt: skip
     assert status == 0, err

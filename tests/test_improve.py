@@ -13,6 +13,7 @@ from conftest import launch
 from consilience import ConsilienceError, load_model
 from consilience.models.fast import speed_up_training
 from consilience.train.consistency_trainer import ConsistencyTrainer
+from consilience.train.cost import duration
 from consilience.train.perplexity import perplexity
 from consilience.train.resume import TrainingFolder
 from test_train import PATTERNS, relation, train, trainer_of
@@ -79,7 +80,7 @@ def test_a_tiny_model_gets_consistent_and_its_folder_is_reused(model_folder, tmp
         ("bert", {"bf16": True, "loss": "vote"}),
         ("gpt2", {"loss": "vote"}),
         ("bert", {"loss": "vote", "lora_rank": 8, "learning_rate": 3e-2}),
-        ("gpt2", {"bf16": True, "vocabulary": True, "loss": "strict"}),
+        ("gpt2", {"bf16": True, "vocabulary": True, "loss": "pairs"}),
     ],
 )
 def test_every_kind_of_training_lowers_the_loss_and_saves_a_plain_model(
@@ -181,7 +182,10 @@ def test_seeds_and_ablations_make_table_7(model_folder, tmp_path):
         rows["no-mlm", seed].metrics.filter(**of_all)["value"].item() for seed in (1, 2)
     ]  # fmt: skip
     assert row["value"] == pytest.approx(sum(means) / 2)
+    (before,) = result.before.filter(**of_all).to_dicts()
+    assert row["difference"] == pytest.approx(sum(means) / 2 - before["value"])
     assert row["lowest"] <= row["difference"] <= row["highest"]
+    assert row["low"] <= row["difference"] <= row["high"]
     assert row["seeds"] == 2
     assert row["perplexity"] > 1
     (kept,) = result.lambdas.filter(pl.col("kept"), name="improved", seed=1).to_dicts()
@@ -274,7 +278,7 @@ def command(model_folder, tmp_path, write_suite):
     )
     return [
         "improve", "--model", model_folder("bert"), "--suite", suite, "--train-groups", "A,B",
-        "--validation-groups", "C", "--lambda", "0.5,2", "--facts", "8", "--epochs", "1",
+        "--validation-groups", "C", "--lambda", "0.5,2", "--train-facts", "8", "--loss", "pairs", "--epochs", "1",
         "--learning-rate", "3e-3", "--limit", "9", "--out", tmp_path / "o",
     ]  # fmt: skip
 
@@ -288,9 +292,19 @@ def test_one_command_trains_measures_and_shows_the_cost(consilience, command, tm
     command = [*command, "--text", tmp_path / f"text{suffix}"]
     status, out, err = consilience(*command)
     assert status == 0, err
-    for shown in ("Table 7", "Consistent-Acc", "kept", "sign flips of subjects", "lambda-"):
-        assert shown in out
+    assert "on suite: 1 held-out relation (strict)" in out
+    assert "Table 7" not in out
+    assert "held out: 1 relation, 9 facts" in err
     assert "training improved, seed 42, lambda 0.5" in err
+    load, *_ = [line for line in out.splitlines() if line.startswith("  model = ")]
+    names = {}
+    exec(f"from transformers import pipeline\n{load.strip()}", names)
+    assert names["model"]("Rome is [MASK].")[0]["token_str"]
+    status, out, err = consilience(*command, "--details")
+    assert status == 0, err
+    for shown in ("Table 7", "Consistent-Acc", "chosen", "sign flips of subjects", "lambda-"):
+        assert shown in out
+    assert "held out" not in err, "there is nothing left to do"
     status, out, err = consilience(*command, "--json")
     assert status == 0, err
     document = json.loads(out)
@@ -301,6 +315,37 @@ def test_one_command_trains_measures_and_shows_the_cost(consilience, command, tm
     assert document["model"] == outcome["model"]
     (row,) = [row for row in outcome["after"] if (row["group"], row["metric"]) == ("D", "accuracy")]
     assert row["n"] == 9
+
+
+def test_a_dry_run_counts_the_work_and_trains_nothing(consilience, command, tmp_path):
+    """Of 8 facts in steps of 8 an epoch has one update of two relations; 12 facts, 3 patterns."""
+    more = ["--loss", "vote", "--seeds", "1,2", "--ablations", "--dry-run"]
+    status, out, err = consilience(*command, *more)
+    assert status == 0, err
+    lines = out.splitlines()
+    assert lines[:2] == [
+        "held out: 1 relation, 9 facts",
+        "work: 12 trainings (2 seeds) of 1 update and 1 validation of 36 queries; then 9 runs of "
+        "27 queries",
+    ]
+    assert lines[2].startswith("estimated time: ")
+    assert not (tmp_path / "o").exists()
+    cost = json.loads(consilience(*command, *more, "--json")[1])["cost"]
+    seconds = {name: cost[f"{name}_seconds"] for name in ("load", "update", "query", "overhead")}
+    assert min(seconds["load"], seconds["update"], seconds["query"]) > 0
+    validation, run = (
+        seconds["overhead"] + seconds["query"] * queries for queries in (36, 27)
+    )  # fmt: skip
+    expected = 12 * (seconds["load"] + seconds["update"] + validation) + 9 * (seconds["load"] + run)
+    assert cost["seconds"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "1 s"), (89, "89 s"), (90, "1.5 min"), (5400, "1.5 h"), (86400 * 3.04, "3 days")],
+)
+def test_durations_in_words(seconds, text):
+    assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,18 @@ from test_tasktypes import run_folder
 
 QUICK = {
     "device": "cpu",
-    "options": {"finetune": ("--seeds", "0,1", "--epochs", "1", "--batch", "8", "--lr", "6e-3")},
+    "options": {
+        "finetune": (
+            "--seeds",
+            "0,1",
+            "--epochs",
+            "1",
+            "--batch-size",
+            "8",
+            "--learning-rate",
+            "6e-3",
+        )
+    },
 }
 """Two seeds of one epoch, on the processor."""
 

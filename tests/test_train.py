@@ -15,7 +15,7 @@ from consilience.models.loading import Pretrained
 from consilience.train.consistency import make_trainer
 from consilience.train.consistency_trainer import PositionHead, plain_copy
 from consilience.train.experiment import improve
-from consilience.train.losses import consistency_loss, cosine_loss, published_loss, vote_loss
+from consilience.train.losses import consistency_loss, cosine_loss, released_loss, vote_loss
 from consilience.train.perplexity import perplexity
 from consilience.train.plan import Plan, Subject
 from consilience.train.resume import TrainingFolder
@@ -36,7 +36,7 @@ def relation(id_, subjects="abcdefghijkl"):
 
 SUITE = Suite("hand", tuple(map(relation, ("A", "B", "C", "D"))), "strict")
 PLAN = Plan(
-    train=("A", "B"), validation=("C",), weights=(1.0,), loss="strict", vocabulary=False,
+    train=("A", "B"), validation=("C",), weights=(1.0,), loss="pairs", vocabulary=False,
     text="patterns", facts=8, batch=4, accumulation=1, epochs=4, learning_rate=3e-3,
     validation_facts=200, seed=42, lora_rank=0, bf16=False, gradient_checkpointing=False,
     report_to="none",
@@ -101,7 +101,7 @@ def test_the_released_loss_sums_and_divides_by_the_columns():
         for b in range(3)
         if a != b
     )
-    assert published_loss(found).item() == pytest.approx(expected, rel=1e-5)
+    assert released_loss(found).item() == pytest.approx(expected, rel=1e-5)
     assert consistency_loss(found).item() == pytest.approx(expected * 5 / 6, rel=1e-5)
 
 
@@ -146,7 +146,7 @@ def test_the_loss_is_not_negative_and_ignores_order_and_constants(facts, pattern
 
 
 def steps_of(model, relations=SUITE.relations[:2], longest=64, lines=(), **change):
-    trained = [trained_relation(one, model, "strict", "strict") for one in relations]
+    trained = [trained_relation(one, model, "strict", "pairs") for one in relations]
     plan = replace(PLAN, **{"epochs": 2, "seed": 1, **change})
     return Steps(trained, model, plan, longest=longest, lines=lines)
 
@@ -186,7 +186,7 @@ def test_the_positions_of_masks_in_questions_and_in_text(bert):
 def test_a_causal_model_is_read_after_what_precedes_the_object(gpt2):
     """Two of the three patterns end in the object; the answer is read at their last token."""
     tokenizer = gpt2.tokenizer
-    trained = trained_relation(relation("A"), gpt2, "strict", "strict")
+    trained = trained_relation(relation("A"), gpt2, "strict", "pairs")
     assert trained.patterns == (PATTERNS[0], PATTERNS[2])
     words = [tokenizer.decode([int(token)]) for token in trained.tokens[0]]
     assert words == [f" {word}" for word in WORDS]
@@ -208,7 +208,7 @@ def test_a_causal_model_is_read_after_what_precedes_the_object(gpt2):
 def test_which_columns_are_compared(bert, gpt2):
     """A column is a word, of the released loss a row of the data, of a causal model a first token."""
     one, rows = (
-        trained_relation(relation("A"), bert, "strict", loss) for loss in ("strict", "published")
+        trained_relation(relation("A"), bert, "strict", loss) for loss in ("pairs", "released")
     )
     assert (one.tokens.shape, rows.tokens.shape) == ((3, 6), (3, 12))
     assert one.tokens.tolist() == [bert.tokenizer.convert_tokens_to_ids(WORDS)] * 3
@@ -217,7 +217,7 @@ def test_which_columns_are_compared(bert, gpt2):
     facts = tuple(replace(fact, object=longer.get(fact.object, fact.object)) for fact in facts)
     facts += (Fact("z", "A z", "Paris"),)
     joined = replace(relation("A"), facts=facts, candidates=Candidates.of(facts))
-    assert trained_relation(joined, gpt2, "strict", "strict").tokens.shape == (2, 6)
+    assert trained_relation(joined, gpt2, "strict", "pairs").tokens.shape == (2, 6)
 
 
 SAME = (Fact("1", "a", "Paris"), Fact("2", "b", "Paris"))
@@ -273,7 +273,7 @@ def test_the_head_at_some_positions_has_the_logits_and_gradients_of_the_whole(fa
     assert torch.allclose(plain_copy(model)(input_ids=ids).logits[rows, columns], whole, atol=1e-5)
 
 
-@pytest.mark.parametrize("loss", ["strict", "published"])
+@pytest.mark.parametrize("loss", ["pairs", "released"])
 def test_the_loss_of_a_step_from_its_questions_and_words(loss, model_folder, tmp_path):
     """Each pair of patterns by torch's own divergence; as released, padding is attended to."""
     subjects = ["a", "b b b", "c", "d d", "e", "f f f f", "g", "h"]
@@ -285,7 +285,7 @@ def test_the_loss_of_a_step_from_its_questions_and_words(loss, model_folder, tmp
     count = facts * patterns
     ids, mask = step["input_ids"], step["attention_mask"].clone()
     assert not mask[:count].all()
-    if loss == "published":
+    if loss == "released":
         mask[:count] = 1
     with torch.no_grad():
         found = trainer.compute_loss(model, step)
@@ -299,7 +299,7 @@ def test_the_loss_of_a_step_from_its_questions_and_words(loss, model_folder, tmp
             )
             total += (second.exp() * (second - first)).sum().item()
     pairs = facts * patterns * (patterns - 1) / 2
-    consistency = total / (step["candidates"].shape[1] if loss == "published" else pairs)
+    consistency = total / (step["candidates"].shape[1] if loss == "released" else pairs)
     words = torch.nn.functional.cross_entropy(
         all_logits[step["rows"][count:], step["columns"][count:]], step["labels"]
     )

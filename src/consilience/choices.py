@@ -26,8 +26,8 @@ Joined = Literal["pair", "string"]
 Pool = Literal["last", "end", "mean"]
 """Where a decoder's head reads: the last token, an end token after it, or the mean of all."""
 
-Loss = Literal["strict", "cosine", "published", "vote"]
-"""Which consistency loss (``train/losses.py``)."""
+Loss = Literal["vote", "pairs", "cosine", "released"]
+"""The consistency loss (``train/losses.py``): ``pairs`` is that of the ParaRel paper."""
 
 TrainingText = Literal["patterns", "file", "none"]
 """What language modelling reads: the filled patterns, the lines of a file, or nothing."""

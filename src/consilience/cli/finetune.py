@@ -2,47 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from consilience.cli.command import command_of
 from consilience.cli.console import Screen, out, warn
 from consilience.cli.shared import AsJson, print_json
 from consilience.report.training_tables import grid_table, seed_table
 from consilience.workflow.finetuning import FinetuneOptions, Finetuning
-from consilience.workflow.finetuning import finetune as train_seeds
+from consilience.workflow.finetuning import finetune as train_classifiers
+
+if TYPE_CHECKING:
+    from consilience.train.seeds import SeedTrainings
 
 
 @command_of(FinetuneOptions)
 def finetune(options: FinetuneOptions, as_json: AsJson = False) -> None:
-    """Fine-tune on the original form of sentence pairs (CALUM, Sections 4.3 and 6.1).
+    """Fine-tune a classifier on the original form of sentence pairs (CALUM, Sections 4.3, 6.1).
 
-    The best checkpoint of each seed is saved as --out/seed-N/TASK, a model like any other;
-    `consilience probe` asks them all. Rerun the same command to resume an interrupted run.
+    The best checkpoint of each seed is saved as --out/seed-N/TASK. Rerun the same command to
+    resume an interrupted run.
     """
-    finetuning = train_seeds(options, Screen())
+    finetuning = train_classifiers(options, Screen())
     if finetuning is None:
         return
+    trainings, cost = finetuning.trainings, finetuning.cost
     if as_json:
-        print_json(_document(options.model, finetuning))
-        return
-    _show(options.model, finetuning)
-    warn(finetuning.notes)
-    out.print(f"Models: {options.folder}/seed-*/{finetuning.task}", soft_wrap=True)
+        document: dict[str, Any] = {"cost": cost.to_dict() if cost else None}
+        document |= _document(options.model, finetuning, trainings) if trainings else {}
+        print_json(document)
+    elif trainings:
+        _show(options, finetuning, trainings)
+    elif cost:
+        for line in cost.lines:
+            out.print(line, soft_wrap=True, highlight=False)
 
 
-def _document(model: str, finetuning: Finetuning) -> dict[str, Any]:
-    best, grid = finetuning.trainings.best, finetuning.trainings.grid
+def _document(model: str, finetuning: Finetuning, trainings: SeedTrainings) -> dict[str, Any]:
     return {
         "model": model,
         "task": finetuning.task,
-        "best": {"batch": best.batch, "lr": best.learning_rate},
+        "best": {"batch": trainings.best.batch, "learning_rate": trainings.best.learning_rate},
         "grid": [
             {
                 "batch": plan.batch,
-                "lr": plan.learning_rate,
+                "learning_rate": plan.learning_rate,
                 "validation": dict(training.validation),
             }
-            for plan, training in grid
+            for plan, training in trainings.grid
         ],
         "seeds": [
             {
@@ -52,20 +58,32 @@ def _document(model: str, finetuning: Finetuning) -> dict[str, Any]:
                 "seconds": training.seconds,
                 "folder": str(training.folder),
             }
-            for seed, training in finetuning.trainings.seeds.items()
+            for seed, training in trainings.seeds.items()
         ],
         "warnings": list(finetuning.notes),
     }
 
 
-def _show(model: str, finetuning: Finetuning) -> None:
-    best, trainings = finetuning.trainings.best, finetuning.trainings
-    if trainings.grid:
-        rows = [
-            (plan.batch, plan.learning_rate, tried.validation[finetuning.task], plan == best)
-            for plan, tried in trainings.grid
-        ]
-        out.print(grid_table(rows, finetuning.task))
+def _show(options: FinetuneOptions, finetuning: Finetuning, trainings: SeedTrainings) -> None:
+    task = finetuning.task
     validation = {seed: training.validation for seed, training in trainings.seeds.items()}
     costs = [(training.epochs, training.seconds) for training in trainings.seeds.values()]
-    out.print(seed_table(model, validation, costs))
+    out.print(seed_table(options.model, validation, costs))
+    if trainings.grid:
+        rows = [
+            (plan.batch, plan.learning_rate, tried.validation[task], plan == trainings.best)
+            for plan, tried in trainings.grid
+        ]
+        out.print(grid_table(rows, task))
+    warn(finetuning.notes)
+    seed = max(validation, key=lambda number: validation[number][task])
+    model = trainings.seeds[seed].folder / task
+    for line in (
+        f"Models: {options.folder}/seed-*/{task}; best validation: {model}",
+        "Load it:",
+        "  from transformers import pipeline",
+        f'  model = pipeline("text-classification", model="{model}")',
+        f"Measure its consistency: consilience probe --model {options.folder} --suite "
+        f"{options.task} --data {options.validation}",
+    ):
+        out.print(line, soft_wrap=True, highlight=False)

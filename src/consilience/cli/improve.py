@@ -2,49 +2,91 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from consilience.cli.command import command_of
-from consilience.cli.console import Screen, out
+from consilience.cli.console import Screen, err, out
 from consilience.cli.shared import AsJson, print_json, rows_of
 from consilience.metrics.registry import headline_metrics
 from consilience.report.comparison_tables import comparison_tables
-from consilience.report.training_tables import lambda_table, table_7
-from consilience.workflow.improvement import Improvement, ImproveOptions
+from consilience.report.training_tables import lambda_table, result_table, table_7
+from consilience.workflow.improvement import PIPELINES, Improvement, ImproveOptions
 from consilience.workflow.improvement import improve as train_and_measure
 
 if TYPE_CHECKING:
     from consilience.train.experiment import Improved
 
+Details = Annotated[
+    bool,
+    typer.Option(
+        "--details", help="Also print Table 7, every training, and each relation's differences."
+    ),
+]
+
 
 @command_of(ImproveOptions)
-def improve(options: ImproveOptions, as_json: AsJson = False) -> None:
-    """Continue training so that all patterns of a fact get one answer (ParaRel, Section 8).
+def improve(options: ImproveOptions, details: Details = False, as_json: AsJson = False) -> None:
+    """Train a model to give one answer to all patterns of a fact, and measure the gain.
 
-    Trains with each lambda, keeps the checkpoint with the best Consistent-Acc on the validation
-    relations, and measures before and after on all other N-1 relations, with paired tests. Rerun
-    the same command to resume an interrupted run.
+    Trains with each weight of the consistency loss, keeps the checkpoint with the best consistent
+    accuracy on the validation relations, and compares the model before and after on the held-out
+    relations. Rerun the same command to resume an interrupted run.
     """
     improvement = train_and_measure(options, Screen())
     if improvement is None:
         return
+    result, cost = improvement.result, improvement.cost
     if as_json:
-        print_json(_document(improvement.result))
-    else:
-        _show(improvement)
+        document = {"cost": cost.to_dict() if cost else None}
+        print_json(document | (_document(result) if result else {}))
+    elif result:
+        _show(improvement, result, options, details=details)
+    elif cost:
+        for line in cost.lines:
+            out.print(line, soft_wrap=True, highlight=False)
 
 
-def _show(improvement: Improvement) -> None:
-    result = improvement.result
-    best = result.best
-    title = f"{improvement.suite.name}, protocol {improvement.protocol}, seed {best.chosen.seed}"
-    for table in comparison_tables(best.compared, headline_metrics(), title):
-        out.print(table)
-    for each in (*table_7(result.table, result.relations), lambda_table(result.lambdas)):
-        out.print(each)
+def _show(
+    improvement: Improvement, result: Improved, options: ImproveOptions, *, details: bool
+) -> None:
+    best = result.best.chosen
+    row, *others = result.rows
+    seeds = f", mean of {len(row.outcomes)} seeds" if len(row.outcomes) > 1 else ""
+    relations = f"{result.relations} held-out relation{'s' * (result.relations != 1)}"
+    title = (
+        f"{options.model} on {improvement.suite.name}: {relations} ({improvement.protocol}{seeds})"
+    )
+    out.print(result_table(row.compared, title))
+    if others or details:
+        for table in table_7(result.table, result.relations):
+            out.print(table)
+    if details:
+        out.print(lambda_table(result.lambdas))
+        about = f"{improvement.suite.name}, seed {best.seed}"
+        for table in comparison_tables(result.best.compared, headline_metrics(), about):
+            out.print(table)
+    for line in _closing(result, options, details=details):
+        out.print(line, soft_wrap=True, highlight=False)
     if result.perplexity is None:
-        out.print("What it cost in perplexity was not measured: no --text.")
-    out.print(f"Model: {best.chosen.best.model}", soft_wrap=True)
+        err.print("note: perplexity was not measured; give held-out text with --text.")
+
+
+def _closing(result: Improved, options: ImproveOptions, *, details: bool) -> list[str]:
+    """Where the model is, how to load it, and where to see more."""
+    best = result.best.chosen
+    model, folder = best.best.model, options.folder
+    task = PIPELINES[result.kind]
+    after = folder / f"seed-{best.seed}" / best.name / "after"
+    more = "" if details else "--details, or "
+    return [
+        f"Model (lambda {best.weight:g}, seed {best.seed}): {model}",
+        "Load it:",
+        "  from transformers import pipeline",
+        f'  model = pipeline("{task}", model="{model}")',
+        f"More: {more}consilience report {folder / 'before'} {after}",
+    ]
 
 
 def _document(result: Improved) -> dict[str, Any]:
@@ -67,5 +109,6 @@ def _document(result: Improved) -> dict[str, Any]:
             }
             for outcome in result.outcomes
         ],
+        "table": rows_of(result.table),
         "model": str(result.best.chosen.best.model),
     }

@@ -8,11 +8,32 @@ from typing import Any
 
 import polars as pl
 
-from consilience.metrics.registry import label_of
+from consilience.metrics.registry import headline_metrics, label_of
 from consilience.report.metric_tables import metric_column
-from consilience.report.table import Cell, Column, Table, Value
+from consilience.report.table import Cell, Column, Table, Value, bounds_of, interval_notes
 
 PERPLEXITY = Column("perplexity", "number", digits=2)
+
+
+def result_table(compared: pl.DataFrame, title: str) -> Table:
+    """The headline metrics before and after training, as means over the held-out relations.
+
+    ``compared``: the comparison of the two models (``COMPARISON_SCHEMA``).
+    """
+    means = compared.filter(group="MACRO", subset="all")
+    by_metric = {row["metric"]: row for row in means.iter_rows(named=True)}
+    rows: list[list[Value]] = [
+        [label_of(metric), row["first_value"], row["second_value"], row["difference"],
+         bounds_of(row), row["p"]]
+        for metric in headline_metrics()
+        if (row := by_metric.get(metric))
+    ]  # fmt: skip
+    columns = [
+        Column("%"), Column("before", "share"), Column("after", "share"),
+        Column("difference", "points"), Column("95 % CI", "points"), Column("p", "p"),
+    ]  # fmt: skip
+    tests = ", ".join(means["test"].drop_nulls().unique(maintain_order=True))
+    return Table(title, columns, rows, [f"p: {tests}", *interval_notes(means)])
 
 
 def table_7(rows: pl.DataFrame, relations: int) -> tuple[Table, Table]:
@@ -26,26 +47,34 @@ def table_7(rows: pl.DataFrame, relations: int) -> tuple[Table, Table]:
     seeds = max(row["seeds"] for row in numbers.values())
     over = f"; means of {seeds} seeds" if seeds > 1 else ""
     means = Table(
-        f"Table 7: means ± std over {relations} test relations, in percent{over}",
+        f"Table 7 of the ParaRel paper: means ± std over {relations} held-out relations, in "
+        f"percent{over}",
         [Column("model"), *map(metric_column, metrics), PERPLEXITY],
         [_means(name, [numbers[name, metric] for metric in metrics]) for name in names],
     )
-    bounds = ("lowest", "highest") if seeds > 1 else ()
-    points = [Column(name, "points") for name in ("points", *bounds)]
+    of_seeds = ("lowest", "highest") if seeds > 1 else ()
+    largest_p = ("largest_p",) if seeds > 1 else ()
     changes = Table(
-        "After minus before, in points; p: the largest of all seeds",
-        [Column("model"), Column("metric"), *points, Column("p", "p")],
+        "After minus before, in points" + over,
+        [
+            Column("model"), Column("metric"), Column("difference", "points"),
+            Column("95 % CI", "points"), Column("p", "p"),
+            *(Column(f"{name} seed", "points") for name in of_seeds),
+            *(Column("largest p of a seed", "p") for _ in largest_p),
+        ],
         [
             [
                 name if metric == metrics[0] else "",
                 label_of(metric),
-                *(row[column] for column in ("difference", *bounds, "p")),
+                row["difference"],
+                bounds_of(row),
+                *(row[column] for column in ("p", *of_seeds, *largest_p)),
             ]
             for name in names[1:]
             for metric in metrics
             for row in [numbers[name, metric]]
         ],
-    )
+    )  # fmt: skip
     return means, changes
 
 
@@ -58,14 +87,14 @@ def lambda_table(lambdas: pl.DataFrame) -> Table:
     metrics = ("accuracy", "consistency", "consistent_accuracy")
     columns = [Column("model"), Column("seed", "count"), Column("lambda", "number"), Column("")]
     return Table(
-        "Validation relations, best checkpoint of each training, in percent",
+        "Every training: validation relations, best checkpoint, in percent",
         [*columns, *map(metric_column, metrics), PERPLEXITY],
         [
             [
                 row["name"],
                 str(row["seed"]),
                 f"{row['lambda']:g}",
-                "kept" if row["kept"] else "",
+                "chosen" if row["kept"] else "",
                 *(row[name] for name in metrics),
                 row["perplexity"],
             ]
@@ -75,12 +104,17 @@ def lambda_table(lambdas: pl.DataFrame) -> Table:
 
 
 def grid_table(rows: Sequence[tuple[int, float, float, bool]], task: str) -> Table:
-    """Fine-tunings that were tried: batch size, learning rate, accuracy, whether it was best."""
+    """Fine-tunings with the first seed: batch size, learning rate, accuracy, whether chosen."""
     return Table(
         "Tried with the first seed: validation accuracy, in percent",
-        [Column("batch", "count"), Column("lr", "number"), Column(task, "share"), Column("")],
         [
-            [str(batch), f"{rate:g}", accuracy, "kept" if is_best else ""]
+            Column("batch size", "count"),
+            Column("learning rate", "number"),
+            Column(task, "share"),
+            Column(""),
+        ],
+        [
+            [str(batch), f"{rate:g}", accuracy, "chosen" if is_best else ""]
             for batch, rate, accuracy, is_best in rows
         ],
     )
@@ -89,7 +123,7 @@ def grid_table(rows: Sequence[tuple[int, float, float, bool]], task: str) -> Tab
 def seed_table(
     model: str, validation: Mapping[int, Mapping[str, float]], costs: Sequence[tuple[int, float]]
 ) -> Table:
-    """Accuracy of each seed on each task, with its ``costs``, epochs and seconds; and the mean."""
+    """Accuracy of each seed on each task, and the mean; ``costs``: epochs and seconds."""
     tasks = list(next(iter(validation.values())))
     rows: list[list[Value]] = [
         [str(seed), *accuracies.values(), epochs, seconds / 60]

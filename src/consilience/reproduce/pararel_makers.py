@@ -279,7 +279,8 @@ def _improve(recipe: Recipe, work: Work) -> dict[str, Any]:
     return work.run(
         "", "improve", "--model", request.models.get(row, recipe.models[row]),
         "--suite", "pararel", "--train-groups", ",".join(TRAIN),
-        "--validation-groups", ",".join(VALIDATION), "--seeds", SEED, "--ablations",
+        "--validation-groups", ",".join(VALIDATION), "--loss", "pairs",
+        "--seeds", SEED, "--ablations",
         "--out", request.folder_of(row, "pararel-improve"), "--device", request.training_device,
     )  # fmt: skip
 

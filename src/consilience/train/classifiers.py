@@ -134,6 +134,16 @@ def train_classifier(
     return Finetuned(path, *(record.get(name, {}) for name in names))
 
 
+def pair_trainer(
+    backbone: Backbone, sources: Sequence[TaskPairs], plan: ClassifierPlan, path: Path
+) -> PairTrainer:
+    """A trainer before its first step."""
+    check_sources(sources, plan)
+    check_device(backbone.device)
+    arguments = _arguments(backbone, plan, path)
+    return _make_trainer(backbone, sources, plan, TrainingFolder(path, {}), arguments)[0]
+
+
 def check_sources(sources: Sequence[TaskPairs], plan: ClassifierPlan) -> None:
     """Refuse what cannot be trained, or whose result would mean nothing."""
     names = [source.task.name for source in sources]
@@ -291,7 +301,9 @@ class PairTrainer(BatchTrainer):
         labels, weight = inputs.pop("labels"), inputs.pop("weight")
         logits = model(**inputs)
         loss = torch.nn.functional.cross_entropy(logits.float(), labels) * weight
-        self.check_finite(loss, f"the loss of {inputs['task']}", "Lower --lr, or use float32.")
+        self.check_finite(
+            loss, f"the loss of {inputs['task']}", "Lower --learning-rate, or use float32."
+        )
         return (loss, logits) if return_outputs else loss
 
     def validate(self) -> dict[str, float]:
@@ -299,14 +311,14 @@ class PairTrainer(BatchTrainer):
         self.heads.eval()
         metrics: dict[str, float] = {}
         for task, pairs in self.validation.items():
-            accuracy, loss = self._measure(task, pairs)
+            accuracy, loss = self.judge(task, pairs)
             if not metrics:
                 metrics |= {"accuracy": accuracy, "loss": loss}
             metrics[f"{task}_accuracy"] = accuracy
         self.heads.train()
         return metrics
 
-    def _measure(self, task: str, pairs: EncodedPairs) -> tuple[float, float]:
+    def judge(self, task: str, pairs: EncodedPairs) -> tuple[float, float]:
         """Accuracy and mean cross-entropy, in batches of pairs of one length."""
         model, reading = self.heads.models[task], self.heads.reading
         labels = torch.tensor(pairs.labels)

@@ -110,7 +110,7 @@ class ConsistencyTrainer(BatchTrainer):
         ids, attention = inputs["input_ids"], inputs["attention_mask"]
         rows, columns = inputs["rows"], inputs["columns"]
         questions = slice(facts * patterns)
-        if self.plan.loss == "published":
+        if self.plan.loss == "released":
             attention = attention.clone()
             attention[questions] = 1
         logits = self.head.logits(model, ids, attention, rows, columns)

@@ -20,6 +20,7 @@ from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import headline_metrics
 from consilience.models import load_model
+from consilience.models.loading import Kind
 from consilience.run_folder import RunFolder
 from consilience.train.batch_trainer import check_device, uses_cpu
 from consilience.train.consistency import (
@@ -41,6 +42,9 @@ from consilience.train.plan import (
 )
 from consilience.train.progress import quiet_transformers
 from consilience.watch import SILENT, Watch
+
+TABLE = "table-7.csv"
+"""The file of the finished table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +79,43 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class TableRow:
+    """A row of Table 7: the outcomes of its seeds, and their means."""
+
+    name: str
+    """``improved``, or the ablation."""
+    outcomes: tuple[Outcome, ...]
+    """The outcome of each seed."""
+    metrics: pl.DataFrame
+    """Metrics on the test relations, means over seeds."""
+    compared: pl.DataFrame
+    """The comparison of these means with the model before."""
+
+    @property
+    def perplexity(self) -> float | None:
+        """The mean perplexity of held-out text; None without text."""
+        costs = [outcome.chosen.best.perplexity for outcome in self.outcomes]
+        known = [cost for cost in costs if cost is not None]
+        return fmean(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
 class Improved:
     """The result of ``improve``."""
 
+    kind: Kind
+    """The kind of the model."""
     before: pl.DataFrame
     """Metrics of the model before, on the test relations."""
     perplexity: float | None
-    """That of the model before, of held-out text; None without text."""
-    outcomes: tuple[Outcome, ...]
-    """Every row of Table 7 with every seed."""
+    """The perplexity of the model before, of held-out text; None without text."""
+    rows: tuple[TableRow, ...]
+    """Every row of Table 7 but that of the model before."""
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """The outcomes of all rows and seeds."""
+        return [outcome for row in self.rows for outcome in row.outcomes]
 
     @property
     def best(self) -> Outcome:
@@ -98,10 +130,10 @@ class Improved:
 
     @property
     def table(self) -> pl.DataFrame:
-        """Table 7, a row for each name and metric: means over relations, then over seeds.
+        """Table 7, a row for each name and metric: means over relations and seeds.
 
-        ``std`` is over relations. ``difference`` is from the model before, with the ``lowest`` and
-        ``highest`` of the seeds and their largest ``p``.
+        ``std`` is over relations. ``difference`` is from the model before, with its interval and
+        ``p``; ``lowest``, ``highest`` and ``largest_p`` are those of single seeds.
         """
         rows: list[dict[str, object]] = [
             {
@@ -113,9 +145,7 @@ class Improved:
             }
             for metric in headline_metrics()
         ]
-        for name in dict.fromkeys(outcome.chosen.name for outcome in self.outcomes):
-            seeds = [outcome for outcome in self.outcomes if outcome.chosen.name == name]
-            rows += [_row(name, metric, seeds) for metric in headline_metrics()]
+        rows += [_cells(row, metric) for row in self.rows for metric in headline_metrics()]
         return pl.from_dicts(rows, infer_schema_length=None)
 
     @property
@@ -136,23 +166,23 @@ class Improved:
         return pl.from_dicts(rows, infer_schema_length=None)
 
 
-def _row(name: str, metric: str, seeds: Sequence[Outcome]) -> dict[str, object]:
-    """A metric of a row of Table 7, over the outcomes of its seeds."""
-    means = [_macro(outcome.metrics, metric) for outcome in seeds]
-    changes = [_macro(outcome.compared, metric) for outcome in seeds]
-    differences = [change["difference"] for change in changes]
-    costs = [cost for outcome in seeds if (cost := outcome.chosen.best.perplexity) is not None]
+def _cells(row: TableRow, metric: str) -> dict[str, object]:
+    """A metric of a row of Table 7."""
+    mean, change = _macro(row.metrics, metric), _macro(row.compared, metric)
+    changes = [_macro(outcome.compared, metric) for outcome in row.outcomes]
+    differences = [of_seed["difference"] for of_seed in changes]
     return {
-        "name": name,
+        "name": row.name,
         "metric": metric,
-        "value": fmean(mean["value"] for mean in means),
-        "std": fmean(mean["std"] for mean in means),
-        "seeds": len(seeds),
-        "difference": fmean(differences),
+        "value": mean["value"],
+        "std": mean["std"],
+        "seeds": len(row.outcomes),
+        **{name: change[name] for name in ("difference", "low", "high")},
+        "p": change["p"],
         "lowest": min(differences),
         "highest": max(differences),
-        "p": max(change["p"] for change in changes),
-        "perplexity": fmean(costs) if costs else None,
+        "largest_p": max(of_seed["p"] for of_seed in changes),
+        "perplexity": row.perplexity,
     }
 
 
@@ -184,11 +214,9 @@ def improve(
     measures; the others return None.
     """
     seeds = tuple(seeds) or (plan.seed,)
-    check_plan(plan, subject, seeds)
-    check_device(subject.device)
-    check_report_to(plan.report_to)
-    load_trainable(subject)
-    if not PartialState(cpu=uses_cpu(subject.device)).is_main_process:
+    check_settings(subject, plan, seeds)
+    kind = load_trainable(subject).kind
+    if not is_first_process(subject):
         for seed in seeds:
             list(_train_rows(subject, replace(plan, seed=seed), folder, ablations))
         return None
@@ -201,7 +229,7 @@ def improve(
     watch.say("measuring the model before")
     answers, metrics = _measure(subject, plan, folder / "before")
     cost = held_out_perplexity(subject)
-    outcomes = []
+    by_name: dict[str, list[tuple[Outcome, pl.DataFrame]]] = {}
     for chosen in rows:
         watch.say(f"measuring {chosen.name}, seed {chosen.seed}, lambda {chosen.weight:g}")
         path = folder / f"seed-{chosen.seed}" / chosen.name
@@ -210,12 +238,46 @@ def improve(
         answered = {"before": answers, chosen.name: answers_after}
         compared = compare(answered, subject.test_suite(plan), subject.protocol)
         write_whole(path / "comparison.csv", csv_of(compared))
-        outcomes.append(Outcome(chosen, metrics_after, compared))
-    result = Improved(metrics, cost, tuple(outcomes))
-    write_whole(folder / "table-7.csv", csv_of(result.table))
+        outcome = Outcome(chosen, metrics_after, compared)
+        by_name.setdefault(chosen.name, []).append((outcome, answers_after))
+    table_rows = [
+        _averaged(subject, plan, name, answers, seeds_of_row)
+        for name, seeds_of_row in by_name.items()
+    ]
+    result = Improved(kind, metrics, cost, tuple(table_rows))
+    write_whole(folder / TABLE, csv_of(result.table))
     write_whole(folder / "lambdas.csv", csv_of(result.lambdas))
     record.finish(result.best.metrics)
     return result
+
+
+def _averaged(
+    subject: Subject,
+    plan: Plan,
+    name: str,
+    before: pl.DataFrame,
+    seeds: Sequence[tuple[Outcome, pl.DataFrame]],
+) -> TableRow:
+    """A row of Table 7 from the outcome and the answers of each seed."""
+    outcomes = tuple(outcome for outcome, _ in seeds)
+    if len(seeds) == 1:
+        return TableRow(name, outcomes, outcomes[0].metrics, outcomes[0].compared)
+    suite, answers = subject.test_suite(plan), [table for _, table in seeds]
+    models = {"before": [before] * len(seeds), name: answers}
+    metrics = measure(answers, suite, subject.protocol)
+    return TableRow(name, outcomes, metrics, compare(models, suite, subject.protocol))
+
+
+def check_settings(subject: Subject, plan: Plan, seeds: Sequence[int]) -> None:
+    """Refuse a plan, a device or a service for reports that cannot be used."""
+    check_plan(plan, subject, seeds)
+    check_device(subject.device)
+    check_report_to(plan.report_to)
+
+
+def is_first_process(subject: Subject) -> bool:
+    """Whether this is the first of several processes that train (``accelerate launch``)."""
+    return bool(PartialState(cpu=uses_cpu(subject.device)).is_main_process)
 
 
 def _train_rows(
@@ -225,7 +287,7 @@ def _train_rows(
     weight, path = 0.0, folder / f"seed-{plan.seed}"
     if plan.loss == "vote":
         watch.say(f"training the teacher, seed {plan.seed}")
-        teaching = replace(plan, loss="strict")
+        teaching = replace(plan, loss="pairs")
         teacher = train(subject, teaching, 0.0, path / TEACHER / "lambda-0", watch)
         subject = replace(subject, model=str(teacher.model))
     for name in (IMPROVED, *(ABLATIONS if ablations else ())):

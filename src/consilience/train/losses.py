@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 SHARPENED = 0.5
-"""Temperature of the vote, which the student is to learn with more confidence."""
+"""Temperature of the vote, so that the student learns it with more confidence."""
 
 
 def consistency_loss(logits: torch.Tensor) -> torch.Tensor:
@@ -44,13 +44,13 @@ def cosine_loss(logits: torch.Tensor) -> torch.Tensor:
     return 1 - cosines.mean() / (patterns * (patterns - 1))
 
 
-def published_loss(logits: torch.Tensor) -> torch.Tensor:
+def released_loss(logits: torch.Tensor) -> torch.Tensor:
     """The loss of the released code: the same divergences, summed over pairs and facts.
 
     ``logits`` (fact, pattern, row) have a column for each row of the relation's data, so that a
     candidate counts as often as it is an object. The sum over all ordered pairs is divided by the
-    number of columns: the released code transposes before it takes the mean over what it
-    believes to be the batch.
+    number of columns: the released code transposes the logits, and its mean over the batch is a
+    mean over columns.
     """
     facts, patterns, rows = logits.shape
     return consistency_loss(logits) * facts * (patterns * (patterns - 1) / 2) / rows
@@ -70,8 +70,8 @@ def vote_loss(logits: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
 
 
 LOSSES: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "strict": consistency_loss,
+    "pairs": consistency_loss,
     "cosine": cosine_loss,
-    "published": published_loss,
+    "released": released_loss,
 }
-"""The losses that need the logits of one model only."""
+"""The losses that need the logits of one model only; ``vote`` also needs those of a teacher."""

@@ -31,6 +31,10 @@ class EncodedPairs:
     truncated: int = 0
     """How many pairs were too long for the model."""
 
+    def first(self, count: int) -> EncodedPairs:
+        """The first pairs."""
+        return EncodedPairs(self.forms[:count], self.labels[:count])
+
 
 class PairBatches(Dataset[dict[str, Any]]):
     """Every batch of a training in order, each of one task; the seed decides the order.

@@ -1,4 +1,4 @@
-"""What a consistency training is made of, and which plans cannot be carried out."""
+"""The settings of a consistency training, and the checks that refuse impossible ones."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ SAMPLE_SEED = 0
 """Samples the facts to validate and to test on: the same ones whatever the seed of the training."""
 
 DEFAULT_WEIGHTS: Mapping[Loss, Sequence[float]] = {
-    "strict": (0.1, 0.5, 1.0),
-    "cosine": (0.1, 0.5, 1.0),
-    "published": (0.1, 0.5, 1.0),
     "vote": (1.0, 3.0, 10.0),
+    "pairs": (0.1, 0.5, 1.0),
+    "cosine": (0.1, 0.5, 1.0),
+    "released": (0.1, 0.5, 1.0),
 }
-"""The lambdas to try with each loss; all but those of ``vote`` are the paper's (Section 8.2)."""
+"""The lambdas to try with each loss; all but those of ``vote`` are in the ParaRel paper (8.2)."""
 
 TEACHER = "teacher"
 """The folder of the first stage of the loss ``vote``, which has no consistency loss."""
 
 IMPROVED = "improved"
-"""The name of the plan as it is given, next to its ablations."""
+"""The name of the plan itself, next to its ablations."""
 
 ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "no-consistency": {"weights": (0.0,)},
     "no-typing": {"vocabulary": True},
     "no-mlm": {"text": "none"},
 }
-"""What each ablation of Table 7 changes in the plan: -consistency, -typed and -MLM."""
+"""The fields that each ablation of Table 7 changes: -consistency, -typed and -MLM."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is trained on what, and how (ParaRel, Section 8.2). Its fields decide the weights."""
+    """The settings of a consistency training (ParaRel, Section 8.2). They decide the weights."""
 
     train: tuple[str, ...]
     """Relations to train on."""
@@ -55,7 +55,7 @@ class Plan:
     vocabulary: bool
     """Whether distributions over the whole vocabulary are compared, not over the candidates."""
     text: TrainingText
-    """What language modelling reads."""
+    """The text of language modelling."""
     facts: int
     """Facts of each training relation."""
     batch: int
@@ -63,7 +63,7 @@ class Plan:
     accumulation: int
     """Steps of each relation in an update."""
     epochs: int
-    """How often each fact is read."""
+    """The number of times that each fact is read."""
     learning_rate: float
     """The highest learning rate."""
     validation_facts: int
@@ -82,7 +82,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The model to improve, and what it is trained and tested with, whatever the plan."""
+    """The model to improve, with its suite and text; the same for every plan."""
 
     model: str
     """Hub id or folder of a masked or causal model."""
@@ -119,14 +119,14 @@ def ablated(plan: Plan, name: str, weight: float) -> Plan:
 def check_plan(plan: Plan, subject: Subject, seeds: Sequence[int]) -> None:
     """Refuse a plan that cannot be carried out, or whose result would mean nothing.
 
-    ``seeds``: those that take the place of the plan's. No model is loaded for this.
+    ``seeds`` replace that of the plan. No model is loaded for this.
     """
     _check_relations(plan, subject)
     if plan.loss == "vote" and plan.text == "none":
         raise ConsilienceError(
             "--loss vote with --mlm none",
-            expected="words that the teacher learns from",
-            todo="Use --mlm patterns.",
+            expected="text that the teacher learns from",
+            todo="Use --mlm patterns, or another --loss.",
         )
     if not plan.weights:
         raise ConsilienceError("no lambda", expected="one or more to try")

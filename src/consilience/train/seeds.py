@@ -26,6 +26,7 @@ from consilience.train.classifiers import (
     check_sources,
     train_classifier,
 )
+from consilience.train.resume import TrainingFolder
 from consilience.watch import SILENT, Watch
 
 
@@ -91,12 +92,17 @@ def train_seeds(
         best, _ = max(grid, key=lambda tried: tried[1].validation[main])
     several = "s" * (len(seeds) != 1)
     watch.say(
-        f"training {main} with {len(seeds)} seed{several}, batch {best.batch}, "
-        f"lr {best.learning_rate:g}"
+        f"training {main} with {len(seeds)} seed{several}, batch size {best.batch}, "
+        f"learning rate {best.learning_rate:g}"
     )
     seeded = [replace(best, seed=seed) for seed in seeds]
     trainings = _side_by_side(job, seeded, [folder / f"seed-{seed}" for seed in seeds], jobs)
     return SeedTrainings(best, grid, dict(zip(seeds, trainings, strict=True)))
+
+
+def are_finished(folder: Path, seeds: Sequence[int]) -> bool:
+    """Whether the training with each seed is finished."""
+    return all(TrainingFolder(folder / f"seed-{seed}", {}).has_result for seed in seeds)
 
 
 def _job(

@@ -1,4 +1,4 @@
-"""What each training step reads: facts of one relation in all patterns, and text with masks."""
+"""The input of each training step: facts of one relation in all patterns, and text with masks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TrainedRelation:
     tokens: torch.Tensor
     """Tokens (pattern, candidate) of the candidates in each pattern; a column is one word.
 
-    For the loss ``published`` a column is a row of the relation's data.
+    For the loss ``released`` a column is a row of the relation's data.
     """
 
 
@@ -68,7 +68,7 @@ def trained_relation(
         for anchor in anchors
     ]
     columns = [at for at in range(len(words)) if all(sheet.tokens[at] for sheet in sheets)]
-    if loss == "published":
+    if loss == "released":
         counts = relation.candidates.counts
         columns = [at for at in columns for _ in range(counts[at])]
     else:
@@ -118,7 +118,7 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
             raise ConsilienceError(
                 f"fewer than {plan.batch} facts in every training relation",
                 expected="one batch of facts or more",
-                todo="Lower --batch-facts or train on relations with more facts.",
+                todo="Lower --batch-size or train on relations with more facts.",
             )
 
     def _sample(self, trained: TrainedRelation) -> list[Fact]:

@@ -15,6 +15,7 @@ from consilience.suites.pairs import Pairs, half_of, read_pairs, sample_pairs
 from consilience.suites.tasks import load_task
 from consilience.watch import SILENT, Watch
 from consilience.workflow.options import (
+    MODEL, OUTPUT, QUESTIONS, TRAINING,
     Bf16,
     GradientCheckpointing,
     Indicators,
@@ -27,79 +28,131 @@ from consilience.workflow.options import (
 )
 
 if TYPE_CHECKING:
-    from consilience.train.classifiers import TaskPairs
+    from consilience.train.classifiers import ClassifierPlan, TaskPairs
+    from consilience.train.cost import TrainingCost
     from consilience.train.seeds import SeedTrainings
 
 GRID_BATCHES, GRID_RATES = (32, 64, 128), (5e-4, 1e-5, 5e-6)
-"""The batch sizes and learning rates of the paper's grid (CALUM, Appendix A.1)."""
+"""The batch sizes and learning rates of the grid (CALUM paper, Appendix A.1)."""
 
 SEED = 0
-"""Seed of halves and samples: always the same ones."""
+"""Seed of halves and samples, the same for every training."""
+
 
 
 @dataclass(frozen=True, slots=True)
 class FinetuneOptions:
-    """What is fine-tuned on which pairs, and how; the defaults are CALUM's (Section 4.3)."""
+    """Settings of a fine-tuning; the defaults are those of the CALUM paper (Section 4.3)."""
 
     model: Annotated[
         str,
         Option(
-            "An encoder, decoder or sequence-to-sequence model: Hub id, folder, GGUF file, "
-            "packaged:minilm, packaged:smollm2.",
+            "Encoder, decoder or sequence-to-sequence model: Hub id, folder, GGUF file, "
+            "packaged:minilm or packaged:smollm2.",
             metavar="M",
+            short="-m",
+            panel=MODEL,
         ),
     ]
-    task: Annotated[str, Option("A task's name, or a TOML file of one.", metavar="T")]
-    train: Annotated[str, Option("TSV, CSV, JSON, JSONL or Parquet, or hub:SPLIT.", metavar="F")]
-    validation: Annotated[str, Option("Pairs that choose the best checkpoint.", metavar="F")]
-    folder: Annotated[Path, Option("Gets the models, as seed-N/TASK.", flag="--out")]
+    task: Annotated[str, Option("Name of a task, or a TOML file of one.", metavar="T", panel=QUESTIONS)]
+    train: Annotated[
+        str,
+        Option(
+            "Training pairs: TSV, CSV, JSON, JSONL or Parquet file, or hub:SPLIT.",
+            metavar="F",
+            panel=QUESTIONS,
+        ),
+    ]
+    validation: Annotated[
+        str, Option("Pairs that choose the best checkpoint.", metavar="F", panel=QUESTIONS)
+    ]
+    folder: Annotated[Path, Option("Write the models here, as seed-N/TASK.", flag="--out", short="-o", panel=OUTPUT)]
+    dry_run: Annotated[
+        bool, Option("Print the work and an estimate of its time, and train nothing.", panel=OUTPUT)
+    ] = False
     others: Annotated[
         list[str] | None,
         Option(
             "Train another task too, with its own head: mrpc=TRAIN or mrpc=TRAIN,VALIDATION. "
             "Repeat for more.",
             metavar="T=F",
-            flag="--with",
+            flag="--with-task",
+            panel=QUESTIONS,
         ),
     ] = None
     seeds: Annotated[
         Sequence[int],
-        Option("Seeds of head, order and dropout; train with each.", metavar="N,N"),
+        Option(
+            "Seeds of head, order and dropout. Train with each of them.",
+            metavar="N,N",
+            panel=TRAINING,
+        ),
     ] = (0, 1, 2, 3, 4)
-    jobs: Annotated[int, Option("Number of trainings that run side by side.", min=1)] = 1
-    lr: Annotated[
+    jobs: Annotated[int, Option("Trainings to run at the same time.", min=1, panel=TRAINING)] = 1
+    learning_rate: Annotated[
         Sequence[float],
-        Option("Highest learning rate; of several the first seed's best is taken.", metavar="R,R"),
+        Option(
+            "Highest learning rate. Of several, the one with the best validation of the first "
+            "seed is used.",
+            metavar="R,R",
+            panel=TRAINING,
+        ),
     ] = (1e-5,)
     batch: Annotated[
         Sequence[int],
-        Option("Pairs in a batch; of several the first seed's best is taken.", metavar="N,N"),
+        Option(
+            "Pairs in a batch. Of several, the one with the best validation of the first seed is "
+            "used.",
+            metavar="N,N",
+            flag="--batch-size",
+            panel=TRAINING,
+        ),
     ] = (64,)
     grid: Annotated[
-        bool, Option("Try the paper's grid: batch 32,64,128 and lr 5e-4,1e-5,5e-6.")
+        bool,
+        Option(
+            "Try the CALUM paper's grid: batch sizes 32,64,128 and learning rates 5e-4,1e-5,5e-6.",
+            panel=TRAINING,
+        ),
     ] = False
-    epochs: Annotated[int, Option("Times that each pair is read.", min=1)] = 10
-    weight_decay: Annotated[float, Option("Weight decay of AdamW.", min=0)] = 1e-3
+    epochs: Annotated[int, Option("Number of times to read each pair.", min=1, panel=TRAINING)] = 10
+    weight_decay: Annotated[float, Option("Weight decay of AdamW.", min=0, panel=TRAINING)] = 1e-3
     warmup: Annotated[
-        float, Option("Share of the updates in which the learning rate rises.", min=0, max=1)
+        float,
+        Option(
+            "Share of the updates in which the learning rate rises.", min=0, max=1, panel=TRAINING
+        ),
     ] = 0.1
     patience: Annotated[
-        int, Option("Epochs without a better validation before stopping; 0: none.", min=0)
+        int,
+        Option(
+            "Stop after this many epochs without a better validation; 0 never stops.",
+            min=0,
+            panel=TRAINING,
+        ),
     ] = 3
-    stop_on: Annotated[StopOn, Option("What chooses the best checkpoint.")] = "accuracy"
-    sampling: Annotated[Sampling, Option("Batches of each task in an epoch (docs/calum.md).")] = (
-        "proportional"
-    )
+    stop_on: Annotated[
+        StopOn, Option("Validation metric that chooses the best checkpoint.", panel=TRAINING)
+    ] = "accuracy"
+    sampling: Annotated[
+        Sampling,
+        Option("Number of batches of each task in an epoch (docs/calum.md).", panel=TRAINING),
+    ] = "proportional"
     joined: InputFormat = None
     pool: ReadAt = None
     longest: MaxLength = None
     indicators: Indicators = None
-    limit: Annotated[int | None, Option("At most this many training pairs of a task.", min=1)] = (
-        None
-    )
+    limit: Annotated[
+        int | None, Option("Training pairs of each task, at most.", min=1, short="-n", panel=QUESTIONS)
+    ] = None
     half: Annotated[
         int | None,
-        Option("Only this half of --validation; the other is for a test.", min=1, max=2),
+        Option(
+            "Use only this half of --validation; the other half is for a test.",
+            min=1,
+            max=2,
+            panel=TRAINING,
+        ),
     ] = None
     bf16: Bf16 = False
     gradient_checkpointing: GradientCheckpointing = False
@@ -113,25 +166,68 @@ class Finetuning:
 
     task: str
     """The main task."""
-    trainings: SeedTrainings
-    """The training with each seed, and what was tried to choose the plan."""
+    cost: TrainingCost | None
+    """The work and an estimate of its time; None where the trainings exist already."""
+    trainings: SeedTrainings | None
+    """The training with each seed, and those that chose the plan; None in a dry run."""
     notes: Sequence[str]
-    """What a reader should know of the pairs."""
+    """Notes on the pairs."""
 
 
 def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | None:
     """Train with each seed; None in every process but the first (``accelerate launch``)."""
     with needs_extra("train"):
-        from consilience.train.classifiers import Backbone, ClassifierPlan, TaskPairs
-        from consilience.train.seeds import grid_of, reading_of, train_seeds
+        from consilience.train.classifiers import Backbone
+        from consilience.train.cost import classifier_cost
+        from consilience.train.seeds import are_finished, reading_of, train_seeds
+    sources = _sources(options)
+    plans, task = _plans(options), sources[0].task
+    is_first = not int(os.environ.get("RANK", "0"))
+    if not is_first:
+        watch = SILENT
+    with watch.loading(options.model):
+        reading = reading_of(
+            options.model,
+            options.joined,
+            options.pool,
+            options.longest or 0,
+            options.trust_remote_code,
+        )
+        backbone = Backbone(options.model, reading, options.device, options.trust_remote_code)
+        cost = None
+        if is_first and (options.dry_run or not are_finished(options.folder, options.seeds)):
+            watch.say("timing one update and a few queries")
+            cost = classifier_cost(backbone, sources, plans, options.seeds)
+        if options.dry_run:
+            return Finetuning(task.name, cost, None, [])
+        for line in cost.lines if cost else ():
+            watch.inform(line)
+        trainings = train_seeds(
+            backbone, sources, plans, options.folder, options.seeds, options.jobs, watch
+        )
+    notes = _notes(trainings, sources)
+    return Finetuning(task.name, cost, trainings, notes) if is_first else None
+
+
+def _sources(options: FinetuneOptions) -> list[TaskPairs]:
+    """The pairs of the main task, then those of the other tasks."""
+    from consilience.train.classifiers import TaskPairs
+
     task = load_task(options.task, options.indicators)
     validation = read_pairs(options.validation, task)
     if options.half is not None:
         validation = half_of(validation, options.half, SEED)
     train = _read_sample(options.train, task, options.limit)
     others = [_source_of(spec, options.limit) for spec in options.others or ()]
-    sources = [TaskPairs(task, train, validation), *others]
-    rates = GRID_RATES if options.grid else options.lr
+    return [TaskPairs(task, train, validation), *others]
+
+
+def _plans(options: FinetuneOptions) -> list[ClassifierPlan]:
+    """The plans to try: every batch size with every learning rate."""
+    from consilience.train.classifiers import ClassifierPlan
+    from consilience.train.seeds import grid_of
+
+    rates = GRID_RATES if options.grid else options.learning_rate
     batches = GRID_BATCHES if options.grid else options.batch
     values: dict[str, Any] = {
         "learning_rate": rates[0],
@@ -143,26 +239,7 @@ def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | No
         for field in fields(ClassifierPlan)
         if field.name not in values
     }
-    plan = ClassifierPlan(**values)
-    is_first = not int(os.environ.get("RANK", "0"))
-    with watch.loading(options.model):
-        reading = reading_of(
-            options.model,
-            options.joined,
-            options.pool,
-            options.longest or 0,
-            options.trust_remote_code,
-        )
-        trainings = train_seeds(
-            Backbone(options.model, reading, options.device, options.trust_remote_code),
-            sources,
-            grid_of(plan, batches, rates),
-            options.folder,
-            options.seeds,
-            options.jobs,
-            watch if is_first else SILENT,
-        )
-    return Finetuning(task.name, trainings, _notes(trainings, sources)) if is_first else None
+    return grid_of(ClassifierPlan(**values), batches, rates)
 
 
 def _read_sample(file: str, task: Task, limit: int | None) -> Pairs:
@@ -177,7 +254,9 @@ def _source_of(spec: str, limit: int | None) -> TaskPairs:
     name, equals, files = spec.partition("=")
     train, comma, validation = files.partition(",")
     if not equals or not train or (comma and not validation):
-        raise ConsilienceError(f"--with {spec}", expected="mrpc=TRAIN or mrpc=TRAIN,VALIDATION")
+        raise ConsilienceError(
+            f"--with-task {spec}", expected="mrpc=TRAIN or mrpc=TRAIN,VALIDATION"
+        )
     task = load_task(name)
     held_out = read_pairs(validation, task) if validation else None
     return TaskPairs(task, _read_sample(train, task, limit), held_out)

@@ -14,6 +14,7 @@ from consilience.read import read_rows, read_text
 from consilience.types import Suite
 from consilience.watch import SILENT, Watch
 from consilience.workflow.options import (
+    MODEL, OUTPUT, QUESTIONS, TRAINING,
     Bf16,
     DataDir,
     GradientCheckpointing,
@@ -25,81 +26,132 @@ from consilience.workflow.options import (
 )
 
 if TYPE_CHECKING:
+    from consilience.train.cost import TrainingCost
     from consilience.train.experiment import Improved
+    from consilience.train.plan import Plan, Subject
+
+
+PIPELINES = {"masked": "fill-mask", "causal": "text-generation"}
+"""The pipeline of transformers that loads a trained model, by its kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImproveOptions:
-    """What is trained on what, and how; the defaults are the paper's (ParaRel, Section 8.2)."""
+    """Settings of a consistency training; the defaults gained most (docs/results/improve.md)."""
 
-    model: Annotated[str, Option("A masked or causal model: Hub id or folder.", metavar="M")]
+    model: Annotated[
+        str, Option("Masked or causal model: Hub id or folder.", metavar="M", short="-m", panel=MODEL)
+    ]
     suite: SuiteName
     train: Annotated[
-        Sequence[str], Option("Relations to train on.", metavar="G,G", flag="--train-groups")
+        Sequence[str],
+        Option("Relations to train on.", metavar="G,G", flag="--train-groups", panel=QUESTIONS),
     ]
     validation: Annotated[
         Sequence[str],
         Option(
-            "Relations that choose the checkpoint and the lambda.",
+            "Relations that choose the checkpoint and the lambda. All other N-1 relations are "
+            "held out to measure the model.",
             metavar="G,G",
             flag="--validation-groups",
+            panel=QUESTIONS,
         ),
     ]
-    folder: Annotated[Path, Option("Checkpoints, runs and the best model.", flag="--out")]
-    weights: Annotated[
-        Sequence[float] | None,
-        Option(
-            "Consistency-loss weights to try [default: 0.1,0.5,1; with --loss vote: 1,3,10].",
-            metavar="W,W",
-            flag="--lambda",
-        ),
-    ] = None
+    folder: Annotated[
+        Path, Option("Write checkpoints, runs and the best model here.", flag="--out", short="-o", panel=OUTPUT)
+    ]
+    dry_run: Annotated[
+        bool, Option("Print the work and an estimate of its time, and train nothing.", panel=OUTPUT)
+    ] = False
     loss: Annotated[
         Loss,
         Option(
-            "strict: the paper's; cosine; published: as released; vote: first the words, then "
-            "the vote of all patterns."
+            "Consistency loss. vote: agree with the vote of all patterns. pairs: that of the "
+            "ParaRel paper. cosine: of pairs too. released: the ParaRel paper's code.",
+            panel=TRAINING,
         ),
-    ] = "strict"
-    vocabulary: Annotated[bool, Option("Compare whole vocabularies, not candidates.")] = False
+    ] = "vote"
+    weights: Annotated[
+        Sequence[float] | None,
+        Option(
+            "Weights of the consistency loss to try [default: 1,3,10 for vote, else 0.1,0.5,1].",
+            metavar="W,W",
+            flag="--lambda",
+            panel=TRAINING,
+        ),
+    ] = None
+    vocabulary: Annotated[
+        bool,
+        Option(
+            "Compare distributions over the whole vocabulary instead of the candidates.",
+            flag="--whole-vocabulary",
+            panel=TRAINING,
+        ),
+    ] = False
     text: Annotated[
         TrainingText,
         Option(
-            "Language modelling: of the filled patterns, of --text (file), or none.", flag="--mlm"
+            "Text of language modelling: the filled patterns, the file of --text, or none.",
+            flag="--mlm",
+            panel=TRAINING,
         ),
     ] = "patterns"
     text_file: Annotated[
         Path | None,
         Option(
-            "Lines of text, or JSON lines with 'text'. The first 500 measure perplexity only.",
+            "Lines of text, or JSON lines with 'text'. The first 500 only measure perplexity.",
             flag="--text",
+            panel=QUESTIONS,
         ),
     ] = None
-    facts: Annotated[int, Option("Facts of each training relation.", min=1)] = 100
-    batch: Annotated[int, Option("Facts in a step.", min=1, flag="--batch-facts")] = 8
-    accumulation: Annotated[int, Option("Steps of each relation in an update.", min=1)] = 1
-    epochs: Annotated[int, Option("Times that each fact is read.", min=1)] = 3
-    learning_rate: Annotated[float, Option("The highest learning rate.", min=0)] = 6e-5
+    facts: Annotated[
+        int,
+        Option(
+            "Facts of each training relation, at most.",
+            min=1,
+            flag="--train-facts",
+            panel=TRAINING,
+        ),
+    ] = 100
+    batch: Annotated[
+        int, Option("Facts in a step.", min=1, flag="--batch-size", panel=TRAINING)
+    ] = 8
+    accumulation: Annotated[
+        int, Option("Steps of each relation in an update.", min=1, panel=TRAINING)
+    ] = 1
+    epochs: Annotated[int, Option("Number of times to read each fact.", min=1, panel=TRAINING)] = 3
+    learning_rate: Annotated[float, Option("Highest learning rate.", min=0, panel=TRAINING)] = 6e-5
     validation_facts: Annotated[
-        int, Option("At most this many facts of each validation relation.", min=1)
+        int, Option("Facts of each validation relation, at most.", min=1, panel=QUESTIONS)
     ] = 200
     seeds: Annotated[
         Sequence[int],
-        Option("Seeds of facts, order and masks; train and measure with each.", metavar="N,N"),
+        Option(
+            "Seeds of facts, order and masks. Train and measure with each of them.",
+            metavar="N,N",
+            panel=TRAINING,
+        ),
     ] = (42,)
     ablations: Annotated[
         bool,
-        Option("Also train without the consistency loss, without candidates and without MLM."),
+        Option(
+            "Also train without the consistency loss, without candidates and without language "
+            "modelling (ParaRel, Table 7).",
+            panel=TRAINING,
+        ),
     ] = False
     limit: Annotated[
-        int | None, Option("At most this many facts of each test relation.", min=1)
+        int | None, Option("Facts of each held-out relation, at most.", min=1, short="-n", panel=QUESTIONS)
     ] = None
     lora_rank: Annotated[
-        int, Option("Train adapters of this rank; 0 trains all weights.", min=0)
+        int,
+        Option("Train LoRA adapters of this rank; 0 trains all weights.", min=0, panel=TRAINING),
     ] = 0
     bf16: Bf16 = False
     gradient_checkpointing: GradientCheckpointing = False
-    report_to: Annotated[str, Option("none, tensorboard, wandb or trackio.")] = "none"
+    report_to: Annotated[str, Option("Report progress to none, tensorboard, wandb or trackio.", panel=OUTPUT)] = (
+        "none"
+    )
     device: TrainingDevice = "auto"
     trust_remote_code: TrustRemoteCode = False
     protocol: ProtocolName = None
@@ -111,27 +163,55 @@ class Improvement:
     """A model before and after training."""
 
     suite: Suite
-    """The suite that it was trained and tested on."""
+    """The suite of training and test."""
     protocol: Protocol
-    """How answers were measured."""
-    result: Improved
-    """Trainings, metrics and comparisons."""
+    """The counting rules."""
+    cost: TrainingCost | None
+    """The work and an estimate of its time; None where the results exist already."""
+    result: Improved | None
+    """Trainings, metrics and comparisons; None in a dry run."""
 
 
 def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improvement | None:
     """Train, choose and measure; None in every process but the first (``accelerate launch``)."""
     with needs_extra("train"):
+        from consilience.train.cost import consistency_cost
+        from consilience.train.experiment import TABLE, is_first_process
         from consilience.train.experiment import improve as train_and_measure
-        from consilience.train.plan import DEFAULT_WEIGHTS, Plan, Subject
     suite = suites.load_suite(options.suite, options.data_dir)
     protocol: Protocol = options.protocol or suite.protocol
+    subject, plan = _subject_and_plan(options, suite, protocol)
+    seeds, ablations = options.seeds, options.ablations
+    with watch.loading(options.model):
+        if not is_first_process(subject):
+            train_and_measure(subject, plan, options.folder, seeds=seeds, ablations=ablations)
+            return None
+        cost = None
+        if options.dry_run or not (options.folder / TABLE).exists():
+            watch.say("timing one update and a few queries")
+            cost = consistency_cost(subject, plan, seeds, ablations=ablations)
+        if options.dry_run:
+            return Improvement(suite, protocol, cost, None)
+        for line in cost.lines if cost else ():
+            watch.inform(line)
+        result = train_and_measure(
+            subject, plan, options.folder, seeds=seeds, ablations=ablations, watch=watch
+        )
+    return Improvement(suite, protocol, cost, result)
+
+
+def _subject_and_plan(
+    options: ImproveOptions, suite: Suite, protocol: Protocol
+) -> tuple[Subject, Plan]:
+    """The model with its suite and text, and the settings of its training."""
+    from consilience.train.plan import DEFAULT_WEIGHTS, Plan, Subject
+
     values = {
         field.name: getattr(options, field.name)
         for field in fields(Plan)
         if field.name not in ("weights", "seed")
     }
     weights = options.weights or DEFAULT_WEIGHTS[options.loss]
-    plan = Plan(weights=tuple(weights), seed=options.seeds[0], **values)
     subject = Subject(
         options.model,
         suite,
@@ -141,16 +221,7 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improvement | Non
         device=options.device,
         trust_remote_code=options.trust_remote_code,
     )
-    with watch.loading(options.model):
-        result = train_and_measure(
-            subject,
-            plan,
-            options.folder,
-            seeds=options.seeds,
-            ablations=options.ablations,
-            watch=watch,
-        )
-    return Improvement(suite, protocol, result) if result else None
+    return subject, Plan(weights=tuple(weights), seed=options.seeds[0], **values)
 
 
 def read_lines(path: Path) -> list[str]:

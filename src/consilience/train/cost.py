@@ -1,0 +1,241 @@
+"""The cost of a training before it starts: the amount of work, and an estimate of its time."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from consilience.train.batch_trainer import BatchTrainer
+from consilience.train.classifiers import Backbone, ClassifierPlan, TaskPairs, pair_trainer
+from consilience.train.consistency import make_trainer
+from consilience.train.experiment import check_settings
+from consilience.train.plan import ABLATIONS, Plan, Subject
+from consilience.train.progress import quiet_transformers
+from consilience.train.resume import TrainingFolder
+from consilience.types import Suite
+
+TIMED_FACTS = 8
+"""Facts of each validation relation whose queries are timed."""
+
+TIMED_PAIRS = 64
+"""Sentence pairs whose validation is timed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCost:
+    """The work of ``improve`` or ``finetune``, and how long it takes on this machine."""
+
+    held_out: str
+    """The data that measure the trained model, in words; empty where nothing is measured."""
+    seeds: int
+    """The number of seeds."""
+    trainings: int
+    """Trainings over all seeds."""
+    updates: int
+    """Updates of one training, at most."""
+    validations: int
+    """Validations of one training, at most."""
+    validation_queries: int
+    """Queries of one validation."""
+    runs: int
+    """Runs that measure a model, before and after training."""
+    run_queries: int
+    """Queries of one run."""
+    load_seconds: float
+    """Measured time to load the model; NaN where nothing was timed, like the next three."""
+    update_seconds: float
+    """Measured time of one update."""
+    query_seconds: float
+    """Measured time of one query."""
+    overhead_seconds: float
+    """Measured time of a validation or a run beside its queries."""
+
+    @property
+    def seconds(self) -> float:
+        """The estimated time of everything, one training after the other."""
+        queries = self.overhead_seconds + self.query_seconds * self.validation_queries
+        training = self.load_seconds + self.updates * self.update_seconds
+        measuring = self.overhead_seconds + self.query_seconds * self.run_queries
+        return self.trainings * (training + self.validations * queries) + self.runs * (
+            self.load_seconds + measuring
+        )
+
+    @property
+    def lines(self) -> list[str]:
+        """The work and the time in words."""
+        seeds = f" ({counted(self.seeds, 'seed')})" if self.seeds > 1 else ""
+        trainings, updates = counted(self.trainings, "training"), counted(self.updates, "update")
+        work = (
+            f"work: {trainings}{seeds} of {updates} and {counted(self.validations, 'validation')} "
+            f"of {counted(self.validation_queries, 'query', 'queries')}"
+        )
+        if self.runs:
+            run = counted(self.run_queries, "query", "queries")
+            work += f"; then {counted(self.runs, 'run')} of {run}"
+        lines = [f"held out: {self.held_out}"] if self.held_out else []
+        lines.append(work)
+        if not math.isnan(self.seconds):
+            lines.append(
+                f"estimated time: {duration(self.seconds)} (measured: {self.load_seconds:.2g} s to "
+                f"load, {self.update_seconds:.2g} s an update, {self.query_seconds:.2g} s a query)"
+            )
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields and the estimated seconds, for a JSON document."""
+        values = asdict(self) | {"seconds": self.seconds}
+        is_nan = {
+            name for name, value in values.items() if isinstance(value, float) and math.isnan(value)
+        }
+        return {name: None if name in is_nan else value for name, value in values.items()}
+
+
+@quiet_transformers()
+def consistency_cost(
+    subject: Subject, plan: Plan, seeds: Sequence[int], *, ablations: bool
+) -> TrainingCost:
+    """Count the work of ``improve``, and time an update and a few queries of the first seed."""
+    check_settings(subject, plan, seeds)
+    test = subject.test_suite(plan)
+    rows = 1 + len(ABLATIONS) * ablations
+    per_seed = len(plan.weights) + (rows - 1) + (plan.loss == "vote")
+    facts = sum(len(relation.facts) for relation in test.relations)
+    start = time.perf_counter()
+    with TemporaryDirectory() as folder:
+        untimed = replace(plan, report_to="none")
+        trainer = make_trainer(subject, untimed, plan.weights[0], TrainingFolder(Path(folder), {}))
+        load = time.perf_counter() - start
+        per_update, interval = trainer.args.gradient_accumulation_steps, trainer.args.eval_steps
+        updates = math.ceil(len(trainer.steps) / (per_update * trainer.args.world_size))
+        update = query = overhead = math.nan
+        if trainer.args.world_size == 1:
+            batches = [trainer.steps[at] for at in range(min(per_update, len(trainer.steps)))]
+            update = time_update(trainer, batches)
+            few, timed = (queries_of(trainer.validation, count) for count in (1, TIMED_FACTS))
+            query, overhead = time_queries(
+                {
+                    few: lambda: trainer.validate(facts=1),
+                    timed: lambda: trainer.validate(TIMED_FACTS),
+                }
+            )
+    return TrainingCost(
+        held_out=f"{counted(len(test.relations), 'relation')}, {counted(facts, 'fact')}",
+        seeds=len(seeds),
+        trainings=len(seeds) * per_seed,
+        updates=updates,
+        validations=updates // int(interval or 1),
+        validation_queries=queries_of(trainer.validation),
+        runs=1 + len(seeds) * rows,
+        run_queries=queries_of(test),
+        load_seconds=load,
+        update_seconds=update,
+        query_seconds=query,
+        overhead_seconds=overhead,
+    )
+
+
+@quiet_transformers()
+def classifier_cost(
+    backbone: Backbone,
+    sources: Sequence[TaskPairs],
+    plans: Sequence[ClassifierPlan],
+    seeds: Sequence[int],
+) -> TrainingCost:
+    """Count the work of ``finetune``, and time an update and a few validation pairs."""
+    start = time.perf_counter()
+    with TemporaryDirectory() as folder:
+        trainer = pair_trainer(backbone, sources, plans[0], Path(folder))
+        load = time.perf_counter() - start
+        batches: Any = trainer.train_dataset
+        update = query = overhead = math.nan
+        if trainer.args.world_size == 1:
+            by_length = sorted(
+                (batches[at] for at in range(batches.per_epoch)),
+                key=lambda batch: max(len(form["input_ids"]) for form in batch["forms"]),
+            )
+            update = time_update(trainer, [by_length[len(by_length) // 2]])
+            task, pairs = next(iter(trainer.validation.items()))
+            timed = pairs.first(TIMED_PAIRS)
+            query, overhead = time_queries({len(timed.forms): lambda: trainer.judge(task, timed)})
+    queries = sum(len(pairs.forms) for pairs in trainer.validation.values())
+    return TrainingCost(
+        held_out="",
+        seeds=len(seeds),
+        trainings=len(seeds) + (len(plans) if len(plans) > 1 else 0),
+        updates=batches.per_epoch * plans[0].epochs,
+        validations=plans[0].epochs,
+        validation_queries=queries,
+        runs=0,
+        run_queries=0,
+        load_seconds=load,
+        update_seconds=update,
+        query_seconds=query,
+        overhead_seconds=overhead,
+    )
+
+
+def queries_of(suite: Suite, facts: int | None = None) -> int:
+    """The queries of a suite, with at most ``facts`` facts of each relation."""
+    return sum(len(relation.facts[:facts]) * len(relation.patterns) for relation in suite.relations)
+
+
+def time_update(trainer: BatchTrainer, batches: Sequence[dict[str, Any]]) -> float:
+    """Seconds of one update over these batches; the first batch is run once before, untimed.
+
+    The weights change, so the trainer is of no further use.
+    """
+    model: Any = trainer.model
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.AdamW(weights)
+    model.train()
+
+    def step(batch: dict[str, Any]) -> None:
+        inputs = trainer._prepare_inputs(trainer.data_collator([batch]))
+        with trainer.compute_loss_context_manager():
+            loss: Any = trainer.compute_loss(model, inputs)
+        loss.backward()
+
+    step(batches[0])
+    start = time.perf_counter()
+    for batch in batches:
+        step(batch)
+    optimizer.step()
+    return time.perf_counter() - start
+
+
+def time_queries(samples: Mapping[int, Callable[[], object]]) -> tuple[float, float]:
+    """Seconds of one query, and of the rest of a validation.
+
+    ``samples``: validations by their number of queries. The time of two samples of different size
+    is split into queries and rest; one sample counts as queries alone.
+    """
+    seconds = {}
+    for count, validate in samples.items():
+        start = time.perf_counter()
+        validate()
+        seconds[count] = time.perf_counter() - start
+    (few, short), (many, long) = min(seconds.items()), max(seconds.items())
+    if few == many or long <= short:
+        return long / many, 0.0
+    query = (long - short) / (many - few)
+    return query, max(0.0, short - few * query)
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun: 1 query, 2 queries."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def duration(seconds: float) -> str:
+    """A duration in two digits of its largest unit."""
+    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.2g} {unit}"
+    return f"{max(1, round(seconds))} s"

@@ -163,7 +163,7 @@ def test_seeds_and_ablations_make_table_7(model_folder, tmp_path):
     )  # fmt: skip
     names = ["improved", "no-consistency", "no-typing", "no-mlm"]
     rows = {(each.chosen.name, each.chosen.seed): each for each in result.outcomes}
-    assert [*rows] == [(name, seed) for seed in (1, 2) for name in names]
+    assert [*rows] == [(name, seed) for name in names for seed in (1, 2)]
     for seed in (1, 2):
         improved = rows["improved", seed].chosen
         assert improved.best.validation["consistent_accuracy"] == max(

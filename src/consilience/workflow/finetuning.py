@@ -15,7 +15,10 @@ from consilience.suites.pairs import Pairs, half_of, read_pairs, sample_pairs
 from consilience.suites.tasks import load_task
 from consilience.watch import SILENT, Watch
 from consilience.workflow.options import (
-    MODEL, OUTPUT, QUESTIONS, TRAINING,
+    MODEL,
+    OUTPUT,
+    QUESTIONS,
+    TRAINING,
     Bf16,
     GradientCheckpointing,
     Indicators,
@@ -39,7 +42,6 @@ SEED = 0
 """Seed of halves and samples, the same for every training."""
 
 
-
 @dataclass(frozen=True, slots=True)
 class FinetuneOptions:
     """Settings of a fine-tuning; the defaults are those of the CALUM paper (Section 4.3)."""
@@ -54,7 +56,9 @@ class FinetuneOptions:
             panel=MODEL,
         ),
     ]
-    task: Annotated[str, Option("Name of a task, or a TOML file of one.", metavar="T", panel=QUESTIONS)]
+    task: Annotated[
+        str, Option("Name of a task, or a TOML file of one.", metavar="T", panel=QUESTIONS)
+    ]
     train: Annotated[
         str,
         Option(
@@ -66,7 +70,10 @@ class FinetuneOptions:
     validation: Annotated[
         str, Option("Pairs that choose the best checkpoint.", metavar="F", panel=QUESTIONS)
     ]
-    folder: Annotated[Path, Option("Write the models here, as seed-N/TASK.", flag="--out", short="-o", panel=OUTPUT)]
+    folder: Annotated[
+        Path,
+        Option("Write the models here, as seed-N/TASK.", flag="--out", short="-o", panel=OUTPUT),
+    ]
     dry_run: Annotated[
         bool, Option("Print the work and an estimate of its time, and train nothing.", panel=OUTPUT)
     ] = False
@@ -143,7 +150,8 @@ class FinetuneOptions:
     longest: MaxLength = None
     indicators: Indicators = None
     limit: Annotated[
-        int | None, Option("Training pairs of each task, at most.", min=1, short="-n", panel=QUESTIONS)
+        int | None,
+        Option("Training pairs of each task, at most.", min=1, short="-n", panel=QUESTIONS),
     ] = None
     half: Annotated[
         int | None,

@@ -14,7 +14,10 @@ from consilience.read import read_rows, read_text
 from consilience.types import Suite
 from consilience.watch import SILENT, Watch
 from consilience.workflow.options import (
-    MODEL, OUTPUT, QUESTIONS, TRAINING,
+    MODEL,
+    OUTPUT,
+    QUESTIONS,
+    TRAINING,
     Bf16,
     DataDir,
     GradientCheckpointing,
@@ -40,7 +43,8 @@ class ImproveOptions:
     """Settings of a consistency training; the defaults gained most (docs/results/improve.md)."""
 
     model: Annotated[
-        str, Option("Masked or causal model: Hub id or folder.", metavar="M", short="-m", panel=MODEL)
+        str,
+        Option("Masked or causal model: Hub id or folder.", metavar="M", short="-m", panel=MODEL),
     ]
     suite: SuiteName
     train: Annotated[
@@ -58,7 +62,13 @@ class ImproveOptions:
         ),
     ]
     folder: Annotated[
-        Path, Option("Write checkpoints, runs and the best model here.", flag="--out", short="-o", panel=OUTPUT)
+        Path,
+        Option(
+            "Write checkpoints, runs and the best model here.",
+            flag="--out",
+            short="-o",
+            panel=OUTPUT,
+        ),
     ]
     dry_run: Annotated[
         bool, Option("Print the work and an estimate of its time, and train nothing.", panel=OUTPUT)
@@ -141,7 +151,8 @@ class ImproveOptions:
         ),
     ] = False
     limit: Annotated[
-        int | None, Option("Facts of each held-out relation, at most.", min=1, short="-n", panel=QUESTIONS)
+        int | None,
+        Option("Facts of each held-out relation, at most.", min=1, short="-n", panel=QUESTIONS),
     ] = None
     lora_rank: Annotated[
         int,
@@ -149,9 +160,9 @@ class ImproveOptions:
     ] = 0
     bf16: Bf16 = False
     gradient_checkpointing: GradientCheckpointing = False
-    report_to: Annotated[str, Option("Report progress to none, tensorboard, wandb or trackio.", panel=OUTPUT)] = (
-        "none"
-    )
+    report_to: Annotated[
+        str, Option("Report progress to none, tensorboard, wandb or trackio.", panel=OUTPUT)
+    ] = "none"
     device: TrainingDevice = "auto"
     trust_remote_code: TrustRemoteCode = False
     protocol: ProtocolName = None

@@ -41,7 +41,7 @@ class Result:
     run: Run
     """The run, with its folder and settings."""
     suite: Suite
-    """What was asked."""
+    """The questions."""
     protocol: Protocol
     """How the answers were counted."""
     metrics: pl.DataFrame
@@ -104,8 +104,8 @@ class Result:
         from consilience.workflow.keywords import options_of
 
         path = path_of(page, "the page")
-        given = {"runs": [f"{self.label}={self.run.path}"], "page": path, **options}
-        chosen = options_of(ReportOptions, given)
+        keywords = {"runs": [f"{self.label}={self.run.path}"], "page": path, **options}
+        chosen = options_of(ReportOptions, keywords)
         save_report(report(chosen), chosen)
         return path
 
@@ -113,8 +113,8 @@ class Result:
 def distinct_runs(runs: Sequence[Result | Run | str | Path]) -> list[Run]:
     """The runs of results, runs and paths, each with a label that no other one has."""
     opened: list[Run] = []
-    for given in runs:
-        run = given.run if isinstance(given, Result) else given
+    for source in runs:
+        run = source.run if isinstance(source, Result) else source
         run = run if isinstance(run, Run) else labelled(Run.open(run))
         taken = {other.label for other in opened}
         label, at = run.label, 2

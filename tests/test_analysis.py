@@ -283,8 +283,8 @@ def test_relations_with_several_right_answers_are_compared_by_determinism(consil
         assert consilience("probe", *asked)[0] == 0
     status, out, err = consilience("compare", "random", "majority")
     assert status == 0, err
-    assert "determinism" in out
-    assert "protocol strict: consistency" not in out
+    assert "Determinism" in out
+    assert "Consistency " not in out
     assert consilience("report", "random", "majority", "--out", "both.html")[0] == 0
     page = Path("both.html").read_text(encoding="utf-8")
     (table,) = re.findall(
@@ -300,7 +300,14 @@ def test_comparing_from_the_command_line(consilience, runs, tmp_path):
     both = (runs / "random", runs / "oracle")
     status, out, err = consilience("compare", *both, "--csv", file)
     assert status == 0
-    assert "baseline:random -> baseline:oracle" in out
+    assert "baseline:oracle minus baseline:random, in percent and points" in out
+    assert "Largest differences in consistency: " in out
+    assert len(out.splitlines()) <= 14
+    for by, text in {
+        "group": "p (Holm)", "edit": "Diff-Lexical", "metric": "Know-Const",
+    }.items():  # fmt: skip
+        status, out, _ = consilience("compare", *both, "--by", by)
+        assert (status, text in out) == (0, True)
     assert "exact McNemar" in out
     (note,) = err.splitlines()
     assert note.startswith("note: accuracy and ")
@@ -323,6 +330,8 @@ def test_comparing_from_the_command_line(consilience, runs, tmp_path):
         (["compare", "random"], "1 run to compare; expected two runs"),
         (["compare", "random", "random"], "duplicate runs; expected different runs"),
         (["compare", "random", "oracle", "--show", "acuracy"], "no metric 'acuracy'.*mean"),
+        (["compare", "random", "oracle", "--by", "form"], "no difference by form"),
+        (["score", "random", "--by", "form"], "--by form of facts in one form"),
         (["analyze", "knowledge", "random", "--sizes", "many"], "no number in 'many'"),
         (["analyze", "patterns", "nowhere"], "nowhere: no such file or folder"),
     ],

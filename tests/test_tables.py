@@ -1,15 +1,21 @@
 """One table on a screen and in files, character by character; and what its numbers look like."""
 
 import math
+import sys
+from collections import Counter
+from dataclasses import replace
 
 import polars as pl
 import pytest
 
 from conftest import ROOT
+from consilience import cli
+from consilience.cli.process import Terminal
 from consilience.metrics import agreement, registry
+from consilience.metrics.changes import form_changes
 from consilience.report.export import as_csv, as_latex, as_markdown, save_table
 from consilience.report.html import html_rows
-from consilience.report.metric_tables import group_table, metric_table
+from consilience.report.metric_tables import form_table, group_table, metric_table
 from consilience.report.reference import with_reference
 from consilience.report.table import (
     NO_DATA,
@@ -24,6 +30,7 @@ from consilience.report.table import (
     text_of,
 )
 from consilience.report.terminal import fitted_text
+from pair_builders import answers_of, measured, suite_of
 from test_metrics import make_suite
 
 NUMBER = Column("n", "number")
@@ -229,6 +236,63 @@ def test_headings_are_wrapped_at_words_or_shortened_on_a_narrow_screen():
     assert printed(table, 80)[0] == "relation  Consistency  left out"
     assert printed(table, 27)[:2] == ["                       left", "relation  Consistency   out"]
     assert printed(table, 26)[:2] == ["                left", "relation  Cons   out"]
+
+
+@pytest.fixture(scope="module")
+def printed_tables(tmp_path_factory):
+    """Every table that a few commands print, of facts and of sentence pairs."""
+    tables = []
+    folder = tmp_path_factory.mktemp("printed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(Terminal, "print", lambda self, *objects, **_: tables.extend(objects))
+        probe = ["probe", "--groups", "capital,animal_class,borders", "--limit", "3", "--model"]
+        run([*probe, "baseline:random", "--out", "random"])
+        run([*probe, "baseline:majority", "--out", "majority"])
+        run([*probe, "baseline:random", "--perturbations", "lower_case", "--by", "form"])
+        for by in ("group", "edit", "pattern", "metric"):
+            run(["score", "random", "--by", by])
+        for by in ([], ["--by", "group"], ["--by", "edit"], ["--by", "metric"]):
+            run(["compare", "random", "majority", *by])
+        run(["suite", "stats", "mini"])
+        run(["reproduce"])
+    answers = answers_of("yynny", "yynnn", "yynyn", "yynnn")
+    metrics, suite = measured([answers, answers]), suite_of([answers])
+    tables.append(form_table(metrics, form_changes([answers, answers], suite, "strict"), "forms"))
+    tables.append(metric_table(metrics, "metrics"))
+    tables = [table for table in tables if isinstance(table, Table)]
+    assert len(tables) >= 15
+    return tables
+
+
+def run(arguments):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["consilience", *arguments])
+        try:
+            cli.main()
+        except SystemExit as exit_:
+            assert not exit_.code
+
+
+def words(table, width):
+    return [word for line in printed(table, width) for word in line.split()]
+
+
+def test_no_word_of_a_table_is_split_at_any_width(printed_tables):
+    for table in printed_tables:
+        whole = Counter(words(table, 10_000))
+        whole.update(word for column in table.columns for word in column.short.split())
+        columns = [replace(column, heading="", short="") for column in table.columns]
+        body = Counter(words(replace(table, columns=columns), 10_000))
+        for width in range(40, 201, 20):
+            lines = printed(table, width)
+            remark = next((at for at, line in enumerate(lines) if "Not shown" in line), len(lines))
+            shown = Counter(word for line in lines[:remark] for word in line.split())
+            assert not shown - whole, (table.title, width)
+            assert not any(line.endswith(" ") for line in lines)
+            assert all(len(line) <= width for line in lines), (table.title, width)
+            if remark == len(lines):
+                assert not body - shown, "nothing is left out"
 
 
 def test_titles_and_notes_are_as_wide_as_the_screen():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,8 +10,7 @@ import typer
 from consilience.cli.command import command_of
 from consilience.cli.console import Screen, err, out
 from consilience.cli.shared import AsJson, print_json, rows_of
-from consilience.metrics.registry import headline_metrics
-from consilience.report.comparison_tables import comparison_tables
+from consilience.report.comparison_tables import comparison_table
 from consilience.report.training_tables import lambda_table, result_table, table_7
 from consilience.workflow.improvement import PIPELINES, Improvement, ImproveOptions
 from consilience.workflow.improvement import improve as train_and_measure
@@ -64,9 +64,8 @@ def _show(
             out.print(table)
     if details:
         out.print(lambda_table(result.lambdas))
-        about = f"{improvement.suite.name}, seed {best.seed}"
-        for table in comparison_tables(result.best.compared, headline_metrics(), about):
-            out.print(table)
+        compared = comparison_table(result.best.compared, improvement.suite, by="group")
+        out.print(replace(compared, title=f"{compared.title}, seed {best.seed}"))
     for line in _closing(result, options, details=details):
         out.print(line, soft_wrap=True, highlight=False)
     if result.perplexity is None:

@@ -16,7 +16,7 @@ from consilience.report.table import Table, all_notes
 ByOption = Annotated[
     By | None,
     typer.Option(
-        help="Print one table instead of the summary, with a row for each relation or task "
+        help="Print a table of details, with a row for each relation or task "
         "(group), kind of edit, pattern, form or metric."
     ),
 ]

@@ -1,4 +1,4 @@
-"""Differences between runs on a screen: percent, and points of percent."""
+"""Differences between runs: one table, in percent and in points of percent."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ from typing import Any
 
 import polars as pl
 
+from consilience.choices import By
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.metrics.registry import headline_metrics, label_of
-from consilience.report.table import Column, Table, Value, bounds_of, interval_notes
+from consilience.report.metric_tables import SUBSETS
+from consilience.report.summary import FACT_ROWS, FORM_ROWS
+from consilience.report.table import CI, Column, Table, Value, bounds_of
+from consilience.types import Suite
 
-VALUES = (
-    Column("first", "share"),
-    Column("second", "share"),
-    Column("points", "points"),
-    Column("95 %", "points"),
-)
-"""The columns of ``difference_cells``."""
+LABELS = {metric: label for metric, label, _ in FACT_ROWS}
+"""Labels of the metrics of a summary."""
+
+OVER = {"MACRO": "mean of relations", "MICRO": "pooled counts"}
+"""What rows over all relations are called."""
+
+NAMED = 3
+"""Most different relations that are named."""
 
 
 def difference_cells(row: dict[str, Any]) -> list[Value]:
@@ -25,87 +30,174 @@ def difference_cells(row: dict[str, Any]) -> list[Value]:
     return [row["first_value"], row["second_value"], row["difference"], bounds_of(row)]
 
 
-def comparison_tables(
-    compared: pl.DataFrame, metrics: Sequence[str], title: str
-) -> Iterator[Table]:
-    """Later runs minus the first (``COMPARISON_SCHEMA``), in points of percent.
+def comparison_table(
+    compared: pl.DataFrame, suite: Suite, metrics: Sequence[str] = (), by: By | None = None
+) -> Table:
+    """Later runs minus the first (``COMPARISON_SCHEMA``), with a block for each later run.
 
-    For each run and metric one table with a row a relation; of sentence pairs one table a task,
-    with a row a form.
+    - ``metrics``: their names; without any, those of a summary, or all with ``by`` "metric".
+    - ``by``: a row a group, kind of edit or form of each metric; None or "metric": a row a metric,
+      of facts the mean over relations.
     """
+    rows = _chosen(compared, metrics or _defaults(compared, by), by)
+    if rows.is_empty():
+        raise ConsilienceError(
+            f"no difference by {by or 'metric'} in this comparison",
+            expected="--by group or metric; form for runs in several forms; edit for suites that "
+            "say how patterns differ",
+        )
+    pairs = compared.select("first", "second").unique(maintain_order=True).rows()
+    has_holm = rows["p_holm"].is_not_nan().any()
+    has_seeds = bool((rows["seeds"] > 1).any())
+    names = pairs[0] if len(pairs) == 1 else ("first", "second")
+    columns = [
+        Column(by if by not in (None, "group") else _first_heading(suite, by)),
+        Column(names[0], "share", "first"), Column(names[1], "share", "second"),
+        Column("difference", "points", "diff."), Column(CI, "points"), Column("p", "p"),
+        *([Column("p (Holm)", "p")] if has_holm else []),
+        *([Column("p over seeds", "p")] if has_seeds else []),
+        Column("detectable", "share"),
+    ]  # fmt: skip
+    labels = {group.id: group.label for group in suite.relations} | OVER
+    cells: list[list[Value]] = []
+    blocks: list[str] = []
+    for row in rows.iter_rows(named=True):
+        adjusted = [row["p_holm"]] * bool(has_holm) + [row["p_seeds"]] * has_seeds
+        cells.append(
+            [_name(row, by, labels), *difference_cells(row), row["p"], *adjusted, row["detectable"]]
+        )
+        blocks.append(_block(row, by, labels, len(pairs)))
+    (first, second), *others = pairs
+    title = f"{suite.name}: {second} minus {first}, in percent and points"
+    if others:
+        title = f"{suite.name}: each run minus {first}, in percent and points"
+    notes = list(_notes(rows, compared, labels, by, has_holm=bool(has_holm)))
+    return Table(title, columns, cells, notes, blocks if any(blocks) else [])
+
+
+def _defaults(compared: pl.DataFrame, by: By | None) -> list[str]:
+    """The metrics that are shown without a choice; determinism where nothing else is measured."""
+    measured = compared["metric"].unique(maintain_order=True).to_list()
+    if by == "metric":
+        return measured
+    if by == "edit":
+        return ["consistency"]
+    rank = {name: at for at, name in enumerate(LABELS)}
+    known = [name for name in headline_metrics(aliases=True) if name in measured]
+    return sorted(known, key=lambda name: rank.get(name, len(rank)))
+
+
+def _chosen(compared: pl.DataFrame, metrics: Sequence[str], by: By | None) -> pl.DataFrame:
+    """The rows of a table, by later run and metric."""
     known = set(compared["metric"])
     for name in metrics:
         if name not in known:
             raise ConsilienceError(
                 f"no metric '{name}' in the comparison", todo=did_you_mean(name, sorted(known))
             )
-    for (first, second), rows in compared.group_by(["first", "second"], maintain_order=True):
-        if "MACRO" in rows["group"]:
-            chosen = rows.filter(pl.col("subset") == "all")
-            for name in metrics:
-                heading = f"{title}: {name}\n{first} -> {second}"
-                yield _relations_table(chosen.filter(pl.col("metric") == name), heading)
-        else:
-            for (group,), of_group in rows.group_by("group", maintain_order=True):
-                yield _forms_table(of_group, metrics, f"{group}: {second} minus {first}")
-
-
-def _relations_table(rows: pl.DataFrame, title: str) -> Table:
-    """A row a relation, then over relations; p of a relation is adjusted (Holm)."""
-    tests = ", ".join(rows["test"].drop_nulls().unique(maintain_order=True))
-    notes = [
-        f"p: {tests}; of relations adjusted (Holm), * .05 ** .01 *** .001",
-        "Intervals are not adjusted. MACRO: relations like these; MICRO: these relations, subjects "
-        "like these",
-    ]
-    cells = []
-    for row in rows.iter_rows(named=True):
-        p = row["p"] if row["group"] in ("MACRO", "MICRO") else row["p_holm"]
-        cells.append([row["group"], *difference_cells(row), p, row["detectable"]])
-    columns = [Column("relation"), *VALUES, Column("p", "p"), Column("detectable", "share")]
-    return Table(title, columns, cells, [*notes, *interval_notes(rows)])
-
-
-def _forms_table(rows: pl.DataFrame, metrics: Sequence[str], title: str) -> Table:
-    """A block a metric with a row a form; p of a perturbed form is adjusted (Holm) over forms."""
-    seeds = rows["seeds"][0]
-    columns = [Column("form"), *VALUES, Column("p, Holm", "p")]
-    columns += [Column("p over seeds", "p")] if seeds > 1 else []
-    cells: list[list[Value]] = []
-    for metric in metrics:
-        chosen = rows.filter(pl.col("metric") == metric)
-        if chosen.height:
-            cells.append([label_of(metric), *[""] * (len(columns) - 1)])
-        cells += [_form_cells(row) for row in chosen.iter_rows(named=True)]
-    note = "p of a form is adjusted (Holm) over forms, the interval is not"
-    over = f", means of {seeds} seeds" if seeds > 1 else ""
-    return Table(f"{title}{over}", columns, cells, [note, *interval_notes(rows)])
-
-
-def _form_cells(row: dict[str, Any]) -> list[Value]:
-    form = row["subset"]
-    p = row["p" if form == "all" else "p_holm"]
-    if form == "all" and row["metric"] in ("accuracy", "f1"):
-        form = "original"
-    over_seeds = [row["p_seeds"]] if row["seeds"] > 1 else []
-    return [f"  {form}", *difference_cells(row), p, *over_seeds]
-
-
-def headline_differences(compared: pl.DataFrame, title: str) -> Table:
-    """The headline numbers of later runs against the first, a row a metric and run.
-
-    Of facts the means over relations, of sentence pairs those of each task.
-    """
-    rows = compared.filter(
-        (pl.col("subset") == "all") & pl.col("metric").is_in(headline_metrics(aliases=True))
+    subset, group = pl.col("subset"), pl.col("group")
+    is_of_facts = "MACRO" in compared["group"]
+    is_whole, is_mean = subset == "all", (group == "MACRO") if is_of_facts else pl.lit(True)
+    match by:
+        case None:
+            keep = is_mean & (is_whole | (subset.is_in(list(FORM_ROWS)) & ~pl.lit(is_of_facts)))
+            keep &= is_whole | (pl.col("metric") == "consistency")
+        case "metric":
+            keep = is_whole & (group.is_in(list(OVER)) if is_of_facts else pl.lit(True))
+        case "group":
+            keep = is_whole
+        case "edit":
+            keep = is_mean & subset.is_in(list(SUBSETS))
+        case "form":
+            keep = is_mean & ~subset.is_in(list(SUBSETS))
+            keep &= pl.lit(compared.filter(keep & ~is_whole).height > 0)
+        case _:
+            keep = pl.lit(False)
+    rank = {name: at for at, name in enumerate(metrics)}
+    order = pl.col("metric").replace_strict(rank, default=None, return_dtype=pl.Int64)
+    rows = compared.filter(keep & pl.col("metric").is_in(list(metrics)))
+    runs, groups = (
+        pl.col(name).replace_strict(
+            {value: at for at, value in enumerate(compared[name].unique(maintain_order=True))},
+            return_dtype=pl.Int64,
+        )
+        for name in ("second", "group")
     )
-    means = rows.filter(pl.col("group") == "MACRO")
-    shown = means if means.height else rows
-    several = shown.select("group", "second").unique().height > 1
-    cells: list[list[Value]] = []
-    for row in shown.iter_rows(named=True):
-        of = f" ({row['second']}{'' if means.height else ', ' + row['group']})" if several else ""
-        cells.append([f"{label_of(row['metric'])}{of}", *difference_cells(row), row["p"]])
-    notes = ["Points of percent, with 95 % confidence intervals. p: * .05 ** .01 *** .001"]
-    columns = [Column(""), *VALUES, Column("p", "p")]
-    return Table(title, columns, cells, [*notes, *interval_notes(shown)], sortable=False)
+    of_group = pl.when(group.is_in(list(OVER))).then(len(compared) + groups).otherwise(groups)
+    by_metric = (order, of_group) if by == "group" else (groups, order)
+    return rows.sort(runs, *by_metric, maintain_order=True)
+
+
+def _first_heading(suite: Suite, by: By | None) -> str:
+    if by is None:
+        return "metric"
+    return "task" if all(group.design.unit == "item" for group in suite.relations) else "relation"
+
+
+def _name(row: dict[str, Any], by: By | None, labels: dict[str, str]) -> str:
+    """The first cell of a row."""
+    metric, subset = row["metric"], row["subset"]
+    match by:
+        case "group":
+            return labels.get(row["group"], str(row["group"]))
+        case "edit":
+            return SUBSETS[str(subset)]
+        case "form":
+            is_original = subset == "all" and metric in ("accuracy", "f1")
+            return "original" if is_original else str(subset)
+        case _:
+            label = LABELS.get(metric, label_of(metric))
+            return label if subset == "all" else f"Consistency {FORM_ROWS[subset][0]}"
+
+
+def _block(row: dict[str, Any], by: By | None, labels: dict[str, str], runs: int) -> str:
+    """The heading above a row: the runs, the task or what the row is over, and the metric."""
+    parts = [f"{row['first']} -> {row['second']}"] if runs > 1 else []
+    group = row["group"]
+    if by != "group" and (group not in OVER or by == "metric"):
+        parts.append(labels.get(group, group))
+    if by in ("group", "form"):
+        parts.append(LABELS.get(row["metric"], label_of(row["metric"])))
+    return ", ".join(parts)
+
+
+def _notes(
+    rows: pl.DataFrame,
+    compared: pl.DataFrame,
+    labels: dict[str, str],
+    by: By | None,
+    *,
+    has_holm: bool,
+) -> Iterator[str]:
+    if by is None:
+        yield from _most_different(compared, labels)
+    tests = ", ".join(rows["test"].drop_nulls().unique(maintain_order=True))
+    family = "relations" if "MACRO" in compared["group"] else "forms"
+    adjusted = f"Intervals and p are not adjusted, p (Holm) is adjusted over {family}." * has_holm
+    yield f"p: {tests}. {adjusted or 'Intervals and p are not adjusted.'}"
+    yield "detectable: the minimum detectable difference (80 % power). * .05 ** .01 *** .001"
+
+
+def _most_different(compared: pl.DataFrame, labels: dict[str, str]) -> Iterator[str]:
+    """The relations whose consistency differs most, for each later run."""
+    of_relations = compared.filter(
+        (pl.col("metric") == "consistency")
+        & (pl.col("subset") == "all")
+        & ~pl.col("group").is_in(list(OVER))
+        & pl.col("difference").is_not_nan()
+    )
+    several = compared["second"].n_unique() > 1
+    for (second,), rows in of_relations.group_by("second", maintain_order=True):
+        if rows.height < 2:
+            continue
+        largest = rows.sort(pl.col("difference").abs(), descending=True).head(NAMED)
+        named = ", ".join(
+            f"{labels.get(row['group'], row['group'])} {row['difference'] * 100:+.0f}"
+            for row in largest.iter_rows(named=True)
+        )
+        clear = rows.filter(pl.col("p_holm") < 0.05).height
+        of_run = f" of {second}" * several
+        yield (
+            f"Largest differences in consistency{of_run}: {named}. "
+            f"p (Holm) < 0.05 in {clear} of {rows.height}."
+        )

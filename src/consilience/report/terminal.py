@@ -30,7 +30,7 @@ def fitted_text(table: Table, width: int, rule: str = "─") -> Text:
     notes = [*all_notes(table), *grid.note()]
     title = _wrap(table.title, width) if table.title else []
     lines = [Text(line, style="table.title") for line in title]
-    lines += grid.lines(table, rule)
+    lines += grid.lines(table, width, rule)
     lines += [Text(line, style="table.caption") for note in notes for line in _wrap(note, width)]
     for line in lines:
         line.rstrip()
@@ -57,7 +57,7 @@ class _Grid:
             names = ", ".join(dict.fromkeys(left_out))
             yield f"Not shown at this width: {names}. A wider terminal or a pipe shows all columns."
 
-    def lines(self, table: Table, rule: str) -> Iterator[Text]:
+    def lines(self, table: Table, width: int, rule: str) -> Iterator[Text]:
         """Headings and rows, with the headings of blocks and rules between rows."""
         if any(any(heading) for heading in self.headings):
             height = max(map(len, self.headings))
@@ -68,7 +68,7 @@ class _Grid:
             if table.blocks and table.blocks[at] != block:
                 block = table.blocks[at]
                 if block:
-                    yield Text(f"{block}:")
+                    yield from map(Text, _wrap(f"{block}:", width))
             yield from self._row(
                 cells, ["bold" if cell.is_best else "" for cell in table.cells(at)]
             )

@@ -12,7 +12,7 @@ from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.frames import as_pandas
 from consilience.metrics.differences import compare, few_relations
-from consilience.report.comparison_tables import headline_differences
+from consilience.report.comparison_tables import comparison_table
 from consilience.report.notebook import table_html, table_text
 from consilience.report.table import Table
 from consilience.run import Run, open_runs
@@ -60,8 +60,7 @@ class Comparison:
 
     def headlines(self) -> Table:
         """The differences of the headline numbers, as a table."""
-        first, *others = (run.label for run in self.runs)
-        return headline_differences(self.table, f"{', '.join(others)} minus {first}")
+        return comparison_table(self.table, self.suite)
 
     def __repr__(self) -> str:
         return table_text(self.headlines())

@@ -28,11 +28,12 @@ STOPPED = {
 
 
 def print_error(error: ConsilienceError, *, is_usage: bool = False) -> None:
-    """With ``--json``, print the document of an error on standard output.
+    """With ``--json`` or ``--format json``, print the document of an error on standard output.
 
     ``is_usage``: whether the command line could not be parsed.
     """
-    if "--json" in sys.argv[1:]:
+    arguments = sys.argv[1:]
+    if "--json" in arguments or "--format json" in " ".join(arguments).replace("=", " "):
         print(json_text({"error": {**error.to_dict(), "is_usage": is_usage}}))
 
 

@@ -19,6 +19,7 @@ from polars.testing import assert_frame_equal
 import consilience as cs
 from consilience.models.functions import match_candidate
 from consilience.types import Query
+from pair_builders import save_classifier, write_pairs
 
 MAJORITY = "baseline:majority"
 PORTS = cs.Suite.from_patterns(
@@ -180,6 +181,25 @@ def test_results_folders_and_runs_are_compared(tmp_path):
     assert [run.label for run in twice.runs] == [
         "baseline:constant", "baseline:constant (2)", "baseline:oracle",
     ]  # fmt: skip
+
+
+def test_a_classifier_with_several_seeds_is_evaluated_on_sentence_pairs(tmp_path):
+    for seed in range(2):
+        save_classifier(tmp_path / "model" / f"seed-{seed}" / "mrpc", seed=2 * seed)
+    data = write_pairs(tmp_path / "pairs.jsonl")
+    run = tmp_path / "run"
+    result = cs.evaluate("mrpc", tmp_path / "model", data=str(data), folder=run)
+    assert repr(result).startswith("model on mrpc: 8 sentence pairs, 3 forms")
+    assert result.answers.group_by("seed").len().sort("seed").rows() == [
+        ("seed-0", 24), ("seed-1", 24),
+    ]  # fmt: skip
+    again = cs.open_run(run)
+    assert repr(again) == repr(result)
+    assert_frame_equal(again.metrics, result.metrics)
+    assert isinstance(result.plot.consistency(), alt.TopLevelMixin)
+    with pytest.raises(cs.ConsilienceError, match=r"Use plot\.consistency\(\)"):
+        result.plot.agreement()
+    assert result.compare(again).table["difference"].drop_nans().abs().max() == 0
 
 
 def test_answers_in_a_pandas_frame_are_scored():

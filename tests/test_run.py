@@ -101,7 +101,7 @@ def test_a_run_is_called_by_its_model(model, task, name, tmp_path):
 
 def test_runs_of_one_model_are_called_by_their_folders(tmp_path):
     one, two = (str(make(tmp_path / name, model={"model": "bert"})) for name in ("one", "two"))
-    assert [run.label for run in open_runs([one, two])] == ["one", "two"]
+    assert [run.label for run in open_runs([one, two])] == ["bert (one)", "bert (two)"]
     assert [run.label for run in open_runs([one, f"mine={two}"])] == ["bert", "mine"]
     other = str(make(tmp_path / "other", model={"model": "gpt2"}))
     assert [run.label for run in open_runs([one, other])] == ["bert", "gpt2"]

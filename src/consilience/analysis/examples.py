@@ -30,7 +30,7 @@ class Reply:
     """Log-probability of the best candidate minus that of the second, in nats; None if unknown."""
 
 
-OF_ANOTHER = "right elsewhere"
+OF_ANOTHER = "right for another fact"
 """The verdict on an answer that is the gold of another fact of the same subject."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,35 @@ from consilience.report.figures import COLOURS, INK, Rows, optional
 
 RUN_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 """A shape for each run."""
+
+
+REFERENCES = "line: expected by chance; diamond: majority baseline"
+"""The references of a figure of intervals."""
+
+MEASURED = "measured"
+"""The source of a number that is not a paper's."""
+
+LINES = "split(datum.label, '\\n')"
+"""How Vega shows a label of several lines."""
+
+LABEL = 34
+"""Characters in a line of a label."""
+
+
+def wrapped(text: str) -> str:
+    """A label in lines of at most ``LABEL`` characters."""
+    return "\n".join(textwrap.wrap(" ".join(text.split()), LABEL)) or text
+
+
+def chooser(
+    field: str, options: Sequence[str], name: str, first: str = "", labels: Sequence[str] = ()
+) -> Any:
+    """A menu that chooses the rows with one value of a field; ``first`` is chosen first."""
+    alt = optional("altair")
+    shown = list(labels) or list(options)
+    bind = alt.binding_select(options=list(options), labels=shown, name=f"{name} ")
+    value = [{field: first or options[0]}]
+    return alt.selection_point(name=field, fields=[field], bind=bind, value=value)
 
 
 def with_line(rows: pl.DataFrame, value: str) -> pl.DataFrame:
@@ -35,7 +65,7 @@ def percent_axis() -> dict[str, Any]:
 def run_colour(runs: Sequence[str]) -> Any:
     """A colour for each run, with a legend if there are several."""
     alt = optional("altair")
-    legend = alt.Legend(title=None, orient="top", labelLimit=0, columns=2)
+    legend = alt.Legend(title=None, orient="top", labelLimit=0)
     return alt.Color(
         "run:N",
         scale=alt.Scale(domain=runs, range=[COLOURS[at % len(COLOURS)] for at in range(len(runs))]),
@@ -52,14 +82,13 @@ def run_shape(runs: Sequence[str]) -> Any:
 
 
 def tips(names: Mapping[str, str]) -> list[Any]:
-    """Tooltips: fields and what they are called."""
+    """Tooltips: fields and their titles."""
     alt = optional("altair")
     return [alt.Tooltip(f"{name}:N", title=shown) for name, shown in names.items()]
 
 
 def percent_tip(name: str, title: str = "") -> Any:
     """A tooltip of a percentage."""
-    """Tooltips: fields and what they are called."""
     return optional("altair").Tooltip(f"{name}:Q", title=title or name, format=".1f")
 
 
@@ -82,7 +111,7 @@ def styled(chart: Any, description: str) -> Any:
             gridColor=INK,
             gridOpacity=0.15,
         )
-        .configure_legend(**text)
+        .configure_legend(**text, columns=2)
         .configure_header(**text, labelFontWeight="bold", labelAngle=0, labelAlign="left")
         .configure_title(color=INK, subtitleColor=INK)
     )

@@ -1,4 +1,4 @@
-"""The figures of a report: interactive on its page, still in a paper.
+"""The figures of a report: interactive on its page, static in a file.
 
 Text and lines have the colour of the text around them, so that a page may be light or dark; data
 have Okabe and Ito's colours and a shape for each run.
@@ -6,14 +6,18 @@ have Okabe and Ito's colours and a shape for each run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from consilience.metrics.registry import label_of
 from consilience.report.chart_parts import (
+    LINES,
+    MEASURED,
     chart_data,
+    chooser,
     finished,
     percent_axis,
     percent_tip,
@@ -22,79 +26,143 @@ from consilience.report.chart_parts import (
     styled,
     tips,
     with_line,
+    wrapped,
 )
-from consilience.report.figures import INK, optional
+from consilience.report.figures import COLOURS, INK, optional
 
 if TYPE_CHECKING:
     import altair
 
-WIDE, NARROW, HALF = 330, 260, 150
-"""Width of a figure's plane in pixels of a screen; with its axis it is as wide as a column."""
+WIDE, NARROW, PANEL = 360, 280, 120
+"""Width of a figure's plane in pixels of a file; on a page most planes are wider."""
 
-LABEL = 480
-"""Pixels of a pattern beside the matrix: all of ParaRel's are whole; longer ones are truncated."""
+OUTLYING = 6
+"""Groups of a scatter plot that are labelled."""
 
 
-def relation_figure(metrics: pl.DataFrame, shown: Sequence[str]) -> altair.Chart:
-    """Each relation's number with its interval, a mark a run; a menu chooses the metric.
+def interval_figure(rows: pl.DataFrame, kind: str) -> altair.Chart:
+    """Groups or forms by a number with its interval, a mark a run; a menu chooses the number.
 
-    ``metrics``: ``run`` and the columns of the metrics table, of single relations. Relations are in
-    the order of the first run.
+    ``rows``: ``run, name, metric`` (a label)``, value, low, high, chance, majority, n``. The first
+    metric is shown first; names are in the order of their first value. ``kind``: relation or form.
     """
     alt = optional("altair")
-    names = {name: label_of(name) for name in shown}
-    rows = metrics.with_columns(
-        metric=pl.col("metric").replace_strict(names),
-        **{name: (pl.col(name) * 100).round(2).fill_nan(None) for name in ("value", "low", "high")},
-    )
-    chosen = alt.selection_point(
-        name="metric",
-        fields=["metric"],
-        bind=alt.binding_select(options=list(names.values()), name="Number "),
-        value=[{"metric": next(iter(names.values()))}],
-    )
-    y = alt.Y("group:N", title=None, sort=alt.EncodingSortField("order", op="min"))
+    numbers = rows["metric"].unique(maintain_order=True).to_list()
     runs = rows["run"].unique(maintain_order=True).to_list()
-    first = rows.filter(pl.col("run") == runs[0]).select("metric", "group", order="value")
-    rows = rows.join(first, on=["metric", "group"], how="left", maintain_order="left")
+    bounds = ("value", "low", "high", "chance", "majority")
+    in_percent = [(pl.col(name) * 100).round(2).fill_nan(None) for name in bounds]
+    first = rows.filter(pl.col("run") == runs[0]).select("metric", "name", order="value")
+    rows = rows.with_columns(in_percent, label=pl.col("name").map_elements(wrapped, pl.String))
+    rows = rows.join(first, on=["metric", "name"], how="left", maintain_order="left")
+    lines = max(label.count("\n") + 1 for label in rows["label"])
+    menu = [chooser("metric", numbers, "Number")] if len(numbers) > 1 else []
     across = alt.YOffset("run:N", sort=runs) if len(runs) > 1 else alt.Undefined
-    data = chart_data(with_line(rows, "value"))
-    base = alt.Chart(data).encode(y=y, yOffset=across).transform_filter(chosen)
-    colour = run_colour(runs)
-    scale = alt.Scale(domainMax=100, zero=True, nice=False)  # below 0 where it is below chance
-    return finished(
-        alt.layer(
-            base.mark_rule(strokeWidth=1.5).encode(
-                x=alt.X("start:Q", title="percent", scale=scale, axis=alt.Axis(tickCount=5)),
-                x2="stop:Q",
-                color=colour,
-            ),
-            base.mark_point(filled=True, opacity=1, size=34).encode(
-                x=alt.X("value:Q", scale=scale),
-                color=colour,
-                shape=run_shape(runs),
-                tooltip=tips({"run": "run", "group": "relation", "metric": "number"})
-                + [percent_tip(name) for name in ("value", "low", "high")]
-                + [alt.Tooltip("n:Q", title="counted")],
-            ),
-        ).add_params(chosen),
-        width=WIDE,
-        height=alt.Step(17 if len(runs) == 1 else 9),
-        description="Each relation's number with its 95 % interval, for each run.",
+    axis = alt.Axis(labelExpr=LINES, labelLimit=0, ticks=False)
+    base = alt.Chart(chart_data(with_line(rows, "value"))).encode(
+        y=alt.Y("label:N", title=None, sort=alt.EncodingSortField("order", op="min"), axis=axis),
+        yOffset=across,
     )
+    for selection in menu:
+        base = base.transform_filter(selection)
+    colour = run_colour(runs)
+    scale = _scale(rows)
+    named = {"run": "run", "name": kind, "metric": "number"}
+    layers = [
+        base.mark_rule(strokeWidth=1.5).encode(
+            x=alt.X("start:Q", title="percent", scale=scale, axis=alt.Axis(tickCount=5)),
+            x2="stop:Q",
+            color=colour,
+        ),
+        base.mark_tick(thickness=2, size=11, opacity=0.8).encode(
+            x=alt.X("chance:Q", scale=scale), color=colour
+        ),
+        base.transform_filter(alt.datum.run == runs[0])
+        .mark_point(shape="diamond", size=42, color=INK, opacity=0.65)
+        .encode(x=alt.X("majority:Q", scale=scale), yOffset=alt.Undefined),
+        base.mark_point(filled=True, opacity=1, size=40).encode(
+            x=alt.X("value:Q", scale=scale),
+            color=colour,
+            shape=run_shape(runs),
+            tooltip=tips(named)
+            + [percent_tip(name) for name in bounds]
+            + [alt.Tooltip("n:Q", title="counted")],
+        ),
+    ]
+    per_run = {1: 0, 2: 12, 3: 10}.get(len(runs), 8) * len(runs)
+    return finished(
+        alt.layer(*layers).add_params(*menu),
+        width=WIDE,
+        height=len(set(rows["name"])) * max(18, 14 * lines, per_run),
+        description=f"A number of each {kind} with its 95 % confidence interval, for each run.",
+    )
+
+
+def _scale(rows: pl.DataFrame) -> Any:
+    """Percent from 0, or from a lower bound of a chance-corrected consistency, to 100."""
+    lows = rows.select(pl.min_horizontal(pl.col("value", "low").fill_nan(None)).min()).item()
+    least = min(0.0, lows if lows is not None else 0.0)
+    return optional("altair").Scale(domain=[least, 100], nice=False, padding=6)
+
+
+def headline_figure(rows: pl.DataFrame) -> altair.Chart:
+    """The headline numbers of several models with their intervals, a panel a number.
+
+    ``rows``: ``model, number, value, low, high, source``; a row of a paper has a hollow mark.
+    """
+    alt = optional("altair")
+    bounds = ("value", "low", "high")
+    numbers = rows["number"].unique(maintain_order=True).to_list()
+    models = rows["model"].unique(maintain_order=True).to_list()
+    rows = rows.with_columns(
+        (pl.col(*bounds) * 100).round(2).fill_nan(None),
+        label=pl.col("model").map_elements(wrapped, pl.String),
+    )
+    lines = max(label.count("\n") + 1 for label in rows["label"])
+    order = [wrapped(model) for model in models]
+    axis = alt.Axis(labelExpr=LINES, labelLimit=0, ticks=False)
+    base = alt.Chart().encode(y=alt.Y("label:N", title=None, sort=order, axis=axis))
+    sources = rows["source"].unique(maintain_order=True).to_list()
+    fills = [COLOURS[0] if source == MEASURED else "transparent" for source in sources]
+    legend = alt.Legend(title=None, orient="top") if len(sources) > 1 else None
+    x_axis = alt.Axis(values=[0, 50, 100])
+    scale = _scale(rows)
+    layered = alt.layer(
+        base.mark_rule(strokeWidth=1.5, color=COLOURS[0]).encode(
+            x=alt.X("start:Q", title="percent", scale=scale, axis=x_axis), x2="stop:Q"
+        ),
+        base.mark_point(opacity=1, size=45, stroke=COLOURS[0]).encode(
+            x=alt.X("value:Q", scale=scale),
+            fill=alt.Fill("source:N", scale=alt.Scale(domain=sources, range=fills), legend=legend),
+            tooltip=tips({"model": "model", "number": "number", "source": "source"})
+            + [percent_tip(name) for name in bounds],
+        ),
+        data=chart_data(with_line(rows, "value")),
+    ).properties(width=PANEL, height=alt.Step(max(18, 14 * lines)))
+    faceted = layered.facet(
+        alt.Facet("number:N", title=None, sort=numbers, header=alt.Header(labelAnchor="start")),
+        columns=len(numbers),
+        spacing=14,
+    )
+    return styled(faceted, "The headline numbers of each model with 95 % confidence intervals.")
 
 
 def against_figure(table: pl.DataFrame) -> altair.Chart:
-    """Accuracy against consistency, a mark a relation and run.
+    """Accuracy against consistency, a mark a relation and run; outlying relations have labels.
 
-    ``table``: ``run, group, accuracy, consistency``. A mark low on the right: the model knows, but
-    not in every pattern. A mark high on the left: it gives the same answer, and that is wrong.
+    ``table``: ``run, name, accuracy, consistency, chance``. The dashed line is the mean consistency
+    of the first run expected by chance.
     """
     alt = optional("altair")
     runs = table["run"].unique(maintain_order=True).to_list()
-    rows = table.with_columns((pl.col("accuracy", "consistency") * 100).round(2).fill_nan(None))
-    chosen = alt.selection_point(fields=["group"], on="pointerover", nearest=True, empty=False)
-    base = alt.Chart(chart_data(rows)).encode(
+    numbers = ("accuracy", "consistency")
+    rows = table.with_columns((pl.col(*numbers) * 100).round(2).fill_nan(None))
+    labelled = outlying(rows.filter(pl.col("run") == runs[0]))
+    is_labelled = (pl.col("run") == runs[0]) & pl.col("name").is_in(labelled)
+    short = pl.col("name").map_elements(lambda name: textwrap.shorten(name, 34), pl.String)
+    rows = rows.with_columns(label=pl.when(is_labelled).then(short))
+    data = chart_data(rows.drop("chance"))
+    chosen = alt.selection_point(fields=["name"], on="pointerover", nearest=True, empty=False)
+    base = alt.Chart(data).encode(
         x=alt.X("accuracy:Q", title="accuracy, percent", **percent_axis()),
         y=alt.Y("consistency:Q", title="consistency, percent", **percent_axis()),
     )
@@ -102,31 +170,64 @@ def against_figure(table: pl.DataFrame) -> altair.Chart:
         color=run_colour(runs),
         shape=run_shape(runs),
         opacity=alt.when(chosen).then(alt.value(1)).otherwise(alt.value(0.65)),
-        tooltip=[
-            *tips({"run": "run", "group": "relation"}),
-            percent_tip("accuracy"),
-            percent_tip("consistency"),
-        ],
+        tooltip=[*tips({"run": "run", "name": "relation"}), *map(percent_tip, numbers)],
     )
-    names = base.mark_text(align="left", dx=7, fontSize=11, color=INK).encode(
-        text=alt.when(chosen).then("group:N").otherwise(alt.value(""))
+    left, right = (
+        base.transform_filter(f"datum.label && {side}")
+        .mark_text(align=align, dx=dx, fontSize=11, color=INK)
+        .encode(text="label:N")
+        for side, align, dx in (
+            ("datum.accuracy <= 50", "left", 7),
+            ("datum.accuracy > 50", "right", -7),
+        )
     )
+    known = table.filter((pl.col("run") == runs[0]) & pl.col("chance").is_not_nan())["chance"]
+    values = [{"y": 100 * known.sum() / len(known)}] if len(known) else []
+    reference = alt.Chart(alt.InlineData(values=values))
+    line = reference.mark_rule(color=INK, strokeDash=[3, 3], opacity=0.7).encode(y="y:Q")
     return finished(
-        alt.layer(marks.add_params(chosen), names),
+        alt.layer(marks.add_params(chosen), left, right, line),
         width=NARROW,
         height=NARROW,
         description="Accuracy against consistency of each relation, for each run.",
     )
 
 
-def matrix_figure(pairs: pl.DataFrame, patterns: pl.DataFrame, relation: str) -> altair.Chart:
+def outlying(rows: pl.DataFrame) -> list[str]:
+    """The names of the marks that are farthest from the mean, and not near one with a label.
+
+    ``rows``: ``name, accuracy, consistency`` in percent.
+    """
+    known = rows.drop_nulls(["accuracy", "consistency"])
+    if known.is_empty():
+        return []
+    centre = [known[name].mean() for name in ("accuracy", "consistency")]
+    points = [(name, (x, y)) for name, x, y in
+              known.select("name", "accuracy", "consistency").iter_rows()]  # fmt: skip
+    points.sort(key=lambda point: -math.dist(point[1], centre))  # type: ignore[arg-type]
+    chosen: dict[str, tuple[float, float]] = {}
+    for name, (x, y) in points:
+        is_free = all(abs(y - other[1]) > 6 or abs(x - other[0]) > 45 for other in chosen.values())
+        if is_free and len(chosen) < OUTLYING:
+            chosen[name] = (x, y)
+    return list(chosen)
+
+
+def matrix_figure(
+    pairs: pl.DataFrame, patterns: pl.DataFrame, group: str, names: Mapping[str, str]
+) -> altair.Chart:
     """How often each two patterns of a relation agree; menus choose relation and run.
 
-    ``pairs`` and ``patterns``: those of the analysis of patterns, with ``run``. ``relation`` is
-    shown first.
+    ``pairs`` and ``patterns``: those of the analysis of patterns, with ``run``. ``group`` is shown
+    first. ``names``: how the menu names the groups.
     """
     alt = optional("altair")
-    menus = _matrix_menus(pairs, relation)
+    groups = pairs["group"].unique(maintain_order=True).to_list()
+    runs = pairs["run"].unique(maintain_order=True).to_list()
+    menus = [
+        chooser("group", groups, "Relation", group, [names.get(name, name) for name in groups])
+    ]
+    menus += [chooser("run", runs, "Run")] if len(runs) > 1 else []
     base = _matrix_base(pairs, patterns, menus)
     cells = base.mark_rect().encode(
         color=alt.Color(
@@ -150,33 +251,21 @@ def matrix_figure(pairs: pl.DataFrame, patterns: pl.DataFrame, relation: str) ->
     )
     return finished(
         alt.layer(cells, text).add_params(*menus),
-        width=alt.Step(22),
-        height=alt.Step(18),
+        width=alt.Step(26),
+        height=alt.Step(
+            13 * max(wrapped(text).count("\n") + 1 for text in patterns["variant"]) + 6
+        ),
         description="How often each two patterns of a relation give the same answer, in percent.",
     )
-
-
-def _matrix_menus(pairs: pl.DataFrame, relation: str) -> list[Any]:
-    """The menus of relations and, with several, of runs."""
-    alt = optional("altair")
-    chosen = {"relation": ("group", relation), "run": ("run", pairs["run"][0])}
-    menus = []
-    for name, (field, value) in chosen.items():
-        options = pairs[field].unique(maintain_order=True).to_list()
-        if name == "relation" or len(options) > 1:
-            bind = alt.binding_select(options=options, name=f"{name.capitalize()} ")
-            menus.append(
-                alt.selection_point(name=name, fields=[field], bind=bind, value=[{field: value}])
-            )
-    return menus
 
 
 def _matrix_base(pairs: pl.DataFrame, patterns: pl.DataFrame, menus: Sequence[Any]) -> Any:
     """Each pair of patterns in two cells; the patterns are listed once for all runs."""
     alt = optional("altair")
     number = (pl.col("variant_index") + 1).cast(pl.String)
-    names = patterns.filter(pl.col("run") == pairs["run"][0]).select(
-        key=pl.col("group") + " " + number, pattern=number + "  " + pl.col("variant")
+    text = pl.col("variant").map_elements(wrapped, pl.String)
+    labels = patterns.filter(pl.col("run") == pairs["run"][0]).select(
+        key=pl.col("group") + " " + number, pattern=number + "  " + text
     )
     rows = pairs.select(
         "run",
@@ -191,7 +280,7 @@ def _matrix_base(pairs: pl.DataFrame, patterns: pl.DataFrame, menus: Sequence[An
             "pattern:N",
             title=None,
             sort=alt.EncodingSortField("a", op="min"),
-            axis=alt.Axis(labelLimit=LABEL),
+            axis=alt.Axis(labelLimit=0, labelExpr=LINES, ticks=False),
         ),
     )
     for menu in menus:
@@ -200,7 +289,7 @@ def _matrix_base(pairs: pl.DataFrame, patterns: pl.DataFrame, menus: Sequence[An
         base.transform_calculate(a="[datum.one, datum.two]", b="[datum.two, datum.one]")
         .transform_flatten(["a", "b"])
         .transform_calculate(key="datum.group + ' ' + datum.a")
-        .transform_lookup("key", alt.LookupData(chart_data(names), "key", ["pattern"]))
+        .transform_lookup("key", alt.LookupData(chart_data(labels), "key", ["pattern"]))
     )
 
 
@@ -240,7 +329,7 @@ def edit_figure(edits: pl.DataFrame) -> altair.Chart:
             ),
         ),
         width=NARROW,
-        height=alt.Step(26 if len(runs) == 1 else 13),
+        height=len(kinds) * (26 if len(runs) == 1 else 13 * len(runs)),
         description="Consistency of pairs that differ in a way, minus that of the others.",
     )
 
@@ -298,48 +387,4 @@ def item_figure(items: pl.DataFrame) -> altair.Chart:
         width=WIDE,
         height=180,
         description="How many items have how much agreement among their patterns.",
-    )
-
-
-def form_figure(metrics: pl.DataFrame) -> altair.Chart:
-    """Consistency with the original form in every other one, with its interval, a mark a run.
-
-    ``metrics``: ``run, group`` and the rows of consistency and corrected consistency of the
-    perturbed metrics table.
-    """
-    alt = optional("altair")
-    runs = metrics["run"].unique(maintain_order=True).to_list()
-    bounds = ("value", "low", "high")
-    rows = metrics.with_columns(
-        (pl.col(*bounds) * 100).round(2).fill_nan(None),
-        shown=pl.col("metric").replace_strict(
-            {"consistency": "consistency", "corrected_consistency": "above chance (kappa)"}
-        ),
-    )
-    forms = metrics["subset"].unique(maintain_order=True).to_list()
-    groups = metrics["group"].unique(maintain_order=True).to_list()
-    across = alt.YOffset("run:N", sort=runs) if len(runs) > 1 else alt.Undefined
-    base = alt.Chart().encode(y=alt.Y("subset:N", title=None, sort=forms), yOffset=across)
-    colour = run_colour(runs)
-    layered = alt.layer(
-        base.mark_rule(strokeWidth=1.5).encode(
-            x=alt.X("start:Q", title="percent", axis=alt.Axis(tickCount=4, labelFlush=False)),
-            x2="stop:Q",
-            color=colour,
-        ),
-        base.mark_point(filled=True, opacity=1, size=40).encode(
-            x="value:Q",
-            color=colour,
-            shape=run_shape(runs),
-            tooltip=tips({"run": "run", "group": "task", "subset": "form", "shown": "number"})
-            + [percent_tip(name) for name in bounds],
-        ),
-        data=chart_data(with_line(rows, "value")),
-    ).properties(width=HALF, height=alt.Step(26 if len(runs) == 1 else 13))
-    return styled(
-        layered.facet(
-            row=alt.Row("group:N", title=None, sort=groups) if len(groups) > 1 else alt.Undefined,
-            column=alt.Column("shown:N", title=None, sort=["consistency"]),
-        ).resolve_scale(x="independent"),
-        "Consistency with the original form in every other form.",
     )

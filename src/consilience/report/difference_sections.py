@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -11,28 +11,37 @@ from consilience.metrics.registry import headline_metrics, label_of, main_metric
 from consilience.report.comparison_tables import difference_cells
 from consilience.report.metric_tables import form_metrics
 from consilience.report.page import Folded, Part, Points, Section
+from consilience.report.run_view import name_and_id
 from consilience.report.table import Column, Table, Value
 from consilience.report.task_tables import SYMBOLS
 
 INTRO = (
-    "The runs were asked the same questions, so their answers are paired. Each difference is the "
-    "later run minus the first, in points of percent. p is two-sided: * .05, ** .01, *** .001. "
-    "Holm: adjusted over relations, or over the forms of a number; over seeds: Welch's t. "
-    "“Detectable” is the smallest true difference that the questions would have shown with a "
-    "probability of 80 %."
+    "All runs have the same questions, so their answers are paired. A difference is the later run "
+    "minus the first, in percentage points, over the items that both answered; so a value may "
+    "differ from that of the run alone. p is two-sided: * .05, ** .01, *** .001. Holm: adjusted "
+    "over relations, or over the forms of a number. The intervals are not adjusted. Detectable: "
+    "the minimum detectable difference at 80 % power."
 )
+"""How to read the tables."""
 
 
-def differences(compared: pl.DataFrame | None, notes: Sequence[str]) -> list[Section]:
-    """Later runs minus the first (``COMPARISON_SCHEMA``); none without differences and notes."""
+def differences(
+    compared: pl.DataFrame | None, notes: Sequence[str], names: Mapping[str, str]
+) -> list[Section]:
+    """Later runs minus the first (``COMPARISON_SCHEMA``); none without differences and notes.
+
+    ``names``: how the page names the groups.
+    """
     parts: list[Part] = [Points(notes)] if notes else []
     if compared is None:
         return [Section("differences", "Differences", "", parts)] if parts else []
     for (first, second), rows in compared.group_by(["first", "second"], maintain_order=True):
         columns = _columns(str(first), str(second), int(rows["seeds"][0]))
         minus = f"{second} minus {first}"
-        by_section = _over_relations if "MACRO" in rows["group"] else _by_form
-        parts += by_section(rows, columns, minus)
+        if "MACRO" in rows["group"]:
+            parts += _over_relations(rows, columns, minus, names)
+        else:
+            parts += _by_form(rows, columns, minus)
     return [Section("differences", "Differences", INTRO, parts)]
 
 
@@ -40,7 +49,7 @@ def _columns(first: str, second: str, seeds: int) -> list[Column]:
     """The columns of ``_numbers``."""
     columns = [
         Column(first, "share"), Column(second, "share"), Column("points", "points"),
-        Column("95 %", "points"), Column("p", "p"), Column("p, Holm", "p"),
+        Column("95 % CI", "points"), Column("p", "p"), Column("p, Holm", "p"),
         Column("detectable", "share"),
     ]  # fmt: skip
     return columns + ([Column("p over seeds", "p")] if seeds > 1 else [])
@@ -53,7 +62,7 @@ def _numbers(row: dict[str, Any]) -> list[Value]:
 
 
 def _over_relations(
-    rows: pl.DataFrame, columns: list[Column], minus: str
+    rows: pl.DataFrame, columns: list[Column], minus: str, names: Mapping[str, str]
 ) -> Iterator[Table | Folded]:
     """Means over relations, and folded the headline metrics of each relation."""
     rows = rows.filter((pl.col("subset") == "all") & pl.col("metric").is_in(main_metrics()))
@@ -65,7 +74,7 @@ def _over_relations(
     yield Table(title, [Column("number"), *columns], means, sortable=False)
     is_relation = ~pl.col("group").is_in(["MACRO", "MICRO"])
     by_relation = [
-        [row["group"], label_of(row["metric"]), *_numbers(row)]
+        [name_and_id(names, row["group"]), label_of(row["metric"]), *_numbers(row)]
         for row in rows.filter(is_relation).iter_rows(named=True)
         if row["metric"] in headline_metrics(aliases=True)
     ]

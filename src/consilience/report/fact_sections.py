@@ -1,146 +1,127 @@
-"""The sections of a report on facts: relations, patterns, edits, facts, examples, vectors."""
+"""The sections of a report on facts: relations, patterns, edits, examples, vectors."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import polars as pl
 
 from consilience.metrics.registry import headline_metrics, label_of
-from consilience.report.charts import (
-    TENTHS,
-    against_figure,
-    edit_figure,
-    in_tenths,
-    item_figure,
-    matrix_figure,
-    relation_figure,
-)
+from consilience.report.charts import TENTHS, against_figure, edit_figure, in_tenths, item_figure
 from consilience.report.metric_tables import SUBSETS
 from consilience.report.overview import fact_counts
-from consilience.report.page import Figure, Folded, Part, Section
+from consilience.report.page import Beside, Figure, Folded, Part, Points, Section
 from consilience.report.run_view import (
     RunView,
     fact_views,
+    group_names,
+    name_and_id,
     relation_values,
     values_of,
     without_run,
 )
 from consilience.report.table import Column, Table, Value, bounds_of, estimate
-from consilience.types import Suite
 
-APART = " (stands apart)"
+APART = " (differs from the others)"
 """Marks a pattern whose highest agreement is below the mean among the others."""
 
 DITTO = "\N{DOUBLE PRIME}"
 """The fact of the row above."""
 
+MOST_APART = 8
+"""Patterns that differ from the others and are named."""
 
-def fact_sections(runs: Sequence[RunView], relation: str | None) -> list[Section]:
-    """All of them; none without runs on facts.
+BLANK = "___"
+"""The object in a prompt."""
 
-    ``relation``: whose agreement is shown first; None for the least consistent.
-    """
+
+def fact_sections(runs: Sequence[RunView]) -> list[Section]:
+    """All of them; none without runs on facts."""
     if not fact_views(runs):
         return []
     return [
         _relations(runs),
-        _knowledge(runs),
-        *_patterns(runs, relation),
+        *_spread(runs),
+        *_patterns(runs),
         *_edits(runs),
-        *_items(runs),
         *_examples(runs),
         *_vectors(runs),
     ]
 
 
 def _relations(runs: Sequence[RunView]) -> Section:
-    """The headline metrics of each relation, as a figure and a table."""
-    suite = runs[0].suite
+    """The headline metrics of each relation."""
+    suite, names = runs[0].suite, group_names(runs[0].suite)
     metrics = relation_values(runs, headline_metrics())
-    values: dict[tuple[str, str, str], float] = {
-        (run, metric, group): value
-        for run, metric, group, value in metrics.select(
-            "run", "metric", "group", "value"
-        ).iter_rows()
+    values: dict[tuple[str, str, str], dict[str, Any]] = {
+        (row["run"], row["metric"], row["group"]): row for row in metrics.iter_rows(named=True)
     }
     counts = fact_counts(runs[0].metrics)
     shown = [name for name in headline_metrics() if name in set(metrics["metric"])]
-    rows = [
-        [
-            relation.id, relation.label, len(relation.patterns), counts.get(relation.id),
-            *(values.get((run.name, name, relation.id)) for name in shown for run in runs),
-        ]
-        for relation in suite.relations
-    ]  # fmt: skip
-    headings = [
-        label_of(name) + (f": {run.name}" if len(runs) > 1 else "")
-        for name in shown
-        for run in runs
-    ]
-    columns = [
-        Column("relation"), Column("what"), Column("patterns", "count"), Column("facts", "count"),
-        *(Column(heading, "share") for heading in headings),
-    ]  # fmt: skip
-    title = "Each relation, in percent; a heading sorts by its column"
-    determinism = _determinism_note(suite)
-    figure = Figure(
-        "relations",
-        f"{label_of(shown[0])} of each relation",
-        relation_figure(metrics, shown),
-        "Each relation with its 95 % interval, in the order of the first run. The menu chooses the "
-        f"number.{determinism}",
+    rows: list[list[Value]] = []
+    for relation in suite.relations:
+        label = name_and_id(names, relation.id)
+        for run in runs:
+            row: list[Value] = [label, run.name, counts.get(relation.id)]
+            for metric in shown:
+                number = values.get((run.name, metric, relation.id))
+                value, interval = estimate(number)
+                row.append(replace(value, low=interval.low, high=interval.high))
+            rows.append(row)
+    columns = [Column("relation"), Column("run"), Column("facts", "count")]
+    columns += [Column(label_of(name), "share") for name in shown]
+    rows, columns = without_run(len(runs), rows, columns)
+    title = "Each relation, in percent; below each number its 95 % CI. A heading sorts the rows"
+    table = Table(title, columns, rows)
+    several = f"Each relation in each run ({len(rows):,})"
+    part = table if len(runs) == 1 else Folded(several, [table])
+    return Section("by-relation", "Relations", "", [part])
+
+
+def _spread(runs: Sequence[RunView]) -> Iterator[Section]:
+    """How accuracy and consistency are spread over relations, and agreement over facts."""
+    values = accuracy_and_consistency(runs)
+    caption = (
+        "Each mark is a relation. Bottom right: the answers are right, but only in some patterns. "
+        "Top left: the answers are the same and wrong. Dashed line: mean consistency expected by "
+        "chance."
     )
-    table = Table(f"{title}.{determinism}" if determinism else title, columns, rows)
-    return Section("relations", "Relations", "", [figure, table])
+    figure = Figure("knowledge", "Accuracy and consistency", against_figure(values), caption)
+    intro = "A mean hides how relations and facts differ."
+    figures: list[Part] = [figure]
+    tables: list[Part] = []
+    for item_chart, item_tables in _items(runs):
+        figures.append(item_chart)
+        tables += item_tables
+    parts = [Beside(figures) if tables else figure, *tables]
+    yield Section("spread", "Spread", intro, parts)
 
 
-def _determinism_note(suite: Suite) -> str:
-    """What the consistency of some relations is; nothing where all have one right answer."""
-    if all(relation.cardinality != "N-M" for relation in suite.relations):
-        return ""
-    return (
-        " Of relations with several right answers the consistency is the determinism, which has "
-        "a mean of its own."
-    )
-
-
-def _knowledge(runs: Sequence[RunView]) -> Section:
-    """Accuracy against consistency."""
-    values = relation_values(runs, ("accuracy", "consistency")).pivot(
+def accuracy_and_consistency(runs: Sequence[RunView]) -> pl.DataFrame:
+    """Both numbers of each relation for ``against_figure``."""
+    names = group_names(runs[0].suite)
+    wanted = ("accuracy", "consistency", "chance_consistency")
+    values = relation_values(runs, wanted).pivot(
         "metric", index=["run", "group"], values="value", maintain_order=True
     )
-    intro = (
-        "Knowing and being consistent are two things. Low on the right: it knows, but not in every "
-        "pattern. High on the left: it says the same, and that is wrong. Where few answers are "
-        "possible both are high by chance."
-    )
-    caption = (
-        "A mark is a relation; pointing at one names it. Its numbers stand in the table above."
-        f"{_determinism_note(runs[0].suite)}"
-    )
-    figure = Figure("knowledge", "Accuracy against consistency", against_figure(values), caption)
-    return Section("knowledge", "Accuracy against consistency", intro, [figure])
+    known = [name if name in values.columns else pl.lit(math.nan).alias(name) for name in wanted]
+    name = pl.col("group").replace_strict(names, default=pl.col("group"))
+    return values.select("run", *known, name=name).rename({"chance_consistency": "chance"})
 
 
-def _patterns(runs: Sequence[RunView], relation: str | None) -> Iterator[Section]:
-    """Agreement of each two patterns; ``relation`` first, else the least consistent one.
-
-    Nothing where no fact was asked in two.
-    """
+def _patterns(runs: Sequence[RunView]) -> Iterator[Section]:
+    """Accuracy and agreement of each pattern; nothing where no fact was asked in two."""
     named = fact_views(runs)
-    pairs = pl.concat([facts.pairs.with_columns(run=pl.lit(name)) for name, facts in named])
-    if pairs.is_empty():
+    if all(facts.pairs.is_empty() for _, facts in named):
         return
+    names = group_names(runs[0].suite)
     frame = pl.concat([facts.patterns.with_columns(run=pl.lit(name)) for name, facts in named])
-    if relation is None:
-        means = pairs.group_by("group", maintain_order=True).agg(
-            pl.col("agreement").fill_nan(None).mean()
-        )
-        relation = str(means.sort("agreement", nulls_last=True)["group"][0])
     rows: list[list[Value]] = [
         [
-            row["group"], row["run"], row["variant_index"] + 1,
+            names.get(row["group"], row["group"]), row["run"], row["variant_index"] + 1,
             row["variant"] + APART * row["apart"], row["accuracy"], row["change"],
             bounds_of(row, "change_low", "change_high"),
             row["p_holm"], row["agreement"],
@@ -150,33 +131,35 @@ def _patterns(runs: Sequence[RunView], relation: str | None) -> Iterator[Section
     ]  # fmt: skip
     columns = [
         Column("relation"), Column("run"), Column("number", "count"), Column("pattern"),
-        Column("Accuracy", "share"), Column("points", "points"), Column("95 %", "points"),
-        Column("p, Holm", "p"), Column("agrees with the others", "share"),
-        Column("most with", "count"),
+        Column("Accuracy", "share"), Column("points", "points"), Column("95 % CI", "points"),
+        Column("p, Holm", "p"), Column("agreement with the others", "share"),
+        Column("closest pattern", "count"),
     ]  # fmt: skip
     rows, columns = without_run(len(runs), rows, columns)
     title = (
-        "Every pattern, in percent. Points: its accuracy minus that of the first, on the same "
-        "facts; p: exact McNemar"
-    )
-    first_run = f", {runs[0].name}" if len(runs) > 1 else ""
-    figure = Figure(
-        "agreement",
-        f"Agreement of patterns: {relation}{first_run}",
-        matrix_figure(pairs, frame, relation),
-        "How often each two patterns of a relation get the same answer, in percent. Blank: "
-        "never asked of the same fact, as a and an.",
+        "Every pattern, in percent. Points: its accuracy minus that of the first pattern, on the "
+        "same facts; p: exact McNemar test"
     )
     intro = (
-        "A pattern that stands apart agrees less with its closest than the others do among "
-        "themselves: it may be understood in another way. Of few facts it may be chance."
+        "A pattern differs from the others if its agreement with the closest pattern is below the "
+        "mean agreement among the others. The model may read it differently. With few facts this "
+        "may be noise."
     )
+    apart = [row for row in frame.iter_rows(named=True) if row["apart"]]
+    named_apart = [
+        f"{row['run']}, " * (len(runs) > 1)
+        + f"{names.get(row['group'], row['group'])}: {row['variant']} "
+        + f"(agreement {100 * row['agreement']:.0f} %)"
+        for row in apart[:MOST_APART]
+    ]
+    more = [f"{len(apart) - MOST_APART} more, in the table"] if len(apart) > MOST_APART else []
+    points: list[Part] = [Points([*named_apart, *more])] if apart else []
     folded = Folded(f"Every pattern ({len(rows):,})", [Table(title, columns, rows)])
-    yield Section("patterns", "Which patterns agree", intro, [figure, folded])
+    yield Section("patterns", "Patterns", intro, [*points, folded])
 
 
 def _edits(runs: Sequence[RunView]) -> Iterator[Section]:
-    """What each kind of edit costs; nothing where the suite does not say how patterns differ."""
+    """The cost of each kind of edit; nothing where the suite does not say how patterns differ."""
     named = [(name, facts.edits) for name, facts in fact_views(runs) if facts.edits.height]
     if not named:
         return
@@ -190,29 +173,30 @@ def _edits(runs: Sequence[RunView]) -> Iterator[Section]:
     ]  # fmt: skip
     columns = [
         Column("edit"), Column("run"), Column("with it", "share"), Column("without", "share"),
-        Column("points", "points"), Column("95 %", "points"), Column("p, Holm", "p"),
+        Column("points", "points"), Column("95 % CI", "points"), Column("p, Holm", "p"),
         Column("relations", "count"), Column("pairs", "count"),
     ]  # fmt: skip
     rows, columns = without_run(len(runs), rows, columns)
     caption = (
-        "Left of the line: patterns that differ in this way agree less often than the others of "
-        "their relation."
+        "Left of the dashed line: pairs of patterns that differ in this way agree less often than "
+        "the other pairs of their relation."
     )
-    title = "Consistency of pairs with and without the edit, means over relations"
+    title = "Consistency of pairs of patterns with and without the edit, means over relations"
+    figure = Figure("edits", "Effect of each edit on consistency", edit_figure(frame), caption)
     parts: list[Part] = [
-        Figure("edits", "What an edit costs in consistency", edit_figure(frame), caption),
+        figure,
         Table(title, columns, rows),
         *_by_kind_of_pair(runs),
     ]
     intro = (
-        "Two patterns may differ in syntax, words, determiners, tense, and in which of subject and "
-        "object stands first. What does each cost?"
+        "Two patterns may differ in syntax, words, determiners, tense, and in the order of subject "
+        "and object."
     )
-    yield Section("edits", "Which edits hurt", intro, parts)
+    yield Section("edits", "Effect of each edit", intro, parts)
 
 
 def _by_kind_of_pair(runs: Sequence[RunView]) -> Iterator[Folded]:
-    """Consistency by kind of pair, as in the paper's Table 5."""
+    """Consistency by kind of pair, as in the ParaRel paper's Table 5."""
     rows: list[list[Value]] = [
         [SUBSETS[subset], run.name, *estimate(row, std=True), row["n"]]
         for run in runs
@@ -220,19 +204,19 @@ def _by_kind_of_pair(runs: Sequence[RunView]) -> Iterator[Folded]:
         if metric == "consistency" and subset in SUBSETS
     ]
     columns = [
-        Column("pairs"), Column("run"), Column("mean", "share"), Column("95 %", "share"),
+        Column("pairs"), Column("run"), Column("mean ± std", "share"), Column("95 % CI", "share"),
         Column("relations", "count"),
     ]  # fmt: skip
     title = (
-        "Consistency by kind of pair, as the paper's Table 5: Diff-Syntax differs in syntax "
-        "alone, Diff-Determiner in the determiner and maybe more"
+        "Consistency by kind of pair, as in the ParaRel paper's Table 5: Diff-Syntax differs in "
+        "syntax alone, Diff-Determiner in the determiner and perhaps more"
     )
     if rows:
-        yield Folded("By kind of pair, as in the paper", [Table(title, columns, rows)])
+        yield Folded("By kind of pair, as in the ParaRel paper", [Table(title, columns, rows)])
 
 
-def _items(runs: Sequence[RunView]) -> Iterator[Section]:
-    """How agreement is spread over facts; nothing where no fact was answered in two patterns."""
+def _items(runs: Sequence[RunView]) -> Iterator[tuple[Figure, list[Part]]]:
+    """Agreement over facts, and its tables; nothing where no fact was answered in two patterns."""
     frame = pl.concat(
         [
             facts.items.select(pl.lit(name).alias("run"), "agreement")
@@ -270,32 +254,33 @@ def _items(runs: Sequence[RunView]) -> Iterator[Section]:
     bars_table = Table("Facts, in percent", bar_columns, bar_rows, sortable=False)
     caption = "Facts by the share of their pairs of patterns that get the same answer."
     figure = Figure("items", "Agreement over facts", item_figure(frame), caption)
-    intro = "A mean hides whether a few facts waver much or all a little."
-    yield Section(
-        "items", "Facts", intro, [figure, table, Folded("The bars as a table", [bars_table])]
-    )
+    yield figure, [table, Folded("The bars as a table", [bars_table])]
 
 
 def _examples(runs: Sequence[RunView]) -> Iterator[Section]:
-    """The most telling facts of each run, if any."""
+    """The most informative facts of each run, if any."""
     parts: list[Part] = []
-    columns = [Column("fact"), Column("pattern"), Column("answer"), Column("verdict")]
+    names = group_names(runs[0].suite)
+    columns = [Column("fact"), Column("prompt"), Column("answer"), Column("verdict")]
     for name, facts in fact_views(runs):
         tables: list[Part] = []
         for kind, chosen in facts.examples.items():
             rows = []
             for example in chosen:
+                relation = names.get(example.group, example.group)
                 for at, reply in enumerate(example.telling):
-                    fact = f"{example.subject} ({example.group}), gold: {example.gold}"
-                    shown = fact if at == 0 else DITTO
-                    rows.append([shown, reply.variant, reply.answer, example.verdict(reply)])
+                    fact = f"{example.subject} ({relation}), gold: {example.gold}"
+                    prompt = reply.variant.replace("[X]", example.subject).replace("[Y]", BLANK)
+                    verdict = example.verdict(reply)
+                    rows.append([fact if at == 0 else DITTO, prompt, reply.answer, verdict])
             if rows:
                 title = f"{name}: {kind}" if len(runs) > 1 else kind
                 tables.append(Table(title, columns, rows, sortable=False))
         parts += tables if len(runs) == 1 or not tables else [Folded(name, tables)]
     intro = (
-        "The most telling facts of each kind, of as many relations as there are; at most three "
-        "patterns. Numbers in brackets are those of the examples in ParaRel's Table 6."
+        "The most informative facts of each kind, from as many relations as possible, with at most "
+        "three prompts each. Numbers in brackets are those of the examples in Table 6 of the "
+        "ParaRel paper."
     )
     if parts:
         yield Section("examples", "Examples", intro, parts)
@@ -306,7 +291,7 @@ def _vectors(runs: Sequence[RunView]) -> Iterator[Section]:
     columns = [
         Column("by"), Column("layer", "count"), Column("V-measure", "share"),
         Column("labels shuffled", "share"), Column("AMI", "share"),
-        Column("r with consistency", "share"), Column("95 % of r", "share"),
+        Column("r with consistency", "share"), Column("95 % CI of r", "share"),
         Column("relations", "count"),
     ]  # fmt: skip
     parts: list[Part] = []
@@ -322,12 +307,12 @@ def _vectors(runs: Sequence[RunView]) -> Iterator[Section]:
         ]  # fmt: skip
         if facts.drawing is not None:
             caption = (
-                f"{name}. Vectors at the place of the object, t-SNE. One shape together: grouped "
-                "by pattern; one colour together: by what is asked."
+                f"{name}. Hidden states at the object's position, projected by t-SNE. Shapes that "
+                "cluster: grouped by pattern. Colours that cluster: grouped by subject."
             )
-            parts.append(Figure(f"vectors-{at}", "", facts.drawing, caption))
-        title = f"{name}: how far k-means' clusters are those of pattern, subject or object"
+            parts.append(Figure(f"vectors-{at}", "", facts.drawing, caption, False))
+        title = f"{name}: agreement of k-means' clusters with pattern, subject and object"
         parts.append(Table(title, columns, rows))
     if parts:
-        intro = "Do vectors lie together by what is known, or by the words of the question?"
+        intro = "Do hidden states cluster by fact, or by pattern?"
         yield Section("vectors", "Representations", intro, parts)

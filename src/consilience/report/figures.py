@@ -162,7 +162,7 @@ def save_figure(chart: altair.Chart, path: Path) -> None:
 
 
 def in_black(chart: altair.Chart) -> altair.Chart:
-    """A chart that stands alone: its ink is black, and its data are plain rows."""
+    """A self-contained chart: its ink is black, and its data are plain rows."""
     spec = json.dumps(spec_of(chart), sort_keys=True).replace(f'"{INK}"', '"black"')
     black: altair.Chart = optional("altair").Chart.from_json(spec)
     return black

@@ -1,60 +1,37 @@
-"""The sections of a report on forms: what moves answers, labels that change, examples."""
+"""The sections of a report on sentence pairs: labels that change, and examples."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import polars as pl
 
-from consilience.report.charts import form_figure
 from consilience.report.metric_tables import firsts_first
-from consilience.report.page import Figure, Part, Points, Section, Text
-from consilience.report.run_view import RunView, groups_with_forms, pair_views
+from consilience.report.page import Part, Points, Section, Text
+from consilience.report.run_view import RunView, pair_views
 from consilience.report.table import Column, Table, Value
 
 MOST_MOVES = 60
-"""Rows of a table of labels that changed; what is not a label may be any text."""
+"""Rows of a table of labels that changed; a written answer may be any text."""
 
 MOST_EXAMPLES = 12
 """Changed answers on the page; all are in inconsistent.csv."""
 
 NONE_CHANGED = "{}: no label changed."
-"""What is said of a run without a changed answer."""
+"""The text for a run without a changed answer."""
 
 
 def form_sections(runs: Sequence[RunView]) -> list[Section]:
-    """Those of runs that were asked in forms, and of sentence pairs; may be empty."""
-    sections = [*_forms(runs)]
-    return sections + ([_label_changes(runs), _changed_examples(runs)] if pair_views(runs) else [])
-
-
-def _forms(runs: Sequence[RunView]) -> Iterator[Section]:
-    """Consistency with the original form, and above chance, drawn."""
-    shown = ("consistency", "corrected_consistency")
-    metrics = pl.concat(
-        run.metrics.filter(
-            pl.col("metric").is_in(shown)
-            & (pl.col("subset") != "all")
-            & pl.col("group").is_in(groups_with_forms(run))
-        ).with_columns(run=pl.lit(run.name))
-        for run in runs
-    )
-    if metrics.is_empty():
-        return
-    caption = (
-        "Answers that are kept, in percent, and the same above chance: a model that always gives "
-        "one answer keeps it always, which is chance, and has no mark on the right. The numbers "
-        "stand in the table above."
-    )
-    figure = Figure("forms", "Answers kept in other forms", form_figure(metrics), caption)
-    yield Section("forms", "Which forms move it", "", [figure])
+    """Those of runs on sentence pairs; none without."""
+    return [_label_changes(runs), _changed_examples(runs)] if pair_views(runs) else []
 
 
 def _label_changes(runs: Sequence[RunView]) -> Section:
-    """From which label to which, all seeds together; how many were lost and won."""
+    """Old and new label, all seeds together; how many right answers were lost and won."""
     parts: list[Part] = []
     columns = [
-        Column("form"), Column("task"), Column("was"), Column("became"), Column("pairs", "count"),
+        Column("form"), Column("task"), Column("original label"), Column("new label"),
+        Column("pairs", "count"),
     ]  # fmt: skip
     for run, pairs in pair_views(runs):
         if pairs.changed.is_empty():
@@ -78,12 +55,12 @@ def _label_changes(runs: Sequence[RunView]) -> Section:
             won=(pl.col("answer") == pl.col("gold")).sum(),
         )
         sentences = [
-            f"{run.name}, {row['group']}, {row['perturbation']}: {row['lost']} that were right "
-            f"became wrong, {row['won']} that were wrong became right"
+            f"{run.name}, {row['group']}, {row['perturbation']}: {row['lost']} right labels became "
+            f"wrong, {row['won']} wrong labels became right"
             for row in counts.to_dicts()
         ]
         parts.append(Points(sentences))
-    return Section("changes", "Which labels change", "", parts)
+    return Section("changes", "Label changes", "", parts)
 
 
 def _changed_examples(runs: Sequence[RunView]) -> Section:
@@ -103,5 +80,5 @@ def _changed_examples(runs: Sequence[RunView]) -> Section:
             parts.append(Table(title, columns, rows, sortable=False))
         else:
             parts.append(Text([NONE_CHANGED.format(run.name)]))
-    intro = "Answers that a form changed. All are in inconsistent.csv of the run."
+    intro = "Labels that a form changed. All of them are in inconsistent.csv of the run."
     return Section("examples", "Examples", intro, parts)

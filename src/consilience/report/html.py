@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from consilience.errors import ConsilienceError
 from consilience.report.figures import InScript, optional, spec_of
-from consilience.report.page import Facts, Figure, Page, Points, Text
+from consilience.report.page import Beside, Facts, Figure, Page, Points, Text, Tiles
 from consilience.report.table import Cell, Column, Table, spread_of, text_of
 from consilience.text import visible
 
@@ -28,13 +30,15 @@ class HtmlCell:
     """Whether it is right-aligned."""
     number: float | None
     """What rows are sorted by; None for text and for no data, which comes last."""
+    interval: str = ""
+    """The interval below a number; empty without one."""
 
 
 def html_rows(table: Table) -> Sequence[Sequence[HtmlCell]]:
     """The rows of a table as the page shows them."""
     return [
         [
-            HtmlCell(_text(cell, column), column.is_number, cell.number)
+            HtmlCell(_text(cell, column), column.is_number, cell.number, _interval(cell, column))
             for cell, column in zip(table.cells(at), table.columns, strict=True)
         ]
         for at in range(len(table.rows))
@@ -44,6 +48,12 @@ def html_rows(table: Table) -> Sequence[Sequence[HtmlCell]]:
 def _text(cell: Cell, column: Column) -> str:
     spread = spread_of(cell, column)
     return text_of(cell, column) + (f" ± {spread}" if spread else "")
+
+
+def _interval(cell: Cell, column: Column) -> str:
+    if cell.number is None or cell.value is None or not cell.has_interval:
+        return ""
+    return text_of(replace(cell, value=None, mark=""), column, "\N{EN DASH}")
 
 
 def render(page: Page) -> str:
@@ -65,18 +75,20 @@ def render(page: Page) -> str:
     environment.tests["figure"] = lambda part: isinstance(part, Figure)
     environment.tests["facts"] = lambda part: isinstance(part, Facts)
     environment.tests["text"] = lambda part: isinstance(part, Text)
+    environment.tests["tiles"] = lambda part: isinstance(part, Tiles)
+    environment.tests["beside"] = lambda part: isinstance(part, Beside)
     environment.tests["points"] = lambda part: isinstance(part, Points)
     template = environment.from_string(
         (files("consilience.report") / "page.html").read_text(encoding="utf-8")
     )
     charts = {
-        figure.id: json.dumps(
-            spec_of(figure.chart), cls=InScript, separators=(",", ":"), allow_nan=False
-        )
+        figure.id: json.dumps(_fluid(figure), cls=InScript, separators=(",", ":"), allow_nan=False)
         for figure in page.figures
     }
     markup = jinja.utils.markupsafe.Markup
     text: str = template.render(
+        number=lambda value: "-" if math.isnan(value) else f"{value:.1f}",
+        within=lambda value: f"{min(100.0, max(0.0, value)):.1f}",
         page=page,
         charts={name: markup(chart) for name, chart in charts.items()},
         vega=markup(_vega()) if charts else "",
@@ -88,6 +100,14 @@ def render(page: Page) -> str:
             todo="Report fewer runs at once.",
         )
     return text
+
+
+def _fluid(figure: Figure) -> dict[str, Any]:
+    """A chart as Vega-Lite whose plane takes the width of the page, if it may."""
+    spec = spec_of(figure.chart)
+    if figure.is_fluid:
+        spec |= {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
+    return spec
 
 
 def _visible(value: object) -> object:

@@ -1,9 +1,10 @@
-"""The sections of every report: what was asked, its numbers, and what to know."""
+"""Sections of every report: all numbers, the caveats, the suite and the models."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -20,7 +21,7 @@ from consilience.report.metric_tables import (
     metric_column,
     other_form_metrics,
 )
-from consilience.report.page import Facts, Folded, Part, Points, Section, Text
+from consilience.report.page import Beside, Facts, Folded, Part, Points, Section, Text
 from consilience.report.repeat import described
 from consilience.report.run_view import (
     RunView,
@@ -34,10 +35,10 @@ from consilience.sentence_pairs import Task
 from consilience.types import Suite
 
 MOST_REASONS = 50
-"""Rows of a table of questions without an answer."""
+"""Rows of a table of queries without an answer."""
 
 
-def asked(runs: Sequence[RunView]) -> Section:
+def setup(runs: Sequence[RunView]) -> Section:
     """The suite or the tasks, and the models."""
     rows = [*_suite_rows(runs)]
     for run in runs:
@@ -47,11 +48,11 @@ def asked(runs: Sequence[RunView]) -> Section:
         model = (described(run.records[0]) if run.records else "") or run.name
         more_seeds = f" and {run.seeds - 1} more seeds" if run.seeds > 1 else ""
         rows.append((f"{prefix}model", model + more_seeds))
-    return Section("asked", "What was asked", "", [Facts(rows)])
+    return Section("setup", "Suite and models", "", [Facts(rows)])
 
 
 def _suite_rows(runs: Sequence[RunView]) -> Iterator[tuple[str, str]]:
-    """What runs on facts were asked."""
+    """The size of the suite of runs on facts."""
     facts, suite = runs[0].facts, runs[0].suite
     if facts is None:
         return
@@ -71,7 +72,7 @@ def _suite_rows(runs: Sequence[RunView]) -> Iterator[tuple[str, str]]:
 
 
 def _task_rows(prefix: str, run: RunView, task: Task) -> Iterator[tuple[str, str]]:
-    """What a run on sentence pairs was asked."""
+    """The task of a run on sentence pairs."""
     first, second = task.indicators
     size = int(run.metrics.filter(pl.col("metric") == "accuracy")["n"].max())  # type: ignore[arg-type]
     labels = ", ".join(task.labels)
@@ -80,13 +81,17 @@ def _task_rows(prefix: str, run: RunView, task: Task) -> Iterator[tuple[str, str
 
 
 def subtitle_of(runs: Sequence[RunView]) -> str:
-    """What was asked, in one line."""
+    """The suite and its size, in one line."""
     first = runs[0]
+    if len(runs) == 1:
+        return first.summary.title
     if first.facts is not None:
+        facts = sum(fact_counts(first.metrics).values())
         relations = relations_in_words(first.suite)
-        return f"{first.suite.name}, {relations}, protocol {first.facts.protocol}"
+        size = f"{relations}, {facts:,} facts ({first.facts.protocol})"
+        return f"{len(runs)} runs on {first.suite.name}: {size}"
     tasks = ", ".join(dict.fromkeys(pairs.task.name for _, pairs in pair_views(runs)))
-    return f"{tasks}; {', '.join(_forms_of(first))}"
+    return f"{len(runs)} runs on {tasks}: original form, {', '.join(_forms_of(first))}"
 
 
 def relations_in_words(suite: Suite) -> str:
@@ -104,19 +109,23 @@ def fact_counts(metrics: pl.DataFrame) -> dict[str, int]:
 
 def numbers(runs: Sequence[RunView]) -> Section:
     """Means over relations, a table a group with a row a form, and what the metrics mean."""
-    parts: list[Part] = [*_means(runs), *_forms(runs)]
+    parts: list[Part] = [*_means(runs)]
+    if len(runs) == 1 and parts:
+        parts = [Beside([*parts, _meanings(runs)])]
+    parts += _forms(runs)
     sentences = [
         f"{name}: {facts.left_out}" if len(runs) > 1 else facts.left_out
         for name, facts in fact_views(runs)
         if facts.left_out
     ]
     parts += [Text(sentences)] if sentences else []
-    parts += [_meanings(runs), *_by_both(runs)]
-    intro = " ".join(filter(None, map(_in_words, runs)))
-    return Section("numbers", "The numbers", intro, parts)
+    if not isinstance(parts[0], Beside):
+        parts.append(Folded("What each number means", [_meanings(runs)]))
+    parts += _by_both(runs)
+    return Section("numbers", "All numbers", "", parts)
 
 
-def _meanings(runs: Sequence[RunView]) -> Folded:
+def _meanings(runs: Sequence[RunView]) -> Facts:
     """What the metrics of the runs mean."""
     shown: set[str] = set()
     for run in runs:
@@ -129,7 +138,7 @@ def _meanings(runs: Sequence[RunView]) -> Folded:
         for name, description in DESCRIPTIONS.items()
         if name in shown
     ]
-    return Folded("What the numbers are the percentage of", [Facts(rows)])
+    return Facts(rows)
 
 
 def _means(runs: Sequence[RunView]) -> Iterator[Table]:
@@ -143,18 +152,20 @@ def _means(runs: Sequence[RunView]) -> Iterator[Table]:
         row: list[Value] = [label_of(name)]
         for values in macro:
             numbers = values.get((name, "all"))
-            row += estimate(numbers, std=len(runs) == 1)
-            row.append(numbers["n"] if numbers else None)
-        rows.append(row)
+            value, interval = estimate(numbers, std=len(runs) == 1)
+            both = replace(value, low=interval.low, high=interval.high)
+            row += [value, interval] if len(runs) == 1 else [both]
+        counts = (values[name, "all"]["n"] for values in macro if (name, "all") in values)
+        rows.append([*row, max(counts)])
     columns = [Column("number")]
-    for run in runs:
-        prefix = f"{run.name}: " if len(runs) > 1 else ""
-        columns += [Column(f"{prefix}{heading}", "share") for heading in ("mean", "95 %")]
-        columns.append(Column(f"{prefix}relations", "count"))
-    title = "Means over relations, in percent. The interval is that of relations like these."
-    if all(_relations_of_mean(values) == 1 for values in macro):
-        title = "One relation, in percent. The interval is that of facts like these."
-    yield Table(title, columns, rows, sortable=False)
+    if len(runs) == 1:
+        columns += [Column("mean ± std", "share"), Column("95 % CI", "share")]
+    else:
+        columns += [Column(run.name, "share") for run in runs]
+    columns.append(Column("relations", "count"))
+    over = "relations" if any(_relations_of_mean(values) > 1 for values in macro) else "facts"
+    below = "; below each its 95 % CI" if len(runs) > 1 else ""
+    yield Table(f"Means over {over}, in percent{below}", columns, rows, sortable=False)
 
 
 def _relations_of_mean(macro: Mapping[Any, Mapping[str, Any]]) -> int:
@@ -179,64 +190,13 @@ def _by_both(runs: Sequence[RunView]) -> Iterator[Folded]:
             )
             if not (math.isnan(first) and math.isnan(second)):
                 rows.append([label_of(name), first, second, second - first])
-        subject = f"{run.name}: the same" if len(runs) > 1 else "The same"
-        title = f"{subject} answers counted by the protocol {other}"
+        title = f"The same answers under the protocol {other}"
+        title = f"{run.name}: {title}" if len(runs) > 1 else title
         columns = [
             Column("number"), Column(protocol, "share"), Column(other, "share"),
             Column("points", "points"),
         ]  # fmt: skip
         yield Folded(title, [Table(f"{title}, in percent", columns, rows, sortable=False)])
-
-
-CLAUSES = {
-    "consistency": "gives the same answer to {} of the pairs of patterns of a fact",
-    "accuracy": "gets {} of the facts right in the base pattern",
-    "consistent_accuracy": "gets {} right in every pattern",
-}
-"""What the means over relations say."""
-
-
-def _in_words(run: RunView) -> str:
-    """The main numbers of a run as a sentence; empty without data."""
-    return _facts_in_words(run) if run.facts is not None else _pairs_in_words(run)
-
-
-def _facts_in_words(run: RunView) -> str:
-    values = values_of(run.metrics, "MACRO")
-    numbers = {name: values.get((name, "all"), {}).get("value", math.nan) for name in CLAUSES}
-    clauses = [
-        CLAUSES[name].format(_whole(value))
-        for name, value in numbers.items()
-        if not math.isnan(value)
-    ]
-    if not clauses:
-        return ""
-    relations = _relations_of_mean(values)
-    mean = f"On average over {relations} relations, " if relations > 1 else ""
-    *first, last = clauses
-    return f"{mean}{run.name} {', '.join(first)}{' and ' * bool(first)}{last}."
-
-
-def _pairs_in_words(run: RunView) -> str:
-    group = run.suite.relations[0].id
-    values = values_of(run.metrics, group)
-    numbers = {
-        form: values.get(("consistency", form), {}).get("value", math.nan)
-        for form in _forms_of(run)
-    }
-    clauses = [
-        f"{_whole(value)} of its labels in the form {form}"
-        for form, value in numbers.items()
-        if not math.isnan(value)
-    ]
-    if not clauses:
-        return ""
-    accuracy = _whole(values["accuracy", "all"]["value"])
-    return f"{run.name} is right in {accuracy} of the pairs and keeps {' and '.join(clauses[:2])}."
-
-
-def _whole(value: float) -> str:
-    return f"{value * 100:.0f} %"
 
 
 def _forms(runs: Sequence[RunView]) -> Iterator[Part]:
@@ -262,8 +222,8 @@ def _forms(runs: Sequence[RunView]) -> Iterator[Part]:
 def _accuracy_changes(name: str, changes: pl.DataFrame) -> list[Part]:
     """What accuracy gains or loses against the original form, and folded between other forms."""
     columns = [
-        Column("from"), Column("to"), Column("Accuracy", "share"),
-        Column("Accuracy there", "share"), Column("points", "points"), Column("95 %", "points"),
+        Column("from"), Column("to"), Column("accuracy from", "share"),
+        Column("accuracy to", "share"), Column("points", "points"), Column("95 % CI", "points"),
         Column("test"), Column("p", "p"), Column("p, Holm", "p"),
     ]  # fmt: skip
     parts: list[Part] = []
@@ -294,46 +254,66 @@ def _forms_of(run: RunView) -> list[str]:
     return [form for form in forms if form != "all"]
 
 
-def care(runs: Sequence[RunView]) -> Section:
-    """What was left out, what a reader should know, and the noise floor of runs on facts."""
+def caveats(runs: Sequence[RunView]) -> Section:
+    """Warnings, queries without an answer, and the noise floor of runs on facts."""
     parts: list[Part] = []
+    if warnings := by_run({run.name: run.warnings for run in runs}):
+        parts.append(Points(warnings))
     for run in runs:
-        prefix = f"{run.name}: " if len(runs) > 1 else ""
-        if run.warnings:
-            parts.append(Points([f"{prefix}{warning}" for warning in run.warnings]))
-        if run.facts is not None:
-            parts += [_unanswered(prefix, run.facts.excluded), _noise_floor(prefix, run.metrics)]
+        if run.facts is not None and run.facts.excluded.height:
+            parts.append(_unanswered(_prefix(run, runs), run.facts.excluded))
+    floors = {run.name: _noise_floor(run.metrics) for run in runs if run.facts}
+    unmeasured = [name for name, rows in floors.items() if not rows]
+    for run in runs:
+        if rows := floors.get(run.name):
+            title = "noise floor: answers of a sample that changed when only this changed"
+            columns = [Column("changed"), Column("flips", "share"), Column("queries", "count")]
+            parts.append(Table(_prefix(run, runs) + title, columns, rows, sortable=False))
+    sentences = []
+    if fact_views(runs) and all(facts.excluded.is_empty() for _, facts in fact_views(runs)):
+        sentences.append("Every query has an answer.")
+    if unmeasured:
+        of = f" of {', '.join(unmeasured)}" if len(runs) > 1 else ""
+        sentences.append(f"The noise floor{of} was not measured (probe --noise-floor).")
+    parts += [Text(sentences)] if sentences else []
     if not parts:
         parts.append(Text(["Nothing was left out."]))
-    intro = "What was left out or truncated, what a reader should know, and the noise floor."
-    return Section("care", "With care", intro, parts)
+    return Section("caveats", "Caveats", "", parts)
 
 
-def _unanswered(prefix: str, excluded: pl.DataFrame) -> Part:
-    """The questions without an answer, by reason."""
-    total = int(excluded["len"].sum())
-    if not total:
-        return Text(
-            [f"{prefix}{'every' if prefix else 'Every'} question that was asked has an answer."]
-        )
+def _prefix(run: RunView, runs: Sequence[RunView]) -> str:
+    return f"{run.name}: " if len(runs) > 1 else ""
+
+
+def by_run(notes: Mapping[str, Sequence[str]]) -> list[str]:
+    """Notes with the names of their runs; a note of several runs is shown once."""
+    runs_of: dict[str, list[str]] = {}
+    for name, of_run in notes.items():
+        for note in of_run:
+            runs_of.setdefault(note, []).append(name)
+    if len(notes) == 1:
+        return list(runs_of)
+    everywhere = {note: len(names) == len(notes) for note, names in runs_of.items()}
+    return [
+        f"{'All runs' if everywhere[note] else ', '.join(names)}: {note}"
+        for note, names in runs_of.items()
+    ]
+
+
+def _unanswered(prefix: str, excluded: pl.DataFrame) -> Folded:
+    """The queries without an answer, by reason."""
     rows = [
         [row["group"], row["excluded"], row["len"]]
         for row in excluded.sort("len", descending=True).head(MOST_REASONS).to_dicts()
     ]
-    title = f"{prefix}{total:,} questions without an answer"
+    title = f"{prefix}{int(excluded['len'].sum()):,} queries without an answer"
     if excluded.height > MOST_REASONS:
         title += f", the {MOST_REASONS} most common reasons"
-    columns = [Column("relation"), Column("why"), Column("questions", "count")]
+    columns = [Column("relation"), Column("reason"), Column("queries", "count")]
     return Folded(title, [Table(title, columns, rows)])
 
 
-def _noise_floor(prefix: str, metrics: pl.DataFrame) -> Part:
-    """How many answers changed when nothing about the question did."""
+def _noise_floor(metrics: pl.DataFrame) -> list[list[Value]]:
+    """How many answers changed when nothing about the question did; empty where not measured."""
     flips = metrics.filter(pl.col("metric") == "flips").to_dicts()
-    if not flips:
-        the = f"{prefix}the" if prefix else "The"
-        return Text([f"{the} noise floor was not measured (probe --noise-floor)."])
-    rows = [[row["subset"].replace("_", " "), row["value"], row["n"]] for row in flips]
-    title = f"{prefix}noise floor: answers of a sample that changed when only this changed"
-    columns = [Column("changed"), Column("flips", "share"), Column("asked twice", "count")]
-    return Table(title, columns, rows, sortable=False)
+    return [[row["subset"].replace("_", " "), row["value"], row["n"]] for row in flips]

@@ -21,17 +21,55 @@ class Figure:
     title: str
     """Its title as a file; empty if the chart has one."""
     chart: altair.Chart
-    """What is drawn."""
+    """The chart, as wide as in a file."""
     caption: str
-    """What is to be seen."""
+    """How to read it."""
+    is_fluid: bool = True
+    """Whether its plane is as wide as the page has room for; else the chart only shrinks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Names and what they are."""
+    """Names and their values."""
 
     rows: Sequence[tuple[str, str]]
-    """Name and value of each."""
+    """Names and values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One headline number with its sentence; numbers are in percent, NaN without data."""
+
+    label: str
+    """The name of the number."""
+    value: float
+    """The number."""
+    low: float
+    """Lower bound of its 95 % confidence interval."""
+    high: float
+    """Upper bound of the interval."""
+    chance: float
+    """The value expected by chance."""
+    baseline: float
+    """The value of the majority baseline."""
+    sentence: str
+    """The number in a plain sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Headline numbers side by side."""
+
+    tiles: Sequence[Tile]
+    """The numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Parts that are side by side where the page is wide enough."""
+
+    parts: Sequence[Part]
+    """The parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +95,26 @@ class Folded:
     """Parts that a reader unfolds."""
 
     summary: str
-    """What is shown of them before."""
+    """The line that unfolds them."""
     parts: Sequence[Part]
     """The parts."""
 
 
-Part = Table | Figure | Facts | Text | Points | Folded
+Part = Table | Figure | Facts | Text | Points | Folded | Tiles | Beside
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the page with a heading of its own."""
+    """A part of the page with a heading."""
 
     id: str
     """Its anchor."""
     heading: str
-    """What stands above it and in the menu."""
+    """Its heading, also in the menu."""
     intro: str
-    """What it is about; may be empty."""
+    """One paragraph below the heading; may be empty."""
     parts: Sequence[Part]
-    """What it consists of."""
+    """The content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +122,23 @@ class Page:
     """A report."""
 
     title: str
-    """The question that the page answers, of which models."""
+    """The question that the page answers, about which models."""
     subtitle: str
-    """What was asked."""
+    """The suite and its size."""
     sections: Sequence[Section]
     """The sections in their order."""
     notes: Sequence[str] = (
-        "Numbers are percentages with 95 % intervals. Made by consilience, whose docs/report.md "
-        "explains each of them.",
+        "All numbers are percentages unless the heading says otherwise. Made by consilience.",
     )
-    """What stands below all sections."""
+    """Lines below all sections."""
 
     @property
     def figures(self) -> list[Figure]:
         """All figures, in their order."""
         return [
-            part for section in self.sections for part in section.parts if isinstance(part, Figure)
+            part
+            for section in self.sections
+            for outer in section.parts
+            for part in (outer.parts if isinstance(outer, Beside) else [outer])
+            if isinstance(part, Figure)
         ]

@@ -226,44 +226,128 @@ def beside_layout(numbers: pl.DataFrame, title: str, notes: Sequence[str] = ()) 
     return Table(title, columns, rows, notes, blocks)
 
 
-PROBED: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
+PAPER_KEYS: Mapping[str, tuple[str, str]] = {
+    "Succ-Patt": ("successful_patterns", "all"),
+    "Succ-Objs": ("successful_objects", "all"),
+    "Unk-Const": ("unknown_consistency", "all"),
+    "Know-Const": ("known_consistency", "all"),
+    "Accuracy": ("accuracy", "all"),
+    "Consistency": ("consistency", "all"),
+    "Consistent-Acc": ("consistent_accuracy", "all"),
+    "Diff-Syntax": ("consistency", "diff_syntax"),
+    "No-Change": ("consistency", "no_change"),
+    "Acc_val": ("accuracy", "all"),
+    "C_R": ("consistency", "reverse"),
+    "C_S": ("consistency", "signal"),
+}
+"""Columns of the papers' tables: metric and subset."""
+
+CORRECTED = ("corrected_consistency", "all")
+
+PROBED: Mapping[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
     "extractability": (
         "What the patterns extract, and consistency where the model knows or not (Table 2)",
+        "pararel-table-2",
         (("successful_patterns", "all"), ("successful_objects", "all"),
          ("unknown_consistency", "all"), ("known_consistency", "all")),
     ),
     "knowledge": (
         "Knowledge and consistency (Table 3)",
-        (("accuracy", "all"), ("consistency", "all"), ("consistent_accuracy", "all"),
-         ("corrected_consistency", "all")),
+        "pararel-table-3",
+        (("accuracy", "all"), ("consistency", "all"), ("consistent_accuracy", "all"), CORRECTED),
     ),
     "syntax": (
         "Consistency of pairs that differ in syntax alone, and of pairs that do not (Table 5)",
+        "pararel-table-5",
         (("consistency", "diff_syntax"), ("consistency", "no_change")),
     ),
 }  # fmt: skip
-"""Tables of ParaRel's layout: title, and metric and subset of each column."""
+"""Tables of ParaRel's layout: title, the paper's table, and metric and subset of each column."""
+
+RELATIONS = 38
+"""Relations of ParaRel."""
+
+Values = Mapping[tuple[str, str], Cell]
+"""Cells of a row by metric and subset."""
+
+
+def paper_values(table: str, group: str = "") -> dict[str, Values]:
+    """The rows of a paper's table as fractions, by row; ``group``: only those of a task."""
+    rows: dict[str, dict[tuple[str, str], Cell]] = {}
+    for number in paper_numbers(table).iter_rows(named=True):
+        if not group or number["group"].lower() == group:
+            cell = Cell(number["value"] / 100, number["std"] / 100)
+            rows.setdefault(number["row"], {})[PAPER_KEYS[number["column"]]] = cell
+    return dict(rows)
+
+
+def papers_headlines(metrics: pl.DataFrame) -> dict[str, Values]:
+    """The papers' rows on the questions of a run, by model; none where a paper has no such rows.
+
+    ``metrics``: the metrics table of a run on all of ParaRel, or on a task of CALUM.
+    """
+    if is_of_pararel(metrics):
+        return paper_values("pararel-table-3")
+    groups = metrics["group"].unique(maintain_order=True).to_list()
+    return paper_values("calum-table-2", groups[0]) if len(groups) == 1 else {}
+
+
+def is_of_pararel(metrics: pl.DataFrame) -> bool:
+    """Whether a metrics table is of all relations of ParaRel."""
+    groups = set(metrics["group"]) - {"MACRO", "MICRO"}
+    return "pararel" in metrics["suite"] and len(groups) == RELATIONS
 
 
 def fact_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) -> dict[str, Table]:
     """Tables 2, 3 and 5 of ParaRel and one row a relation, from metrics tables by run.
 
-    ``notes``: what their reader should know.
+    The paper's rows come first where the runs are of all of ParaRel. ``notes``: below each table.
     """
+    with_paper = all(map(is_of_pararel, runs.values()))
+    measured = {
+        run: _values(metrics.filter(pl.col("group") == "MACRO")) for run, metrics in runs.items()
+    }
     layouts = {}
-    for name, (heading, keys) in PROBED.items():
-        rows = []
-        for run, metrics in runs.items():
-            values = _values(metrics.filter(pl.col("group") == "MACRO"))
-            rows.append([run, *(values.get(key) for key in keys)])
+    for name, (heading, table, keys) in PROBED.items():
         labels = [
             label_of(metric) if subset == "all" else SUBSETS[subset] for metric, subset in keys
         ]
-        columns = [Column(""), *(Column(label, "share") for label in labels)]
         title = f"{heading}: mean ± std over relations"
-        layouts[name] = mark_best(Table(title, columns, rows, notes, [""] * len(rows)), labels)
+        blocks = {"ParaRel paper": paper_values(table)} if with_paper else {}
+        blocks |= {"measured" if with_paper else "": measured}
+        layouts[name] = _layout(title, blocks, dict(zip(keys, labels, strict=True)), notes)
     layouts["relations"] = _relations_layout(runs, notes)
     return layouts
+
+
+def _layout(
+    title: str,
+    blocks: Mapping[str, Mapping[str, Values]],
+    keys: Mapping[tuple[str, str], str],
+    notes: Sequence[str],
+) -> Table:
+    """A row a model in blocks, the best number of a block in bold.
+
+    Consistency is never best where it is uninformative: where the chance-corrected consistency is
+    not defined, because all answers are the same, and in the papers' majority baselines.
+    """
+    columns = [Column(""), *(Column(label, "share") for label in keys.values())]
+    rows: list[list[Value]] = []
+    names, constant = [], set()
+    for block, models in blocks.items():
+        for model, values in models.items():
+            if model == "majority" or _is_constant(values):
+                constant.add(len(rows))
+            rows.append([model, *(values.get(key) for key in keys)])
+            names.append(block)
+    table = Table(title, columns, rows, notes, names)
+    return mark_best(table, list(keys.values()), constant, by_block=True)
+
+
+def _is_constant(values: Values) -> bool:
+    """Whether a model has a consistency and nowhere a chance-corrected one."""
+    corrected = [cell for (metric, _), cell in values.items() if metric == CORRECTED[0]]
+    return bool(corrected) and all(cell.number is None for cell in corrected)
 
 
 def _relations_layout(runs: Mapping[str, pl.DataFrame], notes: Sequence[str]) -> Table:
@@ -281,24 +365,34 @@ def _relations_layout(runs: Mapping[str, pl.DataFrame], notes: Sequence[str]) ->
 
 
 def pair_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) -> dict[str, Table]:
-    """Table 2 of CALUM, a row a run, blocks by task, and every other form; ``notes`` likewise."""
-    shown = []
-    forms: list[str] = []
+    """Table 2 of CALUM, a row a run, blocks by task, and every other form; ``notes`` likewise.
+
+    The paper's rows of a task come first.
+    """
+    blocks: dict[str, dict[str, Values]] = {}
     for run, metrics in runs.items():
         for (group,), numbers in metrics.group_by(["group"], maintain_order=True):
-            values = _values(numbers)
-            shown.append((str(group), run, values))
-            forms += [form for metric, form in values if metric == "consistency" and form != "all"]
-    shown.sort(key=lambda row: row[0])
-    keys = [("accuracy", "all"), *(("consistency", form) for form in dict.fromkeys(forms))]
-    headings = [symbol_of(*key) for key in keys]
-    rows = [[run, *(values.get(key) for key in keys)] for _, run, values in shown]
-    columns = [Column(""), *(Column(heading, "share") for heading in headings)]
+            blocks.setdefault(str(group), {})[run] = _values(numbers)
+    forms = dict.fromkeys(
+        form
+        for models in blocks.values()
+        for values in models.values()
+        for metric, form in values
+        if metric == "consistency" and form != "all"
+    )
+    keys = {
+        key: symbol_of(*key)
+        for key in (("accuracy", "all"), *(("consistency", form) for form in forms))
+    }
+    with_papers: dict[str, Mapping[str, Values]] = {}
+    for group in sorted(blocks):
+        if papers := paper_values("calum-table-2", group):
+            with_papers[f"{group}, CALUM paper"] = papers
+        with_papers[group] = blocks[group]
     title = "Accuracy and consistency, in percent: mean ± std over seeds (Table 2)"
-    table = Table(title, columns, rows, notes, [group for group, _, _ in shown])
-    return {"consistency": mark_best(table, headings, by_block=True)}
+    return {"consistency": _layout(title, with_papers, keys, notes)}
 
 
-def _values(metrics: pl.DataFrame) -> dict[tuple[str, str], Cell]:
+def _values(metrics: pl.DataFrame) -> Values:
     rows = metrics.select("metric", "subset", "value", "std").iter_rows()
     return {(metric, subset): Cell(value, std) for metric, subset, value, std in rows}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from consilience.report.page import Facts, Part, Section, Text
+from consilience.report.page import Facts, Folded, Part, Section, Text
 
 
 def described(record: Mapping[str, Any]) -> str:
@@ -27,26 +27,28 @@ def described(record: Mapping[str, Any]) -> str:
 def again(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Section:
     """How to repeat each run, by name and record; a command of several runs is shown once."""
     parts: list[Part] = []
+    origins: list[Part] = []
     previous = ""
     for name, record in runs:
         if not record:
-            parts.append(Text([f"{name}: a table of answers; how they came about is not known."]))
+            parts.append(Text([f"{name}: a table of answers; its origin is not known."]))
             continue
         command = record.get("command", "")
         if not command:
-            parts.append(Text([f"{name}: no command is kept; its run.json says what was asked."]))
+            parts.append(Text([f"{name}: no command is known; run.json has the settings."]))
         elif command != previous:
             parts.append(Text([command], code=True))
         previous = command
-        parts.append(_origin(name, record))
+        origins.append(_origin(name, record))
     intro = ""
     if any(record.get("command") for _, record in runs):
         intro = "The same command with the same versions gives the same answers."
-    return Section("again", "How to repeat it", intro, parts)
+    parts += [Folded("Versions and digests", origins)] if origins else []
+    return Section("repeat", "How to repeat", intro, parts)
 
 
 def _origin(name: str, record: Mapping[str, Any]) -> Facts:
-    """When and with what a run was made."""
+    """The time, versions and digests of a run."""
     settings = record["asked"]
     model = settings.get("model", {})
     weights = f"revision {model.get('revision') or 'not known'}"
@@ -58,8 +60,8 @@ def _origin(name: str, record: Mapping[str, Any]) -> Facts:
     return Facts(
         [
             ("Run", name),
-            ("Began", str(record.get("started"))),
-            ("Ended", str(record.get("finished") or "not finished")),
+            ("Started", str(record.get("started"))),
+            ("Finished", str(record.get("finished") or "not finished")),
             ("Versions", versions),
             ("Git", str(record.get("git") or "an installed package")),
             ("Questions", f"SHA-256 {settings.get('suite_digest') or settings.get('pairs')}"),

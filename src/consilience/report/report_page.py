@@ -9,11 +9,15 @@ import polars as pl
 
 from consilience.report.difference_sections import differences
 from consilience.report.fact_sections import fact_sections
+from consilience.report.first_screen import first_screen
 from consilience.report.form_sections import form_sections
-from consilience.report.overview import asked, care, numbers, subtitle_of
+from consilience.report.overview import caveats, numbers, setup, subtitle_of
 from consilience.report.page import Page
 from consilience.report.repeat import again
-from consilience.report.run_view import RunView
+from consilience.report.run_view import RunView, group_names
+
+SHOWN = 3
+"""Models that the title names."""
 
 
 def report_page(
@@ -24,21 +28,23 @@ def report_page(
 ) -> Page:
     """The report of runs on the same suite.
 
-    ``compared``: later runs against the first (``COMPARISON_SCHEMA``). ``notes``: in what the runs
-    were asked differently. ``relation``: the relation whose agreement is shown first; None for the
-    least consistent.
+    ``compared``: later runs against the first (``COMPARISON_SCHEMA``). ``notes``: differences
+    between the settings of the runs. ``relation``: the relation whose agreement is shown first;
+    None for the least consistent.
     """
     sections = [
-        asked(runs),
+        first_screen(runs, relation),
+        *differences(compared, notes, group_names(runs[0].suite)),
         numbers(runs),
-        *differences(compared, notes),
-        *fact_sections(runs, relation),
+        *fact_sections(runs),
         *form_sections(runs),
-        care(runs),
+        caveats(runs),
+        setup(runs),
         again(_records(runs)),
     ]
-    names = ", ".join(run.model if run.facts else run.name for run in runs)
-    title = f"{names}: the same answer, however it is asked?"
+    names = [run.name for run in runs]
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    title = f"How consistent {'is' if len(names) == 1 else 'are'} {', '.join(names[:SHOWN])}{more}?"
     return Page(title, subtitle_of(runs), sections)
 
 

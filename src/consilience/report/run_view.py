@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from consilience.choices import Protocol
+from consilience.report.summary import Key, Summary
 from consilience.report.table import Column, Value
 from consilience.sentence_pairs import Task
 from consilience.types import Suite
@@ -35,7 +35,7 @@ class FactView:
     items: pl.DataFrame
     """The agreement among the answers to each fact."""
     examples: Mapping[str, Sequence[Any]]
-    """The most telling facts, by what their kind is."""
+    """The most informative facts, by the description of their kind."""
     excluded: pl.DataFrame
     """How many questions have no answer, by relation and reason: ``group, excluded, len``."""
     left_out: str = ""
@@ -51,7 +51,7 @@ class PairView:
     """What is shown only of runs on sentence pairs."""
 
     task: Task
-    """The task that was asked."""
+    """The task."""
     changed: pl.DataFrame
     """The answers that a form changed (``CHANGED_ANSWERS_SCHEMA``)."""
     changes: pl.DataFrame | None = None
@@ -63,13 +63,17 @@ class RunView:
     """What is shown of one run, of one seed or several."""
 
     name: str
-    """Its label."""
+    """Its label: the model, or what the user calls the run."""
     records: Sequence[Mapping[str, Any]]
     """``run.json`` of each seed; empty for a table of answers."""
     suite: Suite
-    """What was asked."""
+    """The groups and variants of its questions."""
     metrics: pl.DataFrame
     """The metrics table (``METRICS_SCHEMA``)."""
+    summary: Summary
+    """The headline numbers."""
+    baseline: Mapping[Key, float] = field(default_factory=dict)
+    """Every metric of the majority baseline."""
     warnings: Sequence[str] = ()
     """What a reader should know."""
     facts: FactView | None = None
@@ -79,15 +83,8 @@ class RunView:
 
     @property
     def seeds(self) -> int:
-        """How many seeds were asked."""
+        """The number of seeds."""
         return len(self.records)
-
-    @property
-    def model(self) -> str:
-        """The model; of one in a folder the folder's name; the run's name if it is not known."""
-        settings = self.records[0].get("asked", {}) if self.records else {}
-        model = str(settings.get("model", {}).get("model", self.name))
-        return Path(model).name if model.startswith((".", "/", "~")) else model
 
 
 def fact_views(runs: Sequence[RunView]) -> list[tuple[str, FactView]]:
@@ -101,11 +98,30 @@ def pair_views(runs: Sequence[RunView]) -> list[tuple[RunView, PairView]]:
 
 
 def groups_with_forms(run: RunView) -> list[str]:
-    """The groups that have numbers by form; ``MACRO`` stands for relations asked in forms."""
+    """The groups that have numbers by form; ``MACRO`` for relations asked in forms."""
     designs = [relation.design for relation in run.suite.relations]
     if not all(design.is_averaged for design in designs):
         return run.metrics["group"].unique(maintain_order=True).to_list()
     return ["MACRO"] if any(len(design.forms) > 1 for design in designs) else []
+
+
+def group_names(suite: Suite) -> dict[str, str]:
+    """How the page names each group: its label, with its id where a label is not unique."""
+    labels = [group.label for group in suite.relations]
+    return {
+        group.id: group.id
+        if not group.label
+        else group.label
+        if labels.count(group.label) == 1
+        else f"{group.label} ({group.id})"
+        for group in suite.relations
+    }
+
+
+def name_and_id(names: Mapping[str, str], group: str) -> str:
+    """The name of a group with its id below it, where the name does not say it."""
+    name = names.get(group, group)
+    return name if group in (name, name.partition("(")[2][:-1]) else f"{name}\n{group}"
 
 
 def values_of(metrics: pl.DataFrame, group: str) -> dict[tuple[str, str], dict[str, Any]]:

@@ -181,13 +181,13 @@ def all_notes(table: Table) -> list[str]:
 def mark_best(
     table: Table,
     headings: Collection[str],
-    apart: Collection[str] = (),
+    apart: Collection[int] = (),
     *,
     by_block: bool = False,
 ) -> Table:
     """The table with the largest number of some columns marked, as it is printed.
 
-    ``apart``: names of rows that are not compared, such as a baseline. ``by_block``: compare the
+    ``apart``: rows that are not compared, such as a baseline. ``by_block``: compare the
     rows of one block only. A number without another to compare it with is not marked.
     """
     rows = [table.cells(at) for at in range(len(table.rows))]
@@ -198,7 +198,7 @@ def mark_best(
         printed = {
             row: float(text_of(cells[at], column))
             for row, cells in enumerate(rows)
-            if cells[at].number is not None and cells[0].value not in apart
+            if cells[at].number is not None and row not in apart
         }
         for row, number in printed.items():
             rivals = [other for at_row, other in printed.items() if blocks[at_row] == blocks[row]]

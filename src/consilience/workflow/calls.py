@@ -36,8 +36,8 @@ def write_report(runs: str | Path | list[str | Path], page: str | Path, **option
     ``options`` are those of ``consilience report``.
     """
     specs = [runs] if isinstance(runs, str | Path) else runs
-    keywords = {"runs": [str(spec) for spec in specs], "page": page, **options}
-    chosen = options_of(ReportOptions, keywords)
+    given = {"runs": [str(spec) for spec in specs], "page": page, **options}
+    chosen = options_of(ReportOptions, given)
     return save_report(report(chosen), chosen)[0]
 
 

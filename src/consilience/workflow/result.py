@@ -15,13 +15,18 @@ from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.files import path_of
 from consilience.frames import as_pandas
-from consilience.report.charts import against_figure, form_figure, matrix_figure, relation_figure
+from consilience.metrics.registry import label_of
+from consilience.report.charts import against_figure, interval_figure, matrix_figure
+from consilience.report.fact_sections import accuracy_and_consistency
 from consilience.report.figures import for_paper, in_black
+from consilience.report.first_screen import form_rows, relation_rows
 from consilience.report.notebook import table_html, table_text
+from consilience.report.run_view import RunView, group_names
 from consilience.report.summary import Summary
 from consilience.run import Run
 from consilience.types import Suite
 from consilience.workflow.comparing import Comparison, compare_opened
+from consilience.workflow.majority import majority_baseline
 from consilience.workflow.reporting import ReportOptions, report, save_report
 
 if TYPE_CHECKING:
@@ -41,7 +46,7 @@ class Result:
     run: Run
     """The run, with its folder and settings."""
     suite: Suite
-    """The questions."""
+    """What was asked."""
     protocol: Protocol
     """How the answers were counted."""
     metrics: pl.DataFrame
@@ -104,8 +109,8 @@ class Result:
         from consilience.workflow.keywords import options_of
 
         path = path_of(page, "the page")
-        keywords = {"runs": [f"{self.label}={self.run.path}"], "page": path, **options}
-        chosen = options_of(ReportOptions, keywords)
+        given = {"runs": [f"{self.label}={self.run.path}"], "page": path, **options}
+        chosen = options_of(ReportOptions, given)
         save_report(report(chosen), chosen)
         return path
 
@@ -113,8 +118,8 @@ class Result:
 def distinct_runs(runs: Sequence[Result | Run | str | Path]) -> list[Run]:
     """The runs of results, runs and paths, each with a label that no other one has."""
     opened: list[Run] = []
-    for source in runs:
-        run = source.run if isinstance(source, Result) else source
+    for given in runs:
+        run = given.run if isinstance(given, Result) else given
         run = run if isinstance(run, Run) else labelled(Run.open(run))
         taken = {other.label for other in opened}
         label, at = run.label, 2
@@ -150,27 +155,37 @@ class Plots:
         pairs = pair_table(answers, suite, self.result.protocol).with_columns(name)
         patterns = pattern_table(answers, suite, self.result.protocol).with_columns(name)
         return _still(
-            matrix_figure(pairs, patterns, relation.id), f"{relation.label}: agreement of patterns"
+            matrix_figure(pairs, patterns, relation.id, group_names(suite)),
+            f"{relation.label}: agreement of patterns",
         )
 
     def consistency(self) -> altair.Chart:
         """Consistency with its 95 % interval: of each relation, or of each form."""
         title = f"{self.result.label}: consistency"
-        if self.result.run.is_of_pairs:
-            rows = self._rows().filter(pl.col("subset") != "all")
-            return _still(form_figure(rows), title)
-        rows = self._rows().filter((pl.col("subset") == "all") & self._is_group())
-        return _still(relation_figure(rows, CONSISTENCY), title)
+        view = self._view()
+        is_of_pairs = self.result.run.is_of_pairs
+        rows = form_rows([view]) if is_of_pairs else relation_rows([view])
+        rows = rows.filter(pl.col("metric").is_in([label_of(name) for name in CONSISTENCY]))
+        return _still(interval_figure(rows, "form" if is_of_pairs else "relation"), title)
 
     def accuracy_consistency(self) -> altair.Chart:
         """Accuracy against consistency, a mark for each relation."""
         self._facts()
-        names = ("accuracy", "consistency")
-        rows = self._rows(names).filter((pl.col("subset") == "all") & self._is_group())
-        table = rows.pivot("metric", index=["run", "group"], values="value")
-        return _still(
-            against_figure(table.select("run", "group", *names).drop_nulls()),
-            f"{self.result.label}: accuracy and consistency",
+        table = accuracy_and_consistency([self._view()])
+        title = f"{self.result.label}: accuracy and consistency"
+        return _still(against_figure(table), title)
+
+    def _view(self) -> RunView:
+        """What the figures of a report draw."""
+        result = self.result
+        answers = result.run.seeds[0].answers
+        return RunView(
+            name=result.label,
+            records=[],
+            suite=result.suite,
+            metrics=result.metrics,
+            summary=result.summary,
+            baseline=majority_baseline(answers, result.suite, result.protocol),
         )
 
     def _rows(self, names: Sequence[str] = CONSISTENCY) -> pl.DataFrame:

@@ -1,0 +1,319 @@
+"""The first section of every report: the headline numbers, two figures and short notes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import polars as pl
+
+from consilience.metrics.registry import headline_metrics, label_of
+from consilience.report.chart_parts import MEASURED, REFERENCES
+from consilience.report.charts import headline_figure, interval_figure, matrix_figure
+from consilience.report.overview import by_run
+from consilience.report.page import Beside, Figure, Part, Points, Section, Tile, Tiles
+from consilience.report.papers import papers_headlines
+from consilience.report.run_view import (
+    RunView,
+    fact_views,
+    group_names,
+    groups_with_forms,
+    relation_values,
+)
+from consilience.report.summary import SummaryRow
+from consilience.report.table import NAN, Cell, Column, Table, Value
+
+OF_FACTS = {
+    "accuracy": "The answer to the base pattern is right for {value} of the facts.",
+    "consistency": "Two patterns of a fact agree {value} of the time{chance}.",
+    "determinism": "Two patterns of a fact agree {value} of the time{chance}.",
+    "corrected_consistency": "{value} of the distance from chance to full agreement.",
+    "consistent_accuracy": "The answer is right in every pattern for {value} of the facts.",
+}
+"""Sentences of facts by metric."""
+
+OF_PAIRS = {
+    ("accuracy", "all"): "The label of the original form is right for {value} of the pairs.",
+    (
+        "consistency",
+        "all",
+    ): "Another form gets the label of the original {value} of the time{chance}.",
+    ("consistency", "reverse"): "The label is the same for {value} of the pairs when the two "
+    "sentences are swapped{chance}.",
+    ("consistency", "signal"): "The label is the same for {value} of the pairs with other words "
+    "before the sentences{chance}.",
+    ("corrected_consistency", "all"): OF_FACTS["corrected_consistency"],
+}
+"""Sentences of sentence pairs by metric and form."""
+
+UNDEFINED = "Not defined: all answers are the same, so chance alone gives full agreement."
+"""The sentence of a chance-corrected consistency without a value."""
+
+BELOW_CHANCE = "The answers agree less often than expected by chance."
+"""The sentence of a negative chance-corrected consistency."""
+
+DETERMINISM = (
+    "The consistency of a relation with several right answers is its determinism; it is in no "
+    "mean but that of the determinism."
+)
+"""Said once, below the figure of relations."""
+
+
+def first_screen(runs: Sequence[RunView], relation: str | None) -> Section:
+    """The answer to the question of the page.
+
+    ``relation``: whose patterns are shown first; None for the least consistent.
+    """
+    parts: list[Part] = []
+    if len(runs) == 1:
+        parts.append(Tiles(list(_tiles(runs[0]))))
+    else:
+        parts.append(_headline_table(runs))
+    parts += _headlines(runs)
+    figures = [*_relations(runs), *_forms(runs), *_agreement(runs, relation)]
+    parts += [Beside(figures)] if len(figures) > 1 else figures
+    parts += _short_notes(runs)
+    return Section("summary", "Summary", _scope(runs), parts)
+
+
+def _scope(runs: Sequence[RunView]) -> str:
+    """What the headline numbers are means over, and what their intervals say."""
+    if not fact_views(runs):
+        seeds = runs[0].seeds
+        mean = f" Means of {seeds} seeds." if seeds > 1 else ""
+        return f"Each number has its 95 % confidence interval (CI), over sentence pairs.{mean}"
+    relations = sum(group.cardinality == "N-1" for group in runs[0].suite.relations)
+    if relations < 2:
+        return "Each number has its 95 % confidence interval (CI), over the subjects of the facts."
+    return (
+        f"Means over {relations} relations, each with its 95 % confidence interval (CI). The "
+        "relations count as a sample, so the interval is wide where they are few."
+    )
+
+
+def _tiles(run: RunView) -> Iterator[Tile]:
+    """A tile a headline number."""
+    for row in run.summary.rows:
+        chance = _chance_of(run, row)
+        yield Tile(
+            label=row.label, value=100 * row.value, low=100 * row.low, high=100 * row.high,
+            chance=100 * chance, baseline=100 * row.baseline, sentence=_sentence(run, row, chance),
+        )  # fmt: skip
+
+
+def _chance_of(run: RunView, row: SummaryRow) -> float:
+    """The value of a number that is expected by chance; NaN for all but consistency."""
+    if row.metric != "consistency":
+        return NAN
+    if row.subset == "all":
+        return run.summary.chance
+    rows = run.metrics.filter(
+        (pl.col("metric") == "chance_consistency") & (pl.col("subset") == row.subset)
+    )
+    return float(rows["value"][0]) if rows.height else NAN
+
+
+def _sentence(run: RunView, row: SummaryRow, chance: float) -> str:
+    """A headline number in plain words."""
+    if row.metric == "corrected_consistency" and not row.value >= 0:
+        return UNDEFINED if math.isnan(row.value) else BELOW_CHANCE
+    if math.isnan(row.value):
+        return "No data."
+    sentence = OF_FACTS[row.metric] if run.facts else OF_PAIRS[row.metric, row.subset]
+    expected = "" if math.isnan(chance) else f" ({_whole(chance)} expected by chance)"
+    has_forms = run.facts and "form" in row.meaning
+    sentence = sentence.replace("Two patterns of a fact agree", "A pattern and its perturbed forms "
+                                "agree") if has_forms else sentence  # fmt: skip
+    return sentence.format(value=_whole(row.value), chance=expected)
+
+
+def _whole(value: float) -> str:
+    return f"{value * 100:.0f} %"
+
+
+def _headline_table(runs: Sequence[RunView]) -> Table:
+    """A row a run, and the majority baseline where it is the same for all."""
+    keys = list(
+        dict.fromkeys(
+            (row.label, row.metric, row.subset) for run in runs for row in run.summary.rows
+        )
+    )
+    rows: list[list[Value]] = []
+    for run in runs:
+        values = {(row.label, row.metric, row.subset): row for row in run.summary.rows}
+        cells = [
+            Cell(row.value, row.std, row.low, row.high) if (row := values.get(key)) else Cell()
+            for key in keys
+        ]
+        rows.append([_run_and_task(run, runs), run.summary.chance, *cells])
+    baselines = {
+        tuple(round(row.baseline, 9) for row in run.summary.rows if not math.isnan(row.baseline))
+        for run in runs
+    }
+    if len(baselines) == 1:
+        shared = {(row.label, row.metric, row.subset): row for row in runs[0].summary.rows}
+        cells = [Cell(shared[key].baseline) if key in shared else Cell() for key in keys]
+        rows.append(["majority baseline", None, *cells])
+    columns = [Column("model"), Column("Expected by chance", "share")]
+    columns += [Column(label, "share") for label, _, _ in keys]
+    with_chance_second = [[row[0], *row[2:4], row[1], *row[4:]] for row in rows]
+    columns = [columns[0], *columns[2:4], columns[1], *columns[4:]]
+    title = "The headline numbers, in percent; below each its 95 % confidence interval"
+    return Table(title, columns, with_chance_second)
+
+
+def _run_and_task(run: RunView, runs: Sequence[RunView]) -> str:
+    """The name of a run, with its task where tasks differ."""
+    tasks = {other.pairs.task.name for other in runs if other.pairs}
+    return f"{run.name}, {run.pairs.task.name}" if run.pairs and len(tasks) > 1 else run.name
+
+
+def _headlines(runs: Sequence[RunView]) -> list[Figure]:
+    """The headline numbers of several models and of the papers; none of one model alone."""
+    papers = papers_headlines(runs[0].metrics)
+    if len(runs) == 1 and not papers:
+        return []
+    shown = {row.label: (row.metric, row.subset) for run in runs for row in run.summary.rows}
+    labels = {key: label for label, key in reversed(shown.items())}
+    rows: list[tuple[Any, ...]] = [
+        (model, labels[key], cell.number, NAN, NAN, "paper")
+        for model, values in papers.items()
+        for key, cell in values.items()
+        if key in labels
+    ]
+    for run in runs:
+        name = _run_and_task(run, runs)
+        for row in run.summary.rows:
+            rows.append((name, row.label, row.value, row.low, row.high, MEASURED))
+    order = list(shown)
+    rows.sort(key=lambda row: order.index(row[1]))
+    columns: dict[str, type[pl.DataType]] = {
+        "model": pl.String, "number": pl.String, "value": pl.Float64, "low": pl.Float64,
+        "high": pl.Float64, "source": pl.String,
+    }  # fmt: skip
+    frame = pl.DataFrame(rows, schema=columns, orient="row")
+    title = f"Headline numbers on {runs[0].suite.name}"
+    caption = "The headline numbers with their 95 % confidence intervals."
+    if papers:
+        caption += " Hollow marks are the paper's rows, which have no interval."
+    return [Figure("headline", title, headline_figure(frame), caption, is_fluid=False)]
+
+
+def _relations(runs: Sequence[RunView]) -> Iterator[Figure]:
+    """Each relation's number with its interval, chance and the majority baseline."""
+    if not fact_views(runs):
+        return
+    rows = relation_rows(runs)
+    title = f"{rows['metric'][0]} of each relation ({REFERENCES})"
+    caption = (
+        f"Each relation with its 95 % confidence interval; {REFERENCES}. The menu chooses the "
+        "number."
+    )
+    if any(group.cardinality == "N-M" for group in runs[0].suite.relations):
+        caption += f" {DETERMINISM}"
+    yield Figure("relations", title, interval_figure(rows, "relation"), caption)
+
+
+def relation_rows(runs: Sequence[RunView]) -> pl.DataFrame:
+    """The headline metrics of each relation for ``interval_figure``, consistency first."""
+    names = group_names(runs[0].suite)
+    shown = sorted(headline_metrics(), key=lambda name: name != "consistency")
+    metrics = relation_values(runs, (*shown, "chance_consistency"))
+    shown = [name for name in shown if name in set(metrics["metric"])]
+    rows = _with_references(runs, metrics.with_columns(subset=pl.lit("all")), shown)
+    return rows.with_columns(name=pl.col("group").replace_strict(names, default=pl.col("group")))
+
+
+def _forms(runs: Sequence[RunView]) -> Iterator[Figure]:
+    """Consistency of every other form with the original one."""
+    rows = form_rows(runs)
+    if rows.is_empty():
+        return
+    title = f"Consistency of each form with the original form ({REFERENCES})"
+    caption = (
+        "Answers of each form that are the same as in the original form, with 95 % confidence "
+        f"intervals; {REFERENCES}. The menu chooses the number. A model that always gives one "
+        "answer has no chance-corrected consistency."
+    )
+    yield Figure("forms", title, interval_figure(rows, "form"), caption)
+
+
+def form_rows(runs: Sequence[RunView]) -> pl.DataFrame:
+    """Consistency of each form with the original one for ``interval_figure``."""
+    shown = ["consistency", "corrected_consistency"]
+    columns = ("metric", "group", "subset", "value", "low", "high", "n")
+    parts = [
+        run.metrics.filter(
+            pl.col("metric").is_in([*shown, "chance_consistency"])
+            & (pl.col("subset") != "all")
+            & pl.col("group").is_in(groups_with_forms(run))
+        ).select(pl.lit(run.name).alias("run"), *columns)
+        for run in runs
+    ]
+    rows = _with_references(runs, pl.concat(parts), shown)
+    several = rows["group"].n_unique() > 1
+    name = pl.col("group") + ": " + pl.col("subset") if several else pl.col("subset")
+    return rows.with_columns(name=name)
+
+
+def _with_references(
+    runs: Sequence[RunView], metrics: pl.DataFrame, shown: Sequence[str]
+) -> pl.DataFrame:
+    """The rows of some metrics by their labels, with ``chance`` and ``majority``."""
+    on = ["run", "group", "subset"]
+    is_chance = pl.col("metric") == "chance_consistency"
+    chance = metrics.filter(is_chance).select(*on, chance="value", metric=pl.lit("consistency"))
+    baselines = pl.DataFrame(
+        [
+            (run.name, group, subset, "consistency" if name == "determinism" else name, value)
+            for run in runs
+            for (group, name, subset), value in run.baseline.items()
+        ],
+        schema=dict.fromkeys((*on, "metric"), pl.String) | {"majority": pl.Float64},
+        orient="row",
+    ).unique(maintain_order=True)
+    rows = metrics.filter(pl.col("metric").is_in(shown))
+    for references in (chance, baselines):
+        rows = rows.join(references, on=[*on, "metric"], how="left", maintain_order="left")
+    order = {name: at for at, name in enumerate(shown)}
+    rows = rows.sort(pl.col("metric").replace_strict(order), maintain_order=True)
+    return rows.with_columns(
+        metric=pl.col("metric").replace_strict({n: label_of(n) for n in shown})
+    )
+
+
+def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure]:
+    """The agreement of each two patterns of a relation; nothing where no fact was asked in two."""
+    named = fact_views(runs)
+    if not named:
+        return
+    pairs, patterns = (
+        pl.concat(
+            [getattr(facts, name).with_columns(run=pl.lit(run)) for run, facts in named]
+        )
+        for name in ("pairs", "patterns")
+    )  # fmt: skip
+    if pairs.is_empty():
+        return
+    if relation is None:
+        means = pairs.group_by("group", maintain_order=True).agg(
+            pl.col("agreement").fill_nan(None).mean()
+        )
+        relation = str(means.sort("agreement", nulls_last=True)["group"][0])
+    names = group_names(runs[0].suite)
+    first_run = f", {runs[0].name}" if len(runs) > 1 else ""
+    yield Figure(
+        "agreement",
+        f"Agreement of patterns: {names.get(relation, relation)}{first_run}",
+        matrix_figure(pairs, patterns, relation, names),
+        "How often two patterns of a relation get the same answer, in percent. A cell is empty "
+        "where no fact has both patterns, such as patterns with a and an.",
+        is_fluid=False,
+    )
+
+
+def _short_notes(runs: Sequence[RunView]) -> list[Points]:
+    """The least and most consistent groups, and the notes of the summaries."""
+    notes = by_run({run.name: run.summary.table().notes for run in runs})
+    return [Points(notes)] if notes else []

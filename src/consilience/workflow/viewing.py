@@ -1,0 +1,214 @@
+"""What a report shows of one run: its answers counted for the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from consilience.analysis.examples import KINDS, about, examples
+from consilience.analysis.patterns import (
+    annotated_kinds,
+    edit_table,
+    item_table,
+    pair_table,
+    pattern_table,
+    with_changes,
+)
+from consilience.choices import Protocol
+from consilience.errors import ConsilienceError
+from consilience.files import texts_of
+from consilience.metrics.answers_table import is_blank
+from consilience.metrics.changes import form_changes
+from consilience.metrics.counts import Prepared
+from consilience.metrics.measure import measure
+from consilience.metrics.notes import facts_left_out, notes_on
+from consilience.read import read_csv
+from consilience.report.run_view import FactView, PairView, RunView
+from consilience.report.summary import summarize
+from consilience.run import Run
+from consilience.schemas import METRICS_SCHEMA
+from consilience.types import Suite
+from consilience.workflow.majority import majority_baseline
+from consilience.workflow.probing_pairs import seed_notes
+from consilience.workflow.suite import any_suite_of, protocol_notes, suite_notes, task_of_run
+from consilience.workflow.vector_clusters import correlations_of, drawing_of
+
+EXAMPLES = 3
+"""Examples of each kind."""
+
+DRAWN = 30
+"""Facts in the drawing of a run's vectors, as in ParaRel's Figure 3."""
+
+
+def fact_view(
+    run: Run, seeds: Sequence[Prepared], protocol: Protocol, seed: int, whole: Suite
+) -> RunView:
+    """What the page shows of a run on facts.
+
+    Numbers of several seeds are averaged. The spread over facts counts the facts of all seeds;
+    examples are those of the first seed.
+    """
+    table, suite = seeds[0], seeds[0].suite
+    other: Protocol = "strict" if protocol == "published" else "published"
+    by_other = measure(seeds, suite, other, seed)
+    for prepared in seeds:
+        prepared.forget(other)
+    metrics = measure(seeds, suite, protocol, seed)
+    by_seed = [measure(one, suite, protocol, seed) for one in seeds] if run.parts else []
+    pairs = [pair_table(one, suite, protocol, seed) for one in seeds]
+    patterns = [
+        with_changes(pattern_table(one, suite, protocol), of_seed)
+        for one, of_seed in zip(seeds, pairs, strict=True)
+    ]
+    kinds = annotated_kinds(suite)
+    edits = [edit_table(one, suite, protocol, kinds, seed) for one in seeds]
+    vectors, drawing = _vectors(run, metrics, seed)
+    left_out = facts_left_out(table.answers, metrics, suite, protocol)
+    facts = FactView(
+        protocol=protocol,
+        by_other=by_other,
+        patterns=_over_seeds(patterns, ["group", "variant_index", "variant"]),
+        pairs=_over_seeds(pairs, ["group", "first", "second"]),
+        edits=_over_seeds(edits, ["kind"]),
+        items=pl.concat(item_table(one, suite, protocol) for one in seeds),
+        examples={
+            about(kind): chosen
+            for kind, chosen in examples(table, suite, list(KINDS), EXAMPLES).items()
+        },
+        excluded=_without_answer(pl.concat([one.answers for one in seeds])),
+        left_out=left_out,
+        vectors=vectors,
+        drawing=drawing,
+    )
+    baseline = majority_baseline(table.answers, suite, protocol)
+    numbers = by_seed or [metrics]
+    notes = {
+        part.label if run.parts else "": [
+            *_unfinished(part.record),
+            *part.record.get("warnings", []),
+            *notes_on(one.answers, of_seed, suite, protocol),
+        ]
+        for part, one, of_seed in zip(run.seeds, seeds, numbers, strict=True)
+    }
+    warnings = [*suite_notes(run, whole), *seed_notes(notes), *protocol_notes(run, protocol)]
+    return RunView(
+        name=run.label,
+        records=[part.record for part in run.seeds if part.record],
+        suite=suite,
+        metrics=pl.concat([metrics, _flips(run)], how="diagonal"),
+        summary=summarize(metrics, suite, protocol, run.label, baseline, by_seed),
+        baseline=baseline,
+        warnings=list(dict.fromkeys(warnings)),
+        facts=facts,
+    )
+
+
+def _over_seeds(tables: Sequence[pl.DataFrame], keys: Sequence[str]) -> pl.DataFrame:
+    """The means of a table over seeds, without intervals and p-values.
+
+    ``apart`` is true and ``closest`` known where all seeds say the same.
+    """
+    first = tables[0]
+    if len(tables) == 1 or first.is_empty():
+        return first
+    every = pl.concat(tables)
+    means, alike = [], []
+    for name, dtype in every.schema.items():
+        if (
+            name in ("low", "high")
+            or name.endswith(("_low", "_high"))
+            or name.startswith("p_")
+            or name == "p"
+        ):
+            means.append(pl.lit(math.nan).alias(name))
+        elif dtype.is_float():
+            means.append(pl.col(name).fill_nan(None).mean().fill_null(math.nan))
+        elif dtype == pl.Boolean:
+            means.append(pl.col(name).all())
+        elif name not in keys:
+            alike.append(pl.when(pl.col(name).n_unique() == 1).then(pl.col(name).first()))
+    grouped = every.group_by(keys, maintain_order=True).agg(*means, *alike)
+    return grouped.select(first.columns)
+
+
+def _flips(run: Run) -> pl.DataFrame:
+    """The noise floor that a run measured, as rows of the metrics table."""
+    file = run.path / "metrics.csv"
+    if not file.is_file():
+        return pl.DataFrame(schema=METRICS_SCHEMA)
+    metrics = texts_of(read_csv(file))
+    known = [name for name in METRICS_SCHEMA if name in metrics.columns]
+    flips = metrics.filter(pl.col("metric") == "flips")
+    return flips.select(pl.col(name).cast(METRICS_SCHEMA[name]) for name in known)
+
+
+def _without_answer(answers: pl.DataFrame) -> pl.DataFrame:
+    """How many queries have no answer, by relation and reason: ``group, excluded, len``."""
+    is_known = "excluded" in answers.columns
+    reason = pl.col("excluded") if is_known else pl.lit(None, pl.String)
+    blank = answers.filter(is_blank()).with_columns(excluded=reason.fill_null("no answer"))
+    return blank.group_by("group", "excluded", maintain_order=True).len()
+
+
+def _unfinished(record: Mapping[str, Any]) -> list[str]:
+    """A note on a run that has not ended; none on a table of answers."""
+    if not record or record.get("finished"):
+        return []
+    return [
+        "not finished: the numbers are of the existing answers; rerun the same command to resume"
+    ]
+
+
+def _vectors(run: Run, metrics: pl.DataFrame, seed: int) -> tuple[pl.DataFrame | None, Any]:
+    """The clusters of a run of `analyze representations`, and the vectors of one relation drawn."""
+    if not (run.path / "clusters.csv").is_file():
+        return None, None
+    clusters = texts_of(read_csv(run.path / "clusters.csv"))
+    drawn = str(clusters["relation"][0])
+    drawing = drawing_of(run.path, drawn, DRAWN, "subject", f"{run.label}: {drawn}", seed)
+    return correlations_of(metrics, clusters), drawing
+
+
+def pair_view(run: Run, seed: int) -> RunView:
+    """What the page shows of a run on sentence pairs, of one seed or several."""
+    answers = [part.answers for part in run.seeds]
+    suite, protocol = any_suite_of(run, None, None, None)
+    notes = {
+        part.label if run.parts else "": [*_unfinished(part.record), *part.record["warnings"]]
+        for part in run.seeds
+    }
+    changes = form_changes(answers, suite, protocol, seed)
+    metrics = measure(answers, suite, protocol, seed)
+    baseline = majority_baseline(answers[0], suite, protocol)
+    return RunView(
+        name=run.label,
+        records=[part.record for part in run.seeds],
+        suite=suite,
+        metrics=metrics,
+        summary=summarize(metrics, suite, protocol, run.label, baseline),
+        baseline=baseline,
+        warnings=seed_notes(notes),
+        pairs=PairView(task_of_run(run), _changed_answers(run.path), changes),
+    )
+
+
+def _changed_answers(run: Path) -> pl.DataFrame:
+    """The answers that a form changed; those of one seed are in the folder of all seeds."""
+    for folder, seed in ((run, None), (run.resolve().parent, run.resolve().name)):
+        file = folder / "inconsistent.csv"
+        if file.is_file():
+            changed = texts_of(read_csv(file, infer_schema=False))
+            if seed is None:
+                return changed
+            if seed in {part.name for part in folder.glob("seed-*")}:
+                return changed.filter(pl.col("seed") == seed)
+    raise ConsilienceError(
+        "no inconsistent.csv",
+        where=str(run),
+        todo="Of one seed it is in the folder of all seeds. Rerun the same `consilience probe` "
+        "command to finish an interrupted run.",
+    )

@@ -1,0 +1,271 @@
+"""Runs, pages and tables that tests of reports share, and a reader of pages."""
+
+import json
+import math
+from html.parser import HTMLParser
+from pathlib import Path
+
+import polars as pl
+
+from conftest import ROOT, run_command
+from consilience.analysis.examples import Example, Reply
+from consilience.ask_pairs import CHANGED_ANSWERS_SCHEMA
+from consilience.report.html import html_rows
+from consilience.report.page import Beside, Folded
+from consilience.report.report_page import report_page
+from consilience.report.run_view import FactView, PairView, RunView
+from consilience.report.summary import Summary, SummaryRow
+from consilience.report.table import Table
+from consilience.run_folder import RunFolder
+from consilience.schemas import ANSWERS_SCHEMA, COMPARISON_SCHEMA, METRICS_SCHEMA
+from consilience.suites.pairs import suite_of_task
+from consilience.suites.tasks import TASKS
+from test_metrics import make_suite
+
+HOSTILE = [
+    "<script>document.body.dataset.owned = 'yes'</script>",
+    '"><img src=x onerror="document.body.dataset.owned=1">',
+    "</script><b>bold</b>",
+    "{{ 7 * 7 }} {% raw %}",
+    "]]>&amp;<!--",
+]
+CASES = ROOT / "tests" / "cases"
+PATTERNS = ("[X] is <b>[Y]</b>.", "[Y] {{ is }} [X]", "</script>[X], [Y]")
+
+
+class Html(HTMLParser):
+    """Elements with attributes, tables as rows of texts by caption, and all visible text."""
+
+    VOID = frozenset({"meta", "link", "br", "img", "input"})
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.tables, self.text, self.open = [], {}, "", []
+        self.caption, self.body = None, []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.caption, self.body = "", []
+        elif tag == "tr":
+            self.body.append([])
+        elif tag in ("td", "th") and self.body:
+            self.body[-1].append("")
+
+    def handle_data(self, data):
+        inside = self.open[-1] if self.open else ""
+        if inside not in ("script", "style"):
+            self.text += data
+        if inside == "caption":
+            self.caption += data
+        elif "tr" in self.open and data.strip():
+            self.body[-1][-1] += data.strip()
+
+    def handle_endtag(self, tag):
+        while self.open and self.open.pop() != tag:
+            pass
+        if tag == "table":
+            self.tables[self.caption] = self.body
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def rows(self, caption):
+        """The rows of the one table with this in its caption, by their first cell."""
+        (table,) = (rows for title, rows in self.tables.items() if caption in title)
+        return {row[0]: row for row in table[1:]}
+
+
+def write_hostile_suite(folder):
+    """Three relations, one with several right answers, whose words would break a page."""
+    relations = [
+        {"relation": each, "label": HOSTILE[at], "cardinality": "N-M" if each == "C" else "N-1"}
+        for at, each in enumerate("ABC")
+    ]
+    patterns = [{"relation": each, "pattern": text} for each in "ABC" for text in PATTERNS]
+    facts = [
+        {"relation": each, "subject": f"{HOSTILE[at % 5]} {at}", "object": HOSTILE[at % 4]}
+        for each, places in (("A", range(9)), ("B", range(3, 12)), ("C", range(9)))
+        for at in places
+    ]
+    edges = [
+        {"relation": each, "pattern_a": PATTERNS[first], "pattern_b": PATTERNS[second],
+         "syntactic": first == 0, "lexical": second == 2, "determiner": False}
+        for each in "AB"
+        for first, second in ((0, 1), (0, 2), (1, 2))
+    ]  # fmt: skip
+    tables = {"relations": relations, "patterns": patterns, "facts": facts, "edges": edges}
+    folder.mkdir()
+    for name, rows in tables.items():
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    return folder
+
+
+def page_of(*arguments):
+    """The page of a report, read."""
+    status, out, err = run_command("report", *arguments)
+    assert status == 0, err
+    return Html(Path(out.splitlines()[0]).read_text(encoding="utf-8"))
+
+
+def shown_number(value, template="{:.1f}"):
+    return "-" if value is None or math.isnan(value) else template.format(100 * value)
+
+
+def change_record(run, **changes):
+    """Change fields of run.json."""
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(record | changes))
+
+
+LABELS = ("entailment", "not_entailment")
+FORMS = suite_of_task(TASKS["rte"], ["original", "reverse", "signal"], writes_freely=False)
+
+
+def pair_run(folder, flip):
+    """Twelve pairs in three forms; ``flip``: the items whose label the reverse form changes."""
+    task = {
+        "name": "rte", "kind": "NLI", "first": ["sentence1"], "second": ["sentence2"],
+        "label": ["label"], "indicators": ["Sentence1", "Sentence2"], "labels": list(LABELS),
+        "t5_fields": [], "metrics": ["accuracy"], "hub": [], "splits": ["train", "", ""],
+        "threshold": None,
+    }  # fmt: skip
+    model = {"model": "<b>model</b>", "kind": "masked", "architecture": "B", "parameters": 7,
+             "dtype": "float32", "device": "cpu", "joined": "pair", "pool": "last",
+             "longest": 64, "model_labels": None}  # fmt: skip
+    asked = {"kind": "perturb", "suite": "calum", "task": task, "pairs": "d" * 64, "limit": None,
+             "half": None, "perturbations": ["reverse", "signal"], "long": "truncate", "seed": 0}  # fmt: skip
+    run = RunFolder(folder, {**asked, "model": model})
+    rows, changed = [], []
+    for at in range(12):
+        gold = LABELS[at % 2]
+        for index, form in enumerate(("original", "reverse", "signal")):
+            moved = form == "reverse" and at in flip
+            answer = LABELS[(at + moved) % 2]
+            row = dict.fromkeys(ANSWERS_SCHEMA)
+            rows.append(row | {
+                "suite": "calum", "group": "rte", "item": str(at), "subject": f"s{at}",
+                "variant": form, "variant_index": index, "gold": gold, "answer": answer,
+                "n_candidates": 2,
+            })  # fmt: skip
+            if moved:
+                changed.append({
+                    "group": "rte", "perturbation": form, "item": str(at), "gold": gold,
+                    "original_answer": gold, "answer": answer, "original_1": "Sentence1: <i>a</i>",
+                    "original_2": "Sentence2: b", "text_1": "Sentence2: b",
+                    "text_2": "Sentence1: <i>a</i>", "margin": 1.0,
+                })  # fmt: skip
+    run.write_answers("rte", pl.DataFrame(rows, schema=ANSWERS_SCHEMA))
+    run.note(["two items were truncated"])
+    run.finish(pl.DataFrame())
+    pl.DataFrame(changed).write_csv(folder / "inconsistent.csv")
+    return folder
+
+
+def metrics_rows(**values):
+    """Means over relations, and one relation, of some metrics; std, low, high around the value."""
+    rows = [
+        {"metric": metric, "suite": "s", "group": group, "subset": "all", "value": value,
+         "std": 0.01, "low": value - 0.02, "high": value + 0.03, "n": n, "n_excluded": 2}
+        for metric, value in values.items()
+        for group, n in (("MACRO", 1), ("R", 40))
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema=METRICS_SCHEMA)
+
+
+def shown(**change):
+    """A run of two patterns whose every number is another one; ``change``: fields of its facts."""
+    of_sample = {
+        "group": pl.lit("MICRO"),
+        "subset": pl.lit("one_by_one"),
+        "n": pl.lit(40, pl.Int64),
+    }
+    flips = metrics_rows(flips=0.05).filter(pl.col("group") == "MACRO").with_columns(**of_sample)
+    replies = (Reply("[X] [Y]", "yes", True, 2.0), Reply("[Y] [X]", "no", False, 1.0))
+    example = Example("right_and_wrong", "R", "1", "Ada", "yes", frozenset({"no"}), replies)
+    metrics = metrics_rows(accuracy=0.2, consistency=0.5).vstack(flips)
+    frames = json.loads((CASES / "report_view.json").read_text(encoding="utf-8"))
+    facts = {name: pl.DataFrame(rows) for name, rows in frames.items()}
+    facts |= {"protocol": "strict", "examples": {"both": [example]}}
+    facts |= {"by_other": metrics_rows(accuracy=0.3, consistency=0.4)} | change
+    summary = summary_of(("accuracy", 0.2, 0.1), ("consistency", 0.5, 1.0))
+    views = {"warnings": ["mind the gap"], "facts": FactView(**facts)}
+    return RunView("run", [], make_suite(), metrics, summary, **views)
+
+
+def summary_of(*rows, chance=0.3):
+    """A summary of metrics with their values and those of the majority baseline."""
+    shown = [
+        SummaryRow(metric.capitalize(), metric, "all", value, math.nan, value - 0.1, value + 0.1,
+                   baseline, "")
+        for metric, value, baseline in rows
+    ]  # fmt: skip
+    return Summary("run on s", shown, [("R", 0.1)], [("S", 0.9)], chance, 1, ["so"])
+
+
+def texts(parts):
+    """The headings and rows of every table among the parts of a section, as texts, by caption."""
+    found = {}
+    for part in parts:
+        if isinstance(part, Table):
+            rows = [
+                [" ".join(filter(None, (cell.text, cell.interval))) for cell in row]
+                for row in html_rows(part)
+            ]
+            found[part.title] = [[column.heading for column in part.columns], *rows]
+        elif isinstance(part, Folded | Beside):
+            found |= texts(part.parts)
+    return found
+
+
+def differences(**rows):
+    """Rows of a comparison of the runs a and b; ``rows``: fields by any name."""
+    row = {"suite": "s", "first": "a", "second": "b", "subset": "all", "first_value": 0.1,
+           "second_value": 0.25, "difference": 0.15, "low": 0.05, "high": 0.2, "test": "t",
+           "p": 0.02, "p_holm": 0.04, "q_value": 0.03, "detectable": 0.07, "n": 5, "n_excluded": 0,
+           "seeds": 1}  # fmt: skip
+    return pl.DataFrame([row | fields for fields in rows.values()], schema=COMPARISON_SCHEMA)
+
+
+def changed_answers(**times):
+    """Changed answers of the task rte: so many of each original answer, by form."""
+    row = dict.fromkeys(CHANGED_ANSWERS_SCHEMA, "x") | {"group": "rte", "answer": "y", "gold": "y"}
+    return [
+        row | {"perturbation": "signal" if was == "r" else "reverse", "original_answer": was}
+        for was, count in times.items()
+        for _ in range(count)
+    ]
+
+
+def page_of_facts():
+    rows = {group: {"metric": "accuracy", "group": group} for group in ("MACRO", "MICRO", "R")}
+    return report_page([shown()], differences(**rows), ["so"], "R")
+
+
+def page_of_pairs():
+    """Two runs of two seeds each; of six changed answers the most frequent change is first."""
+    metrics = form_metrics(
+        ("accuracy", "all", 0.8), ("accuracy", "reverse", 0.7), ("consistency", "all", 0.65),
+        ("consistency", "reverse", 0.6), ("corrected_consistency", "reverse", 0.3),
+        ("f1", "all", 0.82), ("f1", "reverse", 0.72), ("top_label", "all", 0.55),
+        ("top_label", "reverse", 0.55),
+    )  # fmt: skip
+    pairs = PairView(TASKS["rte"], pl.DataFrame(changed_answers(p=1, q=2, r=3)))
+    summary = summary_of(("accuracy", 0.8, 0.5), ("consistency", 0.6, 1.0))
+    runs = [RunView(name, [{}, {}], FORMS, metrics, summary, pairs=pairs) for name in "ab"]
+    row = {"metric": "consistency", "group": "rte", "subset": "reverse", "seeds": 2, "p_seeds": 0.3}
+    return report_page(runs, differences(row=row))
+
+
+def form_metrics(*numbers):
+    """Metric, form and value of each; of two seeds."""
+    rows = [
+        {"metric": metric, "suite": "calum", "group": "rte", "subset": subset, "value": value,
+         "std": 0.07, "low": value - 0.1, "high": value + 0.1, "n": 9, "n_excluded": 0, "seeds": 2,
+         "seed_low": 0.1, "seed_high": 0.9}
+        for metric, subset, value in numbers
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema=METRICS_SCHEMA)

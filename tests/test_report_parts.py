@@ -1,0 +1,431 @@
+"""Parts of reports by hand: tables, figures, and what a browser and a terminal must not see."""
+
+import json
+import math
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import altair
+import polars as pl
+import pytest
+
+from consilience.analysis.patterns import item_table
+from consilience.ask_pairs import CHANGED_ANSWERS_SCHEMA
+from consilience.errors import ConsilienceError
+from consilience.provenance import command_line
+from consilience.report import charts, first_screen
+from consilience.report import html as html_module
+from consilience.report.chart_parts import MEASURED, RUN_SHAPES
+from consilience.report.charts import in_tenths, outlying
+from consilience.report.figures import COLOURS, save_figure, spec_of
+from consilience.report.html import render
+from consilience.report.overview import by_run
+from consilience.report.page import Facts, Figure, Folded, Page, Points, Section, Text, Tiles
+from consilience.report.papers import fact_layouts
+from consilience.report.repeat import again
+from consilience.report.report_page import report_page
+from consilience.report.run_view import PairView, RunView
+from consilience.report.table import Column, Table
+from consilience.suites.tasks import TASKS
+from report_builders import (
+    CASES,
+    FORMS,
+    Html,
+    form_metrics,
+    page_of_facts,
+    page_of_pairs,
+    shown,
+    summary_of,
+    texts,
+)
+from test_metrics import make_suite, table
+
+
+@pytest.mark.parametrize("page", [page_of_facts, page_of_pairs])
+def test_every_number_stands_under_its_heading(page):
+    """The tables of a page, section by section, are those of a file that was checked by hand."""
+    expected = json.loads((CASES / "report_tables.json").read_text(encoding="utf-8"))
+    tables = {section.id: texts(section.parts) for section in page().sections}
+    assert {name: rows for name, rows in tables.items() if rows} == expected[page.__name__]
+
+
+def sections_of(page):
+    return {section.id: section.parts for section in page.sections}
+
+
+def test_the_texts_beside_the_tables():
+    parts = sections_of(page_of_facts())
+    assert parts["differences"][0] == Points(["so"])
+    assert parts["caveats"][0] == Points(["mind the gap"])
+    assert "42 facts of 1 relation" in dict(parts["setup"][0].rows)["suite"]
+    assert not any(isinstance(part, Text) for part in parts["numbers"])
+    left_out = "Accuracy is over 3 of 9 facts."
+    assert Text([left_out]) in sections_of(report_page([shown(left_out=left_out)]))["numbers"]
+    unchanged = PairView(TASKS["rte"], pl.DataFrame(schema=CHANGED_ANSWERS_SCHEMA))
+    summary, metrics = summary_of(("accuracy", 0.8, 0.5)), form_metrics(("accuracy", "all", 0.8))
+    run = RunView("run", [{}], FORMS, metrics, summary, pairs=unchanged)
+    parts = sections_of(report_page([run]))
+    assert parts["examples"] == parts["changes"] == [Text(["run: no label changed."])]
+
+
+def test_headline_numbers_in_plain_sentences():
+    """Of each number its interval, chance, baseline and sentence; a constant model has no kappa."""
+    rows = [("accuracy", 0.504, 0.1), ("consistency", 1.0, 1.0),
+            ("corrected_consistency", math.nan, math.nan), ("consistent_accuracy", 0.2, 0.1)]  # fmt: skip
+    run = replace(shown(), summary=summary_of(*rows, chance=0.25))
+    (tiles,) = (
+        part for part in sections_of(report_page([run]))["summary"] if isinstance(part, Tiles)
+    )
+    first, second, third, fourth = tiles.tiles
+    assert [round(value, 6) for value in (first.value, first.low, first.high, first.baseline)] == [
+        50.4, 40.4, 60.4, 10.0
+    ]  # fmt: skip
+    assert first.sentence == "The answer to the base pattern is right for 50 % of the facts."
+    assert (
+        second.sentence
+        == "Two patterns of a fact agree 100 % of the time (25 % expected by chance)."
+    )
+    assert (second.chance, math.isnan(first.chance)) == (25.0, True)
+    assert third.sentence.startswith("Not defined: all answers are the same")
+    assert fourth.sentence == "The answer is right in every pattern for 20 % of the facts."
+    below = summary_of(("corrected_consistency", -0.1, 0.0))
+    (tiles,) = (part for part in sections_of(report_page([replace(shown(), summary=below)]))["summary"]
+                if isinstance(part, Tiles))  # fmt: skip
+    assert tiles.tiles[0].sentence == "The answers agree less often than expected by chance."
+
+
+def test_examples_show_filled_prompts():
+    (table,) = sections_of(page_of_facts())["examples"]
+    assert [row[1] for row in table.rows] == ["Ada ___", "___ Ada"]
+
+
+def test_a_note_of_several_runs_is_shown_once():
+    notes = {"a": ["x", "y"], "b": ["x"], "c": ["x", "y"]}
+    assert by_run(notes) == ["All runs: x", "a, c: y"]
+    assert by_run({"a": ["x", "x"]}) == ["x"]
+
+
+def test_labels_of_outlying_relations_do_not_overlap():
+    """Two relations in one place get one label; the mean gets none while others are farther."""
+    rows = [("far", 0.0, 0.0), ("near it", 1.0, 1.0), *((f"m{at}", 50.0, 50.0) for at in range(8)),
+            ("right", 100.0, 60.0), ("none", math.nan, 1.0)]  # fmt: skip
+    frame = pl.DataFrame(rows, schema=["name", "accuracy", "consistency"], orient="row")
+    labels = outlying(frame.with_columns(pl.col("accuracy").fill_nan(None)))
+    assert labels[:2] == ["far", "right"]
+    assert not {"near it", "none"} & set(labels)
+
+
+def rows_of_table(table):
+    return [[cell.value for cell in table.cells(at)] for at in range(len(table.rows))]
+
+
+def layout_metrics(suite, groups, **values):
+    """A metrics table of means over relations; ``groups``: how many relations it has."""
+    rows = [(name, suite, "MACRO", value) for name, value in values.items()]
+    rows += [("accuracy", suite, f"P{at}", 0.5) for at in range(groups)]
+    schema = {"metric": pl.String, "suite": pl.String, "group": pl.String, "value": pl.Float64}
+    frame = pl.DataFrame(rows, schema=schema, orient="row")
+    return frame.with_columns(subset=pl.lit("all"), std=pl.lit(math.nan))
+
+
+@pytest.mark.parametrize(
+    ("suite", "relations", "papers_rows"),
+    [("pararel", 38, 8), ("pararel", 5, 0), ("mini", 38, 0)],
+)
+def test_the_papers_rows_come_first_and_a_constant_model_is_never_best(
+    suite, relations, papers_rows
+):
+    runs = {
+        "constant": layout_metrics(suite, relations, accuracy=0.1, consistency=1.0,
+                                   corrected_consistency=math.nan),
+        "one": layout_metrics(suite, relations, accuracy=0.4, consistency=0.6,
+                              corrected_consistency=0.3),
+        "two": layout_metrics(suite, relations, accuracy=0.3, consistency=0.5,
+                              corrected_consistency=0.2),
+    }  # fmt: skip
+    table = fact_layouts(runs)["knowledge"]
+    assert len(table.rows) == papers_rows + 3
+    names = [row[0] for row in rows_of_table(table)]
+    assert names[papers_rows:] == ["constant", "one", "two"]
+    best = {(names[at], column) for at in range(len(table.rows))
+            for column, cell in enumerate(table.cells(at)) if cell.is_best}  # fmt: skip
+    assert {("one", 1), ("one", 2)} <= best
+    assert not any(name in ("constant", "majority") for name, _ in best)
+    if papers_rows:
+        assert rows_of_table(table)[1][:3] == [
+            "BERT-base",
+            pytest.approx(0.458),
+            pytest.approx(0.585),
+        ]
+
+
+def fields_of(chart):
+    """The columns of each layer's channels, and the rows that are drawn."""
+    spec = spec_of(chart)
+    data = spec.get("data") or spec["layer"][-1]["data"]
+    rows = data["values"] if "values" in data else spec["datasets"][data["name"]]
+    channels = [
+        {name: each["field"] for name, each in layer["encoding"].items() if "field" in each}
+        for layer in spec["layer"]
+    ]
+    return channels, rows
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
+def test_text_that_controls_a_terminal_is_drawn_as_what_it_is(suffix, tmp_path):
+    """vl-convert ends the whole process at an ESC, so it is drawn in a process of its own."""
+    code = """
+import sys
+from pathlib import Path
+import altair
+import polars as pl
+from consilience.report.figures import save_figure
+
+data = pl.DataFrame({"group": ["a\\x1b[2Jb\\u202ec", "\\x00"], "value": [1, 2]})
+save_figure(altair.Chart(data).mark_bar().encode(x="value", y="group"), Path(sys.argv[1]))
+"""
+    path = tmp_path / f"figure.{suffix}"
+    subprocess.run([sys.executable, "-c", code, path], check=True)
+    assert path.stat().st_size > 1000
+    if suffix == "svg":
+        assert "a\ufffd[2Jb\ufffdc" in path.read_text(encoding="utf-8")
+
+
+def test_a_page_shows_what_would_control_a_terminal_or_the_direction_of_text():
+    hostile = "a\x1b[2Jb\u202ec\udcff"
+    shown = pl.DataFrame({"x": [hostile[:-1]]})
+    chart = altair.Chart(shown).mark_point().encode(x="x")
+    parts = [Text([hostile]), Points([hostile]), Figure("f", hostile, chart, hostile)]
+    html = render(Page(hostile, hostile, [Section("s", hostile, hostile, parts)]))
+    written, charts = html.split("<main")[1].split("<script", 1)
+    chart = charts.split("</script>")[0]
+    assert written.count("a\ufffd[2Jb\ufffdc\ufffd") >= 5
+    assert not re.search("[\x1b\u202e\udcff]", html[: html.index("<script>")])
+    assert r"a\ufffd[2Jb\ufffdc" in chart
+    assert not re.search(r"u001b|u202e|udcff", chart)
+
+
+def test_figures_draw_the_numbers_and_order_of_their_tables():
+    metrics = pl.concat(
+        pl.DataFrame({"run": [run] * 2, "metric": ["Accuracy"] * 2, "name": ["R", "S"],
+                      "value": values, "low": [0.0, 0.1], "high": [0.8, 0.9], "n": [4, 5],
+                      "chance": [0.05, math.nan], "majority": [0.15, 0.25]})
+        for run, values in (("one", [0.7, 0.2]), ("two", [0.3, 0.4]))
+    )  # fmt: skip
+    (rule, tick, diamond, point), rows = fields_of(charts.interval_figure(metrics, "relation"))
+    assert (rule["x"], rule["x2"], point["x"], point["y"]) == ("start", "stop", "value", "label")
+    assert (tick["x"], diamond["x"]) == ("chance", "majority")
+    assert all((row["start"], row["stop"]) == (row["low"], row["high"]) for row in rows)
+    fields = ("run", "name", "value", "order", "chance", "majority")
+    assert [tuple(row[field] for field in fields) for row in rows] == [
+        ("one", "R", 70.0, 0.7, 5.0, 15.0), ("one", "S", 20.0, 0.2, None, 25.0),
+        ("two", "R", 30.0, 0.7, 5.0, 15.0), ("two", "S", 40.0, 0.2, None, 25.0),
+    ]  # fmt: skip
+    spec = charts.interval_figure(metrics, "relation").to_dict()
+    assert all(layer["encoding"]["y"]["sort"]["field"] == "order" for layer in spec["layer"])
+    rows = [
+        ("BERT", "Accuracy", 0.5, None, None, "paper"),
+        ("m", "Accuracy", 0.4, 0.3, 0.6, MEASURED),
+    ]
+    columns = ["model", "number", "value", "low", "high", "source"]
+    spec = spec_of(charts.headline_figure(pl.DataFrame(rows, schema=columns, orient="row")))
+    drawn = spec["datasets"][spec["data"]["name"]]
+    assert [(row["model"], row["start"], row["value"], row["stop"]) for row in drawn] == [
+        ("BERT", 50.0, 50.0, 50.0), ("m", 30.0, 40.0, 60.0)
+    ]  # fmt: skip
+    edits = shown().facts.edits.with_columns(run=pl.lit("one"))
+    (zero, rule, point), rows = fields_of(charts.edit_figure(edits))
+    assert (zero["x"], rule["x"], rule["x2"], point["x"]) == ("x", "start", "stop", "difference")
+    drawn = [(row["start"], row["difference"], row["stop"]) for row in rows]
+    assert drawn == [(-20.0, -11.0, -5.0)]
+    without = edits.with_columns(low=pl.lit(math.nan), high=pl.lit(math.nan))
+    _, (row,) = fields_of(charts.edit_figure(without))
+    assert (row["low"], row["start"], row["stop"]) == (None, -11.0, -11.0), "no interval, no line"
+
+
+def test_accuracy_goes_to_the_right_and_consistency_up():
+    rows = pl.DataFrame({"run": ["one"], "name": ["R"], "accuracy": [0.2], "consistency": [0.7],
+                         "chance": [0.3]})  # fmt: skip
+    chart = charts.against_figure(rows)
+    spec = spec_of(chart)
+    marks, left, *_ = (layer["encoding"] for layer in spec["layer"])
+    for encoding in (marks, left):
+        assert (encoding["x"]["field"], encoding["y"]["field"]) == ("accuracy", "consistency")
+    data = [layer["data"]["name"] for layer in spec["layer"]]
+    (drawn,), (chance,) = (
+        spec["datasets"][data[0]],
+        spec["layer"][3]["data"].get("values") or spec["datasets"][data[3]],
+    )
+    assert (drawn["accuracy"], drawn["consistency"], drawn["label"]) == (20.0, 70.0, "R")
+    assert chance["y"] == 30.0
+
+
+def test_the_least_consistent_relation_is_shown_first():
+    """Means of R 0.5, of S 0.2, of T none."""
+    pairs = pl.DataFrame(
+        {"group": ["R", "S", "S", "T"], "first": [0, 0, 0, 0], "second": [1, 1, 2, 1],
+         "agreement": [0.5, 0.1, 0.3, math.nan]}
+    )  # fmt: skip
+    patterns = pl.concat(
+        shown().facts.patterns.with_columns(
+            group=pl.lit(each), variant_index=pl.lit(at, dtype=pl.Int64)
+        )
+        for each in "RST"
+        for at in range(3)
+    )
+    (figure,) = first_screen._agreement([shown(pairs=pairs, patterns=patterns)], None)
+    assert figure.title == "Agreement of patterns: S"
+
+
+def test_the_matrix_has_each_pair_in_two_cells_beside_its_patterns(tmp_path):
+    """Of patterns 1 to 3: 10 percent of 1 and 2, 20 of 1 and 3, none of 2 and 3; 90 of a relation S."""
+    rows = [("R", 0, 1, 0.1), ("R", 0, 2, 0.2), ("R", 1, 2, math.nan), ("S", 0, 1, 0.9)]
+    pairs = pl.DataFrame(rows, schema=["group", "first", "second", "agreement"], orient="row")
+    words = [("R", 0, "aa"), ("R", 1, "bb"), ("R", 2, "cc"), ("S", 0, "dd"), ("S", 1, "ee")]
+    patterns = pl.DataFrame(words, schema=["group", "variant_index", "variant"], orient="row")
+    named = [each.with_columns(run=pl.lit("a")) for each in (pairs, patterns)]
+    names = {"R": "r", "S": "s"}
+    save_figure(charts.matrix_figure(*named, "R", names), tmp_path / "matrix.svg")
+
+    def texts_in(role):
+        """What is drawn there, with its place from the left and the top."""
+        for group in ElementTree.parse(tmp_path / "matrix.svg").iter(
+            "{http://www.w3.org/2000/svg}g"
+        ):
+            if role in group.get("class", ""):
+                for each in group:
+                    x, y = re.findall(r"-?[\d.]+", each.get("transform", ""))[:2]
+                    yield each.text, float(x), float(y)
+
+    labels = {text: (x, y) for text, x, y in texts_in("role-axis-label")}
+    assert {"1  aa", "2  bb", "3  cc", "1", "2", "3"} == set(labels)
+    columns = sorted(x for text, (x, _) in labels.items() if len(text) == 1)
+    lines = [labels[text][1] for text in ("1  aa", "2  bb", "3  cc")]
+    assert lines == sorted(lines)
+
+    def nearest(places, place):
+        return min(range(3), key=lambda at: abs(places[at] - place)) + 1
+
+    cells = {
+        (nearest(lines, y), nearest(columns, x)): text
+        for text, x, y in texts_in("mark-text role-mark")
+    }
+    assert cells == {(1, 2): "10", (2, 1): "10", (1, 3): "20", (3, 1): "20"}
+
+
+def _seen(colour, matrix):
+    """A colour in CIELAB as an eye sees it whose cones are those of ``matrix`` (linear RGB)."""
+    raw = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in raw]
+    seen = [min(1, max(0, sum(a * b for a, b in zip(row, linear, strict=True)))) for row in matrix]
+    to_xyz = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
+    white = (0.9505, 1.0, 1.089)
+    xyz = [sum(a * b for a, b in zip(row, seen, strict=True)) for row in to_xyz]
+    ratios = [a / b for a, b in zip(xyz, white, strict=True)]
+    x, y, z = (r ** (1 / 3) if r > 0.008856 else 7.787 * r + 16 / 116 for r in ratios)
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+EYES = {
+    "all cones": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protanopia": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216),
+                   (-0.003882, -0.048116, 1.051998)),
+    "deuteranopia": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413),
+                     (-0.011820, 0.042940, 0.968881)),
+}  # fmt: skip
+"""Machado, Oliveira and Fernandes (2009), severity 1."""
+
+
+@pytest.mark.parametrize("eye", EYES)
+def test_the_colour_blind_tell_the_colours_of_runs_apart(eye):
+    """A difference of 2.3 is just noticeable; shapes tell runs apart as well."""
+    labs = [_seen(colour, EYES[eye]) for colour in COLOURS[: len(RUN_SHAPES)]]
+    apart = [math.dist(a, b) for at, a in enumerate(labs) for b in labs[:at]]
+    assert min(apart) > 10
+    assert len(set(RUN_SHAPES)) == len(RUN_SHAPES)
+
+
+@pytest.mark.parametrize(
+    ("program", "is_ours"),
+    [
+        ("/usr/bin/consilience", True), ("/lib/consilience/__main__.py", True),
+        ("/home/consilience/mine.py", False), ("/usr/bin/pytest", False), ("", False),
+    ],
+)  # fmt: skip
+def test_the_command_of_a_run_is_kept_where_it_is_ours(program, is_ours, monkeypatch):
+    monkeypatch.setattr("sys.argv", [program, "probe", "--out", "a b"])
+    assert command_line() == ("consilience probe --out 'a b'" if is_ours else "")
+
+
+def test_a_command_that_made_several_runs_stands_once():
+    one, two = ({"asked": {}, "versions": {}, "command": f"consilience {each}"} for each in "ab")
+    parts = again([("s1", one), ("s2", one), ("s3", two), ("s4", one)]).parts
+    assert [part.paragraphs for part in parts if isinstance(part, Text)] == [
+        ["consilience a"], ["consilience b"], ["consilience a"],
+    ]  # fmt: skip
+    (folded,) = (part for part in parts if isinstance(part, Folded))
+    origins = [dict(part.rows) for part in folded.parts]
+    assert [origin["Run"] for origin in origins] == ["s1", "s2", "s3", "s4"]
+    assert {origin["Weights"] for origin in origins} == {"revision not known"}
+    assert "gives the same answers" in again([("s1", one)]).intro
+    baseline = {"asked": {"model": {"kind": "baseline"}}, "versions": {}}
+    section = again([("s1", baseline), ("answers.csv", {})])
+    assert section.intro == ""
+    (folded,) = (part for part in section.parts if isinstance(part, Folded))
+    assert dict(folded.parts[0].rows)["Weights"] == "none, a baseline"
+
+
+def test_agreement_of_each_item_worked_out_by_hand():
+    """Answers a a b: one of three pairs agrees; a a a: all; a missing answer leaves one pair."""
+    answers = table([("1", "s", "a", ["a", "a", "b"]), ("2", "t", "a", ["a", "a", "a"]),
+                     ("3", "u", "a", ["a", None, "a"]), ("4", "v", "a", ["a", None, None])])  # fmt: skip
+    found = item_table(answers, make_suite(), "strict")
+    assert found["agreement"].to_list()[:3] == [pytest.approx(1 / 3), 1.0, 1.0]
+    assert math.isnan(found["agreement"][3])
+    assert found["pairs"].to_list() == [3, 3, 1, 0]
+    assert item_table(answers, make_suite(cardinality="N-M"), "strict").is_empty()
+
+
+def test_items_in_tenths_worked_out_by_hand():
+    """0.1 and 0.3 are the left ends of bars, 1 the right end of the last; 0.95 is in that, too."""
+    agreement = [0.0, 0.1, 0.1, 0.3, 0.29, 0.95, 1.0, 1.0, math.nan]
+    items = pl.DataFrame({"run": ["a"] * 9 + ["b"], "agreement": [*agreement, 0.5]})
+    found = {tuple(row[:2]): row[2:] for row in in_tenths(items).iter_rows()}
+    assert found == {
+        ("a", "0 to 10"): (1, 12.5), ("a", "10 to 20"): (2, 25.0), ("a", "20 to 30"): (1, 12.5),
+        ("a", "30 to 40"): (1, 12.5), ("a", "90 to 100"): (3, 37.5), ("b", "50 to 60"): (1, 100.0),
+    }  # fmt: skip
+
+
+def test_a_page_of_every_part():
+    table = Table("a & b", [Column("name"), Column("n", "number")], [["x", 1.0], ["y", None]])
+    parts = [table, Facts([("a", "<b>")]), Text(["one"]), Text(["cmd <x>"], code=True),
+             Points(["p"]), Folded("more", [Text(["inside"])])]  # fmt: skip
+    html = Html(render(Page("t", "s", [Section("one", "One", "", parts)], ("end",))))
+    assert html.tables == {"a & b": [["name", "n"], ["x", "1.0"], ["y", "-"]]}
+    for text in ("<b>", "cmd <x>", "inside", "end"):
+        assert text in html.text
+    numbers = [each for each in html.all("td") if each.get("class") == "number"]
+    assert [each.get("data-by") for each in numbers] == ["1.0", None]
+    assert len(html.all("script")) == 1  # without a figure nothing draws one
+
+
+def test_a_page_that_is_too_large_is_refused(monkeypatch):
+    monkeypatch.setattr(html_module, "LARGEST", 1000)
+    with pytest.raises(ConsilienceError, match="at most 0 MB.*fewer runs"):
+        render(Page("t", "s", []))
+
+
+if __name__ == "__main__":  # writes the tables again, to be checked by hand
+    tables = {
+        page.__name__: {
+            section.id: rows for section in page().sections if (rows := texts(section.parts))
+        }
+        for page in (page_of_facts, page_of_pairs)
+    }
+    text = json.dumps(tables, indent=1, ensure_ascii=False)
+    text = re.sub(r'",\s+"', '", "', re.sub(r'\[\s+"', '["', re.sub(r'"\s+\]', '"]', text)))
+    (CASES / "report_tables.json").write_text(text + "\n", encoding="utf-8")

@@ -61,4 +61,5 @@ def probe_gguf(base: Path, place: Path) -> str:
 def finetune_tiny(place: Path, base: Path) -> str:
     return command("finetune", "--model", base / "masked", "--task", "mrpc", "--train",
                    base / "train.jsonl", "--validation", base / "train.jsonl", "--epochs", 4,
-                   "--batch", 4, "--lr", "1e-3", "--seeds", 0, "--out", place)  # fmt: skip
+                   "--batch-size", 4, "--learning-rate", "1e-3", "--seeds", 0,
+                   "--out", place)  # fmt: skip

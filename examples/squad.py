@@ -111,7 +111,7 @@ def read_squad(path: Path) -> list[Question]:
         ) from error
     if not questions:
         raise ConsilienceError("no question", where=str(path))
-    id_, count = Counter(each.id for each in questions).most_common(1)[0]
+    id_, count = Counter(question.id for question in questions).most_common(1)[0]
     if count > 1:
         raise ConsilienceError(f"duplicate id '{id_}'", where=str(path))
     return questions
@@ -186,8 +186,8 @@ def windows(
             return_offsets_mapping=True,
         )
         names = [name for name in tokenizer.model_input_names if name in encoded]
-        for at, found in enumerate(encoded["offset_mapping"]):
-            offsets = np.array(found, dtype=np.int64)
+        for at, spans in enumerate(encoded["offset_mapping"]):
+            offsets = np.array(spans, dtype=np.int64)
             offsets[[part != 1 for part in encoded.sequence_ids(at)]] = -1
             inputs = {name: np.array(encoded[name][at], dtype=np.int64) for name in names}
             yield Window(position, inputs, offsets)
@@ -271,8 +271,8 @@ def train_reader(
     out: Path,
     *,
     epochs: float = 2,
-    lr: float = 3e-5,
-    batch: int = 16,
+    learning_rate: float = 3e-5,
+    batch_size: int = 16,
     max_steps: int = -1,
     seed: int = 0,
     save_steps: int = 500,
@@ -289,7 +289,13 @@ def train_reader(
     settings = {
         "weights": weights,
         "questions": hashlib.sha256(repr([*questions]).encode()).hexdigest(),
-        **{"epochs": epochs, "lr": lr, "batch": batch, "seed": seed, "max_steps": max_steps},
+        **{
+            "epochs": epochs,
+            "learning_rate": learning_rate,
+            "batch_size": batch_size,
+            "seed": seed,
+            "max_steps": max_steps,
+        },
     }
     folder = TrainingFolder(out, settings)
     if folder.is_finished():
@@ -305,8 +311,8 @@ def train_reader(
             output_dir=str(out),
             num_train_epochs=epochs,
             max_steps=max_steps,
-            learning_rate=lr,
-            per_device_train_batch_size=batch,
+            learning_rate=learning_rate,
+            per_device_train_batch_size=batch_size,
             seed=seed,
             warmup_steps=0.1,
             save_steps=save_steps,
@@ -372,8 +378,8 @@ def predict(
 
 def normalize_answer(text: str) -> str:
     """Lower case, without punctuation, a, an, the, and repeated spaces (official evaluation)."""
-    kept = "".join(letter for letter in text.lower() if letter not in string.punctuation)
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split())
+    words = "".join(letter for letter in text.lower() if letter not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", words).split())
 
 
 def exact_match(answer: str, truths: Sequence[str]) -> bool:
@@ -418,9 +424,10 @@ def outcomes(
     has a title and titles are fewer than contexts, else the context.
     """
     check_pairs(original, paraphrased)
-    titles, contexts = {each.title for each in original}, {each.context for each in original}
+    titles = {question.title for question in original}
+    contexts = {question.context for question in original}
     by = "title" if "" not in titles and len(titles) < len(contexts) else "context"
-    clusters = {getattr(each, by): number for number, each in enumerate(original)}
+    clusters = {getattr(question, by): number for number, question in enumerate(original)}
     rows = []
     for one, two, first, second in zip(original, paraphrased, *answers, strict=True):
         same = exact_match(first, [second])
@@ -439,9 +446,9 @@ def outcomes(
     return pl.DataFrame(rows)
 
 
-def evaluate(found: pl.DataFrame, seed: int = 0) -> pl.DataFrame:
+def evaluate(pairs_table: pl.DataFrame, seed: int = 0) -> pl.DataFrame:
     """Means over pairs with 95 % intervals over clusters: one row for each of ``MEASURES``."""
-    sums, sizes = cluster_sums(found)
+    sums, sizes = cluster_sums(pairs_table)
     replicates = bootstrap_means(sums, sizes, seed)
     rows = []
     for at, (metric, of) in enumerate(MEASURES):
@@ -451,7 +458,7 @@ def evaluate(found: pl.DataFrame, seed: int = 0) -> pl.DataFrame:
             value, replicates[:, at], len(sizes), bounds, proportion=of != "difference"
         )
         row = {"metric": metric, "of": of, "value": value, "low": low, "high": high}
-        rows.append(row | {"n": found.height, "clusters": len(sizes)})
+        rows.append(row | {"n": pairs_table.height, "clusters": len(sizes)})
     return pl.DataFrame(rows)
 
 
@@ -487,9 +494,9 @@ def compare(before: pl.DataFrame, after: pl.DataFrame, seed: int = 0) -> pl.Data
     return pl.DataFrame(rows)
 
 
-def cluster_sums(found: pl.DataFrame) -> tuple[Floats, Floats]:
+def cluster_sums(pairs_table: pl.DataFrame) -> tuple[Floats, Floats]:
     """Sums (cluster, measure), and the number of pairs (cluster,)."""
-    table = found.group_by("cluster", maintain_order=True).agg(
+    table = pairs_table.group_by("cluster", maintain_order=True).agg(
         pl.len().alias("size"), pl.col(COLUMNS).sum()
     )
     return table.select(COLUMNS).to_numpy(), table["size"].to_numpy().astype(np.float64)
@@ -512,24 +519,24 @@ def answered(
 ) -> dict[str, pl.DataFrame]:
     """The outcomes of each model, fine-tuned in a folder of ``out`` (``train_reader``)."""
     original, paraphrased = pairs
-    found: dict[str, pl.DataFrame] = {}
+    by_model: dict[str, pl.DataFrame] = {}
     for number, name_or_path in enumerate(models, start=1):
         folder = out / f"model-{number}"
         train_reader(name_or_path, training, folder, device=device, **training_options)
         model, tokenizer, _ = load_model(str(folder), trained=True, device=device)
         texts = predict(model, tokenizer, [*original, *paraphrased])
         answers = texts[: len(original)], texts[len(original) :]
-        found[name_or_path] = outcomes(original, paraphrased, answers)
-    return found
+        by_model[name_or_path] = outcomes(original, paraphrased, answers)
+    return by_model
 
 
-def tables_of(found: Mapping[str, pl.DataFrame], seed: int) -> dict[str, pl.DataFrame]:
+def tables_of(by_model: Mapping[str, pl.DataFrame], seed: int) -> dict[str, pl.DataFrame]:
     """The tables ``answers``, ``metrics`` and ``comparison``; their first column is the model."""
-    first, *later = found
+    first, *later = by_model
     parts = {
-        "answers": dict(found),
-        "metrics": {name: evaluate(table, seed) for name, table in found.items()},
-        "comparison": {name: compare(found[first], found[name], seed) for name in later},
+        "answers": dict(by_model),
+        "metrics": {name: evaluate(table, seed) for name, table in by_model.items()},
+        "comparison": {name: compare(by_model[first], by_model[name], seed) for name in later},
     }
     return {
         name: pl.concat(
@@ -554,8 +561,8 @@ def squad(
     ],
     out: Annotated[Path, typer.Option(help="Folder for fine-tuned models and tables.")],
     epochs: Annotated[float, typer.Option(min=0)] = 2,
-    lr: Annotated[float, typer.Option(help="The highest learning rate.")] = 3e-5,
-    batch: Annotated[int, typer.Option(help="Windows in a batch.", min=1)] = 16,
+    learning_rate: Annotated[float, typer.Option(help="The highest learning rate.")] = 3e-5,
+    batch_size: Annotated[int, typer.Option(help="Windows in a batch.", min=1)] = 16,
     max_steps: Annotated[int, typer.Option(help="Overrides --epochs unless it is -1.")] = -1,
     limit: Annotated[int | None, typer.Option(help="Ask only the first pairs.", min=1)] = None,
     seed: Annotated[int, typer.Option(help="Seed of fine-tuning and intervals.")] = 0,
@@ -575,7 +582,13 @@ def squad(
     contexts = {question.context for question in training}
     seen = sum(question.context in contexts for question in chosen[0])
     notes = [f"{seen} of {len(chosen[0])} questions are on contexts of --train"] if seen else []
-    options = {"epochs": epochs, "lr": lr, "batch": batch, "max_steps": max_steps, "seed": seed}
+    options = {
+        "epochs": epochs,
+        "learning_rate": learning_rate,
+        "batch_size": batch_size,
+        "max_steps": max_steps,
+        "seed": seed,
+    }
     tables = tables_of(answered(models, training, chosen, out, device, **options), seed)
     for name, table in tables.items():
         write_whole(out / f"{name}.csv", csv_of(table))

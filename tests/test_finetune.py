@@ -144,7 +144,7 @@ def judge(folder, source):
 
 @pytest.fixture(scope="module", autouse=True)
 def quick():
-    """Every training collects garbage; what is there already need not be looked through again."""
+    """Every training collects garbage; objects from before the module are skipped."""
     gc.collect()
     gc.freeze()
     yield
@@ -328,7 +328,7 @@ def test_the_tasks_of_a_training_share_the_file_of_the_body(links, plain, tmp_pa
         monkeypatch.setattr(heads_module.os, "link", refuse)
     heads, tokenizer = load_heads(str(plain), {"rte": RTE.labels, "mnli": MNLI.labels}, None)
     indicators = {"rte": ("A", "B"), "mnli": ("C", "D")}
-    for _ in range(2):  # over what is there already
+    for _ in range(2):  # the second time over existing output
         heads.save(tmp_path, tokenizer, indicators)
     files = [(tmp_path / task / BODY).stat().st_ino for task in indicators]
     assert (files[0] == files[1]) == links
@@ -938,7 +938,7 @@ def write_csv(path, pairs, columns=("sentence1", "sentence2", "label")):
 
 @pytest.fixture
 def asked(plain, tmp_path):
-    """A command that trains; options behind it replace its own."""
+    """A command that trains; later options replace earlier ones."""
     train_file = write_csv(tmp_path / "train.csv", make(16))
     validation = write_csv(tmp_path / "validation.csv", make(8, seed=1))
     write_csv(tmp_path / "mrpc.csv", make(12, MRPC))

@@ -197,7 +197,7 @@ def test_seeds_and_ablations_make_table_7(model_folder, tmp_path):
 
 
 class KilledError(Exception):
-    """In the place of a signal."""
+    """Raised instead of a signal."""
 
 
 def test_a_killed_training_ends_with_the_weights_of_an_unbroken_one(

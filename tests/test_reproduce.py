@@ -314,7 +314,7 @@ def test_what_commands_note_is_kept_once_with_its_rows(tmp_path, answered):
 
 
 def test_a_folder_with_another_run_is_no_row_that_is_not_here(here, tmp_path):
-    """The numbers of the other run would stand there, or the row would look unavailable."""
+    """Otherwise the other run's numbers are shown, or the row looks unavailable."""
     work, place = Work(Request(tmp_path)), tmp_path / "Ada"
     asked = ("probe", "--model", "baseline:majority", "--suite", "mini", "--out", place, "--limit")
     work.run("Ada", *asked, "2")

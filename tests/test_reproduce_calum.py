@@ -86,7 +86,7 @@ def test_rows_and_blocks_are_those_of_the_paper():
 
 
 def p_of(found, group, row):
-    """The p values of a row by test; that of the paired one stands beside the paper's level."""
+    """The p values of a row by test; the paired one is compared with the paper's level."""
     return {
         column.removeprefix("p (").removesuffix(")").replace("t-test", "paired"): each["ours"]
         for (block, name, column), each in found.items()

@@ -226,7 +226,10 @@ def steps(monkeypatch):
 
 
 def test_training_learns_a_handful_and_leaves_what_is_finished(body, tmp_path, steps):
-    questions, options = make(), {"lr": 3e-3, "batch": 6, "max_steps": 120, "device": "cpu"}
+    questions, options = (
+        make(),
+        {"learning_rate": 3e-3, "batch_size": 6, "max_steps": 120, "device": "cpu"},
+    )
     train_reader(str(body), questions, tmp_path / "m", **options)
     model, tokenizer, _ = load_model(str(tmp_path / "m"), trained=True)
     assert predict(model, tokenizer, questions) == [truth for _, truth in TAUGHT]
@@ -247,7 +250,13 @@ def test_training_learns_a_handful_and_leaves_what_is_finished(body, tmp_path, s
 @pytest.mark.parametrize("killed_at", [4, 7])
 def test_a_training_that_was_killed_ends_with_the_same_weights(body, tmp_path, steps, killed_at):
     """Three steps an epoch; killed in and at the start of one; equal to one part in a million."""
-    options = {"batch": 2, "epochs": 4, "lr": 1e-3, "save_steps": 3, "device": "cpu"}
+    options = {
+        "batch_size": 2,
+        "epochs": 4,
+        "learning_rate": 1e-3,
+        "save_steps": 3,
+        "device": "cpu",
+    }
     train_reader(str(body), make(), tmp_path / "whole", **options)
     steps.kill_at = killed_at
     with pytest.raises(KeyboardInterrupt):
@@ -397,7 +406,14 @@ def test_reading_mends_a_start_that_is_off_by_two_and_refuses_other(tmp_path):
 def test_from_files_to_tables(body, tmp_path, capsys):
     files = make_files(tmp_path)
     out = tmp_path / "out"
-    options = {**files, "out": out, "batch": 6, "device": "cpu", "lr": 0.003, "max_steps": 60}
+    options = {
+        **files,
+        "out": out,
+        "batch_size": 6,
+        "device": "cpu",
+        "learning_rate": 0.003,
+        "max_steps": 60,
+    }
     other = shutil.copytree(body, tmp_path / "body")
     squad.squad([str(body), str(other)], **options)
     said = capsys.readouterr()

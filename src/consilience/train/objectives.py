@@ -81,7 +81,7 @@ class CausalObjective:
         return tuple(pattern for pattern in relation.patterns if pattern.object_last)
 
     def candidate_rules(self, protocol: Protocol) -> Protocol:
-        """Which rule chooses the token of a candidate: its first token stands for it."""
+        """Which rule chooses the token of a candidate: its first token represents it."""
         return "published"
 
     def questions(

@@ -16,6 +16,7 @@ from consilience.train.consistency_trainer import ConsistencyTrainer
 from consilience.train.cost import duration
 from consilience.train.perplexity import perplexity
 from consilience.train.resume import TrainingFolder
+from consilience.workflow.improvement import read_lines
 from test_train import PATTERNS, relation, train, trainer_of
 
 ROW = "seed-42/improved/lambda-1"
@@ -139,6 +140,7 @@ def test_gradient_checkpointing_changes_nothing_but_the_memory(calm_folder, tmp_
 
 
 LAUNCHED = """
+from consilience.workflow.improvement import read_lines
 from test_train import train
 result = train({spec!r}, Path({out!r}), epochs=1, loss="vote", subject={{"device": "cpu"}})
 print("measured" if result else "trained")
@@ -283,13 +285,23 @@ def command(model_folder, tmp_path, write_suite):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("suffix", [".txt", ".jsonl"])
-def test_one_command_trains_measures_and_shows_the_cost(consilience, command, tmp_path, suffix):
-    texts = ["Paris is the capital of France.", "", "Rome is large."]
-    if suffix == ".jsonl":
-        texts = [json.dumps({"text": text}) for text in texts]
-    (tmp_path / f"text{suffix}").write_text("\n".join(texts) + "\n", encoding="utf-8")
-    command = [*command, "--text", tmp_path / f"text{suffix}"]
+TEXTS = ["Paris is the capital of France.", "", "Rome is large."]
+
+
+def write_texts(path):
+    """A file of texts with an empty one, as lines or as JSON lines."""
+    lines = [json.dumps({"text": text}) if path.suffix == ".jsonl" else text for text in TEXTS]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", ["text.txt", "text.jsonl"])
+def test_texts_are_read_without_empty_ones(tmp_path, name):
+    assert read_lines(write_texts(tmp_path / name)) == [TEXTS[0], TEXTS[2]]
+
+
+def test_one_command_trains_measures_and_shows_the_cost(consilience, command, tmp_path):
+    command = [*command, "--text", write_texts(tmp_path / "text.jsonl")]
     status, out, err = consilience(*command)
     assert status == 0, err
     assert "on suite: 1 held-out relation (strict)" in out

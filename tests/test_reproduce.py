@@ -362,7 +362,7 @@ def test_runs_of_other_models_and_options_have_folders_of_their_own(tmp_path):
     assert places[1].name.startswith("Ada-model-")
 
 
-def test_wrong_arguments_of_the_user_are_an_error(tmp_path):
+def test_wrong_arguments_of_the_user_are_an_error(here, tmp_path):
     """A model that is not here marks its row; what was given with --with is the user's mistake."""
     work = Work(Request(tmp_path, options={"probe": ["--groups", "nowhere"]}))
     asked = ("probe", "--model", "baseline:majority", "--suite", "mini", "--out", tmp_path / "run")

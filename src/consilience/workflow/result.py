@@ -46,7 +46,7 @@ class Result:
     run: Run
     """The run, with its folder and settings."""
     suite: Suite
-    """What was asked."""
+    """The suite with its questions."""
     protocol: Protocol
     """How the answers were counted."""
     metrics: pl.DataFrame
@@ -109,8 +109,8 @@ class Result:
         from consilience.workflow.keywords import options_of
 
         path = path_of(page, "the page")
-        given = {"runs": [f"{self.label}={self.run.path}"], "page": path, **options}
-        chosen = options_of(ReportOptions, given)
+        keywords = {"runs": [f"{self.label}={self.run.path}"], "page": path, **options}
+        chosen = options_of(ReportOptions, keywords)
         save_report(report(chosen), chosen)
         return path
 
@@ -118,8 +118,8 @@ class Result:
 def distinct_runs(runs: Sequence[Result | Run | str | Path]) -> list[Run]:
     """The runs of results, runs and paths, each with a label that no other one has."""
     opened: list[Run] = []
-    for given in runs:
-        run = given.run if isinstance(given, Result) else given
+    for source in runs:
+        run = source.run if isinstance(source, Result) else source
         run = run if isinstance(run, Run) else labelled(Run.open(run))
         taken = {other.label for other in opened}
         label, at = run.label, 2

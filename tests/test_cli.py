@@ -85,7 +85,7 @@ def test_every_score_is_kept_when_asked_for(consilience, model_folder, tmp_path)
         assert scores[row["gold"]] == row["gold_logprob"]
         assert math.fsum(map(math.exp, scores.values())) == pytest.approx(1)
     status, out, _ = consilience(*common, "--out", tmp_path / "all", "--keep-scores", "--json")
-    assert status == 0, "a finished run is gone on with"
+    assert status == 0, "a finished run is read again"
     assert json.loads(out)["run"]["words"]["sport"] == words
 
 
@@ -165,7 +165,7 @@ def test_facts_that_were_not_asked_are_counted_below_the_table(consilience, mode
 
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet"])
 def test_score_takes_a_table_of_anybody(ending, consilience, tmp_path):
-    """One fact in three wordings, answers Paris, Rome, none: 0 of 1 pairs agree."""
+    """One fact in three patterns, answers Paris, Rome, none: 0 of 1 pairs agree."""
     texts = ["The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital is [Y]."]
     table = pl.DataFrame(
         {
@@ -313,7 +313,7 @@ def test_bad_usage_is_one_message_and_status_2(arguments, message, consilience):
 def test_a_run_is_scored_by_its_own_protocol_and_another_is_noted(
     consilience, model_folder, tmp_path
 ):
-    """What stands for a word was decided when the model was asked."""
+    """The token of each word was decided when the model answered."""
     run = ("--suite", "mini", "--json")
     consilience(
         "probe", "--model", model_folder("bert"), "--groups", "capital", "--limit", 2,

@@ -12,12 +12,14 @@ from consilience.choices import By, TableFormat
 from consilience.cli.console import out
 from consilience.report.export import as_csv, as_markdown
 from consilience.report.table import Table, all_notes
+from consilience.workflow.options import OUTPUT
 
 ByOption = Annotated[
     By | None,
     typer.Option(
         help="Print a table of details, with a row for each relation or task "
-        "(group), kind of edit, pattern, form or metric."
+        "(group), kind of edit, pattern, form or metric.",
+        rich_help_panel=OUTPUT,
     ),
 ]
 FormatOption = Annotated[
@@ -26,6 +28,7 @@ FormatOption = Annotated[
         "--format",
         help="Format of the printed table: Markdown (md), CSV with all digits, or json, the "
         "document that --json prints.",
+        rich_help_panel=OUTPUT,
     ),
 ]
 

@@ -33,15 +33,15 @@ SEVERAL_ANSWERS_ROW = ("determinism", "Determinism", "patterns agree")
 """The row of a suite whose relations all have several right answers."""
 
 PAIR_ROWS = (
-    ("accuracy", "Accuracy", "right in the original form"),
-    ("consistency", "Consistency", "same label in every form"),
+    ("accuracy", "Accuracy", "right in original form"),
+    ("consistency", "Consistency", "label kept"),
     ("corrected_consistency", "Chance-corrected consistency", "agreement above chance"),
 )
 """The same of a task of sentence pairs."""
 
 FORM_ROWS = {
-    "reverse": ("C_R", "same label, sentences swapped"),
-    "signal": ("C_S", "same label, other indicators"),
+    "reverse": ("C_R", "label kept in reverse"),
+    "signal": ("C_S", "label kept in signal"),
 }
 """Label and meaning of the consistency of the CALUM paper's forms."""
 

@@ -28,7 +28,8 @@ OF_FACTS = {
     "accuracy": "The answer to the base pattern is right for {value} of the facts.",
     "consistency": "Two patterns of a fact agree {value} of the time{chance}.",
     "determinism": "Two patterns of a fact agree {value} of the time{chance}.",
-    "corrected_consistency": "{value} of the distance from chance to full agreement.",
+    "corrected_consistency": "The agreement covers {value} of the distance from chance to full "
+    "agreement.",
     "consistent_accuracy": "The answer is right in every pattern for {value} of the facts.",
 }
 """Sentences of facts by metric."""
@@ -315,5 +316,5 @@ def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure
 
 def _short_notes(runs: Sequence[RunView]) -> list[Points]:
     """The least and most consistent groups, and the notes of the summaries."""
-    notes = by_run({run.name: run.summary.table().notes for run in runs})
+    notes = by_run({run.name: [*run.summary.groups_in_words(), *run.summary.notes] for run in runs})
     return [Points(notes)] if notes else []

@@ -106,7 +106,7 @@ class Summary:
             math.isnan(number) for row in self.rows for number in (row.low, row.baseline)
         )
         remarks = " ".join([*self.notes, *([NO_DATA] if has_gaps else [])])
-        notes = [*self._groups_in_words(), *([remarks] if remarks else [])]
+        notes = [*self.groups_in_words(), *([remarks] if remarks else [])]
         return Table(self.title, columns, rows, notes, sortable=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -119,7 +119,8 @@ class Summary:
             return row.meaning
         return f"{row.meaning} (chance {self.chance * 100:.3g})"
 
-    def _groups_in_words(self) -> Iterator[str]:
+    def groups_in_words(self) -> Iterator[str]:
+        """The least and the most consistent groups; nothing where all are equal."""
         if self.least:
             least, most = (
                 ", ".join(f"{label} {value * 100:.0f}" for label, value in groups)

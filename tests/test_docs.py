@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from consilience.cli import app
+
 ROOT = Path(__file__).parents[1]
 SUITES = (ROOT / "docs" / "suites.md").read_text(encoding="utf-8")
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
@@ -48,6 +50,41 @@ def test_the_answers_table_of_the_guide_is_scored_as_it_says(consilience, tmp_pa
     numbers = re.findall(r"`(\w+)`\s+is\s+(\d+\.\d)", SUITES)
     assert len(numbers) == 3
     assert all(f"{values[name] * 100:.1f}" == value for name, value in numbers)
+
+
+def commands(page):
+    """The lines of a page's code blocks that call the program, without comments and redirections."""
+    fence, lines = None, []
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if line.startswith("```"):
+            fence = line[3:] if fence is None else None
+        elif fence in ("", "sh"):
+            lines.append(line)
+    for line in "\n".join(lines).replace("\\\n", " ").splitlines():
+        if line.startswith("consilience ") and "..." not in line:
+            yield [word for word in shlex.split(line, comments=True)[1:] if word[0] not in "[>|"]
+
+
+def parse(arguments):
+    """Read the arguments as the program does, and call nothing."""
+    name, command, context = "consilience", app, None
+    while True:
+        context = command.make_context(name, list(arguments), parent=context)
+        if not hasattr(command, "list_commands"):
+            return
+        rest = [*context._protected_args, *context.args]
+        name, command, arguments = command.resolve_command(context, rest)
+
+
+def test_commands_of_all_guides_have_known_names_and_options():
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    lines = [(page.name, line) for page in pages for line in commands(page)]
+    assert len(lines) > 50
+    for page, line in lines:
+        try:
+            parse(line)
+        except Exception as error:
+            pytest.fail(f"{page}: consilience {shlex.join(line)}: {error}")
 
 
 def anchor(heading):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -55,6 +56,9 @@ class Terminal(Console):
                 yield segment
 
 
+INTERVAL = 60
+"""Seconds between two lines on progress."""
+
 out = Terminal(markup=False)
 err = Terminal(stderr=True, markup=False)
 
@@ -72,7 +76,7 @@ class _Rate(ProgressColumn):
         return Text(f"{task.speed:,.0f}/s" if task.speed else "", style="dim")
 
 
-class _Advance:
+class _Bar:
     """Advances one progress bar; knows or learns its total."""
 
     def __init__(self, progress: Progress, text: str, total: int | None) -> None:
@@ -85,9 +89,50 @@ class _Advance:
         self.progress.advance(self.task, steps)
 
 
+class _Log:
+    """Writes lines on progress: one at the start, one a minute, and one at the end."""
+
+    def __init__(self, text: str, total: int | None, unit: str) -> None:
+        self.text, self.total, self.unit, self.done = text, total, unit, 0
+        self.start = self.last = time.monotonic()
+        self._write(f"{total:,} {unit}" if total is not None else "")
+
+    def __call__(self, steps: int, total: int | None = None) -> None:
+        self.total = self.total if total is None else total
+        self.done += steps
+        now = time.monotonic()
+        if now - self.last >= INTERVAL and self.done != self.total:
+            self.last = now
+            rate = self.done / (now - self.start)
+            of = f" of {self.total:,}" if self.total else ""
+            left = f", {duration((self.total - self.done) / rate)} left" if of and rate else ""
+            self._write(f"{self.done:,}{of} {self.unit}, {rate:,.1f}/s{left}")
+
+    def end(self) -> None:
+        """Write the line at the end, with the time and the rate."""
+        seconds = time.monotonic() - self.start
+        rate = f", {self.done / seconds:,.1f}/s" if seconds else ""
+        self._write(f"{self.done:,} {self.unit} in {duration(seconds)}{rate}")
+
+    def _write(self, text: str) -> None:
+        err.print(f"{self.text}: {text}" if text else self.text, soft_wrap=True, highlight=False)
+
+
+def duration(seconds: float) -> str:
+    """A time for people: ``45 s``, ``3 min``, ``2.5 h``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 @contextmanager
-def progress_bar(text: str, total: int | None, unit: str = "queries") -> Iterator[_Advance]:
-    """A bar on standard error; what it gives is called with steps done, and a total if known."""
+def progress_shown(text: str, total: int | None, unit: str) -> Iterator[Advance]:
+    """Show steps on standard error: a bar in a terminal, lines in a file or a pipe."""
+    if not err.is_terminal:
+        log = _Log(text, total, unit)
+        yield log
+        log.end()
+        return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -98,8 +143,8 @@ def progress_bar(text: str, total: int | None, unit: str = "queries") -> Iterato
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=err) as progress:
-        yield _Advance(progress, text, total)
+    with Progress(*columns, console=err, disable=err.quiet) as progress:
+        yield _Bar(progress, text, total)
 
 
 @contextmanager
@@ -129,8 +174,8 @@ class Screen:
         return quiet_libraries(model)
 
     def steps(self, text: str, total: int | None, unit: str) -> AbstractContextManager[Advance]:
-        """A bar."""
-        return progress_bar(text, total, unit)
+        """A bar, or lines where standard error is no terminal."""
+        return progress_shown(text, total, unit)
 
     def say(self, step: str) -> None:
         """One line."""

@@ -505,7 +505,7 @@ def test_without_a_library_the_message_says_how_to_get_it(runs, tmp_path, monkey
     monkeypatch.setitem(__import__("sys").modules, "altair", None)
     status, _, err = run_command("report", runs / "random", "--out", tmp_path / "page.html")
     assert status == 2
-    assert "pip install 'consilience[figures]'" in err
+    assert "pip install altair jinja2 vl-convert-python" in err
     assert not (tmp_path / "page.html").exists()
 
 

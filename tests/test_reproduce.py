@@ -328,7 +328,7 @@ def test_more_arguments_have_runs_and_tables_of_their_own(consilience, made, tmp
     arguments = ("reproduce", "small", "--out", tmp_path / "r")
     assert consilience(*arguments)[0] == 0
     kept = (tmp_path / "r" / "small.csv").read_bytes()
-    given = "--model Ada=b/model --data rte:train=hub:train --with 'suite list=--more 1' --only Ada"
+    given = "--replace Ada=b/model --data rte:train=hub:train --with 'suite list=--more 1' --only Ada"
     status, out, _ = consilience(*arguments, *shlex.split(given))
     assert status == 0
     listed = ["suite", "list", "--json"]
@@ -464,7 +464,7 @@ def test_a_model_that_is_not_here_is_marked_and_another_may_stand_for_it(
     status, out, err = consilience(
         "reproduce", "pararel-table-3", "--data-dir", release, "--out", tmp_path / "r",
         "--only", "majority,BERT-base,BERT-large", "--json",
-        "--model", "BERT-base=baseline:oracle", "--model", "BERT-large=no/model",
+        "--replace", "BERT-base=baseline:oracle", "--replace", "BERT-large=no/model",
     )  # fmt: skip
     assert status == 0
     document = json.loads(out)
@@ -500,7 +500,7 @@ def test_a_users_model_is_one_more_row_of_the_papers_table(consilience, release,
     assert "BERT-base (paper) 45.8±25.6 58.5±24.2 27.0±23.8" in lines
     assert "unavailable" not in out + err
     for tolerance, expected in (("54.2", (0, "within")), ("54.1", (3, "outside"))):
-        options = ["--model", "BERT-base=baseline:oracle", "--only", "BERT-base,mine,Accuracy"]
+        options = ["--replace", "BERT-base=baseline:oracle", "--only", "BERT-base,mine,Accuracy"]
         status, out, _ = consilience(
             *command, *options, "--strict", "--tolerance", tolerance, "--json"
         )

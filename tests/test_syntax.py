@@ -187,7 +187,7 @@ def test_a_type_is_registered_once():
 
 
 def test_a_parser_that_is_not_there_says_what_to_install():
-    with pytest.raises(ConsilienceError, match=r"pip install 'consilience\[syntax\]'"):
+    with pytest.raises(ConsilienceError, match=r"pip install spacy"):
         load_parser("no_such_parser")
 
 

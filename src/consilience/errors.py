@@ -51,8 +51,22 @@ def needs_extra(extra: str) -> Iterator[None]:
     except ImportError as error:
         raise ConsilienceError(
             f"'{error.name}' is not installed",
-            todo=f"Install it with `pip install 'consilience[{extra}]'`.",
+            todo=how_to_install(extra),
         ) from error
+
+
+def how_to_install(extra: str) -> str:
+    """How to install the packages of an extra, by their names in the metadata."""
+    import re
+    from importlib import metadata
+
+    try:
+        requirements = metadata.requires("consilience") or []
+    except metadata.PackageNotFoundError:  # a checkout that is not installed
+        requirements = []
+    marker = re.compile(f"extra == ['\"]{extra}['\"]")
+    names = [re.split(r"[^\w.-]", line)[0] for line in requirements if marker.search(line)]
+    return f"Install it with `pip install {' '.join(names) or f'consilience[{extra}]'}`."
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from consilience.cloze import Pattern
-from consilience.errors import ConsilienceError
+from consilience.errors import ConsilienceError, how_to_install
 from consilience.types import Edge, Relation, Suite
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def load_parser(name: str = ENGLISH) -> Language:
         raise ConsilienceError(
             f"the parser '{name}' cannot be loaded: {reason}",
             expected="spaCy and that pipeline",
-            todo="Install them with `pip install 'consilience[syntax]'`.",
+            todo=how_to_install("syntax"),
         ) from error
     if "parser" not in parser.pipe_names:
         raise ConsilienceError(

@@ -104,6 +104,10 @@ class _Help:
 class Command(_Help, TyperCommand):
     """A command that takes defaults from a configuration file."""
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The arguments of the first line of the help: ``RUN`` instead of ``{RUN}``."""
+        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse arguments; options that are not given have the defaults of the file."""
         named = _named_configuration(args) or ctx.meta.get(ENVIRONMENT)

@@ -104,8 +104,10 @@ class _Log:
         if now - self.last >= INTERVAL and self.done != self.total:
             self.last = now
             rate = self.done / (now - self.start)
-            of = f" of {self.total:,}" if self.total else ""
-            left = f", {duration((self.total - self.done) / rate)} left" if of and rate else ""
+            of, left = "", ""
+            if self.total and rate:
+                of = f" of {self.total:,}"
+                left = f", {duration((self.total - self.done) / rate)} left"
             self._write(f"{self.done:,}{of} {self.unit}, {rate:,.1f}/s{left}")
 
     def end(self) -> None:
@@ -126,7 +128,7 @@ def duration(seconds: float) -> str:
 
 
 @contextmanager
-def progress_shown(text: str, total: int | None, unit: str) -> Iterator[Advance]:
+def progress_shown(text: str, total: int | None, unit: str) -> Iterator[_Bar | _Log]:
     """Show steps on standard error: a bar in a terminal, lines in a file or a pipe."""
     if not err.is_terminal:
         log = _Log(text, total, unit)

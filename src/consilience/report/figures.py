@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
-from consilience.errors import ConsilienceError
+from consilience.errors import ConsilienceError, how_to_install
 from consilience.files import write_whole
 from consilience.text import visible
 
@@ -219,5 +219,5 @@ def optional(name: str) -> Any:
     except ImportError as error:
         raise ConsilienceError(
             f"figures and reports need '{error.name}', which is not installed",
-            todo="Install it with `pip install 'consilience[figures]'`.",
+            todo=how_to_install("figures"),
         ) from error

@@ -166,7 +166,7 @@ def _with_added_models(recipe: Recipe, added: Mapping[str, str]) -> Recipe:
             raise ConsilienceError(
                 f"--add {name}: the paper's table has that name",
                 expected="a new name",
-                todo=f"--model {name}=M replaces the paper's model."
+                todo=f"--replace {name}=M replaces the paper's model."
                 if name in recipe.models
                 else "",
             )

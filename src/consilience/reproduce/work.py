@@ -79,7 +79,7 @@ class Request:
 
     def __str__(self) -> str:
         """The options of ``reproduce`` that differ from the paper; empty without any."""
-        options = [("--model", f"{row}={model}") for row, model in self.models.items()]
+        options = [("--replace", f"{row}={model}") for row, model in self.models.items()]
         options += [("--add", f"{name}={model}") for name, model in self.added.items()]
         options += [("--data", f"{name}={file}") for name, file in self.data.items()]
         options += [("--with", f"{name}={shlex.join(more)}") for name, more in self.options.items()]
@@ -240,7 +240,7 @@ def _call(command: Sequence[str]) -> tuple[int, str, str]:
         stderr=None if sys.stderr.isatty() else subprocess.PIPE,
         encoding="utf-8",
         errors="replace",
-        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+        env={**os.environ, "PYTHONIOENCODING": "utf-8", "CONSILIENCE_CONFIG": ""},
         check=False,
     )
     return done.returncode, done.stdout, done.stderr or ""

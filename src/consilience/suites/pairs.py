@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import ConsilienceError, did_you_mean
+from consilience.errors import ConsilienceError, did_you_mean, how_to_install
 from consilience.read import parquet_metadata, parse_json, read_parquet, read_rows, read_text
 from consilience.sentence_pairs import Task, TextPair
 from consilience.text import control_in
@@ -278,9 +278,7 @@ def _hub_rows(task: Task, split: str) -> list[Row]:
     try:
         from datasets import ClassLabel, load_dataset
     except ImportError as error:
-        raise ConsilienceError(
-            "datasets is not installed", todo="Install it with `pip install 'consilience[hub]'`."
-        ) from error
+        raise ConsilienceError("datasets is not installed", todo=how_to_install("hub")) from error
     name = f"{'/'.join(task.hub)}, split '{split}'"
     try:
         dataset = load_dataset(*task.hub, split=split)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import polars as pl
 
 from consilience import suites
-from consilience.ask import ask_suite, screening_note
+from consilience.ask import ask, ask_suite, screening_note
 from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.metrics.answers_table import check_golds, prepare, unknown_answers
@@ -35,13 +37,22 @@ from consilience.suites.selection import (
     select_relations,
 )
 from consilience.suites.tasks import is_task
-from consilience.types import Suite
+from consilience.types import Relation, Suite
 from consilience.watch import SILENT, Watch
 from consilience.workflow.majority import majority_baseline
 from consilience.workflow.options import PAIRS
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
+from consilience.workflow.probe_plan import (
+    SAMPLED_GROUPS,
+    SAMPLED_ITEMS,
+    ProbePlan,
+    complete_groups,
+    evenly,
+    measured_rate,
+    spread,
+)
 from consilience.workflow.probed import Probed, default_folder, perturbation_settings
-from consilience.workflow.probing_pairs import probe_pairs, seed_notes
+from consilience.workflow.probing_pairs import plan_pairs, probe_pairs, seed_notes
 from consilience.workflow.suite import any_suite_of, protocol_notes, source_of
 
 
@@ -58,20 +69,10 @@ def probe(
     """
     if suite is None and is_task(options.suite):
         return probe_pairs(options, watch)
-    _check(options, is_named=suite is None)
-    whole = suite
-    suite, source = choose_suite(options, watch, whole)
-    perturbations = choose_perturbations(options.perturbations or (), PATTERN_PERTURBATIONS)
-    suite = with_perturbed_patterns(suite, perturbations)
-    protocol: Protocol = options.protocol or suite.protocol
-    load: Callable[..., LanguageModel] | None = None
-    if model is None:
-        load = _loader(options, protocol)
-        with watch.loading(options.model):
-            model = load(dtype=options.dtype)
-    settings = _settings(options, suite, protocol, model)
-    settings |= perturbation_settings(perturbations) if perturbations else {}
-    folder = RunFolder(options.folder or default_folder(options.model, settings), settings)
+    setup = _set_up(options, watch, suite, model)
+    whole, suite, model, protocol = suite, setup.suite, setup.model, setup.protocol
+    source = setup.source
+    folder = RunFolder(setup.folder, setup.settings)
     if whole is not None:
         source["folder"] = str(save_suite(whole, folder.path / "suite").resolve())
     folder.describe("suite_source", source)
@@ -84,7 +85,7 @@ def probe(
     if options.fast:
         folder.note([screening_note(folder.record)])
     if options.noise_floor:
-        metrics = metrics.vstack(_noise_floor(options, suite, model, load, watch))
+        metrics = metrics.vstack(_noise_floor(options, suite, model, setup.load, watch))
     folder.finish(metrics)
     left_out = facts_left_out(answers, metrics, suite, protocol)
     record = {**folder.record, "path": str(folder.path)}
@@ -94,6 +95,97 @@ def probe(
     summary = summarize(metrics, suite, protocol, name, baseline, left_out=left_out)
     notes = folder.record["warnings"]
     return Probed(suite, protocol, [answers], summary, metrics, changes, left_out, notes, record)
+
+
+@dataclass(frozen=True, slots=True)
+class _Setup:
+    """What a run needs before anything is asked."""
+
+    suite: Suite
+    """The chosen groups, facts and patterns."""
+    source: dict[str, str]
+    """Where the whole suite is (``source_of``)."""
+    protocol: Protocol
+    """How answers are counted."""
+    model: LanguageModel
+    """The model, loaded."""
+    load: Callable[..., LanguageModel] | None
+    """Loads the model in another way; None for a model that the caller loaded."""
+    settings: dict[str, object]
+    """Everything that decides the answers."""
+    folder: Path
+    """The folder of the run."""
+
+
+def _set_up(
+    options: ProbeOptions, watch: Watch, whole: Suite | None, model: LanguageModel | None
+) -> _Setup:
+    """Check the options, choose the questions, and load the model."""
+    _check(options, is_named=whole is None)
+    suite, source = choose_suite(options, watch, whole)
+    perturbations = choose_perturbations(options.perturbations or (), PATTERN_PERTURBATIONS)
+    suite = with_perturbed_patterns(suite, perturbations)
+    protocol: Protocol = options.protocol or suite.protocol
+    load: Callable[..., LanguageModel] | None = None
+    if model is None:
+        load = _loader(options, protocol)
+        with watch.loading(options.model):
+            model = load(dtype=options.dtype)
+    settings = _settings(options, suite, protocol, model)
+    settings |= perturbation_settings(perturbations) if perturbations else {}
+    folder = options.folder or default_folder(options.model, settings)
+    return _Setup(suite, source, protocol, model, load, settings, folder)
+
+
+def plan_probe(options: ProbeOptions, watch: Watch = SILENT) -> ProbePlan:
+    """What ``probe`` would ask with these options; nothing is written.
+
+    The model is loaded, and a few facts of some relations are asked to measure the rate.
+    """
+    if is_task(options.suite):
+        return plan_pairs(options, watch)
+    start = time.monotonic()
+    setup = _set_up(options, watch, None, None)
+    loading = time.monotonic() - start
+    relations = setup.suite.relations
+    is_new, complete = complete_groups(setup.folder, setup.settings)
+    sizes = {each.id: len(each.facts) * len(each.patterns) for each in relations}
+    samples = [
+        partial(_ask_sample, options, setup, relation)
+        for relation in evenly(relations, SAMPLED_GROUPS)
+    ]
+    sampled, rate = measured_rate(samples)
+    is_open = options.candidates == "vocabulary"
+    return ProbePlan(
+        model_name(options.model),
+        setup.suite.name,
+        setup.protocol,
+        groups=len(relations),
+        items=sum(len(relation.facts) for relation in relations),
+        variants=f"{spread([len(relation.patterns) for relation in relations])} patterns",
+        candidates="the vocabulary"
+        if is_open
+        else spread([len(relation.candidates.words) for relation in relations]),
+        queries=sum(sizes.values()),
+        complete=sum(size for name, size in sizes.items() if name in complete),
+        folder=str(setup.folder),
+        is_new=is_new,
+        loading=loading,
+        sampled=sampled,
+        rate=rate,
+    )
+
+
+def _ask_sample(options: ProbeOptions, setup: _Setup, relation: Relation) -> int:
+    """Ask some facts of a relation in every pattern; the number of queries."""
+    facts = tuple(evenly(relation.facts, SAMPLED_ITEMS))
+    return ask(
+        replace(relation, facts=facts),
+        setup.model,
+        setup.suite.name,
+        whole_vocabulary=options.candidates == "vocabulary",
+        keep_scores=options.keep_scores,
+    ).height
 
 
 def _ask(

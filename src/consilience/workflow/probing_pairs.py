@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -41,11 +42,20 @@ from consilience.watch import Watch
 from consilience.workflow.majority import majority_baseline
 from consilience.workflow.options import FACTS
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
+from consilience.workflow.probe_plan import (
+    ProbePlan,
+    complete_groups,
+    evenly,
+    measured_rate,
+)
 from consilience.workflow.probed import Probed, default_folder, perturbation_settings
 
 if TYPE_CHECKING:
     from consilience.models.classifier import PairClassifier
     from consilience.models.label_writer import LabelWriter
+
+SAMPLED_PAIRS = 16
+"""Pairs that are asked to measure the rate of a plan."""
 
 HALF_SEED = 0
 """Seed of the halves: always the same ones."""
@@ -277,6 +287,47 @@ def _probe_model(questions: _Questions, spec: str, name: str, watch: Watch) -> _
     run.finish(metrics)
     changed = pl.concat([changed_answers(presented, tables[group]) for group in groups])
     return _ProbedModel(run.path, answers, changed, run.record["warnings"])
+
+
+def plan_pairs(options: ProbeOptions, watch: Watch) -> ProbePlan:
+    """What ``probe`` would ask of sentence pairs; nothing is written.
+
+    The first model is loaded, and some pairs are asked to measure the rate.
+    """
+    _check(options)
+    task = load_task(options.suite, options.indicators)
+    perturbations = chosen(options.perturbations or PAPERS)
+    pairs = _pairs_of(options, task, perturbations)
+    settings = _settings(options, task, pairs, perturbations)
+    models = _models(options.model, task.name)
+    name, spec = next(iter(models.items()))
+    start = time.monotonic()
+    with watch.loading(spec):
+        model, form = (_load_writer if options.generate else _load_classifier)(spec, options, task)
+    loading = time.monotonic() - start
+    settings |= {"model": model.identity}
+    folder = options.folder or default_folder(options.model, settings | {"suite": task.name})
+    is_new, groups = complete_groups(folder / name if name else folder, settings)
+    some = evenly(pairs.items, SAMPLED_PAIRS)
+    presented = present_pairs(task, some, form, perturbations, model, long=options.long)
+    sampled, rate = measured_rate([lambda: ask_labels(presented, model).height])
+    each = len(pairs.items) * (1 + len(perturbations))
+    return ProbePlan(
+        model_name(options.model),
+        task.name,
+        "strict",
+        groups=1 + options.generate,
+        items=len(pairs.items),
+        variants=f"{1 + len(perturbations)} forms",
+        candidates=str(len(task.labels)),
+        queries=each * (1 + options.generate) * len(models),
+        complete=each * len(groups),
+        folder=str(folder),
+        is_new=is_new,
+        loading=loading,
+        sampled=sampled,
+        rate=rate,
+    )
 
 
 def seed_notes(by_seed: Mapping[str, Sequence[str]]) -> list[str]:

@@ -47,7 +47,7 @@ class ReproduceOptions:
     ] = None
     models: Annotated[
         list[str] | None,
-        Option("Replace a model of the paper.", metavar="ROW=M", flag="--model"),
+        Option("Replace a model of the paper.", metavar="ROW=M", flag="--replace"),
     ] = None
     only: Annotated[
         Sequence[str] | None,
@@ -127,7 +127,7 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
     added = _named(options.added, "--add", "NAME=M, such as mine=my-folder")
     request = Request(
         options.folder,
-        models=_named(options.models, "--model", "ROW=M, such as BERT-base=bert-base-cased"),
+        models=_named(options.models, "--replace", "ROW=M, such as BERT-base=bert-base-cased"),
         added=added,
         only=options.only or tuple(added),
         data=_files(options.data),

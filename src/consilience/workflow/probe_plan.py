@@ -1,0 +1,99 @@
+"""The plan of a run: what would be asked, where it would be kept, and how long it would take."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from consilience.choices import Protocol
+from consilience.errors import OTHER_OUT, ConsilienceError
+from consilience.run_folder import FORMAT, record_of
+
+SAMPLED_GROUPS, SAMPLED_ITEMS = 6, 8
+"""How many groups, and items of each of them, are asked to measure the rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbePlan:
+    """What a run would ask."""
+
+    model: str
+    """The model."""
+    suite: str
+    """The suite or the task."""
+    protocol: Protocol
+    """How the answers would be counted."""
+    groups: int
+    """Number of relations or tasks."""
+    items: int
+    """Number of facts or sentence pairs."""
+    variants: str
+    """Number of variants of each item."""
+    candidates: str
+    """Number of candidates of each query."""
+    queries: int
+    """Number of queries of the whole run."""
+    complete: int
+    """Number of queries that the folder already has answers to."""
+    folder: str
+    """The folder of the run."""
+    is_new: bool
+    """Whether the folder has no run yet."""
+    loading: float
+    """Seconds that loading the model took."""
+    sampled: int
+    """Number of queries that were asked to measure the rate."""
+    rate: float
+    """Queries in a second, in the sample."""
+
+    @property
+    def seconds(self) -> float:
+        """Estimated seconds to ask what is not yet complete."""
+        return (self.queries - self.complete) / self.rate if self.rate else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields and the estimate, for a JSON document."""
+        return {**asdict(self), "seconds": self.seconds}
+
+
+def spread(values: Sequence[int]) -> str:
+    """The least and the greatest of numbers: ``9`` or ``2 to 20``."""
+    least, most = min(values), max(values)
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def evenly(values: Sequence[Any], size: int) -> list[Any]:
+    """At most ``size`` values of a sequence, evenly spaced."""
+    step = max(1.0, len(values) / size)
+    return [values[int(at * step)] for at in range(min(size, len(values)))]
+
+
+def measured_rate(samples: Sequence[Callable[[], int]]) -> tuple[int, float]:
+    """Ask samples, the first once more before the clock starts; queries, and queries a second.
+
+    A sample asks its queries and returns their number.
+    """
+    samples[0]()
+    start = time.monotonic()
+    sampled = sum(ask() for ask in samples)
+    return sampled, sampled / max(time.monotonic() - start, 1e-9)
+
+
+def complete_groups(folder: Path, settings: Mapping[str, object]) -> tuple[bool, set[str]]:
+    """Whether a folder has no run yet, and the groups that its run has answers of.
+
+    A folder with another run raises, as the run itself would.
+    """
+    record = record_of(folder)
+    if not record:
+        return True, set()
+    if record["asked"] != json.loads(json.dumps({"format": FORMAT, **settings})):
+        raise ConsilienceError(
+            "this folder holds another run", where=str(folder), todo=f"{OTHER_OUT}."
+        )
+    files = {path.stem for path in (folder / "answers").glob("*.parquet")}
+    return False, files & set(record.get("answers", files))

@@ -1,0 +1,241 @@
+"""What every command has: help, examples, short options, completion, defaults from a file."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from consilience.cli import app, console
+
+HEAVY = ("torch", "transformers", "polars", "numpy", "scipy", "sklearn", "rich", "altair")
+LIGHT = [
+    (), ("--help",), ("-h",), ("--version",), ("-V",), ("suite", "--help"), ("analyze", "-h"),
+    ("prob",), ("data", "list"), ("--wrong",),
+]  # fmt: skip
+
+
+def test_help_and_usage_errors_import_no_library(consilience):
+    """Each in a process of its own would take seconds, so all are in one that has nothing yet."""
+    code = (
+        "import contextlib, io, sys\n"
+        "from consilience import cli\n"
+        f"for arguments in {LIGHT!r}:\n"
+        "    sys.argv = ['consilience', *arguments]\n"
+        "    text = io.StringIO()\n"
+        "    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):\n"
+        "        with contextlib.suppress(SystemExit):\n"
+        "            cli.main()\n"
+        "    assert text.getvalue(), arguments\n"
+        f"print(*[name for name in {HEAVY!r} if name in sys.modules])\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "\n", "")
+
+
+@pytest.mark.parametrize("name", ["probe", "compare", "suite"])
+def test_help_is_plain_text_that_names_defaults_and_examples(name, consilience):
+    (status, out, err), (_, short, _) = consilience(name, "--help"), consilience(name, "-h")
+    assert (status, err, out) == (0, "", short)
+    assert out.startswith(f"Usage: consilience {name} ")
+    assert not re.search(r"<\w+>|list\[", out)
+    assert "{" not in out.splitlines()[0]
+    assert max(map(len, out.splitlines())) <= 100
+    if name == "probe":
+        headings = re.findall(r"^(\w[\w ]+):$", out, re.MULTILINE)
+        assert headings == [
+            "Model", "Questions", "Facts only", "Sentence pairs only", "Counting", "Output",
+            "Advanced", "General", "Examples",
+        ]  # fmt: skip
+        assert "[default: packaged:smollm2]" in " ".join(out.split())
+
+
+def leaves(group, words=()):
+    for name, entry in group.entries.items():
+        command = group.load(name)
+        yield from (
+            leaves(command, (*words, name)) if entry.commands else [((*words, name), command)]
+        )
+
+
+ALL = dict(leaves(app))
+
+
+def test_every_command_has_two_examples_that_can_be_parsed():
+    for words, command in ALL.items():
+        assert len(command.examples) == 2, words
+        for example in command.examples:
+            *start, rest = example.split()[: len(words)], example.split()[len(words) :]
+            assert start == [list(words)], example
+            context = command.make_context(
+                " ".join(words), rest, parent=app.make_context("consilience", ["x"])
+            )
+            assert context.params is not None
+
+
+RUNNABLE = [
+    ("probe -m baseline:majority -n 8 -o runs/bert", "Consistent accuracy"),
+    ("suite list", "mini"),
+    ("suite check mini", "good"),
+    ("suite stats mini", "patterns"),
+    ("analyze patterns runs/bert", "capital"),
+    ("analyze examples runs/bert --kind same_wrong --examples 10", ""),
+    ("score runs/bert", "Accuracy"),
+    ("reproduce", "pararel-table-3"),
+]
+"""Examples of the help, with a baseline in place of a model that takes long."""
+
+
+def test_examples_run(consilience):
+    for example, expected in RUNNABLE:
+        status, out, err = consilience(*example.split())
+        assert status == 0, err
+        assert expected in out, example
+
+
+def test_an_option_means_the_same_in_all_commands():
+    """One name has one value: a folder, a number, a list of groups."""
+    values = {}
+    for words, command in ALL.items():
+        for param in command.params:
+            if param.param_type_name == "option":
+                kind = "flag" if param.is_flag else param.metavar
+                values.setdefault(max(param.opts, key=len), {}).setdefault(kind, []).append(
+                    words[-1]
+                )
+    mixed = {name: kinds for name, kinds in values.items() if len(kinds) > 1}
+    assert not mixed
+
+
+def test_short_options_are_the_same_in_all_commands():
+    long = {}
+    for command in ALL.values():
+        for param in command.params:
+            if len(param.opts) == 2 and param.param_type_name == "option":
+                long.setdefault(min(param.opts, key=len), set()).add(max(param.opts, key=len))
+    assert {"-m", "-s", "-o", "-n", "-q"} <= set(long)
+    assert all(len(names) == 1 for names in long.values()), long
+
+
+def test_quiet_leaves_results_and_errors(consilience, tmp_path):
+    run = ("probe", "-m", "baseline:random", "--groups", "sport", "-n", "2", "-o", tmp_path / "r")
+    loud, quiet = consilience(*run), consilience(*run, "-q")
+    assert loud[2].startswith("asking: ")
+    assert (quiet[1], quiet[2]) == (loud[1], "")
+    assert consilience("probe", "-m", "baseline:lost", "-q")[2].startswith("error: ")
+    assert consilience(*run)[2].startswith("asking: ")
+
+
+def test_the_version(consilience):
+    status, out, err = consilience("--version")
+    assert (status, err) == (0, "")
+    assert re.fullmatch(r"consilience \d+\.\d+\.\d+\n", out)
+
+
+def test_a_shell_completes_names(consilience, monkeypatch):
+    def complete(words):
+        monkeypatch.setenv("_CONSILIENCE_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
+        return consilience()[1].split()
+
+    assert complete("consilience pro") == ["probe"]
+    assert complete("consilience probe --suite m") == ["mini", "mnli", "mrpc"]
+    assert complete("consilience probe --model packaged:s") == ["packaged:smollm2"]
+    assert complete("consilience probe --groups capital,s") == ["capital,sport"]
+    assert complete("consilience probe --protocol p") == ["published"]
+
+
+def test_a_configuration_file_sets_defaults(consilience, tmp_path):
+    file = tmp_path / "consilience.toml"
+    file.write_text('model = "baseline:oracle"\n[probe]\nlimit = 2\ngroups = ["sport"]\n')
+    status, out, err = consilience("probe", "-o", "one", "--json")
+    assert status == 0
+    settings = json.loads(out)["run"]["asked"]
+    assert (settings["model"]["model"], settings["limit"]) == ("baseline:oracle", 2)
+    assert settings["groups"] == ["sport"]
+    assert err.startswith(f"defaults from {file}: model, limit, groups\n")
+    out = consilience("probe", "-n", "1", "-o", "two", "--json")[1]
+    assert json.loads(out)["run"]["asked"]["limit"] == 1, "the command line decides"
+    shown = " ".join(consilience("probe", "--help")[1].split())
+    assert "[default: baseline:oracle]" in shown
+    assert "defaults from" not in consilience("suite", "list")[2], "none of them is used"
+    other = tmp_path / "other.toml"
+    other.write_text('[probe]\nmodel = "baseline:constant"\ngroups = "sport"\nlimit = 1\n')
+    out = consilience("probe", "--config", other, "-o", "three", "--json")[1]
+    assert json.loads(out)["run"]["asked"]["model"]["model"] == "baseline:constant"
+
+
+def test_a_configuration_is_that_of_the_repository(consilience, tmp_path, monkeypatch):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "pyproject.toml").write_text('[tool.consilience]\ndata-dir = "here"\n')
+    (tmp_path / "deep").mkdir()
+    monkeypatch.chdir(tmp_path / "deep")
+    monkeypatch.delenv("CONSILIENCE_DATA")
+    assert f"not in {tmp_path / 'here'}" in consilience("suite", "list")[1]
+    monkeypatch.setenv("CONSILIENCE_DATA", "elsewhere")
+    assert "not in elsewhere" in consilience("suite", "list")[1]
+    monkeypatch.setenv("CONSILIENCE_CONFIG", "")
+    monkeypatch.delenv("CONSILIENCE_DATA")
+    assert "here" not in consilience("suite", "list")[1]
+
+
+CONFIGURATIONS = [
+    ("modle = 'x'", "'modle' is not an option of several commands. Did you mean 'model'?"),
+    ("[prob]", "'prob' is not a command. Did you mean 'probe'?"),
+    (
+        "[probe]\nlimits = 8",
+        "'limits' is not an option of `consilience probe`. Did you mean 'limit'?",
+    ),
+    ("[probe]\nlimit = 'many'", "invalid value for '--limit'"),
+    ("probe = 8", "'probe' is not an option of several commands"),
+    ("[probe", "not TOML"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), CONFIGURATIONS)
+def test_a_wrong_configuration_is_one_message(text, message, consilience, tmp_path):
+    (tmp_path / "consilience.toml").write_text(text)
+    status, out, err = consilience("probe", "-m", "baseline:oracle")
+    assert (status, out) == (2, "")
+    assert message in err
+
+
+def test_a_dry_run_writes_nothing(consilience, tmp_path):
+    run = ("probe", "-m", "baseline:majority", "-n", "3", "--groups", "capital,sport", "-o", "run")
+    status, out, _ = consilience(*run, "--dry-run")
+    assert status == 0
+    assert "Groups    2\nItems     6, each in 9 patterns\nQueries   54, each with" in out
+    assert "Folder    run (new)\nTime      about 0 s to ask 54 queries" in out
+    assert not list(tmp_path.glob("run*"))
+    assert consilience(*run)[0] == 0
+    plan = json.loads(consilience(*run, "--dry-run", "--json")[1])["plan"]
+    assert (plan["queries"], plan["complete"], plan["is_new"]) == (54, 54, False)
+    status, _, err = consilience(*run, "--dry-run", "--seed", "1")
+    assert (status, "this folder holds another run" in err) == (2, True)
+
+
+def test_progress_is_lines_where_no_terminal_is(consilience, model_folder, tmp_path, monkeypatch):
+    """Of a real model: nothing of other libraries is between them."""
+    monkeypatch.setattr(console, "INTERVAL", 0)
+    run = (
+        "probe",
+        "-m",
+        model_folder("gpt2"),
+        "--groups",
+        "sport",
+        "-n",
+        "3",
+        "-o",
+        tmp_path / "r",
+    )
+    lines = consilience(*run)[2].splitlines()
+    assert lines[0] == f"loading {model_folder('gpt2')} ..."
+    assert lines[1] == "asking: 27 queries"
+    *middle, last = [line for line in lines[2:] if line.startswith("asking")]
+    assert all(
+        re.fullmatch(r"asking: \d+ of 27 queries, [\d.,]+/s, .* left", line) for line in middle
+    )
+    assert re.fullmatch(r"asking: 27 queries in \d+ s, [\d.,]+/s", last)
+    assert all(line.startswith(("loading", "asking", "note: ")) for line in lines)

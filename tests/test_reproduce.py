@@ -328,7 +328,9 @@ def test_more_arguments_have_runs_and_tables_of_their_own(consilience, made, tmp
     arguments = ("reproduce", "small", "--out", tmp_path / "r")
     assert consilience(*arguments)[0] == 0
     kept = (tmp_path / "r" / "small.csv").read_bytes()
-    given = "--replace Ada=b/model --data rte:train=hub:train --with 'suite list=--more 1' --only Ada"
+    given = (
+        "--replace Ada=b/model --data rte:train=hub:train --with 'suite list=--more 1' --only Ada"
+    )
     status, out, _ = consilience(*arguments, *shlex.split(given))
     assert status == 0
     listed = ["suite", "list", "--json"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -22,7 +22,7 @@ NUMBERS = {int: "a whole number, such as 42", float: "a number, such as 0.5"}
 
 
 METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
-"""What stands for the value of an option in the help, by its type."""
+"""The placeholder of a value in the help, by its type."""
 
 
 def command_of(options: type[T]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -92,9 +92,9 @@ def _parameter(field: Field[Any], hint: Any) -> inspect.Parameter:
 
 
 def _metavar(kind: Any) -> str | None:
-    """What stands for a value of a type in the help; None for flags and for choices."""
-    members = [member for member in _members(kind) if member is not type(None)]
-    return METAVARS.get(members[0])
+    """The placeholder of a value of a type in the help; None for flags."""
+    first = next(member for member in _members(kind) if member is not type(None))
+    return "|".join(get_args(first)) if get_origin(first) is Literal else METAVARS.get(first)
 
 
 def _reader(hint: Any) -> Callable[[Any], Any]:

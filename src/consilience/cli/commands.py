@@ -86,7 +86,9 @@ class _Help:
                 is_help = param.name == "help"
                 default = "Arguments" if param.param_type_name == "argument" else "Options"
                 panel = GENERAL if is_help else getattr(param, "rich_help_panel", None) or default
-                panels.setdefault(panel, []).append(_aligned(record))
+                is_argument = param.param_type_name == "argument"
+                row = (record[0].split()[0], record[1]) if is_argument else _aligned(record)
+                panels.setdefault(panel, []).append(row)
         for panel, rows in sorted(panels.items(), key=lambda item: _rank(item[0])):
             with formatter.section(panel):
                 formatter.write_dl(rows)

@@ -14,6 +14,7 @@ from consilience.files import csv_of, write_whole
 from consilience.provenance import git_revision, versions
 from consilience.report.comparison_tables import comparison_table
 from consilience.workflow.comparing import CompareOptions, compare_runs
+from consilience.workflow.options import OUTPUT
 
 
 @command_of(CompareOptions)
@@ -22,9 +23,10 @@ def compare(
     show: Annotated[
         str | None,
         typer.Option(
-            help="Metrics to print, by name [default: those of the summary]; --csv and --json have "
+            help="Print these metrics [default: those of the summary]; --csv and --json have "
             "all.",
             metavar="M,M",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     by: ByOption = None,

@@ -17,18 +17,20 @@ from consilience.workflow.options import OUTPUT
 ByOption = Annotated[
     By | None,
     typer.Option(
+        metavar="group|edit|pattern|form|metric",
+        rich_help_panel=OUTPUT,
         help="Print a table of details, with a row for each relation or task "
         "(group), kind of edit, pattern, form or metric.",
-        rich_help_panel=OUTPUT,
     ),
 ]
 FormatOption = Annotated[
     TableFormat,
     typer.Option(
         "--format",
+        metavar="table|md|csv|json",
+        rich_help_panel=OUTPUT,
         help="Format of the printed table: Markdown (md), CSV with all digits, or json, the "
         "document that --json prints.",
-        rich_help_panel=OUTPUT,
     ),
 ]
 

@@ -34,7 +34,7 @@ from consilience.report.metric_tables import (
 )
 from consilience.report.table import Table
 from consilience.suites.tasks import is_task
-from consilience.workflow.options import OUTPUT
+from consilience.workflow.options import OUTPUT, PAIRS, QUESTIONS
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probe_plan import ProbePlan
 from consilience.workflow.probed import Probed
@@ -58,7 +58,8 @@ def probe(
         typer.Option(
             help="Changed answers to print; all are in inconsistent.csv.",
             min=0,
-            rich_help_panel="Sentence pairs",
+            rich_help_panel=PAIRS,
+            metavar="N",
         ),
     ] = 0,
     format_: FormatOption = "table",
@@ -98,7 +99,11 @@ def score(
     suite: Annotated[
         str | None,
         typer.Option(
-            "--suite", help="The suite of a table: mini, pararel or a folder.", metavar="S"
+            "--suite",
+            "-s",
+            help="Use this suite for a table of answers: mini, pararel or a folder.",
+            metavar="S",
+            rich_help_panel=QUESTIONS,
         ),
     ] = None,
     protocol: ProtocolOption = None,

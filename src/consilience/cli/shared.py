@@ -10,6 +10,7 @@ import typer
 
 from consilience.choices import Protocol
 from consilience.cli.process import json_text
+from consilience.workflow.options import ADVANCED, COUNTING, OUTPUT
 
 if TYPE_CHECKING:
     import polars as pl
@@ -17,19 +18,38 @@ if TYPE_CHECKING:
 
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", help="Where fetched suites lie (also CONSILIENCE_DATA)."),
+    typer.Option(
+        "--data-dir",
+        help="Folder of fetched suites [env: CONSILIENCE_DATA].",
+        metavar="DIR",
+        rich_help_panel=ADVANCED,
+    ),
 ]
 ProtocolOption = Annotated[
     Protocol | None,
-    typer.Option(help="published: the papers' rules; strict: the text's definitions."),
+    typer.Option(
+        help="Count by the papers' released code (published) or by the definitions in their text "
+        "(strict) [default: that of the run or the suite].",
+        metavar="published|strict",
+        rich_help_panel=COUNTING,
+    ),
 ]
 CsvFile = Annotated[
     Path | None,
-    typer.Option("--csv", help="Also write the table to this CSV file.", metavar="FILE"),
+    typer.Option(
+        "--csv",
+        help="Also write the table to this CSV file.",
+        metavar="FILE",
+        rich_help_panel=OUTPUT,
+    ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, nothing else.")]
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", help="Print only one JSON document.", rich_help_panel=OUTPUT),
+]
 AsShipped = Annotated[
-    bool, typer.Option("--as-shipped", help="Keep the ParaRel tuples that the paper leaves out.")
+    bool,
+    typer.Option("--as-shipped", help="Keep the ParaRel tuples that the ParaRel paper leaves out."),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Why a model answers as it does: patterns, edits, examples, knowledge, and how patterns differ."""
+"""Analyses of a finished run: patterns, edits, examples, accuracy, and how patterns differ."""
 
 from __future__ import annotations
 
@@ -31,10 +31,22 @@ from consilience.metrics.measure import measure
 from consilience.run import Run, open_runs
 from consilience.suites.selection import select_relations
 from consilience.types import Suite
-from consilience.workflow.options import BootstrapSeed, DataDir, Option, ProtocolName, RunSuite
+from consilience.workflow.options import (
+    OUTPUT,
+    QUESTIONS,
+    BootstrapSeed,
+    DataDir,
+    Groups,
+    Option,
+    ProtocolName,
+    RunSuite,
+    SuiteArgument,
+)
 from consilience.workflow.suite import suite_notes, suite_of
 
-RunPath = Annotated[Path, Option("The folder of a run, or an answers table.", is_argument=True)]
+RunPath = Annotated[
+    Path, Option("The folder of a run, or a table of answers.", metavar="RUN", is_argument=True)
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +55,7 @@ class PatternsOptions:
 
     run: RunPath
     suite: RunSuite = None
-    groups: Annotated[
-        Sequence[str] | None, Option("Only these relations: P36,P19.", metavar="G,G")
-    ] = None
+    groups: Groups = None
     protocol: ProtocolName = None
     seed: BootstrapSeed = 0
     data_dir: DataDir = None
@@ -58,7 +68,10 @@ class EditsOptions:
     run: RunPath
     suite: RunSuite = None
     protocol: ProtocolName = None
-    derive: Annotated[bool, Option("Derive how patterns differ, with spaCy.")] = False
+    derive: Annotated[
+        bool,
+        Option("Derive edits with a dependency parser (spaCy).", panel=QUESTIONS),
+    ] = False
     seed: BootstrapSeed = 0
     data_dir: DataDir = None
 
@@ -69,10 +82,15 @@ class ExamplesOptions:
 
     run: RunPath
     suite: RunSuite = None
-    kind: Annotated[str | None, Option(f"One of: {', '.join(KINDS)}; without it, every kind.")] = (
-        None
-    )
-    examples: Annotated[int, Option("Number of examples of each kind.", min=1)] = 5
+    kind: Annotated[
+        str | None,
+        Option(
+            f"Show only this kind: {', '.join(KINDS)} [default: all].",
+            metavar="KIND",
+            panel=OUTPUT,
+        ),
+    ] = None
+    examples: Annotated[int, Option("Number of examples of each kind.", min=1, panel=OUTPUT)] = 5
     data_dir: DataDir = None
 
 
@@ -82,13 +100,21 @@ class KnowledgeOptions:
 
     runs: Annotated[
         Sequence[str],
-        Option("Folders of runs, or answers tables; LABEL=RUN names one.", is_argument=True),
+        Option(
+            "Folders of runs, or tables of answers; LABEL=RUN names one.",
+            metavar="RUN",
+            is_argument=True,
+        ),
     ]
     suite: RunSuite = None
     protocol: ProtocolName = None
     sizes: Annotated[
         Sequence[str] | None,
-        Option("Size of the training data of each run's model: 1M,10M,1B.", metavar="N,N"),
+        Option(
+            "Sizes of the training data of the runs' models, in their order: 1M,10M,1B.",
+            metavar="N,N",
+            panel=QUESTIONS,
+        ),
     ] = None
     seed: BootstrapSeed = 0
     data_dir: DataDir = None
@@ -98,7 +124,7 @@ class KnowledgeOptions:
 class SyntaxOptions:
     """Whose patterns are parsed."""
 
-    suite: Annotated[str, Option("A name or a folder.", is_argument=True)]
+    suite: SuiteArgument
     data_dir: DataDir = None
 
 
@@ -150,7 +176,7 @@ def analyze_edits(options: EditsOptions) -> Analysis:
 
 
 def find_examples(options: ExamplesOptions) -> tuple[dict[str, list[Example]], list[str]]:
-    """The most telling items of each kind, and what a reader should know."""
+    """Examples of each kind, and what a reader should know."""
     run = Run.open(options.run)
     suite, _ = suite_of(run, options.suite, None, options.data_dir)
     kinds = list(KINDS) if options.kind is None else [options.kind]

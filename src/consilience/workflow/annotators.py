@@ -13,37 +13,62 @@ from consilience.provenance import git_revision, versions
 from consilience.suites.pairs import read_pairs
 from consilience.suites.perturbations import PAPERS, chosen
 from consilience.suites.tasks import load_task
-from consilience.workflow.options import Option
+from consilience.workflow.options import COUNTING, OUTPUT, QUESTIONS, Option
 
 
 @dataclass(frozen=True, slots=True)
 class SheetOptions:
-    """What annotators are asked."""
+    """The pairs and the questions of annotation sheets."""
 
-    task: Annotated[str, Option("A task's name, or a TOML file of one.", metavar="T")]
-    data: Annotated[str, Option("Labelled pairs: a file, or hub:SPLIT.")]
-    folder: Annotated[Path, Option("A new folder for the sheets.", flag="--out")]
-    items: Annotated[int, Option("Number of pairs.", min=1)] = 30
-    annotators: Annotated[int, Option("Number of sheets.", min=1)] = 5
+    task: Annotated[
+        str,
+        Option("Ask about this task: a name, or a TOML file.", metavar="T", panel=QUESTIONS),
+    ]
+    data: Annotated[
+        str,
+        Option(
+            "Read labelled pairs from this file or from hub:SPLIT.", metavar="F", panel=QUESTIONS
+        ),
+    ]
+    folder: Annotated[
+        Path,
+        Option(
+            "Write the sheets to this new folder.",
+            metavar="DIR",
+            flag="--out",
+            short="-o",
+            panel=OUTPUT,
+        ),
+    ]
+    items: Annotated[int, Option("Sample this many pairs.", min=1, panel=QUESTIONS)] = 30
+    annotators: Annotated[int, Option("Write this many sheets.", min=1, panel=OUTPUT)] = 5
     perturbations: Annotated[
-        Sequence[str], Option("Forms to ask beside the original; all for every one.")
+        Sequence[str],
+        Option("Also ask in these forms: names, or `all`.", metavar="P,P", panel=QUESTIONS),
     ] = PAPERS
     indicators: Annotated[
         Sequence[str] | None,
-        Option("What stands before each sentence: Premise,Hypothesis.", metavar="A,B"),
+        Option(
+            "Write these words before the two sentences: Premise,Hypothesis.",
+            metavar="A,B",
+            panel=QUESTIONS,
+        ),
     ] = None
-    question: Annotated[str, Option("The question, in your own words.")] = ""
-    seed: Annotated[int, Option("Seed of the pairs and their orders.")] = 0
+    question: Annotated[
+        str, Option("Ask this question [default: that of the task].", panel=QUESTIONS)
+    ] = ""
+    seed: Annotated[int, Option("Seed of the pairs and of their orders.", panel=QUESTIONS)] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreSheetsOptions:
-    """Which answers are counted."""
+    """The sheets that are scored."""
 
     folder: Annotated[
-        Path, Option("The sheets with their answers, and key.json.", is_argument=True)
+        Path,
+        Option("The folder with key.json and the answers.", metavar="SHEETS", is_argument=True),
     ]
-    seed: Annotated[int, Option("Seed of the bootstrap.")] = 0
+    seed: Annotated[int, Option("Seed of the bootstrap.", panel=COUNTING)] = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,8 @@ class ReproduceOptions:
         str,
         Option(
             "Run models on auto, cpu, cuda, cuda:1 or mps. Trainings run on cpu if it is named, "
-            "else on auto."
+            "else on auto.",
+            metavar="DEVICE",
         ),
     ] = "auto"
     dry_run: Annotated[bool, Option("Print the commands and run nothing.")] = False

@@ -14,7 +14,7 @@ from consilience.run import short_names
 from consilience.suites.perturbations import PERTURBATIONS
 from consilience.suites.tasks import TASKS
 from consilience.workflow.analyses import Analysis
-from consilience.workflow.options import Option
+from consilience.workflow.options import QUESTIONS, Option
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,12 @@ class TaskEffectsOptions:
         ),
     ]
     small: Annotated[
-        Sequence[str], Option("The tasks with few training examples.", metavar="T,T")
+        Sequence[str],
+        Option("Tasks with few training examples.", metavar="T,T", panel=QUESTIONS),
     ] = SMALL
     leave_out: Annotated[
         Sequence[str] | None,
-        Option("Models that the tests leave out; the table has all.", metavar="M,M"),
+        Option("Leave these models out of the tests.", metavar="M,M", panel=QUESTIONS),
     ] = None
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import numpy as np
 import polars as pl
@@ -23,8 +23,13 @@ from consilience.suites.selection import sample_facts, select_relations
 from consilience.types import Relation, Suite
 from consilience.watch import SILENT, Watch
 from consilience.workflow.options import (
+    COUNTING,
+    MODEL,
+    OUTPUT,
+    QUESTIONS,
     DataDir,
     Device,
+    Groups,
     Option,
     ProtocolName,
     Revision,
@@ -36,28 +41,51 @@ from consilience.workflow.suite import source_of
 
 @dataclass(frozen=True, slots=True)
 class VectorOptions:
-    """Whose vectors are clustered, and what is drawn."""
+    """The model whose vectors are clustered, and the drawing."""
 
-    model: Annotated[str, Option("A model, as for probe.", metavar="M")] = "packaged:smollm2"
+    model: Annotated[
+        str, Option("Use this model, as for `probe`.", metavar="M", short="-m", panel=MODEL)
+    ] = "packaged:smollm2"
     suite: SuiteName = "mini"
-    groups: Annotated[
-        Sequence[str] | None, Option("Only these relations: P36,P19.", metavar="G,G")
-    ] = None
-    limit: Annotated[int, Option("At most this many facts a relation.", min=1)] = 100
+    groups: Groups = None
+    limit: Annotated[
+        int,
+        Option("Use at most this many facts of each relation.", min=1, short="-n", panel=QUESTIONS),
+    ] = 100
     layers: Annotated[
         Sequence[int],
-        Option("0 is the embeddings, -1 the last layer: 0,6,-1.", metavar="N,N"),
+        Option(
+            "Use these layers: 0 is the embeddings, -1 the last layer.",
+            metavar="N,N",
+            panel=MODEL,
+        ),
     ] = (-1,)
     draw: Annotated[
         str | None,
-        Option("Draw the t-SNE of this relation, at the last of --layers.", metavar="G"),
+        Option("Draw this relation by t-SNE, at the last of --layers.", metavar="G", panel=OUTPUT),
     ] = None
-    draw_facts: Annotated[int, Option("Number of facts in the drawing.", min=1)] = 30
-    draw_format: Annotated[str, Option("Format of the drawing: svg, png, pdf or html.")] = "svg"
-    color_by: Annotated[Colour, Option("Property that the colors of the drawing show.")] = "subject"
+    draw_facts: Annotated[int, Option("Draw at most this many facts.", min=1, panel=OUTPUT)] = 30
+    draw_format: Annotated[
+        str, Option("Write the drawing as svg, png, pdf or html.", metavar="FORMAT", panel=OUTPUT)
+    ] = "svg"
+    color_by: Annotated[
+        Colour,
+        Option(
+            "Color the drawing by this property.", metavar="|".join(get_args(Colour)), panel=OUTPUT
+        ),
+    ] = "subject"
     protocol: ProtocolName = None
-    folder: Annotated[Path | None, Option("The folder of the run.", flag="--out")] = None
-    seed: Annotated[int, Option("Seed of --limit, k-means and t-SNE.")] = 0
+    folder: Annotated[
+        Path | None,
+        Option(
+            "Write the run to this folder [default: a new folder in runs/].",
+            metavar="DIR",
+            flag="--out",
+            short="-o",
+            panel=OUTPUT,
+        ),
+    ] = None
+    seed: Annotated[int, Option("Seed of --limit, k-means and t-SNE.", panel=COUNTING)] = 0
     revision: Revision = None
     device: Device = "auto"
     trust_remote_code: TrustRemoteCode = False

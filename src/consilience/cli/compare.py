@@ -23,8 +23,7 @@ def compare(
     show: Annotated[
         str | None,
         typer.Option(
-            help="Print these metrics [default: those of the summary]; --csv and --json have "
-            "all.",
+            help="Print these metrics [default: those of the summary]; --csv and --json have all.",
             metavar="M,M",
             rich_help_panel=OUTPUT,
         ),

@@ -599,7 +599,7 @@ def test_vectors_of_a_tiny_model(consilience, release, here, model_folder, tmp_p
 
     def document(recipe, row, *more):
         model = f"{row}={model_folder('bert')}"
-        status, out, err = consilience("reproduce", recipe, "--model", model, *common, *more)
+        status, out, err = consilience("reproduce", recipe, "--replace", model, *common, *more)
         assert status == 0, err
         return json.loads(out)
 

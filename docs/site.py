@@ -20,7 +20,7 @@ COMMANDS = "<!-- commands -->"
 """The mark in docs/cli.md that is replaced by the commands."""
 
 OPTIONS = "<!-- options of evaluate -->"
-"""Stands in docs/python.md for the options of ``evaluate``."""
+"""The mark in docs/python.md that the options of ``evaluate`` replace."""
 
 
 def on_page_markdown(markdown: str, **about: Any) -> str:

@@ -19,8 +19,10 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
 import json
 import os
+import pkgutil
 import platform
 import random
 import shutil
@@ -39,14 +41,12 @@ def load() -> None:
     """Import once, before any fork, what the cases use; nothing of it may start a thread."""
     os.environ["OMP_NUM_THREADS"] = "1"
     import torch
-    import transformers  # noqa: F401
 
-    import consilience.authoring.annotation_scores
-    import consilience.cli
-    import consilience.models.classifier
-    import consilience.models.loading
-    import consilience.train.seeds  # noqa: F401
+    import consilience
 
+    for module in pkgutil.walk_packages(consilience.__path__, "consilience."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
     torch.set_num_threads(1)
 
 

@@ -156,12 +156,6 @@ def test_the_order_of_rows_does_not_matter():
     )
 
 
-def test_the_same_seed_gives_the_same_intervals():
-    runs = [table(HAND)]
-    assert comparable(measured(runs, seed=5)) == comparable(measured(runs, seed=5))
-    assert comparable(measured(runs, seed=5)) != comparable(measured(runs, seed=6))
-
-
 def test_items_with_the_same_first_sentence_are_drawn_together():
     """40 items, every second four of them changed: as 10 first sentences they say much less."""
     alone = numbered("y" * 40, "y" * 40, "yyyynnnn" * 5)

@@ -316,15 +316,6 @@ def answers_in(folder):
     return read_answers(folder).sort("item", "variant_index")["answer"].to_list()
 
 
-def test_labels_are_found_by_their_names(classifier, perturb, tmp_path):
-    """The head's rows in another order, with their names: the same answers and numbers."""
-    assert perturb(classifier("bert", SAME), out="plain")[0] == 0
-    assert perturb(classifier("bert", SAME, flipped=True), out="flipped")[0] == 0
-    assert answers_in(tmp_path / "plain") == answers_in(tmp_path / "flipped")
-    plain, flipped = (comparable(metrics_of(tmp_path / name)) for name in ("plain", "flipped"))
-    assert plain == flipped
-
-
 def test_labels_that_a_model_does_not_name(classifier, perturb, tmp_path):
     """In the right order as if it had named them; in the other one every answer is the other."""
     model = classifier("bert", SAME, named=False)

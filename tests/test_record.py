@@ -168,11 +168,9 @@ def test_answers_beside_a_damaged_record_are_not_counted_unchecked(tmp_path):
 def test_a_folder_of_several_runs_says_which_there_are(consilience, tmp_path):
     for seed in (0, 1):
         pair_run(tmp_path / "seeds" / f"seed-{seed}", {1})
-    for folder in ("seeds", "seeds/seed-0"):
-        status, _, err = consilience("score", folder, "--suite", "mini")
-        assert status == 2
-        assert "a run of sentence pairs" in err
-        assert "`consilience compare`" in err
+    commands = [("score", folder, "--suite", "mini") for folder in ("seeds", "seeds/seed-0")]
+    for err in refused(consilience, commands):
+        assert "--suite with runs of sentence pairs; expected none" in err
     with pytest.raises(ConsilienceError, match="Name one of the runs in it: seed-0, seed-1"):
         read_answers(tmp_path / "seeds")
     (tmp_path / "empty").mkdir()

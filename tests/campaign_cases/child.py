@@ -133,8 +133,6 @@ def command(*arguments: object) -> str:
 
     said = io.StringIO()
     sys.argv = ["consilience", *map(str, arguments)]
-    for console in _consoles():
-        console.file = said
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             cli.main()
@@ -182,9 +180,3 @@ def nothing_runs() -> Iterator[None]:
         is_inside.clear()
         if ran:
             raise WrongError(f"ran {ran}")
-
-
-def _consoles() -> list[object]:
-    from consilience.cli import shared
-
-    return [shared.out, shared.err]

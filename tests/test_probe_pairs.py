@@ -203,11 +203,15 @@ def test_a_run_with_seeds_is_named_where_facts_are_expected(
 def test_runs_over_other_texts_are_not_compared(classifier, perturb, consilience, tmp_path):
     """Another first or second sentence is an error; other indicators and truncation are notes."""
     model, other = classifier("bert", SAME), tmp_path / "other.jsonl"
+    one, two, three = (f"{model.name} ({run})" for run in ("one", "two", "three"))
     assert perturb(model, out="one")[0] == 0
     rows = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text().splitlines()]
     for name, said in (
         ("sentence1", "1 of 8 items have another first sentence or gold, the first is '3': '"),
-        ("sentence2", "two has the first sentences and golds of one, and other second sentences"),
+        (
+            "sentence2",
+            f"{two} has the first sentences and golds of {one}, and other second sentences",
+        ),
     ):
         changed = [*rows[:3], rows[3] | {name: "Oslo"}, *rows[4:]]
         other.write_text("".join(json.dumps(row) + "\n" for row in changed))
@@ -223,14 +227,14 @@ def test_runs_over_other_texts_are_not_compared(classifier, perturb, consilience
     assert perturb(model, *asked, out="two")[0] == 0
     status, _, err = consilience("compare", tmp_path / "one", tmp_path / "two")
     assert status == 0
-    assert "note: one: asked with the indicators Sentence1, Sentence2" in err
-    assert "note: two: asked with the indicators One, Two" in err
-    assert "note: two: 8 of 8 items were too long for 12 tokens" in err
+    assert f"note: {one}: asked with the indicators Sentence1, Sentence2" in err
+    assert f"note: {two}: asked with the indicators One, Two" in err
+    assert f"note: {two}: 8 of 8 items were too long for 12 tokens" in err
     other.write_text("".join(json.dumps(row) + "\n" for row in reversed(rows)))
     assert perturb(model, data=other, out="three")[0] == 0
     status, _, err = consilience("compare", tmp_path / "one", tmp_path / "three")
     assert status == 0
-    assert "three has the items in another order than one; whether their second" in err
+    assert f"{three} has the items in another order than {one}; whether their second" in err
 
 
 def test_one_model_and_its_seeds_do_not_share_a_folder(finetuned, perturb, tmp_path):

@@ -74,6 +74,15 @@ def test_every_command_has_two_examples_that_can_be_parsed():
             assert context.params is not None
 
 
+def test_the_list_of_commands_says_what_their_own_help_says():
+    for words, command in ALL.items():
+        group = app
+        for word in words[:-1]:
+            group = group.load(word)
+        first = " ".join(command.help.split("\n\n")[0].split())
+        assert first == group.entries[words[-1]].help
+
+
 RUNNABLE = [
     ("probe -m baseline:majority -n 8 -o runs/bert", "Consistent accuracy"),
     ("suite list", "mini"),

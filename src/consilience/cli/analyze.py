@@ -1,4 +1,4 @@
-"""analyze: why a model answers as it does."""
+"""analyze: what the consistency of a finished run depends on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import polars as pl
-import typer
 
 from consilience.analysis.examples import about, reply_table
 from consilience.analysis.knowledge import short_number
@@ -42,17 +41,14 @@ from consilience.workflow.analyses import (
 from consilience.workflow.task_effects import TaskEffectsOptions, analyze_tasks, with_tests
 from consilience.workflow.vector_clusters import VectorOptions, cluster_representations
 
-app = typer.Typer(no_args_is_help=True, help="Why: patterns, edits, examples, knowledge, vectors.")
-
-TITLE = "Accuracy, and consistency when reversed (C_R) and with other signs (C_S), in percent"
+TITLE = "Accuracy, and consistency when reversed (C_R) and with other punctuation (C_S), in percent"
 
 
-@app.command()
 @command_of(PatternsOptions)
 def patterns(options: PatternsOptions, file: CsvFile = None, as_json: AsJson = False) -> None:
     """Compare patterns: how often each two agree, and which agree with no other.
 
-    A pattern stands apart if its highest agreement with another is below the mean agreement among
+    A pattern is an outlier if its highest agreement with another is below the mean agreement among
     the others. "points": its accuracy minus that of the base pattern, on the same facts. --csv gets
     every pair of patterns: agreement and change of accuracy, with intervals and tests.
     """
@@ -61,10 +57,9 @@ def patterns(options: PatternsOptions, file: CsvFile = None, as_json: AsJson = F
     _present(analysis, "pairs", file, as_json, tables)
 
 
-@app.command()
 @command_of(EditsOptions)
 def edits(options: EditsOptions, file: CsvFile = None, as_json: AsJson = False) -> None:
-    """Compare edits: pairs of patterns that differ in a way, against the relation's other pairs.
+    """Compare edits: pairs of patterns that differ in one way with the other pairs.
 
     Edits are those of the suite's edges. With --derive they are those of a dependency parser, with
     the paraphrase types of the paper's Appendix B. Means over relations that have both kinds of
@@ -74,10 +69,9 @@ def edits(options: EditsOptions, file: CsvFile = None, as_json: AsJson = False) 
     _present(analysis, "edits", file, as_json, _edit_tables(analysis))
 
 
-@app.command()
 @command_of(ExamplesOptions)
 def examples(options: ExamplesOptions, file: CsvFile = None, as_json: AsJson = False) -> None:
-    """Show the most telling items: right here and wrong there, always wrong alike, other golds, ...
+    """Show examples: facts with right and wrong answers, with one wrong answer, and so on.
 
     --csv gets a row for each reply of each item.
     """
@@ -96,10 +90,9 @@ def examples(options: ExamplesOptions, file: CsvFile = None, as_json: AsJson = F
         out.print(example_table(items, title))
 
 
-@app.command()
 @command_of(KnowledgeOptions)
 def knowledge(options: KnowledgeOptions, file: CsvFile = None, as_json: AsJson = False) -> None:
-    """Correlate accuracy and consistency over relations (paper, Section 6.2).
+    """Correlate accuracy and consistency over relations (ParaRel paper, Section 6.2).
 
     With --sizes also over runs: the effect of more training data (Table 4). --csv gets the
     correlations over relations.
@@ -108,10 +101,9 @@ def knowledge(options: KnowledgeOptions, file: CsvFile = None, as_json: AsJson =
     _present(analysis, "correlations", file, as_json, _knowledge_tables(analysis))
 
 
-@app.command()
 @command_of(SyntaxOptions)
 def syntax(options: SyntaxOptions, file: CsvFile = None, as_json: AsJson = False) -> None:
-    """Compare how patterns differ by a parser with the suite's own edges (Section 6.3).
+    """Compare how patterns differ by a parser with the suite's own edges.
 
     Directed edges: how many are the same, Cohen's kappa, and what only one of them has; then how
     many pairs with the base pattern are of each paraphrase type (Appendix B). Needs the extra
@@ -121,10 +113,9 @@ def syntax(options: SyntaxOptions, file: CsvFile = None, as_json: AsJson = False
     _present(analysis, "edges", file, as_json, _syntax_tables(analysis))
 
 
-@app.command()
 @command_of(TaskEffectsOptions)
 def tasks(options: TaskEffectsOptions, file: CsvFile = None, as_json: AsJson = False) -> None:
-    """Compare tasks: similarity with inference, small training sets with others (CALUM, 5.1).
+    """Compare tasks of sentence pairs: which kinds are more consistent (CALUM paper, 5.1).
 
     Runs of one model on several tasks belong together: roberta=runs/a roberta=runs/b.
     """
@@ -134,10 +125,9 @@ def tasks(options: TaskEffectsOptions, file: CsvFile = None, as_json: AsJson = F
     _present(analysis, "effects", file, as_json, tables)
 
 
-@app.command()
 @command_of(VectorOptions)
 def representations(options: VectorOptions, as_json: AsJson = False) -> None:
-    """Cluster vectors where the object is predicted: by pattern, subject or object?
+    """Cluster a model's vectors by pattern, subject and object (ParaRel paper, Section 7.2).
 
     Paper, Section 7.2. The run's folder gets the answers, vectors/RELATION.npy with an index,
     clusters.csv and the figure. Rerun the same command to resume an interrupted run.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import typer
-
 from consilience.cli.command import command_of
 from consilience.cli.console import out, warn
 from consilience.cli.shared import AsJson, CsvFile, print_json, rows_of
@@ -16,13 +14,10 @@ from consilience.workflow.annotators import (
     make_sheets,
 )
 
-app = typer.Typer(no_args_is_help=True, help="How people answer: sheets, and what they say.")
 
-
-@app.command()
 @command_of(SheetOptions)
 def sheet(options: SheetOptions, as_json: AsJson = False) -> None:
-    """Sample pairs, and write a page and a table with all their forms for each annotator.
+    """Sample sentence pairs, and write a page and a table with all their forms per annotator.
 
     Give annotators one of the two, never key.json. The page works from disk, without a network. Put
     the table that it downloads into the folder, in place of the empty one.
@@ -43,14 +38,13 @@ def sheet(options: SheetOptions, as_json: AsJson = False) -> None:
     )
 
 
-@app.command()
 @command_of(ScoreSheetsOptions)
 def score(
     options: ScoreSheetsOptions,
     file: CsvFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure annotators' accuracy, consistency and agreement (CALUM, Section 4.4)."""
+    """Measure annotators' accuracy, consistency and agreement (CALUM paper, Section 4.4)."""
     scored, record = count_sheets(options)
     if file:
         write_whole(file, csv_of(scored.metrics))

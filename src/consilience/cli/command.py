@@ -37,9 +37,9 @@ def command_of(options: type[T]) -> Callable[[Callable[..., None]], Callable[...
         names = [field.name for field in fields(options)]  # type: ignore[arg-type]
         readers = {name: _reader(hints[name]) for name in names}
 
-        def command(**given: Any) -> None:
-            values = {name: readers[name](given.pop(name)) for name in names}
-            function(options(**values), **given)
+        def command(**typed: Any) -> None:
+            values = {name: readers[name](typed.pop(name)) for name in names}
+            function(options(**values), **typed)
 
         _, *extra = inspect.signature(function, eval_str=True).parameters.values()
         parameters = [
@@ -48,7 +48,7 @@ def command_of(options: type[T]) -> Callable[[Callable[..., None]], Callable[...
         ]
         command.__name__, command.__doc__ = function.__name__, function.__doc__
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return command
 
     return decorate
@@ -139,10 +139,10 @@ def names_in(listed: str) -> list[str]:
 
 def numbers_in(text: str, kind: type[N], expected: str) -> list[N]:
     """The numbers of a list with commas; ``expected``: what one looks like."""
-    found = []
-    for each in names_in(text):
+    numbers = []
+    for name in names_in(text):
         try:
-            found.append(kind(each))
+            numbers.append(kind(name))
         except ValueError:
-            raise ConsilienceError(f"no number in '{each}'", expected=expected) from None
-    return found
+            raise ConsilienceError(f"no number in '{name}'", expected=expected) from None
+    return numbers

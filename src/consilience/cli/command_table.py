@@ -115,7 +115,7 @@ COMMANDS = {
         ),
     ),
     "score": Entry(
-        "Measure answers that were made elsewhere. No model is needed.",
+        "Measure answers that were made elsewhere, or those of a run. No model is needed.",
         "probe:score",
         MEASURE,
         (
@@ -133,7 +133,7 @@ COMMANDS = {
         ),
     ),
     "report": Entry(
-        "Make one HTML page on a run, or on several side by side.",
+        "Make one page on a run, or on several side by side: numbers, figures, examples, cautions.",
         "report:report",
         MEASURE,
         ("report runs/bert", "report runs/before runs/after --out both.html --figures figures"),
@@ -144,7 +144,7 @@ COMMANDS = {
         commands=ANALYZE,
     ),
     "improve": Entry(
-        "Continue training so that all patterns of a fact get one answer (ParaRel, Section 8).",
+        "Train a model to give one answer to all patterns of a fact, and measure the gain.",
         "improve:improve",
         IMPROVE,
         (
@@ -155,7 +155,7 @@ COMMANDS = {
         ),
     ),
     "finetune": Entry(
-        "Fine-tune on the original form of sentence pairs (CALUM, Sections 4.3 and 6.1).",
+        "Fine-tune a classifier on the original form of sentence pairs (CALUM, Sections 4.3, 6.1).",
         "finetune:finetune",
         IMPROVE,
         (

@@ -184,7 +184,8 @@ def command_from(name: str, entry: Entry, root: Any = None) -> Command | Command
         made = typer.main.get_command(app)
         made.entries = entry.commands
         made.commands = {
-            each: TyperCommand(each, help=listed.help) for each, listed in entry.commands.items()
+            listed: TyperCommand(listed, help=inner.help)
+            for listed, inner in entry.commands.items()
         }
     else:
         module, function = entry.source.split(":")
@@ -293,11 +294,11 @@ def _fault(error: Any) -> UsageError:
     param = getattr(error, "param", None)
     if param is not None and len(param.opts) > 1:
         message = message.replace(" / ".join(map(repr, param.opts)), repr(max(param.opts, key=len)))
-    found, colon, expected = message.partition(": Input should be ")
+    fault, colon, expected = message.partition(": Input should be ")
     if colon:
         expected = expected.removeprefix("a valid ").partition(", unable")[0]
         expected = f"a number {expected}" if " than " in expected else expected
     else:
-        found, _, expected = message.partition(" is not one of ")
+        fault, _, expected = message.partition(" is not one of ")
         expected = expected.replace(", ", " or ")
-    return UsageError(found[:1].lower() + found[1:], expected=expected, where=where, todo=see)
+    return UsageError(fault[:1].lower() + fault[1:], expected=expected, where=where, todo=see)

@@ -39,9 +39,9 @@ def defaults_of(
     sections = [key for key in table if key not in shared]
     _refuse_unknown(shared, SHARED, file, "an option of several commands")
     _refuse_unknown(sections, commands, file, "a command")
-    own = _section(table, command, file)
-    _refuse_unknown(own, list(flags), file, f"an option of `consilience {' '.join(command)}`")
-    values = {key: value for key, value in shared.items() if key in flags} | dict(own)
+    section = _section(table, command, file)
+    _refuse_unknown(section, list(flags), file, f"an option of `consilience {' '.join(command)}`")
+    values = {key: value for key, value in shared.items() if key in flags} | dict(section)
     if folder := values.pop("data-dir", None):
         os.environ.setdefault("CONSILIENCE_DATA", str(file.parent / folder))
     return {flags[key]: _value(value) for key, value in values.items()}, file

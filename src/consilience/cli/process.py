@@ -24,7 +24,7 @@ STOPPED = {
     "SIGTERM": "terminated",
     "SIGHUP": "the terminal was closed",
 }
-"""What is said of a command that a signal ended."""
+"""The message of a command that a signal ended."""
 
 
 def print_error(error: ConsilienceError, *, is_usage: bool = False) -> None:
@@ -42,7 +42,7 @@ def json_text(document: object) -> str:
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
     is_unicode = encoding.lower().replace("-", "").startswith("utf")
     text = json.dumps(document, ensure_ascii=not is_unicode)
-    return CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 class _Stream(io.FileIO):

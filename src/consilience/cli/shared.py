@@ -61,9 +61,9 @@ def print_json(document: object) -> None:
 def without_nan(value: Any) -> Any:
     """The same with None for NaN, which JSON does not have."""
     if isinstance(value, dict):
-        return {name: without_nan(each) for name, each in value.items()}
+        return {name: without_nan(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [without_nan(each) for each in value]
+        return [without_nan(item) for item in value]
     return None if isinstance(value, float) and math.isnan(value) else value
 
 

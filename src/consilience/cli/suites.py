@@ -15,10 +15,7 @@ from consilience.report.metric_tables import statistics_tables
 from consilience.suites.fetch import SOURCES, fetch
 from consilience.suites.sizes import cautions, counted, suite_statistics
 
-app = typer.Typer(no_args_is_help=True, help="List, fetch, check and count suites.")
 
-
-@app.command("list")
 def list_suites(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """List the suites that have a name, with their folders."""
     data = suites.data_dir(data_dir)
@@ -38,7 +35,6 @@ def list_suites(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         out.print(line, soft_wrap=True, highlight=False)
 
 
-@app.command("fetch")
 def fetch_suite(
     name: Annotated[str, typer.Argument(help=f"One of: {', '.join(SOURCES)}.")],
     data_dir: DataDir = None,
@@ -47,7 +43,7 @@ def fetch_suite(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch a suite from its authors: a pinned revision, every file checked, resumable."""
+    """Download a suite of the papers, and check every file."""
     with progress_shown(f"fetching {name}", None, "files") as advance:
         folder, fetched = fetch(name, suites.data_dir(data_dir), base=source, progress=advance)
     if as_json:
@@ -57,13 +53,12 @@ def fetch_suite(
         out.print(line, soft_wrap=True, highlight=False)
 
 
-@app.command("check")
 def check(
     suite: Annotated[str, typer.Argument(help="A name or a folder.")],
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a suite: everything that is wrong with it, by file and line.
+    """Check a suite: list every error in its files by file and line.
 
     Notes name properties that are no errors but decide what the numbers mean: subjects of an N-1
     relation with several objects, duplicate facts, relations with one pattern.
@@ -91,14 +86,13 @@ def check(
         )
 
 
-@app.command("stats")
 def stats(
     suite: Annotated[str, typer.Argument(help="A name or a folder.")],
     data_dir: DataDir = None,
     as_shipped: AsShipped = False,
     as_json: AsJson = False,
 ) -> None:
-    """Count what a suite holds: the paper's Table 1 and the size of each relation."""
+    """Count the relations, patterns and facts of a suite (ParaRel paper, Table 1)."""
     chosen = suites.load_suite(suite, data_dir, as_shipped=as_shipped)
     statistics = suite_statistics(chosen)
     if as_json:

@@ -21,7 +21,7 @@ class Option:
     help: str
     """What the option does; it also documents the field."""
     metavar: str | None = None
-    """What stands for the value in the help."""
+    """The placeholder of the value in the help."""
     flag: str | None = None
     """The option's name, where it is not that of the field."""
     short: str | None = None

@@ -197,7 +197,7 @@ class ProbeOptions:
     ] = None
 
 
-def refuse_options(options: ProbeOptions, panel: str, given: str, expected: str) -> None:
+def refuse_options(options: ProbeOptions, panel: str, kind: str, expected: str) -> None:
     """Raise for an option of a panel that is not at its default: it is for other suites."""
     hints = get_type_hints(ProbeOptions, include_extras=True)
     for field in fields(options):
@@ -205,5 +205,5 @@ def refuse_options(options: ProbeOptions, panel: str, given: str, expected: str)
         if option.panel == panel and getattr(options, field.name) != field.default:
             flag = option.flag or "--" + field.name.replace("_", "-")
             raise ConsilienceError(
-                f"{flag} with {given}", expected=f"--suite {expected}", todo=f"Leave {flag} out."
+                f"{flag} with {kind}", expected=f"--suite {expected}", todo=f"Leave {flag} out."
             )

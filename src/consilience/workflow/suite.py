@@ -31,11 +31,11 @@ def suite_of(
             todo="Name the suite: --suite S.",
         )
     folder = str(run.record.get("suite_source", {}).get("folder", ""))
-    kept = (
+    source = (
         folder if folder and data_dir is None and Path(folder).is_dir() else settings.get("suite")
     )
     as_shipped = bool(settings.get("as_shipped"))
-    suite = suites.load_suite(name or str(kept), data_dir, as_shipped=as_shipped)
+    suite = suites.load_suite(name or str(source), data_dir, as_shipped=as_shipped)
     if settings.get("perturbations"):
         suite = with_asked_patterns(suite, run.answers, settings["perturbations"])
     return suite, protocol or run.protocol or suite.protocol
@@ -47,8 +47,8 @@ def any_suite_of(
     """As ``suite_of``; a run of sentence pairs says itself what it was asked."""
     if not run.is_of_pairs:
         return suite_of(run, name, protocol, data_dir)
-    given = {"--suite": name, "--protocol": protocol, "--data-dir": data_dir}
-    for flag, value in given.items():
+    options = {"--suite": name, "--protocol": protocol, "--data-dir": data_dir}
+    for flag, value in options.items():
         if value is not None:
             raise ConsilienceError(
                 f"{flag} with runs of sentence pairs",
@@ -61,8 +61,8 @@ def any_suite_of(
 def task_of_run(run: Run) -> Task:
     """The task that a run was asked."""
     fields = run.settings.get("task", {})
-    given = {name: value for name, value in fields.items() if value is not None}
-    return task_of_table(given, str(run.seeds[0].path / "run.json"))
+    known = {name: value for name, value in fields.items() if value is not None}
+    return task_of_table(known, str(run.seeds[0].path / "run.json"))
 
 
 def task_suite_of_run(run: Run) -> Suite:

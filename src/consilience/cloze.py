@@ -90,7 +90,7 @@ class Pattern:
 
     @property
     def article(self) -> str | None:
-        """``a`` or ``an`` where exactly that word stands before the one that holds ``[Y]``.
+        """``a`` or ``an`` where exactly that word precedes the one that holds ``[Y]``.
 
         The test of ParaRel's released evaluation, which splits at single spaces.
         """

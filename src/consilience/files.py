@@ -30,12 +30,12 @@ PART = re.compile(r"\..+\.(\d+)\.part", re.DOTALL)
 """The name of a file that is being written, with the id of the process that writes it."""
 
 
-def path_of(value: object, what: str) -> Path:
+def path_of(value: object, name: str) -> Path:
     """A path that a caller gave as text or as a path; anything else raises."""
     if isinstance(value, str | os.PathLike):
         return Path(value)
     raise ConsilienceError(
-        f"{what} is of type {type(value).__name__}", expected="a path: text or pathlib.Path"
+        f"{name} is of type {type(value).__name__}", expected="a path: text or pathlib.Path"
     )
 
 

@@ -124,7 +124,7 @@ def texts_of_lists(patterns: object, facts: object, relation: str = "facts") -> 
     """
     by_relation: Mapping[Any, Any] = {relation: facts}
     if isinstance(facts, Mapping) and not any(
-        isinstance(each, str | int) for each in facts.values()
+        isinstance(value, str | int) for value in facts.values()
     ):
         by_relation = facts
     texts: Texts = {}
@@ -222,12 +222,12 @@ def _relation_id(name: object, where: str) -> str:
 
 def _text(row: Mapping[str, Any], column: str, where: str) -> str:
     """The text of a cell; a whole number becomes text."""
-    value, place = row.get(column), f"{where}, column '{column}'"
+    value, where_in_row = row.get(column), f"{where}, column '{column}'"
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str) or not value.strip():
         shown = "no value" if value is None else f"{value!r}"
-        raise ConsilienceError(shown, expected="text", where=place)
+        raise ConsilienceError(shown, expected="text", where=where_in_row)
     if control := control_in(value):
-        raise ConsilienceError(f"{control} in a text", where=place, todo="Remove it.")
+        raise ConsilienceError(f"{control} in a text", where=where_in_row, todo="Remove it.")
     return value

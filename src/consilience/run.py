@@ -1,7 +1,7 @@
-"""A run's folder: what was asked, the answers, the metrics. Whole files or none.
+"""Runs, read once: their settings and their answers.
 
-``run.json`` says what was asked of which model; ``answers/GROUP.parquet`` is written when the whole
-group is answered, ``metrics.csv`` at the end. A run that was killed goes on where it stopped.
+``run.json`` has the settings and the model, ``answers/GROUP.parquet`` the answers of a group, and
+``metrics.csv`` the numbers. ``run_folder.py`` writes them.
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ SENTENCE_PAIRS = "perturb"
 def read_answers(path: str | Path) -> pl.DataFrame:
     """An answers table that somebody made: Parquet, CSV, gzipped CSV, or the folder of a run.
 
-    In a CSV file an empty answer is no answer; every other cell is text as it stands.
+    In a CSV file an empty answer is no answer; every other cell is text, unchanged.
     """
     path = path_of(path, "the answers table")
     if path.is_dir():
         files = sorted((path / "answers").glob("*.parquet"))
         if not files:
             levels = ("*", "*/*", "*/*/*")  # as perturb, improve and the user have them
-            inside = [found.parent for each in levels for found in path.glob(f"{each}/answers")]
-            names = ", ".join(sorted(str(each.relative_to(path)) for each in inside))
+            inside = [
+                path_in.parent for level in levels for path_in in path.glob(f"{level}/answers")
+            ]
+            names = ", ".join(sorted(str(folder.relative_to(path)) for folder in inside))
             raise ConsilienceError(
                 "no answers/*.parquet",
                 expected="the folder of a run",
@@ -114,8 +116,8 @@ class Run:
             raise ConsilienceError(
                 "no such file or folder", where=str(path), todo="Check the path."
             )
-        folders = [each for each in seed_folders(path) if (each / "run.json").is_file()]
-        parts = tuple(cls.open(each, each.name) for each in folders)
+        folders = [folder for folder in seed_folders(path) if (folder / "run.json").is_file()]
+        parts = tuple(cls.open(folder, folder.name) for folder in folders)
         record = parts[0].record if parts else record_of(path)
         return cls(path, label or path.resolve().name, record, parts)
 
@@ -143,7 +145,7 @@ class Run:
     def protocol(self) -> Protocol | None:
         """The protocol that decided the answers; None where there is none."""
         name = self.settings.get("protocol")
-        return next((each for each in get_args(Protocol) if each == name), None)
+        return next((protocol for protocol in get_args(Protocol) if protocol == name), None)
 
     @property
     def is_of_pairs(self) -> bool:
@@ -166,8 +168,8 @@ def model_name(model: str, task: str = "") -> str:
 
 def seed_folders(path: Path) -> list[Path]:
     """The folders of the seeds in a folder, seed-2 before seed-10."""
-    folders = [each for each in path.glob("seed-*") if each.is_dir()]
-    return sorted(folders, key=lambda each: (len(each.name), each.name))
+    folders = [folder for folder in path.glob("seed-*") if folder.is_dir()]
+    return sorted(folders, key=lambda folder: (len(folder.name), folder.name))
 
 
 def open_runs(specs: Sequence[str]) -> list[Run]:
@@ -177,9 +179,9 @@ def open_runs(specs: Sequence[str]) -> list[Run]:
     the same model; by its folder alone where the model is not known. A folder has more of its path
     where two are the same.
     """
-    given = [("", spec) if Path(spec).exists() else _split(spec) for spec in specs]
-    runs = [Run.open(Path(path), label) for label, path in given]
-    unnamed = [run for run, (label, _) in zip(runs, given, strict=True) if not label]
+    labelled = [("", spec) if Path(spec).exists() else _split(spec) for spec in specs]
+    runs = [Run.open(Path(path), label) for label, path in labelled]
+    unnamed = [run for run, (label, _) in zip(runs, labelled, strict=True) if not label]
     folders = short_names([run.path for run in unnamed])
     models = [run.model_name for run in unnamed]
     names = iter(
@@ -188,7 +190,7 @@ def open_runs(specs: Sequence[str]) -> list[Run]:
     )
     runs = [
         run if label else replace(run, label=next(names))
-        for run, (label, _) in zip(runs, given, strict=True)
+        for run, (label, _) in zip(runs, labelled, strict=True)
     ]
     labels = [run.label for run in runs]
     if len(set(labels)) < len(labels):
@@ -208,7 +210,7 @@ def short_names(paths: Sequence[Path]) -> list[str]:
     """The last parts of paths, as many as tell them from each other."""
     parts = [path.resolve().parts for path in paths]
     for size in range(1, max(map(len, parts), default=0) + 1):
-        names = ["/".join(each[-size:]) for each in parts]
+        names = ["/".join(part[-size:]) for part in parts]
         if len(set(names)) == len(names):
             return names
     if paths:

@@ -1,4 +1,4 @@
-"""The values that all packages share: what is asked, and what may be answered.
+"""The values that all packages share: suites, queries and scores.
 
 All values are frozen. Axis names in shapes are those of ``docs/glossary.md``.
 """
@@ -185,7 +185,7 @@ class Relation:
     patterns: tuple[Pattern, ...]
     """The patterns, the base pattern first; none of a task."""
     facts: tuple[Fact, ...]
-    """What is asked; empty for a task, whose sentence pairs are in ``Pairs``."""
+    """The facts; empty for a task, whose sentence pairs are in ``Pairs``."""
     edges: Mapping[VariantPair, Edge]
     """How two patterns ``(i, j)``, ``i < j``, differ, where that is known."""
     candidates: Candidates
@@ -222,7 +222,7 @@ class Suite:
     """Relation -> objects that the authors leave out, also of other facts (ParaRel, note 11)."""
 
     def __post_init__(self) -> None:
-        others = [each for each in self.relations if not isinstance(each, Relation)]
+        others = [group for group in self.relations if not isinstance(group, Relation)]
         if others:
             raise ConsilienceError(
                 f"a group of type {type(others[0]).__name__}",
@@ -255,7 +255,7 @@ class Suite:
 
     @classmethod
     def _of_texts(cls, texts: Mapping[str, RelationTexts], name: str) -> Suite:
-        return cls(name, tuple(_relation_of(id_, each) for id_, each in texts.items()))
+        return cls(name, tuple(_relation_of(id_, of_group) for id_, of_group in texts.items()))
 
     def __repr__(self) -> str:
         facts = [fact for group in self for fact in group.facts]
@@ -314,8 +314,8 @@ class Suite:
 
 def _relation_of(id_: str, texts: RelationTexts) -> Relation:
     """A relation of texts; one without a fact or a pattern raises."""
-    for what, noun in ((texts.facts, "fact"), (texts.patterns, "pattern")):
-        if not what:
+    for values, noun in ((texts.facts, "fact"), (texts.patterns, "pattern")):
+        if not values:
             raise ConsilienceError(
                 f"the relation '{id_}' has no {noun}", todo=f"Add {noun}s to it, or remove it."
             )

@@ -12,7 +12,7 @@ from consilience.errors import ConsilienceError
 from consilience.types import Candidates, Query, Scores
 
 BLANK = "___"
-"""Stands for the object in the sentence of a prompt."""
+"""Replaces the object in the sentence of a prompt."""
 
 SENTENCE, CHOICES = "{sentence}", "{candidates}"
 """What a template is filled with: the sentence with its blank, and all candidates."""
@@ -25,7 +25,7 @@ class TextFunction:
     """A function from a list of prompts to a list of texts, as a model of facts.
 
     A prompt is ``template`` with ``{sentence}`` and ``{candidates}`` filled in; the sentence has
-    ``___`` in the place of the object. ``match_candidate`` finds the candidate of a text. A text
+    ``___`` instead of the object. ``match_candidate`` finds the candidate of a text. A text
     that matches none counts as a wrong answer. An empty text is no answer.
     """
 
@@ -55,12 +55,14 @@ class TextFunction:
         distinct = list(dict.fromkeys(prompts))
         written = dict(zip(distinct, _call(self.function, distinct, str), strict=True))
         texts = [written[prompt].strip() for prompt in prompts]
-        found = [
+        matches = [
             match_candidate(text, query, words) for text, query in zip(texts, queries, strict=True)
         ]
-        unmatched = [text for text, word in zip(texts, found, strict=True) if text and word is None]
+        unmatched = [
+            text for text, word in zip(texts, matches, strict=True) if text and word is None
+        ]
         self._note(queries, unmatched)
-        yield from _chosen(texts, found, words)
+        yield from _chosen(texts, matches, words)
 
     def _prompt(self, query: Query, words: Sequence[str]) -> str:
         sentence = query.pattern.fill(query.subject, BLANK)
@@ -114,9 +116,9 @@ def match_candidate(text: str, query: Query, words: Sequence[str]) -> str | None
         left, right = map(same, around)
         inner = same(text)
         inside = same(inner.removeprefix(left).removesuffix(right))
-        found = [word for word in words if same(word) in (inner, inside)]
-        if len(found) == 1:
-            return found[0]
+        matches = [word for word in words if same(word) in (inner, inside)]
+        if len(matches) == 1:
+            return matches[0]
     return None
 
 
@@ -127,12 +129,12 @@ def _folded(text: str) -> str:
 
 def _plain(text: str) -> str:
     """The same without punctuation and symbols."""
-    kept = "".join(letter if letter.isalnum() else " " for letter in _folded(text))
-    return " ".join(kept.split())
+    letters = "".join(letter if letter.isalnum() else " " for letter in _folded(text))
+    return " ".join(letters.split())
 
 
 def _chosen(
-    texts: Sequence[str], found: Sequence[str | None], words: Sequence[str]
+    texts: Sequence[str], matches: Sequence[str | None], words: Sequence[str]
 ) -> Iterator[Scores]:
     """Scores that order the candidates only; a text that matches none is a word of its own."""
     empty = np.array([at for at, text in enumerate(texts) if not text], dtype=np.int64)
@@ -142,7 +144,7 @@ def _chosen(
     rows = [at for at, text in enumerate(texts) if text]
     if not rows:
         return
-    answers = [found[at] or texts[at] for at in rows]
+    answers = [matches[at] or texts[at] for at in rows]
     others = [word for word in dict.fromkeys(answers) if word not in words]
     position = {word: at for at, word in enumerate([*words, *others])}
     totals = np.full((len(rows), len(position)), -np.inf)

@@ -36,8 +36,8 @@ def write_report(runs: str | Path | list[str | Path], page: str | Path, **option
     ``options`` are those of ``consilience report``.
     """
     specs = [runs] if isinstance(runs, str | Path) else runs
-    given = {"runs": [str(spec) for spec in specs], "page": page, **options}
-    chosen = options_of(ReportOptions, given)
+    keywords = {"runs": [str(spec) for spec in specs], "page": page, **options}
+    chosen = options_of(ReportOptions, keywords)
     return save_report(report(chosen), chosen)[0]
 
 

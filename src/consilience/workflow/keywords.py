@@ -64,12 +64,15 @@ def with_options(function: Callable[..., Any], kind: type) -> inspect.Signature:
 
     Options that are parameters of the function stay as the function has them.
     """
-    own = inspect.signature(function)
-    named = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
-    names = {each.name for each in named}
-    return own.replace(
-        parameters=[*named, *(each for each in _parameters(kind) if each.name not in names)]
-    )
+    signature = inspect.signature(function)
+    named = [
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    ]
+    names = {parameter.name for parameter in named}
+    options = [parameter for parameter in _parameters(kind) if parameter.name not in names]
+    return signature.replace(parameters=[*named, *options])
 
 
 def _parameters(kind: type) -> list[inspect.Parameter]:
@@ -98,7 +101,7 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
     members = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     if value is None and NoneType in members:
         return None
-    member = next(each for each in members if each is not NoneType)
+    member = next(member for member in members if member is not NoneType)
     checked = _of_type(name, value, member)
     _check_range(name, checked, option)
     return checked
@@ -116,7 +119,9 @@ def _of_type(name: str, value: Any, kind: Any) -> Any:
         values = value.split(",") if isinstance(value, str) else value
         if not isinstance(values, Sequence | set):
             raise _wrong(name, value, f"a list of values, each {EXPECTED[item]}")
-        return tuple(_of_type(name, each.strip() if item is str else each, item) for each in values)
+        if isinstance(value, str):
+            values = [text.strip() for text in values]
+        return tuple(_of_type(name, element, item) for element in values)
     if kind is str and isinstance(value, os.PathLike):
         return str(value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):

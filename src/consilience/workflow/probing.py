@@ -149,7 +149,7 @@ def plan_probe(options: ProbeOptions, watch: Watch = SILENT) -> ProbePlan:
     loading = time.monotonic() - start
     relations = setup.suite.relations
     is_new, complete = complete_groups(setup.folder, setup.settings)
-    sizes = {each.id: len(each.facts) * len(each.patterns) for each in relations}
+    sizes = {relation.id: len(relation.facts) * len(relation.patterns) for relation in relations}
     samples = [
         partial(_ask_sample, options, setup, relation)
         for relation in evenly(relations, SAMPLED_GROUPS)

@@ -311,7 +311,7 @@ def plan_pairs(options: ProbeOptions, watch: Watch) -> ProbePlan:
     some = evenly(pairs.items, SAMPLED_PAIRS)
     presented = present_pairs(task, some, form, perturbations, model, long=options.long)
     sampled, rate = measured_rate([lambda: ask_labels(presented, model).height])
-    each = len(pairs.items) * (1 + len(perturbations))
+    queries = len(pairs.items) * (1 + len(perturbations))
     return ProbePlan(
         model_name(options.model),
         task.name,
@@ -320,8 +320,8 @@ def plan_pairs(options: ProbeOptions, watch: Watch) -> ProbePlan:
         items=len(pairs.items),
         variants=f"{1 + len(perturbations)} forms",
         candidates=str(len(task.labels)),
-        queries=each * (1 + options.generate) * len(models),
-        complete=each * len(groups),
+        queries=queries * (1 + options.generate) * len(models),
+        complete=queries * len(groups),
         folder=str(folder),
         is_new=is_new,
         loading=loading,

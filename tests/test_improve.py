@@ -314,7 +314,7 @@ def test_one_command_trains_measures_and_shows_the_cost(consilience, command, tm
     assert names["model"]("Rome is [MASK].")[0]["token_str"]
     status, out, err = consilience(*command, "--details")
     assert status == 0, err
-    for shown in ("Table 7", "Consistent-Acc", "chosen", "sign flips of subjects", "lambda-"):
+    for shown in ("Table 7", "Consistent accuracy", "chosen", "sign flips of subjects", "lambda-"):
         assert shown in out
     assert "held out" not in err, "there is nothing left to do"
     status, out, err = consilience(*command, "--json")

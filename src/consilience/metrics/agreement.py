@@ -66,7 +66,7 @@ describe(
 
 @metric(
     "tuples",
-    label="Consistent-Acc",
+    label="Consistent accuracy",
     meaning="share of items with the right answer in every variant",
     short="Cons Acc",
     level="headline",
@@ -84,7 +84,7 @@ def consistent_accuracy(grid: Grid) -> Tally:
 
 @metric(
     "tuples",
-    label="Consistent-wrong",
+    label="Consistently wrong",
     meaning="share of items with the same wrong answer in every variant",
     short="Cons wrong",
     binary=True,
@@ -152,7 +152,7 @@ def unknown_consistency(grid: Grid) -> Tally:
 
 @metric(
     "pairs",
-    label="Chance-corrected",
+    label="Chance-corrected consistency",
     meaning="consistency above chance: 0 is chance, 1 is full agreement",
     short="Corr Cons",
     level="headline",

@@ -983,7 +983,7 @@ def test_one_command_trains_two_tasks_and_says_what_was_cut(consilience, asked, 
     assert work == "work: 2 trainings (2 seeds) of 4 updates and 1 validation of 14 queries"
     said = [line for line in said if not line.startswith(("timing ", "work: ", "estimated time: "))]
     loading = f"loading {asked[asked.index('--model') + 1]} ..."
-    assert [line for line in said if line != loading and " updates " not in line] == [
+    assert [line for line in said if line != loading and " updates" not in line] == [
         "training rte with 2 seeds, batch size 8, learning rate 0.006 ..."
     ]
     assert document["best"] == {"batch": 8, "learning_rate": 6e-3}

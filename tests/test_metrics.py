@@ -150,7 +150,7 @@ def test_the_accuracy_says_how_many_facts_it_is_over(split):
     """Six facts: three answered in the base pattern, two of several tokens, one for another reason.
 
     Fact 6 is there once more, which counts as a row (published) and not as a fact (strict). The
-    relation with several right answers is in no mean. Earlier versions wrote "cut into".
+    relation with several right answers is in no mean. Answers of earlier versions have another text.
     """
     several, other = f"the gold is {split} 2 pieces (x y)", "the gold is unknown to the tokenizer"
     rows = [(str(at), f"s{at}", "a", ["a"] * 3) for at in (1, 2)]

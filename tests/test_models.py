@@ -46,7 +46,7 @@ def test_a_word_at_the_start_has_the_token_that_it_has_there(model_folder):
     ("family", "words", "same", "notes"),
     [
         ("bert", ("Paris", "Parisal"), [0, 0], ["1 of 2 candidates (Paris, ...) are split by the "
-         "tokenizer; their first piece stands for them, as in the released code"]),
+         "tokenizer; their first piece represents them, as in the released code"]),
         ("bert-uncased", ("Rome", "rome", "Oslo"), [0, 0, 2], []),
     ],
 )  # fmt: skip

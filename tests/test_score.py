@@ -12,7 +12,7 @@ from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, S
 from consilience.metrics.answers_table import check_golds, prepare, unknown_answers
 from consilience.metrics.notes import notes_on
 
-PATTERNS = ("[X] is in [Y].", "[X] lies in [Y].")
+PATTERNS = ("[X] is in [Y].", "[X] belongs to [Y].")
 FACTS = [
     ("i1", "Ada", "Paris"),
     ("i2", "Ada", "Rome"),  # the last of Ada's: its gold counts under `published`

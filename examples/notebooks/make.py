@@ -23,8 +23,8 @@ def make(path: Path) -> None:
         cell["id"] = f"cell-{at + 1}"
         cell.metadata.pop("execution", None)  # times differ in every run
         if cell.cell_type == "code":  # warnings of Jupyter, such as that it has no progress bars
-            kept = [output for output in cell.outputs if output.get("name") != "stderr"]
-            cell.outputs = kept
+            outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+            cell.outputs = outputs
     notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"]}
     nbformat.write(notebook, path)
 

@@ -142,7 +142,7 @@ def cluster_representations(options: VectorOptions, watch: Watch = SILENT) -> Ve
 
 
 def _select(suite: Suite, options: VectorOptions) -> Suite:
-    """What is asked of the suite; an unknown relation of the figure raises."""
+    """The relations and facts to ask; an unknown relation of the figure raises."""
     if options.groups is not None:
         suite = select_relations(suite, options.groups)
     if options.draw is not None:

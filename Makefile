@@ -28,6 +28,7 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python tests/language.py
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -71,7 +71,7 @@ def texts(source: str) -> Iterator[tuple[int, str]]:
                 start = token.start[0]
             # A sentence may go over several lines, so that the quotes between them are left out.
             part += re.sub(r'^[rbfuRBFU]*["\']+|["\']+$', "", token.string) + "\n"
-        elif token.type not in {tokenize.NL, tokenize.NEWLINE, *F_STRING} and part:
+        elif token.type not in {tokenize.NL, *F_STRING} and part:
             yield start, part
             part = ""
     if part:

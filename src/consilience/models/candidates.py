@@ -115,8 +115,8 @@ class CandidateLookup:
         of_all = f"of {len(sheet.words)} candidates ({sheet.words[0]}, ...)"
         if sheet.truncated:
             self._notes.append(
-                f"{sheet.truncated} {of_all} are split by the tokenizer; their first piece represents "
-                "for them, as in the released code"
+                f"{sheet.truncated} {of_all} are split by the tokenizer; their first piece "
+                "represents them, as in the released code"
             )
         else:
             self._notes.append(

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 from pathlib import Path
 
 import polars as pl
@@ -359,3 +360,13 @@ def test_a_constant_model_is_called_so(consilience, runs):
     assert sentence not in err, "it is said once"
     _, _, err = consilience("score", runs / "majority", "--by", "group")
     assert "(capital 100 %, sport 100 %)" in err
+
+
+def test_a_folder_of_several_seeds_names_the_command_for_one(runs, consilience, tmp_path):
+    for seed in (0, 1):
+        shutil.copytree(runs / "random", tmp_path / "seeds" / f"seed-{seed}")
+    for name in ("patterns", "edits", "examples"):
+        status, _, err = consilience("analyze", name, tmp_path / "seeds")
+        assert status == 2
+        command = f"`consilience analyze {name} {tmp_path / 'seeds' / 'seed-0'}`"
+        assert f"a folder with 2 seeds; expected one run. Analyze one: {command}." in err

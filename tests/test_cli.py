@@ -213,7 +213,7 @@ def test_data_list_check_stats(consilience, tmp_path, write_suite):
     ])  # fmt: skip
     status, out, err = consilience("suite", "check", odd)
     assert (status, out) == (
-        0, f"{odd}: no problems, 1 note; 1 relations, 3 patterns, 2 facts\n"
+        0, f"{odd}: no problems, 1 note; 1 relation, 3 patterns, 2 facts\n"
     )  # fmt: skip
     assert err.startswith("note: capital: 1 subject of an N-1 relation with several objects")
     status, out, err = consilience(

@@ -12,7 +12,7 @@ from consilience.cli import app, console
 HEAVY = ("torch", "transformers", "polars", "numpy", "scipy", "sklearn", "rich", "altair")
 LIGHT = [
     (), ("--help",), ("-h",), ("--version",), ("-V",), ("suite", "--help"), ("analyze", "-h"),
-    ("prob",), ("data", "list"), ("--wrong",),
+    ("probe", "--help"), ("score", "-h"), ("prob",), ("data", "list"), ("--wrong",),
 ]  # fmt: skip
 
 

@@ -100,9 +100,47 @@ def test_check_names_what_decides_the_meaning_of_numbers(write_suite):
     ]
 
 
-def test_a_folder_or_table_that_is_missing(tmp_path, write_suite):
-    with pytest.raises(ConsilienceError, match="no suite './nowhere'; expected the name"):
+def test_check_names_objects_that_differ_only_in_case_or_spaces(write_suite):
+    facts = [
+        {"relation": "capital", "subject": subject, "object": object_}
+        for subject, object_ in zip("ABCD", ("Paris", "paris", "Paris ", "Rome"), strict=True)
+    ]
+    patterns = [{"relation": "capital", "pattern": text} for text in ("[X] [Y]", "[Y] [X]")]
+    folder = write_suite(patterns=patterns, facts=facts)
+    assert cautions(load_folder(folder)) == [
+        "capital: 'Paris', 'Paris ' and 'paris' differ only in case or spaces"
+    ]
+
+
+def test_a_bad_cardinality_is_one_problem(write_suite):
+    folder = write_suite(relations=[{"relation": "capital", "cardinality": "N-2"}])
+    (problem,) = check_suite(str(folder))
+    assert "cardinality 'N-2'; expected N-1 or N-M" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("row", "hint"),
+    [
+        ({"relation": "capital", "subject": "Italy", "objekt": "Rome"}, "Found 'objekt'. Did you"),
+        ({"relation": "capital", "Subject": "Italy", "object": "Rome"}, "Found 'Subject'. Did you"),
+        ({"relation": "capital", "subject": "Italy"}, "Fill it in or remove the line."),
+    ],
+)
+def test_a_misspelt_field_is_named(row, hint, write_suite):
+    good = {"relation": "capital", "subject": "France", "object": "Paris"}
+    (problem,) = check_suite(str(write_suite(facts=[good, row])))
+    assert hint in str(problem)
+
+
+def test_a_folder_or_table_that_is_missing(tmp_path, write_suite, monkeypatch):
+    with pytest.raises(ConsilienceError, match=r"\./nowhere: no such folder; expected the name"):
         load_suite("./nowhere")
+    (tmp_path / "food").mkdir()
+    with pytest.raises(ConsilienceError, match="no such folder.*Did you mean 'food'"):
+        load_suite(tmp_path / "fod")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConsilienceError, match="no suite 'fod' and no such folder.*mean 'food'"):
+        load_suite("fod")
     with pytest.raises(ConsilienceError, match="Did you mean 'pararel'"):
         load_suite("paralel")
     with pytest.raises(ConsilienceError, match="not in .*`consilience suite fetch pararel`"):

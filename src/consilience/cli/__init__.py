@@ -37,7 +37,12 @@ def _root(
     """Hold the options of the program."""
 
 
-app = command_from("consilience", Entry(HELP, commands=COMMANDS), _root)
+EXAMPLES = (
+    "probe --model packaged:smollm2 --suite mini --limit 8",
+    "compare runs/before runs/after",
+)
+
+app = command_from("consilience", Entry(HELP, commands=COMMANDS, examples=EXAMPLES), _root)
 
 
 def command() -> None:

@@ -29,6 +29,7 @@ GENERAL = "General"
 
 PANELS = (
     "Arguments",
+    "Options",
     MODEL,
     QUESTIONS,
     FACTS,
@@ -37,7 +38,6 @@ PANELS = (
     COUNTING,
     OUTPUT,
     ADVANCED,
-    "Options",
     GENERAL,
 )
 """Headings of options, in the order of the help."""

@@ -14,6 +14,7 @@ from consilience.report.comparison_tables import comparison_table
 from consilience.report.training_tables import lambda_table, result_table, table_7
 from consilience.workflow.improvement import PIPELINES, Improvement, ImproveOptions
 from consilience.workflow.improvement import improve as train_and_measure
+from consilience.workflow.options import OUTPUT
 
 if TYPE_CHECKING:
     from consilience.train.experiment import Improved
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 Details = Annotated[
     bool,
     typer.Option(
-        "--details", help="Also print Table 7, every training, and each relation's differences."
+        "--details",
+        help="Also print Table 7, every training, and each relation's differences.",
+        rich_help_panel=OUTPUT,
     ),
 ]
 

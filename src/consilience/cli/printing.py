@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from consilience.choices import By, TableFormat
-from consilience.cli.console import out
-from consilience.report.export import as_csv, as_markdown
-from consilience.report.table import Table, all_notes
 from consilience.workflow.options import OUTPUT
+
+if TYPE_CHECKING:
+    from consilience.report.table import Table
 
 ByOption = Annotated[
     By | None,
@@ -37,6 +37,10 @@ FormatOption = Annotated[
 
 def print_tables(tables: Iterable[Table], format_: TableFormat) -> None:
     """Print tables, with an empty line between them."""
+    from consilience.cli.console import out
+    from consilience.report.export import as_csv, as_markdown
+    from consilience.report.table import all_notes
+
     for at, table in enumerate(tables):
         if at:
             out.print()
@@ -50,4 +54,6 @@ def print_tables(tables: Iterable[Table], format_: TableFormat) -> None:
 
 
 def _print_text(text: str) -> None:
+    from consilience.cli.console import out
+
     out.print(text, end="", soft_wrap=True, highlight=False)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import polars as pl
 import typer
 
 from consilience.choices import By, TableFormat
 from consilience.cli.command import command_of
-from consilience.cli.console import Screen, duration, out, warn
 from consilience.cli.printing import ByOption, FormatOption, print_tables
 from consilience.cli.shared import (
     AsJson,
@@ -23,24 +21,13 @@ from consilience.cli.shared import (
     without_nan,
 )
 from consilience.errors import ConsilienceError
-from consilience.files import csv_of, write_whole
-from consilience.report.metric_tables import (
-    changed_answers_table,
-    edit_table,
-    form_table,
-    group_table,
-    metric_table,
-    pattern_table,
-)
-from consilience.report.table import Table
-from consilience.suites.tasks import is_task
 from consilience.workflow.options import OUTPUT, PAIRS, QUESTIONS
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probe_plan import ProbePlan
-from consilience.workflow.probed import Probed
-from consilience.workflow.probing import plan_probe
-from consilience.workflow.probing import probe as ask_and_measure
-from consilience.workflow.probing import score as measure_answers
+
+if TYPE_CHECKING:
+    from consilience.report.table import Table
+    from consilience.workflow.probe_plan import ProbePlan
+    from consilience.workflow.probed import Probed
 
 BRIEF_LENGTH = 120
 """Characters of a note that are printed below a summary."""
@@ -78,11 +65,16 @@ def probe(
     in its original form and in perturbed forms (CALUM). The run is kept in a folder. Rerun the same
     command to resume an interrupted run.
     """
+    from consilience.cli.console import Screen
+    from consilience.report.metric_tables import changed_answers_table
+    from consilience.suites.tasks import is_task
+    from consilience.workflow import probing
+
     if dry_run:
-        _show_plan(plan_probe(options, Screen()), as_json=as_json or format_ == "json")
+        _show_plan(probing.plan_probe(options, Screen()), as_json=as_json or format_ == "json")
         return
     _refuse(by, is_of_pairs=is_task(options.suite), has_forms=bool(options.perturbations))
-    probed = ask_and_measure(options, Screen())
+    probed = probing.probe(options, Screen())
     _show(probed, Path(probed.record["path"]), None, by, "json" if as_json else format_)
     changed = probed.changed_answers
     if examples and changed is not None and changed.height:
@@ -117,13 +109,18 @@ def score(
 
     The columns group, item, subject, variant, gold, answer suffice; docs/suites.md has an example.
     """
-    probed = measure_answers(answers, suite, protocol, data_dir)
+    from consilience.files import csv_of, write_whole
+    from consilience.workflow import probing
+
+    probed = probing.score(answers, suite, protocol, data_dir)
     if file:
         write_whole(file, csv_of(probed.metrics))
     _show(probed, answers, suite, by, "json" if as_json else format_)
 
 
 def _show_plan(plan: ProbePlan, *, as_json: bool) -> None:
+    from consilience.cli.console import duration, out
+
     if as_json:
         print_json({"plan": plan.to_dict()})
         return
@@ -160,6 +157,8 @@ def _show(
     probed: Probed, source: Path, suite: str | None, by: By | None, format_: TableFormat
 ) -> None:
     """Print the summary, or a table ``by`` something; ``source``: a run, or answers to a suite."""
+    from consilience.cli.console import out, warn
+
     if format_ == "json":
         print_json(
             {
@@ -189,15 +188,17 @@ def _show(
 
 
 def _table_by(by: By, probed: Probed) -> Table:
+    from consilience.report import metric_tables
+
     metrics, suite = probed.metrics, probed.suite
     forms = {form for group in suite.relations for form in group.design.forms}
     _refuse(by, is_of_pairs=probed.is_of_pairs, has_forms=len(forms) > 1)
     title = probed.summary.title
     match by:
         case "group":
-            return group_table(metrics, suite)
+            return metric_tables.group_table(metrics, suite)
         case "edit":
-            table = edit_table(metrics, suite)
+            table = metric_tables.edit_table(metrics, suite)
             if not table.rows:
                 raise ConsilienceError(
                     f"--by edit: the suite '{suite.name}' does not say how its patterns differ",
@@ -205,17 +206,18 @@ def _table_by(by: By, probed: Probed) -> Table:
                 )
             return table
         case "pattern":
-            return pattern_table(probed.patterns(), suite)
+            return metric_tables.pattern_table(probed.patterns(), suite)
         case "form":
-            name = pl.col("group")
-            chosen = metrics if probed.is_of_pairs else metrics.filter(name == "MACRO")
-            return form_table(chosen, probed.changes, f"{title}, in percent")
+            chosen = metrics if probed.is_of_pairs else metrics.filter(metrics["group"] == "MACRO")
+            return metric_tables.form_table(chosen, probed.changes, f"{title}, in percent")
         case "metric":
-            return metric_table(metrics, f"{title}, in percent", probed.left_out)
+            return metric_tables.metric_table(metrics, f"{title}, in percent", probed.left_out)
 
 
 def _warn_briefly(probed: Probed) -> None:
     """The first notes in a line each, without those that the summary has."""
+    from consilience.cli.console import warn
+
     known = [note.rstrip(".") for note in probed.summary.notes]
     notes = [note for note in probed.notes if not any(map(note.startswith, known))]
     brief = [

@@ -49,7 +49,11 @@ AsJson = Annotated[
 ]
 AsShipped = Annotated[
     bool,
-    typer.Option("--as-shipped", help="Keep the ParaRel tuples that the ParaRel paper leaves out."),
+    typer.Option(
+        "--as-shipped",
+        help="Keep the ParaRel tuples that the ParaRel paper leaves out.",
+        rich_help_panel=ADVANCED,
+    ),
 ]
 
 

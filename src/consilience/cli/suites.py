@@ -14,6 +14,7 @@ from consilience.errors import ConsilienceError
 from consilience.report.metric_tables import statistics_tables
 from consilience.suites.fetch import SOURCES, fetch
 from consilience.suites.sizes import cautions, counted, suite_statistics
+from consilience.workflow.options import ADVANCED
 
 
 def list_suites(data_dir: DataDir = None, as_json: AsJson = False) -> None:
@@ -39,7 +40,13 @@ def fetch_suite(
     name: Annotated[str, typer.Argument(help=f"One of: {', '.join(SOURCES)}.")],
     data_dir: DataDir = None,
     source: Annotated[
-        str | None, typer.Option("--from", help="Another URL with the same files.", metavar="URL")
+        str | None,
+        typer.Option(
+            "--from",
+            help="Another URL with the same files.",
+            metavar="URL",
+            rich_help_panel=ADVANCED,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -61,7 +68,8 @@ def check(
     """Check a suite: list every error in its files by file and line.
 
     Notes name properties that are no errors but decide what the numbers mean: subjects of an N-1
-    relation with several objects, duplicate facts, relations with one pattern.
+    relation with several objects, duplicate facts, objects that differ only in case or spaces,
+    relations with one pattern.
     """
     problems = [str(problem) for problem in suites.check_suite(suite, data_dir)]
     chosen = None if problems else suites.load_suite(suite, data_dir)
@@ -79,8 +87,8 @@ def check(
         verdict = f"no problems, {counted(len(notes), 'note')}" if notes else "good"
         sizes = suite_statistics(chosen)
         out.print(
-            f"{suite}: {verdict}; {sizes.relations} relations, {sizes.patterns} patterns, "
-            f"{sizes.facts} facts",
+            f"{suite}: {verdict}; {counted(sizes.relations, 'relation')}, "
+            f"{counted(sizes.patterns, 'pattern')}, {counted(sizes.facts, 'fact')}",
             soft_wrap=True,
             highlight=False,
         )

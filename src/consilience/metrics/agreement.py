@@ -293,7 +293,7 @@ def top_answer(grid: Grid) -> Tally:
 @metric(
     "tuples",
     label="Top label",
-    meaning="share of the most frequent gold: accuracy of the majority baseline",
+    meaning="share of the most frequent gold among the facts asked",
     level="detail",
     one_form=True,
 )

@@ -25,7 +25,7 @@ PERCENT = {"share": 100, "points": 100}
 STARS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
 """Levels of significance and their marks."""
 
-NO_DATA = "-: undefined"
+NO_DATA = "A dash means undefined"
 """The note below a table with a cell that shows ``-``: there are no data, or nothing varied."""
 
 CI = "95 % CI"

@@ -6,9 +6,10 @@ This room knows files and values, no model and no metric.
 from __future__ import annotations
 
 import os
+from difflib import get_close_matches
 from pathlib import Path
 
-from consilience.errors import ConsilienceError, did_you_mean
+from consilience.errors import ConsilienceError, did_you_mean, shortened
 from consilience.files import path_of
 from consilience.suites.layouts import check_folder, load_folder
 from consilience.suites.tasks import TASKS
@@ -46,14 +47,33 @@ def suite_folder(spec: str, data: Path) -> Path:
         return folder
     folder = Path(spec)
     if not folder.exists():
-        raise ConsilienceError(
-            f"no suite '{spec}'",
-            expected="the name of a suite or a folder",
-            todo=did_you_mean(spec, [*NAMES, *TASKS]),
-        )
+        raise _no_suite(folder, spec)
     if not folder.is_dir():
         raise ConsilienceError("not a folder", expected="a suite folder", where=spec)
     return folder
+
+
+def _no_suite(folder: Path, spec: str) -> ConsilienceError:
+    """The error for a suite that is neither a name nor a folder, with similar names."""
+    parent = folder.parent
+    nearby = (
+        sorted(path.name for path in parent.iterdir() if path.is_dir()) if parent.is_dir() else []
+    )
+    if os.sep not in spec:
+        similar = get_close_matches(shortened(spec, 200), [*NAMES, *TASKS, *nearby], n=1)
+        return ConsilienceError(
+            f"no suite '{spec}' and no such folder",
+            expected="the name of a suite or a folder",
+            todo=did_you_mean(spec, similar or [*NAMES, *TASKS]),
+        )
+    shown = [name for name in nearby if not name.startswith(".")]
+    todo = did_you_mean(folder.name, shown).replace("Known:", f"Folders in {parent}:")
+    return ConsilienceError(
+        "no such folder",
+        expected="the name of a suite or a folder",
+        where=spec,
+        todo=todo if shown else "Check the path.",
+    )
 
 
 def load_suite(

@@ -119,7 +119,8 @@ def _read_relations(path: Path, problems: Problems) -> Drafts:
         cardinality = row.cells.get("cardinality", "N-1")
         if cardinality not in CARDINALITIES:
             row.report(f"cardinality '{cardinality}'", expected="N-1 or N-M")
-        elif id_ in drafts:
+            cardinality = "N-1"  # the relation is still known to the other tables
+        if id_ in drafts:
             row.report(
                 f"duplicate relation '{id_}'", todo=f"Remove it; the first is {drafts[id_].where}."
             )

@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from consilience.cloze import Pattern
-from consilience.errors import ConsilienceError
+from consilience.errors import ConsilienceError, shortened
 from consilience.read import Faults, read_rows
 from consilience.text import control_in, names_a_group
+
+FIELDS = {
+    "relation", "label", "cardinality", "pattern", "subject", "object", "item", "pattern_a",
+    "pattern_b", "sub_label", "obj_label",
+}  # fmt: skip
+"""Fields that tables may have; any other field may be a misspelt one of them."""
 
 Problems = Faults
 """Everything that is wrong with a suite, in the order of its files."""
@@ -35,17 +42,26 @@ class Row:
 
     def text(self, name: str) -> str:
         """A field that must hold text; empty, with a problem reported, where it does not."""
-        value = self.cells.get(name)
+        value, todo = self.cells.get(name), "Fill it in or remove the line."
         if isinstance(value, str) and value.strip():
             return self._without_controls(value, name)
         if name not in self.cells:
             problem = f"no field '{name}'"
+            todo = self._similar_field(name) or todo
         elif isinstance(value, str):
             problem = f"an empty '{name}'"
         else:
             problem = f"'{name}' is {json.dumps(value)}"
-        self.report(problem, expected=f"text in '{name}'", todo="Fill it in or remove the line.")
+        self.report(problem, expected=f"text in '{name}'", todo=todo)
         return ""
+
+    def _similar_field(self, name: str) -> str:
+        """A hint at a field whose name is almost ``name``; empty where there is none."""
+        unknown = {key.strip().lower(): key for key in self.cells if key not in FIELDS}
+        close = get_close_matches(name, unknown, n=1)
+        return (
+            f"Found '{shortened(unknown[close[0]], 200)}'. Did you mean '{name}'?" if close else ""
+        )
 
     def optional_text(self, name: str) -> str:
         """A field that may hold text or a number; empty where it is absent, null or neither."""

@@ -70,7 +70,7 @@ def cautions(suite: Suite) -> list[str]:
     """Properties of a suite that are no errors but decide what its numbers mean.
 
     Relations with one pattern, which have no consistency; N-1 relations with subjects that have
-    several objects; duplicate facts. ParaRel's release has the last two.
+    several objects; duplicate facts; objects that differ only in case or spaces.
     """
     single = [relation.id for relation in suite.relations if len(relation.patterns) == 1]
     notes = [f"one pattern, so no consistency: {_listed(single)}"] if single else []
@@ -100,6 +100,18 @@ def _cautions_of(relation: Relation) -> Iterator[str]:
             f"{counted(surplus, 'duplicate fact')}, such as "
             f"'{subject}', '{gold}' (items {_listed(names)})"
         )
+    yield from _similar_objects(relation)
+
+
+def _similar_objects(relation: Relation) -> Iterator[str]:
+    """A note for each set of objects that differ only in case or spaces."""
+    spellings: dict[str, set[str]] = defaultdict(set)
+    for fact in relation.facts:
+        spellings[" ".join(fact.object.casefold().split())].add(fact.object)
+    for words in spellings.values():
+        if len(words) > 1:
+            quoted = [f"'{word}'" for word in sorted(words)]
+            yield f"{', '.join(quoted[:-1])} and {quoted[-1]} differ only in case or spaces"
 
 
 def counted(number: int, noun: str) -> str:

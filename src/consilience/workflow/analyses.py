@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import polars as pl
@@ -42,7 +43,7 @@ from consilience.workflow.options import (
     RunSuite,
     SuiteArgument,
 )
-from consilience.workflow.suite import suite_notes, suite_of
+from consilience.workflow.suite import refuse_pairs, suite_notes, suite_of
 
 RunPath = Annotated[
     Path, Option("The folder of a run, or a table of answers.", metavar="RUN", is_argument=True)
@@ -142,9 +143,23 @@ class Analysis:
     """How answers were counted, where they were."""
 
 
+def _single_run(path: Path, analysis: str) -> Run:
+    """The run of facts in a folder; a folder of several seeds raises with the command for one."""
+    run = Run.open(path)
+    refuse_pairs(run)
+    if run.parts:
+        raise ConsilienceError(
+            f"a folder with {len(run.parts)} seeds",
+            expected="one run",
+            where=str(path),
+            todo=f"Analyze one: `consilience analyze {analysis} {quote(str(run.parts[0].path))}`.",
+        )
+    return run
+
+
 def analyze_patterns(options: PatternsOptions) -> Analysis:
     """How often each two patterns agree, and what each pattern gives: ``patterns, pairs``."""
-    run = Run.open(options.run)
+    run = _single_run(options.run, "patterns")
     suite, protocol = suite_of(run, options.suite, options.protocol, options.data_dir)
     notes, answers = suite_notes(run, suite), run.answers
     if options.groups is not None:
@@ -158,7 +173,7 @@ def analyze_patterns(options: PatternsOptions) -> Analysis:
 
 def analyze_edits(options: EditsOptions) -> Analysis:
     """Consistency of the pairs that differ in a way, against the other pairs: ``edits``."""
-    run = Run.open(options.run)
+    run = _single_run(options.run, "edits")
     suite, protocol = suite_of(run, options.suite, options.protocol, options.data_dir)
     kinds: Kinds = annotated_kinds(suite)
     if options.derive:
@@ -177,7 +192,7 @@ def analyze_edits(options: EditsOptions) -> Analysis:
 
 def find_examples(options: ExamplesOptions) -> tuple[dict[str, list[Example]], list[str]]:
     """Examples of each kind, and what a reader should know."""
-    run = Run.open(options.run)
+    run = _single_run(options.run, "examples")
     suite, _ = suite_of(run, options.suite, None, options.data_dir)
     kinds = list(KINDS) if options.kind is None else [options.kind]
     return examples(run.answers, suite, kinds, options.examples), suite_notes(run, suite)

@@ -29,6 +29,7 @@ from consilience.types import Suite
 from consilience.watch import SILENT, Advance, Watch
 from consilience.workflow.comparing import differences_of, refuse_mixed, settings_notes
 from consilience.workflow.options import (
+    OUTPUT,
     BootstrapSeed,
     DataDir,
     Option,
@@ -67,23 +68,29 @@ class ReportOptions:
             "The page [default: report.html in the folder of the run].",
             metavar="FILE",
             flag="--out",
+            panel=OUTPUT,
         ),
     ] = None
     figures: Annotated[
         Path | None,
-        Option("Write every figure to this folder, as SVG, PNG and PDF.", metavar="DIR"),
+        Option(
+            "Write every figure to this folder, as SVG, PNG and PDF.", metavar="DIR", panel=OUTPUT
+        ),
     ] = None
     tables: Annotated[
         Path | None,
         Option(
             "Write the papers' tables of these runs to this folder, as CSV, Markdown and LaTeX.",
             metavar="DIR",
+            panel=OUTPUT,
         ),
     ] = None
     group: Annotated[
         str | None,
         Option(
-            "Relation whose patterns are shown first [default: the least consistent].", metavar="G"
+            "Relation whose patterns are shown first [default: the least consistent].",
+            metavar="G",
+            panel=OUTPUT,
         ),
     ] = None
     suite: RunSuite = None

@@ -80,10 +80,12 @@ def test_the_numbers_are_those_of_the_run(html_of_one, runs):
     macro = {row["metric"]: row for row in metrics.filter(pl.col("group") == "MACRO").to_dicts()}
     whole = {name: f"{100 * row['value']:.0f} %" for name, row in macro.items()}
     for sentence in (
-        f"The answer to the base pattern is right for {whole['accuracy']} of the facts.",
+        f"The answer to the base pattern is right for {whole['accuracy']} of a relation's facts, "
+        "on average.",
         f"Two patterns of a fact agree {whole['consistency']} of the time "
         f"({whole['chance_consistency']} expected by chance).",
-        f"The answer is right in every pattern for {whole['consistent_accuracy']} of the facts.",
+        f"The answer is right in every pattern for {whole['consistent_accuracy']} of a relation's "
+        "facts, on average.",
         "Majority baseline: 100.0 %",
     ):
         assert sentence in html.text

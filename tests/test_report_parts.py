@@ -83,14 +83,20 @@ def test_headline_numbers_in_plain_sentences():
     assert [round(value, 6) for value in (first.value, first.low, first.high, first.baseline)] == [
         50.4, 40.4, 60.4, 10.0
     ]  # fmt: skip
-    assert first.sentence == "The answer to the base pattern is right for 50 % of the facts."
+    assert (
+        first.sentence
+        == "The answer to the base pattern is right for 50 % of a relation's facts, on average."
+    )
     assert (
         second.sentence
         == "Two patterns of a fact agree 100 % of the time (25 % expected by chance)."
     )
     assert (second.chance, math.isnan(first.chance)) == (25.0, True)
     assert third.sentence.startswith("Not defined: all answers are the same")
-    assert fourth.sentence == "The answer is right in every pattern for 20 % of the facts."
+    assert (
+        fourth.sentence
+        == "The answer is right in every pattern for 20 % of a relation's facts, on average."
+    )
     below = summary_of(("corrected_consistency", -0.1, 0.0))
     (tiles,) = (part for part in sections_of(report_page([replace(shown(), summary=below)]))["summary"]
                 if isinstance(part, Tiles))  # fmt: skip

@@ -230,8 +230,8 @@ def _shared(
     quiet: Annotated[
         bool,
         typer.Option(
-            "--quiet", "-q", help="Print no progress and no notes.", expose_value=False,
-            callback=_be_quiet, rich_help_panel=GENERAL,
+            "--quiet", "-q", help="Print no progress and no messages on standard error.",
+            expose_value=False, callback=_be_quiet, rich_help_panel=GENERAL,
         ),
     ] = False,
 ) -> None:  # fmt: skip

@@ -66,7 +66,8 @@ def locate(
         raise ConsilienceError(
             f"'{spec}' is a baseline, which can neither be trained nor read sentence pairs",
             expected="a pretrained model",
-            todo="Baselines answer the suites of `consilience probe`.",
+            todo="Baselines answer suites of facts. For sentence pairs, the column `majority` "
+            "beside the numbers of a model has the majority baseline.",
         )
     if not spec:
         raise ConsilienceError("a model without a name", todo="Name one with --model.")

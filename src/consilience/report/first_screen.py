@@ -25,12 +25,14 @@ from consilience.report.summary import SummaryRow
 from consilience.report.table import NAN, Cell, Column, Table, Value
 
 OF_FACTS = {
-    "accuracy": "The answer to the base pattern is right for {value} of the facts.",
+    "accuracy": "The answer to the base pattern is right for {value} of a relation's "
+    "facts, on average.",
     "consistency": "Two patterns of a fact agree {value} of the time{chance}.",
     "determinism": "Two patterns of a fact agree {value} of the time{chance}.",
     "corrected_consistency": "The agreement covers {value} of the distance from chance to full "
     "agreement.",
-    "consistent_accuracy": "The answer is right in every pattern for {value} of the facts.",
+    "consistent_accuracy": "The answer is right in every pattern for {value} of a relation's "
+    "facts, on average.",
 }
 """Sentences of facts by metric."""
 

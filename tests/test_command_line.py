@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 
@@ -66,7 +67,8 @@ def test_every_command_has_two_examples_that_can_be_parsed():
     for words, command in ALL.items():
         assert len(command.examples) == 2, words
         for example in command.examples:
-            *start, rest = example.split()[: len(words)], example.split()[len(words) :]
+            typed = shlex.split(example)
+            *start, rest = typed[: len(words)], typed[len(words) :]
             assert start == [list(words)], example
             context = command.make_context(
                 " ".join(words), rest, parent=app.make_context("consilience", ["x"])

@@ -3,6 +3,8 @@
 import errno
 import json
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -12,11 +14,12 @@ from transformers import AutoModelForMaskedLM
 from conftest import launch
 from consilience import ConsilienceError, load_model
 from consilience.models.fast import speed_up_training
+from consilience.suites import load_suite
 from consilience.train.consistency_trainer import ConsistencyTrainer
 from consilience.train.cost import duration
 from consilience.train.perplexity import perplexity
 from consilience.train.resume import TrainingFolder
-from consilience.workflow.improvement import read_lines
+from consilience.workflow.improvement import ImproveOptions, _folder_of, read_lines
 from test_train import PATTERNS, relation, train, trainer_of
 
 ROW = "seed-42/improved/lambda-1"
@@ -140,7 +143,7 @@ def test_gradient_checkpointing_changes_nothing_but_the_memory(calm_folder, tmp_
 
 
 LAUNCHED = """
-from consilience.workflow.improvement import read_lines
+from consilience.workflow.improvement import ImproveOptions, _folder_of, read_lines
 from test_train import train
 result = train({spec!r}, Path({out!r}), epochs=1, loss="vote", subject={{"device": "cpu"}})
 print("measured" if result else "trained")
@@ -391,3 +394,15 @@ def test_without_accelerate_it_says_how_to_get_it(
     assert status == 2
     needed = "is not installed. Install it with `pip install accelerate peft`"
     assert needed in " ".join(err.split())
+
+
+def test_a_training_without_out_has_a_folder_for_its_settings():
+    """The folder does not depend on the device, so that a training is resumed elsewhere."""
+    suite = load_suite("mini")
+    options = ImproveOptions("org/name", "mini", ("capital",), ("currency",))
+    folder = _folder_of(options, suite)
+    assert folder.parent.name == "runs"
+    assert folder.name.startswith("improve-mini-name-")
+    assert _folder_of(replace(options, device="cpu", dry_run=True), suite) == folder
+    others = [replace(options, seeds=(1,)), replace(options, text_file=Path("a.txt"))]
+    assert len({folder, *(_folder_of(other, suite) for other in others)}) == 3

@@ -13,12 +13,14 @@ from conftest import WORDS, cases, cells, real_data
 from consilience.errors import ConsilienceError
 from consilience.report import papers
 from consilience.report.export import as_markdown
-from consilience.report.papers import Measured, beside, beside_layout, beside_table, paper_numbers
+from consilience.report.measured import Measured
+from consilience.report.papers import beside, beside_layout, beside_table, paper_numbers
 from consilience.report.terminal import fitted_text
 from consilience.reproduce import RECIPES, Recipe, RecipeResult, Request, Work, carry_out
 from consilience.reproduce import work as work_module
 from consilience.reproduce.pararel_makers import IMPROVED, SQUAD, TEST, TRAIN, VALIDATION
 from consilience.reproduce.work import MissingError
+from consilience.suites import load_suite
 from consilience.suites.trex import N_TO_1, N_TO_M
 from test_squad import make_files
 
@@ -134,22 +136,33 @@ def test_a_table_on_a_screen_and_in_the_papers_layout(small, capsys, monkeypatch
     assert lines[2:9] == [
         "Ada",
         "Right 50.0±20.0 49.0±19.0 48.0 to 52.0 -1.0 differs",
-        "Pairs 12 - - not measured",
-        "p < 0.01 <.001 same",
+        "Pairs 12 - - - not measured",
+        "p < 0.01 <.001 - - same",
         "late:",
         "Bob",
-        "Right 61.25 - - unavailable",
+        "Right 61.25 - - - unavailable",
     ]
-    assert lines[9] == "Pairs 7 8 1 differs"
+    assert lines[9] == "Pairs 7 8 - 1 differs"
     assert as_markdown(beside_layout(numbers, "Small")).splitlines()[2:] == [
         "|  | Right | Pairs | p |",
         "|---|---:|---:|---:|",
         "| Ada (paper) | 50.0 ± 20.0 | 12 | \\< 0.01 |",
         "| Ada (ours) | 49.0 ± 19.0 | - | \\<.001 |",
         "| *late* | | | |",
-        "| Bob (paper) | 61.25 | 7 |  |",
-        "| Bob (ours) | - | 8 |  |",
+        "| Bob (paper) | 61.25 | 7 | - |",
+        "| Bob (ours) | - | 8 | - |",
     ]
+
+
+def test_numbers_of_other_settings_say_so(small):
+    """Only rows with a number of ours have them."""
+    numbers = beside("small", {("", "Ada", "Pairs"): Measured(8)}, settings="probe --limit 5")
+    assert numbers["settings"].to_list() == ["", "probe --limit 5", "", "", ""]
+    rows = [row[0] for row in beside_layout(numbers, "Small").rows]
+    assert rows == ["Ada (paper)", "Ada (ours, probe --limit 5)", "Bob (paper)"]
+    assert [row[0] for row in beside_table(numbers, "Small").rows if row[1] == ""] == [
+        "Ada (probe --limit 5)", "Bob",
+    ]  # fmt: skip
 
 
 def test_thousands_are_printed_as_such():
@@ -230,6 +243,26 @@ def test_a_dry_run_says_the_commands_and_runs_nothing(consilience, made, here, t
     assert (status, out.splitlines()) == (0, ["consilience suite list"] * 2)
     assert here == []
     assert not (tmp_path / "r").exists()
+
+
+def test_a_dry_run_tells_the_data_and_the_queries(consilience, release, tmp_path):
+    """Each relation is asked its facts, or as many as --limit says, in each of its patterns."""
+    suite = load_suite("pararel", release)
+    counts = [
+        sum(min(len(group.facts), limit) * len(group.patterns) for group in suite.relations)
+        for limit in (10**6, 1)
+    ]
+    command = ("reproduce", "pararel-table-3", "--add", "mine=baseline:random", "--dry-run")
+    for folder, more, expected in (
+        (release, [], [f"# Queries: {counts[0]:,}. "]),
+        (release, ["--with", "probe=--limit 1"], [f"# Queries: {counts[1]:,}. "]),
+        (release, ["--with", "probe=--as-shipped"], ["# Queries: not counted with --as-shipped."]),
+        (tmp_path / "no", [], ["# Data: missing: the suite 'pararel' is not in "]),
+    ):
+        status, out, _ = consilience(*command, "--data-dir", folder, *more)
+        lines = [line for line in out.splitlines() if line.startswith(("# Q", "# Data: missing"))]
+        assert status == 0
+        assert [line.startswith(*expected) for line in lines] == [True], out
 
 
 @pytest.mark.parametrize(("arguments", "message"), cases("reproduce_bad"))

@@ -149,7 +149,8 @@ COMMANDS = {
         IMPROVE,
         (
             "improve --model packaged:smollm2 --suite mini --train-groups capital "
-            "--validation-groups currency --out runs/better",
+            "--validation-groups currency --lambda 1 --epochs 1 --train-facts 8 "
+            "--validation-facts 8 --limit 2",
             "improve --model bert-base-cased --suite pararel --train-groups P36,P138 "
             "--validation-groups P19 --seeds 42,43 --out runs/better",
         ),
@@ -170,7 +171,10 @@ COMMANDS = {
         "Reproduce a table or figure of the papers, or put your own model next to its rows.",
         "reproduce:reproduce",
         PAPERS,
-        ("reproduce", "reproduce pararel-table-3 --add mine=path/to/model --dry-run"),
+        (
+            "reproduce pararel-table-3 --add mine=path/to/model --dry-run",
+            "reproduce pararel-table-3 --add mine=path/to/model --with 'probe=--limit 5'",
+        ),
     ),
 }
 """All commands, in the order of the help."""

@@ -45,6 +45,12 @@ PANELS = (
 RENAMED = {"data": "suite", "annotate": "suite annotate", "perturb": "probe"}
 """Commands of earlier versions, and what replaces them."""
 
+OTHER_WAYS = dict.fromkeys(
+    [("consilience reproduce", "--limit"), ("consilience reproduce", "-n")],
+    "Use --with 'probe=--limit 5'.",
+)
+"""What to type instead of an option that a command does not have."""
+
 WIDTH = 100
 """Characters of the longest line of a help text."""
 
@@ -289,7 +295,8 @@ def _fault(error: Any) -> UsageError:
     if unknown is not None and "such option" in error.message:
         options = ctx.command.get_params(ctx) if ctx else []
         known = [name for param in options for name in param.opts]
-        return UsageError(f"no option '{unknown}'", where=where, todo=did_you_mean(unknown, known))
+        todo = OTHER_WAYS.get((where, unknown)) or did_you_mean(unknown, known)
+        return UsageError(f"no option '{unknown}'", where=where, todo=todo)
     message = error.format_message().rstrip(".").replace("Value error, ", "")
     param = getattr(error, "param", None)
     if param is not None and len(param.opts) > 1:

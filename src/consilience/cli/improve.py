@@ -17,6 +17,8 @@ from consilience.workflow.improvement import improve as train_and_measure
 from consilience.workflow.options import OUTPUT
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from consilience.train.experiment import Improved
 
 Details = Annotated[
@@ -69,16 +71,16 @@ def _show(
         out.print(lambda_table(result.lambdas))
         compared = comparison_table(result.best.compared, improvement.suite, by="group")
         out.print(replace(compared, title=f"{compared.title}, seed {best.seed}"))
-    for line in _closing(result, options, details=details):
+    for line in _closing(result, improvement.folder, details=details):
         out.print(line, soft_wrap=True, highlight=False)
     if result.perplexity is None:
         err.print("note: perplexity was not measured; give held-out text with --text.")
 
 
-def _closing(result: Improved, options: ImproveOptions, *, details: bool) -> list[str]:
+def _closing(result: Improved, folder: Path, *, details: bool) -> list[str]:
     """Where the model is, how to load it, and where to see more."""
     best = result.best.chosen
-    model, folder = best.best.model, options.folder
+    model = best.best.model
     task = PIPELINES[result.kind]
     after = folder / f"seed-{best.seed}" / best.name / "after"
     more = "" if details else "--details, or "

@@ -31,6 +31,8 @@ def reproduce(options: ReproduceOptions, as_json: AsJson = False) -> None:
     elif options.dry_run:
         for command in reproduction.commands:
             out.print(command, soft_wrap=True, highlight=False)
+        for line in reproduction.plan:
+            out.print(f"# {line}", soft_wrap=True, highlight=False)
     else:
         _show(reproduction)
     if not as_json:
@@ -58,7 +60,7 @@ def _list(as_json: bool) -> None:
         return
     lines = [[recipe.name, _described(recipe)] for recipe in recipes]
     columns = [Column("name"), Column("content and requirements")]
-    out.print(Table("consilience reproduce NAME", columns, lines, rules=range(len(lines))))
+    out.print(Table("consilience reproduce NAME", columns, lines))
 
 
 def _described(recipe: Recipe) -> str:
@@ -78,6 +80,7 @@ def _document(reproduction: Reproduction) -> dict[str, object]:
         "numbers": rows_of(reproduction.numbers),
         "notes": list(reproduction.notes),
         "warnings": list(reproduction.warnings),
+        **({"plan": list(reproduction.plan)} if reproduction.plan else {}),
     }
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
 import polars as pl
 
 from consilience.metrics.registry import headline_metrics, label_of
+from consilience.report.measured import Measured
 from consilience.report.metric_tables import SUBSETS
 from consilience.report.table import Cell, Column, Table, Value, mark_best, text_of
 from consilience.report.task_tables import symbol_of
@@ -23,23 +23,6 @@ Key = tuple[str, str, str]
 """Block of a table, row, column, as the paper prints them."""
 
 NAN = math.nan
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A number of ours, in the unit that the paper prints."""
-
-    value: float
-    """The number; NaN for no data."""
-    std: float = NAN
-    """Its standard deviation."""
-    low: float = NAN
-    """Lower bound of its 95 % interval; NaN for a number that has none, such as a count."""
-    high: float = NAN
-    """Upper bound of its 95 % interval."""
-    unit: str = ""
-    """The unit of a number that the paper does not have."""
-
 
 BESIDE_SCHEMA: dict[str, type[pl.DataType]] = {
     "table": pl.String,
@@ -57,6 +40,7 @@ BESIDE_SCHEMA: dict[str, type[pl.DataType]] = {
     "high": pl.Float64,
     "difference": pl.Float64,
     "verdict": pl.String,
+    "settings": pl.String,
 }
 """A row for each number of the paper, and for each of ours that the paper does not have.
 
@@ -68,6 +52,7 @@ BESIDE_SCHEMA: dict[str, type[pl.DataType]] = {
 * ``verdict``: ``same`` at these digits; else ``within`` or ``outside`` of a tolerance, or
   ``differs`` where none was set; ``ours only`` if the paper has no such number; or the reason why
   there is no number of ours.
+* ``settings``: arguments of ours that the paper did not use, such as ``probe --limit 5``.
 """
 
 DIGITS = {"count": 0, "mean": 2, "p": 3, "p<": 3}
@@ -100,12 +85,14 @@ def beside(
     ours: Mapping[Key, Measured],
     absent: Mapping[str, str] | None = None,
     tolerance: float | None = None,
+    settings: str = "",
 ) -> pl.DataFrame:
     """The paper's numbers with ours (``BESIDE_SCHEMA``), and ours that the paper does not have.
 
     Rows are ordered by block, then by row, as in the paper. ``absent``: why a row has no number of
     ours; the reason of ``""`` applies to all other rows. ``tolerance``: points within which
-    percentages count as equal to the paper's; None for no judgement.
+    percentages count as equal to the paper's; None for no judgement. ``settings``: arguments of
+    ours that the paper did not use.
     """
     absent = absent or {}
     rows: list[dict[str, object]] = []
@@ -125,7 +112,8 @@ def beside(
         rows.append(row | _numbers(NAN, NAN, number) | {"verdict": verdict})
     blocks, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("group", "row"))
     rows.sort(key=lambda row: (blocks.index(row["group"]), names.index(row["row"])))
-    return pl.DataFrame(rows, schema=BESIDE_SCHEMA)
+    shown = pl.when(pl.col("ours").is_nan()).then(pl.lit("")).otherwise(pl.lit(settings))
+    return pl.DataFrame(rows, schema=BESIDE_SCHEMA).with_columns(settings=shown)
 
 
 def _verdict(paper: float, digits: int, unit: str, ours: Measured, tolerance: float | None) -> str:
@@ -186,12 +174,14 @@ def beside_table(numbers: pl.DataFrame, title: str) -> Table:
     rows: list[list[Value]] = []
     blocks: list[str] = []
     for (group, name), chosen in numbers.group_by(["group", "row"], maintain_order=True):
+        settings = _settings(chosen)
+        shown = f"{name} ({settings})" if settings else str(name)
         if chosen.height > 1:
-            rows.append([str(name), *[""] * 5])
+            rows.append([shown, *[""] * 5])
         for row in chosen.iter_rows(named=True):
             label = f"  {row['column']}"
             if chosen.height == 1:
-                label = str(name) if one_column else f"{name}: {row['column']}"
+                label = shown if one_column else f"{shown}: {row['column']}"
             rows.append([label, *_beside(row)])
         blocks += [str(group)] * (len(rows) - len(blocks))
     return Table(title, columns, rows, blocks=blocks)
@@ -204,8 +194,8 @@ def _beside(row: Mapping[str, Any]) -> list[Value]:
     difference = Cell(row["difference"], digits=digits)
     return [
         *_cells(row),
-        interval if interval.has_interval else "",
-        "" if row["unit"] == "p<" else difference,
+        interval,
+        Cell() if row["unit"] == "p<" else difference,
         row["verdict"].split(":")[0],
     ]
 
@@ -217,13 +207,20 @@ def beside_layout(numbers: pl.DataFrame, title: str, notes: Sequence[str] = ()) 
     blocks: list[str] = []
     for (group, name), chosen in numbers.group_by(["group", "row"], maintain_order=True):
         cells = {row["column"]: _cells(row) for row in chosen.iter_rows(named=True)}
-        for at, whose in enumerate(("paper", "ours")):
-            shown = [cells[heading][at] if heading in cells else Cell("") for heading in headings]
-            if any(_text(cell) not in ("", "-") for cell in shown):
+        settings = _settings(chosen)
+        ours = f"ours, {settings}" if settings else "ours"
+        for at, whose in enumerate(("paper", ours)):
+            shown = [cells[heading][at] if heading in cells else Cell() for heading in headings]
+            if any(_text(cell) != "-" for cell in shown):
                 rows.append([f"{name} ({whose})", *shown])
                 blocks.append(str(group))
     columns = [Column(""), *(Column(heading, "number") for heading in headings)]
     return Table(title, columns, rows, notes, blocks)
+
+
+def _settings(numbers: pl.DataFrame) -> str:
+    """The arguments of our numbers of a row that the paper did not use; empty without any."""
+    return next(filter(None, numbers["settings"]), "")
 
 
 PAPER_KEYS: Mapping[str, tuple[str, str]] = {

@@ -14,7 +14,8 @@ import polars as pl
 from consilience.analysis.task_types import LONG, RUNS_SCHEMA, gains, task_effects
 from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.files import texts_of
-from consilience.report.papers import Key, Measured, paper_numbers
+from consilience.report.measured import Measured
+from consilience.report.papers import Key, paper_numbers
 from consilience.reproduce.calum_runs import (
     COLUMNS,
     GENERATED,

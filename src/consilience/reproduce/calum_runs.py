@@ -9,7 +9,8 @@ import polars as pl
 
 from consilience.analysis.task_types import read_runs
 from consilience.errors import ConsilienceError
-from consilience.report.papers import Key, Measured
+from consilience.report.measured import Measured
+from consilience.report.papers import Key
 from consilience.reproduce.recipe import KOREAN, Recipe
 from consilience.reproduce.work import UNAVAILABLE, MissingError, Request, Work
 from consilience.suites.pairs import HUB, read_pairs

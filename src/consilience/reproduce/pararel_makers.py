@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from consilience.report.papers import NAN, Key, Measured
+from consilience.report.measured import Measured
+from consilience.report.papers import NAN, Key
 from consilience.reproduce.recipe import Recipe, RecipeResult
 from consilience.reproduce.work import UNAVAILABLE, MissingError, Work
 from consilience.run import read_answers
@@ -30,10 +31,7 @@ IMPROVED = {
 }
 """The runs of the rows of Table 7, in the folder of ``improve``."""
 
-COEFFICIENTS = {
-    "pearson": "Correlation Accuracy/Consistency",
-    "spearman": "the same, Spearman's",
-}
+COEFFICIENTS = {"pearson": "Correlation Accuracy/Consistency", "spearman": "the same, Spearman's"}
 """Columns of coefficients."""
 
 ADDED = "added"

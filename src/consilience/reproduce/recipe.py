@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,8 @@ from typing import Any
 import polars as pl
 
 from consilience.errors import ConsilienceError, did_you_mean
-from consilience.report.papers import Key, Measured, beside, paper_numbers
+from consilience.report.measured import Measured
+from consilience.report.papers import Key, beside, paper_numbers
 from consilience.reproduce.work import NOT_SELECTED, Request, Work
 from consilience.suites.tasks import CALUM
 
@@ -144,7 +146,8 @@ def carry_out(recipe: Recipe, work: Work) -> tuple[RecipeResult, pl.DataFrame]:
     result = recipe.make(recipe, work)
     result = replace(result, notes=[*recipe.notes, *result.notes, *work.notes])
     ours = {key: number for key, number in result.numbers.items() if is_selected(key)}
-    numbers = beside(recipe.table, ours, work.absent, request.tolerance)
+    settings = "; ".join(f"{name} {shlex.join(more)}" for name, more in request.options.items())
+    numbers = beside(recipe.table, ours, work.absent, request.tolerance, settings)
     keys = numbers.select("group", "row", "column").iter_rows()
     selected = pl.Series([is_selected(key) for key in keys], dtype=pl.Boolean)
     verdict = pl.when(selected).then("verdict").otherwise(pl.lit(NOT_SELECTED))

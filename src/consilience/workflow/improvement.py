@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +27,7 @@ from consilience.workflow.options import (
     TrainingDevice,
     TrustRemoteCode,
 )
+from consilience.workflow.probed import default_folder
 
 if TYPE_CHECKING:
     from consilience.train.cost import TrainingCost
@@ -62,14 +63,15 @@ class ImproveOptions:
         ),
     ]
     folder: Annotated[
-        Path,
+        Path | None,
         Option(
-            "Write checkpoints, runs and the best model here.",
+            "Write checkpoints, runs and the best model here [default: a new folder in runs/].",
+            metavar="DIR",
             flag="--out",
             short="-o",
             panel=OUTPUT,
         ),
-    ]
+    ] = None
     dry_run: Annotated[
         bool, Option("Print the work and an estimate of its time, and train nothing.", panel=OUTPUT)
     ] = False
@@ -177,6 +179,8 @@ class Improvement:
     """The suite of training and test."""
     protocol: Protocol
     """The counting rules."""
+    folder: Path
+    """The folder of checkpoints, runs and the best model."""
     cost: TrainingCost | None
     """The work and an estimate of its time; None where the results exist already."""
     result: Improved | None
@@ -193,22 +197,33 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improvement | Non
     protocol: Protocol = options.protocol or suite.protocol
     subject, plan = _subject_and_plan(options, suite, protocol)
     seeds, ablations = options.seeds, options.ablations
+    folder = options.folder or _folder_of(options, suite)
     with watch.loading(options.model):
         if not is_first_process(subject):
-            train_and_measure(subject, plan, options.folder, seeds=seeds, ablations=ablations)
+            train_and_measure(subject, plan, folder, seeds=seeds, ablations=ablations)
             return None
         cost = None
-        if options.dry_run or not (options.folder / TABLE).exists():
+        if options.dry_run or not (folder / TABLE).exists():
             watch.say("timing one update and a few queries")
             cost = consistency_cost(subject, plan, seeds, ablations=ablations)
         if options.dry_run:
-            return Improvement(suite, protocol, cost, None)
+            return Improvement(suite, protocol, folder, cost, None)
         for line in cost.lines if cost else ():
             watch.inform(line)
         result = train_and_measure(
-            subject, plan, options.folder, seeds=seeds, ablations=ablations, watch=watch
+            subject, plan, folder, seeds=seeds, ablations=ablations, watch=watch
         )
-    return Improvement(suite, protocol, cost, result)
+    return Improvement(suite, protocol, folder, cost, result)
+
+
+def _folder_of(options: ImproveOptions, suite: Suite) -> Path:
+    """The folder of a training without ``--out``: named by suite, model and all settings."""
+    others = ("folder", "dry_run", "device", "report_to", "data_dir")
+    settings = {name: value for name, value in asdict(options).items() if name not in others}
+    text = settings["text_file"] and str(settings["text_file"])
+    return default_folder(
+        options.model, {**settings, "text_file": text, "suite": f"improve-{suite.name}"}
+    )
 
 
 def _subject_and_plan(

@@ -20,8 +20,9 @@ from consilience.reproduce.work import NOT_RUN, NOT_SELECTED, UNAVAILABLE
 from consilience.suites.pairs import HUB
 from consilience.watch import SILENT, Watch
 from consilience.workflow.options import DataDir, Option
+from consilience.workflow.reproduction_plan import check_models, plan_lines
 
-WITH = "'finetune=--seeds 0'"
+WITH = "'probe=--limit 5'"
 """An example of ``--with``."""
 
 
@@ -76,7 +77,8 @@ class ReproduceOptions:
     more: Annotated[
         list[str] | None,
         Option(
-            f"Pass more arguments to a command: {WITH}. Such runs have a separate folder.",
+            f"Pass more arguments to a command: {WITH} asks 5 facts a relation. Such runs have a "
+            "separate folder.",
             metavar="C=ARGS",
             flag="--with",
         ),
@@ -90,7 +92,9 @@ class ReproduceOptions:
             metavar="DEVICE",
         ),
     ] = "auto"
-    dry_run: Annotated[bool, Option("Print the commands and run nothing.")] = False
+    dry_run: Annotated[
+        bool, Option("Print the commands and the number of queries, and run nothing.")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,8 @@ class Reproduction:
     """The files that were written; none in a dry run."""
     record: Mapping[str, Any]
     """Settings and versions, for a JSON document."""
+    plan: Sequence[str] = ()
+    """Lines on the data and the number of queries, of a dry run."""
 
     @property
     def has_failed(self) -> bool:
@@ -142,6 +148,8 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
         from consilience.models.loading import find_device
 
         find_device(options.device)
+    if request.dry:
+        check_models(request)
     work = Work(request, watch.command)
     result, numbers = carry_out(recipe, work)
     warnings = _warnings(recipe, work)
@@ -159,7 +167,8 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
         "with": dict(request.options),
     }
     record = {"asked": settings, "versions": versions(), "git": git_revision()}
-    return Reproduction(recipe, numbers, result.notes, warnings, work.commands, files, record)
+    plan = plan_lines(work.commands, request) if request.dry else ()
+    return Reproduction(recipe, numbers, result.notes, warnings, work.commands, files, record, plan)
 
 
 def _named(texts: Sequence[str] | None, option: str, expected: str) -> dict[str, str]:

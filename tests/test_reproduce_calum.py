@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import random
+import shlex
 import shutil
 
 import polars as pl
@@ -17,6 +18,7 @@ from consilience.reproduce.calum_makers import GROUPS, TABLE_6, sheets_of
 from consilience.schemas import METRICS_SCHEMA
 from consilience.suites.pairs import read_pairs
 from consilience.suites.tasks import TASKS
+from test_docs import parse
 from test_tasktypes import run_folder
 
 QUICK = {
@@ -384,18 +386,20 @@ def test_dry_runs_nothing(data, tmp_path):
     place = out / "calum" / "GPT2-base" / "rte-Para"
     assert work.commands == [
         f"consilience finetune --model openai-community/gpt2 --task rte --train {data['rte:train']} "
-        f"--validation {data['rte:validation']} --with qqp=hub:train --with mrpc={data['mrpc:train']} "
+        f"--validation {data['rte:validation']} --with-task qqp=hub:train --with-task mrpc={data['mrpc:train']} "
         f"--out {place / 'model'} --device auto",
         f"consilience probe --model {place / 'model'} --suite rte --data {data['rte:validation']} "
         f"--out {place / 'run'} --device auto",
     ]
     assert table["RTE", "GPT2-base-Para", "C_R"]["verdict"] == "not run"
     *_, work = make("calum-table-6", out, only=("RTE", "GPT2-base-All"), **request)
-    beside = [each.partition("=")[0] for each in work.commands[0].split("--with ")[1:]]
+    beside = [each.partition("=")[0] for each in work.commands[0].split("--with-task ")[1:]]
     assert beside == ["mnli", "qnli", "qqp", "mrpc"]
     for name in sorted(RECIPES):
         if name.startswith("calum-"):
-            make(name, out, **request)
+            *_, work = make(name, out, **request)
+            for command in work.commands:  # a wrong option would show only when it is run
+                parse(shlex.split(command)[1:])
     assert not out.exists()
 
 

@@ -57,7 +57,7 @@ def trained_and_asked(recipe: Recipe, work: Work, row: str, task: str) -> Path:
             work.run(
                 row, "finetune", "--model", spec, "--task", task,
                 "--train", readable_source(work, task, "train"), "--validation", held_out, *half,
-                *(word for name, file in training for word in ("--with", f"{name}={file}")),
+                *(word for name, file in training for word in ("--with-task", f"{name}={file}")),
                 "--out", folder / "model", "--device", request.training_device, part=GROUPS[task],
             )  # fmt: skip
         trained = spec if model in WRITERS else folder / "model"

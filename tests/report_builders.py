@@ -203,7 +203,7 @@ def summary_of(*rows, chance=0.3):
                    baseline, "")
         for metric, value, baseline in rows
     ]  # fmt: skip
-    return Summary("run on s", shown, [("R", 0.1)], [("S", 0.9)], chance, 1, ["so"])
+    return Summary("run on s", shown, [("R", 0.1)], [("S", 0.9)], chance, 2, 1, ["so"])
 
 
 def texts(parts):

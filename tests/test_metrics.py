@@ -164,7 +164,7 @@ def test_the_accuracy_says_how_many_facts_it_is_over(split):
         )
     )
     suite = make_suite()
-    hint = "of several tokens and were not asked, 1 others have no answer (see the notes); see "
+    hint = "of several tokens and were not asked, 1 other has no answer (see the notes); see "
     for protocol, counts in (
         ("strict", "3 of 6 facts: 2 have an answer "),
         ("published", "3 of 7 facts: 3 have an answer "),

@@ -56,7 +56,7 @@ def reader(consilience, monkeypatch, tmp_path, model_folder, classifier):
 def test_every_command_runs_and_prints_what_is_shown(reader, tmp_path):
     """In the order of the page; of the first one a part, which prints the same words."""
     number = re.compile(r"\d+(\.\d)?")
-    probe = PROBE.replace("--limit 8", "--limit 1 --groups capital,painter,sport")
+    probe = PROBE.replace("--limit 8", "--limit 1 --groups capital,painter,sport,borders")
     words, expected = (
         [
             " ".join(number.sub("#", line).split()).replace("# to #", "-")

@@ -7,12 +7,17 @@ import polars as pl
 import pytest
 
 from consilience import ask_suite, load_model, load_suite, measure
-from consilience.report.summary import summarize
+from consilience.report.summary import Summary, SummaryRow, summarize
+from consilience.report.table import all_notes
 from consilience.suites.selection import sample_facts
+from consilience.types import Candidates, Fact
 from consilience.workflow.majority import majority_baseline
 from pair_builders import answers_of, suite_of
 from test_metrics import make_suite
 from test_metrics import table as answers_table
+
+LACKING = pl.int_range(pl.len()) % 7 == 0
+"""Rows without an answer."""
 
 
 @pytest.fixture(scope="module")
@@ -32,17 +37,52 @@ def summary_of(answers, suite, protocol="strict", **options):
 
 @pytest.mark.parametrize("protocol", ["strict", "published"])
 def test_the_majority_baseline_is_that_of_the_model_with_its_name(protocol, mini):
-    """Counted from the questions of another model's answers, which lack some."""
+    """Counted from another model's answers; where those lack some, both are without them."""
     answers = answers_to(mini, "baseline:random")
-    gaps = answers.with_columns(
-        answer=pl.when(pl.int_range(pl.len()) % 7 == 0).then(None).otherwise("answer")
-    )
+    gaps = answers.with_columns(answer=pl.when(LACKING).then(None).otherwise("answer"))
     counted = majority_baseline(gaps, mini, protocol)
-    expected = measure(answers_to(mini, "baseline:majority"), mini, protocol)
+    constant = answers_to(mini, "baseline:majority").with_columns(
+        answer=pl.when(LACKING).then(None).otherwise("answer")
+    )
+    expected = measure(constant, mini, protocol)
     assert expected.height > 100
     for row in expected.filter(pl.col("group") != "MICRO").iter_rows(named=True):
         value = counted.get((row["group"], row["metric"], row["subset"]), math.nan)
         assert value == pytest.approx(row["value"], nan_ok=True), row
+
+
+def test_the_majority_baseline_is_counted_on_the_facts_that_the_model_answered():
+    """Of four facts, three with the gold a, the model answered two: one has the gold a.
+
+    On a third fact it has no answer in the base pattern, so consistency counts its other patterns.
+    """
+    facts = [Fact(str(n), s, o) for n, (s, o) in enumerate(zip("stuv", "abaa", strict=True))]
+    (relation,) = make_suite().relations
+    relation = replace(relation, facts=tuple(facts), candidates=Candidates.of(facts))
+    suite = replace(make_suite(), relations=(relation,))
+    rows = [
+        ("1", "Ada", "a", ["a", "a", "b"]), ("2", "Bob", "b", ["b", "a", "b"]),
+        ("3", "Cid", "a", [" ", "a", "a"]), ("4", "Dan", "a", [None, None, None]),
+    ]  # fmt: skip
+    values = majority_baseline(answers_table(rows), suite, "strict")
+    names = ("accuracy", "consistency", "consistent_accuracy")
+    assert [values["MACRO", name, "all"] for name in names] == [0.5, 1, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("low", "baseline", "relations", "note"),
+    [
+        (0.1, 0.5, 2, "95 % CI: of the mean over relations like these."),
+        (0.1, 0.5, 1, None),
+        (math.nan, 0.5, 1, "A dash means no interval because nothing varies."),
+        (0.1, math.nan, 1, "A dash means undefined"),
+        (math.nan, math.nan, 1, "A dash means undefined, or no interval because nothing varies."),
+    ],
+)
+def test_the_last_note_explains_intervals_and_empty_cells(low, baseline, relations, note):
+    row = SummaryRow("A", "accuracy", "all", 0.4, math.nan, low, 0.8, baseline, "right")
+    summary = Summary("t", [row], [], [], math.nan, relations, 1, [])
+    assert all_notes(summary.table()) == ([note] if note else [])
 
 
 def test_the_rows_of_facts_are_the_means_of_the_metrics_table(mini):
@@ -60,7 +100,10 @@ def test_the_rows_of_facts_are_the_means_of_the_metrics_table(mini):
         for name in ("value", "low", "high"):
             assert getattr(row, name) == pytest.approx(found[name], nan_ok=True, abs=0)
         assert math.isnan(row.std)
-    assert summary.title == "toy on mini: 12 relations, 72 facts, 9 patterns each (strict)"
+    assert (
+        summary.title
+        == "toy on mini: 14 relations (12 in the means, 72 facts), 9 patterns each (strict)"
+    )
     assert summary.chance == by_name["chance_consistency"]["value"]
     assert [row.baseline for row in summary.rows[1:3]] == [
         1.0,

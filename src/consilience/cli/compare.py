@@ -50,7 +50,7 @@ def compare(
             "protocol": compared.protocol,
         }
         record = {"asked": settings, "versions": versions(), "git": git_revision()}
-        print_json({"run": record, "differences": rows_of(table), "warnings": compared.notes})
+        print_json({"run": record, "differences": rows_of(table), "warnings": compared.warnings()})
         return
     shown = comparison_table(table, compared.suite, names_in(show) if show else (), by)
     print_tables([shown], format_)

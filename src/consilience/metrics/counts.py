@@ -104,6 +104,10 @@ def _subsets(grid: Grid, design: Design, metric: Metric) -> Iterator[tuple[str, 
             yield kind, grid.only_pairs(pairs)
 
 
+class OtherQuestionsError(ConsilienceError):
+    """Two runs have answers to different questions."""
+
+
 class ResampleCache:
     """The random resamples and signs of several tables, each drawn once.
 
@@ -298,7 +302,7 @@ def refuse_other_questions(first: tuple[str, Prepared], second: tuple[str, Prepa
         missing = queries.join(other.table.select(question), on=question, how="anti")
         if missing.height:
             row = missing.row(0, named=True)
-            raise ConsilienceError(
+            raise OtherQuestionsError(
                 f"{missing.height} of {queries.height} queries of {name} are not in {other_name}, "
                 f"such as {row['group']}, item {row['item']}, '{row['variant']}'",
                 expected="runs of the same items in the same variants",

@@ -44,13 +44,21 @@ def facts_left_out(
         rows_without = without.select("group", "variant", "subject", "gold").iter_rows()
         facts = [row for row in rows_without if row[:2] in bases]
         several = min(excluded, len(facts if protocol == "published" else set(facts)))
-    because = [f"{several:,} have an answer of several tokens and were not asked"] * (several > 0)
+    verbs = ("have", "were") if several > 1 else ("has", "was")
+    tokens = f"{several:,} {verbs[0]} an answer of several tokens and {verbs[1]} not asked"
+    because = [tokens] * (several > 0)
     if others := excluded - several:
-        because.append(f"{others:,} {'others ' * (several > 0)}have no answer (see the notes)")
+        because.append(f"{others:,} {_others_have(others, several)} no answer (see the notes)")
     hint = "; see --multi-token left-to-right" * (several > 0)
     return (
         f"Accuracy is over {counted:,} of {counted + excluded:,} facts: {', '.join(because)}{hint}."
     )
+
+
+def _others_have(others: int, several: int) -> str:
+    """The verb for other facts without an answer, and their noun after those of several tokens."""
+    noun = f"other{'s' * (others > 1)} " * (several > 0)
+    return f"{noun}{'have' if others > 1 else 'has'}"
 
 
 def notes_on(

@@ -9,14 +9,18 @@ import polars as pl
 
 from consilience.choices import By
 from consilience.errors import ConsilienceError, did_you_mean
+from consilience.metrics.differences import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.report.metric_tables import SUBSETS
 from consilience.report.summary import FACT_ROWS, FORM_ROWS
-from consilience.report.table import CI, Column, Table, Value, bounds_of
+from consilience.report.table import CI, NAN, Column, Table, Value, bounds_of
 from consilience.types import Suite
 
 LABELS = {metric: label for metric, label, _ in FACT_ROWS}
 """Labels of the metrics of a summary."""
+
+CORRECTED = "corrected_consistency"
+"""The metric that a constant model does not have."""
 
 OVER = {"MACRO": "mean of relations", "MICRO": "pooled counts"}
 """What rows over all relations are called."""
@@ -39,6 +43,8 @@ def comparison_table(
     - ``by``: a row a group, kind of edit or form of each metric; None or "metric": a row a metric,
       of facts the mean over relations.
     """
+    if by is None:
+        compared = _with_undefined_means(compared, suite)
     rows = _chosen(compared, metrics or _defaults(compared, by), by)
     if rows.is_empty():
         raise ConsilienceError(
@@ -83,8 +89,35 @@ def _defaults(compared: pl.DataFrame, by: By | None) -> list[str]:
     if by == "edit":
         return ["consistency"]
     rank = {name: at for at, name in enumerate(LABELS)}
+    if by is None and {"accuracy"} <= set(compared.filter(pl.col("group") == "MACRO")["metric"]):
+        return [name for name in LABELS if name in measured]
     known = [name for name in headline_metrics(aliases=True) if name in measured]
     return sorted(known, key=lambda name: rank.get(name, len(rank)))
+
+
+def _with_undefined_means(compared: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+    """Also a mean without a difference, where a constant run has no chance-corrected consistency.
+
+    The value of the other run is its mean over relations.
+    """
+    averaged = [group.id for group in suite.relations if group.cardinality == "N-1"]
+    rows = compared.filter((pl.col("metric") == CORRECTED) & (pl.col("subset") == "all"))
+    means = compared.filter((pl.col("group") == "MACRO") & (pl.col("metric") == "consistency"))
+    added: list[dict[str, Any]] = []
+    for row in means.filter(pl.col("subset") == "all").iter_rows(named=True):
+        of_run = rows.filter(pl.col("second") == row["second"])
+        if "MACRO" in of_run["group"]:
+            continue
+        of_relations = of_run.filter(pl.col("group").is_in(averaged)).fill_nan(None)
+        values = {
+            name: NAN if (mean := of_relations[name].mean()) is None else mean
+            for name in ("first_value", "second_value")
+        }
+        unknown = ("difference", "low", "high", "p", "p_holm", "q_value", "p_seeds", "detectable")
+        added.append(
+            row | dict.fromkeys(unknown, NAN) | values | {"metric": CORRECTED, "test": None}
+        )
+    return pl.concat([compared, pl.DataFrame(added, schema=compared.schema)])
 
 
 def _chosen(compared: pl.DataFrame, metrics: Sequence[str], by: By | None) -> pl.DataFrame:
@@ -169,13 +202,34 @@ def _notes(
     *,
     has_holm: bool,
 ) -> Iterator[str]:
+    yield from _answered_by_both(compared)
     if by is None:
         yield from _most_different(compared, labels)
+    yield from (f"{note}." for note in few_relations(rows))
+    undefined = rows.filter((pl.col("metric") == CORRECTED) & pl.col("difference").is_nan())
+    if by is None and undefined.height:
+        yield "A constant model is 100 % consistent: compare chance-corrected consistency."
     tests = ", ".join(rows["test"].drop_nulls().unique(maintain_order=True))
     family = "relations" if "MACRO" in compared["group"] else "forms"
     adjusted = f"Intervals and p are not adjusted, p (Holm) is adjusted over {family}." * has_holm
     yield f"p: {tests}. {adjusted or 'Intervals and p are not adjusted.'}"
     yield "detectable: the minimum detectable difference (80 % power). * .05 ** .01 *** .001"
+
+
+def _answered_by_both(compared: pl.DataFrame) -> Iterator[str]:
+    """How many facts or sentence pairs the comparison is over, where it is not over all."""
+    accuracy = compared.filter((pl.col("metric") == "accuracy") & (pl.col("subset") == "all"))
+    is_of_facts = "MACRO" in compared["group"]
+    if is_of_facts:
+        accuracy = accuracy.filter(pl.col("group") == "MICRO")
+    items = "facts" if is_of_facts else "sentence pairs"
+    several = accuracy.height > 1
+    for row in accuracy.filter(pl.col("n_excluded") > 0).iter_rows(named=True):
+        name = row["second"] if is_of_facts else f"{row['second']}, {row['group']}"
+        yield (
+            f"{f'{name}: compared' if several else 'Compared'} on {row['n']:,} of "
+            f"{row['n'] + row['n_excluded']:,} {items}: those that both runs answered."
+        )
 
 
 def _most_different(compared: pl.DataFrame, labels: dict[str, str]) -> Iterator[str]:

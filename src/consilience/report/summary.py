@@ -12,7 +12,7 @@ import polars as pl
 
 from consilience.choices import Protocol
 from consilience.metrics.notes import constant_answers
-from consilience.report.table import CI, NAN, NO_DATA, Cell, Column, Table, Value
+from consilience.report.table import CI, DASH, NAN, NO_DATA, Cell, Column, Table, Value
 from consilience.types import ORIGINAL, Relation, Suite
 
 Key = tuple[str, str, str]
@@ -20,6 +20,9 @@ Key = tuple[str, str, str]
 
 NAMED = 3
 """Least consistent groups that are named."""
+
+NO_INTERVAL = "no interval because nothing varies"
+"""Why a value has no interval."""
 
 FACT_ROWS = (
     ("accuracy", "Accuracy", "right in the base pattern"),
@@ -84,6 +87,8 @@ class Summary:
     """Label and consistency of the most consistent group; empty where all groups are equal."""
     chance: float
     """The consistency expected by chance; NaN without data."""
+    relations: int
+    """How many relations the numbers are the mean over; 0 for sentence pairs."""
     seeds: int
     """How many seeds the numbers are the mean of."""
     notes: Sequence[str]
@@ -102,12 +107,20 @@ class Summary:
             ]
             for row in self.rows
         ]  # fmt: skip
-        has_gaps = any(
-            math.isnan(number) for row in self.rows for number in (row.low, row.baseline)
-        )
-        remarks = " ".join([*self.notes, *([NO_DATA] if has_gaps else [])])
+        remarks = " ".join([*self.notes, *self._explanations()])
         notes = [*self.groups_in_words(), *([remarks] if remarks else [])]
         return Table(self.title, columns, rows, notes, sortable=False)
+
+    def _explanations(self) -> Iterator[str]:
+        """What the interval is of, and why a cell has no number."""
+        known = [row for row in self.rows if not math.isnan(row.value)]
+        if self.relations > 1 and any(not math.isnan(row.low) for row in known):
+            yield f"{CI}: of the mean over relations like these."
+        is_undefined = len(known) < len(self.rows) or any(math.isnan(r.baseline) for r in self.rows)
+        if any(math.isnan(row.low) for row in known):
+            yield f"{NO_DATA}, or {NO_INTERVAL}." if is_undefined else f"{DASH} {NO_INTERVAL}."
+        elif is_undefined:
+            yield NO_DATA
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain values; NaN where there is no data."""
@@ -170,7 +183,8 @@ def summarize(
         f"{model} on {suite.name if is_averaged else groups[0].id}: {sizes} ({protocol}{several})"
     )
     notes = [*([left_out] if left_out else []), *_notes(metrics, suite, groups)]
-    return Summary(title, rows, least, most, chance, seeds, notes)
+    averaged = len(_averaged(groups)) if is_averaged else 0
+    return Summary(title, rows, least, most, chance, averaged, seeds, notes)
 
 
 def _rows_of(metrics: pl.DataFrame) -> Iterator[dict[str, Any]]:
@@ -238,16 +252,24 @@ def _extremes(
 
 
 def _fact_sizes(values: Mapping[Key, Mapping[str, Any]], groups: Sequence[Relation]) -> str:
-    """How many relations, facts and patterns the means are over."""
-    averaged = [group for group in groups if group.cardinality == "N-1"] or groups
+    """How many relations were asked; how many relations, facts and patterns the means are over."""
+    averaged = _averaged(groups)
     rows = [values[group.id, "accuracy", "all"] for group in averaged]
     facts = sum(row["n"] + row["n_excluded"] for row in rows)
     patterns = sorted({len(group.design.forms[ORIGINAL]) for group in averaged})
     of_each = f"{patterns[0]}" if len(patterns) == 1 else f"{patterns[0]} to {patterns[-1]}"
     forms = len(averaged[0].design.forms)
     in_forms = f" in {forms} forms" if forms > 1 else ""
-    relations = f"{len(averaged)} relation{'s' * (len(averaged) > 1)}"
-    return f"{relations}, {facts:,} facts, {of_each} patterns{in_forms} each"
+    relations = f"{len(groups)} relation{'s' * (len(groups) > 1)}"
+    sizes = f"{relations}, {facts:,} facts"
+    if len(averaged) < len(groups):
+        sizes = f"{relations} ({len(averaged)} in the means, {facts:,} facts)"
+    return f"{sizes}, {of_each} patterns{in_forms} each"
+
+
+def _averaged(groups: Sequence[Relation]) -> Sequence[Relation]:
+    """The relations that the means are over: those with one right answer, if there are any."""
+    return [group for group in groups if group.cardinality == "N-1"] or groups
 
 
 def _pair_sizes(values: Mapping[Key, Mapping[str, Any]], group: Relation) -> str:

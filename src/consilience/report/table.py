@@ -25,7 +25,10 @@ PERCENT = {"share": 100, "points": 100}
 STARS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
 """Levels of significance and their marks."""
 
-NO_DATA = "A dash means undefined"
+DASH = "A dash means"
+"""The beginning of a note on cells that show ``-``."""
+
+NO_DATA = f"{DASH} undefined"
 """The note below a table with a cell that shows ``-``: there are no data, or nothing varied."""
 
 CI = "95 % CI"
@@ -174,7 +177,7 @@ def all_notes(table: Table) -> list[str]:
         for at in range(len(table.rows))
         for cell, column in zip(table.cells(at), table.columns, strict=True)
     )
-    is_explained = any(NO_DATA in note for note in table.notes)
+    is_explained = any(DASH in note for note in table.notes)
     return [*table.notes, *([NO_DATA] if shows_dash and not is_explained else [])]
 
 

@@ -11,6 +11,7 @@ import polars as pl
 from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.frames import as_pandas
+from consilience.metrics.counts import OtherQuestionsError
 from consilience.metrics.differences import compare, few_relations
 from consilience.report.comparison_tables import comparison_table
 from consilience.report.notebook import table_html, table_text
@@ -24,6 +25,22 @@ TEXTS = ("subject", "gold")
 """Of an item of sentence pairs: the first sentence and the label."""
 
 SAME_DATA = "Ask both models of the same --data."
+
+QUESTION_OPTIONS = {
+    "suite": "--suite",
+    "data": "--data",
+    "limit": "--limit",
+    "groups": "--groups",
+    "facts": "--facts-from",
+    "vocabulary": "--single-token",
+    "as_shipped": "--as-shipped",
+    "perturbations": "--perturbations",
+    "seed": "--seed",
+}
+"""Settings of a run that choose its questions, and their options."""
+
+SHOWN_VALUES = 3
+"""Values of an option that a message lists."""
 
 SHOWN_TEXT = 60
 """Characters of a sentence in a message."""
@@ -61,6 +78,10 @@ class Comparison:
     def headlines(self) -> Table:
         """The differences of the headline numbers, as a table."""
         return comparison_table(self.table, self.suite)
+
+    def warnings(self) -> list[str]:
+        """The notes, and those on means over few relations, which tables show below their rows."""
+        return [*self.notes, *few_relations(self.table)]
 
     def __repr__(self) -> str:
         return table_text(self.headlines())
@@ -107,8 +128,38 @@ def differences_of(
         answers, left_out = shared_groups(answers)
         notes += check_texts(runs, answers)
         notes += [f"{group}: not in all runs, so in no difference" for group in left_out]
-    table = compare(answers, suite, protocol, seed)
-    return table, notes + few_relations(table)
+    try:
+        table = compare(answers, suite, protocol, seed)
+    except OtherQuestionsError as error:
+        todo = different_choices(runs) or error.todo
+        raise ConsilienceError(error.found, expected=error.expected, todo=todo) from error
+    return table, notes
+
+
+def different_choices(runs: Sequence[Run]) -> str:
+    """The options in which runs chose other questions than the first; empty if none is known."""
+    first, *others = runs
+    for other in others:
+        if not (first.settings and other.settings):
+            continue
+        for name, option in QUESTION_OPTIONS.items():
+            values = first.settings.get(name), other.settings.get(name)
+            if values[0] != values[1]:
+                choices = [
+                    f"{run.path} {_choice(option, value)}"
+                    for run, value in zip((first, other), values, strict=True)
+                ]
+                return f"{'; '.join(choices)}. Use the same option for both."
+    return ""
+
+
+def _choice(option: str, value: Any) -> str:
+    """What a run did with an option."""
+    if not value:
+        return "asked all facts" if option == "--limit" else f"did not use {option}"
+    if isinstance(value, list) and len(value) > SHOWN_VALUES:
+        return f"used {option} with {len(value)} values"
+    return f"used {option} {','.join(map(str, value)) if isinstance(value, list | dict) else value}"
 
 
 def refuse_mixed(runs: Sequence[Run]) -> None:

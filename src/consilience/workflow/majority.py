@@ -8,6 +8,7 @@ from statistics import fmean
 import polars as pl
 
 from consilience.choices import Protocol
+from consilience.metrics.answers_table import is_blank
 from consilience.metrics.counts import Prepared, empty_value, is_averaged
 from consilience.report.summary import Key
 from consilience.types import Relation, Suite
@@ -19,11 +20,14 @@ COLUMNS = ("group", "item", "subject", "variant", "variant_index", "gold", "n_ca
 def majority_baseline(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -> dict[Key, float]:
     """Every metric of the majority baseline, by group, metric and subset; no model is loaded.
 
-    The baseline answers all queries of ``answers``: of a relation with its most frequent object, as
-    ``baseline:majority`` does, and of a task with the most frequent label of its sentence pairs.
-    The group ``MACRO`` has the means over relations.
+    The baseline answers the queries of ``answers`` that have an answer: of a relation with its most
+    frequent object, as ``baseline:majority`` does, and of a task with the most frequent label of
+    its sentence pairs. The group ``MACRO`` has the means over relations.
     """
     questions = answers.select(name for name in COLUMNS if name in answers.columns)
+    writing = [group.id for group in suite.relations if group.design.writes_freely]
+    may_be_blank = pl.col("group").cast(pl.String).is_in(writing) & pl.col("answer").is_not_null()
+    is_answered = answers.select(may_be_blank | ~is_blank()).to_series()
     groups = questions["group"].cast(pl.String).unique()
     words = {
         group.id: _most_frequent(group, questions)
@@ -31,6 +35,7 @@ def majority_baseline(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -
         if group.id in groups
     }
     answer = pl.col("group").cast(pl.String).replace_strict(words, return_dtype=pl.String)
+    answer = pl.when(is_answered).then(answer).otherwise(None)
     table = Prepared(questions.with_columns(answer=answer), suite)
     values: dict[Key, float] = {}
     averaged: dict[Key, list[float]] = {}

@@ -76,7 +76,7 @@ def test_the_majority_baseline_is_counted_on_the_facts_that_the_model_answered()
         (0.1, 0.5, 1, None),
         (math.nan, 0.5, 1, "A dash means no interval because nothing varies."),
         (0.1, math.nan, 1, "A dash means undefined"),
-        (math.nan, math.nan, 1, "A dash means undefined, or no interval because nothing varies."),
+        (math.nan, math.nan, 1, "A dash means undefined, or that nothing varies."),
     ],
 )
 def test_the_last_note_explains_intervals_and_empty_cells(low, baseline, relations, note):

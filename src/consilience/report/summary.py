@@ -118,7 +118,9 @@ class Summary:
             yield f"{CI}: of the mean over relations like these."
         is_undefined = len(known) < len(self.rows) or any(math.isnan(r.baseline) for r in self.rows)
         if any(math.isnan(row.low) for row in known):
-            yield f"{NO_DATA}, or {NO_INTERVAL}." if is_undefined else f"{DASH} {NO_INTERVAL}."
+            yield (
+                f"{NO_DATA}, or that nothing varies." if is_undefined else f"{DASH} {NO_INTERVAL}."
+            )
         elif is_undefined:
             yield NO_DATA
 

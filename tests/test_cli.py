@@ -20,7 +20,7 @@ def test_probe_shows_the_summary_and_where_more_is(consilience, tmp_path):
     assert status == 0
     assert len(out.splitlines()) <= 12
     assert out.startswith(
-        "baseline:majority on mini: 14 relations (12 in the means, 48 facts), 9 patterns each (strict)"
+        "baseline:majority on mini: 12 of 14 relations, 48 facts, 9 patterns each (strict)"
     )
     (folder,) = (tmp_path / "runs").iterdir()
     assert f"Report:  consilience report runs/{folder.name}\n" in out

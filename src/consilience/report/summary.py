@@ -114,8 +114,6 @@ class Summary:
     def _explanations(self) -> Iterator[str]:
         """What the interval is of, and why a cell has no number."""
         known = [row for row in self.rows if not math.isnan(row.value)]
-        if self.relations > 1 and any(not math.isnan(row.low) for row in known):
-            yield f"{CI}: of the mean over relations like these."
         is_undefined = len(known) < len(self.rows) or any(math.isnan(r.baseline) for r in self.rows)
         if any(math.isnan(row.low) for row in known):
             yield (
@@ -265,7 +263,7 @@ def _fact_sizes(values: Mapping[Key, Mapping[str, Any]], groups: Sequence[Relati
     relations = f"{len(groups)} relation{'s' * (len(groups) > 1)}"
     sizes = f"{relations}, {facts:,} facts"
     if len(averaged) < len(groups):
-        sizes = f"{relations} ({len(averaged)} in the means, {facts:,} facts)"
+        sizes = f"{len(averaged)} of {relations}, {facts:,} facts"
     return f"{sizes}, {of_each} patterns{in_forms} each"
 
 

@@ -382,7 +382,7 @@ def test_the_commands(consilience, tmp_path, monkeypatch):
     score = ("suite", "annotate", "score", folder)
     document = json.loads(consilience(*score, "--json", "--csv", file)[1])
     assert document.keys() == {"run", "metrics", "warnings"}
-    assert document["run"]["asked"]["digest"] == key.digest
+    assert document["run"]["settings"]["digest"] == key.digest
     assert {row["value"] for row in document["metrics"] if row["metric"] == "accuracy"} == {1.0}
     assert file.read_text().startswith(",".join(METRICS_SCHEMA))
     out = consilience(*score)[1]

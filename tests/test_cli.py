@@ -39,8 +39,8 @@ def test_json_is_one_document_and_nothing_else(consilience, tmp_path):
     assert set(document) == {"run", "summary", "metrics", "changes", "warnings"}
     assert document["summary"]["rows"][1]["label"] == "Consistency"
     assert document["run"]["path"] == str(tmp_path / "r")
-    assert document["run"]["asked"]["groups"] == ["capital", "sport"]
-    assert document["run"]["asked"]["model"] == {
+    assert document["run"]["settings"]["groups"] == ["capital", "sport"]
+    assert document["run"]["settings"]["model"] == {
         "model": "baseline:random", "kind": "baseline", "seed": 3,
     }  # fmt: skip
     assert document["metrics"][0]["std"] is None, "not a number is null"
@@ -57,7 +57,9 @@ def test_probe_with_a_real_model_and_score_agree(family, consilience, model_fold
     )  # fmt: skip
     assert status == 0
     document = json.loads(out)
-    assert document["run"]["asked"]["model"]["kind"] == ("masked" if family == "bert" else "causal")
+    assert document["run"]["settings"]["model"]["kind"] == (
+        "masked" if family == "bert" else "causal"
+    )
     status, out, _ = consilience("score", tmp_path / "r", "--protocol", "published", *common)
     assert status == 0
     assert json.loads(out)["metrics"] == document["metrics"]
@@ -105,7 +107,7 @@ def test_a_sequence_to_sequence_model(options, consilience, model_folder, tmp_pa
     arguments = ("probe", "--model", model_folder("t5"), "--groups", "sport", "--limit", 2)
     status, out, _ = consilience(*arguments, *options, "--out", tmp_path / "r", "--json")
     assert status == 0
-    model = json.loads(out)["run"]["asked"]["model"]
+    model = json.loads(out)["run"]["settings"]["model"]
     assert (model["kind"], model["template"]) == ("seq2seq", options[1] if options else None)
     answers = pl.read_parquet(tmp_path / "r" / "answers" / "sport.parquet")
     assert answers["answer"].null_count() == 0
@@ -320,7 +322,7 @@ def test_a_run_is_scored_by_its_own_protocol_and_another_is_noted(
         "--protocol", "published", "--out", tmp_path / "r", *run,
     )  # fmt: skip
     own = json.loads(consilience("score", tmp_path / "r", *run)[1])
-    assert own["run"]["asked"]["protocol"] == "published"
+    assert own["run"]["settings"]["protocol"] == "published"
     other = json.loads(consilience("score", tmp_path / "r", "--protocol", "strict", *run)[1])
     assert "the run was asked under published" in other["warnings"][-1]
     assert "no answers for 13 relations" in other["warnings"][0]
@@ -405,7 +407,7 @@ def test_the_papers_rows_from_the_command_line(consilience, tmp_path):
         for row in document["metrics"]
         if row["group"] == "MACRO" and row["subset"] == "all" and row["value"] is not None
     }
-    assert document["run"]["asked"]["protocol"] == "published"
+    assert document["run"]["settings"]["protocol"] == "published"
     assert macro["accuracy"] == macro["consistent_accuracy"] == "23.1±21.0"
     assert macro["consistency"] == "100.0±0.0"
     assert macro["successful_patterns"] == "97.3±7.3"

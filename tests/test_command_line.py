@@ -162,19 +162,19 @@ def test_a_configuration_file_sets_defaults(consilience, tmp_path):
     file.write_text('model = "baseline:oracle"\n[probe]\nlimit = 2\ngroups = ["sport"]\n')
     status, out, err = consilience("probe", "-o", "one", "--json")
     assert status == 0
-    settings = json.loads(out)["run"]["asked"]
+    settings = json.loads(out)["run"]["settings"]
     assert (settings["model"]["model"], settings["limit"]) == ("baseline:oracle", 2)
     assert settings["groups"] == ["sport"]
     assert err.startswith(f"defaults from {file}: model, limit, groups\n")
     out = consilience("probe", "-n", "1", "-o", "two", "--json")[1]
-    assert json.loads(out)["run"]["asked"]["limit"] == 1, "the command line decides"
+    assert json.loads(out)["run"]["settings"]["limit"] == 1, "the command line decides"
     shown = " ".join(consilience("probe", "--help")[1].split())
     assert "[default: baseline:oracle]" in shown
     assert "defaults from" not in consilience("suite", "list")[2], "none of them is used"
     other = tmp_path / "other.toml"
     other.write_text('[probe]\nmodel = "baseline:constant"\ngroups = "sport"\nlimit = 1\n')
     out = consilience("probe", "--config", other, "-o", "three", "--json")[1]
-    assert json.loads(out)["run"]["asked"]["model"]["model"] == "baseline:constant"
+    assert json.loads(out)["run"]["settings"]["model"]["model"] == "baseline:constant"
 
 
 def test_a_configuration_is_that_of_the_repository(consilience, tmp_path, monkeypatch):

@@ -118,7 +118,7 @@ def test_the_command_line_asks_nothing_and_records_what_it_ran(consilience, with
     assert status == 0, err
     assert marker.exists()
     record = json.loads(Path("run/run.json").read_text())
-    assert record["asked"]["model"]["trust_remote_code"] is True
+    assert record["settings"]["model"]["trust_remote_code"] is True
     assert consilience("report", "run")[0] == 0
     assert "with the Python code that comes with it" in Path("run/report.html").read_text()
     status, _, err = consilience(*asked)

@@ -178,7 +178,12 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
         RunFolder(tmp_path, ASKED)
     with pytest.raises(ConsilienceError, match="not empty, and not the folder of a run"):
         RunFolder(tmp_path / "notes.txt", ASKED)
-    for text in ("{}", "[]", '{"asked": null, "started": ""}', '{"asked": "x", "started": ""}'):
+    for text in (
+        "{}",
+        "[]",
+        '{"settings": null, "started": ""}',
+        '{"settings": "x", "started": ""}',
+    ):
         (tmp_path / "run.json").write_text(text)
         with pytest.raises(ConsilienceError, match="not the record of a run"):
             RunFolder(tmp_path, ASKED)
@@ -232,7 +237,7 @@ def test_the_record_says_what_was_asked_and_when(tmp_path):
     run.note(["a note", "a note"])
     run.finish(answers.select("item"))
     record = json.loads((tmp_path / "run.json").read_text())
-    assert record["asked"] == {"format": run_folder.FORMAT, **ASKED}
+    assert record["settings"] == {"format": run_folder.FORMAT, **ASKED}
     assert record["started"] <= record["finished"]
     assert record["warnings"] == ["a note"]
     assert {"python", "consilience", "polars"} <= set(record["versions"])
@@ -255,7 +260,7 @@ def test_the_protocol_of_a_run(tmp_path):
     RunFolder(tmp_path, ASKED | {"protocol": "published"})
     assert run_module.Run.open(tmp_path).protocol == "published"
     record = json.loads((tmp_path / "run.json").read_text())
-    record["asked"]["protocol"] = "other"
+    record["settings"]["protocol"] = "other"
     (tmp_path / "run.json").write_text(json.dumps(record))
     assert run_module.Run.open(tmp_path).protocol is None
 

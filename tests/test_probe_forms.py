@@ -59,7 +59,7 @@ def metric_of(folder, metric, subset="all"):
 
 
 def settings_of(folder):
-    return json.loads((folder / "run.json").read_text())["asked"]
+    return json.loads((folder / "run.json").read_text())["settings"]
 
 
 PATTERNS = (

@@ -56,9 +56,9 @@ def test_a_run(family, classifier, perturb, tmp_path):
         "run.json", "answers", "metrics.csv", "changes.csv", "inconsistent.csv",
     }  # fmt: skip
     record = json.loads((folder / "run.json").read_text())
-    assert (record["asked"]["kind"], record["asked"]["suite"]) == ("perturb", "calum")
-    assert record["asked"]["perturbations"] == ["reverse", "signal"]
-    assert record["asked"]["task"]["indicators"] == ["Sentence1", "Sentence2"]
+    assert (record["settings"]["kind"], record["settings"]["suite"]) == ("perturb", "calum")
+    assert record["settings"]["perturbations"] == ["reverse", "signal"]
+    assert record["settings"]["task"]["indicators"] == ["Sentence1", "Sentence2"]
     assert record["finished"]
     answers = pl.read_parquet(folder / "answers" / "mrpc.parquet")
     assert dict(answers.schema) == ANSWERS_SCHEMA
@@ -139,7 +139,7 @@ def test_json_is_one_document(classifier, perturb, tmp_path):
     document = json.loads(out)
     assert set(document) == {"run", "summary", "metrics", "changes", "warnings"}
     assert document["run"]["path"] == str(tmp_path / "run")
-    assert document["run"]["asked"]["perturbations"] == ["reverse", "signal"]
+    assert document["run"]["settings"]["perturbations"] == ["reverse", "signal"]
     found = pl.DataFrame(document["metrics"], schema=METRICS_SCHEMA)
     assert comparable(found) == comparable(metrics_of(tmp_path / "run"))
     assert document["metrics"][0]["std"] is None, "not a number is null"
@@ -286,10 +286,10 @@ def test_a_model_is_asked_with_the_indicators_of_its_training(perturb, tmp_path)
     texts = [row["original_1"] for row in changed_in(tmp_path / "run")]
     assert texts
     assert all(text.startswith("Left: ") for text in texts)
-    asked = json.loads((tmp_path / "run" / "run.json").read_text())["asked"]["model"]
+    asked = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["model"]
     assert (asked["joined"], asked["pool"], asked["longest"]) == ("string", "mean", 60)
     assert perturb(model, "--indicators", "One, Two", out="other")[0] == 0
-    asked = json.loads((tmp_path / "other" / "run.json").read_text())["asked"]["task"]
+    asked = json.loads((tmp_path / "other" / "run.json").read_text())["settings"]["task"]
     assert asked["indicators"] == ["One", "Two"]
     texts = [(row["original_1"], row["original_2"]) for row in changed_in(tmp_path / "other")]
     assert texts
@@ -457,7 +457,7 @@ def test_a_causal_model_that_writes(model_folder, perturb, tmp_path):
     said = metrics_of(tmp_path / "run").filter(pl.col("group") == "mrpc-generated")
     assert row_of(said, "no_label")["value"] == 1
     assert row_of(said, "consistency")["value"] == 0
-    model = json.loads((tmp_path / "run" / "run.json").read_text())["asked"]["model"]
+    model = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["model"]
     assert (model["template"], model["chat"], model["kind"]) == ("{text}:", False, "causal")
     picked = pl.read_parquet(tmp_path / "run" / "answers" / "mrpc.parquet")["answer"]
     assert set(picked) <= set(SAME)

@@ -231,7 +231,7 @@ def test_a_run_says_what_multiplied_and_one_resumed_elsewhere_says_that_too(
         "threads": record["products"]["threads"],
         "gflops": {},
     }
-    assert "products" not in record["asked"], "no answer depends on it"
+    assert "products" not in record["settings"], "no answer depends on it"
     record["products"] |= {"library": "torch", "processor": "Intel Xeon"}
     (run / "run.json").write_text(json.dumps(record))
     assert consilience(*command)[0] == 0

@@ -16,7 +16,7 @@ from consilience.schemas import ANSWERS_SCHEMA
 from test_report import pair_run
 
 RECORD = {
-    "asked": {
+    "settings": {
         "format": 2,
         "suite": "mini",
         "groups": ["capital"],
@@ -59,22 +59,33 @@ def test_every_field_that_is_read_is_checked(case):
 
 def test_records_of_others_and_of_older_versions_pass():
     assert fault_of_run(RECORD) == ""
-    old = {name: RECORD[name] for name in ("asked", "started", "versions", "warnings")}
+    old = {name: RECORD[name] for name in ("settings", "started", "versions", "warnings")}
     assert fault_of_run(old) == ""
     for model in ("m", {"model": "baseline:random", "seed": 1}):
-        assert fault_of_run(damaged(RECORD, "asked.model", value=model)) == ""
+        assert fault_of_run(damaged(RECORD, "settings.model", value=model)) == ""
+
+
+def test_records_of_earlier_versions_are_read_and_resumed(good, consilience, tmp_path):
+    """They call the settings "asked"."""
+    shutil.copytree(good, tmp_path / "old")
+    file = tmp_path / "old" / "run.json"
+    record = json.loads(file.read_text())
+    file.write_text(json.dumps({"asked": record.pop("settings"), **record}))
+    assert record_of(tmp_path / "old")["settings"] == record_of(good)["settings"]
+    assert consilience(*PROBE, "--out", "old")[0] == 0
+    assert json.loads(file.read_text()).keys() == record_of(good).keys()
 
 
 BROKEN = {
     "list": "[]",
     "nothing": "",
-    "truncated": '{"asked": {',
+    "truncated": '{"settings": {',
     "deep": "[" * 100_000,
-    "number": '{"asked": ' + "9" * 5000 + "}",
-    "latin": '{"asked": "é"}'.encode("latin-1"),
+    "number": '{"settings": ' + "9" * 5000 + "}",
+    "latin": '{"settings": "é"}'.encode("latin-1"),
     "digests": {"answers": {"capital": "x"}},
     "finished": {"finished": "yes"},
-    "asked": {"asked": "mini"},
+    "settings": {"settings": "mini"},
     "warnings": {"warnings": {"a": 1}},
     "versions": {"versions": 3},
 }  # fmt: skip
@@ -125,18 +136,18 @@ def test_commands_that_read_a_run_of_probe(damage, good, consilience, tmp_path):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        ({"task": 7}, "'asked.task' is 7"),
+        ({"task": 7}, "'settings.task' is 7"),
         ({"task": {}}, "no 'name'"),
         ({"task": {"name": "rte", "kind": ["NLI"]}}, "'kind' is"),
-        ({"pairs": 7}, "'asked.pairs' is 7"),
-        ({"kind": 7}, "'asked.kind' is 7"),
+        ({"pairs": 7}, "'settings.pairs' is 7"),
+        ({"kind": 7}, "'settings.kind' is 7"),
     ],
 )
 def test_commands_that_read_a_run_of_perturb(damage, message, consilience, tmp_path):
     for name in ("good", "bad"):
         pair_run(tmp_path / name, {1})
     record = json.loads((tmp_path / "bad" / "run.json").read_text())
-    record["asked"] |= damage
+    record["settings"] |= damage
     (tmp_path / "bad" / "run.json").write_text(json.dumps(record))
     commands = [("compare", "bad", "good"), ("compare", "good", "bad"), ("report", "bad"),
                 ("report", "good", "bad", "--out", "page.html")]  # fmt: skip

@@ -367,7 +367,7 @@ def test_the_command_of_a_run_is_kept_where_it_is_ours(program, is_ours, monkeyp
 
 
 def test_a_command_that_made_several_runs_stands_once():
-    one, two = ({"asked": {}, "versions": {}, "command": f"consilience {each}"} for each in "ab")
+    one, two = ({"settings": {}, "versions": {}, "command": f"consilience {each}"} for each in "ab")
     parts = again([("s1", one), ("s2", one), ("s3", two), ("s4", one)]).parts
     assert [part.paragraphs for part in parts if isinstance(part, Text)] == [
         ["consilience a"], ["consilience b"], ["consilience a"],
@@ -377,7 +377,7 @@ def test_a_command_that_made_several_runs_stands_once():
     assert [origin["Run"] for origin in origins] == ["s1", "s2", "s3", "s4"]
     assert {origin["Weights"] for origin in origins} == {"revision not known"}
     assert "gives the same answers" in again([("s1", one)]).intro
-    baseline = {"asked": {"model": {"kind": "baseline"}}, "versions": {}}
+    baseline = {"settings": {"model": {"kind": "baseline"}}, "versions": {}}
     section = again([("s1", baseline), ("answers.csv", {})])
     assert section.intro == ""
     (folded,) = (part for part in section.parts if isinstance(part, Folded))

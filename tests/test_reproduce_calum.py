@@ -163,7 +163,7 @@ def test_runs_of_another_file_are_not_taken_for_the_given_ones(tmp_path):
     one, two = (write_pairs(tmp_path / f"{n}.jsonl", 8, "rte", seed=n) for n in (1, 2))
     run = run_folder(tmp_path / "calum" / "GPT2-base" / "rte" / "run", "rte", 0.9, 0.5, 1, 0)
     asked = {"pairs": read_pairs(one, TASKS["rte"]).digest, "limit": None}
-    record = {"asked": asked, "data": one, "warnings": ["a constant classifier"]}
+    record = {"settings": asked, "data": one, "warnings": ["a constant classifier"]}
     record |= {"started": "2026-01-31T12:00:00+00:00", "versions": {}}
     (run / "run.json").write_text(json.dumps(record))
     elsewhere = shutil.copy(one, tmp_path / "the-same.jsonl")
@@ -174,7 +174,7 @@ def test_runs_of_another_file_are_not_taken_for_the_given_ones(tmp_path):
         ConsilienceError, match="another run: its data is .*1.jsonl, this command's is"
     ):
         make("calum-gain", tmp_path, data={"rte:validation": two})
-    record["asked"]["limit"] = 4
+    record["settings"]["limit"] = 4
     (run / "run.json").write_text(json.dumps(record))
     said, *_ = make("calum-gain", tmp_path)
     for text in (f"its pairs are of {one}", "of at most 4 pairs"):

@@ -12,7 +12,7 @@ RECORD = {"started": "2026-01-31T12:00:00+00:00", "versions": {}, "warnings": []
 
 def make(folder, **settings):
     folder.mkdir(parents=True)
-    record = RECORD | {"asked": {"suite": "mini", **settings}}
+    record = RECORD | {"settings": {"suite": "mini", **settings}}
     (folder / "run.json").write_text(json.dumps(record))
     return folder
 

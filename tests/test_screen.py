@@ -241,8 +241,8 @@ def test_a_run_says_what_was_screened(
     one, other = json.loads(text), json.loads(fast_text)
     assert one["metrics"] == other["metrics"]
     record = other["run"]
-    assert record["asked"]["fast"] is True
-    assert "fast" not in one["run"]["asked"]
+    assert record["settings"]["fast"] is True
+    assert "fast" not in one["run"]["settings"]
     screened = record["screened"]["capital"]
     assert screened["queries"] > screened["settled"] + screened["compared"]
     assert any("were screened in bfloat16" in each for each in other["warnings"])

@@ -77,7 +77,7 @@ Fields = Mapping[str, Kind]
 """Fields of an object by name; those that are not named may be anything."""
 
 RUN: Fields = {
-    "asked": OBJECT,
+    "settings": OBJECT,
     "started": TIME,
     "finished": either(TIME, NULL),
     "command": TEXT,
@@ -93,10 +93,10 @@ RUN: Fields = {
 }
 """``run.json``."""
 
-ALWAYS = ("asked", "started", "versions", "warnings")
+ALWAYS = ("settings", "started", "versions", "warnings")
 """Fields of ``RUN`` that every version of this package has written."""
 
-ASKED: Fields = {
+SETTINGS: Fields = {
     "kind": TEXT,
     "suite": TEXT,
     "suite_digest": TEXT,
@@ -108,7 +108,7 @@ ASKED: Fields = {
     "pairs": TEXT,
     "model": either(TEXT, OBJECT),
 }
-"""What a run was asked, ``asked`` of ``RUN``."""
+"""What decided the answers, ``settings`` of ``RUN``."""
 
 MODEL: Fields = {
     "model": TEXT,
@@ -119,7 +119,7 @@ MODEL: Fields = {
     "digest": either(TEXT, NULL),
     "revision": either(TEXT, NULL),
 }
-"""Which model was asked, ``model`` of ``ASKED``."""
+"""The model, ``model`` of ``SETTINGS``."""
 
 
 def fault_of_run(record: object) -> str:
@@ -127,19 +127,19 @@ def fault_of_run(record: object) -> str:
     problem = fault(record, RUN, ALWAYS)
     if problem or not isinstance(record, dict):
         return problem
-    settings = record["asked"]
+    settings = record["settings"]
     model = settings.get("model")
-    problem = fault(settings, ASKED, prefix="asked.")
+    problem = fault(settings, SETTINGS, prefix="settings.")
     if problem or not isinstance(model, dict):
         return problem
     needed = ("parameters", "dtype", "device") if "architecture" in model else ()
-    return fault(model, MODEL, needed, "asked.model.")
+    return fault(model, MODEL, needed, "settings.model.")
 
 
 def fault(record: object, fields: Fields, needed: Sequence[str] = (), prefix: str = "") -> str:
     """The first fault of an object: it lacks a ``needed`` field, or one is of another kind.
 
-    ``place``: where in a record the object stands, for the words. Empty where nothing is wrong.
+    ``prefix``: what precedes the names of its fields in the message. Empty where nothing is wrong.
     """
     if not isinstance(record, dict):
         return f"{_shown(record)}; expected an object"

@@ -129,7 +129,7 @@ class Run:
     @property
     def settings(self) -> Mapping[str, Any]:
         """Everything that decided the answers; empty for a table made elsewhere."""
-        settings: Mapping[str, Any] = self.record.get("asked", {})
+        settings: Mapping[str, Any] = self.record.get("settings", {})
         return settings
 
     @property

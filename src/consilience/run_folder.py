@@ -35,6 +35,9 @@ from consilience.schemas import ANSWERS_SCHEMA
 FORMAT = 2
 """Increased when runs of older versions can no longer be resumed."""
 
+OLD_SETTINGS = "asked"
+"""What records of earlier versions call their settings."""
+
 LARGEST = 64 << 20
 """Bytes of a ``run.json`` that is read; with the words of every relation of ParaRel it has 1 MB."""
 
@@ -45,17 +48,17 @@ def fingerprint(settings: Mapping[str, object]) -> str:
 
 
 class RunFolder:
-    """The folder of one run. ``asked`` is everything that decides its answers.
+    """The folder of one run. ``settings`` is everything that decides its answers.
 
     Opening a folder that holds a run of something else raises and changes nothing.
     """
 
     def __init__(self, path: str | Path, settings: Mapping[str, object]) -> None:
         self.path = path = path_of(path, "the folder of the run")
-        self.asked = json.loads(json.dumps({"format": FORMAT, **settings}))
-        self.fingerprint = fingerprint(self.asked)
+        self.settings = json.loads(json.dumps({"format": FORMAT, **settings}))
+        self.fingerprint = fingerprint(self.settings)
         self.record: dict[str, Any] = {
-            "asked": self.asked,
+            "settings": self.settings,
             "started": _now(),
             "finished": None,
             "command": command_line(),
@@ -101,12 +104,12 @@ class RunFolder:
                 )
             return None
         record = _read_record(path, f"{OTHER_OUT}.")
-        before = record["asked"]
-        for name in sorted({*before, *self.asked}):
-            if before.get(name) != self.asked.get(name):
+        before = record["settings"]
+        for name in sorted({*before, *self.settings}):
+            if before.get(name) != self.settings.get(name):
                 raise ConsilienceError(
                     f"this folder holds another run: its {name} is {_show(before.get(name))}, "
-                    f"now asked is {_show(self.asked.get(name))}",
+                    f"now asked is {_show(self.settings.get(name))}",
                     where=str(self.path),
                     todo=f"{OTHER_OUT}, or remove the folder.",
                 )
@@ -223,9 +226,9 @@ def record_of(path: Path) -> dict[str, Any]:
     if not os.path.lexists(file):
         return {}
     record = _read_record(file, "Restore it, or run its command again with another --out.")
-    model = record["asked"].get("model", {})
+    model = record["settings"].get("model", {})
     if isinstance(model, str):  # somebody else's, or a training's
-        record["asked"]["model"] = {"model": model}
+        record["settings"]["model"] = {"model": model}
     return record
 
 
@@ -236,6 +239,8 @@ def _read_record(file: Path, todo: str) -> dict[str, Any]:
         if (size := file.stat().st_size) > LARGEST:
             raise ValueError(f"{size:,} bytes; expected at most {LARGEST:,}")
         record = parse_json(file.read_bytes())
+        if isinstance(record, dict) and OLD_SETTINGS in record:
+            record.setdefault("settings", record.pop(OLD_SETTINGS))
         fault = fault_of_run(record)
     except OSError as error:
         fault = error.strerror or str(error)

@@ -49,7 +49,7 @@ def compare(
             "suite": compared.suite.name,
             "protocol": compared.protocol,
         }
-        record = {"asked": settings, "versions": versions(), "git": git_revision()}
+        record = {"settings": settings, "versions": versions(), "git": git_revision()}
         print_json({"run": record, "differences": rows_of(table), "warnings": compared.warnings()})
         return
     shown = comparison_table(table, compared.suite, names_in(show) if show else (), by)

@@ -21,7 +21,7 @@ def report(options: ReportOptions, as_json: AsJson = False) -> None:
     files = [str(path) for path in save_report(made, options)]
     if as_json:
         settings = {"runs": [str(run.path) for run in made.runs]}
-        record = {"asked": settings, "versions": versions(), "git": git_revision()}
+        record = {"settings": settings, "versions": versions(), "git": git_revision()}
         print_json({"run": record, "files": files, "warnings": made.notes})
         return
     for file in files:

@@ -90,7 +90,7 @@ def _show(reproduction: Reproduction) -> None:
     selected = numbers.remove(verdict=NOT_SELECTED)
     if selected.height:
         out.print(beside_table(selected, title))
-    if reproduction.record["asked"]["added"]:
+    if reproduction.record["settings"]["added"]:
         out.print(beside_layout(numbers, "All rows, in the layout of the paper"))
     for note in reproduction.notes:
         out.print(f"* {note}", highlight=False)

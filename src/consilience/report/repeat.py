@@ -10,7 +10,7 @@ from consilience.report.page import Facts, Folded, Part, Section, Text
 
 def described(record: Mapping[str, Any]) -> str:
     """A model in words, from ``run.json``; empty if the record has none."""
-    model = record.get("asked", {}).get("model", {})
+    model = record.get("settings", {}).get("model", {})
     if not model:
         return ""
     parts = [str(model.get("model"))]
@@ -49,7 +49,7 @@ def again(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Section:
 
 def _origin(name: str, record: Mapping[str, Any]) -> Facts:
     """The time, versions and digests of a run."""
-    settings = record["asked"]
+    settings = record["settings"]
     model = settings.get("model", {})
     weights = f"revision {model.get('revision') or 'not known'}"
     if model.get("kind") == "baseline":

@@ -212,7 +212,7 @@ def _note_run(work: Work, run: Path, row: str, task: str) -> None:
     file = work.request.data.get(f"{task}:validation")
     for path in sorted(run.glob("**/run.json")):
         record = record_of(path.parent)
-        settings = record["asked"]
+        settings = record["settings"]
         if file and settings.get("pairs") != _digest(file, work.request, task):
             raise ConsilienceError(
                 f"this folder holds another run: its data is {record.get('data')}, this command's "

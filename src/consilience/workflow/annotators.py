@@ -130,4 +130,4 @@ def count_sheets(options: ScoreSheetsOptions) -> tuple[ScoredSheets, Mapping[str
 
 
 def _record(settings: Mapping[str, object]) -> Mapping[str, Any]:
-    return {"asked": settings, "versions": versions(), "git": git_revision()}
+    return {"settings": settings, "versions": versions(), "git": git_revision()}

@@ -91,7 +91,7 @@ def complete_groups(folder: Path, settings: Mapping[str, object]) -> tuple[bool,
     record = record_of(folder)
     if not record:
         return True, set()
-    if record["asked"] != json.loads(json.dumps({"format": FORMAT, **settings})):
+    if record["settings"] != json.loads(json.dumps({"format": FORMAT, **settings})):
         raise ConsilienceError(
             "this folder holds another run", where=str(folder), todo=f"{OTHER_OUT}."
         )

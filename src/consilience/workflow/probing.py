@@ -253,7 +253,7 @@ def score(
     )
     notes += protocol_notes(run, rules)
     settings = {"answers": str(answers), "suite": chosen.name, "protocol": rules}
-    record = {"asked": settings, "versions": versions(), "git": git_revision()}
+    record = {"settings": settings, "versions": versions(), "git": git_revision()}
     left_out = facts_left_out(table, metrics, chosen, rules)
     changes = form_changes(tables, chosen, rules)
     name, baseline = run.model_name or answers.name, majority_baseline(table, chosen, rules)

@@ -86,7 +86,7 @@ def probe_pairs(options: ProbeOptions, watch: Watch) -> Probed:
     write_whole(folder / "changes.csv", csv_of(changes))
     write_whole(folder / "inconsistent.csv", csv_of(changed))
     notes = seed_notes({"": pairs.notes} | {name: run.notes for name, run in probed.items()})
-    record = {"asked": settings, "models": models, "path": str(folder)}
+    record = {"settings": settings, "models": models, "path": str(folder)}
     baseline = majority_baseline(answers[0], suite, "strict")
     summary = summarize(metrics, suite, "strict", model_name(options.model), baseline)
     return Probed(suite, "strict", answers, summary, metrics, changes, "", notes, record, changed)

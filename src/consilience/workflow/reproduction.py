@@ -166,7 +166,7 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
         "data": dict(request.data),
         "with": dict(request.options),
     }
-    record = {"asked": settings, "versions": versions(), "git": git_revision()}
+    record = {"settings": settings, "versions": versions(), "git": git_revision()}
     plan = plan_lines(work.commands, request) if request.dry else ()
     return Reproduction(recipe, numbers, result.notes, warnings, work.commands, files, record, plan)
 

@@ -19,7 +19,8 @@ from consilience.train.consistency_trainer import ConsistencyTrainer
 from consilience.train.cost import duration
 from consilience.train.perplexity import perplexity
 from consilience.train.resume import TrainingFolder
-from consilience.workflow.improvement import ImproveOptions, _folder_of, read_lines
+from consilience.workflow.improvement import _folder_of, read_lines
+from consilience.workflow.training_options import ImproveOptions
 from test_train import PATTERNS, relation, train, trainer_of
 
 ROW = "seed-42/improved/lambda-1"
@@ -143,7 +144,8 @@ def test_gradient_checkpointing_changes_nothing_but_the_memory(calm_folder, tmp_
 
 
 LAUNCHED = """
-from consilience.workflow.improvement import ImproveOptions, _folder_of, read_lines
+from consilience.workflow.improvement import (_folder_of, read_lines)
+from consilience.workflow.training_options import ImproveOptions
 from test_train import train
 result = train({spec!r}, Path({out!r}), epochs=1, loss="vote", subject={{"device": "cpu"}})
 print("measured" if result else "trained")

@@ -40,3 +40,19 @@ The main task always has all of its own once. ``proportional`` is MT-DNN's.
 
 StopOn = Literal["accuracy", "loss"]
 """What early stopping and the best checkpoint look at, on the main task's validation pairs."""
+
+ExampleKind = Literal[
+    "right_and_wrong",
+    "same_wrong",
+    "scattered",
+    "other_gold",
+    "gold_in_subject",
+    "always_right",
+]
+"""Kinds of examples (``analysis/examples.py``)."""
+
+Colour = Literal["subject", "object", "pattern"]
+"""What the colours of a drawing of vectors mean."""
+
+SMALL_TASKS = ("rte", "mrpc")
+"""The CALUM paper's tasks with few training examples: 2.5K and 3.7K; others have over 105K."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from consilience.choices import SMALL_TASKS
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.files import texts_of
 from consilience.metrics.intervals import NAN
@@ -66,9 +67,6 @@ MEASURED = ("group", "metric", "subset", "value")
 KEYS = ("model", "task", "metric", "subset")
 
 KINDS: tuple[TaskKind, TaskKind] = ("STS", "NLI")
-
-SMALL = ("rte", "mrpc")
-"""The paper's tasks with few examples to train on (2.5K and 3.7K; its others have 105K or more)."""
 
 ORDER = (("accuracy", "all"), ("consistency", "reverse"), ("consistency", "signal"))
 """What the paper measures; other perturbations come after."""
@@ -237,7 +235,7 @@ def _numbers(table: pl.DataFrame, file: Path) -> pl.DataFrame:
 
 
 def task_effects(
-    rows: pl.DataFrame, kinds: Mapping[str, TaskKind], small: Sequence[str] = SMALL
+    rows: pl.DataFrame, kinds: Mapping[str, TaskKind], small: Sequence[str] = SMALL_TASKS
 ) -> pl.DataFrame:
     """Tests of tasks against tasks (``EFFECTS_SCHEMA``): STS against NLI, small against others.
 

@@ -27,19 +27,23 @@ from consilience.report.table import Table
 from consilience.report.task_tables import calum_tables, effects_tables
 from consilience.workflow.analyses import (
     Analysis,
-    EditsOptions,
-    ExamplesOptions,
-    KnowledgeOptions,
-    PatternsOptions,
-    SyntaxOptions,
     analyze_edits,
     analyze_knowledge,
     analyze_patterns,
     analyze_syntax,
     find_examples,
 )
-from consilience.workflow.task_effects import TaskEffectsOptions, analyze_tasks, with_tests
-from consilience.workflow.vector_clusters import VectorOptions, cluster_representations
+from consilience.workflow.analysis_options import (
+    EditsOptions,
+    ExamplesOptions,
+    KnowledgeOptions,
+    PatternsOptions,
+    SyntaxOptions,
+    TaskEffectsOptions,
+    VectorOptions,
+)
+from consilience.workflow.task_effects import analyze_tasks, with_tests
+from consilience.workflow.vector_clusters import cluster_representations
 
 TITLE = "Accuracy, and consistency when reversed (C_R) and with other punctuation (C_S), in percent"
 

@@ -7,12 +7,8 @@ from consilience.cli.console import out, warn
 from consilience.cli.shared import AsJson, CsvFile, print_json, rows_of
 from consilience.files import csv_of, write_whole
 from consilience.report.metric_tables import annotator_tables
-from consilience.workflow.annotators import (
-    ScoreSheetsOptions,
-    SheetOptions,
-    count_sheets,
-    make_sheets,
-)
+from consilience.workflow.annotators import count_sheets, make_sheets
+from consilience.workflow.suite_options import ScoreSheetsOptions, SheetOptions
 
 
 @command_of(SheetOptions)

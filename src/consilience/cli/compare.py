@@ -13,8 +13,9 @@ from consilience.cli.shared import AsJson, CsvFile, print_json, rows_of
 from consilience.files import csv_of, write_whole
 from consilience.provenance import git_revision, versions
 from consilience.report.comparison_tables import comparison_table
-from consilience.workflow.comparing import CompareOptions, compare_runs
+from consilience.workflow.comparing import compare_runs
 from consilience.workflow.options import OUTPUT
+from consilience.workflow.run_options import CompareOptions
 
 
 @command_of(CompareOptions)

@@ -8,8 +8,9 @@ from consilience.cli.command import command_of
 from consilience.cli.console import Screen, out, warn
 from consilience.cli.shared import AsJson, print_json
 from consilience.report.training_tables import grid_table, seed_table
-from consilience.workflow.finetuning import FinetuneOptions, Finetuning
+from consilience.workflow.finetuning import Finetuning
 from consilience.workflow.finetuning import finetune as train_classifiers
+from consilience.workflow.training_options import FinetuneOptions
 
 if TYPE_CHECKING:
     from consilience.train.seeds import SeedTrainings

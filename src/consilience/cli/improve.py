@@ -12,9 +12,10 @@ from consilience.cli.console import Screen, err, out
 from consilience.cli.shared import AsJson, print_json, rows_of
 from consilience.report.comparison_tables import comparison_table
 from consilience.report.training_tables import lambda_table, result_table, table_7
-from consilience.workflow.improvement import PIPELINES, Improvement, ImproveOptions
+from consilience.workflow.improvement import PIPELINES, Improvement
 from consilience.workflow.improvement import improve as train_and_measure
 from consilience.workflow.options import OUTPUT
+from consilience.workflow.training_options import ImproveOptions
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,9 @@ from consilience.cli.command import command_of
 from consilience.cli.console import Screen, out, warn
 from consilience.cli.shared import AsJson, print_json
 from consilience.provenance import git_revision, versions
-from consilience.workflow.reporting import ReportOptions, save_report
 from consilience.workflow.reporting import report as make_report
+from consilience.workflow.reporting import save_report
+from consilience.workflow.run_options import ReportOptions
 
 
 @command_of(ReportOptions)

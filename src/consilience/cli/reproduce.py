@@ -11,7 +11,8 @@ from consilience.report.papers import beside_layout, beside_table
 from consilience.report.table import Column, Table
 from consilience.reproduce import RECIPES, Recipe
 from consilience.reproduce.work import NOT_SELECTED
-from consilience.workflow.reproduction import ReproduceOptions, Reproduction
+from consilience.workflow.reproduce_options import ReproduceOptions
+from consilience.workflow.reproduction import Reproduction
 from consilience.workflow.reproduction import reproduce as make_table
 
 

@@ -10,18 +10,17 @@ from collections.abc import Mapping
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from consilience.choices import Colour
 from consilience.errors import ConsilienceError, how_to_install
 from consilience.files import write_whole
 from consilience.text import visible
 
 if TYPE_CHECKING:
     import altair
-
-Colour = Literal["subject", "object", "pattern"]
 
 COLUMNS: Mapping[Colour, str] = {"subject": "subject", "object": "gold", "pattern": "variant"}
 """What colours may show, and the column that holds it."""

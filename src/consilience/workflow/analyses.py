@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
 
 import polars as pl
 
@@ -32,101 +31,14 @@ from consilience.metrics.measure import measure
 from consilience.run import Run, open_runs
 from consilience.suites.selection import select_relations
 from consilience.types import Suite
-from consilience.workflow.options import (
-    OUTPUT,
-    QUESTIONS,
-    BootstrapSeed,
-    DataDir,
-    Groups,
-    Option,
-    ProtocolName,
-    RunSuite,
-    SuiteArgument,
+from consilience.workflow.analysis_options import (
+    EditsOptions,
+    ExamplesOptions,
+    KnowledgeOptions,
+    PatternsOptions,
+    SyntaxOptions,
 )
 from consilience.workflow.suite import refuse_pairs, suite_notes, suite_of
-
-RunPath = Annotated[
-    Path, Option("The folder of a run, or a table of answers.", metavar="RUN", is_argument=True)
-]
-
-
-@dataclass(frozen=True, slots=True)
-class PatternsOptions:
-    """Which patterns are compared."""
-
-    run: RunPath
-    suite: RunSuite = None
-    groups: Groups = None
-    protocol: ProtocolName = None
-    seed: BootstrapSeed = 0
-    data_dir: DataDir = None
-
-
-@dataclass(frozen=True, slots=True)
-class EditsOptions:
-    """Which kinds of edits are compared."""
-
-    run: RunPath
-    suite: RunSuite = None
-    protocol: ProtocolName = None
-    derive: Annotated[
-        bool,
-        Option("Derive edits with a dependency parser (spaCy).", panel=QUESTIONS),
-    ] = False
-    seed: BootstrapSeed = 0
-    data_dir: DataDir = None
-
-
-@dataclass(frozen=True, slots=True)
-class ExamplesOptions:
-    """Which examples are chosen."""
-
-    run: RunPath
-    suite: RunSuite = None
-    kind: Annotated[
-        str | None,
-        Option(
-            f"Show only this kind: {', '.join(KINDS)} [default: all].",
-            metavar="KIND",
-            panel=OUTPUT,
-        ),
-    ] = None
-    examples: Annotated[int, Option("Number of examples of each kind.", min=1, panel=OUTPUT)] = 5
-    data_dir: DataDir = None
-
-
-@dataclass(frozen=True, slots=True)
-class KnowledgeOptions:
-    """Which runs are correlated with what."""
-
-    runs: Annotated[
-        Sequence[str],
-        Option(
-            "Folders of runs, or tables of answers; LABEL=RUN names one.",
-            metavar="RUN",
-            is_argument=True,
-        ),
-    ]
-    suite: RunSuite = None
-    protocol: ProtocolName = None
-    sizes: Annotated[
-        Sequence[str] | None,
-        Option(
-            "Sizes of the training data of the runs' models, in their order: 1M,10M,1B.",
-            metavar="N,N",
-            panel=QUESTIONS,
-        ),
-    ] = None
-    seed: BootstrapSeed = 0
-    data_dir: DataDir = None
-
-
-@dataclass(frozen=True, slots=True)
-class SyntaxOptions:
-    """Whose patterns are parsed."""
-
-    suite: SuiteArgument
-    data_dir: DataDir = None
 
 
 @dataclass(frozen=True, slots=True)

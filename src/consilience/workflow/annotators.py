@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from consilience.authoring.annotation import SheetKey, draw_sheets, write_sheets
 from consilience.authoring.annotation_scores import ScoredSheets, score_sheets
@@ -13,62 +12,7 @@ from consilience.provenance import git_revision, versions
 from consilience.suites.pairs import read_pairs
 from consilience.suites.perturbations import PAPERS, chosen
 from consilience.suites.tasks import load_task
-from consilience.workflow.options import COUNTING, OUTPUT, QUESTIONS, Option
-
-
-@dataclass(frozen=True, slots=True)
-class SheetOptions:
-    """The pairs and the questions of annotation sheets."""
-
-    task: Annotated[
-        str,
-        Option("Ask about this task: a name, or a TOML file.", metavar="T", panel=QUESTIONS),
-    ]
-    data: Annotated[
-        str,
-        Option(
-            "Read labelled pairs from this file or from hub:SPLIT.", metavar="F", panel=QUESTIONS
-        ),
-    ]
-    folder: Annotated[
-        Path,
-        Option(
-            "Write the sheets to this new folder.",
-            metavar="DIR",
-            flag="--out",
-            short="-o",
-            panel=OUTPUT,
-        ),
-    ]
-    items: Annotated[int, Option("Sample this many pairs.", min=1, panel=QUESTIONS)] = 30
-    annotators: Annotated[int, Option("Write this many sheets.", min=1, panel=OUTPUT)] = 5
-    perturbations: Annotated[
-        Sequence[str],
-        Option("Also ask in these forms: names, or `all`.", metavar="P,P", panel=QUESTIONS),
-    ] = PAPERS
-    indicators: Annotated[
-        Sequence[str] | None,
-        Option(
-            "Write these words before the two sentences: Premise,Hypothesis.",
-            metavar="A,B",
-            panel=QUESTIONS,
-        ),
-    ] = None
-    question: Annotated[
-        str, Option("Ask this question [default: that of the task].", panel=QUESTIONS)
-    ] = ""
-    seed: Annotated[int, Option("Seed of the pairs and of their orders.", panel=QUESTIONS)] = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ScoreSheetsOptions:
-    """The sheets that are scored."""
-
-    folder: Annotated[
-        Path,
-        Option("The folder with key.json and the answers.", metavar="SHEETS", is_argument=True),
-    ]
-    seed: Annotated[int, Option("Seed of the bootstrap.", panel=COUNTING)] = 0
+from consilience.workflow.suite_options import ScoreSheetsOptions, SheetOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +39,7 @@ def make_sheets(options: SheetOptions) -> Sheets:
     key = draw_sheets(
         pairs,
         task,
-        chosen(options.perturbations),
+        chosen(options.perturbations or PAPERS),
         items=options.items,
         annotators=options.annotators,
         seed=options.seed,

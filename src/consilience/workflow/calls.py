@@ -14,19 +14,31 @@ from consilience.suites.fetch import fetch
 from consilience.suites.sizes import SuiteStatistics, suite_statistics
 from consilience.types import Suite
 from consilience.workflow import analyses, finetuning, improvement, reproduction, task_effects
+from consilience.workflow.analysis_options import (
+    EditsOptions,
+    ExamplesOptions,
+    KnowledgeOptions,
+    PatternsOptions,
+    SyntaxOptions,
+    TaskEffectsOptions,
+    VectorOptions,
+)
 from consilience.workflow.keywords import by_keywords, options_of
-from consilience.workflow.reporting import ReportOptions, report, save_report
-from consilience.workflow.vector_clusters import VectorOptions, cluster_representations
+from consilience.workflow.reporting import report, save_report
+from consilience.workflow.reproduce_options import ReproduceOptions
+from consilience.workflow.run_options import ReportOptions
+from consilience.workflow.training_options import FinetuneOptions, ImproveOptions
+from consilience.workflow.vector_clusters import cluster_representations
 
-improve = by_keywords(improvement.improve, improvement.ImproveOptions)
-finetune = by_keywords(finetuning.finetune, finetuning.FinetuneOptions)
-reproduce_table = by_keywords(reproduction.reproduce, reproduction.ReproduceOptions)
-analyze_patterns = by_keywords(analyses.analyze_patterns, analyses.PatternsOptions)
-analyze_edits = by_keywords(analyses.analyze_edits, analyses.EditsOptions)
-analyze_examples = by_keywords(analyses.find_examples, analyses.ExamplesOptions)
-analyze_knowledge = by_keywords(analyses.analyze_knowledge, analyses.KnowledgeOptions)
-analyze_syntax = by_keywords(analyses.analyze_syntax, analyses.SyntaxOptions)
-analyze_tasks = by_keywords(task_effects.analyze_tasks, task_effects.TaskEffectsOptions)
+improve = by_keywords(improvement.improve, ImproveOptions)
+finetune = by_keywords(finetuning.finetune, FinetuneOptions)
+reproduce_table = by_keywords(reproduction.reproduce, ReproduceOptions)
+analyze_patterns = by_keywords(analyses.analyze_patterns, PatternsOptions)
+analyze_edits = by_keywords(analyses.analyze_edits, EditsOptions)
+analyze_examples = by_keywords(analyses.find_examples, ExamplesOptions)
+analyze_knowledge = by_keywords(analyses.analyze_knowledge, KnowledgeOptions)
+analyze_syntax = by_keywords(analyses.analyze_syntax, SyntaxOptions)
+analyze_tasks = by_keywords(task_effects.analyze_tasks, TaskEffectsOptions)
 analyze_representations = by_keywords(cluster_representations, VectorOptions)
 
 

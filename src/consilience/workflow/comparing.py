@@ -18,7 +18,7 @@ from consilience.report.notebook import table_html, table_text
 from consilience.report.table import Table
 from consilience.run import Run, open_runs
 from consilience.types import Suite
-from consilience.workflow.options import BootstrapSeed, DataDir, ProtocolName, RunSpecs, RunSuite
+from consilience.workflow.run_options import CompareOptions
 from consilience.workflow.suite import any_suite_of, suite_notes, task_of_run
 
 TEXTS = ("subject", "gold")
@@ -47,17 +47,6 @@ SHOWN_TEXT = 60
 
 TRUNCATED = "items were too long for"
 """Part of a run's note on truncated forms (``ask_pairs.present_pairs``)."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompareOptions:
-    """Which runs are compared, and how."""
-
-    runs: RunSpecs
-    suite: RunSuite = None
-    protocol: ProtocolName = None
-    seed: BootstrapSeed = 0
-    data_dir: DataDir = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -5,30 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from consilience.choices import Sampling, StopOn
 from consilience.errors import ConsilienceError, needs_extra
 from consilience.sentence_pairs import Task
 from consilience.suites.pairs import Pairs, half_of, read_pairs, sample_pairs
 from consilience.suites.tasks import load_task
 from consilience.watch import SILENT, Watch
-from consilience.workflow.options import (
-    MODEL,
-    OUTPUT,
-    QUESTIONS,
-    TRAINING,
-    Bf16,
-    GradientCheckpointing,
-    Indicators,
-    InputFormat,
-    MaxLength,
-    Option,
-    ReadAt,
-    TrainingDevice,
-    TrustRemoteCode,
-)
+from consilience.workflow.training_options import FinetuneOptions
 
 if TYPE_CHECKING:
     from consilience.train.classifiers import ClassifierPlan, TaskPairs
@@ -40,132 +24,6 @@ GRID_BATCHES, GRID_RATES = (32, 64, 128), (5e-4, 1e-5, 5e-6)
 
 SEED = 0
 """Seed of halves and samples, the same for every training."""
-
-
-@dataclass(frozen=True, slots=True)
-class FinetuneOptions:
-    """Settings of a fine-tuning; the defaults are those of the CALUM paper (Section 4.3)."""
-
-    model: Annotated[
-        str,
-        Option(
-            "Encoder, decoder or sequence-to-sequence model: Hub id, folder, GGUF file, "
-            "packaged:minilm or packaged:smollm2.",
-            metavar="M",
-            short="-m",
-            panel=MODEL,
-        ),
-    ]
-    task: Annotated[
-        str, Option("Name of a task, or a TOML file of one.", metavar="T", panel=QUESTIONS)
-    ]
-    train: Annotated[
-        str,
-        Option(
-            "Training pairs: TSV, CSV, JSON, JSONL or Parquet file, or hub:SPLIT.",
-            metavar="F",
-            panel=QUESTIONS,
-        ),
-    ]
-    validation: Annotated[
-        str, Option("Pairs that choose the best checkpoint.", metavar="F", panel=QUESTIONS)
-    ]
-    folder: Annotated[
-        Path,
-        Option("Write the models here, as seed-N/TASK.", flag="--out", short="-o", panel=OUTPUT),
-    ]
-    dry_run: Annotated[
-        bool, Option("Print the work and an estimate of its time, and train nothing.", panel=OUTPUT)
-    ] = False
-    others: Annotated[
-        list[str] | None,
-        Option(
-            "Train another task too, with its own head: mrpc=TRAIN or mrpc=TRAIN,VALIDATION. "
-            "Repeat for more.",
-            metavar="T=F",
-            flag="--with-task",
-            panel=QUESTIONS,
-        ),
-    ] = None
-    seeds: Annotated[
-        Sequence[int],
-        Option(
-            "Seeds of head, order and dropout. Train with each of them.",
-            metavar="N,N",
-            panel=TRAINING,
-        ),
-    ] = (0, 1, 2, 3, 4)
-    jobs: Annotated[int, Option("Trainings to run at the same time.", min=1, panel=TRAINING)] = 1
-    learning_rate: Annotated[
-        Sequence[float],
-        Option(
-            "Highest learning rate. Of several, the one with the best validation of the first "
-            "seed is used.",
-            metavar="R,R",
-            panel=TRAINING,
-        ),
-    ] = (1e-5,)
-    batch: Annotated[
-        Sequence[int],
-        Option(
-            "Pairs in a batch. Of several, the one with the best validation of the first seed is "
-            "used.",
-            metavar="N,N",
-            flag="--batch-size",
-            panel=TRAINING,
-        ),
-    ] = (64,)
-    grid: Annotated[
-        bool,
-        Option(
-            "Try the CALUM paper's grid: batch sizes 32,64,128 and learning rates 5e-4,1e-5,5e-6.",
-            panel=TRAINING,
-        ),
-    ] = False
-    epochs: Annotated[int, Option("Number of times to read each pair.", min=1, panel=TRAINING)] = 10
-    weight_decay: Annotated[float, Option("Weight decay of AdamW.", min=0, panel=TRAINING)] = 1e-3
-    warmup: Annotated[
-        float,
-        Option(
-            "Share of the updates in which the learning rate rises.", min=0, max=1, panel=TRAINING
-        ),
-    ] = 0.1
-    patience: Annotated[
-        int,
-        Option(
-            "Stop after this many epochs without a better validation; 0 never stops.",
-            min=0,
-            panel=TRAINING,
-        ),
-    ] = 3
-    stop_on: Annotated[
-        StopOn, Option("Validation metric that chooses the best checkpoint.", panel=TRAINING)
-    ] = "accuracy"
-    sampling: Annotated[
-        Sampling,
-        Option("Number of batches of each task in an epoch (docs/calum.md).", panel=TRAINING),
-    ] = "proportional"
-    joined: InputFormat = None
-    pool: ReadAt = None
-    longest: MaxLength = None
-    indicators: Indicators = None
-    limit: Annotated[
-        int | None,
-        Option("Training pairs of each task, at most.", min=1, short="-n", panel=QUESTIONS),
-    ] = None
-    half: Annotated[
-        int | None,
-        Option(
-            "Use only this half of --validation; the other half is for a test.",
-            min=1,
-            max=2,
-            panel=TRAINING,
-        ),
-    ] = None
-    bf16: Bf16 = False
-    gradient_checkpointing: GradientCheckpointing = False
-    device: TrainingDevice = "auto"
-    trust_remote_code: TrustRemoteCode = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from consilience import suites
-from consilience.choices import Loss, Protocol, TrainingText
+from consilience.choices import Protocol
 from consilience.errors import ConsilienceError, needs_extra
 from consilience.read import read_rows, read_text
 from consilience.types import Suite
 from consilience.watch import SILENT, Watch
-from consilience.workflow.options import (
-    MODEL,
-    OUTPUT,
-    QUESTIONS,
-    TRAINING,
-    Bf16,
-    DataDir,
-    GradientCheckpointing,
-    Option,
-    ProtocolName,
-    SuiteName,
-    TrainingDevice,
-    TrustRemoteCode,
-)
 from consilience.workflow.probed import default_folder
+from consilience.workflow.training_options import ImproveOptions
 
 if TYPE_CHECKING:
     from consilience.train.cost import TrainingCost
@@ -37,138 +23,6 @@ if TYPE_CHECKING:
 
 PIPELINES = {"masked": "fill-mask", "causal": "text-generation"}
 """The pipeline of transformers that loads a trained model, by its kind."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImproveOptions:
-    """Settings of a consistency training; the defaults gained most (docs/results/improve.md)."""
-
-    model: Annotated[
-        str,
-        Option("Masked or causal model: Hub id or folder.", metavar="M", short="-m", panel=MODEL),
-    ]
-    suite: SuiteName
-    train: Annotated[
-        Sequence[str],
-        Option("Relations to train on.", metavar="G,G", flag="--train-groups", panel=QUESTIONS),
-    ]
-    validation: Annotated[
-        Sequence[str],
-        Option(
-            "Relations that choose the checkpoint and the lambda. All other N-1 relations are "
-            "held out to measure the model.",
-            metavar="G,G",
-            flag="--validation-groups",
-            panel=QUESTIONS,
-        ),
-    ]
-    folder: Annotated[
-        Path | None,
-        Option(
-            "Write checkpoints, runs and the best model here [default: a new folder in runs/].",
-            metavar="DIR",
-            flag="--out",
-            short="-o",
-            panel=OUTPUT,
-        ),
-    ] = None
-    dry_run: Annotated[
-        bool, Option("Print the work and an estimate of its time, and train nothing.", panel=OUTPUT)
-    ] = False
-    loss: Annotated[
-        Loss,
-        Option(
-            "Consistency loss. vote: agree with the vote of all patterns. pairs: that of the "
-            "ParaRel paper. cosine: of pairs too. released: the ParaRel paper's code.",
-            panel=TRAINING,
-        ),
-    ] = "vote"
-    weights: Annotated[
-        Sequence[float] | None,
-        Option(
-            "Weights of the consistency loss to try [default: 1,3,10 for vote, else 0.1,0.5,1].",
-            metavar="W,W",
-            flag="--lambda",
-            panel=TRAINING,
-        ),
-    ] = None
-    vocabulary: Annotated[
-        bool,
-        Option(
-            "Compare distributions over the whole vocabulary instead of the candidates.",
-            flag="--whole-vocabulary",
-            panel=TRAINING,
-        ),
-    ] = False
-    text: Annotated[
-        TrainingText,
-        Option(
-            "Text of language modelling: the filled patterns, the file of --text, or none.",
-            flag="--mlm",
-            panel=TRAINING,
-        ),
-    ] = "patterns"
-    text_file: Annotated[
-        Path | None,
-        Option(
-            "Lines of text, or JSON lines with 'text'. The first 500 only measure perplexity.",
-            flag="--text",
-            panel=QUESTIONS,
-        ),
-    ] = None
-    facts: Annotated[
-        int,
-        Option(
-            "Facts of each training relation, at most.",
-            min=1,
-            flag="--train-facts",
-            panel=TRAINING,
-        ),
-    ] = 100
-    batch: Annotated[
-        int, Option("Facts in a step.", min=1, flag="--batch-size", panel=TRAINING)
-    ] = 8
-    accumulation: Annotated[
-        int, Option("Steps of each relation in an update.", min=1, panel=TRAINING)
-    ] = 1
-    epochs: Annotated[int, Option("Number of times to read each fact.", min=1, panel=TRAINING)] = 3
-    learning_rate: Annotated[float, Option("Highest learning rate.", min=0, panel=TRAINING)] = 6e-5
-    validation_facts: Annotated[
-        int, Option("Facts of each validation relation, at most.", min=1, panel=QUESTIONS)
-    ] = 200
-    seeds: Annotated[
-        Sequence[int],
-        Option(
-            "Seeds of facts, order and masks. Train and measure with each of them.",
-            metavar="N,N",
-            panel=TRAINING,
-        ),
-    ] = (42,)
-    ablations: Annotated[
-        bool,
-        Option(
-            "Also train without the consistency loss, without candidates and without language "
-            "modelling (ParaRel, Table 7).",
-            panel=TRAINING,
-        ),
-    ] = False
-    limit: Annotated[
-        int | None,
-        Option("Facts of each held-out relation, at most.", min=1, short="-n", panel=QUESTIONS),
-    ] = None
-    lora_rank: Annotated[
-        int,
-        Option("Train LoRA adapters of this rank; 0 trains all weights.", min=0, panel=TRAINING),
-    ] = 0
-    bf16: Bf16 = False
-    gradient_checkpointing: GradientCheckpointing = False
-    report_to: Annotated[
-        str, Option("Report progress to none, tensorboard, wandb or trackio.", panel=OUTPUT)
-    ] = "none"
-    device: TrainingDevice = "auto"
-    trust_remote_code: TrustRemoteCode = False
-    protocol: ProtocolName = None
-    data_dir: DataDir = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,16 @@ DataDir = Annotated[
     Path | None,
     Option("Folder of fetched suites [env: CONSILIENCE_DATA].", metavar="DIR", panel=ADVANCED),
 ]
+Folder = Annotated[
+    Path | None,
+    Option(
+        "Write the run to this folder [default: a new folder in runs/].",
+        metavar="DIR",
+        flag="--out",
+        short="-o",
+        panel=OUTPUT,
+    ),
+]
 AsShipped = Annotated[
     bool,
     Option("Keep the ParaRel tuples that the ParaRel paper leaves out.", panel=ADVANCED),

@@ -14,11 +14,11 @@ from consilience.workflow.options import (
     COUNTING,
     FACTS,
     MODEL,
-    OUTPUT,
     PAIRS,
     QUESTIONS,
     Device,
     Dtype,
+    Folder,
     Indicators,
     InputFormat,
     MaxLength,
@@ -73,16 +73,7 @@ class ProbeOptions:
             panel=ADVANCED,
         ),
     ] = None
-    folder: Annotated[
-        Path | None,
-        Option(
-            "Write the run to this folder [default: a new folder in runs/].",
-            metavar="DIR",
-            flag="--out",
-            short="-o",
-            panel=OUTPUT,
-        ),
-    ] = None
+    folder: Folder = None
     seed: Annotated[
         int,
         Option("Seed of --limit, of baseline:random and of the intervals.", panel=COUNTING),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import polars as pl
 
@@ -28,15 +27,7 @@ from consilience.suites.selection import select_relations
 from consilience.types import Suite
 from consilience.watch import SILENT, Advance, Watch
 from consilience.workflow.comparing import differences_of, refuse_mixed, settings_notes
-from consilience.workflow.options import (
-    OUTPUT,
-    BootstrapSeed,
-    DataDir,
-    Option,
-    ProtocolName,
-    RunSpecs,
-    RunSuite,
-)
+from consilience.workflow.run_options import ReportOptions
 from consilience.workflow.suite import any_suite_of
 from consilience.workflow.viewing import fact_view, pair_view
 
@@ -55,48 +46,6 @@ PAIRED_SETTINGS = {
 
 OTHER_SEEDS = "another number of seeds"
 """Why two runs are not compared."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReportOptions:
-    """Which runs are reported, and how."""
-
-    runs: RunSpecs
-    page: Annotated[
-        Path | None,
-        Option(
-            "The page [default: report.html in the folder of the run].",
-            metavar="FILE",
-            flag="--out",
-            panel=OUTPUT,
-        ),
-    ] = None
-    figures: Annotated[
-        Path | None,
-        Option(
-            "Write every figure to this folder, as SVG, PNG and PDF.", metavar="DIR", panel=OUTPUT
-        ),
-    ] = None
-    tables: Annotated[
-        Path | None,
-        Option(
-            "Write the papers' tables of these runs to this folder, as CSV, Markdown and LaTeX.",
-            metavar="DIR",
-            panel=OUTPUT,
-        ),
-    ] = None
-    group: Annotated[
-        str | None,
-        Option(
-            "Relation whose patterns are shown first [default: the least consistent].",
-            metavar="G",
-            panel=OUTPUT,
-        ),
-    ] = None
-    suite: RunSuite = None
-    protocol: ProtocolName = None
-    seed: BootstrapSeed = 0
-    data_dir: DataDir = None
 
 
 @dataclass(frozen=True, slots=True)

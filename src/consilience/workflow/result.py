@@ -27,7 +27,8 @@ from consilience.run import Run
 from consilience.types import Suite
 from consilience.workflow.comparing import Comparison, compare_opened
 from consilience.workflow.majority import majority_baseline
-from consilience.workflow.reporting import ReportOptions, report, save_report
+from consilience.workflow.reporting import report, save_report
+from consilience.workflow.run_options import ReportOptions
 
 if TYPE_CHECKING:
     import altair

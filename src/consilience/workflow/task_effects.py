@@ -3,40 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import polars as pl
 
-from consilience.analysis.task_types import SMALL, read_runs, task_effects, without_models
+from consilience.analysis.task_types import read_runs, task_effects, without_models
 from consilience.run import short_names
 from consilience.suites.perturbations import PERTURBATIONS
 from consilience.suites.tasks import TASKS
 from consilience.workflow.analyses import Analysis
-from consilience.workflow.options import QUESTIONS, Option
-
-
-@dataclass(frozen=True, slots=True)
-class TaskEffectsOptions:
-    """Which runs are compared by their tasks."""
-
-    runs: Annotated[
-        Sequence[str],
-        Option(
-            "Folders of runs of sentence pairs, or tables as CSV; MODEL=RUN names the model.",
-            metavar="RUN",
-            is_argument=True,
-        ),
-    ]
-    small: Annotated[
-        Sequence[str],
-        Option("Tasks with few training examples.", metavar="T,T", panel=QUESTIONS),
-    ] = SMALL
-    leave_out: Annotated[
-        Sequence[str] | None,
-        Option("Leave these models out of the tests.", metavar="M,M", panel=QUESTIONS),
-    ] = None
+from consilience.workflow.analysis_options import TaskEffectsOptions
 
 
 def analyze_tasks(options: TaskEffectsOptions) -> Analysis:

@@ -3,93 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from consilience import suites
 from consilience.ask import ask_suite
-from consilience.choices import Protocol
+from consilience.choices import Colour, Protocol
 from consilience.files import csv_of, write_whole
 from consilience.metrics.measure import measure
 from consilience.models import LanguageModel, load_model
-from consilience.report.figures import Colour
 from consilience.run_folder import RunFolder, fingerprint
 from consilience.suites.selection import sample_facts, select_relations
 from consilience.types import Relation, Suite
 from consilience.watch import SILENT, Watch
-from consilience.workflow.options import (
-    COUNTING,
-    MODEL,
-    OUTPUT,
-    QUESTIONS,
-    DataDir,
-    Device,
-    Groups,
-    Option,
-    ProtocolName,
-    Revision,
-    SuiteName,
-    TrustRemoteCode,
-)
+from consilience.workflow.analysis_options import VectorOptions
 from consilience.workflow.suite import source_of
-
-
-@dataclass(frozen=True, slots=True)
-class VectorOptions:
-    """The model whose vectors are clustered, and the drawing."""
-
-    model: Annotated[
-        str, Option("Use this model, as for `probe`.", metavar="M", short="-m", panel=MODEL)
-    ] = "packaged:smollm2"
-    suite: SuiteName = "mini"
-    groups: Groups = None
-    limit: Annotated[
-        int,
-        Option("Use at most this many facts of each relation.", min=1, short="-n", panel=QUESTIONS),
-    ] = 100
-    layers: Annotated[
-        Sequence[int],
-        Option(
-            "Use these layers: 0 is the embeddings, -1 the last layer.",
-            metavar="N,N",
-            panel=MODEL,
-        ),
-    ] = (-1,)
-    draw: Annotated[
-        str | None,
-        Option("Draw this relation by t-SNE, at the last of --layers.", metavar="G", panel=OUTPUT),
-    ] = None
-    draw_facts: Annotated[int, Option("Draw at most this many facts.", min=1, panel=OUTPUT)] = 30
-    draw_format: Annotated[
-        str, Option("Write the drawing as svg, png, pdf or html.", metavar="FORMAT", panel=OUTPUT)
-    ] = "svg"
-    color_by: Annotated[
-        Colour,
-        Option(
-            "Color the drawing by this property.", metavar="|".join(get_args(Colour)), panel=OUTPUT
-        ),
-    ] = "subject"
-    protocol: ProtocolName = None
-    folder: Annotated[
-        Path | None,
-        Option(
-            "Write the run to this folder [default: a new folder in runs/].",
-            metavar="DIR",
-            flag="--out",
-            short="-o",
-            panel=OUTPUT,
-        ),
-    ] = None
-    seed: Annotated[int, Option("Seed of --limit, k-means and t-SNE.", panel=COUNTING)] = 0
-    revision: Revision = None
-    device: Device = "auto"
-    trust_remote_code: TrustRemoteCode = False
-    data_dir: DataDir = None
 
 
 @dataclass(frozen=True, slots=True)

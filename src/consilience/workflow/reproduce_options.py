@@ -1,0 +1,86 @@
+"""The options of ``reproduce``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from consilience.workflow.options import (
+    DataDir,
+    Option,
+)
+
+WITH = "'probe=--limit 5'"
+
+
+@dataclass(frozen=True, slots=True)
+class ReproduceOptions:
+    """The table to reproduce, and the models and data that replace the paper's."""
+
+    name: Annotated[
+        str | None,
+        Option("The table or figure to reproduce; list all if omitted.", is_argument=True),
+    ] = None
+    folder: Annotated[
+        Path, Option("Write the table and the runs that it needs to this folder.", flag="--out")
+    ] = Path("runs/reproduce")
+    added: Annotated[
+        list[str] | None,
+        Option(
+            "Add a row for your own model. The paper's models are then run only if --only names "
+            "them.",
+            metavar="NAME=M",
+            flag="--add",
+        ),
+    ] = None
+    models: Annotated[
+        list[str] | None,
+        Option("Replace a model of the paper.", metavar="ROW=M", flag="--replace"),
+    ] = None
+    only: Annotated[
+        Sequence[str] | None,
+        Option("Make only these rows, blocks or columns of the table.", metavar="ROW,ROW"),
+    ] = None
+    tolerance: Annotated[
+        float | None,
+        Option(
+            "Call a percentage `within` if it differs from the paper's by at most this many "
+            "points, else `outside`.",
+            metavar="POINTS",
+            min=0,
+        ),
+    ] = None
+    is_strict: Annotated[
+        bool,
+        Option(
+            "Exit with status 3 if a selected number is missing or outside --tolerance.",
+            flag="--strict",
+        ),
+    ] = False
+    data: Annotated[
+        list[str] | None,
+        Option("Read a data set from a file: rte:train=FILE.", metavar="TASK:SPLIT=FILE"),
+    ] = None
+    more: Annotated[
+        list[str] | None,
+        Option(
+            f"Pass more arguments to a command: {WITH} asks 5 facts a relation. Such runs have a "
+            "separate folder.",
+            metavar="C=ARGS",
+            flag="--with",
+        ),
+    ] = None
+    data_dir: DataDir = None
+    device: Annotated[
+        str,
+        Option(
+            "Run models on auto, cpu, cuda, cuda:1 or mps. Trainings run on cpu if it is named, "
+            "else on auto.",
+            metavar="DEVICE",
+        ),
+    ] = "auto"
+    dry_run: Annotated[
+        bool, Option("Print the commands and the number of queries, and run nothing.")
+    ] = False

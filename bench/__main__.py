@@ -38,6 +38,7 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertTokeniz
 
 from consilience import load_model, measure
 from consilience.ask import ask
+from consilience.choices import Loading
 from consilience.models.batches import CPU_TOKENS
 from consilience.models.fast import (
     AtMask,
@@ -49,7 +50,7 @@ from consilience.models.fast import (
 )
 from consilience.models.fast.screening import MINIMUM_SPEEDUP
 from consilience.models.label_writer import MOST_WRITTEN
-from consilience.models.loading import load_pretrained
+from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.masked import MaskedModel
 from consilience.provenance import versions
 from consilience.run_folder import RunFolder
@@ -104,6 +105,11 @@ def bert() -> BertForMaskedLM:
     return BertForMaskedLM(BertConfig(vocab_size=30_522)).eval()
 
 
+def masked_model(model, tokenizer) -> MaskedModel:
+    """A model as ``load_model`` would return it."""
+    return MaskedModel(Pretrained("masked", model, tokenizer, {"model": "bert"}), "published")
+
+
 def masked_tokenizer():
     """A real WordPiece of 30,522 entries; where it is not, one of the questions' own words."""
     folder = questions.shared() / "models" / "minilm-mlm"
@@ -139,7 +145,7 @@ def masked(lines: list[str]) -> float:
     lengths = [
         len(tokenizer(q.pattern.fill(q.subject, tokenizer.mask_token)).input_ids) for q in queries
     ]
-    model = MaskedModel(bert(), tokenizer, {"model": "bert-base"}, "published")
+    model = masked_model(bert(), tokenizer)
     plain = bert()
     us = contenders.ours(model)
     batches = contenders.fill_mask(plain, tokenizer, contenders.RELEASED_BATCH)
@@ -233,9 +239,7 @@ def a_batch(plain: BertForMaskedLM, tokenizer, length: int) -> Callable[[], obje
 def screened(lines: list[str]) -> None:
     """--fast against float32: a real model's answers, and the time of BERT-base."""
     tokenizer = masked_tokenizer()
-    exact, half = (
-        MaskedModel(bert(), tokenizer, {"model": "bert-base"}, "published") for _ in range(2)
-    )
+    exact, half = (masked_model(bert(), tokenizer) for _ in range(2))
     speeds = measured_screen(exact.model, head=False)
     ratio = speeds.gflops["bfloat16"] / speeds.gflops["float32"]
     relation = questions.suite().relations[0]
@@ -291,7 +295,7 @@ def screened(lines: list[str]) -> None:
 def causal(lines: list[str]) -> None:
     """One sentence a candidate against one tree a pattern, by where the object stands."""
     model = load_model("packaged:smollm2")
-    loaded = load_pretrained("packaged:smollm2", revision=None, device="cpu", dtype="float32")
+    loaded = load_pretrained("packaged:smollm2", Loading(device="cpu"))
     plain, tokenizer = loaded.model.eval(), loaded.tokenizer
     us, few = contenders.ours(model), contenders.ours(model, every=False)
     batches = contenders.sentences_in_batches(plain, tokenizer, model.start)
@@ -350,7 +354,7 @@ def causal(lines: list[str]) -> None:
 def not_the_model(lines: list[str], speed: float) -> None:
     """A whole run whose model costs nothing: tokenising, tables, metrics, writing."""
     suite = questions.suite()
-    model = MaskedModel(bert(), masked_tokenizer(), {"model": "bert-base"}, "published")
+    model = masked_model(bert(), masked_tokenizer())
     model.at_mask.logits = lambda ids, at, rows: torch.rand(len(ids), len(rows.ids))
     seconds = []
     for _ in range(3):
@@ -537,7 +541,7 @@ def measure_memory(part: int) -> None:
     suite = questions.suite()
     torch.manual_seed(0)
     small = BertForMaskedLM(BertConfig(vocab_size=30_522, num_hidden_layers=2)).eval()
-    model = MaskedModel(small, masked_tokenizer(), {"model": "bert"}, "published")
+    model = masked_model(small, masked_tokenizer())
     count = 0
 
     def run() -> None:

@@ -8,6 +8,7 @@ import questions
 import torch
 from transformers import GenerationConfig
 
+from consilience.choices import Loading
 from consilience.models.batches import CPU_TOKENS
 from consilience.models.fast import speed_up
 from consilience.models.label_writer import MOST_WRITTEN, LabelWriter
@@ -47,7 +48,7 @@ def forms() -> list[Form]:
 
 def loaded():
     """The model as it is loaded for a run."""
-    return load_pretrained(MODEL, revision=None, device="cpu", dtype="float32")
+    return load_pretrained(MODEL, Loading(device="cpu"))
 
 
 Answers = list[tuple[str, str]]

@@ -320,11 +320,12 @@ def classifier(tmp_path_factory):
 @pytest.fixture
 def load(classifier):
     """``load("bert", longest=24)``: a classifier of MRPC's pairs in memory."""
+    from consilience.choices import Loading
     from consilience.models.classifier import load_pair_classifier
     from pair_builders import SAME
 
     def load(family, **options):
-        return load_pair_classifier(str(classifier(family)), SAME, device="cpu", **options)
+        return load_pair_classifier(str(classifier(family)), SAME, Loading("cpu"), **options)
 
     return load
 
@@ -332,13 +333,14 @@ def load(classifier):
 @pytest.fixture
 def writer(model_folder):
     """``writer("t5", MRPC)``: a language model that writes labels, in memory."""
+    from consilience.choices import Loading
     from consilience.models.label_writer import LabelWriter
     from consilience.models.loading import load_pretrained
     from consilience.suites.tasks import TASKS
 
     def load(family, task=TASKS["mrpc"], template=None, longest=0):
         folder = family if isinstance(family, Path) else model_folder(family)
-        loaded = load_pretrained(str(folder), revision=None, device="cpu", dtype="float32")
+        loaded = load_pretrained(str(folder), Loading(device="cpu"))
         return LabelWriter(loaded, task, template, longest)
 
     return load

@@ -35,6 +35,7 @@ from transformers import (
 
 from conftest import SENTENCES, WORDS, _tokenizer, cases, launch
 from consilience import ConsilienceError
+from consilience.choices import Loading
 from consilience.models import pair_input
 from consilience.models.batches import Budget
 from consilience.models.classifier import collate, load_pair_classifier, logits_of, predict
@@ -133,7 +134,7 @@ def assert_same(one, other, atol=None):
 def judge(folder, source):
     """Accuracy and mean cross-entropy of a saved model on a source's validation pairs."""
     task, pairs = source.task, source.validation.items
-    model = load_pair_classifier(str(folder / task.name), task.labels, device="cpu")
+    model = load_pair_classifier(str(folder / task.name), task.labels, Loading("cpu"))
     right, loss = 0, 0.0
     for scores in model.score([original(pair, task.indicators) for pair in pairs]):
         for row, known in zip(scores.rows, scores.logprob, strict=True):
@@ -852,7 +853,7 @@ def test_the_recipe_with_the_best_validation_is_that_of_every_seed(plain, tmp_pa
         (4, NONE), (4, 6e-3), (16, NONE), (16, 6e-3),
     ]  # fmt: skip
     recipes = every[:2]
-    reading = reading_of(str(plain), "string", None, 40, False)
+    reading = reading_of(str(plain), Loading(), "string", None, 40)
     result = train_seeds(Backbone(str(plain), reading, "cpu"), ONE, recipes, tmp_path, (3, 5))
     best, tried, found = result.best, result.grid, result.seeds
     assert [recipe for recipe, _ in tried] == recipes

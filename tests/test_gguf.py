@@ -12,7 +12,8 @@ import torch
 from conftest import WORDS
 from consilience import Candidates, Pattern, Query, load_model
 from consilience.models import gguf as ours
-from consilience.models.loading import digest_of, load_parts
+from consilience.models.loading import load_parts
+from consilience.models.sources import locate
 
 gguf = pytest.importorskip("gguf")
 
@@ -167,7 +168,7 @@ def test_of_two_processes_that_expand_a_file_the_first_is_kept(file, cache, dama
         asked(file)
         (kept,) = cache.glob("weights-*/")
         os.truncate(kept / "model.safetensors", 1000)
-    digest, done = digest_of(str(file)), []
+    digest, done = locate(str(file)).digest, []
 
     def slow(folder, options):
         if not done:

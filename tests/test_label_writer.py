@@ -10,6 +10,7 @@ import transformers
 
 from consilience import ConsilienceError
 from consilience.ask_pairs import present_pairs
+from consilience.choices import Loading
 from consilience.models import label_writer
 from consilience.models.batches import Budget
 from consilience.models.fast import Prompts, tree_scorer
@@ -217,7 +218,7 @@ def test_items_that_are_read_together_are_answered_as_one_by_one(short_writer, m
     totals = [reference_scores(folder, "causal", model.prompt(form), SAME) for form in forms]
     for most, near in ((100, 1e-4), (1, 1e-4), (100, math.inf)):
         monkeypatch.setattr(label_writer, "MOST_PROMPTS", {"cpu": most})
-        monkeypatch.setattr(label_writer, "NEAR_TIE", {torch.float32: near})
+        model.tie = near
         model._totals.clear()
         for _ in range(2):  # read for the labels alone, then kept by write
             for scores in model.score(forms):
@@ -230,7 +231,7 @@ def test_items_that_are_read_together_are_answered_as_one_by_one(short_writer, m
 def test_what_prompts_share_is_read_once(model_folder):
     """'a b c', 'a b d', 'a e': a and b, then the last tokens; two labels of three tokens; words."""
     folder = str(model_folder("gpt2"))
-    loaded = load_pretrained(folder, revision=None, device="cpu", dtype="float32")
+    loaded = load_pretrained(folder, Loading(device="cpu"))
     head = tree_scorer(loaded.model, {}, 0, Budget(100)).head
     prompts = [[5, 6, 7], [5, 6, 8], [5, 9]]
     read = Prompts(loaded.model, head, prompts, Budget(100), 4)
@@ -255,7 +256,7 @@ def test_choosing_after_writing_reads_nothing(short_writer, monkeypatch):
 def test_a_model_that_reads_trees_reads_on_from_a_cache(model_folder):
     """As before a tree was planted: several tokens behind a cache attend to what is before them."""
     folder = str(model_folder("llama"))
-    model = load_pretrained(folder, revision=None, device="cpu", dtype="float32").model
+    model = load_pretrained(folder, Loading(device="cpu")).model
     ids = torch.tensor([[5, 6, 7, 8, 9]])
     with torch.no_grad():
         expected = model(ids).logits[:, 2:]

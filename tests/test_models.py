@@ -13,6 +13,7 @@ from consilience.models import seq2seq
 from consilience.models.batches import Budget
 from consilience.models.candidates import candidates_in_slot, count_pieces
 from consilience.models.fast import reproducibly
+from consilience.models.loading import Pretrained
 from consilience.models.pieces import PiecewiseModel
 from consilience.models.seq2seq import Seq2SeqModel
 from reference import PATTERNS, QUERIES, TEMPLATE, scores_of, words_of
@@ -233,12 +234,12 @@ def test_the_whole_vocabulary_is_asked_with_one_mask(model_folder, pieces_model)
 
 def test_the_published_protocol_has_another_rule_for_several_tokens():
     with pytest.raises(ConsilienceError, match=r"protocol 'published'; expected strict.*strict"):
-        PiecewiseModel(None, None, {}, "published")
+        PiecewiseModel(None, "published")
 
 
 def pretrained(folder):
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    return model, AutoTokenizer.from_pretrained(folder)
+    return Pretrained("seq2seq", model, AutoTokenizer.from_pretrained(folder), {"model": "tiny"})
 
 
 def test_any_encoder_decoder_with_a_cache_takes_a_template(tmp_path):
@@ -277,7 +278,7 @@ def test_what_closes_a_word_counts(model_folder):
     (ids,) = model.inputs(QUERIES[:1])
     new = list(model.candidate_tokens(("New",)).tokens[0])
     assert model.tokenizer.convert_ids_to_tokens(new) == ["▁New", "<extra_id_1>"]
-    plain, _ = pretrained(model_folder("t5"))
+    plain = pretrained(model_folder("t5")).model
     beginning, whole = (
         reference.decoder_sum(plain, list(ids), model.prefix, tokens) for tokens in (new[:1], new)
     )
@@ -288,12 +289,13 @@ def test_what_closes_a_word_counts(model_folder):
 @pytest.mark.parametrize("family", ["t5", "umt5"])
 def test_candidates_with_one_embedding_have_one_score_to_the_last_bit(family, model_folder):
     """In any batch, and whether or not all candidates are scored."""
-    plain, tokenizer = pretrained(model_folder(family))
-    paris, rome = tokenizer.convert_tokens_to_ids(["▁Paris", "▁Rome"])
+    loaded = pretrained(model_folder(family))
+    plain = loaded.model
+    paris, rome = loaded.tokenizer.convert_tokens_to_ids(["▁Paris", "▁Rome"])
     with torch.no_grad():
         for weight in (plain.shared.weight, plain.get_output_embeddings().weight):
             weight[rome] = weight[paris]
-    model = Seq2SeqModel(plain, tokenizer, {"model": "tied"})
+    model = Seq2SeqModel(loaded)
     words = words_of("Rome", "Paris", "Parisian")
     found = []
     for budget in (1, 100_000):
@@ -330,18 +332,18 @@ def test_a_template_has_one_sentence(template, message, model_folder):
 
 
 def test_a_model_that_lacks_what_it_needs_is_refused(model_folder):
-    model, tokenizer = pretrained(model_folder("t5"))
-    good = Seq2SeqModel(model, tokenizer, {"model": "tiny"})
-    tokenizer.eos_token = None
+    loaded = pretrained(model_folder("t5"))
+    model, good = loaded.model, Seq2SeqModel(loaded)
+    loaded.tokenizer.eos_token = None
     with pytest.raises(ConsilienceError, match="no end-of-sequence token"):
-        Seq2SeqModel(model, tokenizer, {"model": "tiny"}, TEMPLATE)
+        Seq2SeqModel(loaded, TEMPLATE)
     with torch.no_grad():
         model.decoder.final_layer_norm.weight[:] = torch.nan
     with pytest.raises(ConsilienceError, match=r"not numbers in torch.float32; .*--dtype"):
         list(good.score(QUERIES[:1], CANDIDATES))
     model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = None
     with pytest.raises(ConsilienceError, match="'tiny' has no decoder_start_token_id; expected"):
-        Seq2SeqModel(model, tokenizer, {"model": "tiny"})
+        Seq2SeqModel(loaded)
 
 
 def test_baselines():

@@ -298,7 +298,7 @@ def test_a_model_is_asked_with_the_indicators_of_its_training(perturb, tmp_path)
 
 def test_long_items_are_cut_or_left_out(classifier, perturb, tmp_path):
     model = classifier("bert", SAME)
-    lengths = load_pair_classifier(str(model), SAME, device="cpu").encode(forms_of())
+    lengths = load_pair_classifier(str(model), SAME).encode(forms_of())
     longest = [
         max(len(each["input_ids"]) for each in lengths[at : at + 3]) for at in range(0, 24, 3)
     ]

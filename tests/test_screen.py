@@ -11,7 +11,7 @@ from conftest import WORDS
 from consilience import Candidates, Pattern, Query, load_model
 from consilience.ask import judge
 from consilience.errors import ConsilienceError
-from consilience.models import batches, causal, masked
+from consilience.models import batches, scoring
 from consilience.models.fast import (
     Products,
     ScreenedModel,
@@ -143,9 +143,7 @@ def test_what_leads_by_less_than_what_was_searched_may_lead_by_no_more():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_near_tie_of_the_screen_is_decided_in_float32(family, model_folder, monkeypatch):
     """With a bound that makes every query a near tie the screen gives float32's scores."""
-    everything = dict.fromkeys(batches.NEAR_TIE, 1e9)
-    monkeypatch.setattr(masked, "NEAR_TIE", everything)
-    monkeypatch.setattr(causal, "NEAR_TIE", everything)
+    monkeypatch.setattr(scoring, "NEAR_TIE", dict.fromkeys(batches.NEAR_TIE, 1e9))
     exact = load_model(str(model_folder(family)))
     model = ScreenedModel(load_model(str(model_folder(family))))
     for here, there in zip(

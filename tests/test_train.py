@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokeniz
 
 from conftest import WORDS, cases
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite
+from consilience.choices import Loading
 from consilience.models.loading import Pretrained
 from consilience.train.consistency import make_trainer
 from consilience.train.consistency_trainer import PositionHead, plain_copy
@@ -333,7 +334,7 @@ def test_perplexity_of_a_model_without_a_preference_is_its_vocabulary(
         weight.data.zero_()
     model.save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(model_folder(family)).save_pretrained(tmp_path)
-    found = perplexity(str(tmp_path), ["The capital of France is Paris."] * 3, "cpu")
+    found = perplexity(str(tmp_path), ["The capital of France is Paris."] * 3, Loading("cpu"))
     assert found == pytest.approx(model.config.vocab_size, rel=1e-4)
 
 

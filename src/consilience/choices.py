@@ -1,5 +1,6 @@
-"""What settings may be: the names that options and functions share."""
+"""What settings may be: the names that options and functions share, and how a model is loaded."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 By = Literal["group", "edit", "pattern", "form", "metric"]
@@ -56,3 +57,21 @@ Colour = Literal["subject", "object", "pattern"]
 
 SMALL_TASKS = ("rte", "mrpc")
 """The CALUM paper's tasks with few training examples: 2.5K and 3.7K; others have over 105K."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """How a model is loaded."""
+
+    device: str = "auto"
+    """The device: auto, cpu, cuda, cuda:1 or mps."""
+    dtype: str = "float32"
+    """The precision of its weights: float32, bfloat16 or float16."""
+    revision: str | None = None
+    """Its revision on the Hub; None for the latest."""
+    trust_remote_code: bool = False
+    """Whether the Python code that comes with it is run; without, a model that needs it raises."""
+
+
+DEFAULT_LOADING = Loading()
+"""In single precision on an accelerator, if there is one."""

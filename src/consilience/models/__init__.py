@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol as Interface
 
-from consilience.choices import MultiToken, Protocol
+from consilience.choices import Loading, MultiToken, Protocol
 from consilience.errors import ConsilienceError
 from consilience.models.baselines import BASELINES, load_baseline
 from consilience.types import Candidates, Query, Scores
@@ -91,25 +91,18 @@ def load_model(
         ) from error
     if fast and dtype != "float32":
         raise _not_fast(f"--dtype {dtype}")
-    loaded = load_pretrained(
-        spec,
-        revision=revision,
-        device=device,
-        dtype=dtype,
-        trust_remote_code=trust_remote_code,
-    )
-    parts = (loaded.model, loaded.tokenizer, loaded.identity)
+    loaded = load_pretrained(spec, Loading(device, dtype, revision, trust_remote_code))
     if loaded.kind == "seq2seq":
         if fast:
             raise _not_fast("a sequence-to-sequence model")
-        return Seq2SeqModel(*parts, template)
+        return Seq2SeqModel(loaded, template)
     _refuse_template(template, loaded.kind)
     is_masked = loaded.kind == "masked"
     if multi_token == "left-to-right" and is_masked:
         if fast:
             raise _not_fast("--multi-token left-to-right")
-        return PiecewiseModel(*parts, protocol)
-    model = MaskedModel(*parts, protocol) if is_masked else CausalModel(*parts)
+        return PiecewiseModel(loaded, protocol)
+    model = MaskedModel(loaded, protocol) if is_masked else CausalModel(loaded)
     if not fast:
         return model
     check_speedup(measured_screen(model.model, head=model.head_is_packed), loaded.kind)

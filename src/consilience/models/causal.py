@@ -12,19 +12,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from consilience.cloze import Pattern
 from consilience.errors import ConsilienceError
-from consilience.models.batches import (
-    NEAR_TIE,
-    Budget,
-    side_by_side,
-    workers_on,
-)
+from consilience.models.batches import side_by_side, workers_on
 from consilience.models.candidates import (
     CandidateLookup,
     CandidateTokens,
@@ -33,16 +29,16 @@ from consilience.models.candidates import (
     slot_anchor,
     unusable,
 )
-from consilience.models.fast import room_for_tokens, speed_up, tree_scorer
+from consilience.models.fast import room_for_tokens, tree_scorer
 from consilience.models.forward import Floats, Ints, next_token_logits, sentence_logprobs
+from consilience.models.loading import Pretrained
 from consilience.models.scoring import (
+    ReadyModel,
     StateReader,
     excluded,
     group_rows,
-    score_batches,
     scores_of,
     settle_candidates,
-    settle_rows,
 )
 from consilience.types import Candidates, Query, Scores
 
@@ -72,29 +68,17 @@ class _Chunk:
     """Token ids: the sentences of the first input's candidates, then the second's, and so on."""
 
 
-class CausalModel:
+class CausalModel(ReadyModel):
     """A model that predicts the next token: GPT-2, Llama, GGUF files, ..."""
 
-    head_is_packed = True
-
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        identity: dict[str, object],
-    ) -> None:
-        self.model = model.eval()
-        self.products = speed_up(model, head=self.head_is_packed)
-        self.budget = Budget.of(model)
-        self.tokenizer = tokenizer
-        self.identity = identity
-        self.notes: list[str] = []
-        self.start = start_token(tokenizer)
-        self.identity["start_token"] = str(tokenizer.convert_ids_to_tokens(self.start))
+    def __init__(self, loaded: Pretrained) -> None:
+        super().__init__(loaded)
+        self.start = start_token(self.tokenizer)
+        self.identity["start_token"] = str(self.tokenizer.convert_ids_to_tokens(self.start))
         self.slack = 0.0
         """If only answers are wanted, candidates within so many nats of the best are scored too."""
-        self._lookup = CandidateLookup(tokenizer, "strict", self.notes)
-        self.tree_scorer = tree_scorer(model, identity, self.start, self.budget)
+        self._lookup = CandidateLookup(self.tokenizer, "strict", self.notes)
+        self.tree_scorer = tree_scorer(self.model, self.identity, self.start, self.budget)
         if self.tree_scorer is None:
             self.notes.append(
                 "this family does not take a tree of sentences; each sentence is scored separately"
@@ -160,16 +144,15 @@ class CausalModel:
         With ``golds`` (query,) only the best, what comes near it, and the golds; NaN elsewhere.
         Near ties are decided by passes of their own.
         """
-        tie = NEAR_TIE[self.model.dtype]
         if self.tree_scorer is None:
             totals = self.one_by_one(sentences).reshape(queries, -1)
         else:
-            totals = self.tree_scorer.totals(sentences, queries, golds, max(tie, self.slack))
+            totals = self.tree_scorer.totals(sentences, queries, golds, max(self.tie, self.slack))
 
         def score_alone(query: int, candidate: int) -> float:
             return float(self.one_by_one([sentences[query * totals.shape[1] + candidate]])[0])
 
-        settle_candidates(totals, tie, score_alone)
+        settle_candidates(totals, self.tie, score_alone)
         return totals
 
     def _queries_at_once(self) -> int:
@@ -205,29 +188,14 @@ class CausalModel:
                 slots[slot_anchor(left, "strict")].append((rows, [self.start, *ids]))
         for anchor, inputs in slots.items():
             sheet = self._lookup.in_slot(words, anchor, merge=True)
-            yield from self._score_slot(inputs, sheet)
+            columns = torch.from_numpy(sheet.first_tokens[sheet.scored]).to(self.model.device)
+            yield from self.score_slot(partial(self._next_logits, columns=columns), inputs, sheet)
 
-    def _score_slot(
-        self, inputs: list[tuple[list[int], list[int]]], sheet: CandidateTokens
-    ) -> Iterator[Scores]:
-        """Scores of inputs, rows and token ids, for the candidates' tokens as the next token."""
-        sentences = [ids for _, ids in inputs]
-        columns = torch.from_numpy(sheet.first_tokens[sheet.scored]).to(self.model.device)
-        tie = NEAR_TIE[self.model.dtype]
-
-        def next_token(rows: list[list[int]]) -> Floats:
-            logits = next_token_logits(self.model, rows)[:, columns]
-            values: Floats = logits.double().cpu().numpy()
-            return values
-
-        def score_batch(batch: Ints) -> Floats:
-            logits = next_token([sentences[at] for at in batch])
-            settle_rows(logits, tie, lambda row: next_token([sentences[batch[row]]])[0])
-            return sheet.spread(logits)
-
-        lengths = [len(ids) for ids in sentences]
-        for batch, logits in score_batches(score_batch, lengths, self.budget, self.model.device):
-            yield scores_of([inputs[at][0] for at in batch], logits, sheet)
+    def _next_logits(self, sentences: list[list[int]], columns: torch.Tensor) -> Floats:
+        """Logits (sentence, column) of the next token after sentences of one length."""
+        logits = next_token_logits(self.model, sentences)[:, columns]
+        values: Floats = logits.double().cpu().numpy()
+        return values
 
     def hidden_states(
         self, queries: Sequence[Query], *, special_tokens: bool = True
@@ -241,15 +209,7 @@ class CausalModel:
             return [layer[:, -1] for layer in hidden]
 
         inputs = group_rows((self.start, *ids) for ids in encode(self.tokenizer, lefts))
-        return StateReader(
-            self.model,
-            self.identity,
-            self.budget,
-            inputs,
-            states,
-            lambda ids: self.why_not(len(ids)),
-            self.start,
-        )
+        return StateReader(self, inputs, states, lambda ids: self.why_not(len(ids)), self.start)
 
     def why_not(self, tokens: int) -> str | None:
         """Why the model cannot read so many tokens; None if it can."""

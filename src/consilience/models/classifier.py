@@ -10,20 +10,21 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from consilience.choices import Joined, Pool
+from consilience.choices import DEFAULT_LOADING, Joined, Loading, Pool
 from consilience.errors import ConsilienceError, did_you_mean
-from consilience.models.batches import NEAR_TIE, Budget, log_softmax
-from consilience.models.fast import speed_up
+from consilience.models.batches import Budget, log_softmax
 from consilience.models.forward import Floats, Ints
 from consilience.models.loading import Pretrained, load_classifier
 from consilience.models.pair_input import Encoded, PairFormat, PairInput, has_decoder_head
-from consilience.models.scoring import group_rows, score_batches, settle_rows
+from consilience.models.scoring import ReadyModel, group_rows, score_batches
 from consilience.sentence_pairs import Form
 from consilience.types import Scores
 
 
-class PairClassifier:
+class PairClassifier(ReadyModel):
     """A model with a trained classification head that chooses among the labels of a task."""
+
+    head_is_packed = False
 
     def __init__(
         self,
@@ -36,20 +37,18 @@ class PairClassifier:
 
         ``model_labels``: the names of the model's labels, for a model that does not name them.
         """
-        self.model = loaded.model.eval()
+        super().__init__(loaded)
         self.input = PairInput(loaded.model, loaded.tokenizer, reading)
         self.labels = tuple(labels)
         self._columns = label_positions(
             labels, dict(loaded.model.config.id2label or {}), model_labels
         )
-        self.identity = loaded.identity | {
+        self.identity = self.identity | {
             "joined": reading.joined,
             "pool": reading.pool,
             "longest": self.input.longest,
             "model_labels": list(model_labels) if model_labels else None,
         }
-        self.products = speed_up(loaded.model, head=False)
-        self.budget = Budget.of(loaded.model)
 
     @property
     def longest(self) -> int:
@@ -77,8 +76,8 @@ class PairClassifier:
         encoded = self.input.encode(forms)
         rows = list(group_rows(tuple(map(tuple, form.values())) for form in encoded).values())
         unique = [encoded[queries[0]] for queries in rows]
-        for batch, logits in predict(self.model, self.input.reading, unique, self.budget):
-            chosen = self._settled(logits[:, self._columns], [unique[at] for at in batch])
+        lengths = [len(form["input_ids"]) for form in unique]
+        for batch, chosen in self.settled(self._logits, unique, lengths):
             counts = [len(rows[at]) for at in batch]
             yield Scores(
                 np.concatenate([rows[at] for at in batch]),
@@ -86,39 +85,24 @@ class PairClassifier:
                 np.repeat(log_softmax(chosen), counts, axis=0),
             )
 
-    def _settled(self, logits: Floats, forms: Sequence[Encoded]) -> Floats:
-        """Logits (form, label), near ties decided by passes of their own."""
-
-        def score_alone(row: int) -> Floats:
-            alone = read([forms[row]], self.model, self.input.reading)
-            scores: Floats = alone.double().cpu().numpy()[0, self._columns]
-            return scores
-
-        settle_rows(logits, NEAR_TIE[self.model.dtype], score_alone)
-        return logits
+    def _logits(self, forms: list[Encoded]) -> Floats:
+        """Logits (form, label) of a few forms, for the labels of the task."""
+        logits: Floats = read(forms, self.model, self.input.reading).double().cpu().numpy()
+        return logits[:, self._columns]
 
 
 def load_pair_classifier(
     spec: str,
     labels: Sequence[str],
+    loading: Loading = DEFAULT_LOADING,
     *,
     joined: Joined | None = None,
     pool: Pool | None = None,
     longest: int | None = None,
     model_labels: Sequence[str] | None = None,
-    revision: str | None = None,
-    device: str = "auto",
-    dtype: str = "float32",
-    trust_remote_code: bool = False,
 ) -> PairClassifier:
     """A trained classifier from the Hub or a folder; options default to those of its training."""
-    loaded = load_classifier(
-        spec,
-        revision=revision,
-        device=device,
-        dtype=dtype,
-        trust_remote_code=trust_remote_code,
-    )
+    loaded = load_classifier(spec, loading)
     reading = PairFormat.beside(Path(spec)) or PairFormat.of(loaded.kind)
     reading = PairFormat(
         joined or reading.joined,

@@ -17,8 +17,6 @@ import torch
 
 from consilience.errors import ConsilienceError
 from consilience.models.batches import (
-    NEAR_TIE,
-    Budget,
     equal_length_batches,
     halving,
     log_softmax,
@@ -31,14 +29,13 @@ from consilience.models.fast import (
     TreeScorer,
     reproducibly,
     room_for_tokens,
-    speed_up,
     tree_scorer,
 )
 from consilience.models.forward import Floats, Ints, logits_of
 from consilience.models.loading import Pretrained
 from consilience.models.masked import positions
 from consilience.models.pair_input import Encoded, as_string, fit
-from consilience.models.scoring import settle_rows
+from consilience.models.scoring import ReadyModel, settle_rows
 from consilience.sentence_pairs import Form, Task, TaskKind
 from consilience.types import Scores
 
@@ -67,7 +64,7 @@ class _Answers:
     """What was written after each prompt."""
 
 
-class LabelWriter:
+class LabelWriter(ReadyModel):
     """A sequence-to-sequence or causal language model that is asked for a label in words."""
 
     def __init__(
@@ -89,7 +86,7 @@ class LabelWriter:
                 expected="a sequence-to-sequence or causal language model",
                 todo="Fine-tune it with `consilience finetune`, and leave --generate out.",
             )
-        self.model, self.tokenizer = loaded.model.eval(), loaded.tokenizer
+        super().__init__(loaded)
         self.continuation = CONTINUATIONS[loaded.kind](self.model, self.tokenizer)
         if template is None and not self.continuation.has_own_form:
             template = TEMPLATES[task.kind]
@@ -100,15 +97,12 @@ class LabelWriter:
         self.ends = end_tokens(self.model, self.tokenizer)
         self.targets = [self.continuation.target(label, self.ends) for label in task.labels]
         self._more = max(MOST_WRITTEN, *map(len, self.targets))
-        self.identity = loaded.identity | {
+        self.identity = self.identity | {
             "template": self.template,
             "chat": self.continuation.is_chat,
             "longest": self.longest,
         }
-        self.notes: list[str] = []
         self.model.generation_config = greedy(self.model, self.ends, MOST_WRITTEN)
-        self.products = speed_up(loaded.model, head=True)
-        self.budget = Budget.of(loaded.model)
         self._tree_scorer = None
         if self.continuation.shares_context:
             self._tree_scorer = tree_scorer(loaded.model, loaded.identity, 0, self.budget)
@@ -195,7 +189,6 @@ class LabelWriter:
         """Positions of forms, with their answers; ``writes``: also what the model writes."""
         prompts = [encoded["input_ids"] for encoded in self.encode(forms)]
         lengths = [len(ids) for ids in prompts]
-        tie = NEAR_TIE[self.model.dtype]
 
         def work(rows: Ints) -> _Answers:
             chosen = [prompts[row] for row in rows]
@@ -204,7 +197,7 @@ class LabelWriter:
                 with suppress(NotImplementedError):  # longer than a window of attention
                     answers = self._in_a_tree(chosen, self._tree_scorer, writes=writes)
             answers = answers or self._in_batches(chosen, writes=writes)
-            settle_rows(answers.totals, tie, lambda row: self._alone(chosen[row]))
+            settle_rows(answers.totals, self.tie, lambda row: self._alone(chosen[row]))
             return answers
 
         if self._tree_scorer is None:
@@ -238,8 +231,7 @@ class LabelWriter:
                     return int(logits_of(self.model, [[*prompts[row], *written]])[0, -1].argmax())
 
             stops = {*self.ends, self.tokenizer.pad_token_id} - {None}
-            tie = NEAR_TIE[self.model.dtype]
-            written = read.write(MOST_WRITTEN, stops, most_probable, tie)
+            written = read.write(MOST_WRITTEN, stops, most_probable, self.tie)
             answers.texts.extend(self._text(ids) for ids in written)
         return answers
 

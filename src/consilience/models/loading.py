@@ -26,6 +26,7 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils import logging
 
+from consilience.choices import DEFAULT_LOADING, Loading
 from consilience.errors import ConsilienceError
 from consilience.models.gguf import Parts, expanded, reading_once
 from consilience.models.sources import ModelSource, errors_of, first_line, locate
@@ -59,21 +60,9 @@ class Pretrained:
     """What distinguishes it from any other model."""
 
 
-def load_pretrained(
-    spec: str,
-    *,
-    revision: str | None = None,
-    device: str = "cpu",
-    dtype: str = "float32",
-    trust_remote_code: bool = False,
-) -> Pretrained:
-    """Load a language model; one that lacks trained weights for its head is refused.
-
-    ``trust_remote_code``: run the Python code that comes with a model, which otherwise is an error
-    if the model cannot be loaded without it. The identity then says so.
-    """
-    source = locate(spec, revision, trust_remote_code=trust_remote_code)
-    loaded, missing, mismatched = _load(source, AUTO_CLASSES, {}, device, dtype)
+def load_pretrained(spec: str, loading: Loading = DEFAULT_LOADING) -> Pretrained:
+    """Load a language model; one that lacks trained weights for its head is refused."""
+    loaded, missing, mismatched = _load(spec, loading, AUTO_CLASSES)
     if absent := sorted(missing | mismatched):
         raise ConsilienceError(
             f"the weights of '{spec}' lack {len(absent)} tensors of a {loaded.kind} language "
@@ -85,13 +74,7 @@ def load_pretrained(
 
 
 def load_classifier(
-    spec: str,
-    *,
-    new_head: Sequence[str] | None = None,
-    revision: str | None = None,
-    device: str,
-    dtype: str = "float32",
-    trust_remote_code: bool = False,
+    spec: str, loading: Loading = DEFAULT_LOADING, *, new_head: Sequence[str] | None = None
 ) -> Pretrained:
     """Load a model with a classification head that was trained.
 
@@ -104,13 +87,12 @@ def load_classifier(
         options["label2id"] = {label: at for at, label in enumerate(new_head)}
         options["ignore_mismatched_sizes"] = True
     classes = dict.fromkeys(AUTO_CLASSES, AutoModelForSequenceClassification)
-    source = locate(spec, revision, trust_remote_code=trust_remote_code)
-    loaded, missing, mismatched = _load(source, classes, options, device, dtype)
+    loaded, missing, mismatched = _load(spec, loading, classes, **options)
     absent = sorted(missing | mismatched)
     if new_head is not None:
         body = f"{loaded.model.base_model_prefix}."
         if all(name.startswith(body) for name in missing):  # the checkpoint is a classifier
-            _renew_head(loaded.model, trust_remote_code)
+            _renew_head(loaded.model, loading.trust_remote_code)
         # poolers are trained with the head
         absent = [name for name in absent if name.startswith(body) and "pooler" not in name]
     if absent:
@@ -142,42 +124,42 @@ def _renew_head(model: PreTrainedModel, trust_remote_code: bool) -> None:
 
 
 def _load(
-    source: ModelSource,
-    classes: Mapping[Kind, Any],
-    more: Mapping[str, Any],
-    device: str,
-    dtype: str,
+    spec: str, loading: Loading, classes: Mapping[Kind, Any], **more: Any
 ) -> tuple[Pretrained, set[str], set[str]]:
-    """The model, the weights that its checkpoint lacks, and those that it has in another shape."""
-    on = find_device(device)
-    if dtype not in DTYPES:
-        raise ConsilienceError(f"dtype '{dtype}'", expected=", ".join(DTYPES))
+    """The model, the weights that its checkpoint lacks, and those that it has in another shape.
+
+    ``more``: options for transformers.
+    """
+    source = locate(spec, loading)
+    device = find_device(loading.device)
+    if loading.dtype not in DTYPES:
+        raise ConsilienceError(f"dtype '{loading.dtype}'", expected=", ".join(DTYPES))
     with errors_of(source), _opened(source) as opened:
         config = AutoConfig.from_pretrained(opened.location, **opened.options)
-        kind = _kind(config, source.spec)
+        kind = _kind(config, spec)
         tokenizer = AutoTokenizer.from_pretrained(opened.location, **opened.options)
         model, info = classes[kind].from_pretrained(
             opened.location,
-            dtype=DTYPES[dtype],
+            dtype=DTYPES[loading.dtype],
             output_loading_info=True,
             **opened.options,
             **more,
         )
     identity: dict[str, object] = {
-        "model": source.spec,
+        "model": spec,
         "kind": kind,
         "architecture": type(model).__name__,
         "parameters": sum(weight.numel() for weight in model.parameters()),
         "revision": getattr(config, "_commit_hash", None) or source.options.get("revision"),
         "digest": source.digest,
         "tokenizer": type(tokenizer).__name__,
-        "dtype": dtype,
-        "device": on.type,
+        "dtype": loading.dtype,
+        "device": device.type,
     }
-    if source.is_trusted:
+    if loading.trust_remote_code:
         identity["trust_remote_code"] = True
     mismatched = {name for name, *_ in info["mismatched_keys"]}
-    loaded = Pretrained(kind, model.to(on), tokenizer, identity)
+    loaded = Pretrained(kind, model.to(device), tokenizer, identity)
     return loaded, set(info["missing_keys"]), mismatched
 
 
@@ -213,21 +195,16 @@ def load_parts(folder: Path, options: Mapping[str, Any]) -> Parts:
     return Parts(config, tokenizer, model)
 
 
-def digest_of(spec: str, *, trust_remote_code: bool = False) -> str | None:
-    """SHA-256 over the files of a model on this machine; None for one on the Hub."""
-    return locate(spec, trust_remote_code=trust_remote_code).digest
-
-
-def kind_of(spec: str, *, trust_remote_code: bool = False) -> Kind:
+def kind_of(spec: str, loading: Loading = DEFAULT_LOADING) -> Kind:
     """The kind of a model, without loading its weights."""
-    source = locate(spec, trust_remote_code=trust_remote_code)
+    source = locate(spec, loading)
     with errors_of(source), _opened(source) as opened:
         return _kind(AutoConfig.from_pretrained(opened.location, **opened.options), spec)
 
 
-def load_tokenizer(spec: str, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
+def load_tokenizer(spec: str, loading: Loading = DEFAULT_LOADING) -> PreTrainedTokenizerBase:
     """The tokenizer of a model, without its weights."""
-    source = locate(spec, trust_remote_code=trust_remote_code)
+    source = locate(spec, loading)
     with errors_of(source), _opened(source) as opened:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             opened.location, **opened.options

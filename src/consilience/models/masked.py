@@ -5,24 +5,18 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
-from consilience.models.batches import NEAR_TIE, Budget
-from consilience.models.candidates import CandidateLookup, CandidateTokens, encode, slot_anchor
-from consilience.models.fast import AtMask, HeadRows, speed_up
-from consilience.models.forward import Floats, Ints
-from consilience.models.scoring import (
-    StateReader,
-    excluded,
-    group_rows,
-    score_batches,
-    scores_of,
-    settle_rows,
-)
+from consilience.models.candidates import CandidateLookup, encode, slot_anchor
+from consilience.models.fast import AtMask, HeadRows
+from consilience.models.forward import Floats
+from consilience.models.loading import Pretrained
+from consilience.models.scoring import ReadyModel, StateReader, excluded, group_rows
 from consilience.types import Candidates, Query, Scores
 
 _SLOWER = {
@@ -32,7 +26,7 @@ _SLOWER = {
 }
 
 
-class MaskedModel:
+class MaskedModel(ReadyModel):
     """A model that fills in one mask: BERT, RoBERTa, ALBERT, ELECTRA, DistilBERT, ModernBERT, ...
 
     The object slot becomes one mask token, and a candidate is scored by its one token there.
@@ -41,29 +35,19 @@ class MaskedModel:
     head_is_packed = False
     slack = 0.0
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        identity: dict[str, object],
-        protocol: Protocol,
-    ) -> None:
-        if tokenizer.mask_token is None:
+    def __init__(self, loaded: Pretrained, protocol: Protocol) -> None:
+        if loaded.tokenizer.mask_token is None:
             raise ConsilienceError(
-                f"the tokenizer of '{identity['model']}' has no mask token",
+                f"the tokenizer of '{loaded.identity['model']}' has no mask token",
                 expected="a masked language model with its own tokenizer",
                 todo="Use a model that was trained with a mask token, or a causal one.",
             )
-        self.model = model.eval()
-        self.products = speed_up(model, head=self.head_is_packed)
-        self.at_mask = AtMask(model)
-        self.budget = Budget.of(model)
-        self.tokenizer = tokenizer
-        self.identity = identity
+        super().__init__(loaded)
+        self.at_mask = AtMask(self.model)
         self.protocol: Protocol = protocol
-        self.notes: list[str] = list(_SLOWER[self.at_mask.saved])
-        self.longest = min(tokenizer.model_max_length, positions(model))
-        self._lookup = CandidateLookup(tokenizer, protocol, self.notes)
+        self.notes += _SLOWER[self.at_mask.saved]
+        self.longest = min(self.tokenizer.model_max_length, positions(self.model))
+        self._lookup = CandidateLookup(self.tokenizer, protocol, self.notes)
 
     def score(
         self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
@@ -83,32 +67,16 @@ class MaskedModel:
                 slots[slot_anchor(left, self.protocol)].append((rows, ids))
         for anchor, inputs in slots.items():
             sheet = self._lookup.in_slot(words, anchor, merge=candidates is None)
-            yield from self._score_slot(inputs, sheet)
+            head = self.at_mask.head_rows(torch.from_numpy(sheet.first_tokens[sheet.scored]))
+            yield from self.score_slot(partial(self._logits, rows=head), inputs, sheet)
 
-    def _score_slot(
-        self, inputs: list[tuple[list[int], list[int]]], sheet: CandidateTokens
-    ) -> Iterator[Scores]:
-        """Scores of inputs, rows and token ids, whose candidates have the same tokens."""
-        head = self.at_mask.head_rows(torch.from_numpy(sheet.first_tokens[sheet.scored]))
-        sentences = [ids for _, ids in inputs]
-        tie = NEAR_TIE[self.model.dtype]
-
-        def score_batch(batch: Ints) -> Floats:
-            logits = self._logits([sentences[at] for at in batch], head)
-            settle_rows(logits, tie, lambda row: self._logits([sentences[batch[row]]], head)[0])
-            return sheet.spread(logits)
-
-        lengths = [len(ids) for ids in sentences]
-        for batch, logits in score_batches(score_batch, lengths, self.budget, self.model.device):
-            yield scores_of([inputs[at][0] for at in batch], logits, sheet)
-
-    def why_not(self, ids: Sequence[int]) -> str | None:
-        """Why the model cannot read a sentence; None if it can."""
-        masks = list(ids).count(self.tokenizer.mask_token_id)
+    def why_not(self, ids: Sequence[int], pieces: int = 1) -> str | None:
+        """Why the model cannot read a sentence with ``pieces`` tokens for its mask."""
+        masks, size = list(ids).count(self.tokenizer.mask_token_id), len(ids) - 1 + pieces
         if masks != 1:
             return f"{masks} mask tokens in the sentence"
-        if len(ids) > self.longest:
-            return f"{len(ids)} tokens, and the model takes {self.longest}"
+        if size > self.longest:
+            return f"{size} tokens, and the model takes {self.longest}"
         return None
 
     def hidden_states(
@@ -127,9 +95,7 @@ class MaskedModel:
             return [layer[rows, at] for layer in hidden]
 
         inputs = group_rows(map(tuple, encode(self.tokenizer, texts, special=special_tokens)))
-        return StateReader(
-            self.model, self.identity, self.budget, inputs, states, self.why_not, int(mask or 0)
-        )
+        return StateReader(self, inputs, states, self.why_not, int(mask or 0))
 
     def _logits(self, sentences: list[list[int]], rows: HeadRows) -> Floats:
         """Logits (sentence, entry) at the mask of sentences of one length."""

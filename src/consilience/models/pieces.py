@@ -16,21 +16,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
-from consilience.models.batches import NEAR_TIE, equal_length_batches, halving, side_by_side
+from consilience.models.batches import equal_length_batches, halving, side_by_side
 from consilience.models.candidates import CandidateLookup, CandidateTokens, encode, slot_anchor
 from consilience.models.fast import PartialScores, Tree, reproducibly, search
 from consilience.models.forward import Floats, Ints, token_logprobs
+from consilience.models.loading import Pretrained
 from consilience.models.masked import MaskedModel
-from consilience.models.scoring import StateReader, excluded, group_rows, scores_of
+from consilience.models.scoring import excluded, group_rows, scores_of
 from consilience.types import Candidates, Query, Scores
 
 Bools = npt.NDArray[np.bool_]
@@ -108,38 +108,27 @@ class _FilledSlots:
         return wanted & self.is_sentence
 
 
-class PiecewiseModel:
+class PiecewiseModel(MaskedModel):
     """A masked model that takes candidates of any number of tokens, filled in from left to right.
 
     The definition is at the head of this file. Only for the ``strict`` protocol.
     """
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        identity: dict[str, object],
-        protocol: Protocol,
-    ) -> None:
+    def __init__(self, loaded: Pretrained, protocol: Protocol) -> None:
         if protocol != "strict":
             raise ConsilienceError(
                 f"candidates of several tokens under the protocol '{protocol}'",
                 expected="strict: the released code scores a candidate by its first piece",
                 todo="Use --protocol strict.",
             )
-        self.identity = {**identity, "multi_token": "left-to-right"}
-        self.masked = MaskedModel(model, tokenizer, self.identity, protocol)
-        self.tokenizer = tokenizer
-        self.notes = self.masked.notes
-        self.products = self.masked.products
-        self.budget = self.masked.budget
-        self._mask = int(tokenizer.mask_token_id)
-        self._tie = NEAR_TIE[model.dtype]
+        identity = {**loaded.identity, "multi_token": "left-to-right"}
+        super().__init__(replace(loaded, identity=identity), protocol)
+        self._mask = int(self.tokenizer.mask_token_id or 0)
         # In half precision the head is computed in single, as MaskedModel does for its candidates.
-        is_exact = model.dtype == torch.float32
-        every_id = torch.arange(model.config.vocab_size)
-        self._head = None if is_exact else self.masked.at_mask.head_rows(every_id)
-        self._lookup = CandidateLookup(tokenizer, "strict", self.notes, several=True)
+        is_exact = self.model.dtype == torch.float32
+        every_id = torch.arange(self.model.config.vocab_size)
+        self._head = None if is_exact else self.at_mask.head_rows(every_id)
+        self._pieces = CandidateLookup(self.tokenizer, "strict", self.notes, several=True)
 
     def score(
         self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
@@ -150,7 +139,7 @@ class PiecewiseModel:
         tokens are less probable than the whole of another, if any has several tokens.
         """
         if candidates is None:
-            yield from self.masked.score(queries, None, every=every)
+            yield from super().score(queries, None, every=every)
             return
         words = candidates.words
         index = {word: position for position, word in enumerate(words)}
@@ -161,26 +150,20 @@ class PiecewiseModel:
         sentences = encode(self.tokenizer, texts, special=True)
         for ((left, _), rows), ids in zip(rows_of.items(), sentences, strict=True):
             anchor = slot_anchor(left, "strict")
-            if reason := self._why_not(ids, self._lookup.in_slot(words, anchor).longest):
+            if reason := self.why_not(ids, self._pieces.in_slot(words, anchor).longest):
                 yield excluded(rows, words, reason)
             else:
                 golds = [index[queries[row].gold] for row in rows if queries[row].gold in index]
                 slots[anchor].append(_Slot(rows, golds, ids, ids.index(self._mask)))
         for anchor, same_anchor in slots.items():
-            sheet = self._lookup.in_slot(words, anchor)
+            sheet = self._pieces.in_slot(words, anchor)
             same_anchor.sort(key=lambda slot: len(slot.ids))
             most = min(
-                MOST_SLOTS.get(self.masked.model.device.type, MOST_SLOTS["cpu"]),
+                MOST_SLOTS.get(self.model.device.type, MOST_SLOTS["cpu"]),
                 1 + MOST_STEPS // (sheet.longest * len(words)),
             )
             for start in range(0, len(same_anchor), most):
                 yield self._scores(same_anchor[start : start + most], sheet, every=every)
-
-    def hidden_states(
-        self, queries: Sequence[Query], *, special_tokens: bool = True
-    ) -> StateReader:
-        """Reads the hidden states at the mask."""
-        return self.masked.hidden_states(queries, special_tokens=special_tokens)
 
     def _scores(self, slots: list[_Slot], sheet: CandidateTokens, *, every: bool) -> Scores:
         """The scores of the queries of some slots; see ``score``."""
@@ -211,8 +194,8 @@ class PiecewiseModel:
 
         masks_only = filled.is_sentence & (filled.tree.depths == 1)
         self._read(filled, filled.sentences_of(finish) | masks_only)
-        totals = search(partial, self._tie, read_next)
-        near = totals >= np.nanmax(totals, axis=1, keepdims=True) - self._tie
+        totals = search(partial, self.tie, read_next)
+        near = totals >= np.nanmax(totals, axis=1, keepdims=True) - self.tie
         near &= near.sum(axis=1, keepdims=True) > 1
         self._read(filled, filled.sentences_of(near), alone=True)
         return filled.totals()
@@ -243,7 +226,7 @@ class PiecewiseModel:
 
         singles = (np.array([at]) for at in range(len(lengths)))
         batches = singles if alone else equal_length_batches(lengths, self.budget)
-        for _ in side_by_side(work, batches, self.masked.model.device):
+        for _ in side_by_side(work, batches, self.model.device):
             pass
 
     @torch.inference_mode()
@@ -255,15 +238,6 @@ class PiecewiseModel:
         ``sentences`` are of one length; ``at`` (sentence,): the position that is read. The softmax
         is over the whole vocabulary.
         """
-        device = self.masked.model.device
+        device = self.model.device
         ids, where = torch.tensor(sentences, device=device), torch.tensor(at, device=device)
-        return token_logprobs(self.masked.at_mask.logits(ids, where, self._head), row, token)
-
-    def _why_not(self, ids: list[int], longest: int) -> str | None:
-        """Why a sentence cannot be scored for candidates of up to ``longest`` tokens."""
-        masks, size = ids.count(self._mask), len(ids) - 1 + longest
-        if masks != 1:
-            return f"{masks} mask tokens in the sentence"
-        if size > self.masked.longest:
-            return f"{size} tokens, and the model takes {self.masked.longest}"
-        return None
+        return token_logprobs(self.at_mask.logits(ids, where, self._head), row, token)

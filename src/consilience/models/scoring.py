@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
-from transformers import PreTrainedModel
 
 from consilience.models.batches import (
+    NEAR_TIE,
     Budget,
     equal_length_batches,
     halving,
@@ -24,24 +24,68 @@ from consilience.models.batches import (
     side_by_side,
 )
 from consilience.models.candidates import CandidateTokens
-from consilience.models.fast import reproducibly
+from consilience.models.fast import reproducibly, speed_up
 from consilience.models.forward import Floats, Ints
+from consilience.models.loading import Pretrained
 from consilience.types import Scores
 
 Key = TypeVar("Key")
+Input = TypeVar("Input")
 Array = TypeVar("Array", bound=npt.NDArray[Any])
+
+
+class ReadyModel:
+    """What every family has: a loaded model that is ready to score."""
+
+    head_is_packed = True
+    """Whether the output embedding is sped up too (``fast.speed_up``)."""
+
+    def __init__(self, loaded: Pretrained) -> None:
+        self.model = loaded.model.eval()
+        self.tokenizer = loaded.tokenizer
+        self.identity = loaded.identity
+        self.notes: list[str] = []
+        self.products = speed_up(loaded.model, head=self.head_is_packed)
+        self.budget = Budget.of(loaded.model)
+        self.tie = NEAR_TIE[loaded.model.dtype]
+        """If the best two candidates are closer, a pass of its own decides (``NEAR_TIE``)."""
+
+    def settled(
+        self,
+        logits_of: Callable[[list[Input]], Floats],
+        inputs: Sequence[Input],
+        lengths: Sequence[int],
+    ) -> Iterator[tuple[Ints, Floats]]:
+        """Positions of inputs, with their logits (input, candidate), near ties decided.
+
+        ``logits_of`` computes the logits of inputs of one length; ``lengths``: of all inputs.
+        """
+
+        def score_batch(batch: Ints) -> Floats:
+            logits = logits_of([inputs[at] for at in batch])
+            settle_rows(logits, self.tie, lambda row: logits_of([inputs[batch[row]]])[0])
+            return logits
+
+        yield from score_batches(score_batch, lengths, self.budget, self.model.device)
+
+    def score_slot(
+        self,
+        logits_of: Callable[[list[list[int]]], Floats],
+        inputs: Sequence[tuple[list[int], list[int]]],
+        sheet: CandidateTokens,
+    ) -> Iterator[Scores]:
+        """Scores of inputs, rows and token ids, whose candidates have the same tokens."""
+        sentences = [ids for _, ids in inputs]
+        for batch, logits in self.settled(logits_of, sentences, [len(ids) for ids in sentences]):
+            yield scores_of([inputs[at][0] for at in batch], sheet.spread(logits), sheet)
 
 
 @dataclass(frozen=True, slots=True)
 class StateReader:
     """How a family reads queries for their hidden states (its method ``hidden_states``)."""
 
-    model: PreTrainedModel
+    family: ReadyModel
     """The model."""
-    identity: Mapping[str, object]
-    """Which model it is."""
-    budget: Budget
-    """Tokens in a batch."""
     inputs: Mapping[tuple[int, ...], list[int]]
     """Token sequences, and the rows of the queries that each is read for."""
     states: Callable[[torch.Tensor], list[torch.Tensor]]

@@ -19,16 +19,17 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from consilience.errors import ConsilienceError
-from consilience.models.batches import NEAR_TIE, Budget
 from consilience.models.candidates import (
     CandidateTokens,
     distinct_candidates,
     unusable,
     with_golds,
 )
-from consilience.models.fast import Decoding, Tree, speed_up
+from consilience.models.fast import Decoding, Tree
 from consilience.models.forward import Floats, Ints, target_logprobs
+from consilience.models.loading import Pretrained
 from consilience.models.scoring import (
+    ReadyModel,
     StateReader,
     excluded,
     group_rows,
@@ -55,23 +56,13 @@ NOT_THE_VOCABULARY = "a sequence-to-sequence model is asked for the relation's o
 _SENTINEL = re.compile(r"▁?<extra_id_\d+>")
 
 
-class Seq2SeqModel:
+class Seq2SeqModel(ReadyModel):
     """A model that reads a text and writes another: T5, mT5, UMT5, Flan-T5, ..."""
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        identity: dict[str, object],
-        template: str | None = None,
-    ) -> None:
-        name = str(identity["model"])
-        self.model = model.eval()
-        self.tokenizer = tokenizer
-        self.identity = identity | {"template": template}
-        self.notes: list[str] = []
-        self.template = template
+    def __init__(self, loaded: Pretrained, template: str | None = None) -> None:
+        model, tokenizer, name = loaded.model, loaded.tokenizer, str(loaded.identity["model"])
         start = _start_token(model, name)
+        self.template = template
         self.prefix = [start, *_before_targets(tokenizer, start)]
         """The tokens that the decoder is given before a candidate."""
         self.slot = BLANK
@@ -89,8 +80,8 @@ class Seq2SeqModel:
         self._special = self._sentinels | set(tokenizer.all_special_ids)
         positions = getattr(model.config, "max_position_embeddings", None)
         self.longest = min(tokenizer.model_max_length, positions or tokenizer.model_max_length)
-        self.products = speed_up(model, head=True)
-        self.budget = Budget.of(model)
+        super().__init__(loaded)
+        self.identity = self.identity | {"template": template}
 
     def score(
         self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
@@ -136,7 +127,7 @@ class Seq2SeqModel:
         the best, with what comes near it; NaN elsewhere. Near ties are decided by passes of their
         own.
         """
-        tree, tie = Tree.of(self.prefix[-1], targets), NEAR_TIE[self.model.dtype]
+        tree = Tree.of(self.prefix[-1], targets)
         decoding = Decoding(self.model, tree, self.budget, inputs, self.prefix)
         if golds is None:
             decoding.read_all()
@@ -144,9 +135,9 @@ class Seq2SeqModel:
             wanted = np.zeros(decoding.steps.shape, dtype=np.bool_)
             for query, candidates in enumerate(golds):
                 wanted[query, tree.nodes[list(candidates)]] = True
-            decoding.read_best(wanted, tie)
+            decoding.read_best(wanted, self.tie)
         totals = decoding.totals()
-        settle_candidates(totals, tie, lambda q, c: self.alone(inputs[q], targets[c]))
+        settle_candidates(totals, self.tie, lambda q, c: self.alone(inputs[q], targets[c]))
         return totals
 
     @torch.inference_mode()
@@ -170,9 +161,7 @@ class Seq2SeqModel:
             return [layer[:, -1] for layer in output.decoder_hidden_states]
 
         inputs = self.inputs(queries)
-        return StateReader(
-            self.model, self.identity, self.budget, inputs, states, self.why_not, self.close
-        )
+        return StateReader(self, inputs, states, self.why_not, self.close)
 
     def inputs(self, queries: Sequence[Query]) -> dict[tuple[int, ...], list[int]]:
         """What the encoder reads, with the rows of the queries."""

@@ -15,6 +15,7 @@ from typing import Any
 import transformers
 from huggingface_hub import is_offline_mode
 
+from consilience.choices import DEFAULT_LOADING, Loading
 from consilience.errors import ConsilienceError, did_you_mean, how_to_install
 
 PACKAGED: Mapping[str, tuple[str, str, str]] = {
@@ -46,20 +47,13 @@ class ModelSource:
     files: Mapping[str, Path]
     """The local files that decide what it answers, by their name in the digest; none on the Hub."""
 
-    @property
-    def is_trusted(self) -> bool:
-        """Whether code that comes with the model may run."""
-        return bool(self.options["trust_remote_code"])
-
     @cached_property
     def digest(self) -> str | None:
         """SHA-256 over the names and contents of the files; None for a model on the Hub."""
         return _digest(self.files) if self.files else None
 
 
-def locate(
-    spec: str, revision: str | None = None, *, trust_remote_code: bool = False
-) -> ModelSource:
+def locate(spec: str, loading: Loading = DEFAULT_LOADING) -> ModelSource:
     """Where a model is; an impossible name, or a place that holds no model, is an error."""
     scheme, _, name = spec.partition(":")
     if scheme == "baseline":
@@ -72,7 +66,8 @@ def locate(
     if not spec:
         raise ConsilienceError("a model without a name", todo="Name one with --model.")
     path = _packaged(name) if scheme == "packaged" else Path(spec)
-    options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+    revision, runs_code = loading.revision, loading.trust_remote_code
+    options: dict[str, Any] = {"trust_remote_code": runs_code}
     if path.suffix != ".gguf" and not path.is_dir():
         if spec.startswith((".", "/", "~")) or spec.count("/") > 1:
             raise ConsilienceError("no such folder", where=spec, todo="Check the path.")
@@ -93,7 +88,7 @@ def locate(
         raise ConsilienceError(
             "no config.json", expected="the folder of a model", where=spec, todo=todo
         )
-    return ModelSource(spec, str(path), options, _files(path, code=trust_remote_code))
+    return ModelSource(spec, str(path), options, _files(path, code=runs_code))
 
 
 def _files(folder: Path, *, code: bool) -> dict[str, Path]:

@@ -68,13 +68,13 @@ def vector_array(
 @torch.inference_mode()
 def _check_layers(layers: Sequence[int], reader: StateReader) -> int:
     """The width of the layers; an error if the model lacks one, or they differ in width."""
-    ids = torch.tensor([[reader.shortest]], device=reader.model.device)
+    ids = torch.tensor([[reader.shortest]], device=reader.family.model.device)
     widths = [state.shape[-1] for state in reader.states(ids)]
     last = len(widths) - 1
     for layer in layers:
         if not -last - 1 <= layer <= last:
             raise ConsilienceError(
-                f"'{reader.identity['model']}' has no layer {layer}",
+                f"'{reader.family.identity['model']}' has no layer {layer}",
                 expected=f"0 (the embeddings) to {last}, or -1 (the last) to {-last - 1}",
             )
     chosen = {widths[layer] for layer in layers}
@@ -87,18 +87,19 @@ def _check_layers(layers: Sequence[int], reader: StateReader) -> int:
 
 
 def _read(reader: StateReader, layers: Sequence[int], width: int) -> Iterator[tuple[Ints, Vectors]]:
+    device = reader.family.model.device
     readable = [ids for ids in reader.inputs if reader.why_not(ids) is None]
     unread = [row for ids, rows in reader.inputs.items() if reader.why_not(ids) for row in rows]
 
     @torch.inference_mode()
     def read_batch(batch: Ints) -> Vectors:
-        ids = torch.tensor([readable[at] for at in batch], device=reader.model.device)
+        ids = torch.tensor([readable[at] for at in batch], device=device)
         states = reader.states(ids)
         return torch.stack([states[layer] for layer in layers], dim=1).float().cpu().numpy()
 
     if unread:
         yield np.array(unread), np.full((len(unread), len(layers), width), np.nan, np.float32)
     lengths = [len(ids) for ids in readable]
-    for batch, states in score_batches(read_batch, lengths, reader.budget, reader.model.device):
+    for batch, states in score_batches(read_batch, lengths, reader.family.budget, device):
         rows = [reader.inputs[readable[at]] for at in batch]
         yield np.concatenate(rows), np.repeat(states, [len(queries) for queries in rows], axis=0)

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from transformers import TrainerCallback, TrainingArguments, set_seed
 
-from consilience.choices import Sampling, StopOn
+from consilience.choices import Loading, Sampling, StopOn
 from consilience.errors import ConsilienceError
 from consilience.models.batches import Budget
 from consilience.models.classifier import collate, predict
-from consilience.models.loading import digest_of
 from consilience.models.pair_input import PairFormat, PairInput
+from consilience.models.sources import locate
 from consilience.sentence_pairs import Task
 from consilience.suites.pairs import Pairs, refuse_one_class
 from consilience.suites.perturbations import original
@@ -74,6 +74,11 @@ class Backbone:
     """auto or cpu."""
     trust_remote_code: bool = False
     """Whether the Python code that comes with the model is run."""
+
+    @property
+    def loading(self) -> Loading:
+        """How the model is loaded, before it moves to the device of the training."""
+        return Loading("cpu", trust_remote_code=self.trust_remote_code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +179,7 @@ def _settings(
     backbone: Backbone, sources: Sequence[TaskPairs], plan: ClassifierPlan
 ) -> dict[str, Any]:
     """Everything that decides the weights."""
-    digest = digest_of(backbone.model, trust_remote_code=backbone.trust_remote_code)
+    digest = locate(backbone.model, backbone.loading).digest
     tasks = [
         [source.task.name, source.task.labels, source.task.indicators, source.train.digest]
         for source in sources
@@ -216,9 +221,7 @@ def _make_trainer(
     set_seed(plan.seed)
     tasks = {source.task.name: source.task for source in sources}
     labels = {name: task.labels for name, task in tasks.items()}
-    heads, tokenizer = load_heads(
-        backbone.model, labels, backbone.reading, trust_remote_code=backbone.trust_remote_code
-    )
+    heads, tokenizer = load_heads(backbone.model, labels, backbone.reading, backbone.loading)
     if plan.gradient_checkpointing:
         heads.body.activation_checkpointing_enable()
     reader = PairInput(next(iter(heads.models.values())), tokenizer, heads.reading)

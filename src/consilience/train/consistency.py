@@ -13,6 +13,7 @@ from accelerate.state import PartialState
 from transformers import PreTrainedModel, TrainingArguments
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
+from consilience.choices import Loading
 from consilience.errors import ConsilienceError, needs_extra
 from consilience.models.loading import Pretrained, load_pretrained
 from consilience.suites.selection import sample_facts, select_relations
@@ -85,12 +86,8 @@ def held_out_perplexity(subject: Subject) -> float | None:
     """The perplexity of the held-out lines of text; None without text."""
     if not subject.lines:
         return None
-    return perplexity(
-        subject.model,
-        subject.lines[:HELD_OUT],
-        subject.device,
-        trust_remote_code=subject.trust_remote_code,
-    )
+    loading = Loading(subject.device, trust_remote_code=subject.trust_remote_code)
+    return perplexity(subject.model, subject.lines[:HELD_OUT], loading)
 
 
 def make_trainer(
@@ -146,11 +143,7 @@ def _arguments(plan: Plan, steps: Steps, path: Path, device: str) -> TrainingArg
 def load_trainable(subject: Subject) -> Pretrained:
     """A masked or causal model in single precision."""
     loaded = load_pretrained(
-        subject.model,
-        revision=None,
-        device="cpu",
-        dtype="float32",
-        trust_remote_code=subject.trust_remote_code,
+        subject.model, Loading("cpu", trust_remote_code=subject.trust_remote_code)
     )
     objective_of(loaded)
     return loaded

@@ -15,10 +15,12 @@ import torch
 from safetensors.torch import save_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from consilience.choices import Loading
 from consilience.models.classifier import logits_of
 from consilience.models.loading import load_classifier
 from consilience.models.pair_input import PairFormat
 
+ON_PROCESSOR = Loading("cpu")
 BODY, HEAD = "body.safetensors", "head.safetensors"
 
 
@@ -108,19 +110,16 @@ def load_heads(
     spec: str,
     labels: Mapping[str, Sequence[str]],
     reading: PairFormat | None,
-    *,
-    trust_remote_code: bool = False,
+    loading: Loading = ON_PROCESSOR,
 ) -> Any:
-    """The model with a new head for each task, on the processor, and its tokenizer.
+    """The model with a new head for each task, and its tokenizer.
 
     ``labels``: those of each task. A tokenizer without padding pads with its end token, which the
     attention mask tells from the text.
     """
     models: dict[str, PreTrainedModel] = {}
     for task, names in labels.items():
-        loaded = load_classifier(
-            spec, new_head=names, device="cpu", trust_remote_code=trust_remote_code
-        )
+        loaded = load_classifier(spec, loading, new_head=names)
         model, tokenizer = loaded.model, loaded.tokenizer
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token

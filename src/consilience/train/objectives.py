@@ -68,7 +68,8 @@ class MaskedObjective:
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, protocol: Protocol
     ) -> LanguageModel:
         """The model as ``probe`` uses it."""
-        return MaskedModel(model, tokenizer, {"model": "in training"}, protocol)
+        loaded = Pretrained("masked", model, tokenizer, {"model": "in training"})
+        return MaskedModel(loaded, protocol)
 
 
 class CausalObjective:
@@ -110,7 +111,7 @@ class CausalObjective:
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, protocol: Protocol
     ) -> LanguageModel:
         """The model as ``probe`` uses it."""
-        return CausalModel(model, tokenizer, {"model": "in training"})
+        return CausalModel(Pretrained("causal", model, tokenizer, {"model": "in training"}))
 
 
 Objective = MaskedObjective | CausalObjective

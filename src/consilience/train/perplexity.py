@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from consilience.choices import Loading
 from consilience.models.batches import Budget, equal_length_batches
 from consilience.models.loading import load_pretrained
 from consilience.train.objectives import objective_of
@@ -19,21 +20,13 @@ SEED = "0"
 
 
 @torch.inference_mode()
-def perplexity(
-    spec: str, lines: Sequence[str], device: str, *, trust_remote_code: bool = False
-) -> float:
+def perplexity(spec: str, lines: Sequence[str], loading: Loading) -> float:
     """Exponential of the mean loss over words of text, in tokens.
 
     Masked models: 15 % of the tokens (the pseudo-perplexity of a sample). Causal models: every next
     token. Models with different tokenizers cannot be compared.
     """
-    loaded = load_pretrained(
-        spec,
-        revision=None,
-        device=device,
-        dtype="float32",
-        trust_remote_code=trust_remote_code,
-    )
+    loaded = load_pretrained(spec, loading)
     model = loaded.model.eval()
     words = objective_of(loaded).words(lines, loaded.tokenizer, longest_of(model), SEED)
     predicted: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)

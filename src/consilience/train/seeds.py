@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from consilience.choices import Joined, Pool
+from consilience.choices import Joined, Loading, Pool
 from consilience.errors import ConsilienceError
 from consilience.models.loading import kind_of
 from consilience.models.pair_input import PairFormat
@@ -50,12 +50,12 @@ def grid_of(
 
 
 def reading_of(
-    model: str, joined: Joined | None, pool: Pool | None, longest: int, trust_remote_code: bool
+    model: str, loading: Loading, joined: Joined | None, pool: Pool | None, longest: int
 ) -> PairFormat | None:
     """How a model reads pairs; what is None or 0 is as usual in its family, None if all is."""
     if not (joined or pool or longest):
         return None
-    usual = PairFormat.of(kind_of(model, trust_remote_code=trust_remote_code))
+    usual = PairFormat.of(kind_of(model, loading))
     return PairFormat(joined or usual.joined, pool or usual.pool, longest)
 
 

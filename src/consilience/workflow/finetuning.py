@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from consilience.choices import Loading
 from consilience.errors import ConsilienceError, needs_extra
 from consilience.sentence_pairs import Task
 from consilience.suites.pairs import Pairs, half_of, read_pairs, sample_pairs
@@ -52,13 +53,9 @@ def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | No
     if not is_first:
         watch = SILENT
     with watch.loading(options.model):
-        reading = reading_of(
-            options.model,
-            options.joined,
-            options.pool,
-            options.longest or 0,
-            options.trust_remote_code,
-        )
+        loading = Loading(trust_remote_code=options.trust_remote_code)
+        longest = options.longest or 0
+        reading = reading_of(options.model, loading, options.joined, options.pool, longest)
         backbone = Backbone(options.model, reading, options.device, options.trust_remote_code)
         cost = None
         if is_first and (options.dry_run or not are_finished(options.folder, options.seeds)):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, get_args, get_type_hints
 
-from consilience.choices import CandidateSet, Long, MultiToken, Protocol
+from consilience.choices import CandidateSet, Loading, Long, MultiToken, Protocol
 from consilience.errors import ConsilienceError
 from consilience.workflow.options import (
     ADVANCED,
@@ -186,6 +186,11 @@ class ProbeOptions:
         int | None,
         Option("Ask only the first (1) or second (2) half of --data.", min=1, max=2, panel=PAIRS),
     ] = None
+
+    @property
+    def loading(self) -> Loading:
+        """How the model is loaded."""
+        return Loading(self.device, self.dtype, self.revision, self.trust_remote_code)
 
 
 def refuse_options(options: ProbeOptions, panel: str, kind: str, expected: str) -> None:

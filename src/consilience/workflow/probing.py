@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import polars as pl
 
 from consilience import suites
 from consilience.ask import ask, ask_suite, screening_note
-from consilience.choices import Protocol
+from consilience.choices import Loading, Protocol
 from consilience.errors import ConsilienceError
 from consilience.metrics.answers_table import check_golds, prepare, unknown_answers
 from consilience.metrics.changes import form_changes
@@ -279,7 +279,7 @@ def choose_suite(
         other = suites.load_suite(options.facts_from, options.data_dir)
         suite = replace_facts(suite, other)
     if options.single_token is not None:
-        suite = _one_token(suite, options.single_token, options.trust_remote_code, watch)
+        suite = _one_token(suite, options.single_token, options.loading, watch)
     if options.limit:
         suite = sample_facts(suite, options.limit, options.seed)
     return suite, source
@@ -305,13 +305,11 @@ def _loader(options: ProbeOptions, protocol: Protocol) -> Callable[..., Language
         load_model,
         options.model,
         protocol=protocol,
-        revision=options.revision,
-        device=options.device,
         seed=options.seed,
         multi_token=options.multi_token,
         template=options.template,
-        trust_remote_code=options.trust_remote_code,
         fast=options.fast,
+        **asdict(options.loading),
     )
 
 
@@ -336,11 +334,11 @@ def _settings(
     return settings | ({"fast": True} if options.fast else {})
 
 
-def _one_token(suite: Suite, names: Sequence[str], trust_remote_code: bool, watch: Watch) -> Suite:
+def _one_token(suite: Suite, names: Sequence[str], loading: Loading, watch: Watch) -> Suite:
     from consilience.models.candidates import count_pieces
     from consilience.models.loading import load_tokenizer
 
     with watch.loading(""):
-        load = partial(load_tokenizer, trust_remote_code=trust_remote_code)
-        pieces = {name: partial(count_pieces, load(name)) for name in names}
+        loading = Loading(trust_remote_code=loading.trust_remote_code)  # the rest is of one model
+        pieces = {name: partial(count_pieces, load_tokenizer(name, loading)) for name in names}
         return filter_vocabulary(suite, pieces)

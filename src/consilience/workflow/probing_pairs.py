@@ -214,14 +214,11 @@ def _load_classifier(
     model = load_pair_classifier(
         spec,
         task.labels,
+        options.loading,
         joined=options.joined,
         pool=options.pool,
         longest=options.longest,
         model_labels=options.model_labels,
-        revision=options.revision,
-        device=options.device,
-        dtype=options.dtype,
-        trust_remote_code=options.trust_remote_code,
     )
     trained = None if options.indicators else model.input.reading.indicators
     return model, partial(original, indicators=trained or task.indicators)
@@ -234,13 +231,7 @@ def _load_writer(
     from consilience.models.label_writer import LabelWriter
     from consilience.models.loading import load_pretrained
 
-    loaded = load_pretrained(
-        spec,
-        revision=options.revision,
-        device=options.device,
-        dtype=options.dtype,
-        trust_remote_code=options.trust_remote_code,
-    )
+    loaded = load_pretrained(spec, options.loading)
     model = LabelWriter(loaded, task, options.template, options.longest or 0)
     if options.indicators and model.template is None:
         raise ConsilienceError(

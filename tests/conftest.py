@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import math
@@ -41,10 +42,18 @@ SENTENCES = [
 WORDS = ["Paris", "Berlin", "Rome", "Madrid", "Lisbon", "Oslo"]
 
 
+def pytest_collection_finish():
+    """All modules are imported; a collection of garbage, which every training does, skips them."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_the_tests(tmp_path_factory):
-    """What models keep between runs stays out of the user's cache."""
-    os.environ["CONSILIENCE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    """What models keep between runs is out of the user's cache; the test processes share it."""
+    base = tmp_path_factory.getbasetemp()
+    cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
+    os.environ["CONSILIENCE_CACHE"] = str(cache)
 
 
 @pytest.fixture
@@ -458,46 +467,6 @@ def here(monkeypatch):
 def cells(numbers) -> dict:
     """The rows of both papers' and our numbers by block, row and column."""
     return {(row["group"], row["row"], row["column"]): row for row in numbers.iter_rows(named=True)}
-
-
-LAUNCHER = """
-import ast, os, socket, sys
-from pathlib import Path
-sys.path[:0] = [sys.argv[1]]
-code = ast.parse(Path(sys.argv[2]).read_text())
-lines = {True: [], False: []}
-for line in code.body:
-    lines[isinstance(line, ast.ImportFrom)].append(line)
-exec(compile(ast.Module(lines[True], []), "imports", "exec"))
-with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-os.environ |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-children = []
-for rank in ("0", "1"):
-    children.append(os.fork())
-    if not children[-1]:
-        os.environ |= {"RANK": rank, "LOCAL_RANK": rank}
-        exec(compile(ast.Module(lines[False], []), "code", "exec"))
-        sys.exit()
-sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
-"""
-
-
-def launch(code: str, folder: Path) -> str:
-    """What two processes print that train together, as `accelerate launch` starts them.
-
-    Both are forks of one that has imported what they need, which takes a third of the time.
-    """
-    script = folder / "launched.py"
-    script.write_text(code)
-    done = subprocess.run(
-        [sys.executable, "-c", LAUNCHER, str(Path(__file__).parent), str(script)],
-        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=240,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
 
 
 def real_data(name: str) -> Path:

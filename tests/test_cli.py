@@ -11,7 +11,7 @@ import sys
 import polars as pl
 import pytest
 
-from conftest import ROOT, real_data
+from conftest import ROOT
 from consilience.suites import fetch as fetch_module
 
 
@@ -393,25 +393,6 @@ def test_the_command_is_installed_and_stops_cleanly():
         [sys.executable, "-m", "consilience", "--help"], capture_output=True, text=True, check=True
     )
     assert all(name in run.stdout for name in ("probe", "score", "compare", "analyze", "suite"))
-
-
-def test_the_papers_rows_from_the_command_line(consilience, tmp_path):
-    status, out, _ = consilience(
-        "probe", "--model", "baseline:majority", "--suite", real_data("pararel"),
-        "--json", "--out", tmp_path / "r",
-    )  # fmt: skip
-    assert status == 0
-    document = json.loads(out)
-    macro = {
-        row["metric"]: f"{row['value'] * 100:.1f}±{row['std'] * 100:.1f}"
-        for row in document["metrics"]
-        if row["group"] == "MACRO" and row["subset"] == "all" and row["value"] is not None
-    }
-    assert document["run"]["settings"]["protocol"] == "published"
-    assert macro["accuracy"] == macro["consistent_accuracy"] == "23.1±21.0"
-    assert macro["consistency"] == "100.0±0.0"
-    assert macro["successful_patterns"] == "97.3±7.3"
-    assert macro["successful_objects"] == "23.2±21.0"
 
 
 def test_ci_installs_by_hash_the_versions_that_were_tested():

@@ -1,7 +1,6 @@
 """Fine-tuning on sentence pairs: every family, against a plain loop; what goes on, and what is refused."""
 
 import errno
-import gc
 import json
 import multiprocessing
 import os
@@ -33,7 +32,7 @@ from transformers import (
     set_seed,
 )
 
-from conftest import SENTENCES, WORDS, _tokenizer, cases, launch
+from conftest import SENTENCES, WORDS, _tokenizer, cases
 from consilience import ConsilienceError
 from consilience.choices import Loading
 from consilience.models import pair_input
@@ -141,15 +140,6 @@ def judge(folder, source):
             right += task.labels[known.argmax()] == pairs[row].label
             loss -= known[task.labels.index(pairs[row].label)]
     return right / len(pairs), loss / len(pairs)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick():
-    """Every training collects garbage; objects from before the module are skipped."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="module")
@@ -912,21 +902,6 @@ def test_an_error_of_another_process_says_what_it_said():
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error) == "here: found; expected other. Do."
     assert again.expected == "other"
-
-
-LAUNCHED = """
-from test_finetune import TWO, train
-print(train({spec!r}, Path({out!r}), TWO, epochs=2, batch=5).validation)
-"""
-
-
-def test_two_processes_end_with_the_weights_of_one(plain, tmp_path):
-    """Batches of 5, the last of 1 and 2; dropout is none. What came of it both know."""
-    printed = launch(LAUNCHED.format(spec=str(plain), out=str(tmp_path / "two")), tmp_path)
-    one = train(plain, tmp_path / "one", TWO, epochs=2, batch=5)
-    assert printed.count(str(one.validation)) == 2
-    for task in ("rte", "mnli"):
-        assert_same(tmp_path / "one" / task, tmp_path / "two" / task)
 
 
 def write_csv(path, pairs, columns=("sentence1", "sentence2", "label")):

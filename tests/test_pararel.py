@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import types
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -252,9 +253,9 @@ def test_graphs_that_are_not_graphs(tmp_path, pickle_graph):
         read_graph(tmp_path / "none.graph")
 
 
-def measured_majority(**options):
-    """The published metrics of the majority baseline on the real release."""
-    suite, model = load_suite(str(real_data("pararel")), **options), load_model("baseline:majority")
+def measured_majority(suite):
+    """The published metrics of the majority baseline."""
+    model = load_model("baseline:majority")
     answers = pl.concat([ask(relation, model, suite.name) for relation in suite.relations])
     return measure(answers, suite, "published")
 
@@ -274,7 +275,7 @@ def test_the_majority_baseline_gives_the_papers_rows():
     The released code makes 1,854,672 directed tests over the N-1 relations, after the articles;
     half of it undirected.
     """
-    metrics = measured_majority()
+    metrics = measured_majority(load_suite(str(real_data("pararel"))))
     for name, mean, std in (
         ("accuracy", "23.1", "21.0"),
         ("consistency", "100.0", "0.0"),
@@ -296,5 +297,7 @@ def test_the_majority_baseline_gives_the_papers_rows():
 
 def test_unfiltered_the_majority_baseline_gives_what_others_found():
     """22.79 %, the figure of those who ran the release as it is shipped."""
-    row = macro(measured_majority(as_shipped=True), "accuracy")
+    suite = load_suite(str(real_data("pararel")), as_shipped=True)
+    bases = [replace(one, patterns=one.patterns[:1], edges={}) for one in suite.relations]
+    row = macro(measured_majority(replace(suite, relations=tuple(bases))), "accuracy")
     assert f"{row['value']:.2%}" == "22.79%"

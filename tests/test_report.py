@@ -399,7 +399,7 @@ def test_runs_on_sentence_pairs_are_reported_with_their_differences(tmp_path):
 )  # fmt: skip
 def test_runs_of_different_pairs_or_forms_have_no_differences(name, value, reason, tmp_path):
     paths = [pair_run(tmp_path / run, {at}) for at, run in enumerate(("one", "two", "three"), 1)]
-    change_record(paths[1], asked={**Run.open(paths[1]).settings, name: value})
+    change_record(paths[1], settings={**Run.open(paths[1]).settings, name: value})
     specs = [f"{path.name}={path}" for path in paths]
     html = page_of(*specs, "--out", tmp_path / "page.html")
     assert {caption for caption in html.tables if "minus" in caption} == {

@@ -62,8 +62,6 @@ def test_the_texts_beside_the_tables():
     assert parts["caveats"][0] == Points(["mind the gap"])
     assert "42 facts of 1 relation" in dict(parts["setup"][0].rows)["suite"]
     assert not any(isinstance(part, Text) for part in parts["numbers"])
-    left_out = "Accuracy is over 3 of 9 facts."
-    assert Text([left_out]) in sections_of(report_page([shown(left_out=left_out)]))["numbers"]
     unchanged = PairView(TASKS["rte"], pl.DataFrame(schema=CHANGED_ANSWERS_SCHEMA))
     summary, metrics = summary_of(("accuracy", 0.8, 0.5)), form_metrics(("accuracy", "all", 0.8))
     run = RunView("run", [{}], FORMS, metrics, summary, pairs=unchanged)

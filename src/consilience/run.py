@@ -141,6 +141,10 @@ class Run:
         model = str(self.settings.get("model", {}).get("model", ""))
         return model_name(model, self.settings.get("task", {}).get("name", ""))
 
+    def named_by_model(self) -> Run:
+        """The run with the name of its model as its label, where that is known."""
+        return replace(self, label=self.model_name or self.label)
+
     @property
     def protocol(self) -> Protocol | None:
         """The protocol that decided the answers; None where there is none."""

@@ -26,8 +26,8 @@ from consilience.workflow.probe_options import ProbeOptions
 
 if TYPE_CHECKING:
     from consilience.report.table import Table
+    from consilience.workflow.counting import CountedRun
     from consilience.workflow.probe_plan import ProbePlan
-    from consilience.workflow.probed import Probed
 
 BRIEF_LENGTH = 120
 """Characters of a note that are printed below a summary."""
@@ -154,7 +154,7 @@ def _refuse(by: By | None, *, is_of_pairs: bool, has_forms: bool) -> None:
 
 
 def _show(
-    probed: Probed, source: Path, suite: str | None, by: By | None, format_: TableFormat
+    probed: CountedRun, source: Path, suite: str | None, by: By | None, format_: TableFormat
 ) -> None:
     """Print the summary, or a table ``by`` something; ``source``: a run, or answers to a suite."""
     from consilience.cli.console import out, warn
@@ -187,7 +187,7 @@ def _show(
     _warn_briefly(probed)
 
 
-def _table_by(by: By, probed: Probed) -> Table:
+def _table_by(by: By, probed: CountedRun) -> Table:
     from consilience.report import metric_tables
 
     metrics, suite = probed.metrics, probed.suite
@@ -214,7 +214,7 @@ def _table_by(by: By, probed: Probed) -> Table:
             return metric_tables.metric_table(metrics, f"{title}, in percent", probed.left_out)
 
 
-def _warn_briefly(probed: Probed) -> None:
+def _warn_briefly(probed: CountedRun) -> None:
     """The first notes in a line each, without those that the summary has."""
     from consilience.cli.console import warn
 

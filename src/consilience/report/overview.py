@@ -113,12 +113,6 @@ def numbers(runs: Sequence[RunView]) -> Section:
     if len(runs) == 1 and parts:
         parts = [Beside([*parts, _meanings(runs)])]
     parts += _forms(runs)
-    sentences = [
-        f"{name}: {facts.left_out}" if len(runs) > 1 else facts.left_out
-        for name, facts in fact_views(runs)
-        if facts.left_out
-    ]
-    parts += [Text(sentences)] if sentences else []
     if not isinstance(parts[0], Beside):
         parts.append(Folded("What each number means", [_meanings(runs)]))
     parts += _by_both(runs)

@@ -38,8 +38,6 @@ class FactView:
     """The most informative facts, by the description of their kind."""
     excluded: pl.DataFrame
     """How many questions have no answer, by relation and reason: ``group, excluded, len``."""
-    left_out: str = ""
-    """How many facts the accuracy is over, if not over all of them."""
     vectors: pl.DataFrame | None = None
     """Mean V-measures and their correlations with consistency, if the run has vectors."""
     drawing: altair.Chart | None = None

@@ -13,25 +13,21 @@ from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.files import path_of, write_whole
 from consilience.frames import as_polars
-from consilience.metrics.measure import measure
 from consilience.models import LanguageModel
 from consilience.models.functions import TextFunction
-from consilience.report.summary import summarize
 from consilience.run import Run
 from consilience.suites.saving import save_suite
 from consilience.suites.tasks import is_task
 from consilience.types import Suite
 from consilience.watch import SILENT, Watch
 from consilience.workflow.comparing import Comparison, compare_opened
+from consilience.workflow.counting import CountedRun, count_run, record_notes
 from consilience.workflow.keywords import options_of, with_options
-from consilience.workflow.majority import majority_baseline
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probed import Probed
 from consilience.workflow.probing import probe
 from consilience.workflow.probing import score as score_answers
-from consilience.workflow.probing_pairs import seed_notes
-from consilience.workflow.result import Result, distinct_runs, labelled
-from consilience.workflow.suite import any_suite_of
+from consilience.workflow.result import Result, distinct_runs
+from consilience.workflow.suite import any_suite_of, protocol_notes
 
 Texts = Callable[[list[str]], Sequence[str]]
 """A function from prompts to texts."""
@@ -76,7 +72,7 @@ def evaluate(
 
 def open_run(path: str | Path, *, protocol: Protocol | None = None, seed: int = 0) -> Result:
     """The result of a run that is kept in a folder; its answers are counted again."""
-    run = labelled(Run.open(path))
+    run = Run.open(path).named_by_model()
     if not run.settings:
         raise ConsilienceError(
             "not the folder of a run",
@@ -84,15 +80,9 @@ def open_run(path: str | Path, *, protocol: Protocol | None = None, seed: int = 
             todo="For a table of answers use score(path, suite).",
         )
     suite, rules = any_suite_of(run, None, protocol, None)
-    tables = [part.answers for part in run.seeds]
-    metrics = measure(tables, suite, rules, seed)
-    by_seed = [measure(table, suite, rules, seed) for table in tables] if run.parts else []
-    baseline = majority_baseline(tables[0], suite, rules)
-    summary = summarize(metrics, suite, rules, run.label, baseline, by_seed)
-    notes = seed_notes(
-        {part.label if run.parts else "": part.record["warnings"] for part in run.seeds}
-    )
-    return Result(run, suite, rules, metrics, summary, notes)
+    counted = count_run(run, suite, rules, seed)
+    notes = dict.fromkeys([*record_notes(run), *counted.notes, *protocol_notes(run, rules)])
+    return _result_of(replace(counted, notes=list(notes)), run)
 
 
 def score(answers: Any, suite: str | Path | Suite, *, protocol: Protocol | None = None) -> Result:
@@ -148,15 +138,16 @@ def _model_of(model: object, options: Mapping[str, Any]) -> LanguageModel | None
 
 
 def _result_of(
-    probed: Probed, run: Run, temporary: TemporaryDirectory[str] | None = None
+    counted: CountedRun, run: Run, temporary: TemporaryDirectory[str] | None = None
 ) -> Result:
     return Result(
-        labelled(run),
-        probed.suite,
-        probed.protocol,
-        probed.metrics,
-        probed.summary,
-        probed.notes,
+        run.named_by_model(),
+        counted.suite,
+        counted.protocol,
+        counted.metrics,
+        counted.summary,
+        counted.baseline,
+        counted.notes,
         temporary,
     )
 

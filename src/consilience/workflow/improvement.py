@@ -12,7 +12,7 @@ from consilience.errors import ConsilienceError, needs_extra
 from consilience.read import read_rows, read_text
 from consilience.types import Suite
 from consilience.watch import SILENT, Watch
-from consilience.workflow.probed import default_folder
+from consilience.workflow.run_settings import default_folder
 from consilience.workflow.training_options import ImproveOptions
 
 if TYPE_CHECKING:

@@ -15,13 +15,9 @@ from consilience.ask import ask, ask_suite, screening_note
 from consilience.choices import Loading, Protocol
 from consilience.errors import ConsilienceError
 from consilience.metrics.answers_table import check_golds, prepare, unknown_answers
-from consilience.metrics.changes import form_changes
-from consilience.metrics.measure import measure
-from consilience.metrics.notes import facts_left_out, notes_on
 from consilience.models import LanguageModel, load_model
 from consilience.noise import noise_floor
 from consilience.provenance import git_revision, versions
-from consilience.report.summary import summarize
 from consilience.run import Run, model_name
 from consilience.run_folder import RunFolder
 from consilience.suites.pattern_forms import (
@@ -39,7 +35,7 @@ from consilience.suites.selection import (
 from consilience.suites.tasks import is_task
 from consilience.types import Relation, Suite
 from consilience.watch import SILENT, Watch
-from consilience.workflow.majority import majority_baseline
+from consilience.workflow.counting import CountedRun, count_answers, count_run
 from consilience.workflow.options import PAIRS
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
 from consilience.workflow.probe_plan import (
@@ -51,8 +47,8 @@ from consilience.workflow.probe_plan import (
     measured_rate,
     spread,
 )
-from consilience.workflow.probed import Probed, default_folder, perturbation_settings
-from consilience.workflow.probing_pairs import plan_pairs, probe_pairs, seed_notes
+from consilience.workflow.probing_pairs import plan_pairs, probe_pairs
+from consilience.workflow.run_settings import default_folder, perturbation_settings
 from consilience.workflow.suite import any_suite_of, protocol_notes, source_of
 
 
@@ -62,7 +58,7 @@ def probe(
     *,
     suite: Suite | None = None,
     model: LanguageModel | None = None,
-) -> Probed:
+) -> CountedRun:
     """Ask a model a suite, and measure its answers; the run is kept in its folder.
 
     ``suite`` and ``model``: values in place of those that the options name.
@@ -79,22 +75,16 @@ def probe(
     if options.keep_scores:
         words = {relation.id: relation.candidates.words for relation in suite.relations}
         folder.describe("words", words)
-    answers = _ask(options, suite, model, folder, watch)
-    metrics = measure(answers, suite, protocol, options.seed)
-    folder.note(notes_on(answers, metrics, suite, protocol))
+    answers = {"": _ask(options, suite, model, folder, watch)}
+    noise = _noise_floor(options, suite, model, setup.load, watch) if options.noise_floor else None
+    name = model_name(options.model)
+    counted = count_answers(answers, suite, protocol, name, options.seed, noise)
+    folder.note(counted.notes)
     if options.fast:
         folder.note([screening_note(folder.record)])
-    if options.noise_floor:
-        metrics = metrics.vstack(_noise_floor(options, suite, model, setup.load, watch))
-    folder.finish(metrics)
-    left_out = facts_left_out(answers, metrics, suite, protocol)
+    folder.finish(counted.metrics)
     record = {**folder.record, "path": str(folder.path)}
-    changes = form_changes(answers, suite, protocol, options.seed)
-    baseline = majority_baseline(answers, suite, protocol)
-    name = model_name(options.model)
-    summary = summarize(metrics, suite, protocol, name, baseline, left_out=left_out)
-    notes = folder.record["warnings"]
-    return Probed(suite, protocol, [answers], summary, metrics, changes, left_out, notes, record)
+    return replace(counted, notes=folder.record["warnings"], record=record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,36 +219,23 @@ def score(
     suite: str | None = None,
     protocol: Protocol | None = None,
     data_dir: Path | None = None,
-) -> Probed:
+) -> CountedRun:
     """Measure answers that were made elsewhere, or those of a run again; seeds are averaged.
 
     A run names its suite and protocol; ``suite`` is needed for a table of answers only.
     """
-    run = Run.open(answers)
-    tables = [seed.answers for seed in run.seeds]
-    table = tables[0]
+    run = Run.open(answers).named_by_model()
     chosen, rules = any_suite_of(run, suite, protocol, data_dir)
     notes: list[str] = []
     if not answers.is_dir():  # the answers of a run are checked when they are written
-        prepared = prepare(table, chosen)
-        check_golds(prepared, chosen)
-        notes = unknown_answers(prepared, chosen)
-    metrics = measure(tables, chosen, rules)
-    by_seed = [measure(table, chosen, rules) for table in tables] if run.parts else [metrics]
-    notes += seed_notes(
-        {
-            seed.label if run.parts else "": notes_on(seed.answers, numbers, chosen, rules)
-            for seed, numbers in zip(run.seeds, by_seed, strict=True)
-        }
-    )
-    notes += protocol_notes(run, rules)
+        table = prepare(run.answers, chosen)
+        check_golds(table, chosen)
+        notes = unknown_answers(table, chosen)
+    counted = count_run(run, chosen, rules)
     settings = {"answers": str(answers), "suite": chosen.name, "protocol": rules}
     record = {"settings": settings, "versions": versions(), "git": git_revision()}
-    left_out = facts_left_out(table, metrics, chosen, rules)
-    changes = form_changes(tables, chosen, rules)
-    name, baseline = run.model_name or answers.name, majority_baseline(table, chosen, rules)
-    summary = summarize(metrics, chosen, rules, name, baseline, by_seed, left_out)
-    return Probed(chosen, rules, tables, summary, metrics, changes, left_out, notes, record)
+    notes += [*counted.notes, *protocol_notes(run, rules)]
+    return replace(counted, notes=notes, record=record)
 
 
 def choose_suite(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,10 +19,8 @@ from consilience.ask_pairs import (
 )
 from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.files import csv_of, write_whole
-from consilience.metrics.changes import form_changes
 from consilience.metrics.measure import measure
 from consilience.metrics.notes import notes_on
-from consilience.report.summary import summarize
 from consilience.run import SENTENCE_PAIRS, model_name, seed_folders
 from consilience.run_folder import RunFolder
 from consilience.sentence_pairs import Form, Task, TextPair
@@ -39,7 +37,7 @@ from consilience.suites.perturbations import PAPERS, Perturbation, chosen, origi
 from consilience.suites.tasks import load_task
 from consilience.types import ORIGINAL
 from consilience.watch import Watch
-from consilience.workflow.majority import majority_baseline
+from consilience.workflow.counting import CountedRun, count_answers, seed_notes
 from consilience.workflow.options import FACTS
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
 from consilience.workflow.probe_plan import (
@@ -48,7 +46,7 @@ from consilience.workflow.probe_plan import (
     evenly,
     measured_rate,
 )
-from consilience.workflow.probed import Probed, default_folder, perturbation_settings
+from consilience.workflow.run_settings import default_folder, perturbation_settings
 
 if TYPE_CHECKING:
     from consilience.models.classifier import PairClassifier
@@ -61,7 +59,7 @@ HALF_SEED = 0
 """Seed of the halves: always the same ones."""
 
 
-def probe_pairs(options: ProbeOptions, watch: Watch) -> Probed:
+def probe_pairs(options: ProbeOptions, watch: Watch) -> CountedRun:
     """Ask a classifier, or those of all seeds, or a language model; runs are kept in folders."""
     _check(options)
     task = load_task(options.suite, options.indicators)
@@ -76,20 +74,17 @@ def probe_pairs(options: ProbeOptions, watch: Watch) -> Probed:
     folder = next(iter(probed.values())).folder
     folder = folder.parent if "" not in models else folder
     suite = suite_of_task(task, [ORIGINAL, *perturbations], writes_freely=options.generate)
-    answers = [run.answers for run in probed.values()]
-    metrics = measure(answers, suite, "strict", options.seed)
-    changes = form_changes(answers, suite, "strict", options.seed)
+    answers = {name: run.answers for name, run in probed.items()}
+    counted = count_answers(answers, suite, "strict", model_name(options.model), options.seed)
     changed = pl.concat(
         [run.changed.with_columns(pl.lit(name).alias("seed")) for name, run in probed.items()]
     ).sort("margin", descending=True, nulls_last=True)
-    write_whole(folder / "metrics.csv", csv_of(metrics))
-    write_whole(folder / "changes.csv", csv_of(changes))
+    write_whole(folder / "metrics.csv", csv_of(counted.metrics))
+    write_whole(folder / "changes.csv", csv_of(counted.changes))
     write_whole(folder / "inconsistent.csv", csv_of(changed))
     notes = seed_notes({"": pairs.notes} | {name: run.notes for name, run in probed.items()})
     record = {"settings": settings, "models": models, "path": str(folder)}
-    baseline = majority_baseline(answers[0], suite, "strict")
-    summary = summarize(metrics, suite, "strict", model_name(options.model), baseline)
-    return Probed(suite, "strict", answers, summary, metrics, changes, "", notes, record, changed)
+    return replace(counted, notes=notes, record=record, changed_answers=changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,19 +314,3 @@ def plan_pairs(options: ProbeOptions, watch: Watch) -> ProbePlan:
         sampled=sampled,
         rate=rate,
     )
-
-
-def seed_notes(by_seed: Mapping[str, Sequence[str]]) -> list[str]:
-    """Each note once; a note on some seeds only names them.
-
-    ``by_seed``: the notes of each seed by its name; those of the name "" are about all of them.
-    """
-    seeds = [name for name in by_seed if name]
-    notes = dict.fromkeys(note for noted in by_seed.values() for note in noted)
-    having = {note: [name for name in seeds if note in by_seed[name]] for note in notes}
-    return [
-        note
-        if note in by_seed.get("", ()) or len(names) == len(seeds)
-        else f"{', '.join(names)}: {note}"
-        for note, names in having.items()
-    ]

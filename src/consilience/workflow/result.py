@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -22,11 +22,10 @@ from consilience.report.figures import for_paper, in_black
 from consilience.report.first_screen import form_rows, relation_rows
 from consilience.report.notebook import table_html, table_text
 from consilience.report.run_view import RunView, group_names
-from consilience.report.summary import Summary
+from consilience.report.summary import Key, Summary
 from consilience.run import Run
 from consilience.types import Suite
 from consilience.workflow.comparing import Comparison, compare_opened
-from consilience.workflow.majority import majority_baseline
 from consilience.workflow.reporting import report, save_report
 from consilience.workflow.run_options import ReportOptions
 
@@ -54,6 +53,8 @@ class Result:
     """The metrics table: one row a number (``METRICS_SCHEMA``)."""
     summary: Summary
     """The headline numbers, with those of the majority baseline."""
+    baseline: Mapping[Key, float] = field(repr=False)
+    """Every metric of the majority baseline, by group, metric and subset."""
     notes: Sequence[str]
     """What a reader should know."""
     temporary: TemporaryDirectory[str] | None = field(default=None)
@@ -121,18 +122,13 @@ def distinct_runs(runs: Sequence[Result | Run | str | Path]) -> list[Run]:
     opened: list[Run] = []
     for source in runs:
         run = source.run if isinstance(source, Result) else source
-        run = run if isinstance(run, Run) else labelled(Run.open(run))
+        run = run if isinstance(run, Run) else Run.open(run).named_by_model()
         taken = {other.label for other in opened}
         label, at = run.label, 2
         while label in taken:
             label, at = f"{run.label} ({at})", at + 1
-        opened.append(Run(run.path, label, run.record, run.parts))
+        opened.append(replace(run, label=label))
     return opened
-
-
-def labelled(run: Run) -> Run:
-    """The run under the name of its model, where that is known."""
-    return Run(run.path, run.model_name or run.label, run.record, run.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +144,8 @@ class Plots:
         Without ``group``, an id or a label, the least consistent relation.
         """
         suite, answers = self._facts()
-        relation = suite[group] if group else suite[self._least()]
+        least = self.result.summary.least
+        relation = suite[group or least[0][0]] if group or least else suite.relations[0]
         answers = answers.filter(pl.col("group") == relation.id)
         if answers.is_empty():
             raise ConsilienceError(f"no answers for {relation.id}", where=self.result.label)
@@ -179,24 +176,14 @@ class Plots:
     def _view(self) -> RunView:
         """What the figures of a report draw."""
         result = self.result
-        answers = result.run.seeds[0].answers
         return RunView(
             name=result.label,
             records=[],
             suite=result.suite,
             metrics=result.metrics,
             summary=result.summary,
-            baseline=majority_baseline(answers, result.suite, result.protocol),
+            baseline=result.baseline,
         )
-
-    def _rows(self, names: Sequence[str] = CONSISTENCY) -> pl.DataFrame:
-        """Rows of the metrics table, with the name of the run."""
-        rows = self.result.metrics.filter(pl.col("metric").is_in(list(names)))
-        return rows.with_columns(pl.lit(self.result.label).alias("run"))
-
-    def _is_group(self) -> pl.Expr:
-        """Whether a row is of one group, not over several."""
-        return pl.col("group").is_in([group.id for group in self.result.suite])
 
     def _facts(self) -> tuple[Suite, pl.DataFrame]:
         """The suite and the answers of a run of facts with one seed."""
@@ -207,12 +194,6 @@ class Plots:
                 todo="Use plot.consistency().",
             )
         return self.result.suite, self.result.run.seeds[0].answers
-
-    def _least(self) -> str:
-        """The relation with the lowest consistency."""
-        rows = self._rows(("consistency",)).filter((pl.col("subset") == "all") & self._is_group())
-        rows = rows.drop_nans("value").sort("value", maintain_order=True)
-        return str(rows["group"][0]) if rows.height else self.result.suite.relations[0].id
 
 
 def _still(chart: altair.Chart, title: str) -> altair.Chart:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +22,13 @@ from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.files import texts_of
 from consilience.metrics.answers_table import is_blank
-from consilience.metrics.changes import form_changes
 from consilience.metrics.counts import Prepared
 from consilience.metrics.measure import measure
-from consilience.metrics.notes import facts_left_out, notes_on
 from consilience.read import read_csv
 from consilience.report.run_view import FactView, PairView, RunView
-from consilience.report.summary import summarize
 from consilience.run import Run
-from consilience.schemas import METRICS_SCHEMA
 from consilience.types import Suite
-from consilience.workflow.majority import majority_baseline
-from consilience.workflow.probing_pairs import seed_notes
+from consilience.workflow.counting import count_run, record_notes
 from consilience.workflow.suite import any_suite_of, protocol_notes, suite_notes, task_of_run
 from consilience.workflow.vector_clusters import correlations_of, drawing_of
 
@@ -57,8 +52,7 @@ def fact_view(
     by_other = measure(seeds, suite, other, seed)
     for prepared in seeds:
         prepared.forget(other)
-    metrics = measure(seeds, suite, protocol, seed)
-    by_seed = [measure(one, suite, protocol, seed) for one in seeds] if run.parts else []
+    counted = count_run(run, suite, protocol, seed, seeds)
     pairs = [pair_table(one, suite, protocol, seed) for one in seeds]
     patterns = [
         with_changes(pattern_table(one, suite, protocol), of_seed)
@@ -66,8 +60,7 @@ def fact_view(
     ]
     kinds = annotated_kinds(suite)
     edits = [edit_table(one, suite, protocol, kinds, seed) for one in seeds]
-    vectors, drawing = _vectors(run, metrics, seed)
-    left_out = facts_left_out(table.answers, metrics, suite, protocol)
+    vectors, drawing = _vectors(run, counted.metrics, seed)
     facts = FactView(
         protocol=protocol,
         by_other=by_other,
@@ -80,28 +73,22 @@ def fact_view(
             for kind, chosen in examples(table, suite, list(KINDS), EXAMPLES).items()
         },
         excluded=_without_answer(pl.concat([one.answers for one in seeds])),
-        left_out=left_out,
         vectors=vectors,
         drawing=drawing,
     )
-    baseline = majority_baseline(table.answers, suite, protocol)
-    numbers = by_seed or [metrics]
-    notes = {
-        part.label if run.parts else "": [
-            *_unfinished(part.record),
-            *part.record.get("warnings", []),
-            *notes_on(one.answers, of_seed, suite, protocol),
-        ]
-        for part, one, of_seed in zip(run.seeds, seeds, numbers, strict=True)
-    }
-    warnings = [*suite_notes(run, whole), *seed_notes(notes), *protocol_notes(run, protocol)]
+    warnings = [
+        *suite_notes(run, whole),
+        *record_notes(run),
+        *counted.notes,
+        *protocol_notes(run, protocol),
+    ]
     return RunView(
         name=run.label,
         records=[part.record for part in run.seeds if part.record],
         suite=suite,
-        metrics=pl.concat([metrics, _flips(run)], how="diagonal"),
-        summary=summarize(metrics, suite, protocol, run.label, baseline, by_seed),
-        baseline=baseline,
+        metrics=counted.metrics,
+        summary=counted.summary,
+        baseline=counted.baseline,
         warnings=list(dict.fromkeys(warnings)),
         facts=facts,
     )
@@ -135,32 +122,12 @@ def _over_seeds(tables: Sequence[pl.DataFrame], keys: Sequence[str]) -> pl.DataF
     return grouped.select(first.columns)
 
 
-def _flips(run: Run) -> pl.DataFrame:
-    """The noise floor that a run measured, as rows of the metrics table."""
-    file = run.path / "metrics.csv"
-    if not file.is_file():
-        return pl.DataFrame(schema=METRICS_SCHEMA)
-    metrics = texts_of(read_csv(file))
-    known = [name for name in METRICS_SCHEMA if name in metrics.columns]
-    flips = metrics.filter(pl.col("metric") == "flips")
-    return flips.select(pl.col(name).cast(METRICS_SCHEMA[name]) for name in known)
-
-
 def _without_answer(answers: pl.DataFrame) -> pl.DataFrame:
     """How many queries have no answer, by relation and reason: ``group, excluded, len``."""
     is_known = "excluded" in answers.columns
     reason = pl.col("excluded") if is_known else pl.lit(None, pl.String)
     blank = answers.filter(is_blank()).with_columns(excluded=reason.fill_null("no answer"))
     return blank.group_by("group", "excluded", maintain_order=True).len()
-
-
-def _unfinished(record: Mapping[str, Any]) -> list[str]:
-    """A note on a run that has not ended; none on a table of answers."""
-    if not record or record.get("finished"):
-        return []
-    return [
-        "not finished: the numbers are of the existing answers; rerun the same command to resume"
-    ]
 
 
 def _vectors(run: Run, metrics: pl.DataFrame, seed: int) -> tuple[pl.DataFrame | None, Any]:
@@ -175,24 +142,17 @@ def _vectors(run: Run, metrics: pl.DataFrame, seed: int) -> tuple[pl.DataFrame |
 
 def pair_view(run: Run, seed: int) -> RunView:
     """What the page shows of a run on sentence pairs, of one seed or several."""
-    answers = [part.answers for part in run.seeds]
     suite, protocol = any_suite_of(run, None, None, None)
-    notes = {
-        part.label if run.parts else "": [*_unfinished(part.record), *part.record["warnings"]]
-        for part in run.seeds
-    }
-    changes = form_changes(answers, suite, protocol, seed)
-    metrics = measure(answers, suite, protocol, seed)
-    baseline = majority_baseline(answers[0], suite, protocol)
+    counted = count_run(run, suite, protocol, seed)
     return RunView(
         name=run.label,
         records=[part.record for part in run.seeds],
         suite=suite,
-        metrics=metrics,
-        summary=summarize(metrics, suite, protocol, run.label, baseline),
-        baseline=baseline,
-        warnings=seed_notes(notes),
-        pairs=PairView(task_of_run(run), _changed_answers(run.path), changes),
+        metrics=counted.metrics,
+        summary=counted.summary,
+        baseline=counted.baseline,
+        warnings=list(dict.fromkeys([*record_notes(run), *counted.notes])),
+        pairs=PairView(task_of_run(run), _changed_answers(run.path), counted.changes),
     )
 
 

@@ -1,0 +1,168 @@
+"""Count the answers of one run: its metrics, its headline numbers, and the notes on both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from consilience.analysis.patterns import pattern_table
+from consilience.choices import Protocol
+from consilience.files import texts_of
+from consilience.metrics.changes import form_changes
+from consilience.metrics.counts import Answers, Prepared, ResampleCache, prepared_seeds
+from consilience.metrics.measure import measure
+from consilience.metrics.notes import facts_left_out, notes_on
+from consilience.read import read_csv
+from consilience.report.summary import Key, Summary, summarize
+from consilience.run import Run
+from consilience.schemas import METRICS_SCHEMA
+from consilience.types import Suite
+from consilience.workflow.majority import majority_baseline
+
+
+@dataclass(frozen=True)
+class CountedRun:
+    """Answers and their numbers; those of several seeds are averaged."""
+
+    suite: Suite
+    """The questions, as groups of items in variants."""
+    protocol: Protocol
+    """How the answers were counted."""
+    answers: Sequence[Prepared]
+    """The answers of each seed."""
+    bootstrap_seed: int
+    """The seed of intervals and tests."""
+    metrics: pl.DataFrame
+    """The metrics table (``METRICS_SCHEMA``)."""
+    baseline: Mapping[Key, float]
+    """Every metric of the majority baseline."""
+    summary: Summary
+    """The headline numbers, with those of the majority baseline."""
+    left_out: str
+    """How many facts the accuracy is over, where it is not over all of them."""
+    notes: Sequence[str]
+    """What a reader should know."""
+    record: Mapping[str, Any] = field(default_factory=dict)
+    """Settings, versions and the like, for a JSON document."""
+    changed_answers: pl.DataFrame | None = None
+    """Of sentence pairs: every answer that a perturbation changed."""
+
+    @property
+    def is_of_pairs(self) -> bool:
+        """Whether sentence pairs were asked."""
+        return not self.suite.relations[0].patterns
+
+    @cached_property
+    def changes(self) -> pl.DataFrame:
+        """What accuracy loses or gains between forms (``FORM_CHANGE_SCHEMA``)."""
+        return form_changes(self.answers, self.suite, self.protocol, self.bootstrap_seed)
+
+    def patterns(self) -> pl.DataFrame:
+        """Accuracy and agreement of each pattern (``analysis.patterns``), of all seeds together."""
+        tables = [pattern_table(seed, self.suite, self.protocol) for seed in self.answers]
+        keys = ["group", "variant_index", "variant"]
+        numbers = pl.col("accuracy", "agreement").fill_nan(None).mean()
+        mean = pl.concat(tables).group_by(keys, maintain_order=True).agg(numbers, pl.col("n").min())
+        return mean.with_columns(pl.col("accuracy", "agreement").fill_null(float("nan")))
+
+
+def count_run(
+    run: Run,
+    suite: Suite,
+    protocol: Protocol,
+    seed: int = 0,
+    answers: Sequence[Answers] | None = None,
+) -> CountedRun:
+    """The numbers of a run that is opened, with the noise floor that it measured.
+
+    ``answers``: those of each seed, where they are prepared already.
+    """
+    names = [part.label if run.parts else "" for part in run.seeds]
+    tables = answers or [part.answers for part in run.seeds]
+    by_seed = dict(zip(names, tables, strict=True))
+    return count_answers(by_seed, suite, protocol, run.label, seed, _noise_floor_of(run))
+
+
+def count_answers(
+    answers: Mapping[str, Answers],
+    suite: Suite,
+    protocol: Protocol,
+    model: str,
+    seed: int = 0,
+    noise_floor: pl.DataFrame | None = None,
+) -> CountedRun:
+    """The numbers of answers, and notes on them.
+
+    ``answers``: those of each seed by its name, which is "" for a single run. ``model``: what the
+    summary calls the model. ``seed``: that of the bootstrap. ``noise_floor``: further rows of the
+    metrics table.
+    """
+    cache = ResampleCache() if len(answers) > 1 else None
+    tables = prepared_seeds(list(answers.values()), suite, cache)
+    metrics = measure(tables, suite, protocol, seed)
+    by_seed = [metrics]
+    if len(tables) > 1:
+        by_seed = [measure(table, suite, protocol, seed) for table in tables]
+    notes = {
+        name: notes_on(table.answers, numbers, suite, protocol)
+        for name, table, numbers in zip(answers, tables, by_seed, strict=True)
+    }
+    first = tables[0].answers
+    left_out = facts_left_out(first, metrics, suite, protocol)
+    baseline = majority_baseline(first, suite, protocol)
+    if noise_floor is not None:
+        metrics = pl.concat([metrics, noise_floor], how="diagonal")
+    summary = summarize(metrics, suite, protocol, model, baseline, by_seed, left_out)
+    return CountedRun(
+        suite, protocol, tables, seed, metrics, baseline, summary, left_out, seed_notes(notes)
+    )
+
+
+def _noise_floor_of(run: Run) -> pl.DataFrame | None:
+    """The noise floor that a run measured, as rows of the metrics table."""
+    file = run.path / "metrics.csv"
+    if run.is_of_pairs or not file.is_file():
+        return None
+    metrics = texts_of(read_csv(file))
+    known = [name for name in METRICS_SCHEMA if name in metrics.columns]
+    flips = metrics.filter(pl.col("metric") == "flips")
+    return flips.select(pl.col(name).cast(METRICS_SCHEMA[name]) for name in known)
+
+
+def record_notes(run: Run) -> list[str]:
+    """The notes in the record of a run, and whether it has not ended."""
+    return seed_notes(
+        {
+            part.label if run.parts else "": [*_unfinished(part), *part.record.get("warnings", [])]
+            for part in run.seeds
+        }
+    )
+
+
+def _unfinished(run: Run) -> list[str]:
+    """A note on a run that has not ended; none on a table of answers."""
+    if not run.record or run.record.get("finished"):
+        return []
+    return [
+        "not finished: the numbers are of the existing answers; rerun the same command to resume"
+    ]
+
+
+def seed_notes(by_seed: Mapping[str, Sequence[str]]) -> list[str]:
+    """Each note once; a note on some seeds only names them.
+
+    ``by_seed``: the notes of each seed by its name; those of the name "" are about all of them.
+    """
+    seeds = [name for name in by_seed if name]
+    notes = dict.fromkeys(note for noted in by_seed.values() for note in noted)
+    having = {note: [name for name in seeds if note in by_seed[name]] for note in notes}
+    return [
+        note
+        if note in by_seed.get("", ()) or len(names) == len(seeds)
+        else f"{', '.join(names)}: {note}"
+        for note, names in having.items()
+    ]

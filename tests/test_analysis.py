@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -361,11 +362,18 @@ def test_a_constant_model_is_called_so(consilience, runs):
     assert "(capital 100 %, sport 100 %)" in err
 
 
-def test_a_folder_of_several_seeds_names_the_command_for_one(runs, consilience, tmp_path):
-    for seed in (0, 1):
-        shutil.copytree(runs / "random", tmp_path / "seeds" / f"seed-{seed}")
+def test_a_folder_of_several_seeds_has_means(runs, consilience, tmp_path):
+    for seed, run in enumerate(("random", "majority")):
+        shutil.copytree(runs / run, tmp_path / "seeds" / f"seed-{seed}")
     for name in ("patterns", "edits", "examples"):
         status, _, err = consilience("analyze", name, tmp_path / "seeds")
-        assert status == 2
-        command = f"`consilience analyze {name} {tmp_path / 'seeds' / 'seed-0'}`"
-        assert f"a folder with 2 seeds; expected one run. Analyze one: {command}." in err
+        assert status == 0
+        assert "seed-0" in err if name == "examples" else "means over 2 seeds" in err
+    values = {}
+    for run in (runs / "random", runs / "majority", tmp_path / "seeds"):
+        _, out, _ = consilience("analyze", "patterns", run, "--json")
+        rows = json.loads(out)["pairs"]
+        values[run.name] = [(row["agreement"], row["first_accuracy"]) for row in rows]
+        assert run.name != "seeds" or {row["low"] for row in rows} == {None}
+    one, two = (np.array(values[name], dtype=float) for name in ("random", "majority"))
+    assert np.allclose(values["seeds"], (one + two) / 2)

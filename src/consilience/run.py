@@ -127,6 +127,11 @@ class Run:
         return self.parts or (self,)
 
     @property
+    def tables(self) -> list[pl.DataFrame]:
+        """The answers table of each seed."""
+        return [seed.answers for seed in self.seeds]
+
+    @property
     def settings(self) -> Mapping[str, Any]:
         """Everything that decided the answers; empty for a table made elsewhere."""
         settings: Mapping[str, Any] = self.record.get("settings", {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from statistics import fmean
 
@@ -13,7 +13,7 @@ import polars as pl
 from consilience.choices import Protocol
 from consilience.metrics.bootstrap import REPLICATES, resamples
 from consilience.metrics.changes import CHANGE_SCHEMA, accuracy_changes
-from consilience.metrics.counts import Prepared, prepared
+from consilience.metrics.counts import Answers, Prepared, prepared, prepared_seeds
 from consilience.metrics.grid import Grid
 from consilience.metrics.intervals import NAN, Floats, bootstrap_interval, bootstrap_intervals
 from consilience.metrics.resampling import ClusterSampler, in_threads
@@ -38,16 +38,23 @@ PAIRS_SCHEMA: dict[str, type[pl.DataType]] = {
 }
 
 
-def pair_table(
-    answers: pl.DataFrame | Prepared, suite: Suite, protocol: Protocol, seed: int = 0
-) -> pl.DataFrame:
+Seeds = Answers | Sequence[Answers]
+"""The answers of one run, or those of each seed, whose numbers are averaged (``over_seeds``)."""
+
+
+def pair_table(answers: Seeds, suite: Suite, protocol: Protocol, seed: int = 0) -> pl.DataFrame:
     """How often each two patterns of a relation give the same answer, and how accuracy changes.
 
     One row a pair: ``group, first, second`` (positions of the patterns), ``edit`` (kind of the
     released edge, null without one), ``agreement`` with a 95 % interval ``low, high``, ``n`` items,
     and ``CHANGE_SCHEMA``: the accuracy of both and its paired change. Intervals resample subjects.
     """
-    ready = prepared(answers, suite)
+    tables = [_pair_table(table, protocol, seed) for table in prepared_seeds(answers, suite)]
+    return over_seeds(tables, ["group", "first", "second"])
+
+
+def _pair_table(ready: Prepared, protocol: Protocol, seed: int) -> pl.DataFrame:
+    """``pair_table`` of one seed."""
 
     def of(group: tuple[Relation, Grid]) -> pl.DataFrame:
         relation, grid = group
@@ -91,9 +98,7 @@ def with_changes(patterns: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(pl.col(columns).fill_null(NAN))
 
 
-def pattern_table(
-    answers: pl.DataFrame | Prepared, suite: Suite, protocol: Protocol
-) -> pl.DataFrame:
+def pattern_table(answers: Seeds, suite: Suite, protocol: Protocol) -> pl.DataFrame:
     """The accuracy of each pattern of a relation, and its agreement with the others.
 
     One row a pattern: ``group, variant_index, variant, accuracy`` (share of right answers),
@@ -101,8 +106,14 @@ def pattern_table(
     highest agreement), ``highest`` (that agreement), ``apart`` (whether it is below the mean
     agreement among the others), ``n`` items. NaN without data.
     """
+    tables = [_pattern_table(table, protocol) for table in prepared_seeds(answers, suite)]
+    return over_seeds(tables, ["group", "variant_index", "variant"])
+
+
+def _pattern_table(ready: Prepared, protocol: Protocol) -> pl.DataFrame:
+    """``pattern_table`` of one seed."""
     rows: list[dict[str, object]] = []
-    for relation, grid in _grids(prepared(answers, suite), protocol):
+    for relation, grid in _grids(ready, protocol):
         agreement = agreement_matrix(grid)
         right = quotient(grid.right.sum(axis=0), grid.taken.sum(axis=0))
         for at, pattern in enumerate(relation.patterns):
@@ -127,7 +138,7 @@ def pattern_table(
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
-def item_table(answers: pl.DataFrame | Prepared, suite: Suite, protocol: Protocol) -> pl.DataFrame:
+def item_table(answers: Answers, suite: Suite, protocol: Protocol) -> pl.DataFrame:
     """The share of each item's pairs of patterns that give the same answer.
 
     One row an item of the N-1 relations: ``group, subject, agreement, pairs``; NaN without a pair.
@@ -181,7 +192,7 @@ def annotated_kinds(suite: Suite) -> dict[str, dict[tuple[int, int], set[str]]]:
 
 
 def edit_table(
-    answers: pl.DataFrame | Prepared, suite: Suite, protocol: Protocol, kinds: Kinds, seed: int = 0
+    answers: Seeds, suite: Suite, protocol: Protocol, kinds: Kinds, seed: int = 0
 ) -> pl.DataFrame:
     """Consistency of the pairs that differ in a way, against the other pairs of the same relation.
 
@@ -190,9 +201,15 @@ def edit_table(
     of relations, ``p_holm`` over kinds, ``relations``, ``pairs`` (of all N-1 relations that have
     the kind).
     """
+    seeds = prepared_seeds(answers, suite)
+    return over_seeds([_edit_table(table, protocol, kinds, seed) for table in seeds], ["kind"])
+
+
+def _edit_table(ready: Prepared, protocol: Protocol, kinds: Kinds, seed: int) -> pl.DataFrame:
+    """``edit_table`` of one seed."""
     shares: dict[str, list[tuple[float, float]]] = {}
     pairs: dict[str, int] = {}
-    for relation, grid in _grids(prepared(answers, suite), protocol):
+    for relation, grid in _grids(ready, protocol):
         if relation.cardinality != "N-1":
             continue
         of_pair = kinds.get(relation.id, {})
@@ -229,6 +246,32 @@ def edit_table(
         return table
     adjusted = pl.Series("p_holm", holm(table["p"].to_list()), dtype=pl.Float64)
     return table.with_columns(adjusted).sort("difference")
+
+
+def over_seeds(tables: Sequence[pl.DataFrame], keys: Sequence[str]) -> pl.DataFrame:
+    """The means of the tables of several seeds, without intervals and p.
+
+    ``n`` is the least of all seeds. A condition is true, and any other value known, where it is
+    that of all seeds.
+    """
+    first = tables[0]
+    if len(tables) == 1 or first.is_empty():
+        return first
+    rows = pl.concat(tables)
+    merged = [_merged(name, dtype) for name, dtype in rows.schema.items() if name not in keys]
+    return rows.group_by(keys, maintain_order=True).agg(*merged).select(first.columns)
+
+
+def _merged(name: str, dtype: pl.DataType) -> pl.Expr:
+    """A column over seeds."""
+    column = pl.col(name)
+    if name in ("low", "high", "p") or name.startswith("p_") or name.endswith(("_low", "_high")):
+        return pl.lit(NAN).alias(name)
+    if dtype.is_float():
+        return column.fill_nan(None).mean().fill_null(NAN)
+    if dtype == pl.Boolean:
+        return column.all()
+    return column.min() if name == "n" else pl.when(column.n_unique() == 1).then(column.first())
 
 
 def _share(grid: Grid, pairs: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:

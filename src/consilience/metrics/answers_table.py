@@ -192,7 +192,7 @@ def _facts_of(suite: Suite, groups: pl.Series) -> pl.DataFrame:
     return pl.DataFrame(rows, schema, orient="row")
 
 
-def cluster_positions(facts: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+def suite_positions(facts: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     """``facts`` with their ``place`` in the suite, null where it does not have them.
 
     A fact is found by its item, subject and gold, else by subject and gold.
@@ -216,7 +216,7 @@ def _in_order(table: pl.DataFrame, facts: pl.DataFrame, suite: Suite) -> pl.Data
     recurring = _recurring(facts)
     if recurring.is_empty():
         return table
-    placed = cluster_positions(recurring, suite).filter(
+    placed = suite_positions(recurring, suite).filter(
         pl.col("place").is_not_null().all().over("group")
     )
     placed = placed.select("group", "item", "place")
@@ -230,7 +230,7 @@ def _in_order(table: pl.DataFrame, facts: pl.DataFrame, suite: Suite) -> pl.Data
 def order_remark(answers: pl.DataFrame, suite: Suite) -> list[str]:
     """A note if the order of the rows decides which fact of a subject ``published`` counts."""
     facts = answers.select(pl.col(FACT).cast(pl.String)).unique(maintain_order=True)
-    placed = cluster_positions(_recurring(facts), suite)
+    placed = suite_positions(_recurring(facts), suite)
     groups = placed.filter(pl.col("place").is_null())["group"].unique(maintain_order=True)
     if groups.is_empty():
         return []

@@ -14,13 +14,11 @@ from consilience.metrics.bootstrap import REPLICATES, resamples
 from consilience.metrics.counts import Answers, prepared_seeds
 from consilience.metrics.grid import Grid
 from consilience.metrics.intervals import NAN, bootstrap_intervals
+from consilience.metrics.paired import MCNEMAR, SUBJECTS
 from consilience.metrics.resampling import ClusterSampler
 from consilience.metrics.significance import Signs, holm, mcnemars, permutation_p
 from consilience.metrics.tally import quotient
 from consilience.types import Suite
-
-MCNEMAR = "exact McNemar"
-FLIPS = "sign flips of subjects"
 
 CHANGE_SCHEMA: dict[str, type[pl.DataType]] = {
     "first_accuracy": pl.Float64,
@@ -122,6 +120,6 @@ def accuracy_changes(
     for family in (with_base, ~with_base):
         adjusted[family] = holm(tested[family].tolist())
     ends = bootstrap_intervals(change, replicates, len(subjects), (-1.0, 1.0))
-    names = [MCNEMAR if len(grids) == 1 else FLIPS] * len(tested)
+    names = [MCNEMAR if len(grids) == 1 else SUBJECTS] * len(tested)
     columns = (*values, change, *ends.T, names, tested, adjusted)
     return dict(zip(CHANGE_SCHEMA, columns, strict=True))

@@ -8,14 +8,8 @@ from statistics import fmean
 import numpy as np
 
 from consilience.metrics.flips import Flipped
-from consilience.metrics.intervals import (
-    NAN,
-)
-from consilience.metrics.significance import (
-    mcnemar,
-    permutation_p,
-    welch_t,
-)
+from consilience.metrics.intervals import NAN
+from consilience.metrics.significance import mcnemar, permutation_p, welch_t
 from consilience.metrics.tally import Share
 
 MCNEMAR = "exact McNemar"

@@ -32,7 +32,14 @@ from consilience.metrics.bootstrap import (
 )
 from consilience.metrics.grid import Floats
 from consilience.metrics.tally import Share, quotient
-from consilience.metrics.weighing import ClusterCounts, Hits, Key, Replicates, Weights
+from consilience.metrics.weighing import (
+    ClusterCounts,
+    Hits,
+    Key,
+    Replicates,
+    Weights,
+    cluster_matrix,
+)
 
 S = TypeVar("S")
 
@@ -99,13 +106,11 @@ class ClusterSampler:
         places: npt.NDArray[np.int64],
     ) -> None:
         self._draw = draw
-        self._order = np.argsort(places, kind="stable")
-        self._starts = np.unique(places[self._order], return_index=True)[1]
+        self._by_cluster = cluster_matrix(places, int(places.max(initial=-1)) + 1)
 
     def sums(self, values: npt.NDArray[Any]) -> Floats:
         """Sums of whole numbers ``values`` (item, column), (column, replicate)."""
-        ordered = values[self._order].astype(np.float32)
-        columns = np.ascontiguousarray(np.add.reduceat(ordered, self._starts, axis=0).T)
+        columns = np.ascontiguousarray((self._by_cluster @ values.astype(np.float32)).T)
         parts = [columns @ part.astype(np.float32, copy=False) for part in self._draw()]
         return np.concatenate(parts, axis=1, dtype=np.float64)
 

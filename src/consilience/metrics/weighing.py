@@ -10,9 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csc_array, csr_array, hstack
 
-from consilience.metrics.bootstrap import (
-    parts_of,
-)
+from consilience.metrics.bootstrap import parts_of
 from consilience.metrics.grid import Floats
 from consilience.metrics.tally import Tally, quotient
 
@@ -66,15 +64,14 @@ class ClusterCounts:
         clustered = {key: tally for key, tally in tallies.items() if tally.clusters is not None}
         position = {name: at for at, name in enumerate(names)}
         grouped = {
-            id(tally.clusters): ClusterGrouping(tally, position) for tally in clustered.values()
+            id(tally.clusters): cluster_matrix(cluster_positions(tally, position), len(names))
+            for tally in clustered.values()
         }
         # Metrics of the same array of counts share its columns.
         once = {id(tally.counts): tally for tally in clustered.values()}
-        full = {
-            name: grouped[id(tally.clusters)].full(tally.counts) for name, tally in once.items()
-        }
+        full = {name: grouped[id(tally.clusters)] @ tally.counts for name, tally in once.items()}
         sparse = {
-            name: grouped[id(tally.clusters)].sparse(tally.sparse)
+            name: grouped[id(tally.clusters)] @ tally.sparse
             for name, tally in once.items()
             if tally.sparse is not None
         }
@@ -146,28 +143,11 @@ class ClusterCounts:
         return drawn
 
 
-class ClusterGrouping:
-    """Sums counts (unit, column) over the units of each cluster (cluster, column)."""
-
-    def __init__(self, tally: Tally, position: Mapping[str, int]) -> None:
-        self._clusters = len(position)
-        self._positions = cluster_positions(tally, position)
-        self._order = np.argsort(self._positions, kind="stable")
-        self._present, self._starts = np.unique(self._positions[self._order], return_index=True)
-
-    def full(self, counts: Weights) -> Weights:
-        """The sums of a dense array."""
-        summed = np.zeros((self._clusters, counts.shape[1]), dtype=np.float32)
-        if len(counts):
-            ordered = counts[self._order]
-            summed[self._present] = np.add.reduceat(ordered, self._starts, dtype=np.float32)
-        return summed
-
-    def sparse(self, counts: csr_array) -> csr_array:
-        """The sums of a sparse array."""
-        ones = np.ones(len(self._positions), dtype=np.float32)
-        where = self._positions, np.arange(len(self._positions))
-        return csr_array((ones, where), shape=(self._clusters, len(self._positions))) @ counts
+def cluster_matrix(positions: npt.NDArray[np.int64], clusters: int) -> csr_array:
+    """The matrix (cluster, unit) that sums units by their clusters, at ``positions`` (unit,)."""
+    units = len(positions)
+    ones = np.ones(units, dtype=np.float32)
+    return csr_array((ones, (positions, np.arange(units))), shape=(clusters, units))
 
 
 class Sums:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from shlex import quote
 
 import polars as pl
 
@@ -38,7 +36,7 @@ from consilience.workflow.analysis_options import (
     PatternsOptions,
     SyntaxOptions,
 )
-from consilience.workflow.suite import refuse_pairs, suite_notes, suite_of
+from consilience.workflow.suite import suite_notes, suite_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,29 +53,24 @@ class Analysis:
     """How answers were counted, where they were."""
 
 
-def _single_run(path: Path, analysis: str) -> Run:
-    """The run of facts in a folder; a folder of several seeds raises with the command for one."""
-    run = Run.open(path)
-    refuse_pairs(run)
-    if run.parts:
-        raise ConsilienceError(
-            f"a folder with {len(run.parts)} seeds",
-            expected="one run",
-            where=str(path),
-            todo=f"Analyze one: `consilience analyze {analysis} {quote(str(run.parts[0].path))}`.",
-        )
-    return run
+def _open(options: PatternsOptions | EditsOptions) -> tuple[Run, Suite, Protocol, list[str]]:
+    """The run, the suite and the protocol that options name, and notes on them."""
+    run = Run.open(options.run)
+    suite, protocol = suite_of(run, options.suite, options.protocol, options.data_dir)
+    notes = suite_notes(run, suite)
+    if len(run.seeds) > 1:
+        notes.append(f"means over {len(run.seeds)} seeds, without intervals and tests")
+    return run, suite, protocol, notes
 
 
 def analyze_patterns(options: PatternsOptions) -> Analysis:
     """How often each two patterns agree, and what each pattern gives: ``patterns, pairs``."""
-    run = _single_run(options.run, "patterns")
-    suite, protocol = suite_of(run, options.suite, options.protocol, options.data_dir)
-    notes, answers = suite_notes(run, suite), run.answers
+    run, suite, protocol, notes = _open(options)
+    answers = run.tables
     if options.groups is not None:
         suite = select_relations(suite, options.groups)
-        groups = [relation.id for relation in suite.relations]
-        answers = answers.filter(pl.col("group").is_in(groups))
+        is_chosen = pl.col("group").is_in([relation.id for relation in suite.relations])
+        answers = [table.filter(is_chosen) for table in answers]
     pairs = pair_table(answers, suite, protocol, options.seed)
     patterns = with_changes(pattern_table(answers, suite, protocol), pairs)
     return Analysis({"patterns": patterns, "pairs": pairs}, notes, suite, protocol)
@@ -85,29 +78,31 @@ def analyze_patterns(options: PatternsOptions) -> Analysis:
 
 def analyze_edits(options: EditsOptions) -> Analysis:
     """Consistency of the pairs that differ in a way, against the other pairs: ``edits``."""
-    run = _single_run(options.run, "edits")
-    suite, protocol = suite_of(run, options.suite, options.protocol, options.data_dir)
+    run, suite, protocol, notes = _open(options)
     kinds: Kinds = annotated_kinds(suite)
     if options.derive:
         from consilience.analysis.paraphrases import derived_kinds
         from consilience.analysis.syntax import load_parser
 
         kinds = derived_kinds(suite, load_parser())
-    table = edit_table(run.answers, suite, protocol, kinds, options.seed)
+    table = edit_table(run.tables, suite, protocol, kinds, options.seed)
     if table.is_empty():
         raise ConsilienceError(
             f"the suite '{suite.name}' does not say how its patterns differ",
             todo="Derive it: --derive.",
         )
-    return Analysis({"edits": table}, suite_notes(run, suite), suite, protocol)
+    return Analysis({"edits": table}, notes, suite, protocol)
 
 
 def find_examples(options: ExamplesOptions) -> tuple[dict[str, list[Example]], list[str]]:
-    """Examples of each kind, and what a reader should know."""
-    run = _single_run(options.run, "examples")
+    """Examples of each kind, of the first seed, and what a reader should know."""
+    run = Run.open(options.run)
     suite, _ = suite_of(run, options.suite, None, options.data_dir)
     kinds = list(KINDS) if options.kind is None else [options.kind]
-    return examples(run.answers, suite, kinds, options.examples), suite_notes(run, suite)
+    notes, first = suite_notes(run, suite), run.seeds[0]
+    if len(run.seeds) > 1:
+        notes.append(f"the examples are those of {first.label}")
+    return examples(first.answers, suite, kinds, options.examples), notes
 
 
 def analyze_knowledge(options: KnowledgeOptions) -> Analysis:
@@ -120,7 +115,7 @@ def analyze_knowledge(options: KnowledgeOptions) -> Analysis:
     for run in open_runs(options.runs):
         suite, protocol = suite_of(run, options.suite, options.protocol, options.data_dir)
         notes += suite_notes(run, suite)
-        metrics[run.label] = measure(run.answers, suite, protocol, options.seed)
+        metrics[run.label] = measure(run.tables, suite, protocol, options.seed)
     tables = {"correlations": correlation_table(metrics)}
     if options.sizes is not None:
         tables["sizes"] = size_table(metrics, [number_of(size) for size in options.sizes])

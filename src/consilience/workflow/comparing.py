@@ -111,7 +111,7 @@ def differences_of(
     runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: int
 ) -> tuple[pl.DataFrame, list[str]]:
     """Later runs against the first (``COMPARISON_SCHEMA``), and what a reader should know."""
-    answers = {run.label: [part.answers for part in run.seeds] for run in runs}
+    answers = {run.label: run.tables for run in runs}
     notes: list[str] = []
     if runs[0].is_of_pairs:
         answers, left_out = shared_groups(answers)

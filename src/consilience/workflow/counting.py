@@ -63,11 +63,7 @@ class CountedRun:
 
     def patterns(self) -> pl.DataFrame:
         """Accuracy and agreement of each pattern (``analysis.patterns``), of all seeds together."""
-        tables = [pattern_table(seed, self.suite, self.protocol) for seed in self.answers]
-        keys = ["group", "variant_index", "variant"]
-        numbers = pl.col("accuracy", "agreement").fill_nan(None).mean()
-        mean = pl.concat(tables).group_by(keys, maintain_order=True).agg(numbers, pl.col("n").min())
-        return mean.with_columns(pl.col("accuracy", "agreement").fill_null(float("nan")))
+        return pattern_table(self.answers, self.suite, self.protocol)
 
 
 def count_run(
@@ -82,7 +78,7 @@ def count_run(
     ``answers``: those of each seed, where they are prepared already.
     """
     names = [part.label if run.parts else "" for part in run.seeds]
-    tables = answers or [part.answers for part in run.seeds]
+    tables = answers or run.tables
     by_seed = dict(zip(names, tables, strict=True))
     return count_answers(by_seed, suite, protocol, run.label, seed, _noise_floor_of(run))
 

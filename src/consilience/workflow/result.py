@@ -143,11 +143,11 @@ class Plots:
 
         Without ``group``, an id or a label, the least consistent relation.
         """
-        suite, answers = self._facts()
+        suite, tables = self._facts()
         least = self.result.summary.least
         relation = suite[group or least[0][0]] if group or least else suite.relations[0]
-        answers = answers.filter(pl.col("group") == relation.id)
-        if answers.is_empty():
+        answers = [table.filter(pl.col("group") == relation.id) for table in tables]
+        if answers[0].is_empty():
             raise ConsilienceError(f"no answers for {relation.id}", where=self.result.label)
         name = pl.lit(self.result.label).alias("run")
         pairs = pair_table(answers, suite, self.result.protocol).with_columns(name)
@@ -185,15 +185,15 @@ class Plots:
             baseline=result.baseline,
         )
 
-    def _facts(self) -> tuple[Suite, pl.DataFrame]:
-        """The suite and the answers of a run of facts with one seed."""
+    def _facts(self) -> tuple[Suite, list[pl.DataFrame]]:
+        """The suite and the answers of each seed of a run of facts."""
         if self.result.run.is_of_pairs:
             raise ConsilienceError(
                 "a figure of patterns for a run of sentence pairs",
                 expected="a run of facts",
                 todo="Use plot.consistency().",
             )
-        return self.result.suite, self.result.run.seeds[0].answers
+        return self.result.suite, self.result.run.tables
 
 
 def _still(chart: altair.Chart, title: str) -> altair.Chart:

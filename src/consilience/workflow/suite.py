@@ -37,7 +37,7 @@ def suite_of(
     as_shipped = bool(settings.get("as_shipped"))
     suite = suites.load_suite(name or str(source), data_dir, as_shipped=as_shipped)
     if settings.get("perturbations"):
-        suite = with_asked_patterns(suite, run.answers, settings["perturbations"])
+        suite = with_asked_patterns(suite, run.seeds[0].answers, settings["perturbations"])
     return suite, protocol or run.protocol or suite.protocol
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -53,20 +52,14 @@ def fact_view(
     for prepared in seeds:
         prepared.forget(other)
     counted = count_run(run, suite, protocol, seed, seeds)
-    pairs = [pair_table(one, suite, protocol, seed) for one in seeds]
-    patterns = [
-        with_changes(pattern_table(one, suite, protocol), of_seed)
-        for one, of_seed in zip(seeds, pairs, strict=True)
-    ]
-    kinds = annotated_kinds(suite)
-    edits = [edit_table(one, suite, protocol, kinds, seed) for one in seeds]
+    pairs = pair_table(seeds, suite, protocol, seed)
     vectors, drawing = _vectors(run, counted.metrics, seed)
     facts = FactView(
         protocol=protocol,
         by_other=by_other,
-        patterns=_over_seeds(patterns, ["group", "variant_index", "variant"]),
-        pairs=_over_seeds(pairs, ["group", "first", "second"]),
-        edits=_over_seeds(edits, ["kind"]),
+        patterns=with_changes(pattern_table(seeds, suite, protocol), pairs),
+        pairs=pairs,
+        edits=edit_table(seeds, suite, protocol, annotated_kinds(suite), seed),
         items=pl.concat(item_table(one, suite, protocol) for one in seeds),
         examples={
             about(kind): chosen
@@ -92,34 +85,6 @@ def fact_view(
         warnings=list(dict.fromkeys(warnings)),
         facts=facts,
     )
-
-
-def _over_seeds(tables: Sequence[pl.DataFrame], keys: Sequence[str]) -> pl.DataFrame:
-    """The means of a table over seeds, without intervals and p-values.
-
-    ``apart`` is true and ``closest`` known where all seeds say the same.
-    """
-    first = tables[0]
-    if len(tables) == 1 or first.is_empty():
-        return first
-    every = pl.concat(tables)
-    means, alike = [], []
-    for name, dtype in every.schema.items():
-        if (
-            name in ("low", "high")
-            or name.endswith(("_low", "_high"))
-            or name.startswith("p_")
-            or name == "p"
-        ):
-            means.append(pl.lit(math.nan).alias(name))
-        elif dtype.is_float():
-            means.append(pl.col(name).fill_nan(None).mean().fill_null(math.nan))
-        elif dtype == pl.Boolean:
-            means.append(pl.col(name).all())
-        elif name not in keys:
-            alike.append(pl.when(pl.col(name).n_unique() == 1).then(pl.col(name).first()))
-    grouped = every.group_by(keys, maintain_order=True).agg(*means, *alike)
-    return grouped.select(first.columns)
 
 
 def _without_answer(answers: pl.DataFrame) -> pl.DataFrame:

@@ -20,6 +20,7 @@ from consilience.reproduce import RECIPES, Recipe, RecipeResult, Request, Work, 
 from consilience.reproduce import work as work_module
 from consilience.reproduce.pararel_makers import IMPROVED, SQUAD, TEST, TRAIN, VALIDATION
 from consilience.reproduce.work import MissingError
+from consilience.schemas import METRICS_SCHEMA
 from consilience.suites import load_suite
 from consilience.suites.trex import N_TO_1, N_TO_M
 from test_squad import make_files
@@ -190,7 +191,7 @@ def made(monkeypatch, small):
         return RecipeResult(numbers, ["a *note* of the recipe"])
 
     recipe = Recipe(
-        "small", "Little", "nothing", make, "small", {"Ada": "a/m"}, True, ("rte:train",)
+        "small", "Little", "nothing", make, "small", {"Ada": "a/m"}, [""], files=["rte:train"]
     )
     monkeypatch.setitem(RECIPES, "small", recipe)
     return rows
@@ -554,6 +555,22 @@ def test_a_users_model_is_not_one_of_the_papers_lowest_or_largest(release, here,
     found = work.make("pararel-correlations")
     assert found["", "mine", "Correlation Accuracy/Consistency"]["verdict"] == "no data"
     assert found["", "all models", "p (correlation)"]["verdict"] == "differs"
+
+
+def test_a_users_model_has_rows_before_and_after_training(answered, tmp_path):
+    """Its own training, without the ablations of the paper's model."""
+    request = {"added": {"mine": "my/model"}, "only": ("mine", "mine-ft")}
+    folder = Request(tmp_path, **request).folder_of("mine", "pararel-improve")
+    for part, value in (("before", 0.5), ("seed-42/improved/after", 0.75)):
+        (folder / part).mkdir(parents=True)
+        row = {"metric": "accuracy", "subset": "all", "group": "MACRO", "value": value}
+        pl.DataFrame([row], schema=METRICS_SCHEMA).write_csv(folder / part / "metrics.csv")
+    called = answered(0, {})
+    numbers = make_cells("pararel-table-7", tmp_path, **request)
+    assert [numbers["added", name, "Accuracy"]["ours"] for name in request["only"]] == [50, 75]
+    assert [(command[:3], "--ablations" in command) for command in called] == [
+        (["improve", "--model", "my/model"], False)
+    ]
 
 
 def test_what_is_done_is_not_asked_again(release, here, tmp_path):

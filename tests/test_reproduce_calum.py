@@ -395,6 +395,11 @@ def test_dry_runs_nothing(data, tmp_path):
     *_, work = make("calum-table-6", out, only=("RTE", "GPT2-base-All"), **request)
     beside = [each.partition("=")[0] for each in work.commands[0].split("--with-task ")[1:]]
     assert beside == ["mnli", "qnli", "qqp", "mrpc"]
+    added = {"added": {"mine": "my/model"}, "only": ("mine-Single", "mine-Para", "RTE")}
+    _, table, work = make("calum-table-6", out, **added, **request)
+    models = [command.split()[3] for command in work.commands if "finetune" in command]
+    assert models == ["my/model"] * 2
+    assert [("--with-task" in command) for command in work.commands] == [False, False, True, False]
     for name in sorted(RECIPES):
         if name.startswith("calum-"):
             *_, work = make(name, out, **request)

@@ -52,7 +52,7 @@ def _list(as_json: bool) -> None:
                 "needs": recipe.needs,
                 "rows": recipe.rows,
                 "models": dict(recipe.models),
-                "can_add": recipe.can_add,
+                "can_add": bool(recipe.added_rows),
                 "files": list(recipe.files),
             }
             for recipe in recipes
@@ -66,7 +66,7 @@ def _list(as_json: bool) -> None:
 
 def _described(recipe: Recipe) -> str:
     """The title of a recipe, its requirements, and whether --add works with it."""
-    add = "\nTakes your own model: --add NAME=M." if recipe.can_add else ""
+    add = "\nTakes your own model: --add NAME=M." if recipe.added_rows else ""
     return f"{recipe.title}.\nNeeds {recipe.needs}.{add}"
 
 

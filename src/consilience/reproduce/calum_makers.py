@@ -73,7 +73,7 @@ def results(recipe: Recipe, work: Work) -> RecipeResult:
     """Accuracy, C_R and C_S of every row on every task."""
     tasks, numbers = recipe.details["tasks"], dict[Key, Measured]()
     parts = [GROUPS[task] for task in tasks]
-    rows = list(dict.fromkeys([*paper_numbers(recipe.table)["row"], *work.request.added]))
+    rows = list(dict.fromkeys([*paper_numbers(recipe.table)["row"], *recipe.user_rows]))
     for row in work.request.added:
         if parts_of(row) != (row, "Single"):
             raise ConsilienceError(

@@ -53,9 +53,9 @@ def model_means(recipe: Recipe, work: Work) -> RecipeResult:
 
 
 def _probed_numbers(
-    work: Work, row: str, spec: str, columns: Mapping[str, tuple[str, str]]
+    work: Work, row: str, spec: str, columns: Mapping[str, tuple[str, str]], *more: str, **part: str
 ) -> dict[str, Measured]:
-    run = work.probe(row, spec)
+    run = work.probe(row, spec, *more, **part)
     work.stop_if_dry()
     return read_numbers(run, columns)
 
@@ -107,11 +107,8 @@ def correlations(recipe: Recipe, work: Work) -> RecipeResult:
         ("", row["run"], COEFFICIENTS[row["method"]]): _percent(row, "r%") for row in rows
     }
     if rows and is_complete:
-        pearson = [
-            row
-            for row in rows
-            if row["method"] == "pearson" and row["run"] not in work.request.added
-        ]
+        added = work.request.added
+        pearson = [row for row in rows if row["method"] == "pearson" and row["run"] not in added]
         largest = np.max([_number(row["p"]) for row in pearson])
         numbers["", "all models", "p (correlation)"] = Measured(float(largest))
     return RecipeResult(numbers)
@@ -232,22 +229,23 @@ def _clustered(row: str, cluster: Mapping[str, Any]) -> dict[Key, Measured]:
 def improvement(recipe: Recipe, work: Work) -> RecipeResult:
     """Means over the 25 test relations before and after training on three, chosen by three."""
     blocks = recipe.blocks()
-
-    def majority() -> dict[str, Measured]:
-        spec, groups = recipe.models["majority"], ",".join(TEST)
-        run = work.probe("majority", spec, "--groups", groups, part="pararel-test")
-        work.stop_if_dry()
-        return read_numbers(run, recipe.columns)
-
     numbers: dict[Key, Measured] = {}
+    majority = partial(
+        _probed_numbers, work, "majority", recipe.models["majority"], recipe.columns,
+        "--groups", ",".join(TEST), part="pararel-test",
+    )  # fmt: skip
     if measured := work.attempt("majority", majority):
         numbers |= _keyed(blocks["majority"], "majority", measured)
-    rows = [row for row in IMPROVED if work.is_selected(row)]
-    if rows and (trained := work.attempt("", partial(_improved, recipe, work))):
-        for row in rows:
-            numbers |= _keyed(
-                blocks[row], row, read_numbers(trained / IMPROVED[row], recipe.columns)
-            )
+    before, after = IMPROVED["BERT-base"], IMPROVED["BERT-ft"]
+    models = {"": IMPROVED} | {
+        name: {name: before, f"{name}-ft": after} for name in work.request.added
+    }
+    for name, runs in models.items():
+        rows = [row for row in runs if work.is_selected(row)]
+        if rows and (trained := work.attempt(name, partial(_improved, recipe, work, name))):
+            for row in rows:
+                measured = read_numbers(trained / runs[row], recipe.columns)
+                numbers |= _keyed(blocks.get(row, ADDED), row, measured)
     return RecipeResult(numbers)
 
 
@@ -271,23 +269,26 @@ def improvement_tests(recipe: Recipe, work: Work) -> RecipeResult:
     return RecipeResult(numbers)
 
 
-def _improve(recipe: Recipe, work: Work) -> dict[str, Any]:
-    """The document of ``improve`` as the paper trained; empty in a dry run."""
-    request, row = work.request, "BERT-base"
+def _improve(recipe: Recipe, work: Work, name: str = "") -> dict[str, Any]:
+    """The document of ``improve`` as the paper trained, or empty in a dry run.
+
+    ``name``: a user's model; empty for that of the paper, which is trained with ablations.
+    """
+    request, row = work.request, name or "BERT-base"
     return work.run(
-        "", "improve", "--model", request.models.get(row, recipe.models[row]),
+        name, "improve", "--model", request.models.get(row, recipe.models[row]),
         "--suite", "pararel", "--train-groups", ",".join(TRAIN),
         "--validation-groups", ",".join(VALIDATION), "--loss", "pairs",
-        "--seeds", SEED, "--ablations",
+        "--seeds", SEED, *(() if name else ("--ablations",)),
         "--out", request.folder_of(row, "pararel-improve"), "--device", request.training_device,
     )  # fmt: skip
 
 
-def _improved(recipe: Recipe, work: Work) -> Path:
+def _improved(recipe: Recipe, work: Work, name: str = "") -> Path:
     """The folder of ``improve``."""
-    _improve(recipe, work)
+    _improve(recipe, work, name)
     work.stop_if_dry()
-    return work.request.folder_of("BERT-base", "pararel-improve")
+    return work.request.folder_of(name or "BERT-base", "pararel-improve")
 
 
 def question_answering(recipe: Recipe, work: Work) -> RecipeResult:

@@ -58,8 +58,10 @@ class Recipe:
     """Where the paper's numbers are in papers.csv."""
     models: Mapping[str, str] = field(default_factory=dict)
     """The paper's models, by the paper's names."""
-    can_add: bool = False
-    """Whether a user's model can be one more row."""
+    added_rows: Sequence[str] = ()
+    """What follows the name of a user's model in each of its rows; empty if it can have none."""
+    user_rows: Sequence[str] = ()
+    """The rows of a user's models."""
     files: Sequence[str] = ()
     """Data sets that may be read from files, as ``task:split``."""
     notes: Sequence[str] = ()
@@ -72,7 +74,11 @@ class Recipe:
         """The rows of the paper's table, and the models where rows are models."""
         rows = list(dict.fromkeys(paper_numbers(self.table)["row"]))
         by_model = not rows or not {*rows}.isdisjoint(self.models)
-        return list(dict.fromkeys([*(self.models if by_model else ()), *rows]))
+        return list(dict.fromkeys([*(self.models if by_model else ()), *rows, *self.user_rows]))
+
+    def rows_of(self, names: Collection[str]) -> list[str]:
+        """The rows of a user's models with these names."""
+        return [name + end for name in names for end in self.added_rows]
 
     @property
     def columns(self) -> Mapping[str, tuple[str, str]]:
@@ -105,7 +111,7 @@ def load_recipes(*modules: ModuleType) -> dict[str, Recipe]:
             make=makers[row.pop("make")],
             table=row.pop("table", name),
             models=models,
-            can_add=row.pop("can_add", False),
+            added_rows=row.pop("added_rows", ()),
             files=PAIR_FILES if file_names == ["pairs"] else file_names,
             notes=row.pop("notes", ()),
             details=row,
@@ -156,15 +162,10 @@ def carry_out(recipe: Recipe, work: Work) -> tuple[RecipeResult, pl.DataFrame]:
 
 def _with_added_models(recipe: Recipe, added: Mapping[str, str]) -> Recipe:
     """The recipe with a user's models as further rows."""
-    if added and not recipe.can_add:
-        raise ConsilienceError(
-            f"{recipe.name} takes no further model",
-            expected="a recipe whose rows are models",
-            todo="`consilience reproduce` lists the recipes; those with --add take further models.",
-        )
+    rows = recipe.rows_of(added)
     paper = paper_numbers(recipe.table)
     taken = {*recipe.models, *paper["row"], *paper["group"], *paper["column"]}
-    for name in added:
+    for name in (*added, *rows):
         if name in taken:
             raise ConsilienceError(
                 f"--add {name}: the paper's table has that name",
@@ -173,7 +174,7 @@ def _with_added_models(recipe: Recipe, added: Mapping[str, str]) -> Recipe:
                 if name in recipe.models
                 else "",
             )
-    return replace(recipe, models={**recipe.models, **added})
+    return replace(recipe, models={**recipe.models, **added}, user_rows=rows)
 
 
 def _check_options(recipe: Recipe, request: Request) -> None:

@@ -60,11 +60,16 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
     """Run the commands that a recipe takes, read their numbers, and write them in its layout."""
     recipe = find_recipe(str(options.name), RECIPES)
     added = _named(options.added, "--add", "NAME=M, such as mine=my-folder")
+    if added and not recipe.added_rows:
+        takers = [name for name, other in RECIPES.items() if other.added_rows]
+        raise ConsilienceError(
+            f"{recipe.name} takes no further model", expected=f"one of {', '.join(takers)}"
+        )
     request = Request(
         options.folder,
         models=_named(options.models, "--replace", "ROW=M, such as BERT-base=bert-base-cased"),
         added=added,
-        only=options.only or tuple(added),
+        only=options.only or recipe.rows_of(added),
         data=_files(options.data),
         options=_arguments(options.more),
         data_dir=options.data_dir,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import fields
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 from consilience.cli import app
 from consilience.cli.commands import Commands
+from consilience.workflow.option_fields import option_fields
+from consilience.workflow.options import GENERAL
 from consilience.workflow.probe_options import ProbeOptions
 
 OUTSIDE = re.compile(
@@ -34,12 +35,11 @@ def on_page_markdown(markdown: str, **about: Any) -> str:
 
 def keyword_lines() -> Iterator[str]:
     """A row for each option of ``evaluate``: its name, its default and what it does."""
-    hints = get_type_hints(ProbeOptions, include_extras=True)
     yield "| option | default | what it does |"
     yield "|---|---|---|"
-    for field in fields(ProbeOptions):
+    for field in option_fields(ProbeOptions):
         if field.name not in ("model", "suite"):
-            text = cell(get_args(hints[field.name])[-1].help)
+            text = cell(field.option.help)
             yield f"| `{field.name}` | `{field.default!r}` | {text} |"
 
 
@@ -54,16 +54,16 @@ def lines_of(command: Any, name: str, parent: Any = None) -> Iterator[str]:
     level = min(name.count(" ") + 1, 3)
     if level > 1:
         yield f"{'#' * level} {name}\n"
-        yield f"{plain(command.help)}\n"
+        yield f"{command.help}\n"
         yield f"```\n{' '.join([name, *command.collect_usage_pieces(context)])}\n```\n"
     if isinstance(command, Commands):
-        for each in command.entries:
-            yield from lines_of(command.load(each), f"{name} {each}", context)
+        for each in command.list_commands(context):
+            yield from lines_of(command.get_command(context, each), f"{name} {each}", context)
         return
     yield from options_of(command, context)
-    if command.examples:
+    if command.entry.examples:
         yield "\n".join(
-            ["```", *(f"consilience {example}" for example in command.examples), "```\n"]
+            ["```", *(f"consilience {example}" for example in command.entry.examples), "```\n"]
         )
 
 
@@ -72,10 +72,10 @@ def options_of(command: Any, context: Any) -> Iterator[str]:
     panels: dict[str, list[str]] = {}
     for parameter in command.get_params(context):
         row = parameter.get_help_record(context)
-        if row is None or getattr(parameter, "hidden", False):
+        if row is None:
             continue
-        panel = getattr(parameter, "rich_help_panel", None) or "Options"
-        name, text = (cell(plain(part)) for part in row)
+        panel = getattr(parameter, "panel", GENERAL)
+        name, text = (cell(part.strip()) for part in row)
         panels.setdefault(panel, []).append(f"| `{name}` | {text} |")
     for panel, rows in panels.items():
         yield "\n".join([f"| {panel} | |", "|---|---|", *rows, ""])
@@ -84,8 +84,3 @@ def options_of(command: Any, context: Any) -> Iterator[str]:
 def cell(text: str) -> str:
     """A text in a cell of a table."""
     return text.replace("|", "\\|").replace("\n", " ")
-
-
-def plain(text: str | None) -> str:
-    """A help text without the marks of the terminal."""
-    return (text or "").replace("\f", "").replace("\\[", "[").strip()

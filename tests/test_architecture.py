@@ -92,8 +92,8 @@ def test_the_command_line_parses_calls_and_prints(path):
 
     How metrics are shown is in their registry.
     """
-    parts = {f"cli.{name}" for name in ("process", "console", "shared", "command", "completion")}
-    parts |= {"cli.commands", "cli.printing", "cli.configuration"}
+    parts = {f"cli.{name}" for name in ("process", "console", "command", "completion")}
+    parts |= {"cli.commands", "cli.printing", "cli.configuration", "cli.output_options"}
     used = {name.removeprefix("consilience.") for name in imports(path)}
     if path.stem != "__init__":
         assert {name for name in used if name.startswith("cli")} <= parts
@@ -148,7 +148,7 @@ def test_every_field_of_a_value_is_documented(path):
         for field, after in zip(node.body, [*node.body[1:], None], strict=True):
             if isinstance(field, ast.AnnAssign):
                 documented = is_docstring(after)
-                is_option = node.name.endswith("Options")
+                is_option = node.name.endswith(("Options", "Output"))
                 assert documented or is_option, f"{name_of(path)}: {node.name}.{field.target.id}"
         for one, two in itertools.pairwise(node.body):
             assert not (is_docstring(one) and is_docstring(two)), f"{name_of(path)}:{two.lineno}"

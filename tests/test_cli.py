@@ -278,8 +278,14 @@ BAD = [
     ),
     (("probe", "--model", "baseline:majorty"), "Did you mean 'majority'"),
     (("probe", "--model", ""), "a model without a name"),
-    (("probe", "--model", "baseline:oracle", "--groups", ","), "no name in ','"),
-    (("probe", "--model", "baseline:oracle", "--groups", ""), "no name in ''"),
+    (
+        ("probe", "--model", "baseline:oracle", "--groups", ","),
+        "invalid value for '--groups': ','; expected names with commas between",
+    ),
+    (
+        ("probe", "--model", "baseline:oracle", "--groups", ""),
+        "invalid value for '--groups': ''; expected names with commas between",
+    ),
     (("suite", "fetch", "pararel", "--from", "nonsense"), "cannot be fetched: unknown url type"),
     (("probe", "--suite", "minni"), "Did you mean 'mini'"),
     (("probe", "--suite", "pararel"), "consilience suite fetch pararel"),
@@ -287,7 +293,7 @@ BAD = [
     (("probe", "--model", "nobody/none"), "HF_HUB_OFFLINE is set"),
     (
         ("probe", "--model", "baseline:oracle", "--limit", "0"),
-        "invalid value for '--limit'; expected a number greater than or equal to 1",
+        "invalid value for '--limit': '0'; expected 1 or more",
     ),
     (
         ("probe", "--model", "baseline:oracle", "--protocol", "loose"),

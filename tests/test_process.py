@@ -150,7 +150,7 @@ def test_an_argument_that_is_not_utf_8_is_one_message(name):
 def test_ctrl_c_while_the_command_is_being_loaded(tmp_path):
     """One of the libraries that it loads is pressing the keys."""
     press = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n"
-    (tmp_path / "typer.py").write_text(press)
+    (tmp_path / "click.py").write_text(press)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     with start("--help", env={**os.environ, "PYTHONPATH": path}) as process:
         out, err = process.communicate(timeout=60)

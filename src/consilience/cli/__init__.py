@@ -4,45 +4,57 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
-import typer
+import click
+from click.shell_completion import get_completion_class
 
 from consilience.cli import process
+from consilience.cli.command import Entry, UsageError
 from consilience.cli.command_table import COMMANDS
-from consilience.cli.commands import Entry, UsageError, command_from
+from consilience.cli.commands import Commands, usage_error
 from consilience.errors import ConsilienceError
 from consilience.text import visible
 
 HELP = "Measure whether a language model answers the same however it is asked."
-
-
-def _print_version(is_asked: bool) -> None:
-    if is_asked:
-        from importlib.metadata import version
-
-        print(f"consilience {version('consilience')}")
-        raise typer.Exit
-
-
-def _root(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", "-V", help="Print the version and exit.", is_eager=True,
-            callback=_print_version,
-        ),
-    ] = False,
-) -> None:  # fmt: skip
-    """Hold the options of the program."""
-
 
 EXAMPLES = (
     "probe --model packaged:smollm2 --suite mini --limit 8",
     "compare runs/before runs/after",
 )
 
-app = command_from("consilience", Entry(HELP, commands=COMMANDS, examples=EXAMPLES), _root)
+SHELLS = ("bash", "zsh", "fish")
+"""Shells that complete names."""
+
+
+def _print_version(ctx: click.Context, param: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        print(f"consilience {version('consilience')}")
+        ctx.exit()
+
+
+def _print_completion(ctx: click.Context, param: click.Parameter, shell: str | None) -> None:
+    kind = get_completion_class(shell) if shell else None
+    if kind:
+        print(kind(app, {}, "consilience", "_CONSILIENCE_COMPLETE").source())
+        ctx.exit()
+
+
+ROOT_OPTIONS = [
+    click.Option(
+        ["-V", "--version"], is_flag=True, is_eager=True, expose_value=False,
+        callback=_print_version, help="Print the version and exit.",
+    ),
+    click.Option(
+        ["--show-completion"], type=click.Choice(SHELLS), is_eager=True, expose_value=False,
+        callback=_print_completion,
+        help="Print a script that completes names; add it to the start-up file of your shell.",
+    ),
+]  # fmt: skip
+
+app = Commands("consilience", Entry(HELP, commands=COMMANDS, examples=EXAMPLES), ROOT_OPTIONS)
 
 
 def command() -> None:
@@ -92,7 +104,14 @@ def _print_message(message: str) -> None:
 def _run() -> None:
     _check_text(sys.argv[1:])
     try:
-        app(prog_name="consilience")
+        status = app.main(prog_name="consilience", standalone_mode=False)
+        if status:
+            sys.exit(status)
+    except click.exceptions.NoArgsIsHelpError as error:
+        _print_message(error.format_message())
+        sys.exit(2)
+    except click.ClickException as error:
+        raise usage_error(error) from error
     finally:
         if sys.stdout is not None:  # it may be closed
             sys.stdout.flush()

@@ -1,148 +1,290 @@
-"""The command line of a workflow, made from its options dataclass (``workflow/options.py``)."""
+"""A command, made from its options dataclasses (``workflow/options.py``)."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import MISSING, Field, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field
+from importlib import import_module
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
-import typer
+import click
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from consilience.cli.completion import COMPLETIONS
+from consilience.cli.configuration import defaults_of
+from consilience.cli.output_options import GeneralOptions
 from consilience.errors import ConsilienceError
+from consilience.workflow.option_fields import OptionField, option_fields
+from consilience.workflow.options import (
+    ADVANCED,
+    COUNTING,
+    FACTS,
+    GENERAL,
+    MODEL,
+    OUTPUT,
+    PAIRS,
+    QUESTIONS,
+    TRAINING,
+)
 
-T = TypeVar("T")
-N = TypeVar("N", int, float)
+ARGUMENTS, OPTIONS = "Arguments", "Options"
+"""The headings of what has no heading of its own."""
 
-NUMBERS = {int: "a whole number, such as 42", float: "a number, such as 0.5"}
-"""What the numbers of a list look like, by their type."""
-
+PANELS = (
+    ARGUMENTS,
+    OPTIONS,
+    MODEL,
+    QUESTIONS,
+    FACTS,
+    PAIRS,
+    TRAINING,
+    COUNTING,
+    OUTPUT,
+    ADVANCED,
+    GENERAL,
+)
+"""Headings of options, in the order of the help."""
 
 METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 """The placeholder of a value in the help, by its type."""
 
+WIDTH = 100
+"""Characters of the longest line of a help text."""
 
-def command_of(options: type[T]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a function of an options value the parameters of a command, one for each field.
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
+"""What all commands have in common."""
 
-    The function takes the value first; further parameters of its own stay as they are. A field
-    that holds a sequence is given as a list with commas; as an argument, several times.
-    """
 
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        hints = get_type_hints(options, include_extras=True)
-        names = [field.name for field in fields(options)]  # type: ignore[arg-type]
-        readers = {name: _reader(hints[name]) for name in names}
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A command, or a group of commands, that is not yet imported."""
 
-        def command(**typed: Any) -> None:
-            values = {name: readers[name](typed.pop(name)) for name in names}
-            function(options(**values), **typed)
+    summary: str
+    """What it does, in one line."""
+    source: str = ""
+    """Its module in this package and its function: ``probe:score``. A group has none."""
+    options: Sequence[type] = ()
+    """The options dataclasses whose values the function takes."""
+    panel: str = "Commands"
+    """The heading that it is listed under."""
+    examples: Sequence[str] = ()
+    """Command lines, without ``consilience``."""
+    details: str = ""
+    """What the help says below the line."""
+    commands: Mapping[str, Entry] = field(default_factory=dict)
+    """The commands of a group."""
 
-        _, *extra = inspect.signature(function, eval_str=True).parameters.values()
-        parameters = [
-            *(_parameter(field, hints[field.name]) for field in fields(options)),  # type: ignore[arg-type]
-            *(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in extra),
+    @property
+    def help(self) -> str:
+        """The text of its help."""
+        return f"{self.summary}\n\n{self.details}".strip()
+
+
+class UsageError(ConsilienceError):
+    """A command line that cannot be parsed."""
+
+
+class Value(click.ParamType[Any]):
+    """The value of a field, from a text that was typed or from a configuration file."""
+
+    def __init__(self, decoded: OptionField) -> None:
+        self.field, self.name = decoded, decoded.name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value; a wrong one raises our error."""
+        try:
+            return self.field.parse(value) if isinstance(value, str) else self.field.check(value)
+        except ConsilienceError as error:
+            where = ctx.command_path if ctx else ""
+            name = self.field.flag
+            if self.field.option.is_argument and param:
+                name = param.human_readable_name
+            raise UsageError(
+                f"invalid value for '{name}': '{value}'",
+                expected=error.expected,
+                where=where,
+                todo=f"See `{where} --help`.",
+            ) from error
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """What a shell completes."""
+        if self.field.flag in COMPLETIONS:
+            names = COMPLETIONS[self.field.flag](ctx.params, incomplete)
+        elif self.field.type is Path:
+            return [CompletionItem(incomplete, type="file")]
+        else:
+            names = [name for name in self.field.choices if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in names]
+
+
+class FieldOption(click.Option):
+    """The option of a field. Its default is that of the field, which click does not know."""
+
+    def __init__(self, decoded: OptionField) -> None:
+        option = decoded.option
+        is_flag = decoded.type is bool
+        super().__init__(
+            [*([option.short] if option.short else []), decoded.flag, decoded.name],
+            type=None if is_flag else Value(decoded),
+            is_flag=is_flag,
+            multiple=decoded.is_repeated,
+            required=decoded.is_required,
+            help=option.help,
+        )
+        self.field, self.panel = decoded, option.panel or OPTIONS
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        """Its names and its value, and what it does."""
+        option, kind = self.field.option, self.field.type
+        names = f"{option.short}, {self.field.flag}" if option.short else f"    {self.field.flag}"
+        metavar = option.metavar or "|".join(self.field.choices) or METAVARS.get(kind, "")
+        default = (ctx.default_map or {}).get(self.field.name, self.field.default)
+        facts = ["required"] if self.field.is_required else []
+        if not (default is None or default is False or default in (MISSING, "", ())):
+            facts.append(f"default: {_shown(default)}")
+        facts += [self.field.range] if self.field.range else []
+        text = f"{option.help}  [{'; '.join(facts)}]" if facts else option.help
+        return f"{names} {metavar}".rstrip(), text
+
+
+class FieldArgument(click.Argument):
+    """The argument of a field."""
+
+    def __init__(self, decoded: OptionField) -> None:
+        super().__init__(
+            [decoded.name],
+            type=Value(decoded),
+            nargs=-1 if decoded.is_list else 1,
+            required=decoded.is_required,
+            metavar=decoded.option.metavar or decoded.name.upper(),
+        )
+        self.field, self.panel = decoded, ARGUMENTS
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        """Its name, and what it is."""
+        return str(self.metavar), self.field.option.help
+
+
+class Command(click.Command):
+    """A command whose parameters are fields; a configuration file has defaults of them."""
+
+    def __init__(self, name: str, entry: Entry) -> None:
+        kinds = (*entry.options, GeneralOptions)
+        parameters: list[click.Parameter] = [
+            parameter for kind in kinds for parameter in parameters_of(kind)
         ]
-        command.__name__, command.__doc__ = function.__name__, function.__doc__
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        return command
+        super().__init__(name, params=parameters, help=entry.help, context_settings=dict(SETTINGS))
+        self.entry = entry
 
-    return decorate
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse arguments; options that are not given have the defaults of the file."""
+        flags = {
+            param.field.flag.lstrip("-"): param.field.name
+            for param in self.params
+            if isinstance(param, FieldOption) and param.name != "config"
+        }
+        named = _named_configuration(args) or _general(ctx, "config")
+        known = [*ctx.find_root().command.list_commands(ctx)]  # type: ignore[attr-defined]
+        try:
+            ctx.default_map, file = defaults_of(ctx.command_path.split()[1:], flags, named, known)
+        except ConsilienceError as error:
+            if not ctx.resilient_parsing and not {"-h", "--help"} & {*args}:
+                raise
+            ctx.default_map, file = {}, None
+            unread = f"note: no defaults are read from a file: {error}"
+            if not ctx.resilient_parsing:
+                click.echo(unread, err=True)
+        rest = super().parse_args(ctx, args)
+        used = [flag for flag, name in flags.items() if _source(ctx, name) == "DEFAULT_MAP"]
+        if not ctx.resilient_parsing:
+            from consilience.cli.console import err
 
+            err.quiet = bool(_general(ctx, "quiet"))
+            if used:
+                line = f"defaults from {file}: {', '.join(used)}"
+                err.print(line, soft_wrap=True, highlight=False)
+        return rest
 
-def _parameter(field: Field[Any], hint: Any) -> inspect.Parameter:
-    """The parameter of a field."""
-    kind, option = get_args(hint)
-    item = _item_of(kind)
-    if option.is_argument:
-        kind = list[item] if item else kind  # type: ignore[valid-type]
-        shown: Any = typer.Argument(
-            help=option.help,
-            metavar=option.metavar or field.name.upper(),
-            autocompletion=COMPLETIONS.get(field.name),
-        )
-    else:
-        kind = (str | None if _is_optional(kind) else str) if item else kind
-        flag = option.flag or "--" + field.name.replace("_", "-")
-        names = (option.short, flag) if option.short else (flag,)
-        shown = typer.Option(
-            *names,
-            help=option.help,
-            metavar=option.metavar or _metavar(kind),
-            min=option.min,
-            max=option.max,
-            rich_help_panel=option.panel,
-            autocompletion=COMPLETIONS.get(field.name),
-        )
-    default = field.default
-    if default is MISSING:
-        default = inspect.Parameter.empty
-    elif item and default is not None:
-        default = ",".join(f"{value:g}" if item is float else str(value) for value in default)
-    return inspect.Parameter(
-        field.name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=default,
-        annotation=Annotated[kind, shown],
-    )
+    def invoke(self, ctx: click.Context) -> int | None:
+        """Import the function and call it with the values of its options; its exit status."""
+        module, function = self.entry.source.split(":")
+        run = getattr(import_module(f"consilience.cli.{module}"), function)
+        status: int | None = run(*[kind(**_given(kind, ctx)) for kind in self.entry.options])
+        return status
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write options under the headings of their panels."""
+        write_options(self, ctx, formatter)
 
-def _metavar(kind: Any) -> str | None:
-    """The placeholder of a value of a type in the help; None for flags."""
-    first = next(member for member in _members(kind) if member is not type(None))
-    return "|".join(get_args(first)) if get_origin(first) is Literal else METAVARS.get(first)
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples."""
+        write_examples(self.entry, formatter)
 
 
-def _reader(hint: Any) -> Callable[[Any], Any]:
-    """What makes the value of a field from what was typed."""
-    kind, option = get_args(hint)
-    item = _item_of(kind)
-
-    def read(typed: Any) -> Any:
-        if item is None or typed is None:
-            return typed
-        if option.is_argument:
-            return tuple(typed)
-        return tuple(names_in(typed) if item is str else numbers_in(typed, item, NUMBERS[item]))
-
-    return read
+def parameters_of(options: type) -> Iterator[FieldOption | FieldArgument]:
+    """The parameters of an options dataclass."""
+    for decoded in option_fields(options):
+        yield FieldArgument(decoded) if decoded.option.is_argument else FieldOption(decoded)
 
 
-def _item_of(kind: Any) -> Any:
-    """The type of the items of a sequence; None for any other type."""
-    for member in _members(kind):
-        if get_origin(member) in (tuple, Sequence, Iterable):
-            return get_args(member)[0]
+def write_options(
+    command: click.Command, ctx: click.Context, formatter: click.HelpFormatter
+) -> None:
+    """Write the options of each panel under its heading; general options come last."""
+    panels: dict[str, list[tuple[str, str]]] = {}
+    for param in command.get_params(ctx):
+        record = param.get_help_record(ctx)
+        if record is not None:
+            panels.setdefault(getattr(param, "panel", GENERAL), []).append(record)
+    for panel, rows in sorted(panels.items(), key=lambda item: PANELS.index(item[0])):
+        with formatter.section(panel):
+            formatter.write_dl(rows)
+
+
+def write_examples(entry: Entry, formatter: click.HelpFormatter) -> None:
+    """Write the examples, each on a line of its own."""
+    if entry.examples:
+        with formatter.section("Examples"):
+            for example in entry.examples:
+                formatter.write(f"  consilience {example}\n")
+
+
+def _given(kind: type, ctx: click.Context) -> dict[str, Any]:
+    """The fields that have a value on the command line or in the file; others have defaults."""
+    names = [decoded.name for decoded in option_fields(kind)]
+    chosen = ("COMMANDLINE", "DEFAULT_MAP")
+    return {name: ctx.params[name] for name in names if _source(ctx, name) in chosen}
+
+
+def _source(ctx: click.Context, name: str) -> str:
+    source = ctx.get_parameter_source(name)
+    return source.name if isinstance(source, ParameterSource) else ""
+
+
+def _general(ctx: click.Context, name: str) -> Any:
+    """A general option, which may be given before the name of the command too."""
+    at: click.Context | None = ctx
+    while at is not None:
+        if at.params.get(name):
+            return at.params[name]
+        at = at.parent
     return None
 
 
-def _is_optional(kind: Any) -> bool:
-    return type(None) in _members(kind)
+def _named_configuration(arguments: Sequence[str]) -> str | None:
+    """The file of ``--config`` in arguments that are not yet parsed."""
+    for at, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == "--config":
+            return value if equals else next(iter(arguments[at + 1 :]), None)
+    return None
 
 
-def _members(kind: Any) -> tuple[Any, ...]:
-    """The types of a union; itself for any other type."""
-    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-
-
-def names_in(listed: str) -> list[str]:
-    """The names of a list with commas."""
-    names = [name.strip() for name in listed.split(",") if name.strip()]
-    if not names:
-        raise ConsilienceError(f"no name in '{listed}'", expected="names with commas between")
-    return names
-
-
-def numbers_in(text: str, kind: type[N], expected: str) -> list[N]:
-    """The numbers of a list with commas; ``expected``: what one looks like."""
-    numbers = []
-    for name in names_in(text):
-        try:
-            numbers.append(kind(name))
-        except ValueError:
-            raise ConsilienceError(f"no number in '{name}'", expected=expected) from None
-    return numbers
+def _shown(default: Any) -> str:
+    """A default as it is typed."""
+    values = default if isinstance(default, list | tuple) else [default]
+    return ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)

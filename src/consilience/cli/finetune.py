@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from consilience.cli.command import command_of
 from consilience.cli.console import Screen, out, warn
-from consilience.cli.shared import AsJson, print_json
+from consilience.cli.output_options import JsonOutput
+from consilience.cli.printing import print_json, print_lines
 from consilience.report.training_tables import grid_table, seed_table
 from consilience.workflow.finetuning import Finetuning
 from consilience.workflow.finetuning import finetune as train_classifiers
@@ -16,26 +16,20 @@ if TYPE_CHECKING:
     from consilience.train.seeds import SeedTrainings
 
 
-@command_of(FinetuneOptions)
-def finetune(options: FinetuneOptions, as_json: AsJson = False) -> None:
-    """Fine-tune a classifier on the original form of sentence pairs (CALUM, Sections 4.3, 6.1).
-
-    The best checkpoint of each seed is saved as --out/seed-N/TASK. Rerun the same command to
-    resume an interrupted run.
-    """
+def finetune(options: FinetuneOptions, output: JsonOutput) -> None:
+    """Train classifiers, and print their validation numbers."""
     finetuning = train_classifiers(options, Screen())
     if finetuning is None:
         return
     trainings, cost = finetuning.trainings, finetuning.cost
-    if as_json:
+    if output.as_json:
         document: dict[str, Any] = {"cost": cost.to_dict() if cost else None}
         document |= _document(options.model, finetuning, trainings) if trainings else {}
         print_json(document)
     elif trainings:
         _show(options, finetuning, trainings)
     elif cost:
-        for line in cost.lines:
-            out.print(line, soft_wrap=True, highlight=False)
+        print_lines(cost.lines)
 
 
 def _document(model: str, finetuning: Finetuning, trainings: SeedTrainings) -> dict[str, Any]:
@@ -79,12 +73,12 @@ def _show(options: FinetuneOptions, finetuning: Finetuning, trainings: SeedTrain
     warn(finetuning.notes)
     seed = max(validation, key=lambda number: validation[number][task])
     model = trainings.seeds[seed].folder / task
-    for line in (
+    lines = (
         f"Models: {options.folder}/seed-*/{task}; best validation: {model}",
         "Load it:",
         "  from transformers import pipeline",
         f'  model = pipeline("text-classification", model="{model}")',
         f"Measure its consistency: consilience probe --model {options.folder} --suite "
         f"{options.task} --data {options.validation}",
-    ):
-        out.print(line, soft_wrap=True, highlight=False)
+    )
+    print_lines(lines)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from consilience.cli.command import command_of
 from consilience.cli.console import Screen, err, out
-from consilience.cli.shared import AsJson, print_json, rows_of
+from consilience.cli.output_options import ImproveOutput
+from consilience.cli.printing import print_json, print_lines, rows_of
 from consilience.report.comparison_tables import comparison_table
 from consilience.report.training_tables import lambda_table, result_table, table_7
 from consilience.workflow.improvement import PIPELINES, Improvement
 from consilience.workflow.improvement import improve as train_and_measure
-from consilience.workflow.options import OUTPUT
 from consilience.workflow.training_options import ImproveOptions
 
 if TYPE_CHECKING:
@@ -22,36 +19,20 @@ if TYPE_CHECKING:
 
     from consilience.train.experiment import Improved
 
-Details = Annotated[
-    bool,
-    typer.Option(
-        "--details",
-        help="Also print Table 7, every training, and each relation's differences.",
-        rich_help_panel=OUTPUT,
-    ),
-]
 
-
-@command_of(ImproveOptions)
-def improve(options: ImproveOptions, details: Details = False, as_json: AsJson = False) -> None:
-    """Train a model to give one answer to all patterns of a fact, and measure the gain.
-
-    Trains with each weight of the consistency loss, keeps the checkpoint with the best consistent
-    accuracy on the validation relations, and compares the model before and after on the held-out
-    relations. Rerun the same command to resume an interrupted run.
-    """
+def improve(options: ImproveOptions, output: ImproveOutput) -> None:
+    """Train a model, and print its numbers before and after."""
     improvement = train_and_measure(options, Screen())
     if improvement is None:
         return
     result, cost = improvement.result, improvement.cost
-    if as_json:
+    if output.as_json:
         document = {"cost": cost.to_dict() if cost else None}
         print_json(document | (_document(result) if result else {}))
     elif result:
-        _show(improvement, result, options, details=details)
+        _show(improvement, result, options, details=output.details)
     elif cost:
-        for line in cost.lines:
-            out.print(line, soft_wrap=True, highlight=False)
+        print_lines(cost.lines)
 
 
 def _show(
@@ -72,8 +53,7 @@ def _show(
         out.print(lambda_table(result.lambdas))
         compared = comparison_table(result.best.compared, improvement.suite, by="group")
         out.print(replace(compared, title=f"{compared.title}, seed {best.seed}"))
-    for line in _closing(result, improvement.folder, details=details):
-        out.print(line, soft_wrap=True, highlight=False)
+    print_lines(_closing(result, improvement.folder, details=details))
     if result.perplexity is None:
         err.print("note: perplexity was not measured; give held-out text with --text.")
 

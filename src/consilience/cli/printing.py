@@ -1,59 +1,56 @@
-"""Tables on standard output, in the format of ``--format``."""
+"""Results on standard output: tables in the format of ``--format``, and JSON documents."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Any
 
-import typer
+import polars as pl
 
-from consilience.choices import By, TableFormat
-from consilience.workflow.options import OUTPUT
-
-if TYPE_CHECKING:
-    from consilience.report.table import Table
-
-ByOption = Annotated[
-    By | None,
-    typer.Option(
-        metavar="group|edit|pattern|form|metric",
-        rich_help_panel=OUTPUT,
-        help="Print a table of details, with a row for each relation or task "
-        "(group), kind of edit, pattern, form or metric.",
-    ),
-]
-FormatOption = Annotated[
-    TableFormat,
-    typer.Option(
-        "--format",
-        metavar="table|md|csv|json",
-        rich_help_panel=OUTPUT,
-        help="Format of the printed table: Markdown (md), CSV with all digits, or json, the "
-        "document that --json prints.",
-    ),
-]
+from consilience.choices import TableFormat
+from consilience.cli.console import out
+from consilience.cli.process import json_text
+from consilience.report.export import as_csv, as_markdown
+from consilience.report.table import Table, all_notes
 
 
 def print_tables(tables: Iterable[Table], format_: TableFormat) -> None:
     """Print tables, with an empty line between them."""
-    from consilience.cli.console import out
-    from consilience.report.export import as_csv, as_markdown
-    from consilience.report.table import all_notes
-
     for at, table in enumerate(tables):
         if at:
             out.print()
         match format_:
             case "csv":
-                _print_text(as_csv(table))
+                out.print(as_csv(table), end="", soft_wrap=True, highlight=False)
             case "md":
-                _print_text(as_markdown(replace(table, notes=all_notes(table))))
+                text = as_markdown(replace(table, notes=all_notes(table)))
+                out.print(text, end="", soft_wrap=True, highlight=False)
             case _:
                 out.print(table)
 
 
-def _print_text(text: str) -> None:
-    from consilience.cli.console import out
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines as they are."""
+    for line in lines:
+        out.print(line, soft_wrap=True, highlight=False)
 
-    out.print(text, end="", soft_wrap=True, highlight=False)
+
+def print_json(document: object) -> None:
+    """Print one JSON document on standard output."""
+    print(json_text(document))
+
+
+def without_nan(value: Any) -> Any:
+    """The same with None for NaN, which JSON does not have."""
+    if isinstance(value, dict):
+        return {name: without_nan(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(item) for item in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def rows_of(table: pl.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table for JSON, which has no NaN."""
+    return table.with_columns(pl.col(pl.Float64).fill_nan(None)).to_dicts()

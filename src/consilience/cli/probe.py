@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from consilience.choices import By, TableFormat
-from consilience.cli.command import command_of
-from consilience.cli.printing import ByOption, FormatOption, print_tables
-from consilience.cli.shared import (
-    AsJson,
-    CsvFile,
-    DataDir,
-    ProtocolOption,
-    print_json,
-    rows_of,
-    without_nan,
-)
+from consilience.choices import By
+from consilience.cli.console import Screen, duration, out, warn
+from consilience.cli.output_options import ProbeOutput, ScoreOutput
+from consilience.cli.printing import print_json, print_lines, print_tables, rows_of, without_nan
 from consilience.errors import ConsilienceError
-from consilience.workflow.options import OUTPUT, PAIRS, QUESTIONS
+from consilience.files import csv_of, write_whole
+from consilience.report import metric_tables
+from consilience.report.table import Table
+from consilience.suites.tasks import is_task
+from consilience.workflow import probing
+from consilience.workflow.counting import CountedRun
 from consilience.workflow.probe_options import ProbeOptions
-
-if TYPE_CHECKING:
-    from consilience.report.table import Table
-    from consilience.workflow.counting import CountedRun
-    from consilience.workflow.probe_plan import ProbePlan
+from consilience.workflow.probe_plan import ProbePlan
+from consilience.workflow.run_options import ScoreOptions
 
 BRIEF_LENGTH = 120
 """Characters of a note that are printed below a summary."""
@@ -36,91 +27,30 @@ BRIEF_NOTES = 2
 """Notes that are printed below a summary."""
 
 
-@command_of(ProbeOptions)
-def probe(
-    options: ProbeOptions,
-    by: ByOption = None,
-    examples: Annotated[
-        int,
-        typer.Option(
-            help="Changed answers to print; all are in inconsistent.csv.",
-            min=0,
-            rich_help_panel=PAIRS,
-            metavar="N",
-        ),
-    ] = 0,
-    format_: FormatOption = "table",
-    as_json: AsJson = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            help="Print what would be asked, and an estimate of the time; write nothing.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = False,
-) -> None:
-    """Ask a model every item of a suite in every variant, and measure its answers.
-
-    A suite is a set of facts, asked in every pattern (ParaRel), or a task of sentence pairs, asked
-    in its original form and in perturbed forms (CALUM). The run is kept in a folder. Rerun the same
-    command to resume an interrupted run.
-    """
-    from consilience.cli.console import Screen
-    from consilience.report.metric_tables import changed_answers_table
-    from consilience.suites.tasks import is_task
-    from consilience.workflow import probing
-
-    if dry_run:
-        _show_plan(probing.plan_probe(options, Screen()), as_json=as_json or format_ == "json")
+def probe(options: ProbeOptions, output: ProbeOutput) -> None:
+    """Ask a model, and print the summary of its answers or a table."""
+    if output.dry_run:
+        plan = probing.plan_probe(options, Screen())
+        _show_plan(plan, as_json=output.as_json or output.format_ == "json")
         return
-    _refuse(by, is_of_pairs=is_task(options.suite), has_forms=bool(options.perturbations))
+    _refuse(output.by, is_of_pairs=is_task(options.suite), has_forms=bool(options.perturbations))
     probed = probing.probe(options, Screen())
-    _show(probed, Path(probed.record["path"]), None, by, "json" if as_json else format_)
-    changed = probed.changed_answers
-    if examples and changed is not None and changed.height:
-        print_tables([changed_answers_table(changed, examples)], format_)
+    _show(probed, Path(probed.record["path"]), None, output)
+    changed, is_document = probed.changed_answers, output.as_json or output.format_ == "json"
+    if output.examples and not is_document and changed is not None and changed.height:
+        tables = [metric_tables.changed_answers_table(changed, output.examples)]
+        print_tables(tables, output.format_)
 
 
-def score(
-    answers: Annotated[
-        Path,
-        typer.Argument(
-            help="The folder of a run, or a table: .parquet, .csv, .csv.gz.", metavar="ANSWERS"
-        ),
-    ],
-    suite: Annotated[
-        str | None,
-        typer.Option(
-            "--suite",
-            "-s",
-            help="Use this suite for a table of answers: mini, pararel or a folder.",
-            metavar="S",
-            rich_help_panel=QUESTIONS,
-        ),
-    ] = None,
-    protocol: ProtocolOption = None,
-    by: ByOption = None,
-    file: CsvFile = None,
-    data_dir: DataDir = None,
-    format_: FormatOption = "table",
-    as_json: AsJson = False,
-) -> None:
-    """Measure answers that were made elsewhere, or those of a run. No model is needed.
-
-    The columns group, item, subject, variant, gold, answer suffice; docs/suites.md has an example.
-    """
-    from consilience.files import csv_of, write_whole
-    from consilience.workflow import probing
-
-    probed = probing.score(answers, suite, protocol, data_dir)
-    if file:
-        write_whole(file, csv_of(probed.metrics))
-    _show(probed, answers, suite, by, "json" if as_json else format_)
+def score(options: ScoreOptions, output: ScoreOutput) -> None:
+    """Measure answers, and print their summary or a table."""
+    probed = probing.score(options)
+    if output.file:
+        write_whole(output.file, csv_of(probed.metrics))
+    _show(probed, options.answers, options.suite, output)
 
 
 def _show_plan(plan: ProbePlan, *, as_json: bool) -> None:
-    from consilience.cli.console import duration, out
-
     if as_json:
         print_json({"plan": plan.to_dict()})
         return
@@ -136,8 +66,7 @@ def _show_plan(plan: ProbePlan, *, as_json: bool) -> None:
         "Measured": f"{plan.rate:,.1f} queries/s in a sample of {plan.sampled:,}",
     }
     out.print(f"Plan: {plan.model} on {plan.suite} ({plan.protocol}). Nothing is written.")
-    for name, text in rows.items():
-        out.print(f"{name:9} {text}", soft_wrap=True, highlight=False)
+    print_lines(f"{name:9} {text}" for name, text in rows.items())
 
 
 def _refuse(by: By | None, *, is_of_pairs: bool, has_forms: bool) -> None:
@@ -154,12 +83,11 @@ def _refuse(by: By | None, *, is_of_pairs: bool, has_forms: bool) -> None:
 
 
 def _show(
-    probed: CountedRun, source: Path, suite: str | None, by: By | None, format_: TableFormat
+    probed: CountedRun, source: Path, suite: str | None, output: ProbeOutput | ScoreOutput
 ) -> None:
-    """Print the summary, or a table ``by`` something; ``source``: a run, or answers to a suite."""
-    from consilience.cli.console import out, warn
-
-    if format_ == "json":
+    """Print the summary, or a table of details; ``source``: a run, or answers to a suite."""
+    by, format_ = output.by, output.format_
+    if output.as_json or format_ == "json":
         print_json(
             {
                 "run": probed.record,
@@ -179,17 +107,16 @@ def _show(
         named = shlex.quote(str(source)) + (f" --suite {shlex.quote(suite)}" if suite else "")
         page = "" if source.is_dir() else " --out report.html"
         others = "form, metric" if probed.is_of_pairs else "edit, pattern, metric"
-        for line in (
-            f"Report:  consilience report {named}{page}",
-            f"Details: consilience score {named} --by group  (or {others})",
-        ):
-            out.print(line, soft_wrap=True, highlight=False)
+        print_lines(
+            (
+                f"Report:  consilience report {named}{page}",
+                f"Details: consilience score {named} --by group  (or {others})",
+            )
+        )
     _warn_briefly(probed)
 
 
 def _table_by(by: By, probed: CountedRun) -> Table:
-    from consilience.report import metric_tables
-
     metrics, suite = probed.metrics, probed.suite
     forms = {form for group in suite.relations for form in group.design.forms}
     _refuse(by, is_of_pairs=probed.is_of_pairs, has_forms=len(forms) > 1)
@@ -216,8 +143,6 @@ def _table_by(by: By, probed: CountedRun) -> Table:
 
 def _warn_briefly(probed: CountedRun) -> None:
     """The first notes in a line each, without those that the summary has."""
-    from consilience.cli.console import warn
-
     known = [note.rstrip(".") for note in probed.summary.notes]
     notes = [note for note in probed.notes if not any(map(note.startswith, known))]
     brief = [

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import typer
-
-from consilience.cli.command import command_of
 from consilience.cli.console import Screen, out, warn
-from consilience.cli.shared import AsJson, print_json, rows_of
+from consilience.cli.output_options import JsonOutput
+from consilience.cli.printing import print_json, print_lines, rows_of
 from consilience.report.papers import beside_layout, beside_table
 from consilience.report.table import Column, Table
 from consilience.reproduce import RECIPES, Recipe
@@ -16,30 +14,23 @@ from consilience.workflow.reproduction import Reproduction
 from consilience.workflow.reproduction import reproduce as make_table
 
 
-@command_of(ReproduceOptions)
-def reproduce(options: ReproduceOptions, as_json: AsJson = False) -> None:
-    """Reproduce a table or figure of the papers, or put your own model next to its rows.
-
-    Runs the commands that the table needs and reuses existing runs. Rerun the same command to
-    resume. A row whose model or data is missing is marked `unavailable`.
-    """
+def reproduce(options: ReproduceOptions, output: JsonOutput) -> int:
+    """Print our numbers next to those of a paper; status 3 with --strict if some differ."""
     if options.name is None:
-        _list(as_json)
-        return
+        _list(output.as_json)
+        return 0
     reproduction = make_table(options, Screen())
-    if as_json:
+    if output.as_json:
         print_json(_document(reproduction))
     elif options.dry_run:
-        for command in reproduction.commands:
-            out.print(command, soft_wrap=True, highlight=False)
-        for line in reproduction.plan:
-            out.print(f"# {line}", soft_wrap=True, highlight=False)
+        print_lines([*reproduction.commands, *(f"# {line}" for line in reproduction.plan)])
     else:
         _show(reproduction)
-    if not as_json:
+    if not output.as_json:
         warn(reproduction.warnings)
     if options.is_strict and not options.dry_run and reproduction.has_failed:
-        raise typer.Exit(3)
+        return 3
+    return 0
 
 
 def _list(as_json: bool) -> None:

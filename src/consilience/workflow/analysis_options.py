@@ -25,6 +25,7 @@ from consilience.workflow.options import (
     Option,
     ProtocolName,
     Revision,
+    RunProtocol,
     RunSuite,
     SuiteArgument,
     SuiteName,
@@ -43,7 +44,7 @@ class PatternsOptions:
     run: RunPath
     suite: RunSuite = None
     groups: Groups = None
-    protocol: ProtocolName = None
+    protocol: RunProtocol = None
     seed: BootstrapSeed = 0
     data_dir: DataDir = None
 
@@ -54,7 +55,7 @@ class EditsOptions:
 
     run: RunPath
     suite: RunSuite = None
-    protocol: ProtocolName = None
+    protocol: RunProtocol = None
     derive: Annotated[
         bool,
         Option("Derive edits with a dependency parser (spaCy).", panel=QUESTIONS),
@@ -89,7 +90,7 @@ class KnowledgeOptions:
         ),
     ]
     suite: RunSuite = None
-    protocol: ProtocolName = None
+    protocol: RunProtocol = None
     sizes: Annotated[
         Sequence[str] | None,
         Option(

@@ -27,6 +27,7 @@ from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe
 from consilience.workflow.probing import score as score_answers
 from consilience.workflow.result import Result, distinct_runs
+from consilience.workflow.run_options import ScoreOptions
 from consilience.workflow.suite import any_suite_of, protocol_notes
 
 Texts = Callable[[list[str]], Sequence[str]]
@@ -94,7 +95,7 @@ def score(answers: Any, suite: str | Path | Suite, *, protocol: Protocol | None 
     temporary = TemporaryDirectory(prefix="consilience-")
     path = answers if isinstance(answers, str | Path) else _written(answers, temporary)
     spec = save_suite(suite, Path(temporary.name, "suite")) if isinstance(suite, Suite) else suite
-    probed = score_answers(path_of(path, "the answers"), str(spec), protocol)
+    probed = score_answers(ScoreOptions(path_of(path, "the answers"), str(spec), protocol))
     return _result_of(probed, Run.open(path), temporary)
 
 

@@ -1,7 +1,8 @@
 """Options of workflows: frozen dataclasses whose fields say how the command line presents them.
 
 A field is ``name: Annotated[type, Option("Help text.")] = default``. Its default is written here
-only; ``cli/command.py`` makes the command line from it.
+only. ``option_fields.py`` decodes it for Python calls, the command line and configuration files.
+A panel after an alias of this module, as in ``Annotated[DataDir, FACTS]``, replaces its panel.
 """
 
 from __future__ import annotations
@@ -34,8 +35,12 @@ class Option:
     """The heading in the help that the option stands under."""
     is_argument: bool = False
     """Whether it is given by its position, without a name."""
+    is_repeated: bool = False
+    """Whether a list is given by several options with a value each; else it has commas."""
 
 
+GENERAL = "General"
+"""The panel of the options that every command has."""
 MODEL, QUESTIONS, COUNTING = "Model", "Questions", "Counting"
 OUTPUT, TRAINING, ADVANCED = "Output", "Training", "Advanced"
 FACTS = "Facts only"
@@ -64,6 +69,15 @@ ProtocolName = Annotated[
         panel=COUNTING,
     ),
 ]
+RunProtocol = Annotated[
+    Protocol | None,
+    Option(
+        "Count by the papers' released code (published) or by the definitions in their text "
+        "(strict) [default: that of the run].",
+        metavar="published|strict",
+        panel=COUNTING,
+    ),
+]
 RunSpecs = Annotated[
     Sequence[str],
     Option(
@@ -75,7 +89,7 @@ RunSpecs = Annotated[
 RunSuite = Annotated[
     str | None,
     Option(
-        "Use this suite: a name or a folder [default: that of the first run].",
+        "Use this suite: a name or a folder [default: that of the run].",
         metavar="S",
         short="-s",
         panel=QUESTIONS,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import Annotated, get_args, get_type_hints
+from dataclasses import dataclass
+from typing import Annotated
 
-from consilience.choices import CandidateSet, Loading, Long, MultiToken, Protocol
+from consilience.choices import CandidateSet, Loading, Long, MultiToken
 from consilience.errors import ConsilienceError
+from consilience.workflow.option_fields import option_fields
 from consilience.workflow.options import (
     ADVANCED,
     COUNTING,
@@ -16,13 +16,17 @@ from consilience.workflow.options import (
     MODEL,
     PAIRS,
     QUESTIONS,
+    AsShipped,
+    DataDir,
     Device,
     Dtype,
     Folder,
+    Groups,
     Indicators,
     InputFormat,
     MaxLength,
     Option,
+    ProtocolName,
     ReadAt,
     Revision,
     SuiteName,
@@ -82,19 +86,8 @@ class ProbeOptions:
     device: Device = "auto"
     dtype: Dtype = "float32"
     trust_remote_code: TrustRemoteCode = False
-    groups: Annotated[
-        Sequence[str] | None,
-        Option("Use only these relations, such as P36,P19.", metavar="G,G", panel=FACTS),
-    ] = None
-    protocol: Annotated[
-        Protocol | None,
-        Option(
-            "Count by the papers' released code (published) or by the definitions in their text "
-            "(strict) [default: published for ParaRel, else strict].",
-            metavar="published|strict",
-            panel=FACTS,
-        ),
-    ] = None
+    groups: Annotated[Groups, FACTS] = None
+    protocol: Annotated[ProtocolName, FACTS] = None
     candidates: Annotated[
         CandidateSet,
         Option(
@@ -141,13 +134,8 @@ class ProbeOptions:
             panel=FACTS,
         ),
     ] = False
-    data_dir: Annotated[
-        Path | None,
-        Option("Folder of fetched suites [env: CONSILIENCE_DATA].", metavar="DIR", panel=FACTS),
-    ] = None
-    as_shipped: Annotated[
-        bool, Option("Keep the ParaRel tuples that the ParaRel paper leaves out.", panel=FACTS)
-    ] = False
+    data_dir: Annotated[DataDir, FACTS] = None
+    as_shipped: Annotated[AsShipped, FACTS] = False
     data: Annotated[
         str | None,
         Option(
@@ -195,11 +183,10 @@ class ProbeOptions:
 
 def refuse_options(options: ProbeOptions, panel: str, kind: str, expected: str) -> None:
     """Raise for an option of a panel that is not at its default: it is for other suites."""
-    hints = get_type_hints(ProbeOptions, include_extras=True)
-    for field in fields(options):
-        option = get_args(hints[field.name])[-1]
-        if option.panel == panel and getattr(options, field.name) != field.default:
-            flag = option.flag or "--" + field.name.replace("_", "-")
+    for field in option_fields(ProbeOptions):
+        if field.option.panel == panel and getattr(options, field.name) != field.default:
             raise ConsilienceError(
-                f"{flag} with {kind}", expected=f"--suite {expected}", todo=f"Leave {flag} out."
+                f"{field.flag} with {kind}",
+                expected=f"--suite {expected}",
+                todo=f"Leave {field.flag} out.",
             )

@@ -48,6 +48,7 @@ from consilience.workflow.probe_plan import (
     spread,
 )
 from consilience.workflow.probing_pairs import plan_pairs, probe_pairs
+from consilience.workflow.run_options import ScoreOptions
 from consilience.workflow.run_settings import default_folder, perturbation_settings
 from consilience.workflow.suite import any_suite_of, protocol_notes, source_of
 
@@ -214,18 +215,14 @@ def _noise_floor(
         )
 
 
-def score(
-    answers: Path,
-    suite: str | None = None,
-    protocol: Protocol | None = None,
-    data_dir: Path | None = None,
-) -> CountedRun:
+def score(options: ScoreOptions) -> CountedRun:
     """Measure answers that were made elsewhere, or those of a run again; seeds are averaged.
 
     A run names its suite and protocol; ``suite`` is needed for a table of answers only.
     """
+    answers = options.answers
     run = Run.open(answers).named_by_model()
-    chosen, rules = any_suite_of(run, suite, protocol, data_dir)
+    chosen, rules = any_suite_of(run, options.suite, options.protocol, options.data_dir)
     notes: list[str] = []
     if not answers.is_dir():  # the answers of a run are checked when they are written
         table = prepare(run.answers, chosen)

@@ -27,17 +27,20 @@ class ReproduceOptions:
         Path, Option("Write the table and the runs that it needs to this folder.", flag="--out")
     ] = Path("runs/reproduce")
     added: Annotated[
-        list[str] | None,
+        Sequence[str] | None,
         Option(
             "Add a row for your own model. The paper's models are then run only if --only names "
             "them.",
             metavar="NAME=M",
             flag="--add",
+            is_repeated=True,
         ),
     ] = None
     models: Annotated[
-        list[str] | None,
-        Option("Replace a model of the paper.", metavar="ROW=M", flag="--replace"),
+        Sequence[str] | None,
+        Option(
+            "Replace a model of the paper.", metavar="ROW=M", flag="--replace", is_repeated=True
+        ),
     ] = None
     only: Annotated[
         Sequence[str] | None,
@@ -60,16 +63,21 @@ class ReproduceOptions:
         ),
     ] = False
     data: Annotated[
-        list[str] | None,
-        Option("Read a data set from a file: rte:train=FILE.", metavar="TASK:SPLIT=FILE"),
+        Sequence[str] | None,
+        Option(
+            "Read a data set from a file: rte:train=FILE.",
+            metavar="TASK:SPLIT=FILE",
+            is_repeated=True,
+        ),
     ] = None
     more: Annotated[
-        list[str] | None,
+        Sequence[str] | None,
         Option(
             f"Pass more arguments to a command: {WITH} asks 5 facts a relation. Such runs have a "
             "separate folder.",
             metavar="C=ARGS",
             flag="--with",
+            is_repeated=True,
         ),
     ] = None
     data_dir: DataDir = None

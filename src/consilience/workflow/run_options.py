@@ -1,4 +1,4 @@
-"""The options of commands that read runs: ``compare`` and ``report``."""
+"""The options of commands that read runs: ``score``, ``compare`` and ``report``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,27 @@ from consilience.workflow.options import (
     BootstrapSeed,
     DataDir,
     Option,
-    ProtocolName,
+    RunProtocol,
     RunSpecs,
     RunSuite,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreOptions:
+    """Which answers are measured, and how."""
+
+    answers: Annotated[
+        Path,
+        Option(
+            "The folder of a run, or a table: .parquet, .csv, .csv.gz.",
+            metavar="ANSWERS",
+            is_argument=True,
+        ),
+    ]
+    suite: RunSuite = None
+    protocol: RunProtocol = None
+    data_dir: DataDir = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +40,7 @@ class CompareOptions:
 
     runs: RunSpecs
     suite: RunSuite = None
-    protocol: ProtocolName = None
+    protocol: RunProtocol = None
     seed: BootstrapSeed = 0
     data_dir: DataDir = None
 
@@ -65,6 +82,6 @@ class ReportOptions:
         ),
     ] = None
     suite: RunSuite = None
-    protocol: ProtocolName = None
+    protocol: RunProtocol = None
     seed: BootstrapSeed = 0
     data_dir: DataDir = None

@@ -8,11 +8,57 @@ from pathlib import Path
 from typing import Annotated
 
 from consilience.workflow.options import (
+    ADVANCED,
     COUNTING,
     OUTPUT,
     QUESTIONS,
+    AsShipped,
+    DataDir,
+    Indicators,
     Option,
+    SuiteArgument,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteListOptions:
+    """Where suites are."""
+
+    data_dir: DataDir = None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOptions:
+    """What is downloaded."""
+
+    name: Annotated[str, Option("The suite to download: pararel.", is_argument=True)]
+    data_dir: DataDir = None
+    base: Annotated[
+        str | None,
+        Option(
+            "Download the same files from another URL.",
+            metavar="URL",
+            flag="--from",
+            panel=ADVANCED,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """Which suite is checked."""
+
+    suite: SuiteArgument
+    data_dir: DataDir = None
+
+
+@dataclass(frozen=True, slots=True)
+class StatsOptions:
+    """Which suite is counted."""
+
+    suite: SuiteArgument
+    data_dir: DataDir = None
+    as_shipped: AsShipped = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +95,7 @@ class SheetOptions:
             panel=QUESTIONS,
         ),
     ] = None
-    indicators: Annotated[
-        Sequence[str] | None,
-        Option(
-            "Write these words before the two sentences: Premise,Hypothesis.",
-            metavar="A,B",
-            panel=QUESTIONS,
-        ),
-    ] = None
+    indicators: Annotated[Indicators, QUESTIONS] = None
     question: Annotated[
         str, Option("Ask this question [default: that of the task].", panel=QUESTIONS)
     ] = ""

@@ -201,13 +201,14 @@ class FinetuneOptions:
         bool, Option("Print the work and an estimate of its time, and train nothing.", panel=OUTPUT)
     ] = False
     others: Annotated[
-        list[str] | None,
+        Sequence[str] | None,
         Option(
             "Train another task too, with its own head: mrpc=TRAIN or mrpc=TRAIN,VALIDATION. "
             "Repeat for more.",
             metavar="T=F",
             flag="--with-task",
             panel=QUESTIONS,
+            is_repeated=True,
         ),
     ] = None
     seeds: Annotated[

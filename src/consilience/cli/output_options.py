@@ -1,0 +1,131 @@
+"""Options of what a command prints; all others are those of its workflow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from consilience.choices import By, TableFormat
+from consilience.workflow.options import GENERAL, OUTPUT, PAIRS, Option
+
+AsJson = Annotated[bool, Option("Print only one JSON document.", flag="--json", panel=OUTPUT)]
+CsvFile = Annotated[
+    Path | None,
+    Option("Also write the table to this CSV file.", metavar="FILE", flag="--csv", panel=OUTPUT),
+]
+TableBy = Annotated[
+    By | None,
+    Option(
+        "Print a table of details, with a row for each relation or task (group), kind of edit, "
+        "pattern, form or metric.",
+        panel=OUTPUT,
+    ),
+]
+Format = Annotated[
+    TableFormat,
+    Option(
+        "Format of the printed table: Markdown (md), CSV with all digits, or json, the document "
+        "that --json prints.",
+        flag="--format",
+        panel=OUTPUT,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class GeneralOptions:
+    """What every command has."""
+
+    config: Annotated[
+        str | None,
+        Option(
+            "Read defaults from this TOML file [default: consilience.toml, if there is one].",
+            metavar="FILE",
+            panel=GENERAL,
+        ),
+    ] = None
+    quiet: Annotated[
+        bool,
+        Option(
+            "Print nothing on standard error but errors: no progress and no notes.",
+            short="-q",
+            panel=GENERAL,
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, slots=True)
+class JsonOutput:
+    """For people or for programs."""
+
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableOutput:
+    """A table, also as a file."""
+
+    file: CsvFile = None
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOutput:
+    """The summary of a run, or one of its tables."""
+
+    by: TableBy = None
+    examples: Annotated[
+        int, Option("Changed answers to print; all are in inconsistent.csv.", min=0, panel=PAIRS)
+    ] = 0
+    format_: Format = "table"
+    as_json: AsJson = False
+    dry_run: Annotated[
+        bool,
+        Option(
+            "Print what would be asked, and an estimate of the time; write nothing.", panel=OUTPUT
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreOutput:
+    """The summary of answers, or one of their tables."""
+
+    by: TableBy = None
+    file: CsvFile = None
+    format_: Format = "table"
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True, slots=True)
+class CompareOutput:
+    """The differences of runs."""
+
+    show: Annotated[
+        Sequence[str],
+        Option(
+            "Print these metrics [default: those of the summary]; --csv and --json have all.",
+            metavar="M,M",
+            panel=OUTPUT,
+        ),
+    ] = ()
+    by: TableBy = None
+    file: CsvFile = None
+    format_: Format = "table"
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True, slots=True)
+class ImproveOutput:
+    """The result of a training."""
+
+    details: Annotated[
+        bool,
+        Option(
+            "Also print Table 7, every training, and the differences of each relation.",
+            panel=OUTPUT,
+        ),
+    ] = False
+    as_json: AsJson = False

@@ -16,7 +16,7 @@ ENVIRONMENT = "CONSILIENCE_CONFIG"
 NAME = "consilience.toml"
 """The file that is searched for."""
 
-SHARED = ("model", "suite", "device", "dtype", "data-dir", "trust-remote-code")
+SHARED = ("model", "suite", "device", "dtype", "data-dir", "trust-remote-code", "quiet")
 """Options that may have one default for all commands."""
 
 Table = Mapping[str, Any]

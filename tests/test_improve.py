@@ -12,6 +12,7 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from consilience import ConsilienceError, load_model
+from consilience.choices import Loading
 from consilience.models.fast import speed_up_training
 from consilience.suites import load_suite
 from consilience.train.consistency_trainer import ConsistencyTrainer
@@ -178,7 +179,7 @@ def test_seeds_and_ablations_make_table_7(model_folder, tmp_path):
     assert row["perplexity"] > 1
     (kept,) = result.lambdas.filter(pl.col("kept"), name="improved", seed=1).to_dicts()
     saved = str(rows["improved", 1].chosen.best.model)
-    assert kept["perplexity"] == pytest.approx(perplexity(saved, lines, "cpu"))
+    assert kept["perplexity"] == pytest.approx(perplexity(saved, lines, Loading("cpu")))
     assert pl.read_csv(tmp_path / "o" / "table-7.csv").height == table.height
     counted = result.before.filter((pl.col("group") == "D") & (pl.col("metric") == "accuracy"))
     assert counted["n"].to_list() == [6]

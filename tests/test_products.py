@@ -2,6 +2,7 @@
 
 import json
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 from conftest import WORDS
 from consilience import load_model
-from consilience.models import batches, causal, masked, seq2seq
+from consilience.models import batches, scoring
 from consilience.models.cache import cache_folder, processor
 from consilience.models.fast import onednn, onednn_training, speed_up, speed_up_training
 from consilience.models.fast.libraries import Shape, clearly_faster, measured_products, time_in_turn
@@ -141,9 +142,7 @@ def test_both_libraries_give_the_same_answers_and_near_ties_to_the_last_bit(
     """Near ties are decided with torch's own products, whatever multiplies otherwise."""
 
     def asked_with(library):
-        for module in (masked, causal, seq2seq):
-            choose = lambda model, *, head: speed_up(model, head=head, library=library)  # noqa: E731
-            monkeypatch.setattr(module, "speed_up", choose)
+        monkeypatch.setattr(scoring, "speed_up", partial(speed_up, library=library))
         model = load_model(str(model_folder(family)))
         assert model.products.library == library
         return scores_of(model, QUERIES[:8], words_of(*WORDS, "New York", "Parisian"))[0]
@@ -151,9 +150,7 @@ def test_both_libraries_give_the_same_answers_and_near_ties_to_the_last_bit(
     one, other = asked_with("onednn"), asked_with("torch")
     np.testing.assert_allclose(one, other, atol=1e-4, rtol=1e-5)
     np.testing.assert_array_equal(np.nanargmax(one, axis=1), np.nanargmax(other, axis=1))
-    everything = dict.fromkeys(batches.NEAR_TIE, 1e9)
-    for module in (masked, causal, seq2seq):
-        monkeypatch.setattr(module, "NEAR_TIE", everything)
+    monkeypatch.setattr(scoring, "NEAR_TIE", dict.fromkeys(batches.NEAR_TIE, 1e9))
     np.testing.assert_array_equal(asked_with("onednn"), asked_with("torch"))
 
 

@@ -953,7 +953,9 @@ def test_one_command_trains_two_tasks_and_says_what_was_cut(consilience, asked, 
     assert "timing one update and a few queries ..." in said
     (work,) = [line for line in said if line.startswith("work: ")]
     assert work == "work: 2 trainings (2 seeds) of 4 updates and 1 validation of 14 queries"
-    said = [line for line in said if not line.startswith(("timing ", "work: ", "estimated time: "))]
+    said = [
+        line for line in said if not re.match("timing |work: |trainings: |estimated time: ", line)
+    ]
     loading = f"loading {asked[asked.index('--model') + 1]} ..."
     assert [line for line in said if line != loading and " updates" not in line] == [
         "training rte with 2 seeds, batch size 8, learning rate 0.006 ..."
@@ -995,8 +997,12 @@ def test_a_dry_run_counts_the_work_and_trains_nothing(consilience, asked, tmp_pa
     more = ["--learning-rate", "1e-5,1e-4,1e-3", "--seeds", "0,1", "--epochs", "3", "--dry-run"]
     status, out, err = consilience(*asked, *more)
     assert status == 0, err
-    work, time = out.splitlines()
+    work, trainings, time, _ = out.splitlines()
     assert work == "work: 5 trainings (2 seeds) of 6 updates and 3 validations of 8 queries"
+    assert trainings == (
+        "trainings: 3 batch sizes and learning rates with the first seed; then one for each seed: "
+        "0, 1"
+    )
     assert time.startswith("estimated time: ")
     assert not (tmp_path / "o").exists()
 

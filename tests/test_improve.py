@@ -327,7 +327,12 @@ def test_a_dry_run_counts_the_work_and_trains_nothing(consilience, command, tmp_
         "work: 12 trainings (2 seeds) of 1 update and 1 validation of 36 queries; then 9 runs of "
         "27 queries",
     ]
-    assert lines[2].startswith("estimated time: ")
+    assert lines[2] == (
+        "trainings: with seed 1, 2: the teacher, without a consistency loss; one for each lambda: "
+        "0.5, 2; one for each ablation: no-consistency, no-typing, no-mlm"
+    )
+    assert lines[3].startswith("estimated time: ")
+    assert lines[4].endswith("without --dry-run to start.")
     assert not (tmp_path / "o").exists()
     cost = json.loads(consilience(*command, *more, "--json")[1])["cost"]
     seconds = {name: cost[f"{name}_seconds"] for name in ("load", "update", "query", "overhead")}

@@ -15,9 +15,9 @@ from consilience.models import label_writer
 from consilience.models.batches import Budget
 from consilience.models.fast import Prompts, tree_scorer
 from consilience.models.forward import logits_of
-from consilience.models.label_writer import MOST_WRITTEN, label_of
+from consilience.models.label_writer import MOST_WRITTEN
 from consilience.models.loading import load_pretrained
-from consilience.sentence_pairs import TextPair
+from consilience.sentence_pairs import TextPair, label_of
 from consilience.suites.perturbations import original, t5_original
 from consilience.suites.tasks import TASKS
 from pair_builders import MRPC, ODD, PAIRS, SAME, by_row, forms_of

@@ -339,6 +339,27 @@ def test_labels_that_a_model_does_not_name(classifier, perturb, tmp_path):
     assert "--model-labels A,B" in err
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("majority", {"not_equivalent"}), ("constant", {"not_equivalent"}), ("random", {*SAME})],
+)
+def test_baselines_of_sentence_pairs(name, expected, perturb, tmp_path):
+    """Of the eight pairs five are not equivalent; only the draw for each text varies."""
+    data = write_pairs(tmp_path / "some.jsonl")
+    lines = data.read_text().splitlines(keepends=True)
+    data.write_text("".join(lines[at] for at in (0, 1, 2, 4, 6)))
+    assert perturb(f"baseline:{name}", data=data)[0] == 0
+    assert set(answers_in(tmp_path / "run")) == expected
+    values = dict(
+        metrics_of(tmp_path / "run").filter(subset="all").select("metric", "value").iter_rows()
+    )
+    right = 0.8 if name != "random" else None
+    assert right is None or (values["accuracy"], values["consistency"]) == (right, 1)
+    status, _, err = perturb("baseline:oracle", out="other")
+    assert status == 2
+    assert "no baseline 'oracle' for sentence pairs" in err
+
+
 @pytest.fixture
 def bad(tmp_path, classifier, model_folder, finetuned):
     """Models and files by name, most of which cannot be asked."""
@@ -351,6 +372,8 @@ def bad(tmp_path, classifier, model_folder, finetuned):
         "t5": model_folder("t5"),
         "llama": model_folder("llama"),
         "gpt2": model_folder("gpt2"),
+        "packaged": "packaged:smollm2",
+        "majority": "baseline:majority",
         "no column": write_pairs(tmp_path / "column.jsonl", sentence2=None),
         "odd label": write_pairs(tmp_path / "label.jsonl", label="perhaps"),
         "no label": write_pairs(tmp_path / "unlabelled.jsonl", label=-1),

@@ -142,6 +142,43 @@ def test_a_template_shows_the_sentence_and_the_candidates():
         cs.evaluate(PORTS, model, template="x")
 
 
+@pytest.mark.parametrize("suite", ["mrpc", PORTS])
+def test_what_a_function_raises_is_the_cause_of_one_message(suite, tmp_path):
+    def broken(inputs):
+        raise KeyError("token")
+
+    more = {"data": write_pairs(tmp_path / "pairs.jsonl")} if suite == "mrpc" else {}
+    inputs = r"raised KeyError \('token'\) on \d+ inputs, from '.*' to '.*'\. Correct the function"
+    with pytest.raises(cs.ConsilienceError, match=inputs) as error:
+        cs.evaluate(suite, broken, **more)
+    assert isinstance(error.value.__cause__, KeyError)
+
+
+def test_a_function_answers_sentence_pairs(tmp_path):
+    """By hand: the label of a pair turns with the order of its sentences; one is no label."""
+    seen = []
+
+    def by_order(pairs):
+        seen.extend(pairs)
+        return [
+            "perhaps" if "0" in first else " Equivalent." if first < second else "not_equivalent"
+            for first, second in pairs
+        ]
+
+    data = write_pairs(tmp_path / "pairs.jsonl")
+    result = cs.evaluate(
+        "mrpc", by_order, data=data, perturbations=["reverse"], folder=tmp_path / "r"
+    )
+    assert len(seen) == len(set(seen)), "equal forms are asked once"
+    assert seen[0][0].startswith("Sentence1: ")
+    assert seen[1] == seen[0][::-1]
+    labels = {"equivalent", "not_equivalent", "perhaps"}
+    assert set(result.answers["answer"]) <= labels
+    of_labels = result.metrics.filter(metric="consistency", subset="reverse", group="mrpc")
+    assert of_labels["value"].item() == 0
+    assert cs.open_run(tmp_path / "r").metrics.equals(result.metrics)
+
+
 def test_a_function_of_log_probabilities_answers_with_the_most_probable_sentence():
     def shorter_is_likelier(sentences):
         return [-len(sentence) - 10 * ("5432" in sentence) for sentence in sentences]
@@ -220,7 +257,8 @@ WRONG = [
     (lambda: cs.evaluate("mini", MAJORITY, protocol="lax"), "'published' or 'strict'"),
     (lambda: cs.evaluate(3, MAJORITY), "suite=3; expected text"),
     (lambda: cs.evaluate("mini", 3), "a model of type int; expected a name, a folder, a function"),
-    (lambda: cs.evaluate("mrpc", ports), "expected the name or folder of a classifier"),
+    (lambda: cs.evaluate("mrpc", cs.load_model(MAJORITY)), "a loaded language model with the sent"),
+    (lambda: cs.evaluate("mrpc", ports), "--suite mrpc without --data"),
     (lambda: cs.evaluate(PORTS, lambda prompts: "6379"), "returned a value of type str"),
     (lambda: cs.evaluate(PORTS, lambda prompts: prompts[:1]), "returned 1 values for 6 inputs"),
     (

@@ -13,7 +13,7 @@ import polars as pl
 from consilience.ask import Column, Progress, answers_table, judge, no_answers
 from consilience.choices import Long
 from consilience.errors import ConsilienceError
-from consilience.sentence_pairs import Form, Task, TextPair
+from consilience.sentence_pairs import Form, Task, TextPair, label_of
 from consilience.suites.pairs import TASK_SUITE, generated_group
 from consilience.suites.perturbations import Perturbation, forms_of
 from consilience.types import ORIGINAL, Scores
@@ -35,9 +35,10 @@ CHANGED_ANSWERS_SCHEMA: dict[str, type[pl.DataType]] = {
 
 
 class PairModel(Interface):
-    """A model of sentence pairs: ``models/classifier.py``, ``models/label_writer.py``."""
+    """A model of sentence pairs: a classifier, a language model, a function or a baseline."""
 
     identity: dict[str, object]
+    notes: list[str]
 
     @property
     def longest(self) -> int:
@@ -205,7 +206,6 @@ def ask_labels(
 def ask_text(
     presented: Presented,
     write: Write,
-    label_of: Callable[[str, Sequence[str]], str | None],
     *,
     progress: Progress = lambda done: None,
 ) -> pl.DataFrame:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from consilience.cli.console import Screen, out, warn
 from consilience.cli.output_options import JsonOutput
-from consilience.cli.printing import print_json, print_lines
+from consilience.cli.printing import DRY_RUN, print_json, print_lines
 from consilience.report.training_tables import grid_table, seed_table
 from consilience.workflow.finetuning import Finetuning
 from consilience.workflow.finetuning import finetune as train_classifiers
@@ -29,7 +29,7 @@ def finetune(options: FinetuneOptions, output: JsonOutput) -> None:
     elif trainings:
         _show(options, finetuning, trainings)
     elif cost:
-        print_lines(cost.lines)
+        print_lines([*cost.lines, DRY_RUN])
 
 
 def _document(model: str, finetuning: Finetuning, trainings: SeedTrainings) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from consilience.cli.console import Screen, err, out
 from consilience.cli.output_options import ImproveOutput
-from consilience.cli.printing import print_json, print_lines, rows_of
+from consilience.cli.printing import DRY_RUN, print_json, print_lines, rows_of
 from consilience.report.comparison_tables import comparison_table
 from consilience.report.training_tables import lambda_table, result_table, table_7
 from consilience.workflow.improvement import PIPELINES, Improvement
@@ -32,7 +32,7 @@ def improve(options: ImproveOptions, output: ImproveOutput) -> None:
     elif result:
         _show(improvement, result, options, details=output.details)
     elif cost:
-        print_lines(cost.lines)
+        print_lines([*cost.lines, DRY_RUN])
 
 
 def _show(

@@ -15,6 +15,9 @@ from consilience.cli.process import json_text
 from consilience.report.export import as_csv, as_markdown
 from consilience.report.table import Table, all_notes
 
+DRY_RUN = "Nothing was trained. Rerun the command without --dry-run to start."
+"""The last line of the dry run of a training."""
+
 
 def print_tables(tables: Iterable[Table], format_: TableFormat) -> None:
     """Print tables, with an empty line between them."""

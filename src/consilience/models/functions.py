@@ -18,7 +18,7 @@ SENTENCE, CHOICES = "{sentence}", "{candidates}"
 """What a template is filled with: the sentence with its blank, and all candidates."""
 
 QUOTED = 60
-"""Characters of a text without a candidate that a note quotes."""
+"""Characters of a text that a note or an error quotes."""
 
 
 class TextFunction:
@@ -38,7 +38,7 @@ class TextFunction:
             raise ConsilienceError(
                 f"the template '{self.template}'", expected=f"a text with {SENTENCE}"
             )
-        self.identity = _identity(function, "texts") | {"template": self.template}
+        self.identity = identity_of(function, "texts") | {"template": self.template}
         self.notes: list[str] = []
 
     def score(
@@ -53,7 +53,7 @@ class TextFunction:
             )
         prompts = [self._prompt(query, words) for query in queries]
         distinct = list(dict.fromkeys(prompts))
-        written = dict(zip(distinct, _call(self.function, distinct, str), strict=True))
+        written = dict(zip(distinct, call(self.function, distinct, str), strict=True))
         texts = [written[prompt].strip() for prompt in prompts]
         matches = [
             match_candidate(text, query, words) for text, query in zip(texts, queries, strict=True)
@@ -62,7 +62,7 @@ class TextFunction:
             text for text, word in zip(texts, matches, strict=True) if text and word is None
         ]
         self._note(queries, unmatched)
-        yield from _chosen(texts, matches, words)
+        yield from chosen_words(texts, matches, words)
 
     def _prompt(self, query: Query, words: Sequence[str]) -> str:
         sentence = query.pattern.fill(query.subject, BLANK)
@@ -70,12 +70,8 @@ class TextFunction:
 
     def _note(self, queries: Sequence[Query], unmatched: Sequence[str]) -> None:
         if unmatched:
-            text = unmatched[0] if len(unmatched[0]) <= QUOTED else unmatched[0][:QUOTED] + "..."
-            self.notes.append(
-                f"{len(unmatched)} of {len(queries)} texts to queries such as "
-                f"'{queries[0].pattern.text}' match no candidate, such as '{text}'; they count as "
-                "wrong answers"
-            )
+            asked = f"{len(queries)} texts to queries such as '{queries[0].pattern.text}'"
+            self.notes.append(unmatched_note(unmatched, asked, "candidate"))
 
 
 class ScoringFunction:
@@ -87,7 +83,7 @@ class ScoringFunction:
 
     def __init__(self, function: Callable[[list[str]], Sequence[float]]) -> None:
         self.function = function
-        self.identity = _identity(function, "log-probabilities")
+        self.identity = identity_of(function, "log-probabilities")
         self.notes: list[str] = []
 
     def score(
@@ -98,7 +94,7 @@ class ScoringFunction:
 
         words = _words_of(candidates)
         sentences = [query.pattern.fill(query.subject, word) for query in queries for word in words]
-        values = _call(self.function, sentences, float)
+        values = call(self.function, sentences, float)
         totals = np.array(values, dtype=np.float64).reshape(len(queries), len(words))
         rows = np.arange(len(queries))
         yield Scores(rows, tuple(words), log_softmax(totals, axis=1), totals=totals)
@@ -133,7 +129,18 @@ def _plain(text: str) -> str:
     return " ".join(letters.split())
 
 
-def _chosen(
+def unmatched_note(texts: Sequence[str], of: str, kind: str) -> str:
+    """A note on the texts that match no candidate or label; ``of``: how many there are in all."""
+    text = quoted(texts[0])
+    return f"{len(texts)} of {of} match no {kind}, such as '{text}'; they count as wrong answers"
+
+
+def quoted(text: str) -> str:
+    """The beginning of a text."""
+    return text if len(text) <= QUOTED else text[:QUOTED] + "..."
+
+
+def chosen_words(
     texts: Sequence[str], matches: Sequence[str | None], words: Sequence[str]
 ) -> Iterator[Scores]:
     """Scores that order the candidates only; a text that matches none is a word of its own."""
@@ -167,15 +174,28 @@ def _words_of(candidates: Candidates | None) -> tuple[str, ...]:
     return candidates.words
 
 
-def _identity(function: Callable[..., Any], kind: str) -> dict[str, object]:
+def identity_of(function: Callable[..., Any], kind: str) -> dict[str, object]:
     """What a run records of a function: its name."""
     name = getattr(function, "__name__", type(function).__name__)
     return {"model": "function" if name == "<lambda>" else name, "kind": f"function of {kind}"}
 
 
-def _call(function: Callable[[list[str]], Any], inputs: list[str], kind: type) -> list[Any]:
-    """What a function makes of the inputs: as many values of that type."""
-    values = function(inputs)
+def call(function: Callable[[list[Any]], Any], inputs: list[Any], kind: type) -> list[Any]:
+    """What a function makes of the inputs: as many values of that type.
+
+    What the function raises is the cause of the error.
+    """
+    try:
+        values = function(inputs)
+    except ConsilienceError:
+        raise
+    except Exception as error:
+        first, last = quoted(str(inputs[0])), quoted(str(inputs[-1]))
+        raise ConsilienceError(
+            f"the function raised {type(error).__name__} ({str(error).rstrip('.')}) on "
+            f"{len(inputs)} inputs, from '{first}' to '{last}'",
+            todo="Correct the function. With a folder for the run, complete groups are kept.",
+        ) from error
     noun = "text" if kind is str else "number"
     if isinstance(values, str | Mapping) or not hasattr(values, "__iter__"):
         raise ConsilienceError(

@@ -280,9 +280,3 @@ def _filled(template: str, task: Task) -> str:
     for name, value in names.items():
         template = template.replace("{" + name + "}", value)
     return template
-
-
-def label_of(text: str, labels: Sequence[str]) -> str | None:
-    """The label that a text is; surrounding space, a final full stop and case do not count."""
-    answer = text.strip().removesuffix(".").rstrip().casefold()
-    return next((label for label in labels if label.casefold() == answer), None)

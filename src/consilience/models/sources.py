@@ -58,10 +58,8 @@ def locate(spec: str, loading: Loading = DEFAULT_LOADING) -> ModelSource:
     scheme, _, name = spec.partition(":")
     if scheme == "baseline":
         raise ConsilienceError(
-            f"'{spec}' is a baseline, which can neither be trained nor read sentence pairs",
+            f"'{spec}' is a baseline, which cannot be trained",
             expected="a pretrained model",
-            todo="Baselines answer suites of facts. For sentence pairs, the column `majority` "
-            "beside the numbers of a model has the majority baseline.",
         )
     if not spec:
         raise ConsilienceError("a model without a name", todo="Name one with --model.")

@@ -59,6 +59,13 @@ def _no_suite(folder: Path, spec: str) -> ConsilienceError:
     nearby = (
         sorted(path.name for path in parent.iterdir() if path.is_dir()) if parent.is_dir() else []
     )
+    if spec in TASKS:
+        return ConsilienceError(
+            f"'{spec}' is a task of sentence pairs",
+            expected="a suite of facts: mini, pararel, or a folder",
+            todo=f"Ask its pairs with `consilience probe --suite {spec}`; train on them with "
+            f"`consilience finetune --task {spec}`.",
+        )
     if os.sep not in spec:
         similar = get_close_matches(shortened(spec, 200), [*NAMES, *TASKS, *nearby], n=1)
         return ConsilienceError(

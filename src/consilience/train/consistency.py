@@ -164,6 +164,6 @@ def _with_adapters(model: PreTrainedModel, rank: int) -> Any:
     with needs_extra("train"):
         from peft import LoraConfig, get_peft_model
     adapters = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
-    with warnings.catch_warnings():  # peft reads an attribute that transformers has renamed
-        warnings.simplefilter("ignore", FutureWarning)
+    with warnings.catch_warnings():  # on a renamed attribute, and on layers that store W transposed
+        warnings.simplefilter("ignore")
         return get_peft_model(model, adapters)

@@ -38,6 +38,8 @@ class TrainingCost:
     """The number of seeds."""
     trainings: int
     """Trainings over all seeds."""
+    breakdown: str
+    """What the trainings are, in words."""
     updates: int
     """Updates of one training, at most."""
     validations: int
@@ -80,7 +82,7 @@ class TrainingCost:
             run = counted(self.run_queries, "query", "queries")
             work += f"; then {counted(self.runs, 'run')} of {run}"
         lines = [f"held out: {self.held_out}"] if self.held_out else []
-        lines.append(work)
+        lines += [work, f"trainings: {self.breakdown}"]
         if not math.isnan(self.seconds):
             lines.append(
                 f"estimated time: {duration(self.seconds)} (measured: {self.load_seconds:.2g} s to "
@@ -107,6 +109,10 @@ def consistency_cost(
     rows = 1 + len(ABLATIONS) * ablations
     per_seed = len(plan.weights) + (rows - 1) + (plan.loss == "vote")
     facts = sum(len(relation.facts) for relation in test.relations)
+    lambdas = ", ".join(f"{weight:g}" for weight in plan.weights)
+    breakdown = ["the teacher, without a consistency loss"] if plan.loss == "vote" else []
+    breakdown += [f"one for each lambda: {lambdas}"]
+    breakdown += [f"one for each ablation: {', '.join(ABLATIONS)}"] if ablations else []
     start = time.perf_counter()
     with TemporaryDirectory() as folder:
         untimed = replace(plan, report_to="none")
@@ -129,6 +135,7 @@ def consistency_cost(
         held_out=f"{counted(len(test.relations), 'relation')}, {counted(facts, 'fact')}",
         seeds=len(seeds),
         trainings=len(seeds) * per_seed,
+        breakdown=f"with seed {', '.join(map(str, seeds))}: {'; '.join(breakdown)}",
         updates=updates,
         validations=updates // int(interval or 1),
         validation_queries=queries_of(trainer.validation),
@@ -165,10 +172,12 @@ def classifier_cost(
             timed = pairs.first(TIMED_PAIRS)
             query, overhead = time_queries({len(timed.forms): lambda: trainer.judge(task, timed)})
     queries = sum(len(pairs.forms) for pairs in trainer.validation.values())
+    grid = f"{len(plans)} batch sizes and learning rates with the first seed; then "
     return TrainingCost(
         held_out="",
         seeds=len(seeds),
         trainings=len(seeds) + (len(plans) if len(plans) > 1 else 0),
+        breakdown=grid * (len(plans) > 1) + f"one for each seed: {', '.join(map(str, seeds))}",
         updates=batches.per_epoch * plans[0].epochs,
         validations=plans[0].epochs,
         validation_queries=queries,

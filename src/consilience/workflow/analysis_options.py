@@ -20,6 +20,7 @@ from consilience.workflow.options import (
     BootstrapSeed,
     DataDir,
     Device,
+    FactSuiteName,
     Folder,
     Groups,
     Option,
@@ -28,7 +29,6 @@ from consilience.workflow.options import (
     RunProtocol,
     RunSuite,
     SuiteArgument,
-    SuiteName,
     TrustRemoteCode,
 )
 
@@ -140,7 +140,7 @@ class VectorOptions:
     model: Annotated[
         str, Option("Use this model, as for `probe`.", metavar="M", short="-m", panel=MODEL)
     ] = "packaged:smollm2"
-    suite: SuiteName = "mini"
+    suite: FactSuiteName = "mini"
     groups: Groups = None
     limit: Annotated[
         int,

@@ -9,15 +9,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from consilience.ask_pairs import PairModel
 from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.files import path_of, write_whole
 from consilience.frames import as_polars
 from consilience.models import LanguageModel
 from consilience.models.functions import TextFunction
+from consilience.models.label_functions import LabelFunction, TwoTexts
 from consilience.run import Run
 from consilience.suites.saving import save_suite
-from consilience.suites.tasks import is_task
+from consilience.suites.tasks import is_task, load_task
 from consilience.types import Suite
 from consilience.watch import SILENT, Watch
 from consilience.workflow.comparing import Comparison, compare_opened
@@ -30,8 +32,8 @@ from consilience.workflow.result import Result, distinct_runs
 from consilience.workflow.run_options import ScoreOptions
 from consilience.workflow.suite import any_suite_of, protocol_notes
 
-Texts = Callable[[list[str]], Sequence[str]]
-"""A function from prompts to texts."""
+Texts = Callable[[list[str]], Sequence[str]] | Callable[[list[TwoTexts]], Sequence[str]]
+"""A function from prompts to texts, or from two texts of sentence pairs to labels."""
 
 
 def evaluate(
@@ -45,19 +47,16 @@ def evaluate(
 
     - ``suite``: a name, a folder, or a ``Suite``.
     - ``model``: what the command line takes, a loaded ``LanguageModel``, or a function from a list
-      of prompts to a list of texts (``TextFunction``).
+      of prompts to a list of texts (``TextFunction``); for a task of sentence pairs, from a list of
+      two texts to a list of labels (``LabelFunction``).
     - ``options``: those of ``consilience probe``, such as ``limit=8`` and ``groups=["capital"]``.
     - ``folder``: keeps the run. The same call resumes it, and ``open_run`` reads it. Without one
       the run is in a temporary folder, which lives as long as the result.
     - ``watch``: shows progress; by default nothing is shown.
     """
-    loaded = _model_of(model, options)
     chosen = suite if isinstance(suite, Suite) else None
-    if loaded and chosen is None and is_task(str(suite)):
-        raise ConsilienceError(
-            "a loaded model or a function, with sentence pairs",
-            expected="the name or folder of a classifier",
-        )
+    task = str(suite) if chosen is None and is_task(str(suite)) else None
+    loaded = _model_of(model, task, options)
     temporary = None
     if options.get("folder") is None:
         temporary = TemporaryDirectory(prefix="consilience-")
@@ -124,17 +123,29 @@ def compare(
     return compare_opened(opened, suite, rules, seed)
 
 
-def _model_of(model: object, options: Mapping[str, Any]) -> LanguageModel | None:
-    """A model that is no name: as it is, or made of a function; None for a name."""
+def _model_of(
+    model: object, task: str | None, options: Mapping[str, Any]
+) -> LanguageModel | PairModel | None:
+    """A model that is no name: as it is, or made of a function; None for a name.
+
+    ``task``: the task of sentence pairs that it is asked, if it is one.
+    """
     if isinstance(model, str | Path):
         return None
     if hasattr(model, "score") and hasattr(model, "identity"):
+        if task and not hasattr(model, "fit"):
+            raise ConsilienceError(
+                f"a loaded language model with the sentence pairs of {task}",
+                expected="the name of a model, or a function from two texts to a label",
+            )
         return model  # type: ignore[return-value]
     if hasattr(model, "forward") or not callable(model):
         raise ConsilienceError(
             f"a model of type {type(model).__name__}",
             expected="a name, a folder, a function from prompts to texts, or what load_model gives",
         )
+    if task:
+        return LabelFunction(model, load_task(task).labels)
     return TextFunction(model, options.get("template"))
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from consilience.choices import Loading
 from consilience.errors import ConsilienceError, needs_extra
@@ -13,6 +13,7 @@ from consilience.sentence_pairs import Task
 from consilience.suites.pairs import Pairs, half_of, read_pairs, sample_pairs
 from consilience.suites.tasks import load_task
 from consilience.watch import SILENT, Watch
+from consilience.workflow.options import shared_fields
 from consilience.workflow.training_options import FinetuneOptions
 
 if TYPE_CHECKING:
@@ -44,9 +45,11 @@ class Finetuning:
 def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | None:
     """Train with each seed; None in every process but the first (``accelerate launch``)."""
     with needs_extra("train"):
+        from consilience.models.sources import locate
         from consilience.train.classifiers import Backbone
         from consilience.train.cost import classifier_cost
         from consilience.train.seeds import are_finished, reading_of, train_seeds
+    locate(options.model)  # an impossible name raises
     sources = _sources(options)
     plans, task = _plans(options), sources[0].task
     is_first = not int(os.environ.get("RANK", "0"))
@@ -92,17 +95,9 @@ def _plans(options: FinetuneOptions) -> list[ClassifierPlan]:
 
     rates = GRID_RATES if options.grid else options.learning_rate
     batches = GRID_BATCHES if options.grid else options.batch
-    values: dict[str, Any] = {
-        "learning_rate": rates[0],
-        "batch": batches[0],
-        "seed": options.seeds[0],
-    }
-    values |= {
-        field.name: getattr(options, field.name)
-        for field in fields(ClassifierPlan)
-        if field.name not in values
-    }
-    return grid_of(ClassifierPlan(**values), batches, rates)
+    single = {"learning_rate": rates[0], "batch": batches[0], "seed": options.seeds[0]}
+    plan = ClassifierPlan(**{**shared_fields(options, ClassifierPlan), **single})
+    return grid_of(plan, batches, rates)
 
 
 def _read_sample(file: str, task: Task, limit: int | None) -> Pairs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from consilience.errors import ConsilienceError, needs_extra
 from consilience.read import read_rows, read_text
 from consilience.types import Suite
 from consilience.watch import SILENT, Watch
+from consilience.workflow.options import shared_fields
 from consilience.workflow.run_settings import default_folder
 from consilience.workflow.training_options import ImproveOptions
 
@@ -43,14 +44,19 @@ class Improvement:
 
 def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improvement | None:
     """Train, choose and measure; None in every process but the first (``accelerate launch``)."""
-    with needs_extra("train"):
-        from consilience.train.cost import consistency_cost
-        from consilience.train.experiment import TABLE, is_first_process
-        from consilience.train.experiment import improve as train_and_measure
+    from consilience.train.plan import check_plan
+
     suite = suites.load_suite(options.suite, options.data_dir)
     protocol: Protocol = options.protocol or suite.protocol
     subject, plan = _subject_and_plan(options, suite, protocol)
     seeds, ablations = options.seeds, options.ablations
+    check_plan(plan, subject, seeds)
+    with needs_extra("train"):
+        from consilience.models.sources import locate
+        from consilience.train.cost import consistency_cost
+        from consilience.train.experiment import TABLE, is_first_process
+        from consilience.train.experiment import improve as train_and_measure
+    locate(subject.model)  # an impossible name raises
     folder = options.folder or _folder_of(options, suite)
     with watch.loading(options.model):
         if not is_first_process(subject):
@@ -86,12 +92,8 @@ def _subject_and_plan(
     """The model with its suite and text, and the settings of its training."""
     from consilience.train.plan import DEFAULT_WEIGHTS, Plan, Subject
 
-    values = {
-        field.name: getattr(options, field.name)
-        for field in fields(Plan)
-        if field.name not in ("weights", "seed")
-    }
-    weights = options.weights or DEFAULT_WEIGHTS[options.loss]
+    weights = tuple(options.weights or DEFAULT_WEIGHTS[options.loss])
+    single = {"weights": weights, "seed": options.seeds[0]}
     subject = Subject(
         options.model,
         suite,
@@ -101,7 +103,7 @@ def _subject_and_plan(
         device=options.device,
         trust_remote_code=options.trust_remote_code,
     )
-    return subject, Plan(weights=tuple(weights), seed=options.seeds[0], **values)
+    return subject, Plan(**{**shared_fields(options, Plan), **single})
 
 
 def read_lines(path: Path) -> list[str]:

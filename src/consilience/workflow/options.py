@@ -8,9 +8,9 @@ A panel after an alias of this module, as in ``Annotated[DataDir, FACTS]``, repl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from consilience.choices import Joined, Pool, Protocol
 
@@ -39,6 +39,12 @@ class Option:
     """Whether a list is given by several options with a value each; else it has commas."""
 
 
+def shared_fields(options: Any, kind: type) -> dict[str, Any]:
+    """The values of options for the fields of another dataclass that have the same name."""
+    names = [field.name for field in fields(kind)]
+    return {name: getattr(options, name) for name in names if hasattr(options, name)}
+
+
 GENERAL = "General"
 """The panel of the options that every command has."""
 MODEL, QUESTIONS, COUNTING = "Model", "Questions", "Counting"
@@ -52,6 +58,15 @@ SuiteName = Annotated[
     str,
     Option(
         "Ask this suite: mini, pararel, a task of sentence pairs, or a folder.",
+        metavar="S",
+        short="-s",
+        panel=QUESTIONS,
+    ),
+]
+FactSuiteName = Annotated[
+    str,
+    Option(
+        "Use this suite of facts: mini, pararel, or a folder.",
         metavar="S",
         short="-s",
         panel=QUESTIONS,

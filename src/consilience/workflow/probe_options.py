@@ -33,6 +33,9 @@ from consilience.workflow.options import (
     TrustRemoteCode,
 )
 
+DEFAULT_MODEL = "packaged:smollm2"
+"""The model that is asked if none is named."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProbeOptions:
@@ -48,7 +51,7 @@ class ProbeOptions:
             short="-m",
             panel=MODEL,
         ),
-    ] = "packaged:smollm2"
+    ] = DEFAULT_MODEL
     suite: SuiteName = "mini"
     perturbations: Annotated[
         Sequence[str] | None,

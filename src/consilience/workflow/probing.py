@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import polars as pl
 
 from consilience import suites
 from consilience.ask import ask, ask_suite, screening_note
+from consilience.ask_pairs import PairModel
 from consilience.choices import Loading, Protocol
 from consilience.errors import ConsilienceError
 from consilience.metrics.answers_table import check_golds, prepare, unknown_answers
@@ -58,15 +60,15 @@ def probe(
     watch: Watch = SILENT,
     *,
     suite: Suite | None = None,
-    model: LanguageModel | None = None,
+    model: LanguageModel | PairModel | None = None,
 ) -> CountedRun:
     """Ask a model a suite, and measure its answers; the run is kept in its folder.
 
     ``suite`` and ``model``: values in place of those that the options name.
     """
     if suite is None and is_task(options.suite):
-        return probe_pairs(options, watch)
-    setup = _set_up(options, watch, suite, model)
+        return probe_pairs(options, watch, cast(PairModel | None, model))
+    setup = _set_up(options, watch, suite, cast(LanguageModel | None, model))
     whole, suite, model, protocol = suite, setup.suite, setup.model, setup.protocol
     source = setup.source
     folder = RunFolder(setup.folder, setup.settings)
@@ -119,10 +121,10 @@ def _set_up(
     protocol: Protocol = options.protocol or suite.protocol
     load: Callable[..., LanguageModel] | None = None
     if model is None:
-        load = _loader(options, protocol)
+        load = loader(options, protocol)
         with watch.loading(options.model):
-            model = load(dtype=options.dtype)
-    settings = _settings(options, suite, protocol, model)
+            model = load()
+    settings = settings_of(options, suite, protocol, model)
     settings |= perturbation_settings(perturbations) if perturbations else {}
     folder = options.folder or default_folder(options.model, settings)
     return _Setup(suite, source, protocol, model, load, settings, folder)
@@ -274,7 +276,8 @@ def _check(options: ProbeOptions, *, is_named: bool) -> None:
         )
 
 
-def _loader(options: ProbeOptions, protocol: Protocol) -> Callable[..., LanguageModel]:
+def loader(options: ProbeOptions, protocol: Protocol) -> Callable[..., LanguageModel]:
+    """A function that loads the model; its keywords replace options."""
     return partial(
         load_model,
         options.model,
@@ -287,7 +290,7 @@ def _loader(options: ProbeOptions, protocol: Protocol) -> Callable[..., Language
     )
 
 
-def _settings(
+def settings_of(
     options: ProbeOptions, suite: Suite, protocol: Protocol, model: LanguageModel
 ) -> dict[str, object]:
     """Everything that decides the answers."""

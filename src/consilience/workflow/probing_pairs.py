@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import polars as pl
 
 from consilience.ask_pairs import (
+    PairModel,
     ask_labels,
     ask_text,
     changed_answers,
@@ -21,6 +21,7 @@ from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.files import csv_of, write_whole
 from consilience.metrics.measure import measure
 from consilience.metrics.notes import notes_on
+from consilience.models.label_functions import label_baseline
 from consilience.run import SENTENCE_PAIRS, model_name, seed_folders
 from consilience.run_folder import RunFolder
 from consilience.sentence_pairs import Form, Task, TextPair
@@ -39,7 +40,7 @@ from consilience.types import ORIGINAL
 from consilience.watch import Watch
 from consilience.workflow.counting import CountedRun, count_answers, seed_notes
 from consilience.workflow.options import FACTS
-from consilience.workflow.probe_options import ProbeOptions, refuse_options
+from consilience.workflow.probe_options import DEFAULT_MODEL, ProbeOptions, refuse_options
 from consilience.workflow.probe_plan import (
     ProbePlan,
     complete_groups,
@@ -48,10 +49,6 @@ from consilience.workflow.probe_plan import (
 )
 from consilience.workflow.run_settings import default_folder, perturbation_settings
 
-if TYPE_CHECKING:
-    from consilience.models.classifier import PairClassifier
-    from consilience.models.label_writer import LabelWriter
-
 SAMPLED_PAIRS = 16
 """Pairs that are asked to measure the rate of a plan."""
 
@@ -59,21 +56,24 @@ HALF_SEED = 0
 """Seed of the halves: always the same ones."""
 
 
-def probe_pairs(options: ProbeOptions, watch: Watch) -> CountedRun:
-    """Ask a classifier, or those of all seeds, or a language model; runs are kept in folders."""
-    _check(options)
-    task = load_task(options.suite, options.indicators)
-    perturbations = chosen(options.perturbations or PAPERS)
-    pairs = _pairs_of(options, task, perturbations)
-    settings = _settings(options, task, pairs, perturbations)
-    questions = _Questions(options, task, pairs, perturbations, settings)
-    models = _models(options.model, task.name)
+OriginalForm = Callable[[TextPair], Form]
+"""Makes the original form of a pair."""
+
+
+def probe_pairs(options: ProbeOptions, watch: Watch, model: PairModel | None = None) -> CountedRun:
+    """Ask a classifier, or those of all seeds, or a language model; runs are kept in folders.
+
+    ``model``: a model in place of the one that the options name.
+    """
+    questions = _Questions.of(options, model)
+    task, models = questions.task, questions.models
     if options.folder is not None:
         _refuse_other_runs(options.folder, models)
-    probed = {name: _probe_model(questions, spec, name, watch) for name, spec in models.items()}
+    probed = {name: _probe_model(questions, name, watch) for name in models}
     folder = next(iter(probed.values())).folder
     folder = folder.parent if "" not in models else folder
-    suite = suite_of_task(task, [ORIGINAL, *perturbations], writes_freely=options.generate)
+    forms = [ORIGINAL, *questions.perturbations]
+    suite = suite_of_task(task, forms, writes_freely=options.generate)
     answers = {name: run.answers for name, run in probed.items()}
     counted = count_answers(answers, suite, "strict", model_name(options.model), options.seed)
     changed = pl.concat(
@@ -82,9 +82,9 @@ def probe_pairs(options: ProbeOptions, watch: Watch) -> CountedRun:
     write_whole(folder / "metrics.csv", csv_of(counted.metrics))
     write_whole(folder / "changes.csv", csv_of(counted.changes))
     write_whole(folder / "inconsistent.csv", csv_of(changed))
-    notes = seed_notes({"": pairs.notes} | {name: run.notes for name, run in probed.items()})
-    record = {"settings": settings, "models": models, "path": str(folder)}
-    return replace(counted, notes=notes, record=record, changed_answers=changed)
+    by_seed = {"": questions.pairs.notes} | {name: run.notes for name, run in probed.items()}
+    record = {"settings": questions.settings, "models": models, "path": str(folder)}
+    return replace(counted, notes=seed_notes(by_seed), record=record, changed_answers=changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,54 @@ class _Questions:
     """Its pairs."""
     perturbations: Mapping[str, Perturbation]
     """The forms beside the original."""
-    settings: Mapping[str, object]
-    """What decides the answers, but for the model."""
+    models: Mapping[str, str]
+    """The model, or that of each seed by the name of its folder."""
+    ready: PairModel | None
+    """The model, where the caller has it."""
+
+    @classmethod
+    def of(cls, options: ProbeOptions, model: PairModel | None = None) -> _Questions:
+        """The questions of a command; options that do not fit them raise."""
+        _check(options, is_named=model is None)
+        task = load_task(options.suite, options.indicators)
+        perturbations = chosen(options.perturbations or PAPERS)
+        pairs = _pairs_of(options, task, perturbations)
+        models = {"": options.model} if model else _models(options.model, task.name)
+        return cls(options, task, pairs, perturbations, models, model)
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """What decides the answers, but for the model."""
+        return {
+            "kind": SENTENCE_PAIRS,
+            "suite": TASK_SUITE,
+            "task": asdict(self.task),
+            "pairs": self.pairs.digest,
+            "limit": self.options.limit,
+            "half": self.options.half,
+            **perturbation_settings(self.perturbations),
+            "long": self.options.long,
+            "seed": self.options.seed,
+        }
+
+    def load(self, name: str, watch: Watch) -> tuple[PairModel, OriginalForm]:
+        """The model of a seed, and the form of a pair that it reads as the original."""
+        options, task, spec = self.options, self.task, self.models[name]
+        form = partial(original, indicators=task.indicators)
+        scheme, _, baseline = spec.partition(":")
+        if self.ready:
+            return self.ready, form
+        if scheme == "baseline":
+            return label_baseline(baseline, task.labels, self.pairs.items, options.seed), form
+        with watch.loading(spec):
+            return (_load_writer if options.generate else _load_classifier)(spec, options, task)
+
+    def run_of(self, name: str, model: PairModel) -> tuple[Path, dict[str, object]]:
+        """The folder of the run of a seed, and its settings."""
+        settings = {**self.settings, "model": model.identity}
+        named = settings | {"suite": self.task.name}
+        folder = self.options.folder or default_folder(self.options.model, named)
+        return folder / name if name else folder, settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +163,7 @@ class _ProbedModel:
     """What a reader of the run should know."""
 
 
-def _check(options: ProbeOptions) -> None:
+def _check(options: ProbeOptions, *, is_named: bool) -> None:
     refuse_options(options, FACTS, "a task of sentence pairs", "a suite of facts, such as mini")
     if options.data is None:
         raise ConsilienceError(
@@ -125,14 +171,25 @@ def _check(options: ProbeOptions) -> None:
             expected="the sentence pairs of the task",
             todo="Name a file, or a split of its dataset on the Hub: --data hub:validation.",
         )
+    if options.model == DEFAULT_MODEL and not options.generate:
+        raise ConsilienceError(
+            f"{DEFAULT_MODEL}, which --model is by default, does not classify sentence pairs",
+            expected="a classifier: --model with a folder that `consilience finetune` wrote",
+            todo="Or add --generate: the language model then writes the label.",
+        )
     if options.template and not options.generate:
         raise ConsilienceError("--template without --generate", todo="Add --generate.")
-    if not options.generate:
-        return
-    flags = {"--input": options.joined, "--pool": options.pool}
-    for flag, value in (flags | {"--model-labels": options.model_labels}).items():
-        if value is not None:
-            raise ConsilienceError(f"{flag} with --generate", todo="Leave it out.")
+    is_plain = not is_named or options.model.startswith("baseline:")
+    refused: dict[str, object] = {}
+    if is_plain or options.generate:
+        refused |= {"--input": options.joined, "--pool": options.pool}
+        refused |= {"--model-labels": options.model_labels}
+    if is_plain:
+        refused |= {"--max-length": options.longest, "--generate": options.generate}
+    kind = "a function or a baseline" if is_plain else "--generate"
+    for flag, value in refused.items():
+        if value:
+            raise ConsilienceError(f"{flag} with {kind}", todo="Leave it out.")
 
 
 def _pairs_of(
@@ -144,22 +201,6 @@ def _pairs_of(
     if options.half is not None:
         pairs = half_of(pairs, options.half, HALF_SEED)
     return pairs if options.limit is None else sample_pairs(pairs, options.limit, options.seed)
-
-
-def _settings(
-    options: ProbeOptions, task: Task, pairs: Pairs, perturbations: Mapping[str, Perturbation]
-) -> dict[str, object]:
-    return {
-        "kind": SENTENCE_PAIRS,
-        "suite": TASK_SUITE,
-        "task": asdict(task),
-        "pairs": pairs.digest,
-        "limit": options.limit,
-        "half": options.half,
-        **perturbation_settings(perturbations),
-        "long": options.long,
-        "seed": options.seed,
-    }
 
 
 def _models(spec: str, task: str) -> dict[str, str]:
@@ -202,7 +243,7 @@ def _refuse_other_runs(folder: Path, models: Mapping[str, str]) -> None:
 
 def _load_classifier(
     spec: str, options: ProbeOptions, task: Task
-) -> tuple[PairClassifier, Callable[[TextPair], Form]]:
+) -> tuple[PairModel, OriginalForm]:
     """A classifier, and the original form as it was trained on it unless indicators are given."""
     from consilience.models.classifier import load_pair_classifier
 
@@ -219,9 +260,7 @@ def _load_classifier(
     return model, partial(original, indicators=trained or task.indicators)
 
 
-def _load_writer(
-    spec: str, options: ProbeOptions, task: Task
-) -> tuple[LabelWriter, Callable[[TextPair], Form]]:
+def _load_writer(spec: str, options: ProbeOptions, task: Task) -> tuple[PairModel, OriginalForm]:
     """A model that writes, and the original form: T5's where there is no template."""
     from consilience.models.label_writer import LabelWriter
     from consilience.models.loading import load_pretrained
@@ -237,25 +276,20 @@ def _load_writer(
     return model, partial(t5_original, task=task) if model.template is None else form
 
 
-def _probe_model(questions: _Questions, spec: str, name: str, watch: Watch) -> _ProbedModel:
+def _probe_model(questions: _Questions, name: str, watch: Watch) -> _ProbedModel:
     """One model's answers, and those that changed; existing answers are not asked again."""
     options, task, pairs = questions.options, questions.task, questions.pairs
-    load = _load_writer if options.generate else _load_classifier
-    with watch.loading(spec):
-        model, form = load(spec, options, task)
-    settings = {**questions.settings, "model": model.identity}
-    folder = options.folder or default_folder(options.model, settings | {"suite": task.name})
-    run = RunFolder(folder / name if name else folder, settings)
-    run.multiplied_by(model.products.record())
+    model, form = questions.load(name, watch)
+    run = RunFolder(*questions.run_of(name, model))
+    if products := getattr(model, "products", None):
+        run.multiplied_by(products.record())
     presented = present_pairs(
         task, pairs.items, form, questions.perturbations, model, long=options.long
     )
     run.note([*pairs.notes, *presented.notes])
     groups = {task.name: partial(ask_labels, presented, model)}
     if write := getattr(model, "write", None):
-        from consilience.models.label_writer import label_of
-
-        groups[generated_group(task)] = partial(ask_text, presented, write, label_of)
+        groups[generated_group(task)] = partial(ask_text, presented, write)
     size = len(presented.pairs) * len(presented.names)
     tables = {}
     for group, ask in reversed(groups.items()):  # writing also reads what choosing needs
@@ -265,6 +299,7 @@ def _probe_model(questions: _Questions, spec: str, name: str, watch: Watch) -> _
                 answers = ask(progress=advance)
             run.write_answers(group, answers)
         tables[group] = answers
+    run.note(model.notes)
     answers = pl.concat([tables[group] for group in groups])
     suite = suite_of_task(task, presented.names, writes_freely=options.generate)
     metrics = measure(answers, suite, "strict", options.seed)
@@ -280,20 +315,14 @@ def plan_pairs(options: ProbeOptions, watch: Watch) -> ProbePlan:
 
     The first model is loaded, and some pairs are asked to measure the rate.
     """
-    _check(options)
-    task = load_task(options.suite, options.indicators)
-    perturbations = chosen(options.perturbations or PAPERS)
-    pairs = _pairs_of(options, task, perturbations)
-    settings = _settings(options, task, pairs, perturbations)
-    models = _models(options.model, task.name)
-    name, spec = next(iter(models.items()))
+    questions = _Questions.of(options)
+    task, pairs, perturbations = questions.task, questions.pairs, questions.perturbations
+    name = next(iter(questions.models))
     start = time.monotonic()
-    with watch.loading(spec):
-        model, form = (_load_writer if options.generate else _load_classifier)(spec, options, task)
+    model, form = questions.load(name, watch)
     loading = time.monotonic() - start
-    settings |= {"model": model.identity}
-    folder = options.folder or default_folder(options.model, settings | {"suite": task.name})
-    is_new, groups = complete_groups(folder / name if name else folder, settings)
+    folder, settings = questions.run_of(name, model)
+    is_new, groups = complete_groups(folder, settings)
     some = evenly(pairs.items, SAMPLED_PAIRS)
     presented = present_pairs(task, some, form, perturbations, model, long=options.long)
     sampled, rate = measured_rate([lambda: ask_labels(presented, model).height])
@@ -306,9 +335,9 @@ def plan_pairs(options: ProbeOptions, watch: Watch) -> ProbePlan:
         items=len(pairs.items),
         variants=f"{1 + len(perturbations)} forms",
         candidates=str(len(task.labels)),
-        queries=queries * (1 + options.generate) * len(models),
+        queries=queries * (1 + options.generate) * len(questions.models),
         complete=queries * len(groups),
-        folder=str(folder),
+        folder=str(folder.parent if name else folder),
         is_new=is_new,
         loading=loading,
         sampled=sampled,

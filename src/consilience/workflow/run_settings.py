@@ -16,8 +16,11 @@ def perturbation_settings(chosen: Mapping[str, Perturbation]) -> dict[str, objec
     return {"perturbations": list(chosen)} | ({"perturbation_sources": sources} if sources else {})
 
 
-def default_folder(model: str, settings: Mapping[str, object]) -> Path:
-    """A folder under ``runs``, named by suite, model and all other settings."""
+def default_folder(model: str, settings: Mapping[str, object], kind: str = "") -> Path:
+    """A folder under ``runs``, named by suite, model and all other settings.
+
+    ``kind``: also in the name, for what is no probe.
+    """
     name = model.removesuffix("/").split("/")[-1].removesuffix(".gguf")
     words = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{settings['suite']}-{name}")
-    return Path("runs") / f"{words}-{fingerprint(settings)[:8]}"
+    return Path("runs") / f"{words}{kind}-{fingerprint(settings)[:8]}"

@@ -20,6 +20,7 @@ from consilience.workflow.options import (
     TRAINING,
     Bf16,
     DataDir,
+    FactSuiteName,
     GradientCheckpointing,
     Indicators,
     InputFormat,
@@ -27,7 +28,6 @@ from consilience.workflow.options import (
     Option,
     ProtocolName,
     ReadAt,
-    SuiteName,
     TrainingDevice,
     TrustRemoteCode,
 )
@@ -41,7 +41,7 @@ class ImproveOptions:
         str,
         Option("Masked or causal model: Hub id or folder.", metavar="M", short="-m", panel=MODEL),
     ]
-    suite: SuiteName
+    suite: FactSuiteName
     train: Annotated[
         Sequence[str],
         Option("Relations to train on.", metavar="G,G", flag="--train-groups", panel=QUESTIONS),

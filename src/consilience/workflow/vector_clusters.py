@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,18 +10,22 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from consilience import suites
 from consilience.ask import ask_suite
 from consilience.choices import Colour, Protocol
 from consilience.files import csv_of, write_whole
 from consilience.metrics.measure import measure
-from consilience.models import LanguageModel, load_model
-from consilience.run_folder import RunFolder, fingerprint
-from consilience.suites.selection import sample_facts, select_relations
-from consilience.types import Relation, Suite
+from consilience.models import LanguageModel
+from consilience.run_folder import RunFolder
+from consilience.types import Relation
 from consilience.watch import SILENT, Watch
 from consilience.workflow.analysis_options import VectorOptions
-from consilience.workflow.suite import source_of
+from consilience.workflow.options import shared_fields
+from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.probing import choose_suite, loader, settings_of
+from consilience.workflow.run_settings import default_folder
+
+SETTINGS = ("suite", "suite_digest", "groups", "limit", "seed", "protocol", "model")
+"""The settings of a probe that decide vectors too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +44,17 @@ class VectorClusters:
 
 def cluster_representations(options: VectorOptions, watch: Watch = SILENT) -> VectorClusters:
     """Ask a model, keep its vectors where the object is predicted, and cluster them."""
-    suite = suites.load_suite(options.suite, options.data_dir)
-    source = source_of(suite, options.suite, options.data_dir)
-    suite = _select(suite, options)
+    asked = ProbeOptions(**shared_fields(options, ProbeOptions))
+    suite, source = choose_suite(asked, watch)
+    if options.draw is not None:
+        suite.relation(options.draw)  # an unknown one raises
     protocol: Protocol = options.protocol or suite.protocol
     with watch.loading(options.model):
-        model = load_model(
-            options.model,
-            protocol=protocol,
-            revision=options.revision,
-            device=options.device,
-            trust_remote_code=options.trust_remote_code,
-            seed=options.seed,
-        )
-    settings = _settings(options, suite, protocol, model)
-    run = RunFolder(options.folder or _default_folder(options.model, settings), settings)
+        model = loader(asked, protocol)()
+    settings = settings_of(asked, suite, protocol, model)
+    settings = {name: settings[name] for name in SETTINGS}
+    settings["layers"] = ",".join(map(str, options.layers))
+    run = RunFolder(options.folder or default_folder(options.model, settings, "-vectors"), settings)
     run.describe("suite_source", source)
     queries = sum(len(relation.facts) * len(relation.patterns) for relation in suite.relations)
     with watch.steps("asking", queries, "queries") as advance:
@@ -72,36 +71,6 @@ def cluster_representations(options: VectorOptions, watch: Watch = SILENT) -> Ve
     figure = None if options.draw is None else _draw(run.path, suite.name, options)
     record = {**run.record, "path": str(run.path)}
     return VectorClusters(clusters, correlations_of(metrics, clusters), figure, record)
-
-
-def _select(suite: Suite, options: VectorOptions) -> Suite:
-    """The relations and facts to ask; an unknown relation of the figure raises."""
-    if options.groups is not None:
-        suite = select_relations(suite, options.groups)
-    if options.draw is not None:
-        suite.relation(options.draw)
-    return sample_facts(suite, options.limit, options.seed)
-
-
-def _settings(
-    options: VectorOptions, suite: Suite, protocol: Protocol, model: LanguageModel
-) -> dict[str, object]:
-    """Everything that decides the answers and the vectors."""
-    return {
-        "suite": suite.name,
-        "suite_digest": suite.digest,
-        "groups": [relation.id for relation in suite.relations],
-        "limit": options.limit,
-        "seed": options.seed,
-        "protocol": protocol,
-        "layers": ",".join(map(str, options.layers)),
-        "model": model.identity,
-    }
-
-
-def _default_folder(model: str, settings: Mapping[str, object]) -> Path:
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{settings['suite']}-{Path(model).name}")
-    return Path("runs") / f"{name}-vectors-{fingerprint(settings)[:8]}"
 
 
 def _clusters(

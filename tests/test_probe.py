@@ -167,7 +167,9 @@ def test_answers_that_are_not_whole_or_not_of_this_run_are_asked_again(damage, t
 def test_a_folder_of_another_run_is_refused_and_left_alone(tmp_path):
     ask_suite(mini("capital"), Counting(), RunFolder(tmp_path, ASKED))
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(ConsilienceError, match='its model is "m", now asked is "n".*another --out'):
+    with pytest.raises(
+        ConsilienceError, match='its model is "m", now asked is "n".*another folder'
+    ):
         RunFolder(tmp_path, ASKED | {"model": "n"})
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 

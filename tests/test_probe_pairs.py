@@ -110,7 +110,7 @@ def test_what_is_there_is_not_asked_again(classifier, perturb, tmp_path):
         status, out, err = perturb(model, *options)
         assert (status, out) == (2, "")
         assert f"this folder holds another run: its {name} is" in err
-        assert "Choose another --out" in err
+        assert "Choose another folder" in err
     assert perturb(classifier("bert", SAME, seed=1))[0] == 2
     assert stamps(tmp_path / "run") == before
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == metrics

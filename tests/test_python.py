@@ -17,6 +17,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import consilience as cs
+from conftest import ROOT
+from consilience.cli.command_table import COMMANDS
 from consilience.models.functions import match_candidate
 from consilience.types import Query
 from pair_builders import save_classifier, write_pairs
@@ -279,6 +281,72 @@ WRONG = [
 def test_a_wrong_call_says_what_to_pass(call, message):
     with pytest.raises(cs.ConsilienceError, match=message):
         call()
+
+
+FRAME = pd.DataFrame({"subject": ["Redis", "PostgreSQL", "MySQL"], "object": [6379, 5432, 3306]})
+TWO = cs.Suite.from_patterns(
+    {"port": ["[X] listens on [Y].", "[X] uses [Y]."], "language": ["[X] is written in [Y]."]},
+    {"port": [("Redis", "6379")], "language": [("Rails", "Ruby"), ("Django", "Python")]},
+)
+
+
+def test_figures_of_suites_made_in_python():
+    """The two patterns agree on Redis and not on PostgreSQL; MySQL lacks an answer."""
+    patterns = [pattern.text for pattern in PORTS.relations[0].patterns]
+    for suite in (PORTS, cs.Suite.from_frame(FRAME, patterns=patterns, name="ports")):
+        result = cs.evaluate(suite, ports)
+        for group in (None, "ports"):
+            data = result.plot.agreement(group).to_dict()["datasets"].values()
+            assert [row["v"] for rows in data for row in rows if "v" in row] == [50.0]
+    result = cs.evaluate(TWO, MAJORITY)
+    assert isinstance(result.plot.agreement("port"), alt.TopLevelMixin)
+    with pytest.raises(cs.ConsilienceError, match="language has one pattern; expected two"):
+        result.plot.agreement("language")
+
+
+FUNCTIONS = {
+    "probe": "evaluate plan_probe", "score": "score", "compare": "compare", "report": "write_report",
+    "analyze patterns": "analyze_patterns", "analyze edits": "analyze_edits",
+    "analyze examples": "analyze_examples", "analyze knowledge": "analyze_knowledge",
+    "analyze syntax": "analyze_syntax", "analyze tasks": "analyze_tasks",
+    "analyze representations": "analyze_representations", "improve": "improve",
+    "finetune": "finetune", "reproduce": "reproduce_table list_tables",
+    "suite list": "list_suites", "suite fetch": "fetch_suite",
+    "suite check": "check_suite suite_cautions", "suite stats": "suite_stats",
+    "suite annotate sheet": "make_sheets", "suite annotate score": "score_sheets",
+}  # fmt: skip
+"""The functions that do what each command does."""
+
+
+def test_every_command_is_a_function_that_the_guide_names():
+    def names_of(entries, before=""):
+        for name, entry in entries.items():
+            path = f"{before} {name}".strip()
+            yield from names_of(entry.commands, path) if entry.commands else [path]
+
+    assert set(names_of(COMMANDS)) == set(FUNCTIONS)
+    guide = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    for name in " ".join(FUNCTIONS.values()).split():
+        assert callable(getattr(cs, name))
+        assert re.search(rf"\b{name}\b", guide), name
+
+
+def test_values_are_shown_on_one_screen(result, tmp_path):
+    """At most 24 lines of 100 characters, as a terminal breaks them."""
+    run = cs.evaluate("mini", "baseline:random", limit=2, groups="capital", folder=tmp_path / "run")
+    data = write_pairs(tmp_path / "pairs.jsonl")
+    values = [
+        run, run.summary, run.run, run.plot, run.suite, run.suite["capital"],
+        run.suite["capital"].candidates, run.compare(run), cs.suite_stats("mini"),
+        cs.analyze_patterns(run.folder), cs.analyze_edits(run.folder),
+        cs.analyze_examples(run.folder), cs.analyze_knowledge([run.folder]),
+        cs.plan_probe(model=MAJORITY, limit=2), cs.reproduce_table("pararel-table-1", dry_run=True),
+        cs.make_sheets(task="mrpc", data=data, folder=tmp_path / "sheets", items=4),
+        cs.load_model(MAJORITY), cs.TextFunction(ports), cs.Query(PORTS.relations[0].patterns[0], "a", "b"),
+    ]  # fmt: skip
+    for value in values:
+        lines = [len(line) // 100 + 1 for line in repr(value).splitlines()]
+        assert sum(lines) <= 24, repr(value)[:300]
 
 
 def test_commands_take_their_options_as_keywords(tmp_path):

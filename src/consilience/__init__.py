@@ -10,15 +10,16 @@ Functions:
 - ``evaluate(suite, model, **options)``: ask a model a suite; a ``Result``.
 - ``open_run(path)``: the ``Result`` of a run that is kept in a folder.
 - ``score(answers, suite)``: a ``Result`` of answers that were made elsewhere.
+- ``plan_probe(model, suite)``: how many queries ``evaluate`` would ask, and how long it takes.
 - ``compare(run, run, ...)``: later runs against the first; a ``Comparison``.
 - ``write_report(runs, page)``: one HTML page.
 - ``load_suite``, ``save_suite``, ``list_suites``, ``fetch_suite``, ``check_suite``,
-  ``suite_stats``: suites.
+  ``suite_stats``, ``suite_cautions``: suites. ``make_sheets``, ``score_sheets``: annotators.
 - ``load_model``, ``ask_suite``, ``read_answers``, ``measure``: the steps of ``evaluate``, one by
   one.
 - ``analyze_patterns``, ``analyze_edits``, ``analyze_examples``, ``analyze_knowledge``,
   ``analyze_syntax``, ``analyze_tasks``, ``analyze_representations``: why a model is inconsistent.
-- ``improve``, ``finetune``: training. ``reproduce_table``: the papers' tables.
+- ``improve``, ``finetune``: training. ``reproduce_table``, ``list_tables``: the papers' tables.
 
 Types: ``Result``, ``Comparison``, ``Summary``, ``Run``; ``Suite``, ``Relation``, ``Pattern``,
 ``Fact``, ``Candidates``; ``LanguageModel``, ``TextFunction``, ``ScoringFunction``, ``Query``,
@@ -64,7 +65,12 @@ if TYPE_CHECKING:
     from consilience.workflow.calls import finetune as finetune
     from consilience.workflow.calls import improve as improve
     from consilience.workflow.calls import list_suites as list_suites
+    from consilience.workflow.calls import list_tables as list_tables
+    from consilience.workflow.calls import make_sheets as make_sheets
+    from consilience.workflow.calls import plan_probe as plan_probe
     from consilience.workflow.calls import reproduce_table as reproduce_table
+    from consilience.workflow.calls import score_sheets as score_sheets
+    from consilience.workflow.calls import suite_cautions as suite_cautions
     from consilience.workflow.calls import suite_stats as suite_stats
     from consilience.workflow.calls import write_report as write_report
     from consilience.workflow.comparing import Comparison as Comparison
@@ -90,7 +96,8 @@ _MODULES = {
     "types": "Candidates Fact Query Relation Scores Suite",
     "workflow.calls": "analyze_edits analyze_examples analyze_knowledge analyze_patterns "
     "analyze_representations analyze_syntax analyze_tasks fetch_suite finetune improve list_suites "
-    "reproduce_table suite_stats write_report",
+    "list_tables make_sheets plan_probe reproduce_table score_sheets suite_cautions suite_stats "
+    "write_report",
     "workflow.comparing": "Comparison",
     "workflow.evaluation": "compare evaluate open_run score",
     "workflow.result": "Result",

@@ -9,7 +9,7 @@ from functools import partial
 LONGEST = 1_000
 """Characters of each part of a message; what quotes more input is shortened in its middle."""
 
-OTHER_OUT = "Choose another --out"
+OTHER_OUT = "Choose another folder"
 """What to do where a folder holds something else; whoever reads errors knows them by it."""
 
 
@@ -86,3 +86,16 @@ def did_you_mean(word: str, known: list[str]) -> str:
         return f"Did you mean '{close[0]}'?"
     shown = ", ".join(known[:12]) + (f" and {len(known) - 12} more" if len(known) > 12 else "")
     return f"Known: {shown}."
+
+
+def missing_column(
+    name: str, columns: list[str], *, expected: str, where: str, todo: str = ""
+) -> ConsilienceError:
+    """The error for a table without a column; ``todo``: what to do where no name is similar."""
+    hint = did_you_mean(name, columns)
+    return ConsilienceError(
+        f"no column '{name}' among {', '.join(columns) or 'none'}",
+        expected=expected,
+        where=where,
+        todo=hint if hint.startswith("Did") else todo,
+    )

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from consilience.errors import ConsilienceError, did_you_mean
+from consilience.errors import ConsilienceError, did_you_mean, missing_column
 from consilience.text import control_in, names_a_group
 
 COLUMNS = ("relation", "subject", "object", "pattern", "item")
@@ -144,13 +144,13 @@ def _check_columns(table: pl.DataFrame, *, has_patterns: bool) -> None:
     needed = ["subject", "object"] if has_patterns else ["subject", "object", "pattern"]
     for name in needed:
         if name not in table.columns:
-            raise ConsilienceError(
-                f"no column '{name}' among {', '.join(table.columns) or 'none'}",
+            apart = "Add it, or give the patterns apart: from_frame(frame, patterns=[...])."
+            raise missing_column(
+                name,
+                table.columns,
                 expected=f"the columns {', '.join(needed)}; relation and item are optional",
                 where=THE_FRAME,
-                todo="Add it, or give the patterns apart: from_frame(frame, patterns=[...])."
-                if name == "pattern"
-                else did_you_mean(name, table.columns),
+                todo=apart if name == "pattern" else "",
             )
     if has_patterns and "pattern" in table.columns:
         raise ConsilienceError(

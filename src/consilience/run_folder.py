@@ -225,7 +225,7 @@ def record_of(path: Path) -> dict[str, Any]:
     file = path / "run.json"
     if not os.path.lexists(file):
         return {}
-    record = _read_record(file, "Restore it, or run its command again with another --out.")
+    record = _read_record(file, "Restore it, or run it again in another folder.")
     model = record["settings"].get("model", {})
     if isinstance(model, str):  # somebody else's, or a training's
         record["settings"]["model"] = {"model": model}

@@ -34,7 +34,7 @@ OF_ANOTHER = "right for another fact"
 """The verdict on an answer that is the gold of another fact of the same subject."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Example:
     """One item with all its replies."""
 
@@ -52,6 +52,11 @@ class Example:
     """The objects of other facts of the subject."""
     replies: tuple[Reply, ...]
     """The replies, in the order of variants."""
+
+    def __repr__(self) -> str:
+        return (
+            f"Example({self.group}: {self.subject!r}, {self.gold!r}, {len(self.replies)} replies)"
+        )
 
     @property
     def telling(self) -> tuple[Reply, ...]:

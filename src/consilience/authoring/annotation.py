@@ -12,7 +12,7 @@ import io
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -81,9 +81,9 @@ class SheetKey:
     """The seed of the items and the orders."""
     digest: str
     """SHA-256 of the drawn pairs."""
-    items: Mapping[str, SheetItem]
+    items: Mapping[str, SheetItem] = field(repr=False)
     """The items by their names."""
-    sheets: Mapping[str, tuple[Question, ...]]
+    sheets: Mapping[str, tuple[Question, ...]] = field(repr=False)
     """The questions of each annotator, in order."""
 
     @property

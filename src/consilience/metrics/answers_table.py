@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from consilience.errors import ConsilienceError, did_you_mean
+from consilience.errors import ConsilienceError, did_you_mean, missing_column
 from consilience.metrics.grid import SCORES
 from consilience.types import Relation, Suite
 
@@ -75,11 +75,8 @@ def _check_columns(answers: pl.DataFrame) -> None:
     """Raise for a missing column, one of another type, and a table without rows."""
     for name in NEEDED:
         if name not in answers.columns:
-            raise ConsilienceError(
-                f"no column '{name}' among {', '.join(answers.columns)}",
-                expected=", ".join(NEEDED),
-                where="the answers table",
-                todo=did_you_mean(name, answers.columns),
+            raise missing_column(
+                name, answers.columns, expected=", ".join(NEEDED), where="the answers table"
             )
     if answers.is_empty():
         raise ConsilienceError("no rows", where="the answers table")

@@ -12,6 +12,7 @@ import polars as pl
 
 from consilience.choices import Protocol
 from consilience.metrics.notes import constant_answers
+from consilience.report.notebook import table_text
 from consilience.report.table import CI, DASH, NAN, NO_DATA, Cell, Column, Table, Value
 from consilience.types import ORIGINAL, Relation, Suite
 
@@ -73,7 +74,7 @@ class SummaryRow:
     """What the number counts, in about five words."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Summary:
     """The answer to "how consistent is this model?"."""
 
@@ -93,6 +94,9 @@ class Summary:
     """How many seeds the numbers are the mean of."""
     notes: Sequence[str]
     """What a reader should know, one short sentence each."""
+
+    def __repr__(self) -> str:
+        return table_text(self.table())
 
     def table(self) -> Table:
         """The summary as a table; the groups and the notes are below it."""

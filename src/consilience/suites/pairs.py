@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import ConsilienceError, did_you_mean, how_to_install
+from consilience.errors import ConsilienceError, how_to_install, missing_column
 from consilience.read import parquet_metadata, parse_json, read_parquet, read_rows, read_text
 from consilience.sentence_pairs import Task, TextPair
 from consilience.text import control_in
@@ -199,12 +199,8 @@ def _column(row: Row, names: Sequence[str], where: str) -> str:
     for name in names:
         if _has(row, name):
             return name
-    raise ConsilienceError(
-        f"no column '{names[0]}' among {', '.join(row)}",
-        expected=" or ".join(names),
-        where=where,
-        todo=did_you_mean(names[0], list(row)),
-    )
+    todo = "Rename a column, or name the columns of the file in a TOML file of the task."
+    raise missing_column(names[0], list(row), expected=" or ".join(names), where=where, todo=todo)
 
 
 def _has(row: Row, name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
@@ -62,7 +62,7 @@ class SuiteStatistics:
     """Number of facts of all relations."""
     queries: int
     """Facts times patterns, summed over relations."""
-    by_relation: tuple[RelationStatistics, ...]
+    by_relation: tuple[RelationStatistics, ...] = field(repr=False)
     """The counts of each relation."""
 
 

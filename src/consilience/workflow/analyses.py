@@ -39,7 +39,7 @@ from consilience.workflow.analysis_options import (
 from consilience.workflow.suite import suite_notes, suite_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Analysis:
     """The tables of an analysis."""
 
@@ -51,6 +51,10 @@ class Analysis:
     """The suite, where there is one."""
     protocol: Protocol | None = None
     """How answers were counted, where they were."""
+
+    def __repr__(self) -> str:
+        sizes = [f"{name} {table.shape}" for name, table in self.tables.items()]
+        return f"Analysis({', '.join(sizes)}; rows and columns)"
 
 
 def _open(options: PatternsOptions | EditsOptions) -> tuple[Run, Suite, Protocol, list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from consilience.authoring.annotation import SheetKey, draw_sheets, write_sheets
@@ -23,7 +23,7 @@ class Sheets:
     """What was drawn."""
     notes: Sequence[str]
     """What a reader should know."""
-    record: Mapping[str, Any]
+    record: Mapping[str, Any] = field(repr=False)
     """Settings and versions, for a JSON document."""
 
     @property

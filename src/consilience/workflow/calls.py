@@ -10,10 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from consilience import suites
+from consilience.reproduce import RECIPES
 from consilience.suites.fetch import fetch
-from consilience.suites.sizes import SuiteStatistics, suite_statistics
+from consilience.suites.sizes import SuiteStatistics, cautions, suite_statistics
 from consilience.types import Suite
-from consilience.workflow import analyses, finetuning, improvement, reproduction, task_effects
+from consilience.workflow import (
+    analyses,
+    annotators,
+    finetuning,
+    improvement,
+    probing,
+    reproduction,
+    task_effects,
+)
 from consilience.workflow.analysis_options import (
     EditsOptions,
     ExamplesOptions,
@@ -24,15 +33,20 @@ from consilience.workflow.analysis_options import (
     VectorOptions,
 )
 from consilience.workflow.keywords import by_keywords, options_of
+from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.reporting import report, save_report
 from consilience.workflow.reproduce_options import ReproduceOptions
 from consilience.workflow.run_options import ReportOptions
+from consilience.workflow.suite_options import ScoreSheetsOptions, SheetOptions
 from consilience.workflow.training_options import FinetuneOptions, ImproveOptions
 from consilience.workflow.vector_clusters import cluster_representations
 
 improve = by_keywords(improvement.improve, ImproveOptions)
 finetune = by_keywords(finetuning.finetune, FinetuneOptions)
 reproduce_table = by_keywords(reproduction.reproduce, ReproduceOptions)
+plan_probe = by_keywords(probing.plan_probe, ProbeOptions)
+make_sheets = by_keywords(annotators.make_sheets, SheetOptions)
+score_sheets = by_keywords(annotators.count_sheets, ScoreSheetsOptions)
 analyze_patterns = by_keywords(analyses.analyze_patterns, PatternsOptions)
 analyze_edits = by_keywords(analyses.analyze_edits, EditsOptions)
 analyze_examples = by_keywords(analyses.find_examples, ExamplesOptions)
@@ -58,12 +72,31 @@ def list_suites() -> dict[str, str]:
     return dict(suites.NAMES)
 
 
-def fetch_suite(name: str = "pararel", data: str | Path | None = None) -> Path:
-    """Fetch a suite from its authors and check every file; the folder of the suite."""
-    folder, _ = fetch(name, suites.data_dir(None if data is None else Path(data)))
+def list_tables() -> dict[str, str]:
+    """The papers' tables and figures that ``reproduce_table`` makes, and what they show."""
+    return {name: RECIPES[name].title for name in sorted(RECIPES)}
+
+
+def fetch_suite(
+    name: str = "pararel", data: str | Path | None = None, *, source: str | None = None
+) -> Path:
+    """Fetch a suite from its authors and check every file; the folder of the suite.
+
+    ``source``: another URL with the same files.
+    """
+    folder, _ = fetch(name, suites.data_dir(None if data is None else Path(data)), base=source)
     return folder
 
 
 def suite_stats(suite: str | Path | Suite) -> SuiteStatistics:
     """Count what a suite holds: relations, patterns, facts and candidates."""
-    return suite_statistics(suite if isinstance(suite, Suite) else suites.load_suite(suite))
+    return suite_statistics(_loaded(suite))
+
+
+def suite_cautions(suite: str | Path | Suite) -> list[str]:
+    """Properties of a suite that are no errors but decide what its numbers mean."""
+    return cautions(_loaded(suite))
+
+
+def _loaded(suite: str | Path | Suite) -> Suite:
+    return suite if isinstance(suite, Suite) else suites.load_suite(suite)

@@ -25,7 +25,7 @@ from consilience.workflow.reproduction_plan import check_models, plan_lines
 """An example of ``--with``."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Reproduction:
     """Our numbers next to the paper's."""
 
@@ -45,6 +45,11 @@ class Reproduction:
     """Settings and versions, for a JSON document."""
     plan: Sequence[str] = ()
     """Lines on the data and the number of queries, of a dry run."""
+
+    def __repr__(self) -> str:
+        counts = self.numbers.select(pl.col("ours", "paper").is_not_nan().sum()).row(0)
+        ours, paper = counts
+        return f"Reproduction({self.recipe.name!r}: {ours} numbers of ours, {paper} of the paper)"
 
     @property
     def has_failed(self) -> bool:

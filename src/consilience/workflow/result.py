@@ -135,7 +135,7 @@ def distinct_runs(runs: Sequence[Result | Run | str | Path]) -> list[Run]:
 class Plots:
     """The figures of a result, as Altair charts."""
 
-    result: Result
+    result: Result = field(repr=False)
     """The result."""
 
     def agreement(self, group: str | None = None) -> altair.Chart:
@@ -146,6 +146,12 @@ class Plots:
         suite, tables = self._facts()
         least = self.result.summary.least
         relation = suite[group or least[0][0]] if group or least else suite.relations[0]
+        if len(relation.patterns) < 2:
+            raise ConsilienceError(
+                f"{relation.id} has one pattern",
+                expected="two patterns or more, which may agree",
+                where=self.result.label,
+            )
         answers = [table.filter(pl.col("group") == relation.id) for table in tables]
         if answers[0].is_empty():
             raise ConsilienceError(f"no answers for {relation.id}", where=self.result.label)

@@ -65,9 +65,13 @@ def load(model_folder):
 @pytest.mark.parametrize(("family", "way"), ALL)
 def test_scores_are_those_of_the_reference(family, way, load, model_folder):
     model, score = load(family, way), getattr(reference, way)
-    found, _ = scores_of(model, FEW, CANDIDATES)
+    queries = QUERIES[::5]
+    found, _ = scores_of(model, queries, CANDIDATES)
     expected = np.array(
-        [[score(model_folder(family), query, word) for word in CANDIDATES.words] for query in FEW]
+        [
+            [score(model_folder(family), query, word) for word in CANDIDATES.words]
+            for query in queries
+        ]
     )
     known = ~np.isnan(expected)
     assert (np.isnan(found) == ~known).all()
@@ -87,7 +91,7 @@ def test_batches_order_threads_and_repeats_change_no_answer(family, way, load):
     model = load(family, way)
     expected, _ = scores_of(model, QUERIES, CANDIDATES)
     answers = np.nanargmax(expected, axis=1)
-    for tokens in (1, 7, 40, 100_000):
+    for tokens in (1, 9, 100_000):
         for every in (True, False):
             with budget_of(model, tokens):
                 found, _ = scores_of(model, FEW, CANDIDATES, every=every)

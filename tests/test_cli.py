@@ -11,7 +11,7 @@ import sys
 import polars as pl
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, cases
 from consilience.suites import fetch as fetch_module
 
 
@@ -267,46 +267,7 @@ def test_facts_and_vocabulary(consilience, model_folder, tmp_path, write_suite):
     assert (row["value"], row["n"]) == (1, 1)
 
 
-BAD = [
-    (
-        ("probe", "--keep-scores", "--candidates", "vocabulary"),
-        "--keep-scores with the whole vocabulary",
-    ),
-    (
-        ("probe", "--model", "baseline:random", "--template", "x {sentence}"),
-        "--template with a baseline model",
-    ),
-    (("probe", "--model", "baseline:majorty"), "Did you mean 'majority'"),
-    (("probe", "--model", ""), "a model without a name"),
-    (
-        ("probe", "--model", "baseline:oracle", "--groups", ","),
-        "invalid value for '--groups': ','; expected names with commas between",
-    ),
-    (
-        ("probe", "--model", "baseline:oracle", "--groups", ""),
-        "invalid value for '--groups': ''; expected names with commas between",
-    ),
-    (("suite", "fetch", "pararel", "--from", "nonsense"), "cannot be fetched: unknown url type"),
-    (("probe", "--suite", "minni"), "Did you mean 'mini'"),
-    (("probe", "--suite", "pararel"), "consilience suite fetch pararel"),
-    (("probe", "--model", "baseline:oracle", "--groups", "capitol"), "Did you mean 'capital'"),
-    (("probe", "--model", "nobody/none"), "HF_HUB_OFFLINE is set"),
-    (
-        ("probe", "--model", "baseline:oracle", "--limit", "0"),
-        "invalid value for '--limit': '0'; expected 1 or more",
-    ),
-    (
-        ("probe", "--model", "baseline:oracle", "--protocol", "loose"),
-        "invalid value for '--protocol': 'loose'; expected 'published' or 'strict'",
-    ),
-    (("probe", "--model", "baseline:oracle", "--candidates", "vocabulary"), "has no vocabulary"),
-    (("score", "none.csv", "--suite", "mini"), "none.csv: no such file"),
-    (("score",), "missing argument 'ANSWERS'"),
-    (("suite", "fetch", "paralel"), "Did you mean 'pararel'"),
-    (("suite", "check", "nowhere"), "no suite 'nowhere'"),
-    (("suite", "stats", "nowhere"), "no suite 'nowhere'"),
-    (("dat",), "no command 'dat'"),
-]
+BAD = cases("cli_bad")
 
 
 @pytest.mark.parametrize(("arguments", "message"), BAD, ids=lambda value: str(value)[:60])
@@ -377,14 +338,6 @@ def test_a_half_downloaded_model_is_one_message(consilience, model_folder, tmp_p
     status, _, err = consilience("probe", "--model", model_folder("bert"), "--revision", "v9")
     assert status == 2
     assert "--revision v9 of files on this machine" in " ".join(err.split())
-
-
-def test_a_run_of_another_model_is_refused(consilience, tmp_path):
-    run = ("--groups", "sport", "--out", tmp_path / "r")
-    assert consilience("probe", "--model", "baseline:oracle", *run)[0] == 0
-    status, _, err = consilience("probe", "--model", "baseline:constant", *run)
-    assert status == 2
-    assert "this folder holds another run: its model is" in err
 
 
 def test_a_bug_of_ours_is_status_1_with_a_traceback():

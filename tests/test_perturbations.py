@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import ROOT
+from conftest import ROOT, cases
 from consilience import ConsilienceError, load_model, load_suite
 from consilience.ask import ask
 from consilience.cloze import Pattern
@@ -276,16 +276,7 @@ def test_a_column_of_the_data_is_a_sentence(reversed_pair):
 
 @pytest.mark.parametrize(
     ("name", "text", "made"),
-    [
-        ("lower_case", "The capital of [X] is [Y].", "the capital of [X] is [Y]."),
-        ("upper_case", "[X] was born in [Y].", "[X] WAS BORN IN [Y]."),
-        ("no_period", "[X] was born in [Y] .", "[X] was born in [Y]"),
-        ("no_period", "[X] was born in [Y]\u3002", "[X] was born in [Y]"),
-        ("no_period", "[X] was born in [Y]", "[X] was born in [Y]"),
-        ("typo", "[X] was born in [Y].", "[X] was bron in [Y]."),
-        ("typo", "The capital of [X], capitol, is [Y].", "The cpaital of [X], capitol, is [Y]."),
-        ("typo", "[X] is in [Y].", "[X] is in [Y]."),
-    ],
+    cases("perturbed_patterns"),
 )
 def test_perturbed_patterns(name, text, made):
     pattern = PATTERN_PERTURBATIONS[name].pattern_of(Pattern.parse(text, lemma="bear"))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, cases
 from consilience import cli
 from consilience.cli.console import Terminal
 from consilience.metrics import agreement, registry
@@ -64,14 +64,8 @@ def printed(table, width):
 
 @pytest.mark.parametrize(
     ("value", "kind", "digits", "text"),
-    [
-        (0.12345, "share", 1, "12.3"), (-0.0004, "share", 1, "0.0"), (0.5, "share", 0, "50"),
-        (0.0126, "points", 1, "+1.3"), (-0.05, "points", 1, "-5.0"),
-        (0.0004, "p", 1, "<.001***"), (0.0099, "p", 1, "0.010**"), (0.049, "p", 1, "0.049*"),
-        (0.05, "p", 1, "0.050"), (12345, "count", 1, "12,345"), (-1.26, "number", 1, "-1.3"),
-        (8.634, "number", 2, "8.63"), (7, "number", 0, "7"), (-0.04, "number", 1, "0.0"),
-    ],
-)  # fmt: skip
+    cases("numbers_shown"),
+)
 def test_a_number_is_rounded_once_as_its_kind_is_shown(value, kind, digits, text):
     assert number_text(value, kind, digits) == text
 

@@ -73,7 +73,7 @@ class _Rate(ProgressColumn):
     """How many steps a second."""
 
     def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:,.0f}/s" if task.speed else "", style="dim")
+        return Text(_rate(task.speed) if task.speed else "", style="dim")
 
 
 class _Bar:
@@ -108,16 +108,23 @@ class _Log:
             if self.total and rate:
                 of = f" of {self.total:,}"
                 left = f", {duration((self.total - self.done) / rate)} left"
-            self._write(f"{self.done:,}{of} {self.unit}, {rate:,.1f}/s{left}")
+            self._write(f"{self.done:,}{of} {self.unit}, {_rate(rate)}{left}")
 
     def end(self) -> None:
         """Write the line at the end, with the time and the rate."""
         seconds = time.monotonic() - self.start
-        rate = f", {self.done / seconds:,.1f}/s" if seconds else ""
+        rate = f", {_rate(self.done / seconds)}" if seconds else ""
         self._write(f"{self.done:,} {self.unit} in {duration(seconds)}{rate}")
 
     def _write(self, text: str) -> None:
         err.print(f"{self.text}: {text}" if text else self.text, soft_wrap=True, highlight=False)
+
+
+def _rate(steps_a_second: float) -> str:
+    """A rate for people: ``12.5/s``, or ``0.8/min`` where it is below one a second."""
+    if steps_a_second < 1:
+        return f"{60 * steps_a_second:,.1f}/min"
+    return f"{steps_a_second:,.1f}/s"
 
 
 def duration(seconds: float) -> str:

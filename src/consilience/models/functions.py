@@ -70,8 +70,8 @@ class TextFunction:
 
     def _note(self, queries: Sequence[Query], unmatched: Sequence[str]) -> None:
         if unmatched:
-            asked = f"{len(queries)} texts to queries such as '{queries[0].pattern.text}'"
-            self.notes.append(unmatched_note(unmatched, asked, "candidate"))
+            total = f"{len(queries)} texts to queries such as '{queries[0].pattern.text}'"
+            self.notes.append(unmatched_note(unmatched, total, "candidate"))
 
 
 class ScoringFunction:

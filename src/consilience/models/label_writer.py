@@ -192,12 +192,17 @@ class LabelWriter(ReadyModel):
 
         def work(rows: Ints) -> _Answers:
             chosen = [prompts[row] for row in rows]
+
+            def alone(row: int) -> Floats:
+                totals: Floats = self._in_batches([chosen[row]], writes=False).totals[0]
+                return totals
+
             answers = None
             if self._tree_scorer is not None:
                 with suppress(NotImplementedError):  # longer than a window of attention
                     answers = self._in_a_tree(chosen, self._tree_scorer, writes=writes)
             answers = answers or self._in_batches(chosen, writes=writes)
-            settle_rows(answers.totals, self.tie, lambda row: self._alone(chosen[row]))
+            settle_rows(answers.totals, self.tie, alone)
             return answers
 
         if self._tree_scorer is None:
@@ -252,15 +257,6 @@ class LabelWriter(ReadyModel):
         for batch in equal_length_batches(lengths, self.budget):
             halving(work, batch, lengths[batch[0]], self.budget)
         return answers
-
-    @torch.inference_mode()
-    def _alone(self, prompt: list[int]) -> Floats:
-        """Log-probability (label,) of the labels after one prompt."""
-        ids = torch.tensor([prompt], device=self.model.device)
-        totals: Floats = self.continuation.totals(ids, self.continuation.encode(ids), self.targets)[
-            0
-        ]
-        return totals
 
     def _text(self, ids: list[int]) -> str:
         """What was written, up to the first end token."""

@@ -20,6 +20,7 @@ from transformers import (
 
 from consilience.errors import ConsilienceError
 from consilience.models.batches import give_memory_back
+from consilience.train.plan import TrainingPlan
 from consilience.train.progress import progress_shown
 from consilience.train.resume import TrainingFolder, disk_errors
 from consilience.watch import Watch
@@ -40,7 +41,13 @@ def uses_cpu(device: str) -> bool:
 
 
 def training_arguments(
-    folder: Path, device: str, *, best_metric: str, greater_is_better: bool = True, **more: Any
+    plan: TrainingPlan,
+    folder: Path,
+    device: str,
+    *,
+    best_metric: str,
+    greater_is_better: bool = True,
+    **more: Any,
 ) -> TrainingArguments:
     """Arguments of a training on whole batches in their given order.
 
@@ -51,6 +58,9 @@ def training_arguments(
         output_dir=str(folder),
         per_device_train_batch_size=1,
         num_train_epochs=1,
+        learning_rate=plan.learning_rate,
+        seed=plan.seed,
+        bf16=plan.bf16,
         train_sampling_strategy="sequential",
         lr_scheduler_type="linear",
         max_grad_norm=1.0,

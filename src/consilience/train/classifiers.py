@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -29,21 +28,16 @@ from consilience.train.batch_trainer import (
 )
 from consilience.train.heads import Heads, load_heads
 from consilience.train.pair_batches import EncodedPairs, PairBatches
+from consilience.train.plan import TrainingPlan, check_values
 from consilience.train.progress import quiet_transformers
 from consilience.train.resume import TrainingFolder
 from consilience.watch import SILENT, Watch
 
 
-@dataclass(frozen=True, slots=True)
-class ClassifierPlan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassifierPlan(TrainingPlan):
     """How to fine-tune. CALUM leaves warm-up, patience, stopping and sampling open."""
 
-    learning_rate: float
-    """The highest learning rate."""
-    batch: int
-    """Pairs in a batch."""
-    epochs: int
-    """How often the main task's pairs are read."""
     weight_decay: float
     """Weight decay of AdamW."""
     warmup: float
@@ -54,12 +48,6 @@ class ClassifierPlan:
     """The validation metric that chooses the best checkpoint."""
     sampling: Sampling
     """How many batches each task has in an epoch."""
-    seed: int
-    """Seed of heads, order and dropout."""
-    bf16: bool
-    """Whether products are in bfloat16."""
-    gradient_checkpointing: bool
-    """Whether activations are computed again for the gradients, to save memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,17 +150,7 @@ def check_sources(sources: Sequence[TaskPairs], plan: ClassifierPlan) -> None:
         )
     for source in sources:
         refuse_one_class(source.train, f"the training pairs of {source.task.name}")
-    for name, value, is_valid, expected in (
-        ("a learning rate", plan.learning_rate, 0 < plan.learning_rate < math.inf, "above 0"),
-        ("a warm-up", plan.warmup, 0 <= plan.warmup <= 1, "a share from 0 to 1"),
-        ("a weight decay", plan.weight_decay, 0 <= plan.weight_decay < math.inf, "0 or more"),
-        ("a batch", plan.batch, plan.batch >= 1, "one pair or more"),
-        ("epochs", plan.epochs, plan.epochs >= 1, "one or more"),
-        ("a patience", plan.patience, plan.patience >= 0, "epochs, or 0 for none"),
-        ("a seed", plan.seed, 0 <= plan.seed < 2**32, "from 0 to 4294967295"),
-    ):
-        if not is_valid:
-            raise ConsilienceError(f"{name} of {value}", expected=expected)
+    check_values(plan)
 
 
 def _settings(
@@ -197,15 +175,13 @@ def _settings(
 
 def _arguments(backbone: Backbone, plan: ClassifierPlan, path: Path) -> TrainingArguments:
     return training_arguments(
+        plan,
         path,
         backbone.device,
         best_metric=plan.stop_on,
         greater_is_better=plan.stop_on == "accuracy",
-        learning_rate=plan.learning_rate,
         weight_decay=plan.weight_decay,
         report_to="none",
-        seed=plan.seed,
-        bf16=plan.bf16,
         ddp_find_unused_parameters=True,
     )
 

@@ -122,14 +122,12 @@ def make_trainer(
 
 def _arguments(plan: Plan, steps: Steps, path: Path, device: str) -> TrainingArguments:
     arguments = training_arguments(
+        plan,
         path,
         device,
         best_metric=BEST_METRIC,
-        learning_rate=plan.learning_rate,
         weight_decay=0.0,
         report_to=plan.report_to,
-        seed=plan.seed,
-        bf16=plan.bf16,
         activation_checkpointing=plan.gradient_checkpointing,
     )
     # The steps of an update are divided among the processes.

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -120,17 +121,12 @@ def consistency_cost(
         load = time.perf_counter() - start
         per_update, interval = trainer.args.gradient_accumulation_steps, trainer.args.eval_steps
         updates = math.ceil(len(trainer.steps) / (per_update * trainer.args.world_size))
-        update = query = overhead = math.nan
-        if trainer.args.world_size == 1:
-            batches = [trainer.steps[at] for at in range(min(per_update, len(trainer.steps)))]
-            update = time_update(trainer, batches)
-            few, timed = (queries_of(trainer.validation, count) for count in (1, TIMED_FACTS))
-            query, overhead = time_queries(
-                {
-                    few: lambda: trainer.validate(facts=1),
-                    timed: lambda: trainer.validate(TIMED_FACTS),
-                }
-            )
+        batches = [trainer.steps[at] for at in range(min(per_update, len(trainer.steps)))]
+        samples = {
+            queries_of(trainer.validation, facts): partial(trainer.validate, facts)
+            for facts in (1, TIMED_FACTS)
+        }
+        seconds = time_training(trainer, batches, samples)
     return TrainingCost(
         held_out=f"{counted(len(test.relations), 'relation')}, {counted(facts, 'fact')}",
         seeds=len(seeds),
@@ -142,9 +138,7 @@ def consistency_cost(
         runs=1 + len(seeds) * rows,
         run_queries=queries_of(test),
         load_seconds=load,
-        update_seconds=update,
-        query_seconds=query,
-        overhead_seconds=overhead,
+        **seconds,
     )
 
 
@@ -161,16 +155,14 @@ def classifier_cost(
         trainer = pair_trainer(backbone, sources, plans[0], Path(folder))
         load = time.perf_counter() - start
         batches: Any = trainer.train_dataset
-        update = query = overhead = math.nan
-        if trainer.args.world_size == 1:
-            by_length = sorted(
-                (batches[at] for at in range(batches.per_epoch)),
-                key=lambda batch: max(len(form["input_ids"]) for form in batch["forms"]),
-            )
-            update = time_update(trainer, [by_length[len(by_length) // 2]])
-            task, pairs = next(iter(trainer.validation.items()))
-            timed = pairs.first(TIMED_PAIRS)
-            query, overhead = time_queries({len(timed.forms): lambda: trainer.judge(task, timed)})
+        by_length = sorted(
+            (batches[at] for at in range(batches.per_epoch)),
+            key=lambda batch: max(len(form["input_ids"]) for form in batch["forms"]),
+        )
+        task, pairs = next(iter(trainer.validation.items()))
+        timed = pairs.first(TIMED_PAIRS)
+        samples = {len(timed.forms): partial(trainer.judge, task, timed)}
+        seconds = time_training(trainer, [by_length[len(by_length) // 2]], samples)
     queries = sum(len(pairs.forms) for pairs in trainer.validation.values())
     grid = f"{len(plans)} batch sizes and learning rates with the first seed; then "
     return TrainingCost(
@@ -184,15 +176,29 @@ def classifier_cost(
         runs=0,
         run_queries=0,
         load_seconds=load,
-        update_seconds=update,
-        query_seconds=query,
-        overhead_seconds=overhead,
+        **seconds,
     )
 
 
 def queries_of(suite: Suite, facts: int | None = None) -> int:
     """The queries of a suite, with at most ``facts`` facts of each relation."""
     return sum(len(relation.facts[:facts]) * len(relation.patterns) for relation in suite.relations)
+
+
+def time_training(
+    trainer: BatchTrainer,
+    batches: Sequence[dict[str, Any]],
+    samples: Mapping[int, Callable[[], object]],
+) -> dict[str, float]:
+    """Seconds of an update, of a query and of the rest of a validation; NaN of several processes.
+
+    ``batches``: those of an update. ``samples``: see ``time_queries``.
+    """
+    update = query = overhead = math.nan
+    if trainer.args.world_size == 1:
+        update = time_update(trainer, batches)
+        query, overhead = time_queries(samples)
+    return {"update_seconds": update, "query_seconds": query, "overhead_seconds": overhead}
 
 
 def time_update(trainer: BatchTrainer, batches: Sequence[dict[str, Any]]) -> float:

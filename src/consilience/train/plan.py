@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,6 +33,19 @@ TEACHER = "teacher"
 IMPROVED = "improved"
 """The name of the plan itself, next to its ablations."""
 
+LEAST, GREATEST = sys.float_info.min, sys.float_info.max
+
+LIMITS: Mapping[str, tuple[str, float, float, str]] = {
+    "learning_rate": ("a learning rate", LEAST, GREATEST, "above 0"),
+    "batch": ("a batch", 1, GREATEST, "one or more"),
+    "epochs": ("epochs", 1, GREATEST, "one or more"),
+    "seed": ("a seed", 0, 2**32 - 1, "from 0 to 4294967295"),
+    "warmup": ("a warm-up", 0, 1, "a share from 0 to 1"),
+    "weight_decay": ("a weight decay", 0, GREATEST, "0 or more"),
+    "patience": ("a patience", 0, GREATEST, "epochs, or 0 for none"),
+}
+"""The values that a field of a plan may have: what an error calls it, the least, the greatest."""
+
 ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "no-consistency": {"weights": (0.0,)},
     "no-typing": {"vocabulary": True},
@@ -40,9 +54,27 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
 """The fields that each ablation of Table 7 changes: -consistency, -typed and -MLM."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The settings of a consistency training (ParaRel, Section 8.2). They decide the weights."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingPlan:
+    """The settings of every training. They decide the weights."""
+
+    learning_rate: float
+    """The highest learning rate."""
+    batch: int
+    """Facts of one relation in a step, or sentence pairs in a batch."""
+    epochs: int
+    """The number of times that each fact, or each pair of the main task, is read."""
+    seed: int
+    """Seed of facts, heads, order, masks and dropout."""
+    bf16: bool
+    """Whether products are in bfloat16."""
+    gradient_checkpointing: bool
+    """Whether activations are computed again for the gradients, to save memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(TrainingPlan):
+    """The settings of a consistency training (ParaRel, Section 8.2)."""
 
     train: tuple[str, ...]
     """Relations to train on."""
@@ -58,24 +90,12 @@ class Plan:
     """The text of language modelling."""
     facts: int
     """Facts of each training relation."""
-    batch: int
-    """Facts of one relation in a step."""
     accumulation: int
     """Steps of each relation in an update."""
-    epochs: int
-    """The number of times that each fact is read."""
-    learning_rate: float
-    """The highest learning rate."""
     validation_facts: int
     """At most this many facts of each validation relation."""
-    seed: int
-    """Seed of facts, order, masks and dropout."""
     lora_rank: int
     """Rank of the adapters that are trained; 0 trains all weights."""
-    bf16: bool
-    """Whether products are in bfloat16."""
-    gradient_checkpointing: bool
-    """Whether activations are computed again for the gradients, to save memory."""
     report_to: str
     """Where transformers reports progress, such as tensorboard; none for nowhere."""
 
@@ -136,10 +156,7 @@ def check_plan(plan: Plan, subject: Subject, seeds: Sequence[int]) -> None:
     _refuse_duplicates("lambda", [f"{weight:g}" for weight in plan.weights])
     _refuse_duplicates("seed", list(map(str, seeds)))
     for seed in (*seeds, plan.seed):
-        if not 0 <= seed < 2**32:
-            raise ConsilienceError(f"a seed of {seed}", expected="from 0 to 4294967295")
-    if not 0 < plan.learning_rate < math.inf:
-        raise ConsilienceError(f"a learning rate of {plan.learning_rate}", expected="above 0")
+        check_values(replace(plan, seed=seed))
     if plan.text == "file" and len(subject.lines) <= HELD_OUT:
         raise ConsilienceError(
             f"{len(subject.lines)} lines of text",
@@ -173,6 +190,14 @@ def _check_relations(plan: Plan, subject: Subject) -> None:
         )
     if not subject.test_suite(plan).relations:
         raise ConsilienceError("no relation is left to test on", todo="Train on fewer.")
+
+
+def check_values(plan: TrainingPlan) -> None:
+    """Refuse a value that is not within its limits."""
+    for name, (label, least, greatest, expected) in LIMITS.items():
+        value = getattr(plan, name, least)
+        if not least <= value <= greatest:
+            raise ConsilienceError(f"{label} of {value}", expected=expected)
 
 
 def _refuse_duplicates(name: str, values: Sequence[str]) -> None:

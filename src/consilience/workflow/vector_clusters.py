@@ -44,14 +44,14 @@ class VectorClusters:
 
 def cluster_representations(options: VectorOptions, watch: Watch = SILENT) -> VectorClusters:
     """Ask a model, keep its vectors where the object is predicted, and cluster them."""
-    asked = ProbeOptions(**shared_fields(options, ProbeOptions))
-    suite, source = choose_suite(asked, watch)
+    probing = ProbeOptions(**shared_fields(options, ProbeOptions))
+    suite, source = choose_suite(probing, watch)
     if options.draw is not None:
         suite.relation(options.draw)  # an unknown one raises
     protocol: Protocol = options.protocol or suite.protocol
     with watch.loading(options.model):
-        model = loader(asked, protocol)()
-    settings = settings_of(asked, suite, protocol, model)
+        model = loader(probing, protocol)()
+    settings = settings_of(probing, suite, protocol, model)
     settings = {name: settings[name] for name in SETTINGS}
     settings["layers"] = ",".join(map(str, options.layers))
     run = RunFolder(options.folder or default_folder(options.model, settings, "-vectors"), settings)

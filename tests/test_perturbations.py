@@ -274,10 +274,7 @@ def test_a_column_of_the_data_is_a_sentence(reversed_pair):
     assert written["second"] == {"A": "A man sleeps.", "B": "She sleeps."}
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "made"),
-    cases("perturbed_patterns"),
-)
+@pytest.mark.parametrize(("name", "text", "made"), cases("perturbed_patterns"))
 def test_perturbed_patterns(name, text, made):
     pattern = PATTERN_PERTURBATIONS[name].pattern_of(Pattern.parse(text, lemma="bear"))
     assert (pattern.text, pattern.form, pattern.lemma) == (made, name, "bear")

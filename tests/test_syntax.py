@@ -77,10 +77,7 @@ def test_one_preposition_for_another_is_a_lexical_change_and_one_more_is_not():
     assert lexical_change(HELPS, twice) and lexical_change(twice, HELPS)
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "changed"),
-    cases("determiners"),
-)
+@pytest.mark.parametrize(("a", "b", "changed"), cases("determiners"))
 def test_determiners_are_counted_as_words(a, b, changed):
     first, second = (Parsed(Pattern.parse(text), (), 0, 0) for text in (a, b))
     assert determiner_change(first, second) is determiner_change(second, first) is changed

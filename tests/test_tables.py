@@ -62,10 +62,7 @@ def printed(table, width):
     return fitted_text(table, width).plain.splitlines()
 
 
-@pytest.mark.parametrize(
-    ("value", "kind", "digits", "text"),
-    cases("numbers_shown"),
-)
+@pytest.mark.parametrize(("value", "kind", "digits", "text"), cases("numbers_shown"))
 def test_a_number_is_rounded_once_as_its_kind_is_shown(value, kind, digits, text):
     assert number_text(value, kind, digits) == text
 

@@ -38,10 +38,7 @@ def test_a_slot_that_is_missing_or_doubled_is_refused_with_its_place(text):
         Pattern.parse(text, where="f.jsonl:3")
 
 
-@pytest.mark.parametrize(
-    ("text", "last", "note"),
-    cases("object_last"),
-)
+@pytest.mark.parametrize(("text", "last", "note"), cases("object_last"))
 def test_object_last(text, last, note):
     assert Pattern.parse(text).object_last is last, note
 

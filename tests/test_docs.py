@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from consilience.cli import app
+from pair_builders import save_classifier
 
 ROOT = Path(__file__).parents[1]
 SUITES = (ROOT / "docs" / "suites.md").read_text(encoding="utf-8")
@@ -50,6 +51,22 @@ def test_the_answers_table_of_the_guide_is_scored_as_it_says(consilience, tmp_pa
     numbers = re.findall(r"`(\w+)`\s+is\s+(\d+\.\d)", SUITES)
     assert len(numbers) == 3
     assert all(f"{values[name] * 100:.1f}" == value for name, value in numbers)
+
+
+def test_the_files_of_the_guide_to_sentence_pairs_belong_together(consilience, tmp_path):
+    """A classifier whose labels have no names is asked the guide's pairs by the guide's command."""
+    page = ROOT / "docs" / "calum.md"
+    for language, name in (("tsv", "faq.tsv"), ("toml", "faq.toml")):
+        (text,) = blocks(page.read_text(encoding="utf-8"), language)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    save_classifier(tmp_path / "my-classifier", labels=("no", "yes"), named=False)
+    lines = [line for line in commands(page) if "faq.toml" in line]
+    assert len(lines) == 2
+    for line in lines:
+        status, out, _ = consilience(*line)
+        assert status == 0
+        assert "faq" in out
+    assert "12 sentence pairs, 3 forms" in out
 
 
 def commands(page):

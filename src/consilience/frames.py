@@ -102,19 +102,11 @@ def texts_of_frame(frame: object, patterns: object = None, relation: str = "fact
     """
     table = as_polars(frame)
     _check_columns(table, has_patterns=patterns is not None)
-    texts: Texts = {}
-    for at, row in enumerate(table.iter_rows(named=True), start=1):
-        where = f"{THE_FRAME}, row {at}"
-        name = _text(row, "relation", where) if "relation" in row else relation
-        texts_of_relation = texts.setdefault(_relation_id(name, where), RelationTexts())
-        if row.get("pattern") is not None:
-            texts_of_relation.patterns.setdefault(_text(row, "pattern", where), where)
-        if row.get("subject") is not None or row.get("object") is not None or patterns is not None:
-            item = _text(row, "item", where) if row.get("item") is not None else ""
-            subject, object_ = (_text(row, column, where) for column in ("subject", "object"))
-            texts_of_relation.add_fact(item, subject, object_, where)
-    _add_patterns(texts, patterns)
-    return texts
+    rows = (
+        (f"{THE_FRAME}, row {at}", {"relation": relation} | row)
+        for at, row in enumerate(table.iter_rows(named=True), start=1)
+    )
+    return _texts_of_rows(rows, patterns)
 
 
 def texts_of_lists(patterns: object, facts: object, relation: str = "facts") -> Texts:
@@ -127,14 +119,31 @@ def texts_of_lists(patterns: object, facts: object, relation: str = "facts") -> 
         isinstance(value, str | int) for value in facts.values()
     ):
         by_relation = facts
-    texts: Texts = {}
-    for name, of_relation in by_relation.items():
-        texts[_relation_id(name, "the facts")] = texts_of_relation = RelationTexts()
-        pairs = of_relation.items() if isinstance(of_relation, Mapping) else of_relation
-        for at, pair in enumerate(_pairs(pairs, name), start=1):
-            row, where = dict(zip(("subject", "object"), pair, strict=True)), f"{name}, fact {at}"
-            subject, object_ = (_text(row, column, where) for column in row)
-            texts_of_relation.add_fact("", subject, object_, where)
+    rows = (
+        (f"{name}, fact {at}", {"relation": name, "subject": subject, "object": object_})
+        for name, of_relation in by_relation.items()
+        for at, (subject, object_) in enumerate(_pairs(of_relation, name), start=1)
+    )
+    return _texts_of_rows(rows, patterns, by_relation)
+
+
+def _texts_of_rows(
+    rows: Iterable[tuple[str, Mapping[str, Any]]], patterns: object, relations: Iterable[Any] = ()
+) -> Texts:
+    """The facts and patterns of rows, each with its place; ``patterns`` as in a frame.
+
+    ``relations``: the names of relations that may have no row.
+    """
+    texts: Texts = {_relation_id(name, "the facts"): RelationTexts() for name in relations}
+    for where, row in rows:
+        id_ = _relation_id(_text(row, "relation", where), where)
+        texts_of_relation = texts.setdefault(id_, RelationTexts())
+        if row.get("pattern") is not None:
+            texts_of_relation.patterns.setdefault(_text(row, "pattern", where), where)
+        if row.get("subject") is not None or row.get("object") is not None or patterns is not None:
+            item = _text(row, "item", where) if row.get("item") is not None else ""
+            subject, object_ = (_text(row, column, where) for column in ("subject", "object"))
+            texts_of_relation.add_fact(item, subject, object_, where)
     _add_patterns(texts, patterns)
     return texts
 
@@ -192,7 +201,9 @@ def _strings(patterns: object) -> Sequence[Any]:
 
 
 def _pairs(facts: object, relation: object) -> Iterator[tuple[object, object]]:
-    """The facts of a list; what is no pair raises."""
+    """The facts of a list or of a mapping from subjects; what is no pair raises."""
+    if isinstance(facts, Mapping):
+        facts = facts.items()
     if isinstance(facts, str) or not isinstance(facts, Iterable):
         raise _no_pair(relation, 1, facts)
     for at, fact in enumerate(facts, start=1):

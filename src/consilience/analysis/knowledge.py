@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import product
 from typing import Literal, get_args
 
@@ -35,8 +36,7 @@ def correlation_table(metrics: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
             pairs = _of_relations(table, x).join(_of_relations(table, y), on="group")
             values = pairs["value"].to_list(), pairs["value_right"].to_list()
             r = correlation(*values, method=method)
-            row = {"run": run, "x": x, "y": y, "method": method, "value": r.value}
-            rows.append(row | {"low": r.low, "high": r.high, "p": r.p, "n": r.n})
+            rows.append({"run": run, "x": x, "y": y, "method": method} | asdict(r))
     return pl.DataFrame(rows)
 
 
@@ -71,8 +71,7 @@ def size_correlations(by_size: pl.DataFrame) -> pl.DataFrame:
     for name in headline_metrics():
         sizes, values = by_size["size"].to_list(), by_size[name].to_list()
         r = correlation(sizes, values, method="spearman")
-        row = {"metric": name, "value": r.value, "low": r.low, "high": r.high, "p": r.p, "n": r.n}
-        rows.append(row)
+        rows.append({"metric": name} | asdict(r))
     return pl.DataFrame(rows)
 
 

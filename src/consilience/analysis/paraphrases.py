@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from consilience.analysis.patterns import changes
-from consilience.analysis.syntax import Pair, Parsed, derive_edges, parse_pattern, path
+from consilience.analysis.syntax import Pair, Parsed, edge_between, parsed_pairs, path
 from consilience.types import Relation, Suite
 
 if TYPE_CHECKING:
@@ -43,10 +42,7 @@ TOPIC_TAGS = frozenset({"VBG", "VBN"})
 
 def paraphrase_types(relation: Relation, parser: Language) -> dict[Pair, frozenset[str]]:
     """The paraphrase types of every two patterns of a relation."""
-    parsed = [parse_pattern(pattern, parser) for pattern in relation.patterns]
-    return {
-        (i, j): types_between(parsed[i], parsed[j]) for i, j in combinations(range(len(parsed)), 2)
-    }
+    return {pair: types_between(a, b) for pair, (a, b) in parsed_pairs(relation, parser).items()}
 
 
 def base_types(suite: Suite, parser: Language) -> pl.DataFrame:
@@ -67,14 +63,13 @@ def derived_kinds(suite: Suite, parser: Language) -> dict[str, dict[Pair, frozen
 
     The changes are ``syntax``, ``lexis`` and ``determiner``.
     """
-    kinds: dict[str, dict[Pair, frozenset[str]]] = {}
-    for relation in suite.relations:
-        types = paraphrase_types(relation, parser)
-        kinds[relation.id] = {
-            pair: types[pair] | changes(edge)
-            for pair, edge in derive_edges(relation, parser).items()
+    return {
+        relation.id: {
+            pair: types_between(a, b) | changes(edge_between(a, b))
+            for pair, (a, b) in parsed_pairs(relation, parser).items()
         }
-    return kinds
+        for relation in suite.relations
+    }
 
 
 def types_between(a: Parsed, b: Parsed) -> frozenset[str]:

@@ -222,17 +222,20 @@ def determiners(pattern: Pattern) -> Counter[str]:
     return Counter(word for word in words if word in DETERMINERS)
 
 
+def parsed_pairs(relation: Relation, parser: Language) -> dict[Pair, tuple[Parsed, Parsed]]:
+    """Every two patterns of a relation, parsed."""
+    parsed = [parse_pattern(pattern, parser) for pattern in relation.patterns]
+    return {(i, j): (parsed[i], parsed[j]) for i, j in combinations(range(len(parsed)), 2)}
+
+
 def derive_edges(relation: Relation, parser: Language) -> dict[Pair, Edge]:
     """How every two patterns of a relation differ, by the three rules above."""
-    parsed = [parse_pattern(pattern, parser) for pattern in relation.patterns]
-    return {
-        (i, j): Edge(
-            syntactic_change(parsed[i], parsed[j]),
-            lexical_change(parsed[i], parsed[j]),
-            determiner_change(parsed[i], parsed[j]),
-        )
-        for i, j in combinations(range(len(parsed)), 2)
-    }
+    return {pair: edge_between(a, b) for pair, (a, b) in parsed_pairs(relation, parser).items()}
+
+
+def edge_between(a: Parsed, b: Parsed) -> Edge:
+    """How two patterns differ, by the three rules above."""
+    return Edge(syntactic_change(a, b), lexical_change(a, b), determiner_change(a, b))
 
 
 ATTRIBUTES: Mapping[str, Callable[[Edge], bool | str]] = {

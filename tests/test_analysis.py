@@ -306,7 +306,7 @@ def test_comparing_from_the_command_line(consilience, runs, tmp_path):
     assert "Largest differences in consistency: " in out
     assert len(out.splitlines()) <= 14
     for by, text in {
-        "group": "p (Holm)", "edit": "Diff-Lexical", "metric": "Know-Const",
+        "group": "p (Holm)", "edit": "Diff-Lexical", "metric": "Known consistency",
     }.items():  # fmt: skip
         status, out, _ = consilience("compare", *both, "--by", by)
         assert (status, text in out) == (0, True)

@@ -15,8 +15,8 @@ from consilience import ConsilienceError, load_model
 from consilience.choices import Loading
 from consilience.models.fast import speed_up_training
 from consilience.suites import load_suite
+from consilience.text import duration
 from consilience.train.consistency_trainer import ConsistencyTrainer
-from consilience.train.cost import duration
 from consilience.train.perplexity import perplexity
 from consilience.train.resume import TrainingFolder
 from consilience.workflow.improvement import _folder_of, read_lines

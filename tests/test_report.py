@@ -96,15 +96,17 @@ def test_the_numbers_are_those_of_the_run(html_of_one, runs):
         bounds = " to ".join(shown_number(row[bound]) for bound in ("low", "high"))
         bounds = "-" if row["low"] != row["low"] else bounds
         number = shown_number(row["value"]) + spread
-        expected[label_of(name)] = [label_of(name), number, bounds, str(row["n"])]
+        counts = [str(row[count]) for count in ("n", "n_excluded")]
+        expected[label_of(name)] = [label_of(name), number, bounds, *counts]
     assert html.rows("Means over relations") == expected
     assert len(expected) == 11
     rows = by_relation(html)
     for name, group in (("consistency", "A"), ("determinism", "C")):
         (row,) = metrics.filter((pl.col("metric") == name) & (pl.col("group") == group)).to_dicts()
-        bounds = "\N{EN DASH}".join(shown_number(row[bound]) for bound in ("low", "high"))
+        bounds = " to ".join(shown_number(row[bound]) for bound in ("low", "high"))
         bounds = "" if row["low"] != row["low"] else bounds
-        assert rows[group][3] == shown_number(row["value"]) + bounds
+        mark = "*" * (name == "determinism")
+        assert rows[group][3] == shown_number(row["value"]) + mark + bounds
     assert html.rows("noise floor").keys() >= {"repeated", "one by one"}
 
 
@@ -576,9 +578,10 @@ def test_a_browser_shows_every_column_of_a_run_with_long_names(seen_in, tmp_path
     options = ["--suite", "mini", "--limit", 4, "--out", tmp_path / "run"]
     assert run_command("probe", "--model", "baseline:random", *options)[0] == 0
     pairs = pair_run(tmp_path / "pairs", {1, 4})
-    for path, figures in ((tmp_path / "run", 5), (pairs, 2)):
+    for path, figures in ((tmp_path / "run", 5), (pairs, 3)):
         page_of(path)
         seen = seen_in(path / "report.html", 1280)
         check_layout(seen)
         assert seen["layout"]["wider"] == []
         assert seen["drawn"] == figures
+    check_layout(seen_in(pairs / "report.html", 800))

@@ -12,16 +12,18 @@ import altair
 import polars as pl
 import pytest
 
-from consilience.analysis.patterns import item_table
+from consilience import measure
+from consilience.analysis.patterns import form_tables, item_table
 from consilience.ask_pairs import CHANGED_ANSWERS_SCHEMA
 from consilience.errors import ConsilienceError
 from consilience.provenance import command_line
 from consilience.report import charts, first_screen
 from consilience.report import html as html_module
-from consilience.report.chart_parts import MEASURED, RUN_SHAPES
+from consilience.report.chart_parts import MEASURED, RUN_SHAPES, wrapped
 from consilience.report.charts import in_tenths, outlying
 from consilience.report.figures import COLOURS, save_figure, spec_of
 from consilience.report.html import render
+from consilience.report.matrix import matrix_figure
 from consilience.report.overview import by_run
 from consilience.report.page import Facts, Figure, Folded, Page, Points, Section, Text, Tiles
 from consilience.report.papers import fact_layouts
@@ -30,6 +32,7 @@ from consilience.report.report_page import report_page
 from consilience.report.run_view import PairView, RunView
 from consilience.report.table import Column, Table
 from consilience.suites.tasks import TASKS
+from pair_builders import answers_of, suite_of
 from report_builders import (
     CASES,
     FORMS,
@@ -60,7 +63,7 @@ def test_the_texts_beside_the_tables():
     parts = sections_of(page_of_facts())
     assert parts["differences"][0] == Points(["so"])
     assert parts["caveats"][0] == Points(["mind the gap"])
-    assert "42 facts of 1 relation" in dict(parts["setup"][0].rows)["suite"]
+    assert "40 of 42 facts of 1 relation" in dict(parts["setup"][0].rows)["suite"]
     assert not any(isinstance(part, Text) for part in parts["numbers"])
     unchanged = PairView(TASKS["rte"], pl.DataFrame(schema=CHANGED_ANSWERS_SCHEMA))
     summary, metrics = summary_of(("accuracy", 0.8, 0.5)), form_metrics(("accuracy", "all", 0.8))
@@ -230,6 +233,15 @@ def test_figures_draw_the_numbers_and_order_of_their_tables():
     ]  # fmt: skip
     spec = charts.interval_figure(metrics, "relation").to_dict()
     assert all(layer["encoding"]["y"]["sort"]["field"] == "order" for layer in spec["layer"])
+    lower = metrics.with_columns(metric=pl.lit("Corrected"), low=pl.lit(-0.5))
+    both = pl.concat([metrics, lower])
+    starts = [
+        charts.interval_figure(rows, "relation").to_dict()["layer"][0]["encoding"]["x"]["scale"]
+        for rows in (metrics, lower, both)
+    ]
+    assert [scale["domain"][0] for scale in starts] == [
+        0.0, -50.0, {"expr": '({"Accuracy": 0.0, "Corrected": -50.0})[metric_metric]'},
+    ]  # fmt: skip
     rows = [
         ("BERT", "Accuracy", 0.5, None, None, "paper"),
         ("m", "Accuracy", 0.4, 0.3, 0.6, MEASURED),
@@ -284,6 +296,36 @@ def test_the_least_consistent_relation_is_shown_first():
     assert figure.title == "Agreement of patterns: S"
 
 
+def test_the_agreement_of_forms_counts_the_pairs_that_both_forms_answered():
+    """Of five pairs reverse keeps four labels, signal five; one answer of signal is removed."""
+    answers = answers_of("yynny", "yynnn", "yynyn", "yynnn")
+    is_removed = (pl.col("variant") == "signal") & (pl.col("item") == answers["item"][0])
+    fewer = answers.with_columns(answer=pl.when(~is_removed).then("answer"))
+    suite = suite_of([answers])
+    pairs, forms = form_tables([answers], suite)
+    assert forms["variant"].to_list() == ["original", "reverse", "signal"]
+    assert pairs.rows() == [("t", 0, 1, 0.8), ("t", 0, 2, 1.0), ("t", 1, 2, 0.8)]
+    pairs, _ = form_tables([fewer], suite)
+    assert pairs.rows() == [("t", 0, 1, 0.8), ("t", 0, 2, 1.0), ("t", 1, 2, 0.75)]
+    metrics = measure(answers, suite, "strict").filter(metric="consistency", subset="reverse")
+    assert metrics["value"].to_list() == [0.8], "agreement with the original form is consistency"
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("short", ["short"]),
+        (
+            "group of animals that an animal belongs to",
+            ["group of animals that", "an animal belongs to"],
+        ),
+        ("x" * 50, ["x" * 25, "x" * 25]),
+    ],
+)
+def test_lines_of_a_label_have_similar_lengths(text, lines):
+    assert wrapped(text).split("\n") == lines
+
+
 def test_the_matrix_has_each_pair_in_two_cells_beside_its_patterns(tmp_path):
     """Of patterns 1 to 3: 10 percent of 1 and 2, 20 of 1 and 3, none of 2 and 3; 90 of a relation S."""
     rows = [("R", 0, 1, 0.1), ("R", 0, 2, 0.2), ("R", 1, 2, math.nan), ("S", 0, 1, 0.9)]
@@ -292,7 +334,7 @@ def test_the_matrix_has_each_pair_in_two_cells_beside_its_patterns(tmp_path):
     patterns = pl.DataFrame(words, schema=["group", "variant_index", "variant"], orient="row")
     named = [each.with_columns(run=pl.lit("a")) for each in (pairs, patterns)]
     names = {"R": "r", "S": "s"}
-    save_figure(charts.matrix_figure(*named, "R", names), tmp_path / "matrix.svg")
+    save_figure(matrix_figure(*named, "R", names), tmp_path / "matrix.svg")
 
     def texts_in(role):
         """What is drawn there, with its place from the left and the top."""

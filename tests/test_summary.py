@@ -7,8 +7,16 @@ import polars as pl
 import pytest
 
 from consilience import ask_suite, load_model, load_suite, measure
-from consilience.report.summary import Summary, SummaryRow, summarize
+from consilience.report.summary import (
+    FEWEST_FACTS,
+    Summary,
+    SummaryRow,
+    brief_notes,
+    fitted_summary,
+    summarize,
+)
 from consilience.report.table import all_notes
+from consilience.report.terminal import fitted_text
 from consilience.suites.selection import sample_facts
 from consilience.types import Candidates, Fact
 from consilience.workflow.majority import majority_baseline
@@ -112,6 +120,58 @@ def test_the_rows_of_facts_are_the_means_of_the_metrics_table(mini):
     shown = summary.table()
     assert [len(row) for row in shown.rows] == [len(shown.columns)] * 4
     assert shown.notes[0].startswith("Least consistent: ")
+
+
+LEFT_OUT = (
+    "Accuracy is over 48 of 60 facts: 12 have an answer of several tokens and were not asked; see "
+    "--multi-token left-to-right."
+)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("name", ["toy", "organisation/a-model-with-a-rather-long-name"])
+def test_a_summary_fits_its_lines_and_its_other_notes_follow(mini, name, width):
+    summary = summary_of(answers_to(mini, "baseline:random"), mini, left_out=LEFT_OUT)
+    summary = replace(summary, title=summary.title.replace("toy", name))
+    table, notes = fitted_summary(summary, width, 10)
+    lines = fitted_text(table, width).plain.splitlines()
+    assert len(lines) <= 10
+    text = " ".join(" ".join(lines).split())
+    assert all((note in text) != (note in notes) for note in summary.notes)
+    assert "Least consistent: " in text
+    assert (LEFT_OUT in text) == (width == 120)
+    whole, none = fitted_summary(summary, width, 40)
+    assert (whole, none) == (summary.table(), [])
+
+
+def test_the_title_counts_the_facts_of_the_accuracy_and_small_relations_are_not_named():
+    """Two relations of three facts; one fact of S has no answer."""
+    relations, tables = [], []
+    for name, answers in (("R", ["aab", "aaa", "bbb"]), ("S", ["abc", "aaa", [None] * 3])):
+        suite = make_suite()
+        facts = [Fact(str(at), f"{name}{at}", "a") for at in range(3)]
+        (relation,) = suite.relations
+        relations.append(
+            replace(
+                relation, id=name, label=name, facts=tuple(facts), candidates=Candidates.of(facts)
+            )
+        )
+        rows = [(str(at), f"{name}{at}", "a", list(row)) for at, row in enumerate(answers)]
+        tables.append(answers_table(rows).with_columns(group=pl.lit(name)))
+    suite = replace(suite, relations=tuple(relations))
+    summary = summary_of(pl.concat(tables), suite)
+    assert "2 relations, 5 facts" in summary.title
+    assert FEWEST_FACTS == 3
+    assert (summary.least, summary.most) == ([], [])
+
+
+def test_notes_below_a_summary_are_few_and_short(mini):
+    summary = summary_of(answers_to(mini, "baseline:random"), mini)
+    known = summary.notes[0].rstrip(".") + " (details)"
+    notes = brief_notes(summary, [known, "word " * 40, "second", "third"], "see .notes")
+    assert [len(note) <= 124 for note in notes] == [True] * 3
+    assert notes[0].endswith(" ...")
+    assert notes[1:] == ["second", "1 more note; see .notes"]
 
 
 def test_a_constant_model_has_a_note_and_no_extremes(mini):

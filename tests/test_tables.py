@@ -23,7 +23,6 @@ from consilience.report.table import (
     Column,
     Table,
     bounds_of,
-    interval_notes,
     mark_best,
     number_text,
     spread_of,
@@ -77,8 +76,6 @@ def test_a_cell_has_a_value_or_an_interval_or_no_data():
     assert [cell.number for cell in cells] == [0.5, pytest.approx(0.3), None, None, None]
     assert text_of(bounds_of({"low": None, "high": 0.2}), share) == "-"
     assert text_of(Cell(0.5, mark="*", digits=0), share) == "50*"
-    assert interval_notes(pl.DataFrame({"low": [0.1, math.nan]}))
-    assert not interval_notes(pl.DataFrame({"low": [0.1]}))
 
 
 def test_csv_has_every_number_in_full_and_its_std_behind_it():
@@ -249,7 +246,7 @@ def printed_tables(tmp_path_factory):
         run(["reproduce"])
     answers = answers_of("yynny", "yynnn", "yynyn", "yynnn")
     metrics, suite = measured([answers, answers]), suite_of([answers])
-    tables.append(form_table(metrics, form_changes([answers, answers], suite, "strict"), "forms"))
+    tables.append(form_table(metrics, "forms", form_changes([answers, answers], suite, "strict")))
     tables.append(metric_table(metrics, "metrics"))
     tables = [table for table in tables if isinstance(table, Table)]
     assert len(tables) >= 15
@@ -355,9 +352,12 @@ def test_metrics_of_a_run_on_a_screen():
         for group in ("R", "MACRO", "MICRO")
     )
     lines = printed(group_table(metrics, make_suite(cardinality="N-M")), 80)
-    assert lines[1].split() == ["relation", "Accuracy", "Consistency"]
-    assert lines[2].split() == ["R", "25.0", "50.0*"]
+    assert lines[1].split() == ["relation", "Accuracy", "Consistency", "measured", "as"]
+    assert lines[2].split() == ["R", "25.0", "50.0*", "determinism"]
     assert lines[-1].startswith("* determinism")
+    assert as_csv(group_table(metrics, make_suite(cardinality="N-M"))).splitlines() == [
+        "relation,Accuracy,Consistency,measured as", "R,25.0,50.0,determinism",
+    ]  # fmt: skip
     lines = printed(metric_table(metrics, "title", "note"), 80)
     assert [line.split() for line in lines[2:-1]] == [
         ["Accuracy", "25.0±1.0", "10.0", "to", "20.0", "3", "25.0", "3", "1"],

@@ -16,6 +16,7 @@ from consilience.errors import ConsilienceError
 from consilience.sentence_pairs import Form, Task, TextPair, label_of
 from consilience.suites.pairs import TASK_SUITE, generated_group
 from consilience.suites.perturbations import Perturbation, forms_of
+from consilience.text import counted
 from consilience.types import ORIGINAL, Scores
 
 CHANGED_ANSWERS_SCHEMA: dict[str, type[pl.DataType]] = {
@@ -163,12 +164,14 @@ class _Effects:
             )
         for name, count in zip(names, self.rewritten.tolist(), strict=True):
             if count:
-                notes.append(f"{name}: its own sentences were truncated in {_items(count)}")
+                notes.append(
+                    f"{name}: its own sentences were truncated in {counted(count, 'item')}"
+                )
         for name, count in zip(names, self.lost.tolist(), strict=True):
             if count:
                 notes.append(
-                    f"{name}: in {_items(count)} the truncated form has the same tokens as the "
-                    "truncated original, so its consistency there is 100 %"
+                    f"{name}: in {counted(count, 'item')} the truncated form has the same tokens "
+                    "as the truncated original, so its consistency there is 100 %"
                 )
         same = dict(zip(names[1:], self.same[1:].tolist(), strict=True))
         for count in sorted({*same.values()} - {0}):
@@ -178,10 +181,6 @@ class _Effects:
                 "items, which this model's tokenizer cannot tell apart"
             )
         return notes
-
-
-def _items(count: int) -> str:
-    return f"{count} item{'s' * (count != 1)}"
 
 
 def _sentences(form: Form) -> list[str]:

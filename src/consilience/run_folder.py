@@ -31,6 +31,7 @@ from consilience.provenance import command_line, git_revision, versions
 from consilience.read import POLARS_FAULTS, parse_json
 from consilience.record import fault_of_run
 from consilience.schemas import ANSWERS_SCHEMA
+from consilience.text import truncated
 
 FORMAT = 2
 """Increased when runs of older versions can no longer be resumed."""
@@ -262,5 +263,4 @@ def _library(products: Mapping[str, Any]) -> str:
 
 
 def _show(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 200 else text[:200] + "..."
+    return truncated(json.dumps(value, ensure_ascii=False), 200)

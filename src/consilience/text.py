@@ -1,4 +1,4 @@
-"""Characters that end sentences, control terminals, or cannot be in the name of a file."""
+"""Words for numbers and durations, shortened texts, and characters with a meaning."""
 
 from __future__ import annotations
 
@@ -33,6 +33,24 @@ def control_in(text: str) -> str:
 def visible(text: str) -> str:
     """The text with U+FFFD instead of each of ``CONTROLS``; tabs and line feeds stay."""
     return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun: ``1 query``, ``2 queries``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def duration(seconds: float) -> str:
+    """A duration in its largest unit: ``45 s``, ``3 min``, ``2.5 h``, ``2 days``."""
+    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.2g} {unit}"
+    return f"{max(1, round(seconds))} s"
+
+
+def truncated(text: str, longest: int) -> str:
+    """The text; one of more than ``longest`` characters without its end."""
+    return text if len(text) <= longest else f"{text[:longest]}..."
 
 
 MAX_NAME_BYTES = 100

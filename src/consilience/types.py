@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from consilience.choices import Protocol
 from consilience.cloze import Pattern
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.frames import RelationTexts, texts_of_frame, texts_of_lists
+from consilience.text import counted
 
 Cardinality = Literal["N-1", "N-M"]
 
@@ -200,9 +201,9 @@ class Relation:
 
     def __repr__(self) -> str:
         label = f" {self.label!r}" if self.label != self.id else ""
-        sizes = f"{_count(self.facts, 'fact')}, {_count(self.patterns, 'pattern')}"
+        sizes = f"{counted(len(self.facts), 'fact')}, {counted(len(self.patterns), 'pattern')}"
         if self.given_design:
-            sizes = _count(self.given_design.forms, "form")
+            sizes = counted(len(self.given_design.forms), "form")
         return f"Relation({self.id!r}{label}, {self.cardinality}, {sizes})"
 
 
@@ -261,7 +262,7 @@ class Suite:
         facts = [fact for group in self for fact in group.facts]
         patterns = [pattern for group in self for pattern in group.patterns]
         sizes = ", ".join(
-            _count(values, noun)
+            counted(len(values), noun)
             for values, noun in (
                 (self.relations, "relation" if facts else "task"),
                 (facts, "fact"),
@@ -328,11 +329,6 @@ def _relation_of(id_: str, texts: RelationTexts) -> Relation:
     is_many = len({subject for subject, _ in golds}) < len(golds)
     cardinality: Cardinality = "N-M" if is_many else "N-1"
     return Relation(id_, id_, cardinality, patterns, facts, {}, Candidates.of(facts))
-
-
-def _count(values: Sized, noun: str) -> str:
-    """How many there are, in words."""
-    return f"{len(values)} {noun}{'s' * (len(values) != 1)}"
 
 
 def _listed(words: Sequence[str], most: int = 3) -> str:

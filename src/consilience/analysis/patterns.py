@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import combinations
 from statistics import fmean
 
 import numpy as np
@@ -136,6 +137,37 @@ def _pattern_table(ready: Prepared, protocol: Protocol) -> pl.DataFrame:
                 }
             )
     return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def form_tables(seeds: Sequence[pl.DataFrame], suite: Suite) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """How often each two forms of a sentence pair get the same answer, and the forms.
+
+    Pairs: ``group, first, second, agreement`` over the items with an answer in both forms, NaN
+    without any; means over seeds. Forms: ``group, variant_index, variant``.
+    """
+    names = {"group": pl.String, "variant_index": pl.Int64, "variant": pl.String}
+    forms = [
+        (group.id, at, name)
+        for group in suite.relations
+        for at, name in enumerate(group.design.variants)
+    ]
+    pairs = over_seeds(
+        [_form_pairs(answers, suite) for answers in seeds], ["group", "first", "second"]
+    )
+    return pairs, pl.DataFrame(forms, names, orient="row")
+
+
+def _form_pairs(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+    pairs: list[tuple[str, int, int, float]] = []
+    known = answers.filter(pl.col("answer").is_not_null())
+    for group in suite.relations:
+        of_group = known.filter(pl.col("group") == group.id).select("item", "variant", "answer")
+        for (first, one), (second, other) in combinations(enumerate(group.design.variants), 2):
+            both = of_group.filter(variant=one).join(of_group.filter(variant=other), on="item")
+            same = both.select((pl.col("answer") == pl.col("answer_right")).mean()).item()
+            pairs.append((group.id, first, second, NAN if same is None else same))
+    columns = {"group": pl.String, "first": pl.Int64, "second": pl.Int64, "agreement": pl.Float64}
+    return pl.DataFrame(pairs, columns, orient="row")
 
 
 def item_table(answers: Answers, suite: Suite, protocol: Protocol) -> pl.DataFrame:

@@ -22,7 +22,7 @@ from rich.progress import (
 from rich.segment import Segment
 from rich.text import Text
 
-from consilience.text import CONTROLS, visible
+from consilience.text import CONTROLS, duration, visible
 from consilience.watch import Advance
 
 
@@ -32,11 +32,9 @@ class Terminal(Console):
     def print(self, *objects: Any, **options: Any) -> None:
         """Print objects; tables fit the screen, and are as wide as they are in a pipe."""
         from consilience.report.table import Table
-        from consilience.report.terminal import UNLIMITED, fitted_text
+        from consilience.report.terminal import fitted_text
 
-        columns = os.environ.get("COLUMNS", "")
-        width = self.width if self.is_terminal else UNLIMITED
-        width = int(columns) if columns.isdigit() else width
+        width = self.table_width
         rule = "─" if self.encoding.startswith("utf") else "-"
         for item in objects:
             if isinstance(item, Table):
@@ -44,6 +42,15 @@ class Terminal(Console):
         others = [item for item in objects if not isinstance(item, Table)]
         if others or not objects:
             super().print(*others, **options)
+
+    @property
+    def table_width(self) -> int:
+        """How wide a table may be: as the screen, or without a limit in a pipe."""
+        from consilience.report.terminal import UNLIMITED
+
+        columns = os.environ.get("COLUMNS", "")
+        width = self.width if self.is_terminal else UNLIMITED
+        return int(columns) if columns.isdigit() else width
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -125,13 +132,6 @@ def _rate(steps_a_second: float) -> str:
     if steps_a_second < 1:
         return f"{60 * steps_a_second:,.1f}/min"
     return f"{steps_a_second:,.1f}/s"
-
-
-def duration(seconds: float) -> str:
-    """A time for people: ``45 s``, ``3 min``, ``2.5 h``."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from consilience.cli.output_options import ImproveOutput
 from consilience.cli.printing import DRY_RUN, print_json, print_lines, rows_of
 from consilience.report.comparison_tables import comparison_table
 from consilience.report.training_tables import lambda_table, result_table, table_7
+from consilience.text import counted
 from consilience.workflow.improvement import PIPELINES, Improvement
 from consilience.workflow.improvement import improve as train_and_measure
 from consilience.workflow.training_options import ImproveOptions
@@ -41,7 +42,7 @@ def _show(
     best = result.best.chosen
     row, *others = result.rows
     seeds = f", mean of {len(row.outcomes)} seeds" if len(row.outcomes) > 1 else ""
-    relations = f"{result.relations} held-out relation{'s' * (result.relations != 1)}"
+    relations = f"{counted(result.relations, 'held-out relation')}"
     title = (
         f"{options.model} on {improvement.suite.name}: {relations} ({improvement.protocol}{seeds})"
     )

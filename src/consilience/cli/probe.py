@@ -6,25 +6,24 @@ import shlex
 from pathlib import Path
 
 from consilience.choices import By
-from consilience.cli.console import Screen, duration, out, warn
+from consilience.cli.console import Screen, out, warn
 from consilience.cli.output_options import ProbeOutput, ScoreOutput
 from consilience.cli.printing import print_json, print_lines, print_tables, rows_of, without_nan
 from consilience.errors import ConsilienceError
 from consilience.files import csv_of, write_whole
 from consilience.report import metric_tables
+from consilience.report.summary import brief_notes, fitted_summary
 from consilience.report.table import Table
 from consilience.suites.tasks import is_task
+from consilience.text import duration
 from consilience.workflow import probing
 from consilience.workflow.counting import CountedRun
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probe_plan import ProbePlan
 from consilience.workflow.run_options import ScoreOptions
 
-BRIEF_LENGTH = 120
-"""Characters of a note that are printed below a summary."""
-
-BRIEF_NOTES = 2
-"""Notes that are printed below a summary."""
+SUMMARY_LINES = 12
+"""Lines of a summary on a screen, with the two that say what to do next."""
 
 
 def probe(options: ProbeOptions, output: ProbeOutput) -> None:
@@ -102,7 +101,11 @@ def _show(
         print_tables([_table_by(by, probed)], format_)
         warn(probed.notes)
         return
-    print_tables([probed.summary.table()], format_)
+    table = probed.summary.table()
+    notes: list[str] = []
+    if format_ == "table":
+        table, notes = fitted_summary(probed.summary, out.table_width, SUMMARY_LINES - 2)
+    print_tables([table], format_)
     if format_ == "table":
         named = shlex.quote(str(source)) + (f" --suite {shlex.quote(suite)}" if suite else "")
         page = "" if source.is_dir() else " --out report.html"
@@ -113,7 +116,7 @@ def _show(
                 f"Details: consilience score {named} --by group  (or {others})",
             )
         )
-    _warn_briefly(probed)
+    warn([*notes, *brief_notes(probed.summary, probed.notes, "--by group prints all")])
 
 
 def _table_by(by: By, probed: CountedRun) -> Table:
@@ -136,20 +139,6 @@ def _table_by(by: By, probed: CountedRun) -> Table:
             return metric_tables.pattern_table(probed.patterns(), suite)
         case "form":
             chosen = metrics if probed.is_of_pairs else metrics.filter(metrics["group"] == "MACRO")
-            return metric_tables.form_table(chosen, probed.changes, f"{title}, in percent")
+            return metric_tables.form_table(chosen, f"{title}, in percent", probed.changes)
         case "metric":
             return metric_tables.metric_table(metrics, f"{title}, in percent", probed.left_out)
-
-
-def _warn_briefly(probed: CountedRun) -> None:
-    """The first notes in a line each, without those that the summary has."""
-    known = [note.rstrip(".") for note in probed.summary.notes]
-    notes = [note for note in probed.notes if not any(map(note.startswith, known))]
-    brief = [
-        note if len(note) <= BRIEF_LENGTH else f"{note[:BRIEF_LENGTH].rsplit(' ', 1)[0]} ..."
-        for note in notes
-    ]
-    more = len(notes) - BRIEF_NOTES
-    warn(brief[:BRIEF_NOTES])
-    if more > 0:
-        warn([f"{more} more note{'s' * (more > 1)}; --by group prints all"])

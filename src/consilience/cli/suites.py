@@ -11,7 +11,8 @@ from consilience.cli.printing import print_json, without_nan
 from consilience.errors import ConsilienceError
 from consilience.report.metric_tables import statistics_tables
 from consilience.suites.fetch import fetch
-from consilience.suites.sizes import cautions, counted, suite_statistics
+from consilience.suites.sizes import cautions, suite_statistics
+from consilience.text import counted
 from consilience.workflow.suite_options import (
     CheckOptions,
     FetchOptions,

@@ -25,7 +25,6 @@ from consilience.metrics.tally import Tally, ratio
     "tuples",
     label="Accuracy",
     meaning="share of items with the right answer in the base variant",
-    short="Acc",
     level="headline",
     binary=True,
     one_form=True,
@@ -39,7 +38,6 @@ def accuracy(grid: Grid) -> Tally:
     "pairs",
     label="Consistency",
     meaning="share of pairs of variants that get the same answer, right or wrong",
-    short="Cons",
     level="headline",
     by_edit=True,
     by_form=True,
@@ -58,7 +56,6 @@ describe(
     "determinism",
     label="Determinism",
     meaning="consistency of relations with several right answers",
-    short="Det",
     level="headline",
     alias_of="consistency",
 )
@@ -68,7 +65,6 @@ describe(
     "tuples",
     label="Consistent accuracy",
     meaning="share of items with the right answer in every variant",
-    short="Cons Acc",
     level="headline",
     binary=True,
     by_form=True,
@@ -86,7 +82,6 @@ def consistent_accuracy(grid: Grid) -> Tally:
     "tuples",
     label="Consistently wrong",
     meaning="share of items with the same wrong answer in every variant",
-    short="Cons wrong",
     binary=True,
 )
 def consistent_wrong(grid: Grid) -> Tally:
@@ -98,9 +93,8 @@ def consistent_wrong(grid: Grid) -> Tally:
 
 @metric(
     "pairs",
-    label="Succ-Patt",
+    label="Successful patterns",
     meaning="share of patterns that get at least one item right",
-    short="Succ Patt",
 )
 def successful_patterns(grid: Grid) -> Tally:
     """Share of patterns that get at least one item right (Section 6.1, Succ-Patt).
@@ -112,9 +106,8 @@ def successful_patterns(grid: Grid) -> Tally:
 
 @metric(
     "pairs",
-    label="Succ-Objs",
+    label="Successful objects",
     meaning="share of items that at least one pattern gets right",
-    short="Succ Objs",
     binary=True,
 )
 def successful_objects(grid: Grid) -> Tally:
@@ -124,9 +117,8 @@ def successful_objects(grid: Grid) -> Tally:
 
 @metric(
     "pairs",
-    label="Know-Const",
+    label="Known consistency",
     meaning="consistency of the items that at least one pattern gets right",
-    short="Know Const",
 )
 def known_consistency(grid: Grid) -> Tally:
     """Consistency of the items that at least one pattern gets right (Section 6.1, Know-Const).
@@ -138,9 +130,8 @@ def known_consistency(grid: Grid) -> Tally:
 
 @metric(
     "pairs",
-    label="Unk-Const",
+    label="Unknown consistency",
     meaning="consistency of the items that no pattern gets right",
-    short="Unk Const",
 )
 def unknown_consistency(grid: Grid) -> Tally:
     """Consistency of the items that no pattern gets right (Section 6.1, Unk-Const).
@@ -154,7 +145,7 @@ def unknown_consistency(grid: Grid) -> Tally:
     "pairs",
     label="Chance-corrected consistency",
     meaning="consistency above chance: 0 is chance, 1 is full agreement",
-    short="Corr Cons",
+    short="Corrected consistency",
     level="headline",
     bounds=(-1.0, 1.0),
     by_form=True,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import ConsilienceError
+from consilience.text import truncated
 from consilience.types import Candidates, Query, Scores
 
 BLANK = "___"
@@ -137,7 +138,7 @@ def unmatched_note(texts: Sequence[str], of: str, kind: str) -> str:
 
 def quoted(text: str) -> str:
     """The beginning of a text."""
-    return text if len(text) <= QUOTED else text[:QUOTED] + "..."
+    return truncated(text, QUOTED)
 
 
 def chosen_words(

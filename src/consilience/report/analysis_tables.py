@@ -8,52 +8,24 @@ from typing import Any
 
 import polars as pl
 
-from consilience.report.metric_tables import metric_column
-from consilience.report.table import Cell, Column, Table, Value, bounds_of, interval_notes
-
-Columns = Mapping[str | tuple[str, str], Column]
-"""The columns of a data frame by name, in the order in which they are shown; two names: bounds."""
-
-R: Columns = {
-    "value": Column("r", "share"),
-    ("low", "high"): Column("95 %", "share"),
-    "p": Column("p", "p"),
-    "n": Column("n", "count"),
-}
-"""A correlation with its interval."""
-
-V_MEASURES: Columns = {
-    "v_measure": Column("V", "share"),
-    "v_measure_shuffled": Column("shuffled", "share"),
-    "ami": Column("AMI", "share"),
-}
-"""How far clusters are those of a property."""
-
-
-def frame_table(frame: pl.DataFrame, title: str, columns: Columns) -> Table:
-    """The rows of a data frame."""
-    rows = [
-        [bounds_of(row, *name) if isinstance(name, tuple) else row[name] for name in columns]
-        for row in frame.iter_rows(named=True)
-    ]
-    has_interval = ("low", "high") in columns
-    notes = interval_notes(frame) if has_interval else []
-    return Table(title, list(columns.values()), rows, notes)
+from consilience.report.columns import (
+    CLUSTER_CORRELATIONS,
+    CLUSTERS,
+    CORRELATION,
+    EDITS,
+    PATTERN_NOTE,
+    PATTERNS,
+    Columns,
+    frame_table,
+    metric_column,
+    with_outliers,
+)
+from consilience.report.table import Cell, Column, Table, Value
 
 
 def edits_table(edits: pl.DataFrame, title: str) -> Table:
     """What each kind of edit costs."""
-    columns: Columns = {
-        "kind": Column("patterns that differ in"),
-        "with_it": Column("agree", "share"),
-        "without_it": Column("others", "share"),
-        "difference": Column("points", "points"),
-        ("low", "high"): Column("95 %", "points"),
-        "p_holm": Column("p", "p"),
-        "relations": Column("relations", "count"),
-        "pairs": Column("pairs", "count"),
-    }
-    return frame_table(edits, title, columns)
+    return frame_table(edits, title, EDITS)
 
 
 def correlations_table(correlations: pl.DataFrame) -> Table:
@@ -61,7 +33,7 @@ def correlations_table(correlations: pl.DataFrame) -> Table:
     columns: Columns = {
         "run": Column("run"), "x": Column("of"), "y": Column("with"), "method": Column("method"),
     }  # fmt: skip
-    return frame_table(correlations, "Over relations, times 100", {**columns, **R})
+    return frame_table(correlations, "Over relations, times 100", {**columns, **CORRELATION})
 
 
 def size_tables(
@@ -77,7 +49,7 @@ def size_tables(
     title = "Spearman's correlation with the size, times 100"
     return (
         frame_table(by_size, by_size_title, columns),
-        frame_table(correlations, title, {"metric": Column("metric"), **R}),
+        frame_table(correlations, title, {"metric": Column("metric"), **CORRELATION}),
     )
 
 
@@ -105,41 +77,18 @@ def syntax_tables(edges: pl.DataFrame, types: pl.DataFrame, name: str, pairs: in
 
 def cluster_tables(clusters: pl.DataFrame, correlations: pl.DataFrame) -> tuple[Table, Table]:
     """What the vectors of a run cluster by, and how consistency is correlated with it."""
-    by: Columns = {"layer": Column("layer", "count"), "property": Column("by")}
-    relation: Columns = {
-        "relation": Column("relation"),
-        **by,
-        "clusters": Column("clusters", "count"),
-    }
     title = "Means, and Spearman's correlation of V with consistency over relations"
     return (
-        frame_table(clusters, "k-means, V-measure in percent", {**relation, **V_MEASURES}),
-        frame_table(correlations, title, {**by, **V_MEASURES, **R}),
+        frame_table(clusters, "k-means, V-measure in percent", CLUSTERS),
+        frame_table(correlations, title, CLUSTER_CORRELATIONS),
     )
 
 
 def matrix_tables(pairs: pl.DataFrame, patterns: pl.DataFrame) -> Iterator[Table]:
     """For each relation its patterns, and how often each two of them agree, in percent."""
-    columns: Columns = {
-        "variant_index": Column("", "count"),
-        "variant": Column("pattern"),
-        "accuracy": Column("right", "share"),
-        "change": Column("points", "points"),
-        ("change_low", "change_high"): Column("95 %", "points"),
-        "p_holm": Column("p", "p"),
-        "agreement": Column("agrees", "share"),
-        "closest": Column("most with", "count"),
-        "highest": Column("how often", "share"),
-        "apart": Column("apart"),
-    }
-    note = (
-        "points: accuracy minus that of pattern 0 on the same facts, with a 95 % interval; p: "
-        "exact McNemar, adjusted (Holm) over patterns, the interval is not"
-    )
     for (group,), rows in patterns.group_by("group", maintain_order=True):
-        shown = rows.with_columns(apart=pl.when("apart").then(pl.lit("yes")).otherwise(pl.lit("")))
-        table = frame_table(shown, f"{group}: patterns, in percent", columns)
-        yield Table(table.title, table.columns, table.rows, [note])
+        shown = with_outliers(rows).with_columns(number="variant_index")
+        yield frame_table(shown, f"{group}: patterns, in percent", PATTERNS, [PATTERN_NOTE])
         agreement = {
             frozenset((first, second)): value
             for first, second, value in pairs.filter(pl.col("group") == group)

@@ -29,8 +29,12 @@ LABEL = 34
 
 
 def wrapped(text: str) -> str:
-    """A label in lines of at most ``LABEL`` characters."""
-    return "\n".join(textwrap.wrap(" ".join(text.split()), LABEL)) or text
+    """A label in as few lines of at most ``LABEL`` characters as possible, of similar length."""
+    words = " ".join(text.split())
+    lines = textwrap.wrap(words, LABEL)
+    widths = range(len(words) // max(1, len(lines)), LABEL)
+    even = (textwrap.wrap(words, width) for width in widths if width > 0)
+    return "\n".join(next((wrap for wrap in even if len(wrap) == len(lines)), lines)) or text
 
 
 def chooser(

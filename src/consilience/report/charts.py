@@ -6,9 +6,9 @@ have Okabe and Ito's colours and a shape for each run.
 
 from __future__ import annotations
 
+import json
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -65,7 +65,7 @@ def interval_figure(rows: pl.DataFrame, kind: str) -> altair.Chart:
     for selection in menu:
         base = base.transform_filter(selection)
     colour = run_colour(runs)
-    scale = _scale(rows)
+    scale = _scale(rows, has_menu=bool(menu))
     named = {"run": "run", "name": kind, "metric": "number"}
     layers = [
         base.mark_rule(strokeWidth=1.5).encode(
@@ -97,11 +97,16 @@ def interval_figure(rows: pl.DataFrame, kind: str) -> altair.Chart:
     )
 
 
-def _scale(rows: pl.DataFrame) -> Any:
-    """Percent from 0, or from a lower bound of a chance-corrected consistency, to 100."""
-    lows = rows.select(pl.min_horizontal(pl.col("value", "low").fill_nan(None)).min()).item()
-    least = min(0.0, lows if lows is not None else 0.0)
-    return optional("altair").Scale(domain=[least, 100], nice=False, padding=6)
+def _scale(rows: pl.DataFrame, *, has_menu: bool) -> Any:
+    """Percent to 100, from 0 or from the lowest number or bound of the metric that is shown."""
+    alt = optional("altair")
+    lowest = pl.min_horizontal(pl.col("value", "low").fill_nan(None)).min()
+    lows = rows.group_by("metric", maintain_order=True).agg(lowest.alias("low")).rows()
+    least = {metric: min(0.0, low if low is not None else 0.0) for metric, low in lows}
+    start: Any = least[rows["metric"][0]]
+    if has_menu and len(set(least.values())) > 1:
+        start = alt.ExprRef(f"({json.dumps(least)})[metric_metric]")
+    return alt.Scale(domain=[start, 100], nice=False, padding=6)
 
 
 def headline_figure(rows: pl.DataFrame) -> altair.Chart:
@@ -125,9 +130,11 @@ def headline_figure(rows: pl.DataFrame) -> altair.Chart:
     fills = [COLOURS[0] if source == MEASURED else "transparent" for source in sources]
     legend = alt.Legend(title=None, orient="top") if len(sources) > 1 else None
     x_axis = alt.Axis(values=[0, 50, 100])
-    scale = _scale(rows)
+    least = rows["value"].min()  # an interval that begins below it is clipped
+    domain = [min(0.0, float(least)) if least is not None else 0.0, 100]  # type: ignore[arg-type]
+    scale = alt.Scale(domain=domain, nice=False, padding=6)
     layered = alt.layer(
-        base.mark_rule(strokeWidth=1.5, color=COLOURS[0]).encode(
+        base.mark_rule(strokeWidth=1.5, color=COLOURS[0], clip=True).encode(
             x=alt.X("start:Q", title="percent", scale=scale, axis=x_axis), x2="stop:Q"
         ),
         base.mark_point(opacity=1, size=45, stroke=COLOURS[0]).encode(
@@ -211,86 +218,6 @@ def outlying(rows: pl.DataFrame) -> list[str]:
         if is_free and len(chosen) < OUTLYING:
             chosen[name] = (x, y)
     return list(chosen)
-
-
-def matrix_figure(
-    pairs: pl.DataFrame, patterns: pl.DataFrame, group: str, names: Mapping[str, str]
-) -> altair.Chart:
-    """How often each two patterns of a relation agree; menus choose relation and run.
-
-    ``pairs`` and ``patterns``: those of the analysis of patterns, with ``run``. ``group`` is shown
-    first. ``names``: how the menu names the groups.
-    """
-    alt = optional("altair")
-    groups = pairs["group"].unique(maintain_order=True).to_list()
-    runs = pairs["run"].unique(maintain_order=True).to_list()
-    menus = [
-        chooser("group", groups, "Relation", group, [names.get(name, name) for name in groups])
-    ]
-    menus += [chooser("run", runs, "Run")] if len(runs) > 1 else []
-    base = _matrix_base(pairs, patterns, menus)
-    cells = base.mark_rect().encode(
-        color=alt.Color(
-            "v:Q",
-            title="agreement, percent",
-            scale=alt.Scale(scheme="viridis", domain=[0, 100]),
-            legend=alt.Legend(orient="bottom", gradientLength=200),
-        ),
-        tooltip=[
-            *tips({"group": "relation", "pattern": "pattern", "b": "with"}),
-            percent_tip("v", "agree"),
-        ],
-    )
-    text = (
-        base.transform_filter("datum.v != null")
-        .mark_text(fontSize=9)
-        .encode(
-            text=alt.Text("v:Q", format=".0f"),
-            color=alt.when("datum.v > 55").then(alt.value("black")).otherwise(alt.value("white")),
-        )
-    )
-    return finished(
-        alt.layer(cells, text).add_params(*menus),
-        width=alt.Step(26),
-        height=alt.Step(
-            13 * max(wrapped(text).count("\n") + 1 for text in patterns["variant"]) + 6
-        ),
-        description="How often each two patterns of a relation give the same answer, in percent.",
-    )
-
-
-def _matrix_base(pairs: pl.DataFrame, patterns: pl.DataFrame, menus: Sequence[Any]) -> Any:
-    """Each pair of patterns in two cells; the patterns are listed once for all runs."""
-    alt = optional("altair")
-    number = (pl.col("variant_index") + 1).cast(pl.String)
-    text = pl.col("variant").map_elements(wrapped, pl.String)
-    labels = patterns.filter(pl.col("run") == pairs["run"][0]).select(
-        key=pl.col("group") + " " + number, pattern=number + "  " + text
-    )
-    rows = pairs.select(
-        "run",
-        "group",
-        one=pl.col("first") + 1,
-        two=pl.col("second") + 1,
-        v=(pl.col("agreement") * 100).round(1).fill_nan(None),
-    )
-    base = alt.Chart(chart_data(rows)).encode(
-        x=alt.X("b:O", title=None, axis=alt.Axis(labelAngle=0, orient="top")),
-        y=alt.Y(
-            "pattern:N",
-            title=None,
-            sort=alt.EncodingSortField("a", op="min"),
-            axis=alt.Axis(labelLimit=0, labelExpr=LINES, ticks=False),
-        ),
-    )
-    for menu in menus:
-        base = base.transform_filter(menu)
-    return (
-        base.transform_calculate(a="[datum.one, datum.two]", b="[datum.two, datum.one]")
-        .transform_flatten(["a", "b"])
-        .transform_calculate(key="datum.group + ' ' + datum.a")
-        .transform_lookup("key", alt.LookupData(chart_data(labels), "key", ["pattern"]))
-    )
 
 
 def edit_figure(edits: pl.DataFrame) -> altair.Chart:

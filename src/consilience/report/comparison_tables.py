@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,9 +12,10 @@ from consilience.choices import By
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.metrics.differences import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
+from consilience.report.columns import Columns, difference_columns, frame_table
 from consilience.report.metric_tables import SUBSETS
 from consilience.report.summary import FACT_ROWS, FORM_ROWS
-from consilience.report.table import CI, NAN, Column, Table, Value, bounds_of
+from consilience.report.table import NAN, Column, Table
 from consilience.types import Suite
 
 LABELS = {metric: label for metric, label, _ in FACT_ROWS}
@@ -25,13 +27,11 @@ CORRECTED = "corrected_consistency"
 OVER = {"MACRO": "mean of relations", "MICRO": "pooled counts"}
 """What rows over all relations are called."""
 
+NAME = 10
+"""Characters of a run's name in a heading on a narrow screen."""
+
 NAMED = 3
 """Most different relations that are named."""
-
-
-def difference_cells(row: dict[str, Any]) -> list[Value]:
-    """Both values of a row of a comparison, their difference and its interval."""
-    return [row["first_value"], row["second_value"], row["difference"], bounds_of(row)]
 
 
 def comparison_table(
@@ -53,32 +53,35 @@ def comparison_table(
             "say how patterns differ",
         )
     pairs = compared.select("first", "second").unique(maintain_order=True).rows()
-    has_holm = rows["p_holm"].is_not_nan().any()
-    has_seeds = bool((rows["seeds"] > 1).any())
-    names = pairs[0] if len(pairs) == 1 else ("first", "second")
-    columns = [
-        Column(by if by not in (None, "group") else _first_heading(suite, by)),
-        Column(names[0], "share", "first"), Column(names[1], "share", "second"),
-        Column("difference", "points", "diff."), Column(CI, "points"), Column("p", "p"),
-        *([Column("p (Holm)", "p")] if has_holm else []),
-        *([Column("p over seeds", "p")] if has_seeds else []),
-        Column("detectable", "share"),
-    ]  # fmt: skip
     labels = {group.id: group.label for group in suite.relations} | OVER
-    cells: list[list[Value]] = []
-    blocks: list[str] = []
-    for row in rows.iter_rows(named=True):
-        adjusted = [row["p_holm"]] * bool(has_holm) + [row["p_seeds"]] * has_seeds
-        cells.append(
-            [_name(row, by, labels), *difference_cells(row), row["p"], *adjusted, row["detectable"]]
-        )
-        blocks.append(_block(row, by, labels, len(pairs)))
+    records = list(rows.iter_rows(named=True))
+    blocks = [_block(row, by, labels, len(pairs)) for row in records]
+    columns: Columns = {
+        "name": Column(by if by not in (None, "group") else _first_heading(suite, by)),
+        **difference_columns(rows, *_run_columns(pairs)),
+    }
     (first, second), *others = pairs
     title = f"{suite.name}: {second} minus {first}, in percent and points"
     if others:
         title = f"{suite.name}: each run minus {first}, in percent and points"
-    notes = list(_notes(rows, compared, labels, by, has_holm=bool(has_holm)))
-    return Table(title, columns, cells, notes, blocks if any(blocks) else [])
+    notes = list(_notes(rows, compared, labels, by, has_holm="p_holm" in columns))
+    named = [{"name": _name(row, by, labels), **row} for row in records]
+    return frame_table(named, title, columns, notes, blocks if any(blocks) else [])
+
+
+def _run_columns(pairs: Sequence[tuple[str, str]]) -> tuple[Column, Column]:
+    """The columns of both values, with the names of the runs if they fit."""
+    first, second = pairs[0] if len(pairs) == 1 else (pairs[0][0], "later run")
+    short = [short_name(name) for name in (first, second)]
+    if short[0] == short[1]:
+        short = ["first", "second"]
+    return Column(first, "share", short[0]), Column(second, "share", short[1])
+
+
+def short_name(run: str) -> str:
+    """The name of a run without its folder or provider, at most ``NAME`` characters."""
+    name = re.split("[/:]", run.rstrip("/:"))[-1]
+    return name if len(name) <= NAME else f"{name[: NAME // 2]}…{name[-(NAME // 2 - 1) :]}"
 
 
 def _defaults(compared: pl.DataFrame, by: By | None) -> list[str]:

@@ -8,11 +8,11 @@ from typing import Any
 import polars as pl
 
 from consilience.metrics.registry import headline_metrics, label_of, main_metrics
-from consilience.report.comparison_tables import difference_cells
+from consilience.report.columns import Columns, difference_columns, frame_table
 from consilience.report.metric_tables import form_metrics
 from consilience.report.page import Folded, Part, Points, Section
 from consilience.report.run_view import name_and_id
-from consilience.report.table import Column, Table, Value
+from consilience.report.table import Column, Table
 from consilience.report.task_tables import SYMBOLS
 
 INTRO = (
@@ -36,7 +36,9 @@ def differences(
     if compared is None:
         return [Section("differences", "Differences", "", parts)] if parts else []
     for (first, second), rows in compared.group_by(["first", "second"], maintain_order=True):
-        columns = _columns(str(first), str(second), int(rows["seeds"][0]))
+        columns = difference_columns(
+            rows, Column(str(first), "share"), Column(str(second), "share")
+        )
         minus = f"{second} minus {first}"
         if "MACRO" in rows["group"]:
             parts += _over_relations(rows, columns, minus, names)
@@ -45,47 +47,35 @@ def differences(
     return [Section("differences", "Differences", INTRO, parts)]
 
 
-def _columns(first: str, second: str, seeds: int) -> list[Column]:
-    """The columns of ``_numbers``."""
-    columns = [
-        Column(first, "share"), Column(second, "share"), Column("points", "points"),
-        Column("95 % CI", "points"), Column("p", "p"), Column("p, Holm", "p"),
-        Column("detectable", "share"),
-    ]  # fmt: skip
-    return columns + ([Column("p over seeds", "p")] if seeds > 1 else [])
-
-
-def _numbers(row: dict[str, Any]) -> list[Value]:
-    """Both values of a row, their difference, its interval and tests."""
-    over_seeds = [row["p_seeds"]] if row["seeds"] > 1 else []
-    return [*difference_cells(row), row["p"], row["p_holm"], row["detectable"], *over_seeds]
-
-
 def _over_relations(
-    rows: pl.DataFrame, columns: list[Column], minus: str, names: Mapping[str, str]
+    rows: pl.DataFrame, columns: Columns, minus: str, names: Mapping[str, str]
 ) -> Iterator[Table | Folded]:
     """Means over relations, and folded the headline metrics of each relation."""
     rows = rows.filter((pl.col("subset") == "all") & pl.col("metric").is_in(main_metrics()))
+    columns = {"relation": Column("relation"), "label": Column("metric"), **columns}
     means = [
-        [label_of(row["metric"]), *_numbers(row)]
+        {"label": label_of(row["metric"]), **row}
         for row in rows.filter(pl.col("group") == "MACRO").iter_rows(named=True)
     ]
     title = f"{minus}: means over relations"
-    yield Table(title, [Column("number"), *columns], means, sortable=False)
+    yield frame_table(means, title, columns, sortable=False)
     is_relation = ~pl.col("group").is_in(["MACRO", "MICRO"])
     by_relation = [
-        [name_and_id(names, row["group"]), label_of(row["metric"]), *_numbers(row)]
+        {
+            "relation": name_and_id(names, row["group"]),
+            "label": label_of(row["metric"]),
+            **row,
+        }
         for row in rows.filter(is_relation).iter_rows(named=True)
         if row["metric"] in headline_metrics(aliases=True)
     ]
     title = f"{minus}: each relation"
-    table = Table(title, [Column("relation"), Column("number"), *columns], by_relation)
-    yield Folded(title, [table])
+    yield Folded(title, [frame_table(by_relation, title, columns)])
 
 
-def _by_form(rows: pl.DataFrame, columns: list[Column], minus: str) -> Iterator[Table | Folded]:
+def _by_form(rows: pl.DataFrame, columns: Columns, minus: str) -> Iterator[Table | Folded]:
     """Of each group the consistency by form and the accuracy, and folded all other numbers."""
-    columns = [Column("number"), Column("form"), *columns]
+    columns = {"label": Column("metric"), "form": Column("form"), **columns}
     rows = rows.filter(pl.col("metric").is_in(form_metrics(rows)))
     is_main = (pl.col("metric") == "consistency") | (
         pl.col("metric").is_in(["accuracy", "f1"]) & (pl.col("subset") == "all")
@@ -93,17 +83,18 @@ def _by_form(rows: pl.DataFrame, columns: list[Column], minus: str) -> Iterator[
     for (group,), of_group in rows.group_by("group", maintain_order=True):
         title = f"{group}: {minus}"
         main, others = (
-            [_form_row(row) for row in of_group.filter(chosen).to_dicts()]
+            [_named_form(row) for row in of_group.filter(chosen).to_dicts()]
             for chosen in (is_main, ~is_main)
         )
-        yield Table(title, columns, main)
+        yield frame_table(main, title, columns)
         title += ", all other numbers"
         if others:
-            yield Folded(title, [Table(title, columns, others)])
+            yield Folded(title, [frame_table(others, title, columns)])
 
 
-def _form_row(row: dict[str, Any]) -> list[Value]:
+def _named_form(row: dict[str, Any]) -> dict[str, Any]:
+    """A difference with the names of its metric and form."""
     metric, form = row["metric"], row["subset"]
     name = SYMBOLS.get((metric, form), label_of(metric))
-    shown_form = "original" if form == "all" and metric == "accuracy" else form
-    return [name, shown_form, *_numbers(row)]
+    is_original = form == "all" and metric == "accuracy"
+    return {"label": name, "form": "original" if is_original else form, **row}

@@ -35,7 +35,7 @@ def as_csv(table: Table) -> str:
 
 def _csv_parts(cells: list[Cell]) -> list[str]:
     """What a column of cells is written as: the value (``""``), ``std``, ``low``, ``high``."""
-    if any(cell.has_interval for cell in cells):
+    if any(cell.has_interval and cell.value is None for cell in cells):
         return ["low", "high"]
     return ["", "std"] if any(not math.isnan(cell.std) for cell in cells) else [""]
 

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any
 
 import polars as pl
 
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.report.charts import TENTHS, against_figure, edit_figure, in_tenths, item_figure
-from consilience.report.metric_tables import SUBSETS
+from consilience.report.columns import (
+    CLUSTER_CORRELATIONS,
+    EDITS,
+    MEANS,
+    PATTERN_NOTE,
+    PATTERNS,
+    frame_table,
+    with_outliers,
+)
+from consilience.report.metric_tables import DETERMINISM, edit_rows, group_cells
 from consilience.report.overview import fact_counts
 from consilience.report.page import Beside, Figure, Folded, Part, Points, Section
 from consilience.report.run_view import (
@@ -20,13 +27,9 @@ from consilience.report.run_view import (
     group_names,
     name_and_id,
     relation_values,
-    values_of,
     without_run,
 )
-from consilience.report.table import Column, Table, Value, bounds_of, estimate
-
-APART = " (differs from the others)"
-"""Marks a pattern whose highest agreement is below the mean among the others."""
+from consilience.report.table import Column, Table, Value
 
 DITTO = "\N{DOUBLE PRIME}"
 """The fact of the row above."""
@@ -55,27 +58,25 @@ def fact_sections(runs: Sequence[RunView]) -> list[Section]:
 def _relations(runs: Sequence[RunView]) -> Section:
     """The headline metrics of each relation."""
     suite, names = runs[0].suite, group_names(runs[0].suite)
-    metrics = relation_values(runs, headline_metrics())
-    values: dict[tuple[str, str, str], dict[str, Any]] = {
-        (row["run"], row["metric"], row["group"]): row for row in metrics.iter_rows(named=True)
-    }
-    counts = fact_counts(runs[0].metrics)
-    shown = [name for name in headline_metrics() if name in set(metrics["metric"])]
+    cells = {run.name: group_cells(run.metrics, suite) for run in runs}
+    counts = {run.name: fact_counts(run.metrics) for run in runs}
+    measured = {name for of_run in cells.values() for name, _ in of_run}
+    shown = [name for name in headline_metrics() if name in measured]
     rows: list[list[Value]] = []
     for relation in suite.relations:
         label = name_and_id(names, relation.id)
         for run in runs:
-            row: list[Value] = [label, run.name, counts.get(relation.id)]
-            for metric in shown:
-                number = values.get((run.name, metric, relation.id))
-                value, interval = estimate(number)
-                row.append(replace(value, low=interval.low, high=interval.high))
+            row: list[Value] = [label, run.name, counts[run.name].get(relation.id)]
+            row += [cells[run.name].get((metric, relation.id)) for metric in shown]
             rows.append(row)
     columns = [Column("relation"), Column("run"), Column("facts", "count")]
     columns += [Column(label_of(name), "share") for name in shown]
     rows, columns = without_run(len(runs), rows, columns)
+    notes = [DETERMINISM] if any(group.cardinality == "N-M" for group in suite.relations) else []
+    if any(count.mark for of_run in counts.values() for count in of_run.values()):
+        notes.append("facts: those that the accuracy counts, of all facts of the relation")
     title = "Each relation, in percent; below each number its 95 % CI. A heading sorts the rows"
-    table = Table(title, columns, rows)
+    table = Table(title, columns, rows, notes)
     several = f"Each relation in each run ({len(rows):,})"
     part = table if len(runs) == 1 else Folded(several, [table])
     return Section("by-relation", "Relations", "", [part])
@@ -119,31 +120,16 @@ def _patterns(runs: Sequence[RunView]) -> Iterator[Section]:
         return
     names = group_names(runs[0].suite)
     frame = pl.concat([facts.patterns.with_columns(run=pl.lit(name)) for name, facts in named])
-    rows: list[list[Value]] = [
-        [
-            names.get(row["group"], row["group"]), row["run"], row["variant_index"] + 1,
-            row["variant"] + APART * row["apart"], row["accuracy"], row["change"],
-            bounds_of(row, "change_low", "change_high"),
-            row["p_holm"], row["agreement"],
-            None if row["closest"] is None else row["closest"] + 1,
-        ]
-        for row in frame.iter_rows(named=True)
-    ]  # fmt: skip
-    columns = [
-        Column("relation"), Column("run"), Column("number", "count"), Column("pattern"),
-        Column("Accuracy", "share"), Column("points", "points"), Column("95 % CI", "points"),
-        Column("p, Holm", "p"), Column("agreement with the others", "share"),
-        Column("closest pattern", "count"),
-    ]  # fmt: skip
-    rows, columns = without_run(len(runs), rows, columns)
-    title = (
-        "Every pattern, in percent. Points: its accuracy minus that of the first pattern, on the "
-        "same facts; p: exact McNemar test"
+    left_out = ["highest", "n", *(["run"] if len(runs) == 1 else [])]
+    shown = with_outliers(frame.drop(left_out)).with_columns(
+        relation=pl.col("group").replace_strict(names, default=pl.col("group")),
+        number=pl.col("variant_index") + 1,
+        closest=pl.col("closest") + 1,
     )
     intro = (
-        "A pattern differs from the others if its agreement with the closest pattern is below the "
-        "mean agreement among the others. The model may read it differently. With few facts this "
-        "may be noise."
+        "An outlier is a pattern whose agreement with the closest pattern is below the mean "
+        "agreement among the others. The model may read it differently. With few facts this may be "
+        "noise."
     )
     apart = [row for row in frame.iter_rows(named=True) if row["apart"]]
     named_apart = [
@@ -154,7 +140,8 @@ def _patterns(runs: Sequence[RunView]) -> Iterator[Section]:
     ]
     more = [f"{len(apart) - MOST_APART} more, in the table"] if len(apart) > MOST_APART else []
     points: list[Part] = [Points([*named_apart, *more])] if apart else []
-    folded = Folded(f"Every pattern ({len(rows):,})", [Table(title, columns, rows)])
+    table = frame_table(shown, "Every pattern, in percent", PATTERNS, [PATTERN_NOTE])
+    folded = Folded(f"Every pattern ({shown.height:,})", [table])
     yield Section("patterns", "Patterns", intro, [*points, folded])
 
 
@@ -164,19 +151,6 @@ def _edits(runs: Sequence[RunView]) -> Iterator[Section]:
     if not named:
         return
     frame = pl.concat([edits.with_columns(run=pl.lit(name)) for name, edits in named])
-    rows: list[list[Value]] = [
-        [
-            row["kind"], row["run"], row["with_it"], row["without_it"], row["difference"],
-            bounds_of(row), row["p_holm"], row["relations"], row["pairs"],
-        ]
-        for row in frame.iter_rows(named=True)
-    ]  # fmt: skip
-    columns = [
-        Column("edit"), Column("run"), Column("with it", "share"), Column("without", "share"),
-        Column("points", "points"), Column("95 % CI", "points"), Column("p, Holm", "p"),
-        Column("relations", "count"), Column("pairs", "count"),
-    ]  # fmt: skip
-    rows, columns = without_run(len(runs), rows, columns)
     caption = (
         "Left of the dashed line: pairs of patterns that differ in this way agree less often than "
         "the other pairs of their relation."
@@ -185,7 +159,7 @@ def _edits(runs: Sequence[RunView]) -> Iterator[Section]:
     figure = Figure("edits", "Effect of each edit on consistency", edit_figure(frame), caption)
     parts: list[Part] = [
         figure,
-        Table(title, columns, rows),
+        frame_table(frame.drop("run") if len(runs) == 1 else frame, title, EDITS),
         *_by_kind_of_pair(runs),
     ]
     intro = (
@@ -197,22 +171,17 @@ def _edits(runs: Sequence[RunView]) -> Iterator[Section]:
 
 def _by_kind_of_pair(runs: Sequence[RunView]) -> Iterator[Folded]:
     """Consistency by kind of pair, as in the ParaRel paper's Table 5."""
-    rows: list[list[Value]] = [
-        [SUBSETS[subset], run.name, *estimate(row, std=True), row["n"]]
+    rows = [
+        ({"run": run.name} if len(runs) > 1 else {}) | row
         for run in runs
-        for (metric, subset), row in values_of(run.metrics, "MACRO").items()
-        if metric == "consistency" and subset in SUBSETS
+        for row in edit_rows(run.metrics)
     ]
-    columns = [
-        Column("pairs"), Column("run"), Column("mean ± std", "share"), Column("95 % CI", "share"),
-        Column("relations", "count"),
-    ]  # fmt: skip
     title = (
         "Consistency by kind of pair, as in the ParaRel paper's Table 5: Diff-Syntax differs in "
         "syntax alone, Diff-Determiner in the determiner and perhaps more"
     )
     if rows:
-        yield Folded("By kind of pair, as in the ParaRel paper", [Table(title, columns, rows)])
+        yield Folded("By kind of pair, as in the ParaRel paper", [frame_table(rows, title, MEANS)])
 
 
 def _items(runs: Sequence[RunView]) -> Iterator[tuple[Figure, list[Part]]]:
@@ -276,7 +245,8 @@ def _examples(runs: Sequence[RunView]) -> Iterator[Section]:
             if rows:
                 title = f"{name}: {kind}" if len(runs) > 1 else kind
                 tables.append(Table(title, columns, rows, sortable=False))
-        parts += tables if len(runs) == 1 or not tables else [Folded(name, tables)]
+        is_folded = name != runs[0].name and tables
+        parts += [Folded(f"{name}: examples", tables)] if is_folded else tables
     intro = (
         "The most informative facts of each kind, from as many relations as possible, with at most "
         "three prompts each. Numbers in brackets are those of the examples in Table 6 of the "
@@ -288,23 +258,10 @@ def _examples(runs: Sequence[RunView]) -> Iterator[Section]:
 
 def _vectors(runs: Sequence[RunView]) -> Iterator[Section]:
     """What vectors cluster by; nothing where no run has them."""
-    columns = [
-        Column("by"), Column("layer", "count"), Column("V-measure", "share"),
-        Column("labels shuffled", "share"), Column("AMI", "share"),
-        Column("r with consistency", "share"), Column("95 % CI of r", "share"),
-        Column("relations", "count"),
-    ]  # fmt: skip
     parts: list[Part] = []
     for at, (name, facts) in enumerate(fact_views(runs)):
         if facts.vectors is None:
             continue
-        rows: list[list[Value]] = [
-            [
-                row["property"], row["layer"], row["v_measure"], row["v_measure_shuffled"],
-                row["ami"], *estimate(row), row["n"],
-            ]
-            for row in facts.vectors.iter_rows(named=True)
-        ]  # fmt: skip
         if facts.drawing is not None:
             caption = (
                 f"{name}. Hidden states at the object's position, projected by t-SNE. Shapes that "
@@ -312,7 +269,7 @@ def _vectors(runs: Sequence[RunView]) -> Iterator[Section]:
             )
             parts.append(Figure(f"vectors-{at}", "", facts.drawing, caption, False))
         title = f"{name}: agreement of k-means' clusters with pattern, subject and object"
-        parts.append(Table(title, columns, rows))
+        parts.append(frame_table(facts.vectors, title, CLUSTER_CORRELATIONS))
     if parts:
         intro = "Do hidden states cluster by fact, or by pattern?"
         yield Section("vectors", "Representations", intro, parts)

@@ -10,7 +10,8 @@ import polars as pl
 
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.report.chart_parts import MEASURED, REFERENCES
-from consilience.report.charts import headline_figure, interval_figure, matrix_figure
+from consilience.report.charts import headline_figure, interval_figure
+from consilience.report.matrix import MATRIX_OF_FACTS, MATRIX_OF_PAIRS, matrix_figure
 from consilience.report.overview import by_run
 from consilience.report.page import Beside, Figure, Part, Points, Section, Tile, Tiles
 from consilience.report.papers import papers_headlines
@@ -73,10 +74,10 @@ def first_screen(runs: Sequence[RunView], relation: str | None) -> Section:
         parts.append(Tiles(list(_tiles(runs[0]))))
     else:
         parts.append(_headline_table(runs))
+    parts += _short_notes(runs)
     parts += _headlines(runs)
     figures = [*_relations(runs), *_forms(runs), *_agreement(runs, relation)]
     parts += [Beside(figures)] if len(figures) > 1 else figures
-    parts += _short_notes(runs)
     return Section("summary", "Summary", _scope(runs), parts)
 
 
@@ -287,18 +288,18 @@ def _with_references(
 
 
 def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure]:
-    """The agreement of each two patterns of a relation; nothing where no fact was asked in two."""
-    named = fact_views(runs)
-    if not named:
-        return
+    """The agreement of each two patterns or forms of a group; nothing with fewer than two pairs."""
+    named = [(run.name, view) for run in runs if (view := run.facts or run.pairs)]
     pairs, patterns = (
         pl.concat(
-            [getattr(facts, name).with_columns(run=pl.lit(run)) for run, facts in named]
+            [getattr(view, name).with_columns(run=pl.lit(run)) for run, view in named],
+            how="diagonal_relaxed",
         )
         for name in ("pairs", "patterns")
     )  # fmt: skip
-    if pairs.is_empty():
+    if pairs.height < 2 * len(runs):
         return
+    kind = MATRIX_OF_FACTS if fact_views(runs) else MATRIX_OF_PAIRS
     if relation is None:
         means = pairs.group_by("group", maintain_order=True).agg(
             pl.col("agreement").fill_nan(None).mean()
@@ -308,10 +309,9 @@ def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure
     first_run = f", {runs[0].name}" if len(runs) > 1 else ""
     yield Figure(
         "agreement",
-        f"Agreement of patterns: {names.get(relation, relation)}{first_run}",
-        matrix_figure(pairs, patterns, relation, names),
-        "How often two patterns of a relation get the same answer, in percent. A cell is empty "
-        "where no fact has both patterns, such as patterns with a and an.",
+        f"Agreement of {kind.variant}s: {names.get(relation, relation)}{first_run}",
+        matrix_figure(pairs, patterns, relation, names, kind),
+        kind.caption,
         is_fluid=False,
     )
 

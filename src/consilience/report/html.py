@@ -13,7 +13,7 @@ from typing import Any
 from consilience.errors import ConsilienceError
 from consilience.report.figures import InScript, optional, spec_of
 from consilience.report.page import Beside, Facts, Figure, Page, Points, Text, Tiles
-from consilience.report.table import Cell, Column, Table, spread_of, text_of
+from consilience.report.table import Cell, Column, Table, all_notes, spread_of, text_of
 from consilience.text import visible
 
 LARGEST = 5_000_000
@@ -53,7 +53,7 @@ def _text(cell: Cell, column: Column) -> str:
 def _interval(cell: Cell, column: Column) -> str:
     if cell.number is None or cell.value is None or not cell.has_interval:
         return ""
-    return text_of(replace(cell, value=None, mark=""), column, "\N{EN DASH}")
+    return text_of(replace(cell, value=None, mark=""), column)
 
 
 def render(page: Page) -> str:
@@ -71,6 +71,7 @@ def render(page: Page) -> str:
         finalize=_visible,
     )
     environment.filters["rows"] = html_rows
+    environment.filters["notes"] = all_notes
     environment.tests["table"] = lambda part: isinstance(part, Table)
     environment.tests["figure"] = lambda part: isinstance(part, Figure)
     environment.tests["facts"] = lambda part: isinstance(part, Facts)

@@ -7,16 +7,17 @@ from typing import Any
 
 import polars as pl
 
-from consilience.metrics.registry import (
-    DESCRIPTIONS,
-    METRICS,
-    label_of,
-    main_metrics,
-    short_label_of,
+from consilience.metrics.registry import DESCRIPTIONS, METRICS, label_of, main_metrics
+from consilience.report.columns import (
+    MEANS,
+    P_HOLM,
+    PATTERNS,
+    frame_table,
+    metric_column,
 )
 from consilience.report.run_view import values_of
 from consilience.report.summary import FACT_ROWS
-from consilience.report.table import CI, Cell, Column, Table, Value, bounds_of, estimate
+from consilience.report.table import CI, NAN, Cell, Column, Table, Value, bounds_of, estimate
 from consilience.suites.sizes import SuiteStatistics
 from consilience.types import Suite
 
@@ -29,44 +30,55 @@ SUBSETS: dict[str, str] = {
 }
 """Kinds of pairs of patterns and their names in the paper, or ours."""
 
-
-def metric_column(name: str) -> Column:
-    """The column of a metric."""
-    return Column(label_of(name), "share", short_label_of(name))
+DETERMINISM = "* determinism: a relation with several right answers, not in the means"
+"""The note on marked numbers in the column of consistency."""
 
 
 def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
-    """One row a group, one column a metric; ``determinism`` in the column of consistency."""
-    rows = metrics.filter(pl.col("subset") == "all").select("metric", "group", "value")
-    values = {(metric, group): value for metric, group, value in rows.iter_rows()}
-    measured = [name for name in main_metrics() if name in metrics["metric"]]
-    measured_as = {DESCRIPTIONS[name].alias_of or name for name in measured}
-    first = [name for name, *_ in FACT_ROWS]
-    names = sorted(
-        (name for name in main_metrics() if name in measured_as),
-        key=lambda name: first.index(name) if name in first else len(first),
-    )
-    groups = [group for group in suite.relations if group.id in set(rows["group"])]
+    """One row a group, one column a metric, headline metrics first.
+
+    The column of consistency has the determinism of relations with several right answers, with a
+    mark; the last column says so in words.
+    """
+    cells = group_cells(metrics, suite)
+    measured = {name for name, _ in cells}
+    first = [name for name, *_ in FACT_ROWS if name in measured]
+    others = [name for name in main_metrics() if name in measured and name not in first]
+    known = set(metrics["group"])
+    groups = [group for group in suite.relations if group.id in known]
     has_labels = any(group.label != group.id for group in groups)
-    cells: list[list[Value]] = []
-    for group in groups:
-        row: list[Value] = [group.label, group.id] if has_labels else [group.id]
-        for name in names:
-            if name == "consistency" and group.cardinality == "N-M":
-                row.append(Cell(values.get(("determinism", group.id)), mark="*"))
-            else:
-                row.append(values.get((name, group.id)))
-        cells.append(row)
-    note = "* determinism: a relation with several right answers, not in the means"
-    is_marked = any(group.cardinality == "N-M" for group in groups)
-    is_task = all(group.design.unit == "item" for group in groups)
-    columns = [Column("task" if is_task else "relation"), *([Column("id")] if has_labels else [])]
-    return Table(
-        f"{suite.name}: each {'task' if is_task else 'relation'}, in percent",
-        [*columns, *map(metric_column, names)],
-        cells,
-        [note] if is_marked else [],
-    )
+    has_several = any(group.cardinality == "N-M" for group in groups)
+    word = "task" if all(group.design.unit == "item" for group in groups) else "relation"
+    columns: dict[str | tuple[str, str], Column] = {
+        "label": Column(word),
+        **{name: metric_column(name) for name in first},
+        **({"id": Column("id")} if has_labels else {}),
+        **{name: metric_column(name) for name in others},
+        **({"measured": Column("measured as")} if has_several else {}),
+    }
+    rows = [
+        {name: cells.get((name, group.id)) for name in (*first, *others)}
+        | {
+            "label": group.label,
+            "id": group.id,
+            "measured": "determinism" if group.cardinality == "N-M" else "consistency",
+        }
+        for group in groups
+    ]
+    title = f"{suite.name}: each {word}, in percent"
+    return frame_table(rows, title, columns, [DETERMINISM] if has_several else [])
+
+
+def group_cells(metrics: pl.DataFrame, suite: Suite) -> dict[tuple[str, str], Cell]:
+    """The values of single groups by metric and group; determinism is named consistency."""
+    several = {group.id for group in suite.relations if group.cardinality == "N-M"}
+    cells = {}
+    for row in metrics.filter(pl.col("subset") == "all").iter_rows(named=True):
+        name = DESCRIPTIONS[row["metric"]].alias_of if row["metric"] in DESCRIPTIONS else ""
+        is_marked = name == "consistency" and row["group"] in several
+        cell = Cell(row["value"], low=row["low"], high=row["high"], mark="*" * is_marked)
+        cells[name or row["metric"], row["group"]] = cell
+    return cells
 
 
 def metric_table(metrics: pl.DataFrame, title: str, note: str = "") -> Table:
@@ -80,72 +92,63 @@ def metric_table(metrics: pl.DataFrame, title: str, note: str = "") -> Table:
     if "MACRO" not in names:
         return _task_metric_table(metrics, title, note)
     macro, micro = values_of(metrics, "MACRO"), values_of(metrics, "MICRO")
-    rows: list[list[Value]] = []
+    rows: list[dict[str, Any]] = []
     for (name, subset), row in macro.items():
-        if name == "determinism" and subset != "all":
-            continue
-        pooled = micro[name, subset]
-        label = label_of(name) if subset == "all" else f"  {SUBSETS.get(subset, subset)}"
-        counts = [pooled["value"], pooled["n"], pooled["n_excluded"]]
-        rows.append([label, *estimate(row, std=True), row["n"], *counts])
+        if name != "determinism" or subset == "all":
+            label = label_of(name) if subset == "all" else f"  {SUBSETS.get(subset, subset)}"
+            rows.append({"metric": label} | mean_row(row, micro[name, subset]))
+    empty = {"value": None, "std": NAN, "low": None, "high": None, "n": None}
     for (name, subset), row in micro.items():
         if name == "flips":
             label = f"Flips, {subset.replace('_', ' ')}"
-            rows.append([label, None, None, None, row["value"], row["n"], row["n_excluded"]])
-    columns = [
-        Column("metric"), Column("mean±std", "share"), Column(CI, "share"),
-        Column("relations", "count"), Column("pooled", "share"), Column("counted", "count"),
-        Column("left out", "count"),
-    ]  # fmt: skip
-    return Table(title, columns, rows, [note] if note else [])
+            rows.append({"metric": label} | mean_row(empty, row))
+    return frame_table(rows, title, MEANS, [note] if note else [])
+
+
+def mean_row(
+    row: Mapping[str, Any], pooled: Mapping[str, Any] | None = None, *, counted: str = "counted"
+) -> dict[str, Any]:
+    """A mean in the columns of ``MEANS``; ``pooled``: the row of all counts together."""
+    shown = {"mean": Cell(row["value"], row["std"]), "low": row["low"], "high": row["high"]}
+    if pooled is None:
+        return shown | {counted: row["n"], "left_out": row["n_excluded"]}
+    counts = {counted: pooled["n"], "left_out": pooled["n_excluded"]}
+    return shown | {"n": row["n"], "pooled": pooled["value"]} | counts
 
 
 def _task_metric_table(metrics: pl.DataFrame, title: str, note: str) -> Table:
     """The same of sentence pairs, all forms together."""
     chosen = metrics.filter(pl.col("subset") == "all")
-    rows: list[list[Value]] = [
-        [label_of(row["metric"]), *estimate(row, std=True), row["n"], row["n_excluded"]]
-        for row in chosen.iter_rows(named=True)
-    ]
-    columns = [
-        Column("metric"), Column("value", "share"), Column(CI, "share"),
-        Column("counted", "count"), Column("left out", "count"),
-    ]  # fmt: skip
+    rows = []
+    for row in chosen.iter_rows(named=True):
+        shown = mean_row(row)
+        rows.append({"metric": label_of(row["metric"]), "value": shown.pop("mean"), **shown})
     blocks = chosen["group"].to_list() if chosen["group"].n_unique() > 1 else []
-    return Table(title, columns, rows, [note] if note else [], blocks)
+    return frame_table(rows, title, MEANS, [note] if note else [], blocks)
+
+
+def edit_rows(metrics: pl.DataFrame) -> list[dict[str, Any]]:
+    """Consistency by kind of pair in the columns of ``MEANS``; empty if no kinds are known."""
+    macro, micro = values_of(metrics, "MACRO"), values_of(metrics, "MICRO")
+    return [
+        {"edit": SUBSETS[subset]} | mean_row(row, micro[name, subset], counted="pairs")
+        for (name, subset), row in macro.items()
+        if name == "consistency" and subset in SUBSETS
+    ]
 
 
 def edit_table(metrics: pl.DataFrame, suite: Suite) -> Table:
     """Consistency over the pairs of patterns that differ in a way; one row a kind of edit."""
-    macro, micro = values_of(metrics, "MACRO"), values_of(metrics, "MICRO")
-    rows: list[list[Value]] = []
-    for (name, subset), row in macro.items():
-        if name == "consistency" and subset in SUBSETS:
-            pooled = micro[name, subset]
-            counts = [pooled["value"], pooled["n"], pooled["n_excluded"]]
-            rows.append([SUBSETS[subset], *estimate(row, std=True), row["n"], *counts])
-    columns = [
-        Column("edit"), Column("mean±std", "share"), Column(CI, "share"),
-        Column("relations", "count"), Column("pooled", "share"), Column("pairs", "count"),
-        Column("left out", "count"),
-    ]  # fmt: skip
     title = f"{suite.name}: consistency of two patterns by how they differ, in percent"
-    return Table(title, columns, rows)
+    return frame_table(edit_rows(metrics), title, MEANS)
 
 
 def pattern_table(patterns: pl.DataFrame, suite: Suite) -> Table:
     """One row a pattern, one block a relation (``analysis.patterns.pattern_table``)."""
     labels = {group.id: group.label for group in suite.relations}
-    rows: list[list[Value]] = [
-        [row["variant"], row["accuracy"], row["agreement"], row["n"]]
-        for row in patterns.iter_rows(named=True)
-    ]
-    columns = [
-        Column("pattern"), metric_column("accuracy"),
-        Column("Agreement with others", "share", "agrees"), Column("facts", "count"),
-    ]  # fmt: skip
-    title = f"{suite.name}: each pattern, in percent"
-    return Table(title, columns, rows, blocks=[labels[name] for name in patterns["group"]])
+    blocks = [labels[name] for name in patterns["group"]]
+    shown = patterns.select("variant", "accuracy", "agreement", "n")
+    return frame_table(shown, f"{suite.name}: each pattern, in percent", PATTERNS, blocks=blocks)
 
 
 def statistics_tables(statistics: SuiteStatistics, name: str) -> tuple[Table, Table]:
@@ -178,50 +181,55 @@ def statistics_tables(statistics: SuiteStatistics, name: str) -> tuple[Table, Ta
     return total, Table("each relation; majority in percent", columns, rows)
 
 
-def form_table(metrics: pl.DataFrame, changes: pl.DataFrame, title: str) -> Table:
-    """One row a form, one block a task: metrics with intervals, and the change of accuracy.
+def form_table(metrics: pl.DataFrame, title: str, changes: pl.DataFrame | None = None) -> Table:
+    """One row a form, one block a task: metrics with intervals, and changes of accuracy if given.
 
     ``metrics``: the rows of tasks, or of the means over relations. ``changes``:
     ``FORM_CHANGE_SCHEMA``. With several seeds numbers are mean±std over seeds, and further
     intervals are of that mean.
     """
     seeds = int(metrics["seeds"].max())  # type: ignore[arg-type]
-    others = other_form_metrics(metrics)
+    others = _other_form_metrics(metrics)
     names = metrics["group"].unique(maintain_order=True).to_list()
-    changes = changes.filter(pl.col("group").is_in(names))
+    has_changes = changes is not None and changes["group"].is_in(names).any()
     rows: list[list[Value]] = []
     blocks: list[str] = []
     for name in names:
         of_group = metrics.filter(pl.col("group") == name)
         values = values_of(of_group, name)
-        by_form = _changes_by_form(changes.filter(pl.col("group") == name))
+        by_form = _changes_by_form(changes, name) if changes is not None and has_changes else {}
         for form in of_group["subset"].unique(maintain_order=True):
-            row = form_row(values, form, others, std=seeds > 1 and name != "MACRO")
-            row += _change_cells(by_form.get(form)) if changes.height else []
+            row = _form_row(values, form, others, std=seeds > 1 and name != "MACRO")
+            row += _change_cells(by_form.get(form)) if has_changes else []
             row += _seed_intervals(values, form) if seeds > 1 else []
             rows.append(row)
             blocks.append(name)
-    columns = form_columns() + [metric_column(name) for name in others]
+    accuracy, consistency = metric_column("accuracy"), metric_column("consistency")
+    interval = Column(CI, "share")
+    columns = [Column("form"), accuracy, interval, consistency, interval]
+    columns += [metric_column(name) for name in others]
     notes = []
-    if changes.height:
-        columns += [
-            Column("change of Acc", "points"), Column(CI, "points"), Column("p (Holm)", "p"),
-        ]  # fmt: skip
-        tests = ", ".join(changes["test"].unique(maintain_order=True))
+    if changes is not None and has_changes:
+        columns += [Column("change of accuracy", "points"), Column(CI, "points"), P_HOLM]
+        tests = ", ".join(
+            changes.filter(pl.col("group").is_in(names))["test"].unique(maintain_order=True)
+        )
         notes.append(
-            "change of Acc: from the original form, over the same items, in points; "
+            "change of accuracy: from the original form, over the same items, in points; "
             f"p: {tests}, adjusted over forms (Holm); intervals are not adjusted"
         )
     if seeds > 1:
-        columns += [Column(f"{label} {CI} over seeds", "share") for label in ("Acc", "Cons")]
+        columns += [
+            Column(f"{column.heading} {CI} over seeds", "share")
+            for column in (accuracy, consistency)
+        ]
     return Table(title, columns, rows, notes, blocks if len(names) > 1 else [])
 
 
-def _changes_by_form(changes: pl.DataFrame) -> dict[str, dict[str, Any]]:
-    """The changes of accuracy from the original form, by the other form."""
-    if changes.is_empty():
-        return {}
-    original = changes.filter(pl.col("first") == changes["first"][0])
+def _changes_by_form(changes: pl.DataFrame, group: str) -> dict[str, dict[str, Any]]:
+    """The changes of a group's accuracy from the original form, by the other form."""
+    of_group = changes.filter(pl.col("group") == group)
+    original = of_group.filter(pl.col("first") == of_group["first"].first())
     return {row["second"]: row for row in original.iter_rows(named=True)}
 
 
@@ -238,13 +246,6 @@ def _seed_intervals(values: Mapping[tuple[str, str], Mapping[str, Any]], form: s
     return [bounds_of(row, "seed_low", "seed_high") if row else None for row in rows]
 
 
-def form_columns() -> list[Column]:
-    """The columns of a table with a row a form: accuracy and consistency with intervals."""
-    interval = Column(CI, "share")
-    accuracy, consistency = metric_column("accuracy"), metric_column("consistency")
-    return [Column("form"), accuracy, interval, consistency, interval]
-
-
 def form_metrics(metrics: pl.DataFrame) -> list[str]:
     """The metrics that are shown by form: those of one form, and of two forms all but detail."""
     is_shown = {
@@ -255,12 +256,12 @@ def form_metrics(metrics: pl.DataFrame) -> list[str]:
     return [name for name in DESCRIPTIONS if name in present and is_shown.get(name)]
 
 
-def other_form_metrics(metrics: pl.DataFrame) -> list[str]:
+def _other_form_metrics(metrics: pl.DataFrame) -> list[str]:
     """The metrics without an interval in a table with a row a form."""
     return [name for name in form_metrics(metrics) if name not in ("accuracy", "consistency")]
 
 
-def form_row(
+def _form_row(
     values: Mapping[tuple[str, str], Mapping[str, Any]],
     form: str,
     others: Sequence[str],
@@ -309,11 +310,7 @@ def annotator_tables(
     metrics: pl.DataFrame, annotators: Sequence[str], title: str
 ) -> tuple[Table, Table]:
     """The numbers over annotators, and accuracy and consistency of each, in percent."""
-    columns = [
-        Column("metric"), Column("form"), Column("mean±std", "share"), Column(CI, "share"),
-        Column("counted", "count"), Column("left out", "count"),
-    ]  # fmt: skip
-    rows: list[list[Value]] = []
+    rows: list[dict[str, Any]] = []
     by_annotator: dict[str, list[Value]] = {name: [name] for name in annotators}
     annotator_columns = [Column("annotator")]
     for name in ("accuracy", "consistency", "pairwise_agreement", "fleiss_kappa"):
@@ -322,12 +319,11 @@ def annotator_tables(
                 by_annotator[row["group"]].append(row["value"])
                 continue
             form = "original" if row["subset"] == "all" else row["subset"]
-            counts = [row["n"], row["n_excluded"]]
-            rows.append([label_of(name), form, *estimate(row, std=True), *counts])
+            rows.append({"metric": label_of(name), "form": form} | mean_row(row))
             if name in ("accuracy", "consistency"):
                 annotator_columns.append(Column(f"{label_of(name)} {form}", "share"))
     by_person = "each annotator: right, and the same as in the original, in percent"
     return (
-        Table(title, columns, rows),
+        frame_table(rows, title, MEANS),
         Table(by_person, annotator_columns, list(by_annotator.values())),
     )

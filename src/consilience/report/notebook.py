@@ -6,7 +6,7 @@ from html import escape
 from shutil import get_terminal_size
 
 from consilience.report.html import html_rows
-from consilience.report.table import Table
+from consilience.report.table import Table, all_notes
 from consilience.report.terminal import fitted_text
 from consilience.text import visible
 
@@ -25,7 +25,7 @@ def table_html(table: Table) -> str:
     rows = [[_cell("td", cell.text, cell.is_number) for cell in row] for row in html_rows(table)]
     lines = [f"<tr>{''.join(cells)}</tr>" for cells in (heads, *rows)]
     title = f"<p><b>{_shown(table.title)}</b></p>" if table.title else ""
-    notes = "".join(f"<p>{_shown(note)}</p>" for note in table.notes)
+    notes = "".join(f"<p>{_shown(note)}</p>" for note in all_notes(table))
     return f"<div>{title}<table>{''.join(lines)}</table>{notes}</div>"
 
 

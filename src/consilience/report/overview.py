@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -14,13 +13,8 @@ from consilience.metrics.registry import (
     label_of,
     main_metrics,
 )
-from consilience.report.metric_tables import (
-    form_columns,
-    form_metrics,
-    form_row,
-    metric_column,
-    other_form_metrics,
-)
+from consilience.report.columns import FORM_CHANGES, MEANS, POINTS, frame_table
+from consilience.report.metric_tables import form_metrics, form_table, mean_row
 from consilience.report.page import Beside, Facts, Folded, Part, Points, Section, Text
 from consilience.report.repeat import described
 from consilience.report.run_view import (
@@ -30,9 +24,9 @@ from consilience.report.run_view import (
     pair_views,
     values_of,
 )
-from consilience.report.table import Column, Table, Value, bounds_of, estimate
+from consilience.report.table import CI, Cell, Column, Table, Value, with_interval
 from consilience.sentence_pairs import Task
-from consilience.types import Suite
+from consilience.text import AGGREGATES, counted
 
 MOST_REASONS = 50
 """Rows of a table of queries without an answer."""
@@ -60,13 +54,13 @@ def _suite_rows(runs: Sequence[RunView]) -> Iterator[tuple[str, str]]:
     fewest, most = min(patterns), max(patterns)
     of_each = f"{most}" if fewest == most else f"{fewest} to {most}"
     counts = fact_counts(runs[0].metrics)
-    relations = relations_in_words(suite)
+    relations = counted(len(suite.relations), "relation")
     if len(counts) < len(suite.relations):
         relations = f"{len(counts)} of {relations}"
     several = sum(relation.cardinality == "N-M" for relation in suite.relations)
     several_in_words = f", {several} of them with several right answers" if several else ""
-    total = sum(counts.values())
-    yield "suite", f"{suite.name}: {total:,} facts of {relations}{several_in_words}"
+    facts_counted = facts_in_words(runs[0].metrics)
+    yield "suite", f"{suite.name}: {facts_counted} of {relations}{several_in_words}"
     yield "patterns", f"{sum(patterns):,}, {of_each} a relation"
     yield "protocol", facts.protocol
 
@@ -86,25 +80,30 @@ def subtitle_of(runs: Sequence[RunView]) -> str:
     if len(runs) == 1:
         return first.summary.title
     if first.facts is not None:
-        facts = sum(fact_counts(first.metrics).values())
-        relations = relations_in_words(first.suite)
-        size = f"{relations}, {facts:,} facts ({first.facts.protocol})"
+        relations = counted(len(first.suite.relations), "relation")
+        size = f"{relations}, {facts_in_words(first.metrics)} ({first.facts.protocol})"
         return f"{len(runs)} runs on {first.suite.name}: {size}"
     tasks = ", ".join(dict.fromkeys(pairs.task.name for _, pairs in pair_views(runs)))
     return f"{len(runs)} runs on {tasks}: original form, {', '.join(_forms_of(first))}"
 
 
-def relations_in_words(suite: Suite) -> str:
-    """How many relations a suite has."""
-    count = len(suite.relations)
-    return f"{count} relation{'s' * (count != 1)}"
-
-
-def fact_counts(metrics: pl.DataFrame) -> dict[str, int]:
-    """How many facts of each relation were asked."""
+def fact_counts(metrics: pl.DataFrame) -> dict[str, Cell]:
+    """How many facts of each relation accuracy counts, with the number of all if it is larger."""
     rows = metrics.filter((pl.col("metric") == "accuracy") & (pl.col("subset") == "all"))
-    counted = rows.select("group", n=pl.col("n") + pl.col("n_excluded")).iter_rows()
-    return {group: n for group, n in counted if group not in ("MACRO", "MICRO")}
+    return {
+        row["group"]: Cell(row["n"], mark=f" of {total:,}" if total > row["n"] else "")
+        for row in rows.filter(~pl.col("group").is_in(AGGREGATES)).iter_rows(named=True)
+        for total in [row["n"] + row["n_excluded"]]
+    }
+
+
+def facts_in_words(metrics: pl.DataFrame) -> str:
+    """How many facts of all relations accuracy counts: ``48 facts``, or ``40 of 48 facts``."""
+    rows = metrics.filter((pl.col("metric") == "accuracy") & (pl.col("subset") == "all"))
+    rows = rows.filter(~pl.col("group").is_in(AGGREGATES))
+    counted_facts, left_out = (int(rows[name].sum()) for name in ("n", "n_excluded"))
+    total = counted(counted_facts + left_out, "fact")
+    return f"{counted_facts:,} of {total}" if left_out else total
 
 
 def numbers(runs: Sequence[RunView]) -> Section:
@@ -141,25 +140,23 @@ def _means(runs: Sequence[RunView]) -> Iterator[Table]:
     if not any(macro):
         return
     names = [name for name in main_metrics() if any((name, "all") in values for values in macro)]
+    over = "relations" if any(_relations_of_mean(values) > 1 for values in macro) else "facts"
+    title = f"Means over {over}, in percent"
+    if len(runs) == 1:
+        values = macro[0]
+        of_run = [
+            {"metric": label_of(name)} | mean_row(values[name, "all"], counted="n")
+            for name in names
+        ]
+        yield frame_table(of_run, title, MEANS, sortable=False)
+        return
     rows: list[list[Value]] = []
     for name in names:
-        row: list[Value] = [label_of(name)]
-        for values in macro:
-            numbers = values.get((name, "all"))
-            value, interval = estimate(numbers, std=len(runs) == 1)
-            both = replace(value, low=interval.low, high=interval.high)
-            row += [value, interval] if len(runs) == 1 else [both]
-        counts = (values[name, "all"]["n"] for values in macro if (name, "all") in values)
-        rows.append([*row, max(counts)])
-    columns = [Column("number")]
-    if len(runs) == 1:
-        columns += [Column("mean ± std", "share"), Column("95 % CI", "share")]
-    else:
-        columns += [Column(run.name, "share") for run in runs]
-    columns.append(Column("relations", "count"))
-    over = "relations" if any(_relations_of_mean(values) > 1 for values in macro) else "facts"
-    below = "; below each its 95 % CI" if len(runs) > 1 else ""
-    yield Table(f"Means over {over}, in percent{below}", columns, rows, sortable=False)
+        of_runs = [values.get((name, "all")) for values in macro]
+        relations = max(row["n"] for row in of_runs if row)
+        rows.append([label_of(name), *map(with_interval, of_runs), relations])
+    columns = [MEANS["metric"], *(Column(run.name, "share") for run in runs), MEANS["n"]]
+    yield Table(f"{title}; below each its {CI}", columns, rows, sortable=False)
 
 
 def _relations_of_mean(macro: Mapping[Any, Mapping[str, Any]]) -> int:
@@ -187,8 +184,7 @@ def _by_both(runs: Sequence[RunView]) -> Iterator[Folded]:
         title = f"The same answers under the protocol {other}"
         title = f"{run.name}: {title}" if len(runs) > 1 else title
         columns = [
-            Column("number"), Column(protocol, "share"), Column(other, "share"),
-            Column("points", "points"),
+            Column("metric"), Column(protocol, "share"), Column(other, "share"), POINTS,
         ]  # fmt: skip
         yield Folded(title, [Table(f"{title}, in percent", columns, rows, sortable=False)])
 
@@ -200,14 +196,7 @@ def _forms(runs: Sequence[RunView]) -> Iterator[Part]:
             seeds = f", means and std of {run.seeds} seeds" if run.seeds > 1 else ""
             name = "means over relations by form" if group == "MACRO" else group
             metrics = run.metrics.filter(pl.col("group") == group)
-            others = other_form_metrics(metrics)
-            values = values_of(metrics, group)
-            rows = [
-                form_row(values, form, others, std=run.seeds > 1)
-                for form in metrics["subset"].unique(maintain_order=True)
-            ]
-            columns = form_columns() + [metric_column(name) for name in others]
-            yield Table(f"{run.name}, {name}{seeds}, in percent", columns, rows)
+            yield form_table(metrics, f"{run.name}, {name}{seeds}, in percent")
             if run.pairs is not None and run.pairs.changes is not None:
                 changes = run.pairs.changes.filter(pl.col("group") == group)
                 yield from _accuracy_changes(f"{run.name}, {group}", changes)
@@ -215,11 +204,6 @@ def _forms(runs: Sequence[RunView]) -> Iterator[Part]:
 
 def _accuracy_changes(name: str, changes: pl.DataFrame) -> list[Part]:
     """What accuracy gains or loses against the original form, and folded between other forms."""
-    columns = [
-        Column("from"), Column("to"), Column("accuracy from", "share"),
-        Column("accuracy to", "share"), Column("points", "points"), Column("95 % CI", "points"),
-        Column("test"), Column("p", "p"), Column("p, Holm", "p"),
-    ]  # fmt: skip
     parts: list[Part] = []
     if changes.is_empty():
         return parts
@@ -228,16 +212,9 @@ def _accuracy_changes(name: str, changes: pl.DataFrame) -> list[Part]:
         (changes.filter(from_original), "against the original form"),
         (changes.filter(~from_original), "between the other forms"),
     ):
-        rows: list[list[Value]] = [
-            [
-                row["first"], row["second"], row["first_accuracy"], row["second_accuracy"],
-                row["change"], bounds_of(row, "change_low", "change_high"), row["test"], row["p"],
-                row["p_holm"],
-            ]
-            for row in chosen.to_dicts()
-        ]  # fmt: skip
-        table = Table(f"{name}: change of accuracy {where}, the same items", columns, rows)
-        if rows:
+        title = f"{name}: change of accuracy {where}, the same items"
+        table = frame_table(chosen, title, FORM_CHANGES)
+        if chosen.height:
             parts.append(Folded(table.title, [table]) if parts else table)
     return parts
 

@@ -54,6 +54,10 @@ class PairView:
     """The answers that a form changed (``CHANGED_ANSWERS_SCHEMA``)."""
     changes: pl.DataFrame | None = None
     """What accuracy gains or loses between forms (``FORM_CHANGE_SCHEMA``)."""
+    pairs: pl.DataFrame = field(default_factory=pl.DataFrame)
+    """The agreement of each two forms (``analysis.patterns.form_tables``)."""
+    patterns: pl.DataFrame = field(default_factory=pl.DataFrame)
+    """The forms."""
 
 
 @dataclass(frozen=True, slots=True)

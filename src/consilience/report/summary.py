@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import stdev
 from typing import Any
 
@@ -14,6 +14,8 @@ from consilience.choices import Protocol
 from consilience.metrics.notes import constant_answers
 from consilience.report.notebook import table_text
 from consilience.report.table import CI, DASH, NAN, NO_DATA, Cell, Column, Table, Value
+from consilience.report.terminal import fitted_text
+from consilience.text import counted
 from consilience.types import ORIGINAL, Relation, Suite
 
 Key = tuple[str, str, str]
@@ -21,6 +23,15 @@ Key = tuple[str, str, str]
 
 NAMED = 3
 """Least consistent groups that are named."""
+
+BRIEF_LENGTH = 120
+"""Characters of a note that is shown below a summary."""
+
+BRIEF_NOTES = 2
+"""Notes that are shown below a summary."""
+
+FEWEST_FACTS = 3
+"""Facts that accuracy must count in a group that is named as the least or most consistent."""
 
 NO_INTERVAL = "no interval because nothing varies"
 """Why a value has no interval."""
@@ -146,6 +157,33 @@ class Summary:
             yield f"Least consistent: {least}. Most: {most}."
 
 
+def fitted_summary(summary: Summary, width: int, lines: int) -> tuple[Table, list[str]]:
+    """The summary in at most so many lines of a screen, and the notes that have no room in it.
+
+    Notes are left out from the last one, then all but one of the least consistent groups.
+    """
+    whole, first = len(summary.notes), min(1, len(summary.notes))
+    groups = len(summary.least)
+    attempts = [(count, groups) for count in range(whole, first - 1, -1)]
+    for count, named in (*attempts, (first, 1), (0, 1)):
+        shown = replace(summary, notes=summary.notes[:count], least=summary.least[:named])
+        if len(fitted_text(shown.table(), width).plain.splitlines()) <= lines:
+            break
+    return shown.table(), list(summary.notes[count:])
+
+
+def brief_notes(summary: Summary, notes: Sequence[str], rest: str) -> list[str]:
+    """The first notes in a line each, without those of the summary; ``rest``: where others are."""
+    known = [note.rstrip(".") for note in summary.notes]
+    others = [note for note in notes if not any(map(note.startswith, known))]
+    brief = [
+        note if len(note) <= BRIEF_LENGTH else f"{note[:BRIEF_LENGTH].rsplit(' ', 1)[0]} ..."
+        for note in others[:BRIEF_NOTES]
+    ]
+    more = len(others) - BRIEF_NOTES
+    return [*brief, *([f"{counted(more, 'more note')}; {rest}"] if more > 0 else [])]
+
+
 def summarize(
     metrics: pl.DataFrame,
     suite: Suite,
@@ -246,8 +284,12 @@ def _deviations(by_seed: Sequence[pl.DataFrame]) -> dict[Key, float]:
 def _extremes(
     values: Mapping[Key, Mapping[str, Any]], groups: Sequence[Relation]
 ) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
-    """The least and the most consistent relations with one right answer; none if all are equal."""
-    rows = [(group.label, values.get((group.id, "consistency", "all"))) for group in groups]
+    """The least and the most consistent relations with one right answer; none if all are equal.
+
+    A relation with fewer than ``FEWEST_FACTS`` facts is not named.
+    """
+    large = [g for g in groups if values[g.id, "accuracy", "all"]["n"] >= FEWEST_FACTS]
+    rows = [(group.label, values.get((group.id, "consistency", "all"))) for group in large]
     known = [(label, row["value"]) for label, row in rows if row and not math.isnan(row["value"])]
     ranked = sorted(known, key=lambda pair: pair[1])
     if not ranked or ranked[0][1] == ranked[-1][1]:
@@ -256,15 +298,18 @@ def _extremes(
 
 
 def _fact_sizes(values: Mapping[Key, Mapping[str, Any]], groups: Sequence[Relation]) -> str:
-    """How many relations were asked; how many relations, facts and patterns the means are over."""
+    """How many relations were asked; how many relations, facts and patterns the means are over.
+
+    Facts are those that the accuracy counts.
+    """
     averaged = _averaged(groups)
     rows = [values[group.id, "accuracy", "all"] for group in averaged]
-    facts = sum(row["n"] + row["n_excluded"] for row in rows)
+    facts = sum(row["n"] for row in rows)
     patterns = sorted({len(group.design.forms[ORIGINAL]) for group in averaged})
     of_each = f"{patterns[0]}" if len(patterns) == 1 else f"{patterns[0]} to {patterns[-1]}"
     forms = len(averaged[0].design.forms)
     in_forms = f" in {forms} forms" if forms > 1 else ""
-    relations = f"{len(groups)} relation{'s' * (len(groups) > 1)}"
+    relations = counted(len(groups), "relation")
     sizes = f"{relations}, {facts:,} facts"
     if len(averaged) < len(groups):
         sizes = f"{len(averaged)} of {relations}, {facts:,} facts"
@@ -287,8 +332,7 @@ def _notes(metrics: pl.DataFrame, suite: Suite, groups: Sequence[Relation]) -> I
     yield from (f"{sentence}." for sentence in constant_answers(metrics, suite))
     several = sum(group.cardinality == "N-M" for group in groups)
     if 0 < several < len(groups):
-        relations = f"{several} relation{'s' * (several > 1)}"
-        yield f"Means leave out {relations} with several right answers."
+        yield f"Means leave out {counted(several, 'relation')} with several right answers."
     flips = metrics.filter(pl.col("metric") == "flips")["value"].drop_nans()
     if len(flips):
         worst = float(flips.max()) * 100  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    import polars as pl
+    pass
 
 Kind = Literal["text", "share", "points", "p", "count", "number"]
 """What a column holds.
@@ -115,8 +115,8 @@ class Table:
         return [value if isinstance(value, Cell) else Cell(value) for value in self.rows[row]]
 
 
-def text_of(cell: Cell, column: Column, between: str = " to ") -> str:
-    """A cell without its standard deviation; ``-`` for no data. ``between``: bounds."""
+def text_of(cell: Cell, column: Column) -> str:
+    """A cell without its standard deviation; ``-`` for no data."""
     if isinstance(cell.value, str):
         return cell.value
     digits = column.digits if cell.digits is None else cell.digits
@@ -124,7 +124,7 @@ def text_of(cell: Cell, column: Column, between: str = " to ") -> str:
         return number_text(cell.value, column.kind, digits) + cell.mark
     if cell.value is None and cell.has_interval:
         bounds = (number_text(bound, column.kind, digits) for bound in (cell.low, cell.high))
-        return between.join(bounds)
+        return " to ".join(bounds)
     return "-" + cell.mark
 
 
@@ -159,15 +159,15 @@ def estimate(row: Mapping[str, Any] | None, *, std: bool = False) -> tuple[Cell,
     return value, Cell(low=row["low"], high=row["high"])
 
 
+def with_interval(row: Mapping[str, Any] | None) -> Cell:
+    """The value of a row of the metrics table with its interval in one cell."""
+    return Cell(row["value"], low=row["low"], high=row["high"]) if row else Cell()
+
+
 def bounds_of(row: Mapping[str, Any], low: str = "low", high: str = "high") -> Cell:
     """An interval, from the columns of its bounds; a bound may be null."""
     lower, upper = (NAN if row[name] is None else row[name] for name in (low, high))
     return Cell(low=lower, high=upper)
-
-
-def interval_notes(rows: pl.DataFrame, low: str = "low") -> list[str]:
-    """A note if an interval is missing (``NO_DATA``). ``low``: the column of lower bounds."""
-    return [NO_DATA] if rows[low].is_nan().any() else []
 
 
 def all_notes(table: Table) -> list[str]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import polars as pl
 
-from consilience.metrics.registry import short_label_of
+from consilience.report.columns import Columns, difference_columns, frame_table
 from consilience.report.table import (
     Cell,
     Column,
     Table,
-    Value,
-    bounds_of,
     mark_best,
     spread_of,
     text_of,
@@ -29,7 +28,7 @@ ORDER = (*CALUM, "kornli", "klue-nli", "klue-sts")
 """Tasks in the order of the paper's tables; others come after."""
 
 SYMBOLS: Mapping[tuple[str, str], str] = {
-    ("accuracy", "all"): short_label_of("accuracy"),
+    ("accuracy", "all"): "Acc",
     ("consistency", "reverse"): "C_R",
     ("consistency", "signal"): "C_S",
 }
@@ -77,23 +76,22 @@ def effects_tables(effects: pl.DataFrame) -> Iterator[Table]:
 
     ``effects``: the differences of tasks and their t-tests (``docs/calum-statistics.md``).
     """
-    columns = [
-        Column(""), Column("test"), Column("first", "share"), Column("second", "share"),
-        Column("points", "points"), Column("95 %", "points"), Column("t", "number"),
-        Column("p", "p"), Column("Holm", "p"),
-    ]  # fmt: skip
     notes = [
         "paired: over models, the test to use; Student, Welch: as if each model were independent",
-        "Holm: p adjusted over the rows of all tables with the same test. * .05 ** .01 *** .001",
+        "p (Holm): adjusted over the rows of all tables with the same test. * .05 ** .01 *** .001",
     ]
     for (first, second), rows in effects.group_by(["first", "second"], maintain_order=True):
-        cells: list[list[Value]] = []
+        named: list[dict[str, Any]] = []
         previous = ""
         for row in rows.iter_rows(named=True):
             name = symbol_of(row["metric"], row["subset"])
-            values = [row["first_value"], row["second_value"], row["difference"], bounds_of(row)]
-            tested = [row["t"], row["p"], row["p_holm"]]
-            cells.append([name if name != previous else "", row["test"], *values, *tested])
+            named.append({"name": "" if name == previous else name, **row})
             previous = name
         title = f"{first} against {second}: difference of the means, in points"
-        yield Table(title, columns, cells, notes)
+        of_tasks = Column(str(first), "share"), Column(str(second), "share")
+        columns: Columns = {
+            "name": Column(""),
+            "test": Column("test"),
+            **difference_columns(rows, *of_tasks),
+        }
+        yield frame_table(named, title, columns, notes)

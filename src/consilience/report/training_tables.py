@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 
 from consilience.metrics.registry import headline_metrics, label_of
-from consilience.report.metric_tables import metric_column
-from consilience.report.table import Cell, Column, Table, Value, bounds_of, interval_notes
+from consilience.report.columns import POINTS, difference_columns, frame_table, metric_column
+from consilience.report.table import CI, Cell, Column, Table, Value, bounds_of
 
 PERPLEXITY = Column("perplexity", "number", digits=2)
 
@@ -22,18 +22,14 @@ def result_table(compared: pl.DataFrame, title: str) -> Table:
     """
     means = compared.filter(group="MACRO", subset="all")
     by_metric = {row["metric"]: row for row in means.iter_rows(named=True)}
-    rows: list[list[Value]] = [
-        [label_of(metric), row["first_value"], row["second_value"], row["difference"],
-         bounds_of(row), row["p"]]
+    rows = [
+        {"label": label_of(metric), **by_metric[metric]}
         for metric in headline_metrics()
-        if (row := by_metric.get(metric))
-    ]  # fmt: skip
-    columns = [
-        Column("%"), Column("before", "share"), Column("after", "share"),
-        Column("difference", "points"), Column("95 % CI", "points"), Column("p", "p"),
-    ]  # fmt: skip
+        if metric in by_metric
+    ]
+    columns = difference_columns(means, Column("before", "share"), Column("after", "share"))
     tests = ", ".join(means["test"].drop_nulls().unique(maintain_order=True))
-    return Table(title, columns, rows, [f"p: {tests}", *interval_notes(means)])
+    return frame_table(rows, title, {"label": Column("metric"), **columns}, [f"p: {tests}"])
 
 
 def table_7(rows: pl.DataFrame, relations: int) -> tuple[Table, Table]:
@@ -57,8 +53,7 @@ def table_7(rows: pl.DataFrame, relations: int) -> tuple[Table, Table]:
     changes = Table(
         "After minus before, in points" + over,
         [
-            Column("model"), Column("metric"), Column("difference", "points"),
-            Column("95 % CI", "points"), Column("p", "p"),
+            Column("model"), Column("metric"), POINTS, Column(CI, "points"), Column("p", "p"),
             *(Column(f"{name} seed", "points") for name in of_seeds),
             *(Column("largest p of a seed", "p") for _ in largest_p),
         ],

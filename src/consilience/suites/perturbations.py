@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from consilience.cloze import Pattern
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.sentence_pairs import Form, Segment, Task, TextPair
+from consilience.text import truncated
 from consilience.types import ORIGINAL
 
 Rewrite = TypeVar("Rewrite", bound=Callable[..., Any])
@@ -292,8 +293,7 @@ def _from_file(spec: str) -> Perturbation:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:60] + "..."
+    return truncated(repr(value), 60)
 
 
 def forms_of(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from consilience.text import counted
 from consilience.types import Edge, Relation, Suite
 
 
@@ -112,11 +113,6 @@ def _similar_objects(relation: Relation) -> Iterator[str]:
         if len(words) > 1:
             quoted = [f"'{word}'" for word in sorted(words)]
             yield f"{', '.join(quoted[:-1])} and {quoted[-1]} differ only in case or spaces"
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 problem`` or ``2 problems``."""
-    return f"{number} {noun}" + ("s" if number != 1 else "")
 
 
 def _listed(names: list[str], longest: int = 6) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from consilience.text import counted, duration
 from consilience.train.batch_trainer import BatchTrainer
 from consilience.train.classifiers import Backbone, ClassifierPlan, TaskPairs, pair_trainer
 from consilience.train.consistency import make_trainer
@@ -241,16 +242,3 @@ def time_queries(samples: Mapping[int, Callable[[], object]]) -> tuple[float, fl
         return long / many, 0.0
     query = (long - short) / (many - few)
     return query, max(0.0, short - few * query)
-
-
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """A number with its noun: 1 query, 2 queries."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def duration(seconds: float) -> str:
-    """A duration in two digits of its largest unit."""
-    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.2g} {unit}"
-    return f"{max(1, round(seconds))} s"

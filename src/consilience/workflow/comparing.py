@@ -17,6 +17,7 @@ from consilience.report.comparison_tables import comparison_table
 from consilience.report.notebook import table_html, table_text
 from consilience.report.table import Table
 from consilience.run import Run, open_runs
+from consilience.text import truncated
 from consilience.types import Suite
 from consilience.workflow.run_options import CompareOptions
 from consilience.workflow.suite import any_suite_of, suite_notes, task_of_run
@@ -199,8 +200,8 @@ def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame
             raise ConsilienceError(
                 f"runs over different texts: {differ.height} of {both.height} items have another "
                 f"first sentence or gold, the first is '{row['item']}': "
-                f"'{_short(row['subject'])}', {row['gold']} in {first}, and "
-                f"'{_short(row['subject_right'])}', {row['gold_right']} in {second}",
+                f"'{truncated(row['subject'], SHOWN_TEXT)}', {row['gold']} in {first}, and "
+                f"'{truncated(row['subject_right'], SHOWN_TEXT)}', {row['gold_right']} in {second}",
                 expected="runs over the same pairs",
                 where=str(other.path),
                 todo=SAME_DATA,
@@ -241,10 +242,6 @@ def _forms_of(run: Run) -> list[str]:
     noted = [note for seed in run.seeds for note in seed.record.get("warnings", [])]
     truncated = [note for note in noted if TRUNCATED in note]
     return [f"asked with the indicators {first}, {second}", *dict.fromkeys(truncated)]
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= SHOWN_TEXT else text[:SHOWN_TEXT] + "..."
 
 
 def settings_notes(runs: Sequence[Run]) -> list[str]:

@@ -16,13 +16,15 @@ from consilience.errors import ConsilienceError
 from consilience.files import path_of
 from consilience.frames import as_pandas
 from consilience.metrics.registry import label_of
-from consilience.report.charts import against_figure, interval_figure, matrix_figure
+from consilience.report.charts import against_figure, interval_figure
 from consilience.report.fact_sections import accuracy_and_consistency
 from consilience.report.figures import for_paper, in_black
 from consilience.report.first_screen import form_rows, relation_rows
+from consilience.report.matrix import matrix_figure
 from consilience.report.notebook import table_html, table_text
 from consilience.report.run_view import RunView, group_names
-from consilience.report.summary import Key, Summary
+from consilience.report.summary import Key, Summary, brief_notes
+from consilience.report.table import Table
 from consilience.run import Run
 from consilience.types import Suite
 from consilience.workflow.comparing import Comparison, compare_opened
@@ -61,10 +63,17 @@ class Result:
     """The folder of a run that is not kept: it lives as long as this value."""
 
     def __repr__(self) -> str:
-        return table_text(self.summary.table())
+        return table_text(self._shown())
 
     def _repr_html_(self) -> str:
-        return table_html(self.summary.table())
+        return table_html(self._shown())
+
+    def _shown(self) -> Table:
+        """The summary with the notes that the command line prints below it."""
+        table = self.summary.table()
+        return replace(
+            table, notes=[*table.notes, *brief_notes(self.summary, self.notes, "see .notes")]
+        )
 
     @property
     def label(self) -> str:

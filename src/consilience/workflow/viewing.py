@@ -12,6 +12,7 @@ from consilience.analysis.examples import KINDS, about, examples
 from consilience.analysis.patterns import (
     annotated_kinds,
     edit_table,
+    form_tables,
     item_table,
     pair_table,
     pattern_table,
@@ -109,6 +110,7 @@ def pair_view(run: Run, seed: int) -> RunView:
     """What the page shows of a run on sentence pairs, of one seed or several."""
     suite, protocol = any_suite_of(run, None, None, None)
     counted = count_run(run, suite, protocol, seed)
+    agreement, forms = form_tables([part.answers for part in run.seeds], suite)
     return RunView(
         name=run.label,
         records=[part.record for part in run.seeds],
@@ -117,7 +119,9 @@ def pair_view(run: Run, seed: int) -> RunView:
         summary=counted.summary,
         baseline=counted.baseline,
         warnings=list(dict.fromkeys([*record_notes(run), *counted.notes])),
-        pairs=PairView(task_of_run(run), _changed_answers(run.path), counted.changes),
+        pairs=PairView(
+            task_of_run(run), _changed_answers(run.path), counted.changes, agreement, forms
+        ),
     )
 
 

@@ -1,0 +1,173 @@
+"""The columns of tables by what their rows are; screens, pages and files show the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from consilience.metrics.registry import label_of, short_label_of
+from consilience.report.table import CI, Column, Table, Value, bounds_of
+
+Columns = Mapping[str | tuple[str, str], Column]
+"""The columns of a data frame by name, in the order in which they are shown; two names: bounds."""
+
+
+def metric_column(name: str) -> Column:
+    """The column of a metric."""
+    return Column(label_of(name), "share", short_label_of(name))
+
+
+def cells_of(row: Mapping[str, Any], columns: Columns) -> list[Value]:
+    """The cells of a row of a data frame."""
+    return [bounds_of(row, *name) if isinstance(name, tuple) else row[name] for name in columns]
+
+
+def frame_table(
+    frame: pl.DataFrame | Sequence[Mapping[str, Any]],
+    title: str,
+    columns: Columns,
+    notes: Sequence[str] = (),
+    blocks: Sequence[str] = (),
+    *,
+    sortable: bool = True,
+) -> Table:
+    """The rows of a data frame, or of a list, in those of the columns that they have."""
+    records = frame.to_dicts() if isinstance(frame, pl.DataFrame) else frame
+    known = {
+        name: column
+        for name, column in columns.items()
+        if not records or records[0].keys() >= {*([name] if isinstance(name, str) else name)}
+    }
+    rows = [cells_of(row, known) for row in records]
+    return Table(title, list(known.values()), rows, notes, blocks, sortable=sortable)
+
+
+def with_outliers(patterns: pl.DataFrame) -> pl.DataFrame:
+    """A table of patterns with its outliers in words."""
+    return patterns.with_columns(outlier=pl.when("apart").then(pl.lit("yes")).otherwise(pl.lit("")))
+
+
+def difference_columns(rows: pl.DataFrame, first: Column, second: Column) -> Columns:
+    """The columns of differences after those that name the row; ``rows``: their data frame.
+
+    Adjusted p-values and those over seeds are left out where no row has them.
+    """
+    has_holm = rows["p_holm"].is_not_nan().any()
+    has_seeds = "seeds" in rows.columns and (rows["seeds"] > 1).any()
+    holm: Columns = {"p_holm": P_HOLM} if has_holm else {}
+    seeds: Columns = {"p_seeds": Column("p over seeds", "p")} if has_seeds else {}
+    return {
+        "first_value": first,
+        "second_value": second,
+        **DIFFERENCE,
+        "t": Column("t", "number"),
+        "p": Column("p", "p"),
+        **holm,
+        **seeds,
+        "detectable": Column("detectable", "share"),
+    }
+
+
+POINTS = Column("difference", "points", "diff.")
+"""A difference in points of percent."""
+
+P_HOLM = Column("p (Holm)", "p")
+"""A p-value, adjusted."""
+
+DIFFERENCE: Columns = {"difference": POINTS, ("low", "high"): Column(CI, "points")}
+"""A difference and its interval."""
+
+PATTERNS: Columns = {
+    "relation": Column("relation"),
+    "run": Column("run"),
+    "number": Column("number", "count"),
+    "variant": Column("pattern"),
+    "accuracy": metric_column("accuracy"),
+    "change": POINTS,
+    ("change_low", "change_high"): Column(CI, "points"),
+    "p_holm": P_HOLM,
+    "agreement": Column("agreement with others", "share", "agrees with others"),
+    "outlier": Column("outlier"),
+    "closest": Column("closest pattern", "count"),
+    "highest": Column("agreement with it", "share", "agrees with it"),
+    "n": Column("facts", "count"),
+}
+"""Patterns (``analysis.patterns``): their accuracy, and how often they agree with others."""
+
+PATTERN_NOTE = (
+    "difference: accuracy minus that of the first pattern on the same facts, in points; p: exact "
+    "McNemar, adjusted over patterns (Holm), the interval is not; outlier: even the agreement with "
+    "the closest pattern is below the mean agreement among the others"
+)
+"""How to read a table of patterns."""
+
+EDITS: Columns = {
+    "kind": Column("edit"),
+    "run": Column("run"),
+    "with_it": Column("with it", "share"),
+    "without_it": Column("without", "share"),
+    **DIFFERENCE,
+    "p_holm": P_HOLM,
+    "relations": Column("relations", "count"),
+    "pairs": Column("pairs", "count"),
+}
+"""Consistency of pairs of patterns with and without an edit."""
+
+MEANS: Columns = {
+    "metric": Column("metric"),
+    "edit": Column("edit"),
+    "form": Column("form"),
+    "run": Column("run"),
+    "mean": Column("mean±std", "share"),
+    "value": Column("value", "share"),
+    ("low", "high"): Column(CI, "share"),
+    "n": Column("relations", "count"),
+    "pooled": Column("pooled", "share"),
+    "counted": Column("counted", "count"),
+    "pairs": Column("pairs", "count"),
+    "left_out": Column("left out", "count"),
+}
+"""Means over relations or annotators, or values of a task, and what they count."""
+
+CLUSTERS: Columns = {
+    "relation": Column("relation"),
+    "property": Column("by"),
+    "layer": Column("layer", "count"),
+    "clusters": Column("clusters", "count"),
+    "v_measure": Column("V-measure", "share"),
+    "v_measure_shuffled": Column("labels shuffled", "share"),
+    "ami": Column("AMI", "share"),
+}
+"""How well the clusters of vectors are those of a property."""
+
+CORRELATION: Columns = {
+    "value": Column("r", "share"),
+    ("low", "high"): Column(CI, "share"),
+    "p": Column("p", "p"),
+    "n": Column("n", "count"),
+}
+"""A correlation with its interval."""
+
+CLUSTER_CORRELATIONS: Columns = {
+    **CLUSTERS,
+    "value": Column("r with consistency", "share"),
+    ("low", "high"): Column(f"{CI} of r", "share"),
+    "p": Column("p", "p"),
+    "n": Column("relations", "count"),
+}
+"""Mean clusters, and how they are correlated with consistency over relations."""
+
+FORM_CHANGES: Columns = {
+    "first": Column("from"),
+    "second": Column("to"),
+    "first_accuracy": Column("accuracy from", "share"),
+    "second_accuracy": Column("accuracy to", "share"),
+    "change": POINTS,
+    ("change_low", "change_high"): Column(CI, "points"),
+    "test": Column("test"),
+    "p": Column("p", "p"),
+    "p_holm": P_HOLM,
+}
+"""Changes of accuracy between forms (``FORM_CHANGE_SCHEMA``)."""

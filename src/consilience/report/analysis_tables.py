@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from consilience.metrics.registry import short_label_of
 from consilience.report.columns import (
     CLUSTER_CORRELATIONS,
     CLUSTERS,
@@ -33,7 +34,8 @@ def correlations_table(correlations: pl.DataFrame) -> Table:
     columns: Columns = {
         "run": Column("run"), "x": Column("of"), "y": Column("with"), "method": Column("method"),
     }  # fmt: skip
-    return frame_table(correlations, "Over relations, times 100", {**columns, **CORRELATION})
+    shown = correlations.with_columns(pl.col("x", "y").map_elements(short_label_of, pl.String))
+    return frame_table(shown, "Over relations, times 100", {**columns, **CORRELATION})
 
 
 def size_tables(
@@ -49,7 +51,11 @@ def size_tables(
     title = "Spearman's correlation with the size, times 100"
     return (
         frame_table(by_size, by_size_title, columns),
-        frame_table(correlations, title, {"metric": Column("metric"), **CORRELATION}),
+        frame_table(
+            correlations.with_columns(pl.col("metric").map_elements(short_label_of, pl.String)),
+            title,
+            {"metric": Column("metric"), **CORRELATION},
+        ),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -27,7 +27,9 @@ def fitted_text(table: Table, width: int, rule: str = "─") -> Text:
     whole.
     """
     grid = _fitted(table, width)
-    notes = [*all_notes(table), *grid.note()]
+    count = len(grid.widths)
+    shown = replace(table, columns=table.columns[:count], rows=[row[:count] for row in table.rows])
+    notes = [*all_notes(shown), *grid.note()]
     title = _wrap(table.title, width) if table.title else []
     lines = [Text(line, style="table.title") for line in title]
     lines += grid.lines(table, width, rule)

@@ -20,7 +20,7 @@ def result_table(compared: pl.DataFrame, title: str) -> Table:
 
     ``compared``: the comparison of the two models (``COMPARISON_SCHEMA``).
     """
-    means = compared.filter(group="MACRO", subset="all")
+    means = compared.filter(group="MACRO", subset="all").drop("detectable")
     by_metric = {row["metric"]: row for row in means.iter_rows(named=True)}
     rows = [
         {"label": label_of(metric), **by_metric[metric]}

@@ -188,7 +188,7 @@ def open_runs(specs: Sequence[str]) -> list[Run]:
     the same model; by its folder alone where the model is not known. A folder has more of its path
     where two are the same.
     """
-    labelled = [("", spec) if Path(spec).exists() else _split(spec) for spec in specs]
+    labelled = [split_label(spec) for spec in specs]
     runs = [Run.open(Path(path), label) for label, path in labelled]
     unnamed = [run for run, (label, _) in zip(runs, labelled, strict=True) if not label]
     folders = short_names([run.path for run in unnamed])
@@ -210,9 +210,10 @@ def open_runs(specs: Sequence[str]) -> list[Run]:
     return runs
 
 
-def _split(spec: str) -> tuple[str, str]:
+def split_label(spec: str) -> tuple[str, str]:
+    """The label, empty where there is none, and the path of ``LABEL=PATH`` or ``PATH``."""
     label, equals, path = spec.partition("=")
-    return (label, path) if equals else ("", spec)
+    return (label, path) if equals and not Path(spec).exists() else ("", spec)
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:

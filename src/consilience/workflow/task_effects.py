@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from consilience.analysis.task_types import read_runs, task_effects, without_models
-from consilience.run import short_names
+from consilience.run import short_names, split_label
 from consilience.suites.perturbations import PERTURBATIONS
 from consilience.suites.tasks import TASKS
 from consilience.workflow.analyses import Analysis
@@ -32,15 +32,12 @@ def with_tests(effects: pl.DataFrame) -> pl.DataFrame:
 
 def _labelled(runs: Sequence[str]) -> tuple[list[str], list[Path]]:
     """The model and the path of each run; a run without a model is named by its folder."""
-    parts = [
-        ("", "", run) if Path(run).exists() or "=" not in run else run.partition("=")
-        for run in runs
-    ]
-    paths = [Path(path) for _, _, path in parts]
-    folders = [path.parent if path.name == "metrics.csv" else path for path in paths]
-    unnamed = [folder for folder, (model, _, _) in zip(folders, parts, strict=True) if not model]
+    models, paths = zip(*map(split_label, runs), strict=True)
+    files = [Path(path) for path in paths]
+    folders = [file.parent if file.name == "metrics.csv" else file for file in files]
+    unnamed = [folder for folder, model in zip(folders, models, strict=True) if not model]
     short = iter(short_names(unnamed))
-    return [model or next(short) for model, _, _ in parts], paths
+    return [model or next(short) for model in models], files
 
 
 def _notes(metrics: pl.DataFrame, effects: pl.DataFrame) -> list[str]:

@@ -356,7 +356,7 @@ def test_durations_in_words(seconds, text):
     ("options", "message"),
     [
         (["--validation-groups", "A"], "A to train on and to validate on"),
-        (["--lambda", "half"], "no number in 'half'; expected a number, such as 0.5"),
+        (["--lambda", "half"], "invalid value for '--lambda': 'half'; expected a number"),
         (["--text", "missing.txt"], "missing.txt: no such file"),
         (["--text", "text.jsonl"], "text.jsonl:2: no 'text'"),
     ],

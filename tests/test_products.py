@@ -119,7 +119,7 @@ def test_a_real_measurement_is_short_and_leaves_the_random_numbers_alone():
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
-    start = time.perf_counter()
+    start = time.process_time()
     shapes = {Shape(384, 384): 4, Shape(384, 1536, "gelu"): 1, Shape(1536, 384): 1}
     for purpose, work in (
         ("inference", onednn._inference_work),
@@ -128,7 +128,7 @@ def test_a_real_measurement_is_short_and_leaves_the_random_numbers_alone():
         found = measured_products(shapes, purpose, work)
         assert found.library in ("onednn", "torch")
         assert all(speed > 0.1 for speed in found.gflops.values())
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
     assert torch.equal(torch.rand(2), expected)
 
 

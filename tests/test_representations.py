@@ -432,7 +432,7 @@ def test_from_the_command_line(consilience, model_folder, tmp_path):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        (("--layers", "last"), "no number in 'last'; expected a whole number"),
+        (("--layers", "last"), "invalid value for '--layers': 'last'; expected a whole number"),
         (("--layers", "9"), "no layer 9"),
         (("--draw", "sprot"), "no relation 'sprot'.*mean 'sport'"),
     ],

@@ -232,6 +232,12 @@ def test_data_list_check_stats(consilience, tmp_path, write_suite):
     assert "facts.jsonl:1: an empty 'subject'" in err
     assert "facts.jsonl:2: not JSON" in err
     assert "3 problems in" in err
+    assert "3 problems in" in consilience("-q", "suite", "check", bad)[2], "errors are not notes"
+    task = tmp_path / "task.toml"
+    task.write_text('name = "t"\n')
+    status, out, err = consilience("suite", "check", task)
+    assert (status, out, "no 'kind'" in err) == (2, "", True)
+    assert consilience("suite", "check", "rte")[1].startswith("rte: good; a task of sentence pairs")
     status, out, _ = consilience("suite", "check", bad, "--json")
     assert (status, len(json.loads(out)["problems"])) == (2, 3)
 

@@ -181,6 +181,34 @@ def test_a_configuration_file_sets_defaults(consilience, tmp_path):
     assert json.loads(out)["run"]["settings"]["model"]["model"] == "baseline:constant"
 
 
+def test_general_options_may_come_before_the_command(consilience, tmp_path):
+    (tmp_path / "defaults.toml").write_text('model = "baseline:oracle"\n[probe]\nlimit = 1\n')
+    run = ("probe", "--groups", "sport", "--json", "-o", tmp_path / "r")
+    status, out, err = consilience("-q", "--config", tmp_path / "defaults.toml", *run)
+    assert (status, err) == (0, "")
+    assert json.loads(out)["run"]["settings"]["model"]["model"] == "baseline:oracle"
+    (tmp_path / "quiet.toml").write_text('quiet = true\nmodel = "baseline:oracle"\n')
+    status, _, err = consilience("--config", tmp_path / "quiet.toml", *run, "-n", "1")
+    assert (status, err) == (0, "")
+    assert (
+        consilience("suite", "-q", "check", "mini")[1] == consilience("suite", "check", "mini")[1]
+    )
+
+
+def test_a_wrong_configuration_does_not_break_the_help(consilience, tmp_path):
+    (tmp_path / "consilience.toml").write_text("quit = true\n")
+    status, out, err = consilience("probe", "--help")
+    assert (status, "[default: packaged:smollm2]" in " ".join(out.split())) == (0, True)
+    assert err.startswith("note: no defaults are read from a file: ")
+    assert [consilience(name)[0] for name in ("--help", "--version")] == [0, 0]
+
+
+def test_a_script_completes_names_in_three_shells(consilience):
+    for shell in ("bash", "zsh", "fish"):
+        status, out, _ = consilience("--show-completion", shell)
+        assert (status, f"_CONSILIENCE_COMPLETE={shell}_complete" in out) == (0, True)
+
+
 def test_a_configuration_is_that_of_the_repository(consilience, tmp_path, monkeypatch):
     (tmp_path / ".git").mkdir()
     (tmp_path / "pyproject.toml").write_text('[tool.consilience]\ndata-dir = "here"\n')
@@ -196,14 +224,17 @@ def test_a_configuration_is_that_of_the_repository(consilience, tmp_path, monkey
 
 
 CONFIGURATIONS = [
-    ("modle = 'x'", "'modle' is not an option of several commands. Did you mean 'model'?"),
+    (
+        "modle = 'x'",
+        "'modle' is not a default for all commands (those of one command are in its table, such as [probe]). Did you mean 'model'?",
+    ),
     ("[prob]", "'prob' is not a command. Did you mean 'probe'?"),
     (
         "[probe]\nlimits = 8",
         "'limits' is not an option of `consilience probe`. Did you mean 'limit'?",
     ),
     ("[probe]\nlimit = 'many'", "invalid value for '--limit'"),
-    ("probe = 8", "'probe' is not an option of several commands"),
+    ("probe = 8", "'probe' is not a default for all commands"),
     ("[probe", "not TOML"),
 ]
 
@@ -221,7 +252,7 @@ def test_a_dry_run_writes_nothing(consilience, tmp_path):
     status, out, _ = consilience(*run, "--dry-run")
     assert status == 0
     assert "Groups    2\nItems     6, each in 9 patterns\nQueries   54, each with" in out
-    assert "Folder    run (new)\nTime      about 0 s to ask 54 queries" in out
+    assert "Folder    run (new)\nTime      about 1 s to ask 54 queries" in out
     assert not list(tmp_path.glob("run*"))
     assert consilience(*run)[0] == 0
     plan = json.loads(consilience(*run, "--dry-run", "--json")[1])["plan"]

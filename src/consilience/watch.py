@@ -23,10 +23,7 @@ class Watch(Protocol):
         """At the start of a step, in words."""
 
     def inform(self, line: str) -> None:
-        """A line about the work, such as its cost or how far it is."""
-
-    def command(self, command: str) -> None:
-        """Before a command is run."""
+        """A line about the work, such as its cost or a command that is run."""
 
 
 class Silent:
@@ -44,9 +41,6 @@ class Silent:
         """Nothing."""
 
     def inform(self, line: str) -> None:
-        """Nothing."""
-
-    def command(self, command: str) -> None:
         """Nothing."""
 
 

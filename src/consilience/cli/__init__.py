@@ -14,7 +14,6 @@ from consilience.cli.command import Entry, UsageError
 from consilience.cli.command_table import COMMANDS
 from consilience.cli.commands import Commands, usage_error
 from consilience.errors import ConsilienceError
-from consilience.text import visible
 
 HELP = "Measure whether a language model answers the same however it is asked."
 
@@ -54,7 +53,7 @@ ROOT_OPTIONS = [
     ),
 ]  # fmt: skip
 
-app = Commands("consilience", Entry(HELP, commands=COMMANDS, examples=EXAMPLES), ROOT_OPTIONS)
+app = Commands("consilience", Entry(about=HELP, commands=COMMANDS, examples=EXAMPLES), ROOT_OPTIONS)
 
 
 def command() -> None:
@@ -84,21 +83,15 @@ def main() -> None:
     except SystemExit as stop:
         if reason := process.why_stopped(stop.code):
             rest = "every file that was written is complete, and the same command resumes the work"
-            _print_message(f"{reason}; {rest}")
+            process.print_errors([f"{reason}; {rest}"])
         raise
 
 
 def _fail(error: ConsilienceError) -> NoReturn:
     """One message on standard error, with ``--json`` one document on standard output, exit 2."""
-    _print_message(f"error: {error}")
+    process.print_errors([f"error: {error}"])
     process.print_error(error, is_usage=isinstance(error, UsageError))
     sys.exit(2)
-
-
-def _print_message(message: str) -> None:
-    """Print on standard error; this needs no library."""
-    if sys.stderr is not None:  # it may be closed
-        print(visible(message), file=sys.stderr, flush=True)
 
 
 def _run() -> None:
@@ -108,7 +101,7 @@ def _run() -> None:
         if status:
             sys.exit(status)
     except click.exceptions.NoArgsIsHelpError as error:
-        _print_message(error.format_message())
+        process.print_errors([error.format_message()])
         sys.exit(2)
     except click.ClickException as error:
         raise usage_error(error) from error

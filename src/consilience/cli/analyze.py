@@ -111,8 +111,8 @@ def representations(options: VectorOptions, output: JsonOutput) -> None:
         out.print(table)
     warn(notes)
     if analysis.figure:
-        out.print(f"Figure: {analysis.figure}", soft_wrap=True)
-    out.print(f"Run: {analysis.record['path']}", soft_wrap=True)
+        out.print(f"Figure: {analysis.figure}")
+    out.print(f"Run: {analysis.record['path']}")
 
 
 def _present(

@@ -23,9 +23,7 @@ def sheet(options: SheetOptions, output: JsonOutput) -> None:
     out.print(
         f"{len(key.sheets)} sheets of {sheets.questions} questions: {folder}/annotator-1.html "
         "(or .csv), ...\nKeep key.json to yourself. "
-        f"Then: consilience suite annotate score {folder}",
-        soft_wrap=True,
-        highlight=False,
+        f"Then: consilience suite annotate score {folder}"
     )
 
 

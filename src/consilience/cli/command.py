@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from importlib import import_module
@@ -61,32 +63,36 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
 class Entry:
     """A command, or a group of commands, that is not yet imported."""
 
-    summary: str
-    """What it does, in one line."""
     source: str = ""
     """Its module in this package and its function: ``probe:score``. A group has none."""
     options: Sequence[type] = ()
-    """The options dataclasses whose values the function takes."""
+    """The options dataclasses whose values the function takes; the first one describes it."""
     panel: str = "Commands"
     """The heading that it is listed under."""
     examples: Sequence[str] = ()
     """Command lines, without ``consilience``."""
-    details: str = ""
-    """What the help says below the line."""
     commands: Mapping[str, Entry] = field(default_factory=dict)
     """The commands of a group."""
+
+    about: str = ""
+    """What a group is for; the docstring of a command's options says what the command does."""
 
     @property
     def help(self) -> str:
         """The text of its help."""
-        return f"{self.summary}\n\n{self.details}".strip()
+        return self.about or inspect.getdoc(self.options[0]) or ""
+
+    @property
+    def summary(self) -> str:
+        """The first line of its help."""
+        return self.help.partition("\n")[0]
 
 
 class UsageError(ConsilienceError):
     """A command line that cannot be parsed."""
 
 
-class Value(click.ParamType[Any]):
+class Value(click.ParamType):  # type: ignore[type-arg]
     """The value of a field, from a text that was typed or from a configuration file."""
 
     def __init__(self, decoded: OptionField) -> None:
@@ -100,7 +106,7 @@ class Value(click.ParamType[Any]):
             where = ctx.command_path if ctx else ""
             name = self.field.flag
             if self.field.option.is_argument and param:
-                name = param.human_readable_name
+                name = getattr(param, "shown", name)
             raise UsageError(
                 f"invalid value for '{name}': '{value}'",
                 expected=error.expected,
@@ -130,7 +136,7 @@ class FieldOption(click.Option):
         super().__init__(
             [*([option.short] if option.short else []), decoded.flag, decoded.name],
             type=None if is_flag else Value(decoded),
-            is_flag=is_flag,
+            is_flag=is_flag or None,  # False would make values optional
             multiple=decoded.is_repeated,
             required=decoded.is_required,
             help=option.help,
@@ -146,9 +152,16 @@ class FieldOption(click.Option):
         facts = ["required"] if self.field.is_required else []
         if not (default is None or default is False or default in (MISSING, "", ())):
             facts.append(f"default: {_shown(default)}")
-        facts += [self.field.range] if self.field.range else []
+        facts += ["may be repeated"] if self.field.is_repeated else []
+        is_telling = option.max is not None or (option.min or 0) > 1
+        facts += [self.field.range] if is_telling else []
         text = f"{option.help}  [{'; '.join(facts)}]" if facts else option.help
         return f"{names} {metavar}".rstrip(), text
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """The value; a repeated option may have a single one in a configuration file."""
+        is_single = self.field.is_repeated and isinstance(value, str)
+        return super().type_cast_value(ctx, [value] if is_single else value)
 
 
 class FieldArgument(click.Argument):
@@ -160,13 +173,18 @@ class FieldArgument(click.Argument):
             type=Value(decoded),
             nargs=-1 if decoded.is_list else 1,
             required=decoded.is_required,
-            metavar=decoded.option.metavar or decoded.name.upper(),
         )
         self.field, self.panel = decoded, ARGUMENTS
+        self.shown = decoded.option.metavar or decoded.name.upper()
+
+    def make_metavar(self, ctx: click.Context) -> str:
+        """Its name in the first line of the help."""
+        shown = f"{self.shown}..." if self.field.is_list else self.shown
+        return shown if self.required else f"[{shown}]"
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         """Its name, and what it is."""
-        return str(self.metavar), self.field.option.help
+        return self.shown, self.field.option.help
 
 
 class Command(click.Command):
@@ -206,7 +224,7 @@ class Command(click.Command):
             err.quiet = bool(_general(ctx, "quiet"))
             if used:
                 line = f"defaults from {file}: {', '.join(used)}"
-                err.print(line, soft_wrap=True, highlight=False)
+                err.print(line)
         return rest
 
     def invoke(self, ctx: click.Context) -> int | None:
@@ -250,7 +268,18 @@ def write_examples(entry: Entry, formatter: click.HelpFormatter) -> None:
     if entry.examples:
         with formatter.section("Examples"):
             for example in entry.examples:
-                formatter.write(f"  consilience {example}\n")
+                formatter.write(f"  {_folded(f'consilience {example}')}\n")
+
+
+def _folded(command: str) -> str:
+    """A command on lines that are not too long; each further line begins with an option."""
+    lines = [""]
+    for part in re.split(r" (?=--)", command):
+        if len(lines[-1]) + len(part) > WIDTH - 10:
+            lines.append(part)
+        else:
+            lines[-1] = f"{lines[-1]} {part}".strip()
+    return " \\\n      ".join(lines)
 
 
 def _given(kind: type, ctx: click.Context) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from consilience.cli.command import (
     SETTINGS,
     Command,
     Entry,
+    FieldArgument,
+    FieldOption,
     UsageError,
     parameters_of,
     write_examples,
@@ -87,9 +89,13 @@ def usage_error(error: click.ClickException) -> UsageError:
         unknown = error.option_name
         todo = OTHER_WAYS.get((where, unknown)) or did_you_mean(unknown, known)
         return UsageError(f"no option '{unknown}'", where=where, todo=todo)
-    message = error.format_message().rstrip(".")
-    param = getattr(error, "param", None)
-    if param is not None and len(param.opts) > 1:
-        message = message.replace(" / ".join(map(repr, param.opts)), repr(max(param.opts, key=len)))
     todo = f"See `{where} --help`." if where else ""
+    param = getattr(error, "param", None)
+    if isinstance(error, click.MissingParameter) and isinstance(param, FieldOption | FieldArgument):
+        kind, name = "option", param.opts[-1]
+        if isinstance(param, FieldArgument):
+            kind, name = "argument", param.shown
+        todo = f"{param.field.option.help} {todo}"
+        return UsageError(f"missing {kind} '{name}'", where=where, todo=todo)
+    message = error.format_message().rstrip(".").replace("requires an argument", "needs a value")
     return UsageError(message[:1].lower() + message[1:], where=where, todo=todo)

@@ -30,5 +30,5 @@ def compare(options: CompareOptions, output: CompareOutput) -> None:
     shown = comparison_table(table, compared.suite, output.show, output.by)
     print_tables([shown], output.format_)
     if output.by is None and output.format_ == "table":
-        out.print("Details: --by group, edit, form or metric", highlight=False)
+        out.print("Details: --by group, edit, form or metric")
     warn(compared.notes)

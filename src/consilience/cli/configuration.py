@@ -19,6 +19,9 @@ NAME = "consilience.toml"
 SHARED = ("model", "suite", "device", "dtype", "data-dir", "trust-remote-code", "quiet")
 """Options that may have one default for all commands."""
 
+IN_ALL = "a default for all commands (those of one command are in its table, such as [probe])"
+"""What a key at the top of the file has to be."""
+
 Table = Mapping[str, Any]
 
 
@@ -37,14 +40,14 @@ def defaults_of(
     table = _read(file)
     shared = {key: value for key, value in table.items() if not isinstance(value, dict)}
     sections = [key for key in table if key not in shared]
-    _refuse_unknown(shared, SHARED, file, "an option of several commands")
+    _refuse_unknown(shared, SHARED, file, IN_ALL)
     _refuse_unknown(sections, commands, file, "a command")
     section = _section(table, command, file)
     _refuse_unknown(section, list(flags), file, f"an option of `consilience {' '.join(command)}`")
     values = {key: value for key, value in shared.items() if key in flags} | dict(section)
     if folder := values.pop("data-dir", None):
         os.environ.setdefault("CONSILIENCE_DATA", str(file.parent / folder))
-    return {flags[key]: _value(value) for key, value in values.items()}, file
+    return {flags[key]: value for key, value in values.items()}, file
 
 
 def _find(named: str | None) -> Path | None:
@@ -97,8 +100,3 @@ def _refuse_unknown(keys: Iterable[str], known: Sequence[str], file: Path, kind:
         if key not in known:
             todo = did_you_mean(key, list(known))
             raise ConsilienceError(f"'{key}' is not {kind}", where=str(file), todo=todo)
-
-
-def _value(value: Any) -> Any:
-    """A value as the command line gives it: a list has commas."""
-    return ",".join(map(str, value)) if isinstance(value, list) else value

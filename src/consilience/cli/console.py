@@ -30,7 +30,10 @@ class Terminal(Console):
     """A console that shows tables, and U+FFFD for what would control the terminal."""
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print objects; tables fit the screen, and are as wide as they are in a pipe."""
+        """Print objects; tables fit the screen, and are as wide as they are in a pipe.
+
+        Lines of text are not wrapped.
+        """
         from consilience.report.table import Table
         from consilience.report.terminal import fitted_text
 
@@ -41,7 +44,8 @@ class Terminal(Console):
                 super().print(fitted_text(item, width, rule), soft_wrap=True)
         others = [item for item in objects if not isinstance(item, Table)]
         if others or not objects:
-            super().print(*others, **options)
+            is_text = all(isinstance(item, str) for item in others)
+            super().print(*others, **{"soft_wrap": is_text, **options})
 
     @property
     def table_width(self) -> int:
@@ -66,14 +70,14 @@ class Terminal(Console):
 INTERVAL = 60
 """Seconds between two lines on progress."""
 
-out = Terminal(markup=False)
-err = Terminal(stderr=True, markup=False)
+out = Terminal(markup=False, highlight=False)
+err = Terminal(stderr=True, markup=False, highlight=False)
 
 
 def warn(warnings: Iterable[str]) -> None:
     """Say what a reader should know."""
     for warning in warnings:
-        err.print(f"note: {warning}", soft_wrap=True, highlight=False, markup=False)
+        err.print(f"note: {warning}")
 
 
 class _Rate(ProgressColumn):
@@ -124,7 +128,7 @@ class _Log:
         self._write(f"{self.done:,} {self.unit} in {duration(seconds)}{rate}")
 
     def _write(self, text: str) -> None:
-        err.print(f"{self.text}: {text}" if text else self.text, soft_wrap=True, highlight=False)
+        err.print(f"{self.text}: {text}" if text else self.text)
 
 
 def _rate(steps_a_second: float) -> str:
@@ -163,7 +167,7 @@ def quiet_libraries(loads: str = "") -> Iterator[None]:
     ``loads``: the model that is loaded first, which takes seconds and is announced in one line.
     """
     if loads and not loads.startswith("baseline:"):
-        err.print(f"loading {loads} ...", soft_wrap=True, highlight=False, markup=False)
+        err.print(f"loading {loads} ...")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     try:
         from transformers.utils import logging
@@ -188,12 +192,8 @@ class Screen:
 
     def say(self, step: str) -> None:
         """One line."""
-        err.print(f"{step} ...", soft_wrap=True, highlight=False)
+        err.print(f"{step} ...")
 
     def inform(self, line: str) -> None:
         """The line as it is."""
-        err.print(line, soft_wrap=True, highlight=False, markup=False)
-
-    def command(self, command: str) -> None:
-        """One line."""
-        err.print(command, soft_wrap=True, highlight=False)
+        err.print(line)

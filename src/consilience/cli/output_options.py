@@ -26,7 +26,7 @@ TableBy = Annotated[
 Format = Annotated[
     TableFormat,
     Option(
-        "Format of the printed table: Markdown (md), CSV with all digits, or json, the document "
+        "Print in this format: a table, Markdown (md), CSV with all digits, or json, the document "
         "that --json prints.",
         flag="--format",
         panel=OUTPUT,
@@ -49,7 +49,7 @@ class GeneralOptions:
     quiet: Annotated[
         bool,
         Option(
-            "Print nothing on standard error but errors: no progress and no notes.",
+            "Print results and errors only: no progress and no notes on standard error.",
             short="-q",
             panel=GENERAL,
         ),
@@ -77,7 +77,12 @@ class ProbeOutput:
 
     by: TableBy = None
     examples: Annotated[
-        int, Option("Changed answers to print; all are in inconsistent.csv.", min=0, panel=PAIRS)
+        int,
+        Option(
+            "Print this many changed answers as examples; inconsistent.csv has all.",
+            min=0,
+            panel=PAIRS,
+        ),
     ] = 0
     format_: Format = "table"
     as_json: AsJson = False

@@ -26,10 +26,10 @@ def print_tables(tables: Iterable[Table], format_: TableFormat) -> None:
             out.print()
         match format_:
             case "csv":
-                out.print(as_csv(table), end="", soft_wrap=True, highlight=False)
+                out.print(as_csv(table), end="")
             case "md":
                 text = as_markdown(replace(table, notes=all_notes(table)))
-                out.print(text, end="", soft_wrap=True, highlight=False)
+                out.print(text, end="")
             case _:
                 out.print(table)
 
@@ -37,7 +37,7 @@ def print_tables(tables: Iterable[Table], format_: TableFormat) -> None:
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines as they are."""
     for line in lines:
-        out.print(line, soft_wrap=True, highlight=False)
+        out.print(line)
 
 
 def print_json(document: object) -> None:

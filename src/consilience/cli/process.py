@@ -9,12 +9,13 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterable
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
 from consilience import early
 from consilience.errors import ConsilienceError
-from consilience.text import CONTROLS
+from consilience.text import CONTROLS, visible
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -25,6 +26,13 @@ STOPPED = {
     "SIGHUP": "the terminal was closed",
 }
 """The message of a command that a signal ended."""
+
+
+def print_errors(lines: Iterable[str]) -> None:
+    """Print lines on standard error, with ``--quiet`` too; this needs no library."""
+    if sys.stderr is not None:  # it may be closed
+        for line in lines:
+            print(visible(line), file=sys.stderr, flush=True)
 
 
 def print_error(error: ConsilienceError, *, is_usage: bool = False) -> None:

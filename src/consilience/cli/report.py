@@ -21,5 +21,5 @@ def report(options: ReportOptions, output: JsonOutput) -> None:
         print_json({"run": record, "files": files, "warnings": made.notes})
         return
     for file in files:
-        out.print(file, soft_wrap=True)
+        out.print(file)
     warn(made.notes)

@@ -85,6 +85,6 @@ def _show(reproduction: Reproduction) -> None:
     if reproduction.record["settings"]["added"]:
         out.print(beside_layout(numbers, "All rows, in the layout of the paper"))
     for note in reproduction.notes:
-        out.print(f"* {note}", highlight=False)
+        out.print(f"* {note}")
     files = ", ".join(map(str, reproduction.files))
-    out.print(f"Written: {files}", soft_wrap=True, highlight=False)
+    out.print(f"Written: {files}")

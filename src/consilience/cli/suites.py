@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from consilience import suites
-from consilience.cli.console import err, out, progress_shown, warn
+from consilience.cli.console import out, progress_shown, warn
 from consilience.cli.output_options import JsonOutput
 from consilience.cli.printing import print_json, without_nan
+from consilience.cli.process import print_errors
 from consilience.errors import ConsilienceError
 from consilience.report.metric_tables import statistics_tables
 from consilience.suites.fetch import fetch
 from consilience.suites.sizes import cautions, suite_statistics
+from consilience.suites.tasks import is_task, load_task
 from consilience.text import counted
+from consilience.types import Suite
 from consilience.workflow.suite_options import (
     CheckOptions,
     FetchOptions,
@@ -36,47 +39,46 @@ def list_suites(options: SuiteListOptions, output: JsonOutput) -> None:
         return
     for row in rows:
         where = row["folder"] or f"not in {data}"
-        line = f"{row['suite']:10} {row['about']}\n{'':10} {where}"
-        out.print(line, soft_wrap=True, highlight=False)
+        out.print(f"{row['suite']:10} {row['about']}\n{'':10} {where}")
 
 
 def fetch_suite(options: FetchOptions, output: JsonOutput) -> None:
     """Download a suite, and print its folder."""
     name, data = options.name, suites.data_dir(options.data_dir)
     with progress_shown(f"fetching {name}", None, "files") as advance:
-        folder, fetched = fetch(name, data, base=options.base, progress=advance)
+        folder, fetched = fetch(name, data, base=options.source, progress=advance)
     if output.as_json:
         print_json({"suite": name, "folder": str(folder), "fetched": fetched})
     else:
-        line = f"{folder}: complete, {fetched} files fetched"
-        out.print(line, soft_wrap=True, highlight=False)
+        out.print(f"{folder}: complete, {fetched} files fetched")
 
 
 def check(options: CheckOptions, output: JsonOutput) -> int:
     """Print every error in the files of a suite, and notes on it; status 2 if there are errors."""
     suite, data_dir = options.suite, options.data_dir
     problems = [str(problem) for problem in suites.check_suite(suite, data_dir)]
-    chosen = None if problems else suites.load_suite(suite, data_dir)
+    is_of_facts = not problems and not is_task(suite)
+    chosen = suites.load_suite(suite, data_dir) if is_of_facts else None
     notes = cautions(chosen) if chosen else []
     if output.as_json:
         print_json({"suite": suite, "problems": problems, "warnings": notes})
-    for problem in problems:
-        err.print(problem, soft_wrap=True, highlight=False, markup=False)
     if problems:
-        err.print(f"{counted(len(problems), 'problem')} in '{suite}'", soft_wrap=True)
-    if chosen is None:
+        print_errors([*problems, f"{counted(len(problems), 'problem')} in '{suite}'"])
         return 2
     if not output.as_json:
         warn(notes)
         verdict = f"no problems, {counted(len(notes), 'note')}" if notes else "good"
-        sizes = suite_statistics(chosen)
-        out.print(
-            f"{suite}: {verdict}; {counted(sizes.relations, 'relation')}, "
-            f"{counted(sizes.patterns, 'pattern')}, {counted(sizes.facts, 'fact')}",
-            soft_wrap=True,
-            highlight=False,
-        )
+        out.print(f"{suite}: {verdict}; {_size_of(chosen, suite)}")
     return 0
+
+
+def _size_of(suite: Suite | None, task: str) -> str:
+    """The size of a suite of facts, or the labels of a task."""
+    if suite is None:
+        return f"a task of sentence pairs with the labels {', '.join(load_task(task).labels)}"
+    sizes = suite_statistics(suite)
+    parts = {"relation": sizes.relations, "pattern": sizes.patterns, "fact": sizes.facts}
+    return ", ".join(counted(number, name) for name, number in parts.items())
 
 
 def stats(options: StatsOptions, output: JsonOutput) -> None:

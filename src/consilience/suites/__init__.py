@@ -12,7 +12,7 @@ from pathlib import Path
 from consilience.errors import ConsilienceError, did_you_mean, shortened
 from consilience.files import path_of
 from consilience.suites.layouts import check_folder, load_folder
-from consilience.suites.tasks import TASKS
+from consilience.suites.tasks import TASKS, is_task, load_task
 from consilience.types import Suite
 
 MINI = Path(__file__).parent / "mini"
@@ -46,6 +46,13 @@ def suite_folder(spec: str, data: Path) -> Path:
             )
         return folder
     folder = Path(spec)
+    if is_task(spec) and not folder.is_dir():
+        raise ConsilienceError(
+            f"'{spec}' is a task of sentence pairs",
+            expected="a suite of facts: mini, pararel, or a folder",
+            todo=f"Ask its pairs with `consilience probe --suite {spec}`; train on them with "
+            f"`consilience finetune --task {spec}`.",
+        )
     if not folder.exists():
         raise _no_suite(folder, spec)
     if not folder.is_dir():
@@ -59,13 +66,6 @@ def _no_suite(folder: Path, spec: str) -> ConsilienceError:
     nearby = (
         sorted(path.name for path in parent.iterdir() if path.is_dir()) if parent.is_dir() else []
     )
-    if spec in TASKS:
-        return ConsilienceError(
-            f"'{spec}' is a task of sentence pairs",
-            expected="a suite of facts: mini, pararel, or a folder",
-            todo=f"Ask its pairs with `consilience probe --suite {spec}`; train on them with "
-            f"`consilience finetune --task {spec}`.",
-        )
     if os.sep not in spec:
         similar = get_close_matches(shortened(spec, 200), [*NAMES, *TASKS, *nearby], n=1)
         return ConsilienceError(
@@ -95,7 +95,13 @@ def load_suite(
 
 
 def check_suite(spec: str | Path, data: str | Path | None = None) -> list[ConsilienceError]:
-    """Everything that is wrong with a suite, in the order of its files."""
+    """Everything that is wrong with a suite, in the order of its files; of a task, the first."""
+    if is_task(_name_of(spec)):
+        try:
+            load_task(_name_of(spec))
+        except ConsilienceError as error:
+            return [error]
+        return []
     return check_folder(suite_folder(_name_of(spec), data_dir(_path_or_none(data))))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 from consilience.choices import (
     SMALL_TASKS,
@@ -39,7 +39,13 @@ RunPath = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class PatternsOptions:
-    """Which patterns are compared."""
+    """Compare patterns: how often each two agree, and which agree with no other.
+
+    A pattern is an outlier if its highest agreement with another is below the mean agreement
+    among the others. The column "points" is the accuracy of a pattern minus that of the base
+    pattern, on the same facts. The file of --csv has a row for each pair of patterns: its
+    agreement and its change of accuracy, with intervals and tests.
+    """
 
     run: RunPath
     suite: RunSuite = None
@@ -51,7 +57,13 @@ class PatternsOptions:
 
 @dataclass(frozen=True, slots=True)
 class EditsOptions:
-    """Which kinds of edits are compared."""
+    """Compare edits: pairs of patterns that differ in one way with the other pairs.
+
+    An edit is a way in which two patterns differ. The edges of the suite name it; with --derive
+    a dependency parser does, which also finds the paraphrase types of the paper's Appendix B.
+    Numbers are means over the relations that have both kinds of pairs, and tests are over these
+    relations.
+    """
 
     run: RunPath
     suite: RunSuite = None
@@ -66,20 +78,30 @@ class EditsOptions:
 
 @dataclass(frozen=True, slots=True)
 class ExamplesOptions:
-    """Which examples are chosen."""
+    """Show examples: facts with right and wrong answers, with one wrong answer, and so on.
+
+    docs/analyses.md explains the kinds of examples. The file of --csv has a row for each reply
+    to each item.
+    """
 
     run: RunPath
     suite: RunSuite = None
     kind: Annotated[
         ExampleKind | None, Option("Show only this kind of examples [default: all].", panel=OUTPUT)
     ] = None
-    examples: Annotated[int, Option("Number of examples of each kind.", min=1, panel=OUTPUT)] = 5
+    examples: Annotated[
+        int, Option("Print this many examples of each kind.", min=1, panel=OUTPUT)
+    ] = 5
     data_dir: DataDir = None
 
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeOptions:
-    """Which runs are correlated with what."""
+    """Correlate accuracy and consistency over relations (ParaRel paper, Section 6.2).
+
+    With --sizes the effect of more training data is measured over the runs, too (Table 4). The
+    file of --csv has the correlations over relations.
+    """
 
     runs: Annotated[
         Sequence[str],
@@ -94,7 +116,7 @@ class KnowledgeOptions:
     sizes: Annotated[
         Sequence[str] | None,
         Option(
-            "Sizes of the training data of the runs' models, in their order: 1M,10M,1B.",
+            "Also correlate with these sizes of training data, one for each run: 1M,10M,1B.",
             metavar="N,N",
             panel=QUESTIONS,
         ),
@@ -105,7 +127,12 @@ class KnowledgeOptions:
 
 @dataclass(frozen=True, slots=True)
 class SyntaxOptions:
-    """Whose patterns are parsed."""
+    """Compare how patterns differ by a parser with the suite's own edges.
+
+    It prints how many directed edges are the same, Cohen's kappa, the edges that only one of
+    them has, and how many pairs with the base pattern are of each paraphrase type (Appendix B).
+    It needs the extra `syntax`.
+    """
 
     suite: SuiteArgument
     data_dir: DataDir = None
@@ -113,7 +140,10 @@ class SyntaxOptions:
 
 @dataclass(frozen=True, slots=True)
 class TaskEffectsOptions:
-    """Which runs are compared by their tasks."""
+    """Compare tasks of sentence pairs: which kinds are more consistent (CALUM paper, 5.1).
+
+    Name the model if several runs are of one model: roberta=runs/a roberta=runs/b.
+    """
 
     runs: Annotated[
         Sequence[str],
@@ -125,7 +155,9 @@ class TaskEffectsOptions:
     ]
     small: Annotated[
         Sequence[str],
-        Option("Tasks with few training examples.", metavar="T,T", panel=QUESTIONS),
+        Option(
+            "Treat these tasks as those with few training examples.", metavar="T,T", panel=QUESTIONS
+        ),
     ] = SMALL_TASKS
     leave_out: Annotated[
         Sequence[str] | None,
@@ -135,7 +167,11 @@ class TaskEffectsOptions:
 
 @dataclass(frozen=True, slots=True)
 class VectorOptions:
-    """The model whose vectors are clustered, and the drawing."""
+    """Cluster a model's vectors by pattern, subject and object (ParaRel paper, Section 7.2).
+
+    The run's folder gets the answers, vectors/RELATION.npy with an index, clusters.csv and the
+    figure. Rerun the same command to resume an interrupted run.
+    """
 
     model: Annotated[
         str, Option("Use this model, as for `probe`.", metavar="M", short="-m", panel=MODEL)
@@ -164,9 +200,7 @@ class VectorOptions:
     ] = "svg"
     color_by: Annotated[
         Colour,
-        Option(
-            "Color the drawing by this property.", metavar="|".join(get_args(Colour)), panel=OUTPUT
-        ),
+        Option("Color the drawing by this property.", panel=OUTPUT),
     ] = "subject"
     protocol: ProtocolName = None
     folder: Folder = None

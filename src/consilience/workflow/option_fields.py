@@ -60,9 +60,9 @@ class OptionField:
     def range(self) -> str:
         """The least and the greatest value in words; empty where there is none."""
         least, greatest = self.option.min, self.option.max
-        if least is None or greatest is None:
-            return "" if least is None else f"{least} or more"
-        return f"{least} to {greatest}"
+        if least is None:
+            return ""
+        return f"{least} or more" if greatest is None else f"{least} to {greatest}"
 
     def parse(self, text: str) -> Any:
         """The value of a text of the command line; one of the values of a repeated option."""

@@ -73,14 +73,13 @@ FactSuiteName = Annotated[
     ),
 ]
 SuiteArgument = Annotated[
-    str, Option("The name of a suite, or its folder.", metavar="SUITE", is_argument=True)
+    str, Option("The suite: mini, pararel or a folder.", metavar="SUITE", is_argument=True)
 ]
 ProtocolName = Annotated[
     Protocol | None,
     Option(
         "Count by the papers' released code (published) or by the definitions in their text "
         "(strict) [default: published for ParaRel, else strict].",
-        metavar="published|strict",
         panel=COUNTING,
     ),
 ]
@@ -89,7 +88,6 @@ RunProtocol = Annotated[
     Option(
         "Count by the papers' released code (published) or by the definitions in their text "
         "(strict) [default: that of the run].",
-        metavar="published|strict",
         panel=COUNTING,
     ),
 ]
@@ -119,7 +117,11 @@ BootstrapSeed = Annotated[
 ]
 DataDir = Annotated[
     Path | None,
-    Option("Folder of fetched suites [env: CONSILIENCE_DATA].", metavar="DIR", panel=ADVANCED),
+    Option(
+        "Read fetched suites from this folder [env: CONSILIENCE_DATA].",
+        metavar="DIR",
+        panel=ADVANCED,
+    ),
 ]
 Folder = Annotated[
     Path | None,
@@ -166,7 +168,6 @@ InputFormat = Annotated[
     Joined | None,
     Option(
         "Give the model two segments (pair: the default of encoders) or one text (string).",
-        metavar="pair|string",
         flag="--input",
         panel=PAIRS,
     ),
@@ -175,7 +176,6 @@ ReadAt = Annotated[
     Pool | None,
     Option(
         "Decoders: classify by the last token, by an end token after it, or by the mean.",
-        metavar="last|end|mean",
         panel=PAIRS,
     ),
 ]

@@ -39,7 +39,12 @@ DEFAULT_MODEL = "packaged:smollm2"
 
 @dataclass(frozen=True, slots=True)
 class ProbeOptions:
-    """The model, the questions, and how they are asked."""
+    """Ask a model every item of a suite in every variant, and measure its answers.
+
+    A suite is a set of facts, asked in every pattern (ParaRel), or a task of sentence pairs,
+    asked in its original form and in perturbed forms (CALUM). The run is kept in a folder.
+    Rerun the same command to resume an interrupted run.
+    """
 
     model: Annotated[
         str,
@@ -95,7 +100,6 @@ class ProbeOptions:
         CandidateSet,
         Option(
             "Choose among the objects of the relation, or among all words of the vocabulary.",
-            metavar="objects|vocabulary",
             panel=FACTS,
         ),
     ] = "objects"
@@ -119,7 +123,6 @@ class ProbeOptions:
         Option(
             "Masked models: exclude candidates of several tokens, or fill them in from left to "
             "right (strict only).",
-            metavar="exclude|left-to-right",
             panel=FACTS,
         ),
     ] = "exclude"
@@ -161,7 +164,6 @@ class ProbeOptions:
         Long,
         Option(
             "Truncate the sentences of items that are too long, or exclude these items.",
-            metavar="truncate|exclude",
             panel=PAIRS,
         ),
     ] = "truncate"

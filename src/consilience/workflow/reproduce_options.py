@@ -17,14 +17,24 @@ WITH = "'probe=--limit 5'"
 
 @dataclass(frozen=True, slots=True)
 class ReproduceOptions:
-    """The table to reproduce, and the models and data that replace the paper's."""
+    """Reproduce a table or figure of the papers, or put your own model next to its rows.
+
+    Runs the commands that the table needs and reuses existing runs. Rerun the same command to
+    resume. A row whose model or data is missing is marked `unavailable`.
+    """
 
     name: Annotated[
         str | None,
-        Option("The table or figure to reproduce; list all if omitted.", is_argument=True),
+        Option("The table or figure to reproduce. Leave it out to list all.", is_argument=True),
     ] = None
     folder: Annotated[
-        Path, Option("Write the table and the runs that it needs to this folder.", flag="--out")
+        Path,
+        Option(
+            "Write the table and the runs that it needs to this folder.",
+            metavar="DIR",
+            flag="--out",
+            short="-o",
+        ),
     ] = Path("runs/reproduce")
     added: Annotated[
         Sequence[str] | None,
@@ -39,7 +49,10 @@ class ReproduceOptions:
     models: Annotated[
         Sequence[str] | None,
         Option(
-            "Replace a model of the paper.", metavar="ROW=M", flag="--replace", is_repeated=True
+            "Run this model in place of that of a row of the paper.",
+            metavar="ROW=M",
+            flag="--replace",
+            is_repeated=True,
         ),
     ] = None
     only: Annotated[

@@ -88,7 +88,7 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
         find_device(options.device)
     if request.dry:
         check_models(request)
-    work = Work(request, watch.command)
+    work = Work(request, watch.inform)
     result, numbers = carry_out(recipe, work)
     warnings = _warnings(recipe, work)
     files: list[Path] = []

@@ -19,7 +19,11 @@ from consilience.workflow.options import (
 
 @dataclass(frozen=True, slots=True)
 class ScoreOptions:
-    """Which answers are measured, and how."""
+    """Measure answers that were made elsewhere, or those of a run. No model is needed.
+
+    A table of answers needs --suite and the columns group, item, subject, variant, gold and
+    answer. docs/suites.md has an example.
+    """
 
     answers: Annotated[
         Path,
@@ -36,7 +40,12 @@ class ScoreOptions:
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
-    """Which runs are compared, and how."""
+    """Compare runs on the same questions: differences with intervals and tests.
+
+    Each difference is a later run minus the first: paired, with a 95 % confidence interval, an
+    exact McNemar or permutation test, and the minimum detectable difference. With --by, p is
+    also adjusted over relations or forms.
+    """
 
     runs: RunSpecs
     suite: RunSuite = None
@@ -47,15 +56,20 @@ class CompareOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """Which runs are reported, and how."""
+    """Make one page on a run, or on several side by side: numbers, figures, examples, cautions.
+
+    It is one file that opens without a network, on a phone and on paper. docs/report.md
+    explains each of its numbers.
+    """
 
     runs: RunSpecs
     page: Annotated[
         Path | None,
         Option(
-            "The page [default: report.html in the folder of the run].",
+            "Write the page to this file [default: report.html in the folder of the run].",
             metavar="FILE",
             flag="--out",
+            short="-o",
             panel=OUTPUT,
         ),
     ] = None
@@ -76,7 +90,7 @@ class ReportOptions:
     group: Annotated[
         str | None,
         Option(
-            "Relation whose patterns are shown first [default: the least consistent].",
+            "Show the patterns of this relation first [default: the least consistent].",
             metavar="G",
             panel=OUTPUT,
         ),

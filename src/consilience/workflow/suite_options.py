@@ -22,18 +22,18 @@ from consilience.workflow.options import (
 
 @dataclass(frozen=True, slots=True)
 class SuiteListOptions:
-    """Where suites are."""
+    """List the suites that have a name, with their folders."""
 
     data_dir: DataDir = None
 
 
 @dataclass(frozen=True, slots=True)
 class FetchOptions:
-    """What is downloaded."""
+    """Download a suite of the papers, and check every file."""
 
     name: Annotated[str, Option("The suite to download: pararel.", is_argument=True)]
     data_dir: DataDir = None
-    base: Annotated[
+    source: Annotated[
         str | None,
         Option(
             "Download the same files from another URL.",
@@ -46,15 +46,27 @@ class FetchOptions:
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """Which suite is checked."""
+    """Check a suite: list every error in its files by file and line.
 
-    suite: SuiteArgument
+    Notes point out what is no error but changes what the numbers mean: subjects of an N-1
+    relation with several objects, duplicate facts, objects that differ only in case or spaces,
+    and relations with one pattern. The TOML file of a task of sentence pairs is checked, too.
+    """
+
+    suite: Annotated[
+        str,
+        Option(
+            "The suite: mini, pararel, a folder, a task of sentence pairs or its TOML file.",
+            metavar="SUITE",
+            is_argument=True,
+        ),
+    ]
     data_dir: DataDir = None
 
 
 @dataclass(frozen=True, slots=True)
 class StatsOptions:
-    """Which suite is counted."""
+    """Count the relations, patterns and facts of a suite (ParaRel paper, Table 1)."""
 
     suite: SuiteArgument
     data_dir: DataDir = None
@@ -63,7 +75,12 @@ class StatsOptions:
 
 @dataclass(frozen=True, slots=True)
 class SheetOptions:
-    """The pairs and the questions of annotation sheets."""
+    """Sample sentence pairs, and write a page and a table with all their forms per annotator.
+
+    Give each annotator the page or the table, and never key.json. The page works without a
+    network. It downloads a table of answers: put that table into the folder, in place of the
+    empty one.
+    """
 
     task: Annotated[
         str,
@@ -104,7 +121,7 @@ class SheetOptions:
 
 @dataclass(frozen=True, slots=True)
 class ScoreSheetsOptions:
-    """The sheets that are scored."""
+    """Measure annotators' accuracy, consistency and agreement (CALUM paper, Section 4.4)."""
 
     folder: Annotated[
         Path,

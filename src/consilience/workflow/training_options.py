@@ -35,21 +35,31 @@ from consilience.workflow.options import (
 
 @dataclass(frozen=True, slots=True)
 class ImproveOptions:
-    """Settings of a consistency training; the defaults gained most (docs/results/improve.md)."""
+    """Train a model to give one answer to all patterns of a fact, and measure the gain.
+
+    Trains with each weight of the consistency loss, keeps the checkpoint with the best
+    consistent accuracy on the validation relations, and compares the model before and after on
+    the held-out relations. Rerun the same command to resume an interrupted run.
+    """
 
     model: Annotated[
         str,
-        Option("Masked or causal model: Hub id or folder.", metavar="M", short="-m", panel=MODEL),
+        Option(
+            "Train this masked or causal model: a Hub id or a folder.",
+            metavar="M",
+            short="-m",
+            panel=MODEL,
+        ),
     ]
     suite: FactSuiteName
     train: Annotated[
         Sequence[str],
-        Option("Relations to train on.", metavar="G,G", flag="--train-groups", panel=QUESTIONS),
+        Option("Train on these relations.", metavar="G,G", flag="--train-groups", panel=QUESTIONS),
     ]
     validation: Annotated[
         Sequence[str],
         Option(
-            "Relations that choose the checkpoint and the lambda. All other N-1 relations are "
+            "Choose by these relations the checkpoint and the lambda. All other N-1 relations are "
             "held out to measure the model.",
             metavar="G,G",
             flag="--validation-groups",
@@ -59,7 +69,8 @@ class ImproveOptions:
     folder: Annotated[
         Path | None,
         Option(
-            "Write checkpoints, runs and the best model here [default: a new folder in runs/].",
+            "Write checkpoints, runs and the best model to this folder "
+            "[default: a new folder in runs/].",
             metavar="DIR",
             flag="--out",
             short="-o",
@@ -72,15 +83,15 @@ class ImproveOptions:
     loss: Annotated[
         Loss,
         Option(
-            "Consistency loss. vote: agree with the vote of all patterns. pairs: that of the "
-            "ParaRel paper. cosine: of pairs too. released: the ParaRel paper's code.",
+            "Use this consistency loss. vote: agree with the vote of all patterns. pairs: that of "
+            "the ParaRel paper. cosine: also of pairs. released: the code of the ParaRel paper.",
             panel=TRAINING,
         ),
     ] = "vote"
     weights: Annotated[
         Sequence[float] | None,
         Option(
-            "Weights of the consistency loss to try [default: 1,3,10 for vote, else 0.1,0.5,1].",
+            "Try these weights of the consistency loss [default: 1,3,10 for vote, else 0.1,0.5,1].",
             metavar="W,W",
             flag="--lambda",
             panel=TRAINING,
@@ -97,7 +108,8 @@ class ImproveOptions:
     text: Annotated[
         TrainingText,
         Option(
-            "Text of language modelling: the filled patterns, the file of --text, or none.",
+            "Train language modelling on the filled patterns, on the file of --text, or on "
+            "nothing.",
             flag="--mlm",
             panel=TRAINING,
         ),
@@ -105,35 +117,41 @@ class ImproveOptions:
     text_file: Annotated[
         Path | None,
         Option(
-            "Lines of text, or JSON lines with 'text'. The first 500 only measure perplexity.",
+            "Read text from this file: lines, or JSON lines with 'text'. The first 500 only "
+            "measure perplexity.",
             flag="--text",
+            metavar="FILE",
             panel=QUESTIONS,
         ),
     ] = None
     facts: Annotated[
         int,
         Option(
-            "Facts of each training relation, at most.",
+            "Train on at most this many facts of each relation.",
             min=1,
             flag="--train-facts",
             panel=TRAINING,
         ),
     ] = 100
     batch: Annotated[
-        int, Option("Facts in a step.", min=1, flag="--batch-size", panel=TRAINING)
+        int, Option("Put this many facts in a step.", min=1, flag="--batch-size", panel=TRAINING)
     ] = 8
     accumulation: Annotated[
-        int, Option("Steps of each relation in an update.", min=1, panel=TRAINING)
+        int,
+        Option("Make this many steps of each relation before an update.", min=1, panel=TRAINING),
     ] = 1
-    epochs: Annotated[int, Option("Number of times to read each fact.", min=1, panel=TRAINING)] = 3
-    learning_rate: Annotated[float, Option("Highest learning rate.", min=0, panel=TRAINING)] = 6e-5
+    epochs: Annotated[int, Option("Read each fact this many times.", min=1, panel=TRAINING)] = 3
+    learning_rate: Annotated[
+        float, Option("Use this as the highest learning rate.", min=0, panel=TRAINING)
+    ] = 6e-5
     validation_facts: Annotated[
-        int, Option("Facts of each validation relation, at most.", min=1, panel=QUESTIONS)
+        int,
+        Option("Ask at most this many facts of each validation relation.", min=1, panel=QUESTIONS),
     ] = 200
     seeds: Annotated[
         Sequence[int],
         Option(
-            "Seeds of facts, order and masks. Train and measure with each of them.",
+            "Train and measure with each of these seeds of facts, order and masks.",
             metavar="N,N",
             panel=TRAINING,
         ),
@@ -148,7 +166,12 @@ class ImproveOptions:
     ] = False
     limit: Annotated[
         int | None,
-        Option("Facts of each held-out relation, at most.", min=1, short="-n", panel=QUESTIONS),
+        Option(
+            "Ask at most this many facts of each held-out relation.",
+            min=1,
+            short="-n",
+            panel=QUESTIONS,
+        ),
     ] = None
     lora_rank: Annotated[
         int,
@@ -167,35 +190,45 @@ class ImproveOptions:
 
 @dataclass(frozen=True, slots=True)
 class FinetuneOptions:
-    """Settings of a fine-tuning; the defaults are those of the CALUM paper (Section 4.3)."""
+    """Fine-tune a classifier on the original form of sentence pairs (CALUM, Sections 4.3, 6.1).
+
+    The best checkpoint of each seed is saved as --out/seed-N/TASK. Rerun the same command to
+    resume an interrupted run.
+    """
 
     model: Annotated[
         str,
         Option(
-            "Encoder, decoder or sequence-to-sequence model: Hub id, folder, GGUF file, "
-            "packaged:minilm or packaged:smollm2.",
+            "Train this encoder, decoder or sequence-to-sequence model: a Hub id, a folder, a GGUF "
+            "file, packaged:minilm or packaged:smollm2.",
             metavar="M",
             short="-m",
             panel=MODEL,
         ),
     ]
     task: Annotated[
-        str, Option("Name of a task, or a TOML file of one.", metavar="T", panel=QUESTIONS)
+        str, Option("Train for this task: a name, or a TOML file.", metavar="T", panel=QUESTIONS)
     ]
     train: Annotated[
         str,
         Option(
-            "Training pairs: TSV, CSV, JSON, JSONL or Parquet file, or hub:SPLIT.",
+            "Read training pairs from here: TSV, CSV, JSON, JSONL or Parquet file, or hub:SPLIT.",
             metavar="F",
             panel=QUESTIONS,
         ),
     ]
     validation: Annotated[
-        str, Option("Pairs that choose the best checkpoint.", metavar="F", panel=QUESTIONS)
+        str, Option("Choose the best checkpoint by these pairs.", metavar="F", panel=QUESTIONS)
     ]
     folder: Annotated[
         Path,
-        Option("Write the models here, as seed-N/TASK.", flag="--out", short="-o", panel=OUTPUT),
+        Option(
+            "Write the models to this folder, as seed-N/TASK.",
+            metavar="DIR",
+            flag="--out",
+            short="-o",
+            panel=OUTPUT,
+        ),
     ]
     dry_run: Annotated[
         bool, Option("Print the work and an estimate of its time, and train nothing.", panel=OUTPUT)
@@ -203,8 +236,7 @@ class FinetuneOptions:
     others: Annotated[
         Sequence[str] | None,
         Option(
-            "Train another task too, with its own head: mrpc=TRAIN or mrpc=TRAIN,VALIDATION. "
-            "Repeat for more.",
+            "Train another task too, with its own head: mrpc=TRAIN or mrpc=TRAIN,VALIDATION.",
             metavar="T=F",
             flag="--with-task",
             panel=QUESTIONS,
@@ -214,17 +246,19 @@ class FinetuneOptions:
     seeds: Annotated[
         Sequence[int],
         Option(
-            "Seeds of head, order and dropout. Train with each of them.",
+            "Train with each of these seeds of head, order and dropout.",
             metavar="N,N",
             panel=TRAINING,
         ),
     ] = (0, 1, 2, 3, 4)
-    jobs: Annotated[int, Option("Trainings to run at the same time.", min=1, panel=TRAINING)] = 1
+    jobs: Annotated[
+        int, Option("Run this many trainings at the same time.", min=1, panel=TRAINING)
+    ] = 1
     learning_rate: Annotated[
         Sequence[float],
         Option(
-            "Highest learning rate. Of several, the one with the best validation of the first "
-            "seed is used.",
+            "Use this as the highest learning rate. Of several, the one with the best validation "
+            "of the first seed is used.",
             metavar="R,R",
             panel=TRAINING,
         ),
@@ -232,8 +266,8 @@ class FinetuneOptions:
     batch: Annotated[
         Sequence[int],
         Option(
-            "Pairs in a batch. Of several, the one with the best validation of the first seed is "
-            "used.",
+            "Put this many pairs in a batch. Of several, the one with the best validation of the "
+            "first seed is used.",
             metavar="N,N",
             flag="--batch-size",
             panel=TRAINING,
@@ -246,12 +280,17 @@ class FinetuneOptions:
             panel=TRAINING,
         ),
     ] = False
-    epochs: Annotated[int, Option("Number of times to read each pair.", min=1, panel=TRAINING)] = 10
-    weight_decay: Annotated[float, Option("Weight decay of AdamW.", min=0, panel=TRAINING)] = 1e-3
+    epochs: Annotated[int, Option("Read each pair this many times.", min=1, panel=TRAINING)] = 10
+    weight_decay: Annotated[
+        float, Option("Set the weight decay of AdamW.", min=0, panel=TRAINING)
+    ] = 1e-3
     warmup: Annotated[
         float,
         Option(
-            "Share of the updates in which the learning rate rises.", min=0, max=1, panel=TRAINING
+            "Set the share of the updates in which the learning rate rises.",
+            min=0,
+            max=1,
+            panel=TRAINING,
         ),
     ] = 0.1
     patience: Annotated[
@@ -263,11 +302,13 @@ class FinetuneOptions:
         ),
     ] = 3
     stop_on: Annotated[
-        StopOn, Option("Validation metric that chooses the best checkpoint.", panel=TRAINING)
+        StopOn, Option("Choose the best checkpoint by this validation metric.", panel=TRAINING)
     ] = "accuracy"
     sampling: Annotated[
         Sampling,
-        Option("Number of batches of each task in an epoch (docs/calum.md).", panel=TRAINING),
+        Option(
+            "Choose how many batches of each task an epoch has (docs/calum.md).", panel=TRAINING
+        ),
     ] = "proportional"
     joined: InputFormat = None
     pool: ReadAt = None
@@ -275,7 +316,9 @@ class FinetuneOptions:
     indicators: Indicators = None
     limit: Annotated[
         int | None,
-        Option("Training pairs of each task, at most.", min=1, short="-n", panel=QUESTIONS),
+        Option(
+            "Train on at most this many pairs of each task.", min=1, short="-n", panel=QUESTIONS
+        ),
     ] = None
     half: Annotated[
         int | None,

@@ -22,8 +22,8 @@ Functions:
 - ``improve``, ``finetune``: training. ``reproduce_table``, ``list_tables``: the papers' tables.
 
 Types: ``Result``, ``Comparison``, ``Summary``, ``Run``; ``Suite``, ``Relation``, ``Pattern``,
-``Fact``, ``Candidates``; ``LanguageModel``, ``TextFunction``, ``ScoringFunction``, ``Query``,
-``Scores``; ``ConsilienceError``, which every wrong input raises.
+``Fact``, ``Candidates``; ``LanguageModel``, ``TextFunction``, ``ScoringFunction``,
+``LabelFunction``, ``Query``, ``Scores``; ``ConsilienceError``, which every wrong input raises.
 
 Names are imported when they are first used, so that ``import consilience`` takes no time.
 """
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from consilience.models import load_model as load_model
     from consilience.models.functions import ScoringFunction as ScoringFunction
     from consilience.models.functions import TextFunction as TextFunction
+    from consilience.models.label_functions import LabelFunction as LabelFunction
     from consilience.report.summary import Summary as Summary
     from consilience.run import Run as Run
     from consilience.run import read_answers as read_answers
@@ -89,6 +90,7 @@ _MODULES = {
     "metrics.measure": "measure",
     "models": "LanguageModel load_model",
     "models.functions": "ScoringFunction TextFunction",
+    "models.label_functions": "LabelFunction",
     "report.summary": "Summary",
     "run": "Run read_answers",
     "suites": "check_suite load_suite",

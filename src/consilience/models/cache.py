@@ -10,13 +10,15 @@ import hashlib
 import json
 import os
 import platform
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from consilience.errors import ConsilienceError
+from consilience.files import write_whole
 
 IDENTITY = ("digest", "revision", "kind", "architecture", "parameters", "dtype", "device")
 """The parts of a model's identity that the result of a check depends on; not its name."""
@@ -108,20 +110,10 @@ def recall(name: str) -> dict[str, Any] | None:
 
 
 def remember(name: str, result: Mapping[str, object]) -> None:
-    """Store a result under a name. A cache that cannot be written is not an error.
-
-    The file is written atomically, also if several processes write it.
-    """
+    """Store a result under a name. A cache that cannot be written is not an error."""
     folder = cache_folder()
     if folder is None:
         return
-    with suppress(OSError):
+    with suppress(OSError, ConsilienceError):
         folder.mkdir(parents=True, exist_ok=True)
-        number, part = tempfile.mkstemp(dir=folder, prefix=f".{name}.", suffix=".part")
-        try:
-            with os.fdopen(number, "w", encoding="utf-8") as file:
-                json.dump(result, file)
-            Path(part).replace(folder / f"{name}.json")
-        except OSError:
-            Path(part).unlink()
-            raise
+        write_whole(folder / f"{name}.json", json.dumps(result).encode())

@@ -53,9 +53,7 @@ class TextFunction:
                 todo="Leave out keep_scores and noise_floor, or use ScoringFunction.",
             )
         prompts = [self._prompt(query, words) for query in queries]
-        distinct = list(dict.fromkeys(prompts))
-        written = dict(zip(distinct, call(self.function, distinct, str), strict=True))
-        texts = [written[prompt].strip() for prompt in prompts]
+        texts = texts_of(self.function, prompts)
         matches = [
             match_candidate(text, query, words) for text, query in zip(texts, queries, strict=True)
         ]
@@ -179,6 +177,13 @@ def identity_of(function: Callable[..., Any], kind: str) -> dict[str, object]:
     """What a run records of a function: its name."""
     name = getattr(function, "__name__", type(function).__name__)
     return {"model": "function" if name == "<lambda>" else name, "kind": f"function of {kind}"}
+
+
+def texts_of(function: Callable[[list[Any]], Any], inputs: Sequence[Any]) -> list[str]:
+    """The texts that a function writes to inputs; equal inputs are asked once."""
+    distinct = list(dict.fromkeys(inputs))
+    written = dict(zip(distinct, call(function, distinct, str), strict=True))
+    return [written[value].strip() for value in inputs]
 
 
 def call(function: Callable[[list[Any]], Any], inputs: list[Any], kind: type) -> list[Any]:

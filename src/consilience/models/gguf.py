@@ -131,7 +131,7 @@ def _expand(parts: Parts, folder: Path, load: Load) -> bool:
     parts.config.save_pretrained(folder)
     parts.model.generation_config.save_pretrained(folder)
     parts.tokenizer.save_pretrained(folder)
-    save_file(_untied(parts.model), folder / WEIGHTS, {"format": "pt"})
+    save_file(untied_weights(parts.model), folder / WEIGHTS, {"format": "pt"})
     (folder / STAMP).write_text(json.dumps(_stamp(folder)), encoding="utf-8")
     described = _described(parts)
     del parts
@@ -195,11 +195,11 @@ def _make_room(cache: Path, size: int) -> None:
             del sizes[folder]
 
 
-def _untied(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """The weights by name; tied ones under their first name."""
+def untied_weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """The weights by name, on the processor; tied ones under their first name."""
     first: dict[int, tuple[str, torch.Tensor]] = {}
-    for name, weight in model.state_dict().items():
-        first.setdefault(weight.data_ptr(), (name, weight.contiguous()))
+    for name, weight in model.state_dict(keep_vars=True).items():
+        first.setdefault(id(weight), (name, weight.detach().cpu().contiguous()))
     return dict(first.values())
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from consilience.errors import ConsilienceError, did_you_mean
-from consilience.models.functions import call, chosen_words, identity_of, unmatched_note
+from consilience.models.functions import chosen_words, identity_of, texts_of, unmatched_note
 from consilience.sentence_pairs import Form, TextPair, label_of
 from consilience.types import Scores
 
@@ -38,10 +38,7 @@ class LabelFunction:
 
     def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
         """The characters of each form."""
-        return [
-            {"input_ids": [ord(letter) for text in _texts(form) for letter in text]}
-            for form in forms
-        ]
+        return [{"input_ids": list(map(ord, "\n".join(_texts(form))))} for form in forms]
 
     def fit(self, forms: Sequence[Form]) -> list[Form]:
         """The forms: none is too long."""
@@ -53,10 +50,7 @@ class LabelFunction:
 
     def score(self, forms: Sequence[Form]) -> Iterator[Scores]:
         """The label of each form; there are no log-probabilities. Equal forms are asked once."""
-        inputs = [_texts(form) for form in forms]
-        distinct = list(dict.fromkeys(inputs))
-        written = dict(zip(distinct, call(self.function, distinct, str), strict=True))
-        texts = [written[pair].strip() for pair in inputs]
+        texts = texts_of(self.function, [_texts(form) for form in forms])
         matches = [label_of(text, self.labels) for text in texts]
         unmatched = [text for text, label in zip(texts, matches, strict=True) if text and not label]
         if unmatched:

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from consilience.choices import Loading
 from consilience.models.classifier import logits_of
+from consilience.models.gguf import untied_weights
 from consilience.models.loading import load_classifier
 from consilience.models.pair_input import PairFormat
 
@@ -91,7 +92,7 @@ class Heads(torch.nn.Module):
             model.config.save_pretrained(path)
             tokenizer.save_pretrained(path)
             replace(self.reading, indicators=indicators[task]).save(path)
-            weights = _unique_weights(model)
+            weights = untied_weights(model)
             body = {name for name in weights if name.startswith(f"{model.base_model_prefix}.")}
             head = {name: weights[name] for name in weights if name not in body}
             save_file(head, path / HEAD, {"format": "pt"})
@@ -129,17 +130,6 @@ def load_heads(
             setattr(model, model.base_model_prefix, next(iter(models.values())).base_model)
         models[task] = model
     return Heads(models, reading or PairFormat.of(loaded.kind)), tokenizer
-
-
-def _unique_weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """The weights of a model, tied ones under their first name."""
-    weights: dict[str, torch.Tensor] = {}
-    seen: set[int] = set()
-    for name, weight in model.state_dict(keep_vars=True).items():
-        if id(weight) not in seen:
-            seen.add(id(weight))
-            weights[name] = weight.detach().cpu().contiguous()
-    return weights
 
 
 def _link(source: Path, target: Path) -> None:

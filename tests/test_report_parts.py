@@ -294,6 +294,9 @@ def test_the_least_consistent_relation_is_shown_first():
     )
     (figure,) = first_screen._agreement([shown(pairs=pairs, patterns=patterns)], None)
     assert figure.title == "Agreement of patterns: S"
+    few = pairs.with_columns(n=pl.Series([3, 2, 2, 3]))
+    (figure,) = first_screen._agreement([shown(pairs=few, patterns=patterns)], None)
+    assert figure.title == "Agreement of patterns: R", "S has two facts"
 
 
 def test_the_agreement_of_forms_counts_the_pairs_that_both_forms_answered():

@@ -22,7 +22,7 @@ from consilience.report.run_view import (
     groups_with_forms,
     relation_values,
 )
-from consilience.report.summary import SummaryRow
+from consilience.report.summary import FEWEST_FACTS, SummaryRow
 from consilience.report.table import NAN, Cell, Column, Table, Value
 
 OF_FACTS = {
@@ -301,10 +301,7 @@ def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure
         return
     kind = MATRIX_OF_FACTS if fact_views(runs) else MATRIX_OF_PAIRS
     if relation is None:
-        means = pairs.group_by("group", maintain_order=True).agg(
-            pl.col("agreement").fill_nan(None).mean()
-        )
-        relation = str(means.sort("agreement", nulls_last=True)["group"][0])
+        relation = _least_consistent(pairs)
     names = group_names(runs[0].suite)
     first_run = f", {runs[0].name}" if len(runs) > 1 else ""
     yield Figure(
@@ -314,6 +311,15 @@ def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure
         kind.caption,
         is_fluid=False,
     )
+
+
+def _least_consistent(pairs: pl.DataFrame) -> str:
+    """The group with the lowest agreement, among those with enough facts if there are any."""
+    if "n" in pairs.columns and (pairs["n"] >= FEWEST_FACTS).any():
+        pairs = pairs.filter(pl.col("n") >= FEWEST_FACTS)
+    agreement = pl.col("agreement").fill_nan(None).mean()
+    means = pairs.group_by("group", maintain_order=True).agg(agreement)
+    return str(means.sort("agreement", nulls_last=True)["group"][0])
 
 
 def _short_notes(runs: Sequence[RunView]) -> list[Points]:

@@ -106,7 +106,7 @@ class _Log:
     def __init__(self, text: str, total: int | None, unit: str) -> None:
         self.text, self.total, self.unit, self.done = text, total, unit, 0
         self.start = self.last = time.monotonic()
-        self._write(f"{total:,} {unit}" if total is not None else "")
+        self._write(_counted(total, unit) if total is not None else "")
 
     def __call__(self, steps: int, total: int | None = None) -> None:
         self.total = self.total if total is None else total
@@ -125,10 +125,16 @@ class _Log:
         """Write the line at the end, with the time and the rate."""
         seconds = time.monotonic() - self.start
         rate = f", {_rate(self.done / seconds)}" if seconds else ""
-        self._write(f"{self.done:,} {self.unit} in {duration(seconds)}{rate}")
+        self._write(f"{_counted(self.done, self.unit)} in {duration(seconds)}{rate}")
 
     def _write(self, text: str) -> None:
         err.print(f"{self.text}: {text}" if text else self.text)
+
+
+def _counted(number: int, unit: str) -> str:
+    """A number of steps; ``unit`` is a plural."""
+    singular = "query" if unit == "queries" else unit.removesuffix("s")
+    return f"{number:,} {singular if number == 1 else unit}"
 
 
 def _rate(steps_a_second: float) -> str:

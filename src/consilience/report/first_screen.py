@@ -58,8 +58,8 @@ BELOW_CHANCE = "The answers agree less often than expected by chance."
 """The sentence of a negative chance-corrected consistency."""
 
 DETERMINISM = (
-    "The consistency of a relation with several right answers is its determinism; it is in no "
-    "mean but that of the determinism."
+    "For a relation with several right answers this number is its determinism, which is left out "
+    "of the mean of consistency."
 )
 """Said once, below the figure of relations."""
 

@@ -66,6 +66,27 @@ class Prompts:
             self._stored.used = used
         return totals
 
+    def score_own(self, targets: Sequence[Sequence[Sequence[int]]]) -> list[Floats]:
+        """Log-probability (target,) of the tokens of the targets that each prompt has."""
+        width = max(map(len, targets))
+        first = np.zeros((len(targets), width), dtype=np.int64)
+        by_length: dict[int, list[tuple[int, int]]] = {}
+        for row, of_prompt in enumerate(targets):
+            for column, target in enumerate(of_prompt):
+                first[row, column] = target[0]
+                if len(target) > 1:
+                    by_length.setdefault(len(target), []).append((row, column))
+        totals = self._gathered(self._hidden[:, -1], first)
+        for places in by_length.values():
+            rows = np.array([row for row, _ in places])
+            ids = np.array([targets[row][column] for row, column in places])
+            used = self._stored.used
+            _, hidden = self._read(self._paths[rows], ids[:, :-1])
+            self._stored.used = used
+            steps = self._gathered(hidden.flatten(0, 1), ids[:, 1:].reshape(-1, 1))
+            totals[tuple(np.transpose(places))] += steps.reshape(len(rows), -1).sum(axis=1)
+        return [row[: len(of_prompt)] for row, of_prompt in zip(totals, targets, strict=True)]
+
     def write(
         self, most: int, ends: Collection[int], alone: Callable[[int, list[int]], int], near: float
     ) -> list[list[int]]:
@@ -126,6 +147,17 @@ class Prompts:
             logits = self._head(rows)
             total = torch.logsumexp(logits.double(), dim=-1, keepdim=True)
             parts.append((logits[:, columns].double() - total).cpu().numpy())
+        return np.concatenate(parts)
+
+    @torch.inference_mode()
+    def _gathered(self, hidden: torch.Tensor, tokens: Ints) -> Floats:
+        """Log-probability (row, column) of each row's own tokens after ``hidden`` (row, width)."""
+        parts = []
+        columns = torch.from_numpy(tokens).to(hidden.device)
+        for rows, ids in zip(hidden.split(HEAD_ROWS), columns.split(HEAD_ROWS), strict=True):
+            logits = self._head(rows).double()
+            total = torch.logsumexp(logits, dim=-1, keepdim=True)
+            parts.append((logits.gather(1, ids) - total).cpu().numpy())
         return np.concatenate(parts)
 
     @torch.inference_mode()

@@ -1,0 +1,200 @@
+"""Ask a model questions: every question in every variant becomes a row of the answers table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol as Interface
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from consilience.ask import Progress
+from consilience.errors import ConsilienceError
+from consilience.factors import FACTORS, Cell, FactorialDesign
+from consilience.presentation import Presentation, Prompt, Template, present
+from consilience.questions import Question
+from consilience.schemas import ANSWERS_SCHEMA
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+QUESTION_COLUMNS: Mapping[str, type[pl.DataType]] = {
+    "option": pl.Int32,
+    "gold_option": pl.Int32,
+    "label": pl.String,
+    **dict.fromkeys(FACTORS, pl.String),
+}
+"""Columns of answers to questions after those of ``ANSWERS_SCHEMA``.
+
+``option`` and ``gold_option`` are positions of the answer and of the gold among the options in
+their given order, from 0, whatever order was shown. ``label`` is what the model chose to say. The
+others are the levels of the factors.
+"""
+
+
+class PromptModel(Interface):
+    """A model that scores what a prompt may be answered with."""
+
+    identity: dict[str, object]
+    """Which model this is."""
+    notes: list[str]
+    """What a reader of the answers should know."""
+
+    def why_not(self, prompt: Prompt) -> str | None:
+        """Why a prompt cannot be asked; None where it can."""
+
+    def score(self, prompts: Sequence[Prompt]) -> Iterator[tuple[Ints, list[Floats]]]:
+        """Positions of prompts, and the scores of the answers of each (answer,), in nats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presenter:
+    """How the questions of a suite are presented."""
+
+    design: FactorialDesign
+    """The variants."""
+    templates: Mapping[str, Template]
+    """The templates by name."""
+    base: Presentation
+    """The presentation where a factor does not vary."""
+    examples: int = 0
+    """How many solved questions precede each question."""
+    seed: int = 0
+    """Decides shuffled orders and which examples are drawn."""
+    pool: Sequence[Question] = field(default=(), repr=False)
+    """The questions that examples are drawn from."""
+
+    def presentation(self, cell: Cell) -> Presentation:
+        """The presentation of a variant."""
+        levels = {
+            factor.name: factor.levels[level]
+            for factor, level in zip(self.design.factors, cell, strict=True)
+        }
+        base = self.base
+        return Presentation(
+            language=levels.get("language", base.language),
+            paraphrase=int(levels["paraphrase"]) - 1 if "paraphrase" in levels else base.paraphrase,
+            order=levels.get("order", base.order),
+            labels=levels.get("labels", base.labels),
+            template=self.templates[levels["template"]] if "template" in levels else base.template,
+            separator=levels.get("separator", base.separator),
+            case=levels.get("case", base.case),
+            draw=int(levels["examples"]) - 1 if "examples" in levels else base.draw,
+        )
+
+    def prompt(self, question: Question, cell: Cell) -> Prompt | None:
+        """The prompt of a question in a variant; None if it has no such variant."""
+        presentation = self.presentation(cell)
+        examples = self.drawn_examples(question, presentation.draw)
+        return present(question, presentation, examples, seed=self.seed)
+
+    def drawn_examples(self, question: Question, draw: int) -> Sequence[Question]:
+        """The solved questions before a question: of its group, never itself."""
+        if not self.examples:
+            return ()
+        import random
+
+        others = [
+            other
+            for other in self.pool
+            if other.group == question.group and other.item != question.item
+        ]
+        if len(others) < self.examples:
+            raise ConsilienceError(
+                f"{len(others)} other questions in the group '{question.group}'",
+                expected=f"{self.examples} or more, to draw examples from",
+                todo="Ask with fewer examples, or add questions.",
+            )
+        return random.Random(f"{self.seed} {draw} {question.item}").sample(others, self.examples)
+
+
+def prompts_of(
+    questions: Sequence[Question], presenter: Presenter
+) -> list[tuple[int, int, Prompt]]:
+    """The prompts of questions: position of the question, position of the variant, prompt."""
+    return [
+        (at, variant, prompt)
+        for at, question in enumerate(questions)
+        for variant, cell in enumerate(presenter.design.cells)
+        if (prompt := presenter.prompt(question, cell)) is not None
+    ]
+
+
+def ask_options(
+    questions: Sequence[Question],
+    presenter: Presenter,
+    model: PromptModel,
+    suite: str,
+    progress: Progress = lambda done: None,
+) -> pl.DataFrame:
+    """The answers of one group of questions with options, a row for each prompt."""
+    rows = prompts_of(questions, presenter)
+    reasons = [model.why_not(prompt) for _, _, prompt in rows]
+    askable = [at for at, reason in enumerate(reasons) if reason is None]
+    totals: list[Floats | None] = [None] * len(rows)
+    for places, scores in model.score([rows[at][2] for at in askable]):
+        for at, values in zip(places.tolist(), scores, strict=True):
+            totals[askable[at]] = values
+        progress(len(places))
+    return _table(questions, presenter.design, rows, totals, reasons, suite)
+
+
+def _table(
+    questions: Sequence[Question],
+    design: FactorialDesign,
+    rows: Sequence[tuple[int, int, Prompt]],
+    totals: Sequence[Floats | None],
+    reasons: Sequence[str | None],
+    suite: str,
+) -> pl.DataFrame:
+    """The answers table of prompts and the scores of their answers."""
+    names, records = design.names, []
+    levels = {factor.name: design.levels(factor.name) for factor in design.factors}
+    for (at, variant, prompt), scores, reason in zip(rows, totals, reasons, strict=True):
+        question = questions[at]
+        record: dict[str, object] = {
+            "suite": suite,
+            "group": question.group,
+            "item": question.item,
+            "subject": question.item,
+            "variant": names[variant],
+            "variant_index": variant,
+            "gold": question.gold.text,
+            "gold_option": question.gold_position,
+            "excluded": reason,
+        }
+        record |= {name: of_cells[variant] for name, of_cells in levels.items()}
+        if scores is not None:
+            record |= chosen(scores, prompt, question)
+        records.append(record)
+    schema = ANSWERS_SCHEMA | dict(QUESTION_COLUMNS)
+    return pl.DataFrame(records, schema=pl.Schema(schema))
+
+
+def chosen(scores: Floats, prompt: Prompt, question: Question) -> dict[str, object]:
+    """The answer columns of one prompt from the scores (answer,) of its answers, in nats.
+
+    The answer is the option with the highest score, of equal ones the first in the given order.
+    """
+    by_option = np.empty(len(scores))
+    by_option[list(prompt.options)] = scores
+    logprob = by_option - np.logaddexp.reduce(by_option)
+    best, gold = int(by_option.argmax()), question.gold_position
+    ahead = (by_option > by_option[gold]) | (
+        (by_option == by_option[gold]) & (np.arange(len(by_option)) < gold)
+    )
+    others = np.delete(by_option, best)
+    return {
+        "answer": question.options[best].text,
+        "option": best,
+        "label": prompt.answers[prompt.options.index(best)],
+        "logprob": float(logprob[best]),
+        "gold_logprob": float(logprob[gold]),
+        "gold_rank": 1 + int(ahead.sum()),
+        "margin": float(by_option[best] - others.max()),
+        "text_logprob": float(by_option[best]),
+        "gold_text_logprob": float(by_option[gold]),
+        "n_candidates": len(by_option),
+    }

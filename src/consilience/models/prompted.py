@@ -1,0 +1,258 @@
+"""Language models that answer prompts: the log-probability of each possible answer, and free text.
+
+A prompt is read once, however many answers are scored or written after it, and prompts with equal
+beginnings share them (``fast/prompts.py``). Families that do not take a tree of tokens read prompts
+in batches of one length.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from consilience.errors import ConsilienceError
+from consilience.models.batches import equal_length_batches, halving, side_by_side, workers_on
+from consilience.models.continuations import CONTINUATIONS, end_tokens, greedy
+from consilience.models.fast import (
+    Prompts,
+    TreeScorer,
+    reproducibly,
+    room_for_tokens,
+    tree_scorer,
+)
+from consilience.models.forward import Floats, Ints, logits_of
+from consilience.models.loading import Pretrained
+from consilience.models.masked import positions
+from consilience.models.scoring import ReadyModel
+from consilience.presentation import Prompt
+
+MOST_PROMPTS = {"cpu": 64, "cuda": 512}
+"""Prompts that are read and continued in parallel, at most, by the type of the device."""
+
+Targets = Sequence[Sequence[int]]
+"""The token ids of each answer that is scored after a prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replies:
+    """The answers to some prompts."""
+
+    totals: list[Floats]
+    """Log-probabilities, in nats, of the answers of each prompt (answer,)."""
+    texts: list[str]
+    """What was written after each prompt; empty where nothing was to be written."""
+
+
+class PromptReader(ReadyModel):
+    """A causal or sequence-to-sequence model that answers prompts."""
+
+    def __init__(self, loaded: Pretrained, *, most_written: int = 0, longest: int = 0) -> None:
+        """``most_written``: tokens that may be written after a prompt.
+
+        ``longest``: tokens of a prompt, 0 for as many as the model takes.
+        """
+        if loaded.kind not in CONTINUATIONS:
+            raise ConsilienceError(
+                f"'{loaded.identity['model']}' does not continue a prompt",
+                expected="a sequence-to-sequence or causal language model",
+            )
+        super().__init__(loaded)
+        self.continuation = CONTINUATIONS[loaded.kind](self.model, self.tokenizer)
+        self.most_written = most_written
+        self.longest = self._check_longest(longest)
+        self.ends = end_tokens(self.model, self.tokenizer)
+        self.model.generation_config = greedy(self.model, self.ends, max(1, most_written))
+        self._tree_scorer = None
+        if self.continuation.shares_context:
+            self._tree_scorer = tree_scorer(loaded.model, loaded.identity, 0, self.budget)
+
+    def _check_longest(self, longest: int) -> int:
+        most = min(self.tokenizer.model_max_length, positions(self.model))
+        most -= self.most_written if self.continuation.shares_context else 0
+        if longest > most:
+            raise ConsilienceError(
+                f"--max-length {longest}",
+                expected=f"at most the model's {most}, and {self.most_written} that it may write",
+            )
+        return longest or most
+
+    def text(self, prompt: Prompt) -> str:
+        """What the model reads: a chat in the model's own form, or the text itself."""
+        if not prompt.is_chat:
+            return prompt.text
+        turns = [{"role": role, "content": text} for role, text in prompt.turns]
+        if prompt.system:
+            turns.insert(0, {"role": "system", "content": prompt.system})
+        chat: Any = self.tokenizer.apply_chat_template(
+            turns, add_generation_prompt=True, tokenize=False
+        )
+        return str(chat)
+
+    def ids(self, prompt: Prompt) -> list[int]:
+        """The token ids of a prompt, of any length."""
+        encoded: Any = self.tokenizer(
+            self.text(prompt), add_special_tokens=not prompt.is_chat, verbose=False
+        )
+        return list(encoded["input_ids"])
+
+    def target(self, prompt: Prompt, answer: str, *, is_label: bool) -> list[int]:
+        """The token ids of an answer after a prompt.
+
+        After a text it has a space before it, unless the text ends with a line break; in a chat it
+        has none. A text is complete with the token that ends a turn or, of a sequence-to-sequence
+        model, the sequence: so no answer wins as the beginning of a longer one. A label is not.
+        """
+        shares = self.continuation.shares_context
+        space = " " if shares and not prompt.is_chat and not prompt.text.endswith("\n") else ""
+        encoded: Any = self.tokenizer(space + answer, add_special_tokens=False)
+        ids = list(encoded["input_ids"])
+        if is_label or not (prompt.is_chat or not shares):
+            return ids
+        return [*ids, *self.ends[:1]]
+
+    def why_not(self, prompt: Prompt) -> str | None:
+        """Why a prompt cannot be asked; None where it can."""
+        if prompt.is_chat and not getattr(self.tokenizer, "chat_template", None):
+            return "the model has no chat template"
+        texts = [text for _, text in prompt.turns] + [prompt.system]
+        for token in self.tokenizer.all_special_tokens:
+            if any(token in text for text in texts):
+                return f"has the special token '{token}' in it"
+        tokens = len(self.ids(prompt))
+        if tokens > self.longest:
+            return f"{tokens} tokens, and the model takes {self.longest}"
+        return None
+
+    def score(
+        self, prompts: Sequence[Prompt], *, are_labels: bool = True
+    ) -> Iterator[tuple[Ints, list[Floats], list[Ints]]]:
+        """Positions of prompts, the log-probabilities of their answers, and the answers' tokens.
+
+        For each prompt (answer,) sums over the tokens of an answer in nats, and their numbers.
+        """
+        ids = [self.ids(prompt) for prompt in prompts]
+        targets = [
+            [self.target(prompt, answer, is_label=are_labels) for answer in prompt.answers]
+            for prompt in prompts
+        ]
+        for rows, replies in self.replies(ids, targets, writes=False):
+            sizes = [np.array([len(target) for target in targets[row]]) for row in rows]
+            yield rows, replies.totals, sizes
+
+    def replies(
+        self, prompts: Sequence[list[int]], targets: Sequence[Targets], *, writes: bool
+    ) -> Iterator[tuple[Ints, Replies]]:
+        """Positions of prompts (token ids), with the answers to them.
+
+        ``targets``: the answers that are scored after each prompt. ``writes``: the model writes,
+        too. Near ties between answers are decided by a pass of their own.
+        """
+        lengths = [len(ids) for ids in prompts]
+
+        def work(rows: Ints) -> Replies:
+            chosen = [prompts[row] for row in rows]
+            of_chosen = [targets[row] for row in rows]
+            replies = None
+            if self._tree_scorer is not None:
+                with suppress(NotImplementedError):  # longer than a window of attention
+                    replies = self._in_a_tree(chosen, of_chosen, self._tree_scorer, writes=writes)
+            replies = replies or self._in_batches(chosen, of_chosen, writes=writes)
+            for at, totals in enumerate(replies.totals):
+                if _is_near_tie(totals, self.tie):
+                    with reproducibly():
+                        replies.totals[at] = self._alone(chosen[at], of_chosen[at])
+            return replies
+
+        if self._tree_scorer is None:
+            batches = equal_length_batches(lengths, self.budget)
+        else:
+            longest = max((len(ids) for of_prompt in targets for ids in of_prompt), default=0)
+            batches = self._chunks(lengths, max(longest, self.most_written))
+        yield from side_by_side(work, batches, self.model.device)
+
+    def _chunks(self, lengths: Sequence[int], more: int) -> Iterator[Ints]:
+        """Neighbours that are read in one tree: equal work for each thread, within the memory."""
+        if not lengths:
+            return
+        most = MOST_PROMPTS.get(self.model.device.type, MOST_PROMPTS["cpu"])
+        tokens = np.cumsum(np.array(lengths) + more)
+        workers, room = workers_on(self.model.device), room_for_tokens(self.model)
+        parts = workers * math.ceil(max(len(lengths) / most, tokens[-1] / room) / workers)
+        ends = np.searchsorted(tokens, tokens[-1] * np.arange(1, parts) / parts)
+        yield from filter(len, np.split(np.arange(len(lengths)), ends))
+
+    def _in_a_tree(
+        self,
+        prompts: Sequence[list[int]],
+        targets: Sequence[Targets],
+        scorer: TreeScorer,
+        *,
+        writes: bool,
+    ) -> Replies:
+        """Answers to prompts that are read once, those of all lengths in parallel."""
+        more = max(self.most_written, *(len(ids) for of_prompt in targets for ids in of_prompt), 1)
+        read = Prompts(self.model, scorer.head, prompts, self.budget, more)
+        replies = Replies(read.score_own(targets), [])
+        if writes:
+
+            @torch.inference_mode()
+            def most_probable(row: int, written: list[int]) -> int:
+                with reproducibly():
+                    return int(logits_of(self.model, [[*prompts[row], *written]])[0, -1].argmax())
+
+            stops = {*self.ends, self.tokenizer.pad_token_id} - {None}
+            written = read.write(self.most_written, stops, most_probable, self.tie)
+            replies.texts.extend(self._decoded(ids) for ids in written)
+        return replies
+
+    def _in_batches(
+        self, prompts: Sequence[list[int]], targets: Sequence[Targets], *, writes: bool
+    ) -> Replies:
+        """Answers to prompts in batches of one length and of the same answers."""
+        replies = Replies([np.empty(0)] * len(prompts), [""] * len(prompts))
+        groups: dict[tuple[int, tuple[tuple[int, ...], ...]], list[int]] = {}
+        for row, (prompt, of_prompt) in enumerate(zip(prompts, targets, strict=True)):
+            groups.setdefault((len(prompt), tuple(map(tuple, of_prompt))), []).append(row)
+
+        @torch.inference_mode()
+        def work(rows: Ints) -> None:
+            ids = torch.tensor([prompts[row] for row in rows], device=self.model.device)
+            encoded = self.continuation.encode(ids)
+            totals = self.continuation.totals(ids, encoded, targets[rows[0]])
+            for row, of_row in zip(rows, totals, strict=True):
+                replies.totals[row] = of_row
+            if writes:
+                for row, written in zip(rows, self.continuation.write(ids, encoded), strict=True):
+                    replies.texts[row] = self._decoded(written)
+
+        for (length, _), rows in groups.items():
+            for batch in equal_length_batches([length] * len(rows), self.budget):
+                halving(work, np.array(rows)[batch], length, self.budget)
+        return replies
+
+    @torch.inference_mode()
+    def _alone(self, prompt: list[int], targets: Targets) -> Floats:
+        """Log-probability (answer,) of the answers after one prompt."""
+        ids = torch.tensor([prompt], device=self.model.device)
+        totals: Floats = self.continuation.totals(ids, self.continuation.encode(ids), targets)[0]
+        return totals
+
+    def _decoded(self, ids: list[int]) -> str:
+        """What was written, up to the first end token."""
+        ends = {*self.ends, self.tokenizer.pad_token_id}
+        end = next((at for at, token in enumerate(ids) if token in ends), len(ids))
+        return str(self.tokenizer.decode(ids[:end], skip_special_tokens=False)).strip()
+
+
+def _is_near_tie(totals: Floats, tie: float) -> bool:
+    """Whether the best two of the totals (answer,) are closer than ``tie``."""
+    if len(totals) < 2:
+        return False
+    second, best = np.partition(totals, -2)[-2:]
+    return bool(best - second < tie)

@@ -1,0 +1,290 @@
+"""Prompts: a question in one variant becomes the text that a model reads."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from string import ascii_lowercase, ascii_uppercase
+from typing import Literal
+
+from consilience.errors import ConsilienceError, did_you_mean
+from consilience.questions import Question
+
+SLOTS = ("context", "question", "options", "instruction", "sep")
+"""What a template may have in braces."""
+
+SEPARATOR = ": "
+"""What follows ``Question`` and ``Answer`` unless another separator is asked for."""
+
+LABEL_STYLES: Mapping[str, str] = {
+    "A": ascii_uppercase,
+    "a": ascii_lowercase,
+    "1": "",
+    "none": "",
+}
+"""The styles of option labels, and their letters; numbers have no end."""
+
+CASES = ("given", "upper", "lower")
+"""What may be done to the words of a template."""
+
+INSTRUCTIONS: Mapping[str, str] = {
+    "A": "Answer with the letter of the right option and nothing else.",
+    "a": "Answer with the letter of the right option and nothing else.",
+    "1": "Answer with the number of the right option and nothing else.",
+    "none": "Answer with the text of the right option and nothing else.",
+    "open": "Answer with the name or the word alone.",
+}
+"""What ``{instruction}`` becomes, by the style of the labels; ``open`` without options."""
+
+Role = Literal["user", "assistant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """The text around a question."""
+
+    name: str
+    """Names the template."""
+    text: str
+    """A text with ``{question}`` and other ``SLOTS``."""
+    is_chat: bool = False
+    """Whether it is the user's turn of a chat, in the form that the model was trained on."""
+    system: str = ""
+    """The system prompt of a chat."""
+    parts: tuple[tuple[str, str], ...] = field(init=False, repr=False)
+    """The literal text before each slot, and the slot; the last slot is empty."""
+
+    def __post_init__(self) -> None:
+        pieces = re.split(r"\{(\w+)\}", self.text)
+        slots = pieces[1::2]
+        for slot in slots:
+            if slot not in SLOTS:
+                raise ConsilienceError(
+                    f"the slot {{{slot}}} in the template '{self.name}'",
+                    expected=", ".join(f"{{{known}}}" for known in SLOTS),
+                    todo=did_you_mean(slot, list(SLOTS)),
+                )
+        if slots.count("question") != 1:
+            raise ConsilienceError(
+                f"{slots.count('question')} {{question}} in the template '{self.name}'",
+                expected="exactly one {question}, where the question goes",
+                todo="Correct the template.",
+            )
+        if self.system and not self.is_chat:
+            raise ConsilienceError(
+                f"a system prompt in the template '{self.name}', which is no chat",
+                todo="Add `chat = true`, or write the text into the template.",
+            )
+        object.__setattr__(self, "parts", tuple(zip(pieces[::2], [*slots, ""], strict=True)))
+
+    @property
+    def slots(self) -> frozenset[str]:
+        """The slots that it has."""
+        return frozenset(slot for _, slot in self.parts if slot)
+
+    def fill(self, values: Mapping[str, str], case: str = "given") -> str:
+        """The text with its slots filled; a line that has nothing but empty slots is left out.
+
+        ``case``: one of ``CASES``, for the words of the template itself.
+        """
+        change = {"upper": str.upper, "lower": str.lower}.get(case, str)
+        marked = "".join(
+            change(literal) + (f"\0{slot}\0" if slot else "") for literal, slot in self.parts
+        )
+        lines = []
+        for line in marked.split("\n"):
+            empty = re.sub(r"\0(\w+)\0", lambda match: values[match[1]], line)
+            if empty or not re.search(r"\0", line):
+                lines.append(empty)
+        return "\n".join(lines)
+
+
+TEMPLATES: Mapping[str, Template] = {
+    template.name: template
+    for template in (
+        Template("plain", "{context}\nQuestion{sep}{question}\n{options}\nAnswer{sep}"),
+        Template("chat", "{context}\n{question}\n{options}\n{instruction}", is_chat=True),
+    )
+}
+"""The templates that are built in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presentation:
+    """How a question is presented in one variant: a level of each factor."""
+
+    language: str = ""
+    """The language of the question."""
+    paraphrase: int = 0
+    """The position of the phrasing."""
+    order: str = "given"
+    """The order of the options (``orders``)."""
+    labels: str = "A"
+    """One of ``LABEL_STYLES``."""
+    template: Template = TEMPLATES["plain"]
+    """The text around it."""
+    separator: str = SEPARATOR
+    """What ``{sep}`` becomes."""
+    case: str = "given"
+    """One of ``CASES``."""
+    draw: int = 0
+    """The draw of the examples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a model is sent for a question in one variant, and what it may answer."""
+
+    turns: tuple[tuple[Role, str], ...]
+    """The examples with their answers and, at the end, the question."""
+    answers: tuple[str, ...]
+    """What the model may answer, in the order in which the options are shown."""
+    options: tuple[int, ...]
+    """The position of each answer among the options of the question."""
+    is_chat: bool = False
+    """Whether the turns are those of a chat."""
+    system: str = ""
+    """The system prompt of a chat."""
+
+    @property
+    def text(self) -> str:
+        """The prompt as one text: each example is followed by its answer and an empty line."""
+        texts = [
+            text + {"user": "" if text.endswith((" ", "\n")) else " ", "assistant": "\n\n"}[role]
+            for role, text in self.turns
+        ]
+        return "".join(texts).rstrip(" ")
+
+
+def present(
+    question: Question,
+    presentation: Presentation,
+    examples: Sequence[Question] = (),
+    *,
+    seed: int = 0,
+) -> Prompt | None:
+    """The prompt of a question; None if it has no such phrasing, language or order of options.
+
+    ``examples``: solved questions that are shown before it, in the same presentation. ``seed``
+    decides the shuffled orders.
+    """
+    texts = question.paraphrases.get(presentation.language, ())
+    if presentation.paraphrase >= len(texts):
+        return None
+    order = permutation(presentation.order, len(question.options), seed)
+    if order is None:
+        return None
+    turns: list[tuple[Role, str]] = []
+    for example in examples:
+        shown = _shown_options(example, presentation, seed)
+        turns.append(("user", _filled(example, presentation, 0, shown)))
+        turns.append(
+            ("assistant", _answers(example, presentation, shown)[_gold_at(example, shown)])
+        )
+    turns.append(("user", _filled(question, presentation, presentation.paraphrase, order)))
+    template = presentation.template
+    answers = _answers(question, presentation, order)
+    return Prompt(tuple(turns), answers, order, template.is_chat, template.system)
+
+
+def _shown_options(example: Question, presentation: Presentation, seed: int) -> tuple[int, ...]:
+    """The order of an example's options: the level's, or as given where it has no such order."""
+    order = permutation(presentation.order, len(example.options), seed)
+    return tuple(range(len(example.options))) if order is None else order
+
+
+def _gold_at(example: Question, order: Sequence[int]) -> int:
+    return order.index(example.gold_position) if example.options else 0
+
+
+def _answers(
+    question: Question, presentation: Presentation, order: Sequence[int]
+) -> tuple[str, ...]:
+    """What may be answered: the labels, or the texts of the options; the gold of an open one."""
+    if not question.options:
+        return (question.gold.text,)
+    if presentation.labels == "none":
+        return tuple(question.options[at].text for at in order)
+    return labels_of(presentation.labels, len(order))
+
+
+def _filled(
+    question: Question, presentation: Presentation, paraphrase: int, order: Sequence[int]
+) -> str:
+    """The user's turn."""
+    style = presentation.labels if question.options else "open"
+    language = presentation.language
+    if language not in question.paraphrases:
+        language = next(iter(question.paraphrases))
+    values = {
+        "context": question.context,
+        "question": question.paraphrases[language][paraphrase],
+        "options": _listed(question, presentation.labels, order),
+        "instruction": INSTRUCTIONS[style],
+        "sep": presentation.separator,
+    }
+    return presentation.template.fill(values, presentation.case)
+
+
+def _listed(question: Question, style: str, order: Sequence[int]) -> str:
+    """The options, one a line, after their labels."""
+    texts = [question.options[at].text for at in order]
+    if style == "none":
+        return "\n".join(f"- {text}" for text in texts)
+    return "\n".join(
+        f"{label}. {text}" for label, text in zip(labels_of(style, len(texts)), texts, strict=True)
+    )
+
+
+def labels_of(style: str, count: int) -> tuple[str, ...]:
+    """The labels of ``count`` options in that style; more than there are letters raises."""
+    if style not in LABEL_STYLES or style == "none":
+        raise ConsilienceError(f"no labels '{style}'", expected=", ".join(LABEL_STYLES))
+    if style == "1":
+        return tuple(str(number) for number in range(1, count + 1))
+    letters = LABEL_STYLES[style]
+    if count > len(letters):
+        raise ConsilienceError(
+            f"{count} options with letters as labels",
+            expected=f"at most {len(letters)}",
+            todo="Ask with numbers: --vary labels=1.",
+        )
+    return tuple(letters[:count])
+
+
+def permutation(order: str, size: int, seed: int = 0) -> tuple[int, ...] | None:
+    """The positions of ``size`` options in an order; None if so few options have no such order.
+
+    ``given`` is the order of the file, ``reversed`` the opposite, ``rotation 1`` begins with the
+    second option, ``shuffle 1`` is drawn by ``seed`` (other shuffles are other orders), and
+    ``BACD`` names the order by the letters of the given one.
+    """
+    positions = tuple(range(size))
+    kind, _, number = order.partition(" ")
+    if kind == "given" or size == 0:
+        return positions if kind == "given" else None
+    if kind == "reversed":
+        return positions[::-1] if size > 1 else None
+    if kind == "rotation":
+        steps = int(number)
+        return positions[steps:] + positions[:steps] if steps < size else None
+    if kind == "shuffle":
+        return _shuffles(size, int(number), seed)
+    letters = tuple(ascii_uppercase.find(letter) for letter in order)
+    return letters if tuple(sorted(letters)) == positions else None
+
+
+def _shuffles(size: int, number: int, seed: int) -> tuple[int, ...] | None:
+    """The ``number``-th of the different drawn orders, none of them the given one."""
+    drawn: dict[tuple[int, ...], None] = {tuple(range(size)): None}
+    generator = random.Random(f"{seed} {size}")
+    possible = 1
+    for factor in range(2, size + 1):
+        possible *= factor
+    if number >= possible:
+        return None
+    while len(drawn) <= number:
+        drawn[tuple(generator.sample(range(size), size))] = None
+    return list(drawn)[number]

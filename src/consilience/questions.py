@@ -1,0 +1,119 @@
+"""Questions: items that are asked in words, with options to choose from or without."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+ALIAS_SEPARATOR = "|"
+"""Separates the texts of one answer: ``Go|Golang``."""
+
+DEFAULT_LANGUAGE = ""
+"""The language of questions whose file names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An answer that may be chosen or is right: a text, and others that mean the same."""
+
+    text: str
+    """What is shown, and what the answers table calls it."""
+    aliases: tuple[str, ...] = ()
+    """Other texts that count as this answer."""
+
+    @classmethod
+    def parse(cls, text: str) -> Choice:
+        """``Go|Golang``: the first text is shown, the others are aliases."""
+        first, *others = (part.strip() for part in text.split(ALIAS_SEPARATOR))
+        return cls(first, tuple(dict.fromkeys(other for other in others if other != first)))
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text and its aliases."""
+        return self.text, *self.aliases
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An item of a question suite."""
+
+    item: str
+    """Names the question."""
+    group: str
+    """The group that it is reported in."""
+    paraphrases: Mapping[str, tuple[str, ...]] = field(hash=False)
+    """Language -> the question in one or several phrasings, the base phrasing first."""
+    gold: Choice
+    """The right answer; one of ``options`` where there are any."""
+    options: tuple[Choice, ...] = ()
+    """What may be chosen, in the order of the file; empty for an open question."""
+    context: str = ""
+    """A text that the question is about."""
+
+    @property
+    def gold_position(self) -> int:
+        """The position of the gold among the options."""
+        return self.options.index(self.gold)
+
+    @property
+    def phrasings(self) -> int:
+        """How many phrasings it has, in the language that has most."""
+        return max(map(len, self.paraphrases.values()))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Questions:
+    """The questions of a suite, in the order of their files."""
+
+    name: str
+    """Names the suite."""
+    items: tuple[Question, ...]
+    """The questions."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know of them."""
+
+    def __repr__(self) -> str:
+        groups = len({question.group for question in self.items})
+        return f"Questions({self.name!r}: {len(self.items)} questions, {groups} groups)"
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def groups(self) -> dict[str, tuple[Question, ...]]:
+        """The questions of each group, groups in order of first appearance."""
+        groups: dict[str, list[Question]] = {}
+        for question in self.items:
+            groups.setdefault(question.group, []).append(question)
+        return {name: tuple(questions) for name, questions in groups.items()}
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages of all questions, in order of first appearance."""
+        return tuple(
+            dict.fromkeys(language for item in self.items for language in item.paraphrases)
+        )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that can be asked, in its order."""
+        rows = [
+            [
+                question.item,
+                question.group,
+                list(question.paraphrases.items()),
+                question.gold.texts,
+                [option.texts for option in question.options],
+                question.context,
+            ]
+            for question in self.items
+        ]
+        return hashlib.sha256(json.dumps(rows, ensure_ascii=False).encode()).hexdigest()
+
+
+def common_size(questions: Sequence[Question]) -> int | None:
+    """The number of options that all questions have; None where they differ."""
+    sizes = {len(question.options) for question in questions}
+    return sizes.pop() if len(sizes) == 1 else None

@@ -1,0 +1,395 @@
+"""Files of questions become ``Questions``: one row a question, or a phrasing of one.
+
+Every reader of rows (JSONL, CSV, TSV, JSON, YAML, TOML, Parquet, data frames, datasets of the Hub)
+ends in ``questions_of_rows``, which knows the columns and reports the errors of each row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from consilience.errors import ConsilienceError, did_you_mean
+from consilience.questions import ALIAS_SEPARATOR, DEFAULT_LANGUAGE, Choice, Question, Questions
+from consilience.read import parse_json, read_parquet, read_rows, read_text
+from consilience.suites.rows import Problems, Row
+from consilience.text import names_a_group
+
+COLUMNS: Mapping[str, str] = {
+    "question": "the question, or a list of its phrasings",
+    "answer": "the right answer as a text (aliases: Go|Golang), or its label or position",
+    "options": "what may be chosen, the right answer included",
+    "distractors": "wrong options, instead of options",
+    "group": "the group that the question is reported in",
+    "item": "an id; further rows with the same id are phrasings of the question",
+    "context": "a text that the question is about",
+    "language": "the language of the phrasing",
+}
+"""The columns of a question, and what they hold."""
+
+OPTION_SEPARATOR = ";"
+"""Separates options that are in one cell of a table."""
+
+COLUMN_JOIN = "+"
+"""Joins columns that each have one option: ``options=A+B+C+D``."""
+
+YES, NO = Choice("yes", ("true",)), Choice("no", ("false",))
+"""The options of a question whose answer is true or false."""
+
+SUFFIXES = (".jsonl", ".csv", ".tsv", ".json", ".yaml", ".yml", ".toml", ".parquet")
+
+
+@dataclass(slots=True)
+class _QuestionDraft:
+    """A question while its rows are read."""
+
+    row: Row
+    """Its first row."""
+    group: str
+    """Its group."""
+    gold: Choice
+    """Its gold."""
+    options: tuple[Choice, ...]
+    """Its options."""
+    context: str
+    """Its context."""
+    phrasings: dict[str, list[str]] = field(default_factory=dict)
+    """Language -> its phrasings."""
+
+
+def read_question_file(path: Path, columns: Mapping[str, str], problems: Problems) -> Questions:
+    """The questions of a file; the errors of its rows go to ``problems``.
+
+    ``columns``: the file's name of each of ``COLUMNS`` that is called otherwise there.
+    """
+    return questions_of_rows(file_rows(path, problems), path.stem, columns, problems)
+
+
+def file_rows(path: Path, problems: Problems) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    """The rows of a file with their places."""
+    if path.suffix not in SUFFIXES:
+        raise ConsilienceError(
+            f"a file in '{path.suffix}'", expected=", ".join(SUFFIXES), where=str(path)
+        )
+    if path.suffix in (".jsonl", ".csv", ".tsv"):
+        return read_rows(path, faults=problems)
+    if path.suffix == ".parquet":
+        return _numbered(read_parquet(path).rows(named=True), str(path))
+    document = _document(path)
+    if isinstance(document, Mapping):
+        lists = [value for value in document.values() if isinstance(value, list)]
+        document = document.get("questions", lists[0] if len(lists) == 1 else document)
+    if not isinstance(document, list) or not all(isinstance(row, Mapping) for row in document):
+        raise ConsilienceError(
+            "no list of questions",
+            expected="a list with one mapping a question, or one named 'questions'",
+            where=str(path),
+        )
+    return _numbered(document, str(path))
+
+
+def _numbered(rows: Iterable[Mapping[str, Any]], where: str) -> list[tuple[str, Mapping[str, Any]]]:
+    return [(f"{where}, question {number}", row) for number, row in enumerate(rows, start=1)]
+
+
+def _document(path: Path) -> Any:
+    """What a JSON, YAML or TOML file holds."""
+    text = read_text(path)
+    try:
+        if path.suffix == ".json":
+            return parse_json(text)
+        if path.suffix == ".toml":
+            return tomllib.loads(text)
+        import yaml
+
+        return yaml.safe_load(text)
+    except (ValueError, RecursionError) as error:
+        raise ConsilienceError(f"cannot be read: {error}", where=str(path)) from error
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] != "yaml":
+            raise
+        raise ConsilienceError(
+            f"no YAML: {' '.join(str(error).split())}", where=str(path)
+        ) from error
+
+
+def questions_of_rows(
+    rows: Iterable[tuple[str, Mapping[str, Any]]],
+    name: str,
+    columns: Mapping[str, str],
+    problems: Problems,
+) -> Questions:
+    """The questions of rows with their places; their errors go to ``problems``."""
+    _check_columns(columns)
+    drafts: dict[str, _QuestionDraft] = {}
+    counts: dict[str, int] = {}
+    for number, (where, cells) in enumerate(rows):
+        if number == 0:
+            _require_columns(cells, columns, where)
+        row = Row(where, _renamed(cells, columns), problems)
+        _add_row(row, name, drafts, counts)
+    if not drafts and not problems:
+        problems.append(ConsilienceError("no questions", where=name, todo="Add some."))
+    return Questions(name, tuple(_question(item, draft) for item, draft in drafts.items()))
+
+
+def _check_columns(columns: Mapping[str, str]) -> None:
+    for name in columns:
+        if name not in COLUMNS:
+            raise ConsilienceError(
+                f"--columns {name}=...",
+                expected=", ".join(COLUMNS),
+                todo=did_you_mean(name, list(COLUMNS)),
+            )
+
+
+def _require_columns(cells: Mapping[str, Any], columns: Mapping[str, str], where: str) -> None:
+    """Raise for a column that every question needs, or that a mapping names and no row has."""
+    needed = {name: columns.get(name, name) for name in ("question", "answer")} | dict(columns)
+    for name, source in needed.items():
+        for column in source.split(COLUMN_JOIN):
+            if column not in cells:
+                raise ConsilienceError(
+                    f"no column '{column}' among {', '.join(map(str, cells))}",
+                    expected=f"{COLUMNS[name]} in '{column}'",
+                    where=where,
+                    todo=f"Name the column that has it: --columns {name}=COLUMN.",
+                )
+
+
+def _renamed(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+    """The cells by our names of their columns."""
+    renamed = {key: cells[key] for key in COLUMNS if key in cells}
+    for name, source in columns.items():
+        parts = source.split(COLUMN_JOIN)
+        if len(parts) == 1:
+            renamed[name] = cells.get(source)
+        else:
+            values = [cells.get(part) for part in parts]
+            renamed[name] = [value for value in values if value not in (None, "")]
+    more = sorted(
+        (int(number), key)
+        for key in cells
+        if (number := str(key).removeprefix("question_")).isdecimal()
+        and key not in columns.values()
+    )
+    if more:
+        first = renamed.get("question")
+        texts = first if isinstance(first, list) else [first]
+        renamed["question"] = [*texts, *(cells[key] for _, key in more if cells[key])]
+    return renamed
+
+
+def _add_row(
+    row: Row, name: str, drafts: dict[str, _QuestionDraft], counts: dict[str, int]
+) -> None:
+    """A new question, or further phrasings of one."""
+    group = row.optional_text("group") or name
+    if not names_a_group(group):
+        row.report(
+            f"the group '{group}'",
+            expected="a short name that can name a file and is not MACRO or MICRO",
+            todo="Rename it.",
+        )
+        return
+    item = row.optional_text("item")
+    if not item:
+        counts[group] = counts.get(group, 0) + 1
+        item = f"{group}-{counts[group]}"
+    phrasings = _phrasings(row)
+    if not phrasings:
+        return
+    if item in drafts:
+        _add_phrasings(row, item, phrasings, drafts[item])
+        return
+    answer = _answer(row)
+    if answer is None:
+        return
+    gold, options = answer
+    if "distractors" in row.cells and options:
+        options = _shuffled(options, item)
+    draft = _QuestionDraft(row, group, gold, options, row.optional_text("context"))
+    drafts[item] = draft
+    _add_phrasings(row, item, phrasings, draft)
+
+
+def _phrasings(row: Row) -> dict[str, list[str]]:
+    """Language -> phrasings; empty with a problem reported where there is none."""
+    value = row.cells.get("question")
+    language = row.optional_text("language") or DEFAULT_LANGUAGE
+    by_language = value if isinstance(value, Mapping) else {language: value}
+    texts = {
+        str(name): [
+            replace(row, cells={"question": text}).text("question")
+            for text in (entry if isinstance(entry, list | tuple) else [entry])
+        ]
+        for name, entry in by_language.items()
+    }
+    is_complete = bool(texts) and all(entries and all(entries) for entries in texts.values())
+    if not texts:
+        row.report("no phrasing in 'question'", expected="a text")
+    return texts if is_complete else {}
+
+
+def _add_phrasings(
+    row: Row, item: str, phrasings: Mapping[str, list[str]], draft: _QuestionDraft
+) -> None:
+    """Add phrasings to a question; one that it has, or another answer, is reported."""
+    if row is not draft.row:
+        for column in ("answer", "options", "distractors", "context", "group"):
+            value = row.cells.get(column)
+            if value not in (None, "") and value != draft.row.cells.get(column):
+                row.report(
+                    f"duplicate item '{item}' with another '{column}'",
+                    expected="a further phrasing of the same question",
+                    todo=f"Give each question its own item; the first is {draft.row.where}.",
+                )
+                return
+    for language, texts in phrasings.items():
+        known = draft.phrasings.setdefault(language, [])
+        for text in texts:
+            if text in known:
+                row.report(f"duplicate question '{text}' of '{item}'", todo="Remove one of them.")
+            known.append(text)
+
+
+def _answer(row: Row) -> tuple[Choice, tuple[Choice, ...]] | None:
+    """The gold and the options of a question; None with a problem reported."""
+    value = row.cells.get("answer")
+    if isinstance(value, list | tuple):
+        value = ALIAS_SEPARATOR.join(map(str, value))
+    if value is None or value == "":
+        row.report("no answer", expected=COLUMNS["answer"], todo="Fill it in or remove the line.")
+        return None
+    text = replace(row, cells={"answer": value}).optional_text("answer")
+    options, labels = _options(row, "options")
+    distractors, _ = _options(row, "distractors")
+    if not text or options is None or distractors is None:
+        return None
+    if options and distractors:
+        row.report("both 'options' and 'distractors'", expected="one of the two")
+        return None
+    if distractors:
+        options = (Choice.parse(text), *distractors)
+        value = text
+    elif isinstance(value, bool) and not options:
+        options, value = (YES, NO), text
+    if not options:
+        return Choice.parse(text), ()
+    return _chosen_option(row, value, options, labels) if _are_distinct(row, options) else None
+
+
+def _chosen_option(
+    row: Row, value: object, options: tuple[Choice, ...], labels: tuple[str, ...]
+) -> tuple[Choice, tuple[Choice, ...]] | None:
+    """The option that the answer names, with the aliases that the answer adds, and all options."""
+    at = _gold_position(row, value, options, labels)
+    if at is None:
+        return None
+    gold, named = options[at], Choice.parse(str(value)).texts
+    if gold.text in named:
+        more = tuple(text for text in named if text not in gold.texts)
+        gold = replace(gold, aliases=gold.aliases + more)
+    return gold, (*options[:at], gold, *options[at + 1 :])
+
+
+def _gold_position(
+    row: Row, value: object, options: tuple[Choice, ...], labels: tuple[str, ...]
+) -> int | None:
+    """Which option the answer names: by text or alias, by label, or by its position from 0.
+
+    A whole number is a position, a text is never one. A letter is a label.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        if 0 <= value < len(options):
+            return value
+        row.report(f"the answer {value}", expected=f"a position from 0 to {len(options) - 1}")
+        return None
+    texts = {normal(text) for text in Choice.parse(str(value)).texts}
+    places = [
+        at for at, option in enumerate(options) if texts & {normal(text) for text in option.texts}
+    ]
+    if not places:
+        letters = labels or tuple(chr(ord("A") + at) for at in range(len(options)))
+        places = [at for at, label in enumerate(letters) if str(value).strip() == label]
+    if len(places) == 1:
+        return places[0]
+    shown = ", ".join(f"'{option.text}'" for option in options)
+    if places:
+        row.report(f"the answer '{value}' is several of the options {shown}", expected="one")
+    else:
+        row.report(
+            f"the answer '{value}' is none of the options {shown}",
+            todo="Add it to the options, or correct one of them.",
+        )
+    return None
+
+
+def _options(row: Row, column: str) -> tuple[tuple[Choice, ...] | None, tuple[str, ...]]:
+    """The options of a row and their labels, if they have some; None with a problem reported."""
+    value = row.cells.get(column)
+    labels: tuple[str, ...] = ()
+    if isinstance(value, Mapping) and isinstance(value.get("text"), list | tuple):
+        labels = tuple(map(str, value.get("label") or ()))
+        value = value["text"]
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError:
+            row.report(f"'{column}' is {value!r}", expected="a list in JSON, or options with ';'")
+            return None, ()
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(OPTION_SEPARATOR) if part.strip()]
+    if value is None:
+        return (), ()
+    if not isinstance(value, list | tuple):
+        row.report(f"'{column}' is {value!r}", expected="a list of texts")
+        return None, ()
+    texts = [replace(row, cells={column: entry}).optional_text(column) for entry in value]
+    if not all(text.strip() for text in texts):
+        if not any(entry is None or str(entry).strip() == "" for entry in value):
+            return None, ()  # reported
+        row.report(f"an empty option in '{column}'", todo="Remove it.")
+        return None, ()
+    return tuple(map(Choice.parse, texts)), labels
+
+
+def _are_distinct(row: Row, options: tuple[Choice, ...]) -> bool:
+    """Whether no two options have a text in common; otherwise it is reported."""
+    first_with: dict[str, Choice] = {}
+    for option in options:
+        for text in {normal(text) for text in option.texts}:
+            if text in first_with:
+                row.report(
+                    f"'{option.text}' and '{first_with[text].text}' are the same option",
+                    expected="options that differ in more than case and space",
+                    todo="Remove one of them.",
+                )
+                return False
+            first_with[text] = option
+    if len(options) == 1:
+        row.report(f"one option, '{options[0].text}'", expected="two or more, or none")
+        return False
+    return True
+
+
+def normal(text: str) -> str:
+    """A text without case and surrounding or repeated space."""
+    return " ".join(text.split()).casefold()
+
+
+def _shuffled(options: tuple[Choice, ...], item: str) -> tuple[Choice, ...]:
+    """Options in an order that the item's id decides, so that the gold is at no fixed position."""
+    seed = int.from_bytes(hashlib.sha256(item.encode()).digest()[:8])
+    return tuple(random.Random(seed).sample(options, len(options)))
+
+
+def _question(item: str, draft: _QuestionDraft) -> Question:
+    phrasings = {language: tuple(texts) for language, texts in draft.phrasings.items()}
+    return Question(item, draft.group, phrasings, draft.gold, draft.options, draft.context)

@@ -1,0 +1,195 @@
+"""Factors and prompts: which variants a design has, and what a model is sent in each."""
+
+from itertools import combinations, permutations
+
+import numpy as np
+import pytest
+
+from consilience.errors import ConsilienceError
+from consilience.factors import Factor, FactorialDesign
+from consilience.metrics.decomposition import decompose, one_hot
+from consilience.presentation import TEMPLATES, Presentation, Template, permutation, present
+from consilience.questions import Choice, Question
+
+FRANCE = Question(
+    "capital-1",
+    "capital",
+    {"": ("What is the capital of France?", "Which city is France's capital?")},
+    Choice("Paris"),
+    tuple(map(Choice, ("Lyon", "Paris", "Nice"))),
+)
+ITALY = Question(
+    "capital-2",
+    "capital",
+    {"": ("What is the capital of Italy?",)},
+    Choice("Rome"),
+    tuple(map(Choice, ("Rome", "Milan", "Turin"))),
+)
+FACTORS = (
+    Factor("paraphrase", ("1", "2")),
+    Factor("order", ("given", "rotation 1", "rotation 2")),
+    Factor("labels", ("A", "1")),
+)
+
+
+def differing(first, second):
+    """How many factors have other levels."""
+    return sum(a != b for a, b in zip(first, second, strict=True))
+
+
+def test_full_design_has_every_combination_and_its_pairs():
+    """2 x 3 x 2 cells; a pair of a factor differs in nothing else."""
+    design = FactorialDesign.full(FACTORS)
+    assert len(set(design.cells)) == 12
+    assert design.cells[0] == (0, 0, 0)
+    assert design.names[1] == "paraphrase=1, order=given, labels=1"
+    assert design.is_full
+    pairs = design.pairs_by_factor()
+    assert {name: len(of_factor) for name, of_factor in pairs.items()} == {
+        "paraphrase": 6,  # 1 pair of levels x 6 cells of the others
+        "order": 12,  # 3 x 4
+        "labels": 6,
+    }
+    every = [
+        pair
+        for pair in combinations(range(12), 2)
+        if differing(*(design.cells[at] for at in pair)) == 1
+    ]
+    assert sorted(pair for of_factor in pairs.values() for pair in of_factor) == every
+
+
+def test_smaller_designs_hold_pairs_of_every_factor():
+    """One factor at a time: 1 + 1 + 2 + 1 cells. Radial: each point with one more a factor."""
+    star = FactorialDesign.one_factor(FACTORS)
+    assert len(star.cells) == 5
+    assert all(differing(star.cells[0], cell) == 1 for cell in star.cells[1:])
+    radial = FactorialDesign.radial(FACTORS, 2, seed=0)
+    assert radial.cells[0] == (0, 0, 0)
+    assert len(radial.cells) <= 2 * (1 + 3)
+    assert all(radial.pairs_by_factor().values())
+    assert radial.cells == FactorialDesign.radial(FACTORS, 2, seed=0).cells
+    assert not radial.is_full
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Factor("colour", ("red",)), "no factor 'colour'"),
+        (lambda: Factor("order", ("given", "given")), "more than once"),
+        (lambda: Factor("order", ()), "without a level"),
+        (
+            lambda: FactorialDesign.full(
+                [Factor("order", tuple(map(str, range(1000)))), *FACTORS[:1]] * 3
+            ),
+            "variants of each question",
+        ),
+        (lambda: Template("t", "{questions}"), "Did you mean 'question'?"),
+        (lambda: Template("t", "Answer:"), "0 {question}"),
+        (lambda: Template("t", "{question}", system="Be brief."), "which is no chat"),
+    ],
+)
+def test_impossible_designs_and_templates_are_refused(make, message):
+    """Each with one message, before anything is asked."""
+    with pytest.raises(ConsilienceError) as caught:
+        make()
+    assert message in str(caught.value)
+
+
+def test_orders_are_permutations():
+    """Rotations put every option at every position once; shuffles differ; letters name an order."""
+    assert [permutation(f"rotation {at}", 3) for at in (1, 2, 3)] == [(1, 2, 0), (2, 0, 1), None]
+    assert permutation("reversed", 3) == (2, 1, 0)
+    assert permutation("BAC", 3) == (1, 0, 2)
+    assert permutation("BACD", 3) is None
+    shuffles = [permutation(f"shuffle {at}", 3, seed=1) for at in range(1, 7)]
+    assert shuffles[5] is None
+    assert {(0, 1, 2), *shuffles[:5]} == set(permutations(range(3)))
+
+
+@pytest.mark.parametrize(
+    ("presentation", "text", "answers", "options"),
+    [
+        (
+            Presentation(order="rotation 1"),
+            "Question: What is the capital of France?\nA. Paris\nB. Nice\nC. Lyon\nAnswer:",
+            ("A", "B", "C"),
+            (1, 2, 0),
+        ),
+        (
+            Presentation(labels="none", paraphrase=1, separator=" - ", case="upper"),
+            "QUESTION - Which city is France's capital?\n- Lyon\n- Paris\n- Nice\nANSWER -",
+            ("Lyon", "Paris", "Nice"),
+            (0, 1, 2),
+        ),
+        (
+            Presentation(labels="1", template=TEMPLATES["chat"]),
+            "What is the capital of France?\n1. Lyon\n2. Paris\n3. Nice\n"
+            "Answer with the number of the right option and nothing else.",
+            ("1", "2", "3"),
+            (0, 1, 2),
+        ),
+    ],
+)
+def test_prompts_say_what_their_levels_say(presentation, text, answers, options):
+    """The words of the template change case, the question and its options do not."""
+    prompt = present(FRANCE, presentation)
+    assert (prompt.text, prompt.answers, prompt.options) == (text, answers, options)
+
+
+def test_examples_have_the_presentation_of_the_question():
+    """A solved example in the same order, with the label of its gold there."""
+    prompt = present(FRANCE, Presentation(order="rotation 1"), [ITALY])
+    assert prompt.text.startswith(
+        "Question: What is the capital of Italy?\nA. Milan\nB. Turin\nC. Rome\nAnswer: C\n\n"
+        "Question: What is the capital of France?\nA. Paris\n"
+    )
+
+
+def test_a_variant_that_a_question_lacks_has_no_prompt():
+    """A third phrasing, another language, an order of more options."""
+    for presentation in (
+        Presentation(paraphrase=2),
+        Presentation(language="de"),
+        Presentation(order="rotation 3"),
+    ):
+        assert present(FRANCE, presentation) is None
+
+
+def test_decomposition_by_hand():
+    """Two factors of two levels; the answer follows the first: all variation is its own."""
+    answers = np.array([[[0, 0], [1, 1]], [[0, 1], [1, 0]], [[2, 2], [2, 2]]])
+    variation = decompose(one_hot(answers), ("order", "labels"))
+    # 1 - (1/4 + 1/4): two cells differ with probability 1/2; the third item never varies.
+    assert variation.total == pytest.approx([0.5, 0.5, 0.0])
+    assert variation.parts["order",] == pytest.approx([0.5, 0.0, 0.0])
+    assert variation.parts["labels",] == pytest.approx([0.0, 0.0, 0.0])
+    # The second item answers by both together: nothing but an interaction.
+    assert variation.parts["order", "labels"] == pytest.approx([0.0, 0.5, 0.0])
+    assert variation.total_effect("labels") == pytest.approx([0.0, 0.5, 0.0])
+
+
+def test_parts_sum_to_the_probability_that_answers_differ():
+    """And a total effect is the probability that an answer changes with one level drawn anew."""
+    answers = np.random.default_rng(0).integers(0, 4, (6, 2, 3, 4))
+    variation = decompose(one_hot(answers), ("paraphrase", "order", "labels"))
+    assert np.sum(list(variation.parts.values()), axis=0) == pytest.approx(variation.total)
+    flat = answers.reshape(6, -1)
+    assert variation.total == pytest.approx([np.mean(row[:, None] != row) for row in flat])
+    redrawn = [np.mean(item[:, :, None] != item[:, None]) for item in answers]
+    assert variation.total_effect("order") == pytest.approx(redrawn)
+
+
+def test_components_of_correctness_are_unbiased():
+    """Means over many drawn samples of items are the components that the samples come from."""
+    generator = np.random.default_rng(1)
+    effect = np.array([0.0, 0.3, -0.3])
+    estimates = []
+    for _ in range(3000):
+        item = generator.normal(0, 0.5, (8, 1, 1))
+        own = generator.normal(0, 0.2, (8, 3, 1))  # each item reacts to the factor in its own way
+        values = item + effect[:, None] + own
+        variation = decompose(values, ("order",))
+        estimates.append((variation.systematic["order",], variation.between))
+    # The effects are contrasts: own varies by 0.04 x 2/3 around its mean over the three levels.
+    expected = (0.06, 0.25 + 0.04 / 3)
+    assert np.mean(estimates, axis=0) == pytest.approx(expected, rel=0.03)

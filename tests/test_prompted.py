@@ -1,0 +1,143 @@
+"""Models that answer prompts: scores of answers against a plain pass of transformers."""
+
+import numpy as np
+import pytest
+import torch
+
+from consilience.ask_questions import Presenter, ask_options, prompts_of
+from consilience.factors import Factor, FactorialDesign
+from consilience.models.loading import load_pretrained
+from consilience.models.prompted import PromptReader
+from consilience.presentation import TEMPLATES, Presentation, Template
+from consilience.questions import Choice, Question
+
+QUESTIONS = tuple(
+    Question(
+        f"q{at}",
+        "capital",
+        {"": (f"Rome and {gold} ?", f"the capital {gold} ?")},
+        Choice(gold),
+        tuple(map(Choice, options)),
+    )
+    for at, (gold, options) in enumerate(
+        [("Paris", ("Rome", "Paris", "London")), ("Rome", ("Rome", "Italy"))]
+    )
+)
+DESIGN = FactorialDesign.full(
+    [Factor("paraphrase", ("1", "2")), Factor("order", ("given", "rotation 1", "rotation 2"))]
+)
+SHORT = Template("short", "{question} {options}")
+CHAT = "{% for m in messages %}{{ m.role }}: {{ m.content }} | {% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+
+
+@pytest.fixture
+def reader(model_folder):
+    """``reader("gpt2")``: a tiny model that answers prompts; ``chat``: with a chat template."""
+
+    def load(family, *, chat=False):
+        loaded = load_pretrained(str(model_folder(family)))
+        loaded.model.config.max_position_embeddings = 512
+        if chat:
+            loaded.tokenizer.chat_template = CHAT
+        return PromptReader(loaded)
+
+    return load
+
+
+def plain_score(model, ids, target):
+    """The log-probability of ``target`` after ``ids``, of one sequence in one pass."""
+    with torch.inference_mode():
+        if model.continuation.shares_context:
+            logits = model.model(input_ids=torch.tensor([[*ids, *target]])).logits[
+                0, len(ids) - 1 :
+            ]
+        else:
+            start = model.model.config.decoder_start_token_id
+            decoder = torch.tensor([[start, *target]])
+            logits = model.model(torch.tensor([ids]), decoder_input_ids=decoder).logits[0]
+    steps = logits[: len(target)].double().log_softmax(-1)
+    return float(sum(step[token] for step, token in zip(steps, target, strict=True)))
+
+
+@pytest.mark.parametrize("family", ["llama", "mamba", "t5"])
+@pytest.mark.parametrize("labels", ["A", "none"])
+def test_scores_are_those_of_one_pass_for_each_answer(reader, family, labels):
+    """In a tree of prompts, in batches of one length, and in a decoder; labels and texts."""
+    model = reader(family)
+    base = Presentation(template=SHORT, labels=labels)
+    prompts = [prompt for _, _, prompt in prompts_of(QUESTIONS, Presenter(DESIGN, {}, base))]
+    assert len(prompts) == 2 * 3 + 2 * 2  # two options have two rotations
+    seen = []
+    for rows, totals, sizes in model.score(prompts, are_labels=labels == "A"):
+        for row, scores, tokens in zip(rows, totals, sizes, strict=True):
+            seen.append(int(row))
+            prompt = prompts[row]
+            ids = model.ids(prompt)
+            for answer, score, count in zip(prompt.answers, scores, tokens, strict=True):
+                target = model.target(prompt, answer, is_label=labels == "A")
+                assert len(target) == count
+                assert score == pytest.approx(plain_score(model, ids, target), abs=1e-4)
+    assert sorted(seen) == list(range(len(prompts)))
+
+
+def test_a_chat_is_read_in_the_models_own_form(reader):
+    """System prompt, examples with their answers, question; answers begin without a space."""
+    model = reader("llama", chat=True)
+    chat = Template("t", "{question}", is_chat=True, system="Rome .")
+    presenter = Presenter(DESIGN, {}, Presentation(template=chat, labels="none"), 1, 0, QUESTIONS)
+    prompt = presenter.prompt(QUESTIONS[0], (0, 0))
+    assert model.text(prompt) == (
+        "system: Rome . | user: Rome and Rome ? | assistant: Rome | user: Rome and Paris ? | "
+        "assistant: "
+    )
+    target = model.target(prompt, "Paris", is_label=False)
+    assert target == [
+        *model.tokenizer("Paris", add_special_tokens=False)["input_ids"],
+        model.ends[0],
+    ]
+
+
+def test_what_cannot_be_asked_says_why(reader):
+    """A chat without a chat template, a special token in a question, a prompt that is too long."""
+    model = reader("llama")
+    assert (
+        model.why_not(
+            Presenter(DESIGN, {}, Presentation(template=TEMPLATES["chat"])).prompt(
+                QUESTIONS[0], (0, 0)
+            )
+        )
+        == "the model has no chat template"
+    )
+    model.longest = 3
+    prompt = Presenter(DESIGN, {}, Presentation(template=SHORT)).prompt(QUESTIONS[0], (0, 0))
+    assert "and the model takes 3" in model.why_not(prompt)
+    odd = Question("q", "g", {"": ("<|endoftext|>",)}, Choice("a"), (Choice("a"), Choice("b")))
+    model.longest = 512
+    prompt = Presenter(DESIGN, {}, Presentation(template=SHORT)).prompt(odd, (0, 0))
+    assert "special token" in model.why_not(prompt)
+
+
+class FirstLabel:
+    """A model that always prefers the first label, whatever option it is."""
+
+    identity, notes = {}, []
+
+    def why_not(self, prompt):
+        return None
+
+    def score(self, prompts):
+        yield np.arange(len(prompts)), [-np.arange(len(p.answers), dtype=float) for p in prompts]
+
+
+def test_answers_are_options_in_whatever_order_they_were_shown():
+    """Always A: the option that is shown first, which each rotation changes."""
+    table = ask_options(QUESTIONS[:1], Presenter(DESIGN, {}, Presentation()), FirstLabel(), "own")
+    assert table["label"].unique().to_list() == ["A"]
+    assert table["option"].to_list() == [0, 1, 2, 0, 1, 2]
+    assert table["answer"].to_list() == ["Rome", "Paris", "London"] * 2
+    assert table["gold_option"].unique().to_list() == [1]
+    assert table["gold_rank"].to_list() == [2, 1, 3] * 2
+    assert table["margin"].to_list() == [1.0] * 6
+    assert table["order"].to_list() == ["given", "rotation 1", "rotation 2"] * 2
+    assert table["variant"][4] == "paraphrase=2, order=rotation 1"
+    assert table["logprob"][0] == pytest.approx(-np.log(1 + np.exp(-1) + np.exp(-2)))

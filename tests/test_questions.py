@@ -1,0 +1,159 @@
+"""Files of questions: each layout is read, and each mistake is one message with its place."""
+
+import json
+
+import pytest
+
+from consilience.errors import ConsilienceError
+from consilience.questions import Choice
+from consilience.suites.question_files import read_question_file
+
+
+def read(folder, name, text, columns=None):
+    """The questions of a file and the messages of its problems."""
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    problems = []
+    questions = read_question_file(path, columns or {}, problems)
+    return questions, [str(problem).replace(str(path), name) for problem in problems]
+
+
+CSV = (
+    "question,question_2,answer,distractors,group\n"
+    "Capital of France?,France's capital?,Paris|Paname,Lyon;Nice,capital\n"
+)
+LINE = {
+    "question": ["Capital of France?", "France's capital?"],
+    "answer": "Paris|Paname",
+    "distractors": ["Lyon", "Nice"],
+    "group": "capital",
+}
+TOML = (
+    '[[questions]]\nquestion = ["Capital of France?", "France\'s capital?"]\n'
+    'answer = "Paris|Paname"\ndistractors = ["Lyon", "Nice"]\ngroup = "capital"\n'
+)
+YAML = (
+    "questions:\n- question:\n  - Capital of France?\n  - France's capital?\n"
+    "  answer: Paris|Paname\n  distractors: [Lyon, Nice]\n  group: capital\n"
+)
+ROWS = (
+    "item,question,answer,distractors,group\n"
+    "capital-1,Capital of France?,Paris|Paname,Lyon;Nice,capital\n"
+    "capital-1,France's capital?,,,\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", CSV),
+        ("a.csv", ROWS),
+        ("a.jsonl", json.dumps(LINE)),
+        ("a.json", json.dumps([LINE])),
+        ("a.toml", TOML),
+        ("a.yaml", YAML),
+    ],
+)
+def test_every_format_holds_the_same_question(tmp_path, name, text):
+    """CSV in one row and in two, JSON Lines, JSON, TOML and YAML."""
+    questions, problems = read(tmp_path, name, text)
+    assert problems == []
+    (question,) = questions.items
+    assert question.item == "capital-1"
+    assert question.paraphrases == {"": ("Capital of France?", "France's capital?")}
+    assert question.gold == Choice("Paris", ("Paname",))
+    # The id decides the order of options that are given as distractors.
+    assert [option.text for option in question.options] == ["Nice", "Paris", "Lyon"]
+    assert question.gold_position == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "columns", "options", "gold"),
+    [
+        (
+            {"question": "2 + 2?", "choices": ["1", "4", "3", "2"], "answer": 1},
+            {"options": "choices"},
+            ["1", "4", "3", "2"],
+            "4",
+        ),
+        (
+            {"q": "?", "choices": {"text": ["x", "y"], "label": ["1", "2"]}, "answerKey": "2"},
+            {"question": "q", "options": "choices", "answer": "answerKey"},
+            ["x", "y"],
+            "y",
+        ),
+        ({"question": "?", "answer": False}, {}, ["yes", "no"], "no"),
+        (
+            {"question": "?", "A": "x", "B": "y", "C": "", "answer": "B"},
+            {"options": "A+B+C"},
+            ["x", "y"],
+            "y",
+        ),
+        ({"question": "?", "options": ["x", "y|why"], "answer": "WHY"}, {}, ["x", "y"], "y"),
+        ({"question": "?", "options": "x; y", "answer": "y"}, {}, ["x", "y"], "y"),
+    ],
+    ids=["mmlu", "arc", "boolq", "columns", "alias", "one cell"],
+)
+def test_layouts_of_known_data_sets(tmp_path, row, columns, options, gold):
+    """A position from 0, a label, true and false, a column an option, an alias."""
+    questions, problems = read(tmp_path, "a.jsonl", json.dumps(row), columns)
+    assert problems == []
+    assert [option.text for option in questions.items[0].options] == options
+    assert questions.items[0].gold.text == gold
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"question": "?", "options": ["x", "y"], "answer": "z"}], "the answer 'z' is none of"),
+        ([{"question": "?", "options": ["x", "X "], "answer": "x"}], "are the same option"),
+        ([{"question": "?", "options": ["x|y", "y"], "answer": "x"}], "are the same option"),
+        ([{"question": "?", "options": ["x", "y"], "answer": "x|y"}], "is several of the options"),
+        ([{"question": "?", "options": ["x", "y"], "answer": 2}], "a position from 0 to 1"),
+        ([{"question": "?", "options": ["x"], "answer": "x"}], "one option, 'x'"),
+        ([{"question": "?", "options": ["x", ""], "answer": "x"}], "an empty option"),
+        ([{"question": "", "answer": "x"}], "an empty 'question'"),
+        ([{"question": "?", "answer": ""}], "no answer"),
+        (
+            [{"item": "a", "question": "?", "answer": "x"}, {"item": "a", "question": "?"}],
+            "duplicate question '?' of 'a'",
+        ),
+        (
+            [
+                {"item": "a", "question": "?", "answer": "x"},
+                {"item": "a", "question": "!", "answer": "y"},
+            ],
+            "duplicate item 'a' with another 'answer'",
+        ),
+        ([{"question": "?", "answer": "x", "group": "MACRO"}], "the group 'MACRO'"),
+        (
+            [{"question": "?", "answer": "x", "options": ["x", "y"], "distractors": ["z"]}],
+            "both 'options' and 'distractors'",
+        ),
+    ],
+)
+def test_every_mistake_is_one_message_with_its_line(tmp_path, rows, message):
+    """The question with the mistake is left out, and the message names its line."""
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    _, problems = read(tmp_path, "a.jsonl", text)
+    assert len(problems) == 1
+    assert message in problems[0]
+    assert problems[0].startswith(f"a.jsonl:{len(rows)}: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "columns", "message"),
+    [
+        ("a.csv", "frage,antwort\n?,x\n", {}, "Name the column that has it: --columns question="),
+        ("a.csv", "question,answer\n?,x\n", {"group": "topic"}, "no column 'topic'"),
+        ("a.csv", "question,answer\n?,x\n", {"gold": "answer"}, "--columns gold=..."),
+        ("a.yaml", "questions: [}", {}, "no YAML"),
+        ("a.toml", "a = 1", {}, "no list of questions"),
+        ("a.xlsx", "", {}, "a file in '.xlsx'"),
+    ],
+)
+def test_a_file_that_holds_no_questions_raises(tmp_path, name, text, columns, message):
+    """A missing column, an unknown name of ours, a file of another kind."""
+    with pytest.raises(ConsilienceError, match=r"(?s).*") as caught:
+        read(tmp_path, name, text, columns)
+    assert message in str(caught.value)

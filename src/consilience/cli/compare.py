@@ -30,5 +30,8 @@ def compare(options: CompareOptions, output: CompareOutput) -> None:
     shown = comparison_table(table, compared.suite, output.show, output.by)
     print_tables([shown], output.format_)
     if output.by is None and output.format_ == "table":
-        out.print("Details: --by group, edit, form or metric")
+        suite = compared.suite
+        others = ["edit"] if any(group.edges for group in suite) else []
+        others += ["form"] if any(len(group.design.forms) > 1 for group in suite) else []
+        out.print(f"Details: --by {', '.join(['group', *others])} or metric")
     warn(compared.notes)

@@ -109,11 +109,14 @@ def _show(
     if format_ == "table":
         named = shlex.quote(str(source)) + (f" --suite {shlex.quote(suite)}" if suite else "")
         page = "" if source.is_dir() else " --out report.html"
-        others = "form, metric" if probed.is_of_pairs else "edit, pattern, metric"
+        others = ["form"] if probed.is_of_pairs else ["pattern"]
+        if any(group.edges for group in probed.suite):
+            others.insert(0, "edit")
+        choices = ", ".join([*others, "metric"])
         print_lines(
             (
                 f"Report:  consilience report {named}{page}",
-                f"Details: consilience score {named} --by group  (or {others})",
+                f"Details: consilience score {named} --by group  (or {choices})",
             )
         )
     warn([*notes, *brief_notes(probed.summary, probed.notes, "--by group prints all")])

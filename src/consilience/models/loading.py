@@ -243,7 +243,8 @@ def find_device(name: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise ConsilienceError(
-            f"the device '{name}' is not there: {first_line(error)}",
+            f"no device '{name}': {first_line(error)}",
+            expected="auto, cpu, cuda, cuda:1 or mps",
             todo="Use --device cpu, or install a torch for that device.",
         ) from error
     return device

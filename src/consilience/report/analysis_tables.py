@@ -129,5 +129,6 @@ def example_table(examples: Sequence[Any], title: str) -> Table:
             answer = reply.answer if verdict == "wrong" else f"{verdict}: {reply.answer}"
             rows.append([*(facts if at == 0 else [""] * len(facts)), reply.variant, answer])
         last_rows.append(len(rows) - 1)
-    headings = ("relation", "subject", "gold", "pattern", "answer")
-    return Table(title, [Column(heading) for heading in headings], rows, rules=last_rows)
+    headings = ("subject", "gold", "pattern", "answer")
+    columns = [Column("relation", is_extra=True), *map(Column, headings)]
+    return Table(title, columns, rows, rules=last_rows)

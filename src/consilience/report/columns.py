@@ -63,10 +63,10 @@ def difference_columns(rows: pl.DataFrame, first: Column, second: Column) -> Col
         "second_value": second,
         **DIFFERENCE,
         "t": Column("t", "number"),
-        "p": Column("p", "p"),
+        "p": Column("p", "p", is_extra=bool(has_holm)),
         **holm,
         **seeds,
-        "detectable": Column("detectable", "share"),
+        "detectable": Column("detectable", "share", is_extra=True),
     }
 
 
@@ -86,13 +86,13 @@ PATTERNS: Columns = {
     "variant": Column("pattern"),
     "accuracy": metric_column("accuracy"),
     "change": POINTS,
-    ("change_low", "change_high"): Column(CI, "points"),
+    ("change_low", "change_high"): Column(CI, "points", is_extra=True),
     "p_holm": P_HOLM,
     "agreement": Column("agreement with others", "share", "agrees with others"),
     "outlier": Column("outlier"),
-    "closest": Column("closest pattern", "count"),
-    "highest": Column("agreement with it", "share", "agrees with it"),
-    "n": Column("facts", "count"),
+    "closest": Column("closest pattern", "count", is_extra=True),
+    "highest": Column("agreement with it", "share", "agrees with it", is_extra=True),
+    "n": Column("facts", "count", is_extra=True),
 }
 """Patterns (``analysis.patterns``): their accuracy, and how often they agree with others."""
 

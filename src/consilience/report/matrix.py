@@ -38,15 +38,16 @@ class MatrixWords:
 MATRIX_OF_FACTS = MatrixWords(
     "relation",
     "pattern",
-    "How often two patterns of a relation get the same answer, in percent. A cell is empty where "
-    "no fact has both patterns, such as patterns with a and an.",
+    "How often two patterns of a relation get the same answer, in percent. The diagonal is "
+    "left out. A cell is empty where no fact has both patterns, such as patterns with a and an.",
 )
 """The words for facts."""
 
 MATRIX_OF_PAIRS = MatrixWords(
     "task",
     "form",
-    "How often two forms of a sentence pair get the same label, in percent.",
+    "How often two forms of a sentence pair get the same label, in percent. The diagonal is "
+    "left out.",
 )
 """The words for sentence pairs."""
 

@@ -205,11 +205,15 @@ def summarize(
     summarised = ["MACRO"] if is_averaged else [group.id for group in groups]
     chosen = _fact_keys(values, groups) if is_averaged else _pair_keys(groups, summarised)
     deviations = _deviations(by_seed)
+    averaged = len(_averaged(groups)) if is_averaged else 0
     rows = []
-    for key, label, meaning in chosen:
+    for key, label, in_words in chosen:
         if (row := values.get(key)) is None:
             continue
+        meaning = in_words
         std = deviations.get(key, NAN) if is_averaged else row["std"]
+        if is_averaged and not math.isnan(row["value"]) and row["n"] < averaged:
+            meaning += f" ({row['n']} of {averaged} relations)"
         rows.append(
             SummaryRow(
                 label=label, metric=key[1], subset=key[2], value=row["value"], std=std,
@@ -225,7 +229,6 @@ def summarize(
         f"{model} on {suite.name if is_averaged else groups[0].id}: {sizes} ({protocol}{several})"
     )
     notes = [*([left_out] if left_out else []), *_notes(metrics, suite, groups)]
-    averaged = len(_averaged(groups)) if is_averaged else 0
     return Summary(title, rows, least, most, chance, averaged, seeds, notes)
 
 

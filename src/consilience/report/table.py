@@ -47,6 +47,8 @@ class Column:
     """The heading on a narrow screen; empty for the same one."""
     digits: int = 1
     """Digits after the decimal point of a share, points or a number."""
+    is_extra: bool = False
+    """Whether a narrow screen leaves it out before other columns."""
 
     @property
     def is_number(self) -> bool:

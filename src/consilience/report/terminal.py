@@ -27,12 +27,11 @@ def fitted_text(table: Table, width: int, rule: str = "─") -> Text:
     whole.
     """
     grid = _fitted(table, width)
-    count = len(grid.widths)
-    shown = replace(table, columns=table.columns[:count], rows=[row[:count] for row in table.rows])
-    notes = [*all_notes(shown), *grid.note()]
+    shown = _only(table, grid.shown)
+    notes = [*all_notes(shown), *grid.note(table)]
     title = _wrap(table.title, width) if table.title else []
     lines = [Text(line, style="table.title") for line in title]
-    lines += grid.lines(table, width, rule)
+    lines += grid.lines(shown, width, rule)
     lines += [Text(line, style="table.caption") for note in notes for line in _wrap(note, width)]
     for line in lines:
         line.rstrip()
@@ -43,18 +42,20 @@ def fitted_text(table: Table, width: int, rule: str = "─") -> Text:
 class _Grid:
     """The columns of a table that fit a screen."""
 
-    columns: Sequence[Column]
-    """All columns of the table."""
+    shown: Sequence[int]
+    """The positions of these columns."""
     headings: Sequence[Lines]
-    """The headings of the columns that fit, from the left."""
+    """Their headings."""
     cells: Sequence[Sequence[Lines]]
     """The cells below them, by row."""
     widths: Sequence[int]
     """The widths of these columns."""
 
-    def note(self) -> Iterator[str]:
-        """The columns that do not fit, if any."""
-        left_out = [column.heading for column in self.columns[len(self.widths) :]]
+    def note(self, table: Table) -> Iterator[str]:
+        """The columns of the table that do not fit, if any."""
+        left_out = [
+            column.heading for at, column in enumerate(table.columns) if at not in self.shown
+        ]
         if left_out:
             names = ", ".join(dict.fromkeys(left_out))
             yield f"Not shown at this width: {names}. A wider terminal or a pipe shows all columns."
@@ -64,25 +65,24 @@ class _Grid:
         if any(any(heading) for heading in self.headings):
             height = max(map(len, self.headings))
             bottom = [[""] * (height - len(heading)) + heading for heading in self.headings]
-            yield from self._row(bottom, ["table.header"] * len(bottom))
+            yield from self._row(table.columns, bottom, ["table.header"] * len(bottom))
         block = ""
         for at, cells in enumerate(self.cells):
             if table.blocks and table.blocks[at] != block:
                 block = table.blocks[at]
                 if block:
                     yield from map(Text, _wrap(f"{block}:", width))
-            yield from self._row(
-                cells, ["bold" if cell.is_best else "" for cell in table.cells(at)]
-            )
+            styles = ["bold" if cell.is_best else "" for cell in table.cells(at)]
+            yield from self._row(table.columns, cells, styles)
             if at in table.rules:
                 yield Text(rule * (sum(self.widths) + BETWEEN * (len(self.widths) - 1)))
 
-    def _row(self, cells: Sequence[Lines], styles: Sequence[str]) -> Iterator[Text]:
+    def _row(
+        self, columns: Sequence[Column], cells: Sequence[Lines], styles: Sequence[str]
+    ) -> Iterator[Text]:
         for at in range(max(map(len, cells))):
             line = Text()
-            for column, cell, width, style in zip(
-                self.columns, cells, self.widths, styles, strict=False
-            ):
+            for column, cell, width, style in zip(columns, cells, self.widths, styles, strict=True):
                 text = cell[at] if at < len(cell) else ""
                 space = " " * (width - cell_len(text))
                 line.append(space + text if column.is_number else text + space, style)
@@ -91,7 +91,7 @@ class _Grid:
 
 
 def _fitted(table: Table, width: int) -> _Grid:
-    """As many columns from the left as fit, at least two.
+    """As many columns as fit, at least two; extra ones and those on the right are left out first.
 
     Headings are wrapped at words, then shortened; then texts are wrapped, first those on the left.
     """
@@ -118,20 +118,39 @@ def _fitted(table: Table, width: int) -> _Grid:
         _heading(column.short or column.heading, room)
         for column, room in zip(columns, natural, strict=True)
     ]
-    fewest = min(size, 2)
+    choices = list(_choices(columns))
     attempts = [
-        (count, headings, least)
-        for count in range(size, fewest - 1, -1)
+        (shown, headings, least)
+        for shown in choices
         for headings, least in (
             (full, natural), (wrapped, natural), (short, natural), (short, partial),
         )
     ]  # fmt: skip
-    for count, headings, least in [*attempts, (fewest, short, words)]:
-        widths = _widths(headings[:count], natural, least, width)
+    for shown, headings, least in [*attempts, (choices[-1], short, words)]:
+        chosen = [headings[at] for at in shown]
+        widths = _widths(chosen, [natural[at] for at in shown], [least[at] for at in shown], width)
         if _total(widths) <= width:
             break
-    cells = [[_wrap(*pair) for pair in zip(row, widths, strict=False)] for row in texts]
-    return _Grid(columns, headings[:count], cells, widths)
+    cells = [
+        [_wrap(row[at], room) for at, room in zip(shown, widths, strict=True)] for row in texts
+    ]
+    return _Grid(shown, chosen, cells, widths)
+
+
+def _choices(columns: Sequence[Column]) -> Iterator[list[int]]:
+    """The positions of all columns, and of ever fewer: without the extra ones, from the right."""
+    shown = list(range(len(columns)))
+    yield shown
+    for at in sorted(shown, key=lambda at: (not columns[at].is_extra, -at)):
+        if len(shown) > 2:
+            shown = [position for position in shown if position != at]
+            yield shown
+
+
+def _only(table: Table, shown: Sequence[int]) -> Table:
+    """The table with some of its columns."""
+    columns = [table.columns[at] for at in shown]
+    return replace(table, columns=columns, rows=[[row[at] for at in shown] for row in table.rows])
 
 
 def _widths(

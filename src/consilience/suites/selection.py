@@ -11,9 +11,8 @@ from consilience.types import Candidates, Relation, Suite
 
 
 def select_relations(suite: Suite, ids: Sequence[str]) -> Suite:
-    """The suite with only the relations of these ids, in the suite's order."""
-    for id_ in ids:
-        suite.relation(id_)
+    """The suite with only the relations of these ids or labels, in the suite's order."""
+    ids = [suite[name].id for name in ids]
     left_out = {relation.id for relation in suite.relations} - set(ids)
     return replace(
         suite,

@@ -204,7 +204,7 @@ class VectorOptions:
     ] = "subject"
     protocol: ProtocolName = None
     folder: Folder = None
-    seed: Annotated[int, Option("Seed of --limit, k-means and t-SNE.", panel=COUNTING)] = 0
+    seed: Annotated[int, Option("Seed of --limit, k-means and t-SNE.", min=0, panel=COUNTING)] = 0
     revision: Revision = None
     device: Device = "auto"
     trust_remote_code: TrustRemoteCode = False

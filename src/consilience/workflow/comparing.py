@@ -153,11 +153,19 @@ def _choice(option: str, value: Any) -> str:
 
 
 def refuse_mixed(runs: Sequence[Run]) -> None:
-    """Raise for runs of sentence pairs together with others."""
+    """Raise for runs of sentence pairs together with others, and for runs of other suites."""
     if len({run.is_of_pairs for run in runs}) > 1:
         raise ConsilienceError(
             "runs of sentence pairs, and others",
             expected="runs of one suite, or of the same task and data",
+        )
+    suites = {run.label: run.settings["suite"] for run in runs if "suite" in run.settings}
+    if len(set(suites.values())) > 1:
+        names = ", ".join(f"{label} of {suite}" for label, suite in suites.items())
+        raise ConsilienceError(
+            f"runs of different suites: {names}",
+            expected="runs of one suite",
+            todo="Probe both models with the same --suite.",
         )
 
 

@@ -113,7 +113,7 @@ Groups = Annotated[
     Option("Use only these relations, such as P36,P19.", metavar="G,G", panel=QUESTIONS),
 ]
 BootstrapSeed = Annotated[
-    int, Option("Seed of the bootstrap and of the permutation tests.", panel=COUNTING)
+    int, Option("Seed of the bootstrap and of the permutation tests.", min=0, panel=COUNTING)
 ]
 DataDir = Annotated[
     Path | None,

@@ -88,7 +88,7 @@ class ProbeOptions:
     folder: Folder = None
     seed: Annotated[
         int,
-        Option("Seed of --limit, of baseline:random and of the intervals.", panel=COUNTING),
+        Option("Seed of --limit, of baseline:random and of the intervals.", min=0, panel=COUNTING),
     ] = 0
     revision: Revision = None
     device: Device = "auto"

@@ -116,7 +116,9 @@ class SheetOptions:
     question: Annotated[
         str, Option("Ask this question [default: that of the task].", panel=QUESTIONS)
     ] = ""
-    seed: Annotated[int, Option("Seed of the pairs and of their orders.", panel=QUESTIONS)] = 0
+    seed: Annotated[
+        int, Option("Seed of the pairs and of their orders.", min=0, panel=QUESTIONS)
+    ] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,4 +129,4 @@ class ScoreSheetsOptions:
         Path,
         Option("The folder with key.json and the answers.", metavar="SHEETS", is_argument=True),
     ]
-    seed: Annotated[int, Option("Seed of the bootstrap.", panel=COUNTING)] = 0
+    seed: Annotated[int, Option("Seed of the bootstrap.", min=0, panel=COUNTING)] = 0

@@ -200,10 +200,10 @@ def summary_of(*rows, chance=0.3):
     """A summary of metrics with their values and those of the majority baseline."""
     shown = [
         SummaryRow(metric.capitalize(), metric, "all", value, math.nan, value - 0.1, value + 0.1,
-                   baseline, "")
+                   baseline, "", chance if metric == "consistency" else math.nan)
         for metric, value, baseline in rows
     ]  # fmt: skip
-    return Summary("run on s", shown, [("R", 0.1)], [("S", 0.9)], chance, 2, 1, ["so"])
+    return Summary("run on s", shown, [("R", 0.1)], [("S", 0.9)], 2, 1, ["so"])
 
 
 def texts(parts):

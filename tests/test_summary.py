@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from consilience import ask_suite, load_model, load_suite, measure
+from consilience.analysis.patterns import form_tables
 from consilience.report.summary import (
     FEWEST_FACTS,
     Summary,
@@ -88,7 +89,7 @@ def test_the_majority_baseline_is_counted_on_the_facts_that_the_model_answered()
 )
 def test_the_last_note_explains_intervals_and_empty_cells(low, baseline, relations, note):
     row = SummaryRow("A", "accuracy", "all", 0.4, math.nan, low, 0.8, baseline, "right")
-    summary = Summary("t", [row], [], [], math.nan, relations, 1, [])
+    summary = Summary("t", [row], [], [], relations, 1, [])
     assert all_notes(summary.table()) == ([note] if note else [])
 
 
@@ -259,3 +260,9 @@ def test_labels_that_a_model_writes_have_rows_of_their_own():
     assert [(row.label, row.value) for row in summary.rows][::3] == [
         ("Accuracy", pytest.approx(2 / 3)), ("Accuracy (written)", pytest.approx(1 / 3)),
     ]  # fmt: skip
+    # Of "yxy" in every form, x is no label: it agrees with nothing, so chance is (2/3)^2.
+    chance = [row.chance for row in summary.rows if row.metric == "consistency"]
+    assert chance[0] == pytest.approx(1.0)
+    assert chance[-1] == pytest.approx(4 / 9)
+    table, _ = form_tables([pl.concat([chosen, written])], suite)
+    assert table.filter(group="t-generated")["agreement"].to_list() == pytest.approx([2 / 3] * 3)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import combinations
 from statistics import fmean
 
 import numpy as np
@@ -139,7 +138,7 @@ def _pattern_table(ready: Prepared, protocol: Protocol) -> pl.DataFrame:
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
-def form_tables(seeds: Sequence[pl.DataFrame], suite: Suite) -> tuple[pl.DataFrame, pl.DataFrame]:
+def form_tables(seeds: Sequence[Answers], suite: Suite) -> tuple[pl.DataFrame, pl.DataFrame]:
     """How often each two forms of a sentence pair get the same answer, and the forms.
 
     Pairs: ``group, first, second, agreement`` over the items with an answer in both forms, NaN
@@ -157,15 +156,16 @@ def form_tables(seeds: Sequence[pl.DataFrame], suite: Suite) -> tuple[pl.DataFra
     return pairs, pl.DataFrame(forms, names, orient="row")
 
 
-def _form_pairs(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+def _form_pairs(answers: Answers, suite: Suite) -> pl.DataFrame:
+    """As consistency counts them: a text that is no label agrees with nothing."""
     pairs: list[tuple[str, int, int, float]] = []
-    known = answers.filter(pl.col("answer").is_not_null())
-    for group in suite.relations:
-        of_group = known.filter(pl.col("group") == group.id).select("item", "variant", "answer")
-        for (first, one), (second, other) in combinations(enumerate(group.design.variants), 2):
-            both = of_group.filter(variant=one).join(of_group.filter(variant=other), on="item")
-            same = both.select((pl.col("answer") == pl.col("answer_right")).mean()).item()
-            pairs.append((group.id, first, second, NAN if same is None else same))
+    for group, grid in _grids(prepared(answers, suite), "strict"):
+        every = grid.only_variants(range(len(group.design.variants)))
+        agreement = quotient(every.same.sum(axis=0), every.both.sum(axis=0))
+        pairs += [
+            (group.id, first, second, value)
+            for (first, second), value in zip(every.pairs.tolist(), agreement, strict=True)
+        ]
     columns = {"group": pl.String, "first": pl.Int64, "second": pl.Int64, "agreement": pl.Float64}
     return pl.DataFrame(pairs, columns, orient="row")
 

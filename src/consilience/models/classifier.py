@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedModel
 
 from consilience.choices import DEFAULT_LOADING, Joined, Loading, Pool
-from consilience.errors import ConsilienceError, did_you_mean
+from consilience.errors import ConsilienceError
 from consilience.models.batches import Budget, log_softmax
 from consilience.models.forward import Floats, Ints
 from consilience.models.loading import Pretrained, load_classifier
@@ -191,13 +191,10 @@ def label_positions(
     positions = {name.casefold(): position for position, name in enumerate(names)}
     for label in labels:
         if label.casefold() not in positions:
-            is_unnamed = all(name.startswith("LABEL_") for name in names)
             raise ConsilienceError(
                 f"the model's labels are {', '.join(names)}",
                 expected=", ".join(labels),
-                todo="Say what they mean, in the model's order: --model-labels A,B."
-                if is_unnamed
-                else did_you_mean(label, names),
+                todo="Say what they mean, in the model's order: --model-labels A,B.",
             )
     if len(names) != len(labels):
         raise ConsilienceError(

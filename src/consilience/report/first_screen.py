@@ -111,7 +111,7 @@ def _chance_of(run: RunView, row: SummaryRow) -> float:
     if row.metric != "consistency":
         return NAN
     if row.subset == "all":
-        return run.summary.chance
+        return row.chance
     rows = run.metrics.filter(
         (pl.col("metric") == "chance_consistency") & (pl.col("subset") == row.subset)
     )

@@ -83,6 +83,8 @@ class SummaryRow:
     """The value of the majority baseline; NaN without data."""
     meaning: str
     """What the number counts, in about five words."""
+    chance: float = NAN
+    """The value that is expected by chance; NaN for all but consistency over all forms."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -97,8 +99,6 @@ class Summary:
     """Labels and consistency of the least consistent groups, the lowest first."""
     most: Sequence[tuple[str, float]]
     """Label and consistency of the most consistent group; empty where all groups are equal."""
-    chance: float
-    """The consistency expected by chance; NaN without data."""
     relations: int
     """How many relations the numbers are the mean over; 0 for sentence pairs."""
     seeds: int
@@ -108,6 +108,11 @@ class Summary:
 
     def __repr__(self) -> str:
         return table_text(self.table())
+
+    @property
+    def chance(self) -> float:
+        """The consistency expected by chance, of the first group; NaN without data."""
+        return next((row.chance for row in self.rows if not math.isnan(row.chance)), NAN)
 
     def table(self) -> Table:
         """The summary as a table; the groups and the notes are below it."""
@@ -142,10 +147,9 @@ class Summary:
         return asdict(self)
 
     def _meaning_of(self, row: SummaryRow) -> str:
-        has_chance = row.metric == "consistency" and row.subset == "all"
-        if not has_chance or math.isnan(self.chance):
+        if math.isnan(row.chance):
             return row.meaning
-        return f"{row.meaning} (chance {self.chance * 100:.3g})"
+        return f"{row.meaning} (chance {row.chance * 100:.1f})"
 
     def groups_in_words(self) -> Iterator[str]:
         """The least and the most consistent groups; nothing where all are equal."""
@@ -218,10 +222,10 @@ def summarize(
             SummaryRow(
                 label=label, metric=key[1], subset=key[2], value=row["value"], std=std,
                 low=row["low"], high=row["high"], baseline=baseline.get(key, NAN), meaning=meaning,
+                chance=_chance(values, key),
             )
         )  # fmt: skip
     least, most = _extremes(values, groups) if is_averaged else ([], [])
-    chance = values.get((summarised[0], "chance_consistency", "all"), {}).get("value", NAN)
     seeds = int(metrics["seeds"].max())  # type: ignore[arg-type]
     sizes = _fact_sizes(values, groups) if is_averaged else _pair_sizes(values, groups[0])
     several = f", mean of {seeds} seeds" if seeds > 1 else ""
@@ -229,7 +233,7 @@ def summarize(
         f"{model} on {suite.name if is_averaged else groups[0].id}: {sizes} ({protocol}{several})"
     )
     notes = [*([left_out] if left_out else []), *_notes(metrics, suite, groups)]
-    return Summary(title, rows, least, most, chance, averaged, seeds, notes)
+    return Summary(title, rows, least, most, averaged, seeds, notes)
 
 
 def _rows_of(metrics: pl.DataFrame) -> Iterator[dict[str, Any]]:
@@ -273,6 +277,13 @@ def _pair_keys(groups: Sequence[Relation], names: Sequence[str]) -> list[tuple[K
                 if form in FORM_ROWS
             ]
     return keys
+
+
+def _chance(values: Mapping[Key, Mapping[str, Any]], key: Key) -> float:
+    """What is expected by chance of a number: of the consistency over all forms or patterns."""
+    if key[1:] != ("consistency", "all"):
+        return NAN
+    return float(values.get((key[0], "chance_consistency", "all"), {}).get("value", NAN))
 
 
 def _deviations(by_seed: Sequence[pl.DataFrame]) -> dict[Key, float]:

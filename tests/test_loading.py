@@ -276,7 +276,7 @@ def test_a_model_that_is_not_there_is_refused(spec, message):
 
 
 def test_a_device_or_dtype_that_is_not_there_is_refused(model_folder):
-    with pytest.raises(ConsilienceError, match="device 'nowhere' is not there"):
+    with pytest.raises(ConsilienceError, match="no device 'nowhere'; expected auto, cpu"):
         load_model(str(model_folder("bert")), device="nowhere")
     with pytest.raises(ConsilienceError, match="dtype 'int3'; expected float32"):
         load_model(str(model_folder("bert")), dtype="int3")

@@ -36,6 +36,12 @@ from consilience.text import truncated
 FORMAT = 2
 """Increased when runs of older versions can no longer be resumed."""
 
+CHANGED = {
+    "versions": "resumed with other versions of libraries",
+    "git": "resumed at another revision of consilience",
+}
+"""What a note calls a change of the record between the begin of a run and its resumption."""
+
 OLD_SETTINGS = "asked"
 """What records of earlier versions call their settings."""
 
@@ -88,8 +94,8 @@ class RunFolder:
         for name in ("warnings", "started", "command", "versions", "git"):
             now, before = self.record[name], existing.get(name, self.record[name])
             self.record[name] = before
-            if name in ("versions", "git") and now != before:
-                self.note([f"resumed with other {name}: {_show(now)}"])
+            if name in CHANGED and now != before:
+                self.note([f"{CHANGED[name]}: {_show(now)}, first {_show(before)}"])
         for name in ("products", "screened"):
             if name in existing:
                 self.record[name] = existing[name]

@@ -99,7 +99,7 @@ def test_a_release_is_read_with_the_papers_filter(release):
     music = suite.relation("P136")
     assert [fact.object for fact in music.facts] == ["jazz"]
     assert music.candidates.words == ("jazz",)
-    assert suite.notes == ("P136: 1 tuples left out, as the paper does (note 11)",)
+    assert suite.notes == ("P136: 1 tuples left out, see note 11 of the ParaRel paper",)
     assert suite.relation("P19").edges == {(0, 1): Edge(True, False, False)}
     assert suite.relation("P19").facts[0].item == "P19/0"
     shipped = load_suite(str(release), as_shipped=True)

@@ -535,14 +535,52 @@ def test_a_users_model_is_one_more_row_of_the_papers_table(consilience, release,
     assert "mine (ours) 100.0±0.0 100.0±0.0 100.0±0.0" in lines
     assert "BERT-base (paper) 45.8±25.6 58.5±24.2 27.0±23.8" in lines
     assert "unavailable" not in out + err
-    for tolerance, expected in (("54.2", (0, "within")), ("54.1", (3, "outside"))):
+    for tolerance, expected in (
+        (["--tolerance", "54.2"], (0, "within")),
+        (["--tolerance", "54.1"], (3, "outside")),
+        ([], (3, "differs")),
+    ):
         options = ["--replace", "BERT-base=baseline:oracle", "--only", "BERT-base,mine,Accuracy"]
-        status, out, _ = consilience(
-            *command, *options, "--strict", "--tolerance", tolerance, "--json"
-        )
+        status, out, _ = consilience(*command, *options, "--strict", *tolerance, "--json")
         rows = {(row["row"], row["column"]): row for row in json.loads(out)["numbers"]}
         assert (status, rows["BERT-base", "Accuracy"]["verdict"]) == expected
         assert rows["mine", "Accuracy"]["verdict"] == "ours only"
+
+
+def test_a_users_model_that_cannot_be_loaded_is_a_row_and_strict_fails(
+    consilience, release, here, tmp_path
+):
+    command = (
+        "reproduce", "pararel-table-3", "--data-dir", release, "--out", tmp_path / "r",
+        "--add", "mine=no/model",
+    )  # fmt: skip
+    for options, expected in (([], 0), (["--strict"], 3)):
+        status, out, err = consilience(*command, *options)
+        assert status == expected
+        assert "mine: unavailable: " in err
+        lines = [" ".join(line.split()) for line in out.splitlines()]
+        assert "Accuracy - - - - unavailable" in lines
+        assert "mine (unavailable) - - -" in lines
+    rows = pl.read_csv(tmp_path / "r/pararel-table-3.csv").filter(row="mine")
+    assert rows["column"].to_list() == ["Accuracy", "Consistency", "Consistent-Acc"]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        ("pararel-relations", ["mine"]),
+        ("pararel-correlations", ["mine"]),
+        ("pararel-table-7", ["mine", "mine-ft"]),
+        ("calum-table-2", ["mine"]),
+        ("calum-table-6", ["mine-Single", "mine-Para", "mine-All"]),
+    ],
+)
+def test_every_row_of_a_users_model_that_cannot_be_loaded_says_so(answered, tmp_path, name, rows):
+    answered(2, {"error": {"message": "cannot load 'no/model'", "is_usage": False}})
+    numbers = make(name, tmp_path, added={"mine": "no/model"}, only=rows)[1]
+    mine = numbers.filter(pl.col("row").is_in(rows))
+    assert set(mine["row"]) == set(rows)
+    assert mine["verdict"].str.starts_with("unavailable: ").all()
 
 
 FEW = {"probe": ["--groups", "P19,P36,P127,P364,P1376"]}
@@ -879,8 +917,17 @@ def test_without_data_a_recipe_says_so_and_strict_fails(consilience, here, tmp_p
         found, out, err = consilience(*command, *options)
         assert found == status
         assert "pararel-table-1: unavailable: " in err
+        assert "no such folder; expected " in err
         assert "fetch pararel" in err
         assert out.count("unavailable") == 7
+
+
+def test_a_data_dir_that_is_the_suite_itself_names_the_expected_folder(tmp_path):
+    (tmp_path / "pararel").mkdir()
+    with pytest.raises(ConsilienceError, match="name the folder that contains pararel") as error:
+        load_suite("pararel", tmp_path / "pararel")
+    assert f"expected {tmp_path / 'pararel' / 'pararel'}" in str(error.value)
+    assert "no such folder" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -82,17 +82,17 @@ def paper_numbers(table: str) -> pl.DataFrame:
 
 def beside(
     table: str,
-    ours: Mapping[Key, Measured],
+    ours: Mapping[Key, Measured | None],
     absent: Mapping[str, str] | None = None,
     tolerance: float | None = None,
     settings: str = "",
 ) -> pl.DataFrame:
     """The paper's numbers with ours (``BESIDE_SCHEMA``), and ours that the paper does not have.
 
-    Rows are ordered by block, then by row, as in the paper. ``absent``: why a row has no number of
-    ours; the reason of ``""`` applies to all other rows. ``tolerance``: points within which
-    percentages count as equal to the paper's; None for no judgement. ``settings``: arguments of
-    ours that the paper did not use.
+    Rows are in the order of the paper. ``ours``: None for a missing number. ``absent``: why a row
+    has no number of ours; the reason of ``""`` applies to all other rows. ``tolerance``: points
+    within which percentages count as equal to the paper's; None for no judgement. ``settings``:
+    arguments of ours that the paper did not use.
     """
     absent = absent or {}
     rows: list[dict[str, object]] = []
@@ -107,8 +107,11 @@ def beside(
         rows.append(row | _numbers(paper, float(printed["std"]), number) | {"verdict": verdict})
     for (group, name, column), number in remaining.items():
         row = {"table": table, "section": "", "group": group, "row": name, "column": column}
-        row |= {"unit": number.unit, "digits": DIGITS.get(number.unit, 1)}
-        verdict = "no data" if math.isnan(number.value) else "ours only"
+        unit = number.unit if number else ""
+        row |= {"unit": unit, "digits": DIGITS.get(unit, 1)}
+        verdict = absent.get(name, absent.get("", "not measured"))
+        if number is not None:
+            verdict = "no data" if math.isnan(number.value) else "ours only"
         rows.append(row | _numbers(NAN, NAN, number) | {"verdict": verdict})
     blocks, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("group", "row"))
     rows.sort(key=lambda row: (blocks.index(row["group"]), names.index(row["row"])))
@@ -207,11 +210,13 @@ def beside_layout(numbers: pl.DataFrame, title: str, notes: Sequence[str] = ()) 
     blocks: list[str] = []
     for (group, name), chosen in numbers.group_by(["group", "row"], maintain_order=True):
         cells = {row["column"]: _cells(row) for row in chosen.iter_rows(named=True)}
-        settings = _settings(chosen)
-        ours = f"ours, {settings}" if settings else "ours"
+        ours = ", ".join(filter(None, ("ours", _settings(chosen))))
+        is_empty = chosen["paper"].is_nan().all() and chosen["ours"].is_nan().all()
+        if is_empty:
+            ours = chosen["verdict"][0].split(":")[0]
         for at, whose in enumerate(("paper", ours)):
             shown = [cells[heading][at] if heading in cells else Cell() for heading in headings]
-            if any(_text(cell) != "-" for cell in shown):
+            if any(_text(cell) != "-" for cell in shown) or (is_empty and at):
                 rows.append([f"{name} ({whose})", *shown])
                 blocks.append(str(group))
     columns = [Column(""), *(Column(heading, "number") for heading in headings)]

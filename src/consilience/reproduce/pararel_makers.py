@@ -12,7 +12,7 @@ import polars as pl
 
 from consilience.report.measured import Measured
 from consilience.report.papers import NAN, Key
-from consilience.reproduce.recipe import Recipe, RecipeResult
+from consilience.reproduce.recipe import ADDED, Recipe, RecipeResult
 from consilience.reproduce.work import UNAVAILABLE, MissingError, Work
 from consilience.run import read_answers
 from consilience.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
@@ -33,9 +33,6 @@ IMPROVED = {
 
 COEFFICIENTS = {"pearson": "Correlation Accuracy/Consistency", "spearman": "the same, Spearman's"}
 """Columns of coefficients."""
-
-ADDED = "added"
-"""The block of a user's models in a table."""
 
 SQUAD = Path(__file__).parents[3] / "examples" / "squad.py"
 """The example that fine-tunes on SQuAD; it is part of the source repository only."""

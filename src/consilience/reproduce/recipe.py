@@ -19,6 +19,9 @@ from consilience.report.papers import Key, beside, paper_numbers
 from consilience.reproduce.work import NOT_SELECTED, Request, Work
 from consilience.suites.tasks import CALUM
 
+ADDED = "added"
+"""The block of a user's models in a table."""
+
 KOREAN = ("kornli", "klue-nli", "klue-sts")
 """The Korean tasks of CALUM."""
 
@@ -151,13 +154,42 @@ def carry_out(recipe: Recipe, work: Work) -> tuple[RecipeResult, pl.DataFrame]:
         )
     result = recipe.make(recipe, work)
     result = replace(result, notes=[*recipe.notes, *result.notes, *work.notes])
-    ours = {key: number for key, number in result.numbers.items() if is_selected(key)}
+    ours: dict[Key, Measured | None] = {
+        key: number for key, number in result.numbers.items() if is_selected(key)
+    }
+    absent = work.absent
+    for name in set(request.added).intersection(absent):
+        absent = dict.fromkeys(recipe.rows_of([name]), absent[name]) | absent
+    missing = _missing_keys(recipe, work, {row for _, row, _ in ours})
+    ours |= dict.fromkeys(filter(is_selected, missing))
     settings = "; ".join(f"{name} {shlex.join(more)}" for name, more in request.options.items())
-    numbers = beside(recipe.table, ours, work.absent, request.tolerance, settings)
+    numbers = beside(recipe.table, ours, absent, request.tolerance, settings)
     keys = numbers.select("group", "row", "column").iter_rows()
     selected = pl.Series([is_selected(key) for key in keys], dtype=pl.Boolean)
     verdict = pl.when(selected).then("verdict").otherwise(pl.lit(NOT_SELECTED))
     return result, numbers.with_columns(verdict=verdict)
+
+
+def _missing_keys(recipe: Recipe, work: Work, measured: Collection[str]) -> list[Key]:
+    """The numbers of a user's models that could not be made, in the columns of the paper's models.
+
+    ``measured``: the rows that have numbers.
+    """
+    paper = paper_numbers(recipe.table)
+    of_models = paper.filter(pl.col("row").is_in(list(recipe.models)))
+    columns = (paper if of_models.is_empty() else of_models)["column"].unique(maintain_order=True)
+    keys: list[Key] = []
+    for name in work.request.added:
+        for row in recipe.rows_of([name]):
+            parts = [
+                part
+                for (reason_row, part), reason in work.reasons.items()
+                if reason_row in (name, row) and reason != NOT_SELECTED
+            ]
+            if not parts and row not in measured and ("", "") in work.reasons:
+                parts = [""]
+            keys += [(part or ADDED, row, column) for part in parts for column in columns]
+    return keys
 
 
 def _with_added_models(recipe: Recipe, added: Mapping[str, str]) -> Recipe:

@@ -40,8 +40,10 @@ def suite_folder(spec: str, data: Path) -> Path:
         folder = data / spec
         if not folder.is_dir():
             raise ConsilienceError(
-                f"the suite '{spec}' is not in {data}",
-                todo=f"Get it with `consilience suite fetch {spec}`, or say where it lies with "
+                f"the suite '{spec}' is not in {data}"
+                + ("" if data.is_dir() else ": no such folder"),
+                expected=f"{folder}; name the folder that contains {spec}",
+                todo=f"Get it with `consilience suite fetch {spec}`, or name the folder with "
                 "--data-dir.",
             )
         return folder

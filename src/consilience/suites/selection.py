@@ -66,7 +66,9 @@ def leave_out_objects(suite: Suite) -> Suite:
     for relation in suite.relations:
         rest = without_objects(relation, suite.left_out.get(relation.id, frozenset()))
         if dropped := len(relation.facts) - len(rest.facts):
-            notes.append(f"{relation.id}: {dropped} tuples left out, as the paper does (note 11)")
+            notes.append(
+                f"{relation.id}: {dropped} tuples left out, see note 11 of the ParaRel paper"
+            )
         relations.append(rest)
     return replace(suite, relations=tuple(relations), notes=(*suite.notes, *notes))
 

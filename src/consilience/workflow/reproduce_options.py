@@ -13,6 +13,7 @@ from consilience.workflow.options import (
 )
 
 WITH = "'probe=--limit 5'"
+"""An example of ``--with``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,8 @@ class ReproduceOptions:
     is_strict: Annotated[
         bool,
         Option(
-            "Exit with status 3 if a selected number is missing or outside --tolerance.",
+            "Exit with status 3 if a selected number is missing or differs from the paper's. "
+            "With --tolerance, a percentage may differ by that many points.",
             flag="--strict",
         ),
     ] = False

@@ -22,7 +22,8 @@ from consilience.watch import SILENT, Watch
 from consilience.workflow.reproduce_options import WITH, ReproduceOptions
 from consilience.workflow.reproduction_plan import check_models, plan_lines
 
-"""An example of ``--with``."""
+PASSING = ("same", "within", "ours only", "counted by hand", NOT_SELECTED, NOT_RUN)
+"""Verdicts that ``--strict`` accepts."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -53,10 +54,8 @@ class Reproduction:
 
     @property
     def has_failed(self) -> bool:
-        """Whether a selected number is missing or outside the tolerance."""
-        missing = pl.col("ours").is_nan() & pl.col("paper").is_not_nan()
-        fine = pl.col("verdict").is_in([NOT_SELECTED, NOT_RUN, "counted by hand"])
-        failed = self.numbers.filter((missing & ~fine) | (pl.col("verdict") == "outside"))
+        """Whether a selected number is missing, or differs from the paper's."""
+        failed = self.numbers.remove(pl.col("verdict").is_in(PASSING))
         absent = any(f": {UNAVAILABLE}: " in warning for warning in self.warnings)
         return failed.height > 0 or (self.numbers.is_empty() and absent)
 

@@ -40,7 +40,7 @@ def keyword_lines() -> Iterator[str]:
     for field in option_fields(ProbeOptions):
         if field.name not in ("model", "suite"):
             text = cell(field.option.help)
-            yield f"| `{field.name}` | `{field.default!r}` | {text} |"
+            yield f"| `{field.keyword}` | `{field.default!r}` | {text} |"
 
 
 def command_lines() -> Iterator[str]:

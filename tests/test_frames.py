@@ -80,6 +80,8 @@ def test_a_fault_of_a_frame_names_the_row_and_the_column(make, columns, patterns
 @pytest.mark.parametrize(("call", "message"), [
     (lambda: Suite.from_frame([1]), "the frame is of type list; expected a polars or pandas"),
     (lambda: Suite.from_patterns(["[X] [Y]"], ["x"]), "fact 1: 'x'; expected a pair"),
+    (lambda: Suite.from_patterns(["[X] is [Y]."], {}), "^no facts; expected pairs"),
+    (lambda: Suite.from_patterns(["[X] is [Y]."], []), "the relation 'questions' has no fact"),
     (lambda: Suite("own", ["x"]), r"a group of type str.*Suite\.from_frame"),
     (lambda: Pattern(3), "a pattern of type int"),
     (lambda: load_suite("mini")["capitol"], "no relation 'capitol'. Did you mean 'capital'"),

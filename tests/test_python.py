@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 
 import altair as alt
@@ -252,17 +253,34 @@ def test_answers_in_a_pandas_frame_are_scored():
     assert_frame_equal(scored.metrics.filter(kept), asked.metrics.filter(kept))
 
 
+FRAME = pd.DataFrame({"subject": ["Redis", "PostgreSQL", "MySQL"], "object": [6379, 5432, 3306]})
 WRONG = [
     (lambda: cs.evaluate("mini", MAJORITY, limt=3), "no option 'limt'. Did you mean 'limit'"),
     (lambda: cs.evaluate("mini", MAJORITY, limit="8"), "limit='8'; expected a whole number"),
     (lambda: cs.evaluate("mini", MAJORITY, limit=0), "limit=0; expected 1 or more"),
     (lambda: cs.evaluate("mini", MAJORITY, protocol="lax"), "'published' or 'strict'"),
-    (lambda: cs.evaluate(3, MAJORITY), "suite=3; expected text"),
+    (lambda: cs.evaluate(3, MAJORITY), "a suite of type int; expected the name of a suite, a fold"),
+    (
+        lambda: cs.evaluate(FRAME, MAJORITY),
+        r"^a suite of type DataFrame; .* Make one with cs\.Suite\.from_frame\(frame\)\.$",
+    ),
+    (
+        lambda: cs.evaluate("mrpc", MAJORITY, data=FRAME),
+        "^data is of type DataFrame; expected text. Save it as a file, and pass its path.$",
+    ),
+    (lambda: cs.evaluate(PORTS, lambda prompts: prompts, folder="x"), "a name .def., because"),
+    (lambda: cs.evaluate(PORTS, partial(ports), out="x"), "a name .def., because a kept run"),
+    (lambda: cs.evaluate(PORTS, MAJORITY, out="x", folder="y"), "two values for 'folder'"),
+    (lambda: cs.analyze_patterns(FRAME), "^run is of type DataFrame; expected a path"),
+    (lambda: cs.write_report(FRAME, "page.html"), "^runs is of type DataFrame; expected a list"),
+    (lambda: cs.finetune(model="m", qqqq=1), "Known: model, task, train, .* trust_remote_code.$"),
+    (lambda: cs.finetune(batch_size="x"), "no value for 'model'"),
+    (lambda: cs.improve("m"), "keywords: model, suite, train_groups, .* mlm, text, train_facts, b"),
     (lambda: cs.evaluate("mini", 3), "a model of type int; expected a name, a folder, a function"),
     (lambda: cs.evaluate("mrpc", cs.load_model(MAJORITY)), "a loaded language model with the sent"),
     (lambda: cs.evaluate("mrpc", ports), "--suite mrpc without --data"),
     (lambda: cs.evaluate(PORTS, lambda prompts: "6379"), "returned a value of type str"),
-    (lambda: cs.evaluate(PORTS, lambda prompts: prompts[:1]), "returned 1 values for 6 inputs"),
+    (lambda: cs.evaluate(PORTS, lambda prompts: prompts[:1]), "returned 1 value for 6 inputs"),
     (
         lambda: cs.evaluate(PORTS, lambda prompts: [1] * 6),
         "returned 1 for input 1; expected a text",
@@ -283,7 +301,6 @@ def test_a_wrong_call_says_what_to_pass(call, message):
         call()
 
 
-FRAME = pd.DataFrame({"subject": ["Redis", "PostgreSQL", "MySQL"], "object": [6379, 5432, 3306]})
 TWO = cs.Suite.from_patterns(
     {"port": ["[X] listens on [Y].", "[X] uses [Y]."], "language": ["[X] is written in [Y]."]},
     {"port": [("Redis", "6379")], "language": [("Rails", "Ruby"), ("Django", "Python")]},
@@ -353,10 +370,25 @@ def test_commands_take_their_options_as_keywords(tmp_path):
     cs.evaluate(PORTS, "baseline:random", folder=tmp_path / "run")
     analysis = cs.analyze_patterns(str(tmp_path / "run"), groups="ports")
     assert set(analysis.tables) == {"patterns", "pairs"}
+    cs.reproduce_table("pararel-table-1", strict=True, out=tmp_path, dry_run=True)
     page = cs.write_report(tmp_path / "run", str(tmp_path / "page.html"))
     assert page.is_file()
     assert cs.suite_stats(PORTS).facts == 3
     assert "mini" in cs.list_suites()
+
+
+def test_every_function_takes_a_result_as_a_run(result, tmp_path):
+    other = cs.evaluate("mini", "baseline:random", limit=4)
+    page = cs.write_report([result, other], tmp_path / "page.html")
+    assert "baseline:random" in page.read_text(encoding="utf-8")
+    assert cs.write_report(result, tmp_path / "one.htm").is_file()
+    assert cs.analyze_patterns(result).tables["patterns"].height
+    assert cs.analyze_examples(result)
+    assert cs.analyze_knowledge([result]).tables
+    for make in (result.report, lambda page: cs.write_report(result, page)):
+        with pytest.raises(cs.ConsilienceError, match=r"a page in '\.pdf'; expected \.html"):
+            make(tmp_path / "page.pdf")
+    assert not (tmp_path / "page.pdf").exists()
 
 
 def test_help_shows_the_functions_first():

@@ -119,6 +119,8 @@ def texts_of_lists(patterns: object, facts: object, relation: str = "facts") -> 
         isinstance(value, str | int) for value in facts.values()
     ):
         by_relation = facts
+    if not by_relation:
+        raise ConsilienceError("no facts", expected="pairs (subject, object)")
     rows = (
         (f"{name}, fact {at}", {"relation": name, "subject": subject, "object": object_})
         for name, of_relation in by_relation.items()

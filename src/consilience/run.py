@@ -108,6 +108,10 @@ class Run:
     parts: tuple[Run, ...] = field(default=(), repr=False)
     """The runs of several seeds; empty for a single run."""
 
+    def __fspath__(self) -> str:
+        """The path, so that a run can be passed where a path is expected."""
+        return str(self.path)
+
     @classmethod
     def open(cls, path: str | Path, label: str = "") -> Run:
         """Read the record of a run; a path that does not exist raises."""

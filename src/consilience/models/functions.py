@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import ConsilienceError
-from consilience.text import truncated
+from consilience.text import counted, truncated
 from consilience.types import Candidates, Query, Scores
 
 BLANK = "___"
@@ -199,19 +199,20 @@ def call(function: Callable[[list[Any]], Any], inputs: list[Any], kind: type) ->
         first, last = quoted(str(inputs[0])), quoted(str(inputs[-1]))
         raise ConsilienceError(
             f"the function raised {type(error).__name__} ({str(error).rstrip('.')}) on "
-            f"{len(inputs)} inputs, from '{first}' to '{last}'",
+            f"{counted(len(inputs), 'input')}, from '{first}' to '{last}'",
             todo="Correct the function. With a folder for the run, complete groups are kept.",
         ) from error
     noun = "text" if kind is str else "number"
     if isinstance(values, str | Mapping) or not hasattr(values, "__iter__"):
         raise ConsilienceError(
             f"the function returned a value of type {type(values).__name__}",
-            expected=f"a list with one {noun} for each of the {len(inputs)} inputs",
+            expected=f"a list with one {noun} for each of {counted(len(inputs), 'input')}",
         )
     values = list(values)
     if len(values) != len(inputs):
         raise ConsilienceError(
-            f"the function returned {len(values)} values for {len(inputs)} inputs",
+            f"the function returned {counted(len(values), 'value')} for "
+            f"{counted(len(inputs), 'input')}",
             expected=f"one {noun} for each",
         )
     for at, value in enumerate(values):

@@ -56,13 +56,12 @@ analyze_tasks = by_keywords(task_effects.analyze_tasks, TaskEffectsOptions)
 analyze_representations = by_keywords(cluster_representations, VectorOptions)
 
 
-def write_report(runs: str | Path | list[str | Path], page: str | Path, **options: Any) -> Path:
+def write_report(runs: Any, page: str | Path, **options: Any) -> Path:
     """Write one run, or several with the first as the reference, as one HTML page; its path.
 
-    ``options`` are those of ``consilience report``.
+    A run is a result, a ``Run`` or a folder. ``options`` are those of ``consilience report``.
     """
-    specs = [runs] if isinstance(runs, str | Path) else runs
-    keywords = {"runs": [str(spec) for spec in specs], "page": page, **options}
+    keywords = {"runs": runs, "page": page, **options}
     chosen = options_of(ReportOptions, keywords)
     return save_report(report(chosen), chosen)[0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,7 +16,7 @@ from consilience.errors import ConsilienceError
 from consilience.files import path_of, write_whole
 from consilience.frames import as_polars
 from consilience.models import LanguageModel
-from consilience.models.functions import TextFunction
+from consilience.models.functions import ScoringFunction, TextFunction
 from consilience.models.label_functions import LabelFunction, TwoTexts
 from consilience.run import Run
 from consilience.suites.saving import save_suite
@@ -24,7 +25,7 @@ from consilience.types import Suite
 from consilience.watch import SILENT, Watch
 from consilience.workflow.comparing import Comparison, compare_opened
 from consilience.workflow.counting import CountedRun, count_run, record_notes
-from consilience.workflow.keywords import options_of, with_options
+from consilience.workflow.keywords import by_field, options_of, with_options
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe
 from consilience.workflow.probing import score as score_answers
@@ -54,16 +55,25 @@ def evaluate(
       the run is in a temporary folder, which lives as long as the result.
     - ``watch``: shows progress; by default nothing is shown.
     """
+    options = by_field(ProbeOptions, options)
     chosen = suite if isinstance(suite, Suite) else None
+    if chosen is None and not isinstance(suite, str | PathLike):
+        raise ConsilienceError(
+            f"a suite of type {type(suite).__name__}",
+            expected="the name of a suite, a folder or a Suite",
+            todo="Make one with cs.Suite.from_frame(frame)." if hasattr(suite, "columns") else "",
+        )
     task = str(suite) if chosen is None and is_task(str(suite)) else None
     loaded = _model_of(model, task, options)
     temporary = None
-    if options.get("folder") is None:
+    if options.get("folder") is not None:
+        _refuse_unnamed(loaded)
+    else:
         temporary = TemporaryDirectory(prefix="consilience-")
         options = {**options, "folder": Path(temporary.name, "run")}
     named = {
-        "suite": chosen.name if chosen else suite,
-        "model": str(loaded.identity["model"]) if loaded else model,
+        "suite": chosen.name if chosen is not None else suite,
+        "model": str(loaded.identity["model"]) if loaded is not None else model,
     }
     settings = options_of(ProbeOptions, {**options, **named})
     probed = probe(settings, watch, suite=chosen, model=loaded)
@@ -147,6 +157,17 @@ def _model_of(
     if task:
         return LabelFunction(model, load_task(task).labels)
     return TextFunction(model, options.get("template"))
+
+
+def _refuse_unnamed(model: LanguageModel | PairModel | None) -> None:
+    """Raise for a function without a name: a kept run of another one would be resumed."""
+    if not isinstance(model, TextFunction | ScoringFunction | LabelFunction):
+        return
+    if getattr(model.function, "__name__", "<lambda>") == "<lambda>":
+        raise ConsilienceError(
+            "a function without a name, and a folder",
+            expected="a function with a name (def), because a kept run is resumed by it",
+        )
 
 
 def _result_of(

@@ -15,22 +15,43 @@ R = TypeVar("R")
 
 
 def options_of(kind: type[T], keywords: Mapping[str, Any]) -> T:
-    """An options value from keywords, which are the names of its fields.
+    """An options value from keywords: the long names of the command line, with ``_`` for ``-``.
 
     An unknown name, a missing one and a value of another type raise.
     """
+    values = by_field(kind, keywords)
     known = {field.name: field for field in option_fields(kind)}
-    for name in keywords:
-        if name not in known:
-            raise ConsilienceError(f"no option '{name}'", todo=did_you_mean(name, [*known]))
     for name, field in known.items():
-        if field.is_required and name not in keywords:
-            raise ConsilienceError(f"no value for '{name}'", expected=f"{name}=...")
-    return kind(**{name: known[name].check(value) for name, value in keywords.items()})
+        if field.is_required and name not in values:
+            raise ConsilienceError(
+                f"no value for '{field.keyword}'", expected=f"{field.keyword}=..."
+            )
+    return kind(**{name: known[name].check(value) for name, value in values.items()})
+
+
+def by_field(kind: type, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of keywords by the names of the fields; these names are keywords, too.
+
+    A name of the command line comes first where it is also that of another field.
+    """
+    known = option_fields(kind)
+    fields = {field.name: field.name for field in known}
+    fields |= {field.flag.removeprefix("--").replace("-", "_"): field.name for field in known}
+    values: dict[str, Any] = {}
+    for name, value in keywords.items():
+        if name not in fields:
+            shown = [field.keyword for field in known]
+            hint = did_you_mean(name, shown)
+            todo = hint if hint.startswith("Did") else f"Known: {', '.join(shown)}."
+            raise ConsilienceError(f"no option '{name}'", todo=todo)
+        if fields[name] in values:
+            raise ConsilienceError(f"two values for '{name}'", expected="one value")
+        values[fields[name]] = value
+    return values
 
 
 def by_keywords(workflow: Callable[..., R], kind: type) -> Callable[..., R]:
-    """A workflow that takes the fields of its options as keywords.
+    """A workflow that takes its options as keywords.
 
     Options that the command line takes by position may be given by position here too.
     """
@@ -38,11 +59,11 @@ def by_keywords(workflow: Callable[..., R], kind: type) -> Callable[..., R]:
     @wraps(workflow)
     def call(*values: Any, watch: Any = None, **keywords: Any) -> R:
         known = option_fields(kind)
-        positional = [field.name for field in known if field.option.is_argument]
+        positional = [field.keyword for field in known if field.option.is_argument]
         if len(values) > len(positional):
             raise ConsilienceError(
                 f"{len(values)} values without a name",
-                expected=f"keywords: {', '.join(field.name for field in known)}",
+                expected=f"keywords: {', '.join(field.keyword for field in known)}",
             )
         options: Any = options_of(kind, dict(zip(positional, values, strict=False)) | keywords)
         return workflow(options) if watch is None else workflow(options, watch)
@@ -70,7 +91,7 @@ def with_options(function: Callable[..., Any], kind: type) -> inspect.Signature:
 def _parameters(kind: type) -> list[inspect.Parameter]:
     return [
         inspect.Parameter(
-            field.name,
+            field.keyword,
             inspect.Parameter.KEYWORD_ONLY,
             default=inspect.Parameter.empty if field.is_required else field.default,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields, replace
+from keyword import iskeyword
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -27,7 +28,7 @@ class OptionField:
     """A field of an options dataclass."""
 
     name: str
-    """The name of the field, and of the keyword in Python."""
+    """The name of the field."""
     option: Option
     """How it is presented."""
     type: type
@@ -45,6 +46,12 @@ class OptionField:
     def flag(self) -> str:
         """The long name of the option on the command line."""
         return self.option.flag or "--" + self.name.replace("_", "-")
+
+    @property
+    def keyword(self) -> str:
+        """The name in Python: that of the command line, but for ``--out`` and reserved words."""
+        name = self.flag.removeprefix("--").replace("-", "_")
+        return self.name if name == "out" or iskeyword(name) else name
 
     @property
     def is_required(self) -> bool:
@@ -80,6 +87,8 @@ class OptionField:
             return None
         if not self.is_list:
             return self._checked(value)
+        if isinstance(value, os.PathLike):
+            value = [value]
         if isinstance(value, str):
             value = [value] if self.is_repeated else names_in(value)
         if not isinstance(value, Sequence | set):
@@ -101,7 +110,7 @@ class OptionField:
             raise self._wrong(value, " or ".join(map(repr, self.choices)))
         is_path = isinstance(value, os.PathLike) or (self.type is Path and isinstance(value, str))
         if is_path and self.type in (str, Path):
-            value = self.type(value)
+            value = self.type(os.fspath(value))
         is_bool = isinstance(value, bool)
         if self.type is float and isinstance(value, int) and not is_bool:
             value = float(value)
@@ -116,7 +125,11 @@ class OptionField:
         return value
 
     def _wrong(self, value: object, expected: str) -> ConsilienceError:
-        return ConsilienceError(f"{self.name}={value!r}", expected=expected)
+        """The error for a value; one that is no plain value is named by its type."""
+        is_plain = value is None or isinstance(value, str | int | float | Path)
+        shown = f"={value!r}" if is_plain else f" is of type {type(value).__name__}"
+        todo = "Save it as a file, and pass its path." if hasattr(value, "columns") else ""
+        return ConsilienceError(f"{self.keyword}{shown}", expected=expected, todo=todo)
 
 
 def option_fields(options: type) -> list[OptionField]:

@@ -99,8 +99,17 @@ def save_report(made: Report, options: ReportOptions) -> list[Path]:
 
 
 def _page_of(runs: Sequence[Run], file: Path | None) -> Path:
-    """The file of the page."""
+    """The file of the page. An ending of another format is refused; a device has no ending."""
     if file is not None:
+        if file.suffix.lower() not in ("", ".html", ".htm"):
+            raise ConsilienceError(
+                f"a page in '{file.suffix}'",
+                expected=".html",
+                where=str(file),
+                todo="Open the page in a browser to print it as PDF."
+                if file.suffix == ".pdf"
+                else "",
+            )
         if not file.parent.is_dir():
             raise ConsilienceError("no such folder", where=str(file.parent), todo="Make it first.")
         return file

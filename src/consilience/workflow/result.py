@@ -62,6 +62,10 @@ class Result:
     temporary: TemporaryDirectory[str] | None = field(default=None)
     """The folder of a run that is not kept: it lives as long as this value."""
 
+    def __fspath__(self) -> str:
+        """The path of the run, so that a result can be passed where a run is expected."""
+        return str(self.run.path)
+
     def __repr__(self) -> str:
         return table_text(self._shown())
 

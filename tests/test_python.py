@@ -271,6 +271,11 @@ WRONG = [
     (lambda: cs.evaluate(PORTS, lambda prompts: prompts, folder="x"), "a name .def., because"),
     (lambda: cs.evaluate(PORTS, partial(ports), out="x"), "a name .def., because a kept run"),
     (lambda: cs.evaluate(PORTS, MAJORITY, out="x", folder="y"), "two values for 'folder'"),
+    (lambda: cs.evaluate(cs.Suite("x", ()), ports), "the suite 'x': no relation in the suite"),
+    (
+        lambda: cs.evaluate(PORTS, ports, protocol=FRAME),
+        "^protocol is of type DataFrame; expected '",
+    ),
     (lambda: cs.analyze_patterns(FRAME), "^run is of type DataFrame; expected a path"),
     (lambda: cs.write_report(FRAME, "page.html"), "^runs is of type DataFrame; expected a list"),
     (lambda: cs.finetune(model="m", qqqq=1), "Known: model, task, train, .* trust_remote_code.$"),
@@ -384,6 +389,7 @@ def test_every_function_takes_a_result_as_a_run(result, tmp_path):
     assert cs.write_report(result, tmp_path / "one.htm").is_file()
     assert cs.analyze_patterns(result).tables["patterns"].height
     assert cs.analyze_examples(result)
+    assert cs.score(result, "mini").metrics.equals(result.metrics)
     assert cs.analyze_knowledge([result]).tables
     for make in (result.report, lambda page: cs.write_report(result, page)):
         with pytest.raises(cs.ConsilienceError, match=r"a page in '\.pdf'; expected \.html"):

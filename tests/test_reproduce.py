@@ -404,6 +404,9 @@ def test_wrong_arguments_of_the_user_are_an_error(here, tmp_path):
     asked = ("probe", "--model", "baseline:majority", "--suite", "mini", "--out", tmp_path / "run")
     with pytest.raises(ConsilienceError, match="--groups nowhere: .*nowhere"):
         work.run("Ada", *asked)
+    work = Work(Request(tmp_path, options={"probe": ["--limt", "3"]}))
+    with pytest.raises(ConsilienceError, match=r"Did you mean '--limit'\?$"):
+        work.run("Ada", *asked)
     work = Work(Request(tmp_path, options={"probe": ["--limit", "3"]}))
     with pytest.raises(MissingError, match="no/model"):
         work.run("Ada", "probe", "--model", "no/model", "--suite", "mini")

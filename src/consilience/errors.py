@@ -27,7 +27,7 @@ class ConsilienceError(Exception):
         message = f"{self.where}: {self.found}" if where else self.found
         if expected:
             message += f"; expected {self.expected}"
-        message += "."
+        message += "" if message.endswith("?") else "."
         if todo:
             message += f" {self.todo}"
         super().__init__(message)

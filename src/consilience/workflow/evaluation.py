@@ -63,6 +63,8 @@ def evaluate(
             expected="the name of a suite, a folder or a Suite",
             todo="Make one with cs.Suite.from_frame(frame)." if hasattr(suite, "columns") else "",
         )
+    if chosen is not None and not chosen.relations:
+        raise ConsilienceError("no relation in the suite", where=f"the suite '{chosen.name}'")
     task = str(suite) if chosen is None and is_task(str(suite)) else None
     loaded = _model_of(model, task, options)
     temporary = None
@@ -98,11 +100,11 @@ def open_run(path: str | Path, *, protocol: Protocol | None = None, seed: int = 
 def score(answers: Any, suite: str | Path | Suite, *, protocol: Protocol | None = None) -> Result:
     """Measure answers that were made elsewhere. No model is needed.
 
-    ``answers``: a pandas or polars frame, a file, or the folder of a run. A frame needs the columns
-    ``group, item, subject, variant, gold, answer``.
+    ``answers``: a pandas or polars frame, a file, the folder of a run, or a result. A frame needs
+    the columns ``group, item, subject, variant, gold, answer``.
     """
     temporary = TemporaryDirectory(prefix="consilience-")
-    path = answers if isinstance(answers, str | Path) else _written(answers, temporary)
+    path = answers if isinstance(answers, str | PathLike) else _written(answers, temporary)
     spec = save_suite(suite, Path(temporary.name, "suite")) if isinstance(suite, Suite) else suite
     probed = score_answers(ScoreOptions(path_of(path, "the answers"), str(spec), protocol))
     return _result_of(probed, Run.open(path), temporary)

@@ -106,7 +106,7 @@ class OptionField:
 
     def _checked(self, value: Any) -> Any:
         """A single value, checked."""
-        if self.choices and value not in self.choices:
+        if self.choices and not (isinstance(value, str) and value in self.choices):
             raise self._wrong(value, " or ".join(map(repr, self.choices)))
         is_path = isinstance(value, os.PathLike) or (self.type is Path and isinstance(value, str))
         if is_path and self.type in (str, Path):

@@ -242,7 +242,7 @@ def test_a_classifier_with_several_seeds_is_evaluated_on_sentence_pairs(tmp_path
     assert result.compare(again).table["difference"].drop_nans().abs().max() == 0
 
 
-def test_answers_in_a_pandas_frame_are_scored():
+def test_answers_in_a_pandas_frame_are_scored_and_reported(tmp_path):
     asked = cs.evaluate(PORTS, ports)
     columns = ["group", "item", "subject", "variant", "gold", "answer"]
     scored = cs.score(asked.answers.select(columns).to_pandas(), PORTS)
@@ -251,6 +251,8 @@ def test_answers_in_a_pandas_frame_are_scored():
         assert metrics.filter(pl.col("metric").is_in(names)).height
     kept = pl.col("metric").is_in(names)
     assert_frame_equal(scored.metrics.filter(kept), asked.metrics.filter(kept))
+    page = scored.report(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "The port of [X] is [Y]." in page
 
 
 FRAME = pd.DataFrame({"subject": ["Redis", "PostgreSQL", "MySQL"], "object": [6379, 5432, 3306]})

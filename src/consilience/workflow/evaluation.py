@@ -104,9 +104,10 @@ def score(answers: Any, suite: str | Path | Suite, *, protocol: Protocol | None 
     the columns ``group, item, subject, variant, gold, answer``.
     """
     temporary = TemporaryDirectory(prefix="consilience-")
-    path = answers if isinstance(answers, str | PathLike) else _written(answers, temporary)
+    is_path = isinstance(answers, str | PathLike)
+    path = path_of(answers, "the answers") if is_path else _written(answers, temporary)
     spec = save_suite(suite, Path(temporary.name, "suite")) if isinstance(suite, Suite) else suite
-    probed = score_answers(ScoreOptions(path_of(path, "the answers"), str(spec), protocol))
+    probed = score_answers(ScoreOptions(path, str(spec), protocol))
     return _result_of(probed, Run.open(path), temporary)
 
 

@@ -26,6 +26,7 @@ from consilience.report.run_view import RunView, group_names
 from consilience.report.summary import Key, Summary, brief_notes
 from consilience.report.table import Table
 from consilience.run import Run
+from consilience.suites.saving import save_suite
 from consilience.types import Suite
 from consilience.workflow.comparing import Comparison, compare_opened
 from consilience.workflow.reporting import report, save_report
@@ -124,9 +125,13 @@ class Result:
         from consilience.workflow.keywords import options_of
 
         path = path_of(page, "the page")
-        keywords = {"runs": [f"{self.label}={self.run.path}"], "page": path, **options}
-        chosen = options_of(ReportOptions, keywords)
-        save_report(report(chosen), chosen)
+        keywords = {"runs": [f"{self.label}={self.run.path}"], "page": path}
+        with TemporaryDirectory(prefix="consilience-") as folder:
+            if not self.run.settings and "suite" not in options:  # a table does not name its suite
+                keywords["suite"] = save_suite(self.suite, Path(folder, self.suite.name))
+                keywords["protocol"] = self.protocol
+            chosen = options_of(ReportOptions, {**keywords, **options})
+            save_report(report(chosen), chosen)
         return path
 
 

@@ -11,7 +11,7 @@ import transformers
 from consilience import ConsilienceError
 from consilience.ask_pairs import present_pairs
 from consilience.choices import Loading
-from consilience.models import label_writer
+from consilience.models import prompted
 from consilience.models.batches import Budget
 from consilience.models.fast import Prompts, tree_scorer
 from consilience.models.forward import logits_of
@@ -217,7 +217,7 @@ def test_items_that_are_read_together_are_answered_as_one_by_one(short_writer, m
     texts = [reference_text(folder, "causal", model.prompt(form))[0] for form in forms]
     totals = [reference_scores(folder, "causal", model.prompt(form), SAME) for form in forms]
     for most, near in ((100, 1e-4), (1, 1e-4), (100, math.inf)):
-        monkeypatch.setattr(label_writer, "MOST_PROMPTS", {"cpu": most})
+        monkeypatch.setattr(prompted, "MOST_PROMPTS", {"cpu": most})
         model.tie = near
         model._totals.clear()
         for _ in range(2):  # read for the labels alone, then kept by write

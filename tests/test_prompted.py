@@ -7,7 +7,7 @@ import torch
 from consilience.ask_questions import Presenter, ask_options, prompts_of
 from consilience.factors import Factor, FactorialDesign
 from consilience.models.loading import load_pretrained
-from consilience.models.prompted import PromptReader
+from consilience.models.prompted import OptionScorer
 from consilience.presentation import TEMPLATES, Presentation, Template
 from consilience.questions import Choice, Question
 
@@ -39,7 +39,7 @@ def reader(model_folder):
         loaded.model.config.max_position_embeddings = 512
         if chat:
             loaded.tokenizer.chat_template = CHAT
-        return PromptReader(loaded)
+        return OptionScorer(loaded)
 
     return load
 

@@ -6,44 +6,23 @@ tokenizer has a chat template. ``write`` returns what it writes freely, ``score`
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from consilience.errors import ConsilienceError
-from consilience.models.batches import (
-    equal_length_batches,
-    halving,
-    log_softmax,
-    side_by_side,
-    workers_on,
-)
-from consilience.models.continuations import CONTINUATIONS, end_tokens, greedy
-from consilience.models.fast import (
-    Prompts,
-    TreeScorer,
-    reproducibly,
-    room_for_tokens,
-    tree_scorer,
-)
-from consilience.models.forward import Floats, Ints, logits_of
+from consilience.models.batches import log_softmax
+from consilience.models.continuations import CONTINUATIONS
+from consilience.models.forward import Floats, Ints
 from consilience.models.loading import Pretrained
-from consilience.models.masked import positions
 from consilience.models.pair_input import Encoded, as_string, fit
-from consilience.models.scoring import ReadyModel, settle_rows
+from consilience.models.prompted import PromptReader, Replies
 from consilience.sentence_pairs import Form, Task, TaskKind
 from consilience.types import Scores
 
 MOST_WRITTEN = 20
 """Tokens that a model may write; no label of the tasks has half as many."""
-
-MOST_PROMPTS = {"cpu": 64, "cuda": 512}
-"""Prompts that are read and continued in parallel, at most, by the type of the device."""
 
 TEMPLATES: Mapping[TaskKind, str] = {
     "NLI": "{text}\n\nHow does {second} relate to {first}? Answer with one of these labels and "
@@ -54,17 +33,7 @@ TEMPLATES: Mapping[TaskKind, str] = {
 """The template for a model without a form of its own, if none is given; ours."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Answers:
-    """The answers to some prompts."""
-
-    totals: Floats
-    """(prompt, label) Log-probabilities of the labels."""
-    texts: list[str]
-    """What was written after each prompt."""
-
-
-class LabelWriter(ReadyModel):
+class LabelWriter(PromptReader):
     """A sequence-to-sequence or causal language model that is asked for a label in words."""
 
     def __init__(
@@ -86,37 +55,19 @@ class LabelWriter(ReadyModel):
                 expected="a sequence-to-sequence or causal language model",
                 todo="Fine-tune it with `consilience finetune`, and leave --generate out.",
             )
-        super().__init__(loaded)
-        self.continuation = CONTINUATIONS[loaded.kind](self.model, self.tokenizer)
+        super().__init__(loaded, most_written=MOST_WRITTEN, longest=longest)
         if template is None and not self.continuation.has_own_form:
             template = TEMPLATES[task.kind]
         self.labels = task.labels
         self.template = None if template is None else _filled(template, task)
         self.lead = f"{task.name} "
-        self.longest = self._check_longest(longest)
-        self.ends = end_tokens(self.model, self.tokenizer)
         self.targets = [self.continuation.target(label, self.ends) for label in task.labels]
-        self._more = max(MOST_WRITTEN, *map(len, self.targets))
         self.identity = self.identity | {
             "template": self.template,
             "chat": self.continuation.is_chat,
             "longest": self.longest,
         }
-        self.model.generation_config = greedy(self.model, self.ends, MOST_WRITTEN)
-        self._tree_scorer = None
-        if self.continuation.shares_context:
-            self._tree_scorer = tree_scorer(loaded.model, loaded.identity, 0, self.budget)
         self._totals: dict[str, Floats] = {}
-
-    def _check_longest(self, longest: int) -> int:
-        most = min(self.tokenizer.model_max_length, positions(self.model))
-        most -= MOST_WRITTEN if self.continuation.shares_context else 0
-        if longest > most:
-            raise ConsilienceError(
-                f"--max-length {longest}",
-                expected=f"at most the model's {most}, and {MOST_WRITTEN} that it may write",
-            )
-        return longest or most
 
     def prompt(self, form: Form) -> str:
         """The text that the model reads."""
@@ -180,89 +131,15 @@ class LabelWriter(ReadyModel):
             yield self._scores(known, np.array([totals[row] for row in known]))
         rest = np.setdiff1d(np.arange(len(forms)), known)
         for rows, answers in self._answer([forms[row] for row in rest], writes=False):
-            yield self._scores(rest[rows], answers.totals)
+            yield self._scores(rest[rows], np.array(answers.totals))
 
     def _scores(self, rows: Ints, totals: Floats) -> Scores:
         return Scores(rows, self.labels, log_softmax(totals), totals=totals)
 
-    def _answer(self, forms: Sequence[Form], *, writes: bool) -> Iterator[tuple[Ints, _Answers]]:
+    def _answer(self, forms: Sequence[Form], *, writes: bool) -> Iterator[tuple[Ints, Replies]]:
         """Positions of forms, with their answers; ``writes``: also what the model writes."""
         prompts = [encoded["input_ids"] for encoded in self.encode(forms)]
-        lengths = [len(ids) for ids in prompts]
-
-        def work(rows: Ints) -> _Answers:
-            chosen = [prompts[row] for row in rows]
-
-            def alone(row: int) -> Floats:
-                totals: Floats = self._in_batches([chosen[row]], writes=False).totals[0]
-                return totals
-
-            answers = None
-            if self._tree_scorer is not None:
-                with suppress(NotImplementedError):  # longer than a window of attention
-                    answers = self._in_a_tree(chosen, self._tree_scorer, writes=writes)
-            answers = answers or self._in_batches(chosen, writes=writes)
-            settle_rows(answers.totals, self.tie, alone)
-            return answers
-
-        if self._tree_scorer is None:
-            batches = equal_length_batches(lengths, self.budget)
-        else:
-            batches = self._chunks(lengths)
-        yield from side_by_side(work, batches, self.model.device)
-
-    def _chunks(self, lengths: Sequence[int]) -> Iterator[Ints]:
-        """Neighbours that are read in one tree: equal work for each thread, within the memory."""
-        if not lengths:
-            return
-        most = MOST_PROMPTS.get(self.model.device.type, MOST_PROMPTS["cpu"])
-        tokens = np.cumsum(np.array(lengths) + self._more)
-        workers, room = workers_on(self.model.device), room_for_tokens(self.model)
-        parts = workers * math.ceil(max(len(lengths) / most, tokens[-1] / room) / workers)
-        ends = np.searchsorted(tokens, tokens[-1] * np.arange(1, parts) / parts)
-        yield from filter(len, np.split(np.arange(len(lengths)), ends))
-
-    def _in_a_tree(
-        self, prompts: Sequence[list[int]], scorer: TreeScorer, *, writes: bool
-    ) -> _Answers:
-        """Answers to prompts that are read once, those of all lengths in parallel."""
-        read = Prompts(self.model, scorer.head, prompts, self.budget, self._more)
-        answers = _Answers(read.score(self.targets), [])
-        if writes:
-
-            @torch.inference_mode()
-            def most_probable(row: int, written: list[int]) -> int:
-                with reproducibly():
-                    return int(logits_of(self.model, [[*prompts[row], *written]])[0, -1].argmax())
-
-            stops = {*self.ends, self.tokenizer.pad_token_id} - {None}
-            written = read.write(MOST_WRITTEN, stops, most_probable, self.tie)
-            answers.texts.extend(self._text(ids) for ids in written)
-        return answers
-
-    def _in_batches(self, prompts: Sequence[list[int]], *, writes: bool) -> _Answers:
-        """Answers to prompts in batches of one length."""
-        answers = _Answers(np.empty((len(prompts), len(self.labels))), [""] * len(prompts))
-        lengths = [len(ids) for ids in prompts]
-
-        @torch.inference_mode()
-        def work(rows: Ints) -> None:
-            ids = torch.tensor([prompts[row] for row in rows], device=self.model.device)
-            encoded = self.continuation.encode(ids)
-            answers.totals[rows] = self.continuation.totals(ids, encoded, self.targets)
-            if writes:
-                for row, written in zip(rows, self.continuation.write(ids, encoded), strict=True):
-                    answers.texts[row] = self._text(written)
-
-        for batch in equal_length_batches(lengths, self.budget):
-            halving(work, batch, lengths[batch[0]], self.budget)
-        return answers
-
-    def _text(self, ids: list[int]) -> str:
-        """What was written, up to the first end token."""
-        ends = {*self.ends, self.tokenizer.pad_token_id}
-        end = next((at for at, token in enumerate(ids) if token in ends), len(ids))
-        return str(self.tokenizer.decode(ids[:end], skip_special_tokens=False)).strip()
+        yield from self.replies(prompts, [self.targets] * len(prompts), writes=writes)
 
 
 def _filled(template: str, task: Task) -> str:

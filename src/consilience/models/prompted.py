@@ -50,7 +50,7 @@ class Replies:
 
 
 class PromptReader(ReadyModel):
-    """A causal or sequence-to-sequence model that answers prompts."""
+    """A causal or sequence-to-sequence model that continues prompts, given as token ids."""
 
     def __init__(self, loaded: Pretrained, *, most_written: int = 0, longest: int = 0) -> None:
         """``most_written``: tokens that may be written after a prompt.
@@ -81,69 +81,6 @@ class PromptReader(ReadyModel):
                 expected=f"at most the model's {most}, and {self.most_written} that it may write",
             )
         return longest or most
-
-    def text(self, prompt: Prompt) -> str:
-        """What the model reads: a chat in the model's own form, or the text itself."""
-        if not prompt.is_chat:
-            return prompt.text
-        turns = [{"role": role, "content": text} for role, text in prompt.turns]
-        if prompt.system:
-            turns.insert(0, {"role": "system", "content": prompt.system})
-        chat: Any = self.tokenizer.apply_chat_template(
-            turns, add_generation_prompt=True, tokenize=False
-        )
-        return str(chat)
-
-    def ids(self, prompt: Prompt) -> list[int]:
-        """The token ids of a prompt, of any length."""
-        encoded: Any = self.tokenizer(
-            self.text(prompt), add_special_tokens=not prompt.is_chat, verbose=False
-        )
-        return list(encoded["input_ids"])
-
-    def target(self, prompt: Prompt, answer: str, *, is_label: bool) -> list[int]:
-        """The token ids of an answer after a prompt.
-
-        After a text it has a space before it, unless the text ends with a line break; in a chat it
-        has none. A text is complete with the token that ends a turn or, of a sequence-to-sequence
-        model, the sequence: so no answer wins as the beginning of a longer one. A label is not.
-        """
-        shares = self.continuation.shares_context
-        space = " " if shares and not prompt.is_chat and not prompt.text.endswith("\n") else ""
-        encoded: Any = self.tokenizer(space + answer, add_special_tokens=False)
-        ids = list(encoded["input_ids"])
-        if is_label or not (prompt.is_chat or not shares):
-            return ids
-        return [*ids, *self.ends[:1]]
-
-    def why_not(self, prompt: Prompt) -> str | None:
-        """Why a prompt cannot be asked; None where it can."""
-        if prompt.is_chat and not getattr(self.tokenizer, "chat_template", None):
-            return "the model has no chat template"
-        texts = [text for _, text in prompt.turns] + [prompt.system]
-        for token in self.tokenizer.all_special_tokens:
-            if any(token in text for text in texts):
-                return f"has the special token '{token}' in it"
-        tokens = len(self.ids(prompt))
-        if tokens > self.longest:
-            return f"{tokens} tokens, and the model takes {self.longest}"
-        return None
-
-    def score(
-        self, prompts: Sequence[Prompt], *, are_labels: bool = True
-    ) -> Iterator[tuple[Ints, list[Floats], list[Ints]]]:
-        """Positions of prompts, the log-probabilities of their answers, and the answers' tokens.
-
-        For each prompt (answer,) sums over the tokens of an answer in nats, and their numbers.
-        """
-        ids = [self.ids(prompt) for prompt in prompts]
-        targets = [
-            [self.target(prompt, answer, is_label=are_labels) for answer in prompt.answers]
-            for prompt in prompts
-        ]
-        for rows, replies in self.replies(ids, targets, writes=False):
-            sizes = [np.array([len(target) for target in targets[row]]) for row in rows]
-            yield rows, replies.totals, sizes
 
     def replies(
         self, prompts: Sequence[list[int]], targets: Sequence[Targets], *, writes: bool
@@ -248,6 +185,73 @@ class PromptReader(ReadyModel):
         ends = {*self.ends, self.tokenizer.pad_token_id}
         end = next((at for at, token in enumerate(ids) if token in ends), len(ids))
         return str(self.tokenizer.decode(ids[:end], skip_special_tokens=False)).strip()
+
+
+class OptionScorer(PromptReader):
+    """A model that scores what a prompt may be answered with (``ask_questions``)."""
+
+    def text(self, prompt: Prompt) -> str:
+        """What the model reads: a chat in the model's own form, or the text itself."""
+        if not prompt.is_chat:
+            return prompt.text
+        turns = [{"role": role, "content": text} for role, text in prompt.turns]
+        if prompt.system:
+            turns.insert(0, {"role": "system", "content": prompt.system})
+        chat: Any = self.tokenizer.apply_chat_template(
+            turns, add_generation_prompt=True, tokenize=False
+        )
+        return str(chat)
+
+    def ids(self, prompt: Prompt) -> list[int]:
+        """The token ids of a prompt, of any length."""
+        encoded: Any = self.tokenizer(
+            self.text(prompt), add_special_tokens=not prompt.is_chat, verbose=False
+        )
+        return list(encoded["input_ids"])
+
+    def target(self, prompt: Prompt, answer: str, *, is_label: bool) -> list[int]:
+        """The token ids of an answer after a prompt.
+
+        After a text it has a space before it, unless the text ends with a line break; in a chat it
+        has none. A text is complete with the token that ends a turn or, of a sequence-to-sequence
+        model, the sequence: so no answer wins as the beginning of a longer one. A label is not.
+        """
+        shares = self.continuation.shares_context
+        space = " " if shares and not prompt.is_chat and not prompt.text.endswith("\n") else ""
+        encoded: Any = self.tokenizer(space + answer, add_special_tokens=False)
+        ids = list(encoded["input_ids"])
+        if is_label or not (prompt.is_chat or not shares):
+            return ids
+        return [*ids, *self.ends[:1]]
+
+    def why_not(self, prompt: Prompt) -> str | None:
+        """Why a prompt cannot be asked; None where it can."""
+        if prompt.is_chat and not getattr(self.tokenizer, "chat_template", None):
+            return "the model has no chat template"
+        texts = [text for _, text in prompt.turns] + [prompt.system]
+        for token in self.tokenizer.all_special_tokens:
+            if any(token in text for text in texts):
+                return f"has the special token '{token}' in it"
+        tokens = len(self.ids(prompt))
+        if tokens > self.longest:
+            return f"{tokens} tokens, and the model takes {self.longest}"
+        return None
+
+    def score(
+        self, prompts: Sequence[Prompt], *, are_labels: bool = True
+    ) -> Iterator[tuple[Ints, list[Floats], list[Ints]]]:
+        """Positions of prompts, the log-probabilities of their answers, and the answers' tokens.
+
+        For each prompt (answer,) sums over the tokens of an answer in nats, and their numbers.
+        """
+        ids = [self.ids(prompt) for prompt in prompts]
+        targets = [
+            [self.target(prompt, answer, is_label=are_labels) for answer in prompt.answers]
+            for prompt in prompts
+        ]
+        for rows, replies in self.replies(ids, targets, writes=False):
+            sizes = [np.array([len(target) for target in targets[row]]) for row in rows]
+            yield rows, replies.totals, sizes
 
 
 def _is_near_tie(totals: Floats, tie: float) -> bool:

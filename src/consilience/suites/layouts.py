@@ -9,6 +9,7 @@ from pathlib import Path
 from consilience.errors import ConsilienceError
 from consilience.suites.fetch import altered
 from consilience.suites.folder import folder_root, read_folder
+from consilience.suites.proposals import check_provenance
 from consilience.suites.rows import Problems, raise_first
 from consilience.suites.selection import leave_out_objects
 from consilience.suites.trex import lama_root, pararel_root, read_lama, read_pararel
@@ -72,7 +73,7 @@ def check_folder(folder: Path) -> Problems:
                 ConsilienceError("missing, or not what was released", where=str(root / path))
                 for path in altered(layout.release, root)
             ]
-        layout.read(root, problems)
+        check_provenance(root, layout.read(root, problems), problems)
     except ConsilienceError as error:
         problems.append(error)
     return problems

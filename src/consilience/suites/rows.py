@@ -16,7 +16,7 @@ from consilience.text import control_in, names_a_group
 
 FIELDS = {
     "relation", "label", "cardinality", "pattern", "subject", "object", "item", "pattern_a",
-    "pattern_b", "sub_label", "obj_label",
+    "pattern_b", "sub_label", "obj_label", "origin", "source", "parent", "language", "form",
 }  # fmt: skip
 """Fields that tables may have; any other field may be a misspelt one of them."""
 

@@ -1,0 +1,181 @@
+"""Proposals: patterns that may join a suite, and the table that says where its patterns come from.
+
+Both are rows with the same columns. Commands that find or write patterns make files of proposals;
+people edit them; an import takes them into a suite, whose optional table ``provenance`` keeps the
+rows. The suite that is asked does not depend on that table.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any, Literal, cast, get_args
+
+from consilience.errors import ConsilienceError, did_you_mean
+from consilience.files import write_whole
+from consilience.suites.rows import Problems, Row, find_table, raise_first, suite_rows
+from consilience.types import Suite
+
+Origin = Literal["written", "mined", "imported", "rewritten"]
+"""How a pattern came about."""
+
+ORIGINS: tuple[Origin, ...] = get_args(Origin)
+
+TEXTS = ("source", "licence", "parent", "edit", "language", "form")
+"""The optional columns that hold a text."""
+
+TABLE = "provenance"
+"""The name of the table in a suite folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A pattern that may join a suite, or has joined it, and where it comes from."""
+
+    relation: str
+    """The id of its relation."""
+    pattern: str
+    """The pattern, with one ``[X]`` and one ``[Y]``."""
+    origin: Origin
+    """How it came about."""
+    source: str = ""
+    """What it comes from: the name of a corpus, a file or a model; no absolute path."""
+    licence: str = ""
+    """An SPDX id or the words of the source; empty where it states none."""
+    parent: str = ""
+    """The pattern that it was rewritten from."""
+    edit: str = ""
+    """The edit kind that separates it from ``parent`` or from the base pattern."""
+    language: str = ""
+    """Its language (BCP 47); empty for that of the suite."""
+    form: str = ""
+    """The written form of the object that it needs, such as ``dative``."""
+    evidence: tuple[str, ...] = ()
+    """Short texts that speak for it, such as sentences of a corpus."""
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """Numbers of the step that proposed it, such as ``facts`` or ``meaning``; all finite."""
+    where: str = ""
+    """``file:line`` where it was read; not written."""
+
+    def row(self) -> dict[str, object]:
+        """The columns that are not empty, in the order in which they are written."""
+        texts = {name: value for name in TEXTS if (value := getattr(self, name))}
+        evidence = {"evidence": list(self.evidence)} if self.evidence else {}
+        head = {"relation": self.relation, "pattern": self.pattern, "origin": self.origin}
+        return {**head, **texts, **evidence, **self.scores}
+
+
+def read_proposals(path: Path, problems: Problems) -> list[Proposal]:
+    """The valid rows of a file of proposals (JSONL or TSV); what is wrong goes to ``problems``.
+
+    Columns that are none of a proposal's are scores where they hold a number, and ignored else.
+    """
+    proposals: list[Proposal] = []
+    for row in suite_rows(path, problems):
+        before = len(problems)
+        proposal = _proposal(row)
+        if len(problems) == before and row.is_relation_id(proposal.relation):
+            proposals.append(proposal)
+    return proposals
+
+
+def _proposal(row: Row) -> Proposal:
+    """The proposal of a row; its errors are reported."""
+    relation, pattern = row.text("relation"), row.pattern()
+    texts = {name: row.optional_text(name) for name in TEXTS}
+    source = texts["source"]
+    if PurePosixPath(source).is_absolute() or PureWindowsPath(source).is_absolute():
+        row.report(
+            f"the source '{source}' is an absolute path",
+            expected="a name that means the same on every computer",
+            todo="Name the file, corpus or model without its folder.",
+        )
+    text = pattern.text if pattern else ""
+    return Proposal(
+        relation, text, _origin(row), **texts, evidence=_evidence(row), scores=_scores(row),
+        where=row.where,
+    )  # fmt: skip
+
+
+def _origin(row: Row) -> Origin:
+    origin = row.text("origin")
+    if origin and origin not in ORIGINS:
+        hint = did_you_mean(origin, list(ORIGINS))
+        todo = hint if hint.startswith("Did") else ""
+        row.report(f"the origin '{origin}'", expected=", ".join(ORIGINS), todo=todo)
+    return cast(Origin, origin)
+
+
+def _evidence(row: Row) -> tuple[str, ...]:
+    value = row.cells.get("evidence") or []
+    texts = [value] if isinstance(value, str) else value
+    if isinstance(texts, list) and all(isinstance(text, str) for text in texts):
+        return tuple(texts)
+    row.report("'evidence' is not a list of texts", expected='a list such as ["a sentence"]')
+    return ()
+
+
+def _scores(row: Row) -> dict[str, float]:
+    names = {"relation", "pattern", "origin", "evidence", *TEXTS}
+    scores = {
+        name: value
+        for name, cell in row.cells.items()
+        if name not in names and (value := _number(cell)) is not None
+    }
+    for name, value in scores.items():
+        if not math.isfinite(value):
+            row.report(f"'{name}' is {value}", expected="a finite number", todo="Remove the field.")
+    return scores
+
+
+def _number(cell: Any) -> float | None:
+    """The number in a cell of JSONL or TSV; None where there is none."""
+    if isinstance(cell, bool) or not isinstance(cell, int | float | str):
+        return None
+    try:
+        number = float(cell)
+    except (ValueError, OverflowError):
+        return None
+    return int(number) if number.is_integer() else number
+
+
+def write_proposals(path: Path, proposals: Iterable[Proposal]) -> None:
+    """Write proposals as JSONL, one row each."""
+    lines = (json.dumps(proposal.row(), ensure_ascii=False) + "\n" for proposal in proposals)
+    write_whole(path, "".join(lines).encode())
+
+
+def provenance_of(folder: Path) -> list[Proposal]:
+    """The provenance of the patterns in a suite folder; none without the table. Faults raise."""
+    problems: Problems = []
+    path = find_table(folder, TABLE)
+    proposals = read_proposals(path, problems) if path else []
+    raise_first(problems)
+    return proposals
+
+
+def check_provenance(folder: Path, suite: Suite, problems: Problems) -> None:
+    """Report every fault of a suite folder's table of provenance, if it has one."""
+    path = find_table(folder, TABLE)
+    if path is None:
+        return
+    patterns = {group.id: [pattern.text for pattern in group.patterns] for group in suite}
+    first: dict[tuple[str, str], str] = {}
+    for proposal in read_proposals(path, problems):
+        key = (proposal.relation, proposal.pattern)
+        if proposal.relation not in patterns:
+            problem = f"the relation '{proposal.relation}' is not among the relations"
+            todo = did_you_mean(proposal.relation, list(patterns))
+        elif proposal.pattern not in patterns[proposal.relation]:
+            problem = f"'{proposal.pattern}' is no pattern of '{proposal.relation}'"
+            todo = did_you_mean(proposal.pattern, patterns[proposal.relation])
+        elif key in first:
+            problem = f"duplicate row for the pattern '{proposal.pattern}' of '{key[0]}'"
+            todo = f"Remove it; the first is {first[key]}."
+        else:
+            first[key] = proposal.where
+            continue
+        problems.append(ConsilienceError(problem, where=proposal.where, todo=todo))

@@ -15,7 +15,7 @@ Functions:
 - ``write_report(runs, page)``: one HTML page.
 - ``load_suite``, ``load_questions``, ``save_suite``, ``new_suite``, ``list_suites``,
   ``fetch_suite``, ``check_suite``, ``suite_stats``, ``suite_cautions``, ``export_prompts``: suites.
-  ``make_sheets``, ``score_sheets``: annotators.
+  ``import_patterns``: patterns of others. ``make_sheets``, ``score_sheets``: annotators.
 - ``load_model``, ``ask_suite``, ``read_answers``, ``measure``: the steps of ``evaluate``, one by
   one.
 - ``analyze_patterns``, ``analyze_edits``, ``analyze_examples``, ``analyze_expectations``,
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from consilience.workflow.calls import export_prompts as export_prompts
     from consilience.workflow.calls import fetch_suite as fetch_suite
     from consilience.workflow.calls import finetune as finetune
+    from consilience.workflow.calls import import_patterns as import_patterns
     from consilience.workflow.calls import improve as improve
     from consilience.workflow.calls import list_suites as list_suites
     from consilience.workflow.calls import list_tables as list_tables
@@ -113,8 +114,8 @@ _MODULES = {
     "types": "Candidates Fact Query Relation Scores Suite",
     "workflow.calls": "analyze_edits analyze_examples analyze_expectations analyze_factors "
     "analyze_knowledge analyze_patterns analyze_representations analyze_syntax analyze_tasks "
-    "export_prompts fetch_suite finetune improve list_suites list_tables make_sheets plan_probe "
-    "reproduce_table score_sheets suite_cautions suite_stats write_report",
+    "export_prompts fetch_suite finetune import_patterns improve list_suites list_tables "
+    "make_sheets plan_probe reproduce_table score_sheets suite_cautions suite_stats write_report",
     "workflow.comparing": "Comparison",
     "workflow.evaluation": "compare evaluate open_run score",
     "workflow.result": "Result",

@@ -16,6 +16,7 @@ from consilience.workflow import (
     analysis_options,
     export_options,
     probe_options,
+    proposal_options,
     reproduce_options,
     run_options,
     suite_options,
@@ -146,6 +147,14 @@ SUITE = {
             "suite export pararel --format csv --out prompts.csv",
         ),
     ),
+    "import": Entry(
+        source="import_suite:import_suite",
+        options=(proposal_options.ImportOptions, TableOutput),
+        examples=(
+            "suite import lpaqa/prompt/mine --into my-suite --facts-from pararel --dry-run",
+            "suite import patterns.csv --into my-suite --columns pattern=Text,relation=Property",
+        ),
+    ),
     "annotate": Entry(
         about="Make annotation sheets for people, and score their answers.", commands=ANNOTATE
     ),
@@ -217,7 +226,7 @@ COMMANDS = {
         ),
     ),
     "suite": Entry(
-        about="List, make, fetch, check, count, export and annotate suites.",
+        about="List, make, import, fetch, check, count, export and annotate suites.",
         panel=SUITES,
         commands=SUITE,
     ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal, cast, get_args
@@ -26,6 +26,9 @@ ORIGINS: tuple[Origin, ...] = get_args(Origin)
 
 TEXTS = ("source", "licence", "parent", "edit", "language", "form")
 """The optional columns that hold a text."""
+
+COLUMNS = ("relation", "pattern", "origin", *TEXTS, "evidence")
+"""All columns that are no scores."""
 
 TABLE = "provenance"
 """The name of the table in a suite folder."""
@@ -95,7 +98,8 @@ def _proposal(row: Row) -> Proposal:
         )
     text = pattern.text if pattern else ""
     return Proposal(
-        relation, text, _origin(row), **texts, evidence=_evidence(row), scores=_scores(row),
+        relation, text, _origin(row), **texts, evidence=_evidence(row),
+        scores=scores_of(row, COLUMNS),
         where=row.where,
     )  # fmt: skip
 
@@ -118,12 +122,15 @@ def _evidence(row: Row) -> tuple[str, ...]:
     return ()
 
 
-def _scores(row: Row) -> dict[str, float]:
-    names = {"relation", "pattern", "origin", "evidence", *TEXTS}
+def scores_of(row: Row, known: Collection[str]) -> dict[str, float]:
+    """The numbers in the cells of a row that are not ``known``; one that is not finite is reported.
+
+    Truth values are 1 and 0.
+    """
     scores = {
         name: value
         for name, cell in row.cells.items()
-        if name not in names and (value := _number(cell)) is not None
+        if name not in known and (value := _number(cell)) is not None
     }
     for name, value in scores.items():
         if not math.isfinite(value):
@@ -133,7 +140,7 @@ def _scores(row: Row) -> dict[str, float]:
 
 def _number(cell: Any) -> float | None:
     """The number in a cell of JSONL or TSV; None where there is none."""
-    if isinstance(cell, bool) or not isinstance(cell, int | float | str):
+    if not isinstance(cell, int | float | str):
         return None
     try:
         number = float(cell)

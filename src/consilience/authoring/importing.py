@@ -1,0 +1,270 @@
+"""Import: what a source holds becomes part of a suite folder, without what the folder has.
+
+Nothing is written before everything is known (``ImportPlan``), so that a dry run shows the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from consilience.authoring.folder_tables import Rows, append_rows
+from consilience.authoring.import_content import Content, Name, SourceFact
+from consilience.authoring.near_duplicates import Likeness, has_words, likeness
+from consilience.errors import ConsilienceError
+from consilience.files import write_whole
+from consilience.suites.layouts import check_folder, load_folder
+from consilience.suites.proposals import TABLE, Proposal
+from consilience.suites.rows import Problems, raise_first
+from consilience.types import Suite
+
+Near = Literal["keep", "drop"]
+"""What happens to near-duplicates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Similar:
+    """A pattern of an import that is like another one."""
+
+    proposal: Proposal
+    """The pattern."""
+    other: str
+    """The pattern that it is like, which comes first."""
+    likeness: Likeness
+    """How they are alike."""
+    is_in_folder: bool
+    """Whether the other pattern was in the folder before."""
+    is_kept: bool
+    """Whether the pattern is imported all the same."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ImportPlan:
+    """What an import adds to a suite folder, and what it leaves out."""
+
+    folder: Path
+    """The suite folder."""
+    format: str
+    """The format of the source."""
+    is_new: bool
+    """Whether the folder is new."""
+    patterns: tuple[Proposal, ...]
+    """The patterns that are added."""
+    facts: tuple[SourceFact, ...]
+    """The facts that are added."""
+    names: tuple[Name, ...]
+    """The names in other languages that are added."""
+    relations: tuple[str, ...]
+    """The relations that are new."""
+    similar: tuple[Similar, ...]
+    """Duplicates, which are left out, and near-duplicates."""
+    known_facts: int
+    """Facts that the folder has already, or that the source has twice."""
+    refused: tuple[ConsilienceError, ...]
+    """What cannot be imported, by file and line."""
+    notes: tuple[str, ...]
+    """What a reader should know."""
+    tables: Mapping[str, Rows] = field(repr=False)
+    """The rows that are added to each table."""
+    language: str = ""
+    """The language of the facts of a new suite, where it is not English."""
+
+    def __repr__(self) -> str:
+        sizes = f"{len(self.patterns)} patterns, {len(self.facts)} facts"
+        return f"ImportPlan({str(self.folder)!r}: {sizes}; {len(self.refused)} refused)"
+
+    def write(self) -> None:
+        """Add the rows to the folder, and check the suite; a fault of it raises."""
+        if not self.patterns and not self.facts:
+            return
+        append_rows(self.folder, self.tables)
+        if self.is_new and self.language:
+            about = {"name": self.folder.resolve().name, "language": self.language}
+            write_whole(self.folder / "suite.json", json.dumps(about).encode())
+        raise_first(check_folder(self.folder))
+
+
+def plan_import(
+    folder: Path,
+    format_: str,
+    content: Content,
+    *,
+    near: Near = "keep",
+    facts_of: Suite | None = None,
+) -> ImportPlan:
+    """What an import of ``content`` adds to a folder.
+
+    A pattern that is a duplicate of an earlier one of its relation is left out (``normal_form``). A
+    near-duplicate is kept or left out, as ``near`` says. A new relation needs a pattern and a fact,
+    else it is refused. ``facts_of``: the suite whose facts, labels and cardinalities replace those
+    of the source.
+    """
+    suite = _suite_in(folder)
+    if facts_of is not None:
+        _replace_facts(content, facts_of)
+    refused = list(content.problems)
+    patterns, similar = _new_patterns(content, suite, near, refused)
+    known = {group.id for group in suite} if suite else set()
+    facts, known_facts = _new_facts(content, suite)
+    added = dict.fromkeys(pattern.relation for pattern in patterns)
+    new = [id_ for id_ in added if id_ not in known]
+    with_facts = {fact.relation for fact in facts}
+    relations = [id_ for id_ in new if id_ in with_facts]
+    imported = known | set(relations)
+    refused += _without_facts(patterns, [id_ for id_ in new if id_ not in with_facts])
+    patterns = [pattern for pattern in patterns if pattern.relation in imported]
+    facts = [fact for fact in facts if fact.relation in imported]
+    names = [name for name in content.names if name.relation in imported]
+    tables: dict[str, Rows] = {
+        "relations": [
+            {
+                "relation": id_,
+                "label": content.label_of(id_),
+                "cardinality": content.cardinality_of(id_),
+            }
+            for id_ in relations
+        ],
+        "patterns": [_pattern_row(pattern) for pattern in patterns],
+        "facts": [_fact_row(fact) for fact in facts],
+        "names": [
+            {"relation": n.relation, "name": n.name, "language": n.language, "text": n.text}
+            for n in names
+        ],
+        TABLE: [pattern.row() for pattern in patterns],
+    }
+    return ImportPlan(
+        folder,
+        format_,
+        suite is None,
+        tuple(patterns),
+        tuple(facts),
+        tuple(names),
+        tuple(relations),
+        tuple(similar),
+        known_facts,
+        tuple(refused),
+        tuple(content.notes),
+        tables,
+        content.language,
+    )
+
+
+def _suite_in(folder: Path) -> Suite | None:
+    """The suite in a folder; None for a new or empty folder. Other content raises."""
+    if folder.is_dir() and any((folder / f"patterns{end}").is_file() for end in (".jsonl", ".tsv")):
+        return load_folder(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConsilienceError(
+            "a file" if not folder.is_dir() else "a folder that is not empty and holds no suite",
+            expected="a suite folder with patterns.jsonl, a new folder, or an empty one",
+            where=str(folder),
+            todo="Name another folder with --into.",
+        )
+    return None
+
+
+def _replace_facts(content: Content, suite: Suite) -> None:
+    """Use the facts, labels and cardinalities of another suite."""
+    content.facts = [
+        SourceFact(group.id, fact.subject, fact.object, fact.item)
+        for group in suite
+        for fact in group.facts
+    ]
+    content.names = []
+    content.labels = {group.id: group.label for group in suite}
+    content.cardinalities = {group.id: group.cardinality for group in suite}
+
+
+def _new_patterns(
+    content: Content, suite: Suite | None, near: Near, refused: Problems
+) -> tuple[list[Proposal], list[Similar]]:
+    """The patterns that are added, and those that are like an earlier one of their relation."""
+    earlier: dict[tuple[str, str], dict[str, bool]] = defaultdict(dict)
+    for group in suite or ():
+        for pattern in group.patterns:
+            earlier[group.id, ""][pattern.text] = True
+    texts = defaultdict(set, {id_: set(others) for (id_, _), others in earlier.items()})
+    added: list[Proposal] = []
+    similar: list[Similar] = []
+    for proposal in content.patterns:
+        if not has_words(proposal.pattern):
+            refused.append(
+                ConsilienceError(
+                    f"the pattern '{proposal.pattern}' has no word besides its slots",
+                    where=proposal.where,
+                )
+            )
+            continue
+        others = earlier[proposal.relation, proposal.language]
+        if proposal.pattern in texts[proposal.relation] - others.keys():
+            refused.append(
+                ConsilienceError(
+                    f"the pattern '{proposal.pattern}' is also one of another language",
+                    expected="different patterns in a relation",
+                    where=proposal.where,
+                )
+            )
+            continue
+        if like := _most_similar(proposal, others):
+            other, how = like
+            is_kept = how != "duplicate" and near == "keep"
+            similar.append(Similar(proposal, other, how, others[other], is_kept))
+            if not is_kept:
+                continue
+        others[proposal.pattern] = False
+        texts[proposal.relation].add(proposal.pattern)
+        added.append(proposal)
+    return added, similar
+
+
+def _most_similar(proposal: Proposal, others: Mapping[str, bool]) -> tuple[str, Likeness] | None:
+    """The first duplicate among other patterns, else the first near-duplicate; None without."""
+    in_english = proposal.language.partition("-")[0] in ("", "en")
+    alike = [
+        (other, how)
+        for other in others
+        if (how := likeness(proposal.pattern, other, in_english=in_english))
+    ]
+    same = [(other, how) for other, how in alike if how == "duplicate"]
+    return next(iter([*same, *alike]), None)
+
+
+def _new_facts(content: Content, suite: Suite | None) -> tuple[list[SourceFact], int]:
+    """The facts that the folder does not have, and the number of the others."""
+    facts = [(group.id, fact) for group in suite or () for fact in group.facts]
+    known = {(id_, fact.subject, fact.object) for id_, fact in facts}
+    new: list[SourceFact] = []
+    for fact in content.facts:
+        key = (fact.relation, fact.subject, fact.object)
+        if key not in known:
+            new.append(fact)
+        known.add(key)
+    return new, len(content.facts) - len(new)
+
+
+def _without_facts(patterns: Sequence[Proposal], relations: Sequence[str]) -> Problems:
+    """A problem for each new relation without a fact."""
+    return [
+        ConsilienceError(
+            f"the relation '{id_}' has no fact; its "
+            f"{sum(pattern.relation == id_ for pattern in patterns)} patterns are left out",
+            where=next(pattern.where for pattern in patterns if pattern.relation == id_),
+            todo="Take facts from a suite that has them: --facts-from SUITE.",
+        )
+        for id_ in relations
+    ]
+
+
+def _pattern_row(proposal: Proposal) -> dict[str, object]:
+    row = proposal.row()
+    names = ("relation", "pattern", "language", "form")
+    return {name: row[name] for name in names if name in row}
+
+
+def _fact_row(fact: SourceFact) -> dict[str, object]:
+    item = {"item": fact.item} if fact.item else {}
+    return {"relation": fact.relation, **item, "subject": fact.subject, "object": fact.object}

@@ -1,0 +1,306 @@
+"""suite import: patterns and facts of other layouts become part of a suite folder."""
+
+import json
+import re
+
+import pytest
+
+from conftest import ROOT
+from consilience import ConsilienceError, load_suite
+from consilience.authoring.near_duplicates import likeness, normal_form
+from consilience.suites import check_suite
+from consilience.suites.proposals import Proposal, provenance_of, write_proposals
+from consilience.workflow.proposal_options import ImportOptions
+from consilience.workflow.suite_import import import_patterns, listing
+
+SHARED = ROOT.parent / "shared" / "data"
+
+
+def jsonl(path, *rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def imported(path, folder, **options):
+    return import_patterns(ImportOptions(path, folder, **options))
+
+
+def texts(folder, relation="capital"):
+    return [pattern.text for pattern in load_suite(folder).relation(relation).patterns]
+
+
+@pytest.mark.parametrize(("a", "b", "how"), [
+    ("[X] was born in [Y] .", "[X]  was Born in [Y]", "duplicate"),
+    ("[X] is in [Y];", "[X] is in [Y]..", "duplicate"),
+    ("[X] , a city in [Y]", "[X], a city in [Y].", "duplicate"),
+    ("[X] is the capital of [Y].", "[X] is a capital of [Y].", "determiners"),
+    ("[X] is capital of [Y].", "[X] is the capital of the [Y].", "determiners"),
+    ("[X] was born in [Y].", "[X] is born in [Y].", "one token"),
+    ("[X] was born in [Y].", "[X] was also born in [Y].", "one token"),
+    ("[X] was born in [Y].", "[X] was from [Y].", None),
+    ("[X] borders [Y].", "[X] follows [Y].", None),
+    ("[X] was born in [Y].", "[Y] was born in [X].", None),
+    ("[X]\u7684\u9996\u90fd\u662f[Y]\u3002", "[X]\u4f4d\u4e8e[Y]\u3002", None),
+    ("[X]\u7684\u9996\u90fd\u662f[Y]\u3002", "[X]\u7684\u9996\u90fd\u662f[Y]", "duplicate"),
+    ("[X]\u7684\u9996\u90fd\u662f[Y]", "[X]\u9996\u90fd\u662f[Y]", "one token"),
+    ("Caf\u00e9 [X] [Y]", "cafe\u0301 [X] [Y].", "duplicate"),
+])  # fmt: skip
+def test_likeness_of_two_patterns(a, b, how):
+    assert likeness(a, b) == likeness(b, a) == how
+    assert likeness(a, a) == "duplicate"
+    assert normal_form(normal_form(a)) == normal_form(a)
+
+
+def test_determiners_are_those_of_english():
+    assert likeness("[X] a [Y]", "[X] [Y]") == "determiners"
+    assert likeness("[X] a [Y]", "[X] [Y]", in_english=False) is None
+
+
+def test_files_of_relations_join_a_suite_that_keeps_what_it_has(write_suite, tmp_path):
+    """LPAQA's layout: ``template`` and ``weight``, and text files, with their odd rows."""
+    folder = write_suite()
+    before = {name: (folder / name).read_text() for name in ("patterns.jsonl", "facts.jsonl")}
+    source = jsonl(
+        tmp_path / "lpaqa" / "capital.jsonl",
+        {"template": "the capital of [X] is [Y] .", "weight": 0.5},
+        {"template": "[X] 's capital city is [Y] .", "weight": 0.25},
+        {"template": "[X] 's capital is [Y] .", "weight": 0.125},
+        {"template": "[X] 2008 [Y] .", "weight": 0.1},
+        {"template": "[X] and [X] [Y] .", "weight": 0.1},
+        {"weight": 0.1},
+    )
+    plan = imported(source, folder, relation="capital", format_="lpaqa", licence="none stated")
+    assert texts(folder) == [
+        "The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital, [Y], is large.",
+        "[X] 's capital city is [Y] .", "[X] 's capital is [Y] .",
+    ]  # fmt: skip
+    assert [(s.proposal.pattern, s.likeness, s.is_in_folder, s.is_kept) for s in plan.similar] == [
+        ("the capital of [X] is [Y] .", "duplicate", True, False),
+        ("[X] 's capital is [Y] .", "one token", False, True),
+    ]
+    refused = [str(error) for error in plan.refused]
+    assert [re.search(r":(\d): .*", text)[1] for text in refused] == ["5", "6", "4"]
+    assert "2 [X]" in refused[0] and "no word besides its slots" in refused[2]
+    assert [row.row() for row in provenance_of(folder)] == [
+        {"relation": "capital", "pattern": "[X] 's capital city is [Y] .", "origin": "imported",
+         "source": "capital.jsonl", "licence": "none stated", "weight": 0.25},
+        {"relation": "capital", "pattern": "[X] 's capital is [Y] .", "origin": "imported",
+         "source": "capital.jsonl", "licence": "none stated", "weight": 0.125},
+    ]  # fmt: skip
+    for name, text in before.items():
+        assert (folder / name).read_text().startswith(text), "rows that were there stay"
+    again = imported(source, folder, relation="capital", format_="lpaqa")
+    assert not again.patterns, "a second import adds nothing"
+    assert texts(folder)[3:] == [row.pattern for row in provenance_of(folder)]
+
+
+def test_near_duplicates_can_be_dropped_and_a_dry_run_writes_nothing(write_suite, tmp_path):
+    source = tmp_path / "patterns.txt"
+    source.write_text("\ufeff[Y] is a capital of [X]\n\n  [X] has its seat in [Y].  \nnothing\n")
+    options = {"relation": "capital", "near": "drop", "dry_run": True, "source": "a friend"}
+    plan = imported(source, write_suite(), **options)
+    assert [proposal.pattern for proposal in plan.patterns] == ["[X] has its seat in [Y]."]
+    assert plan.patterns[0].source == "a friend"
+    assert len(texts(plan.folder)) == 3
+    table = listing(plan)
+    assert table["what"].to_list() == ["added", "near-duplicate", "refused"]
+    assert table["where"].to_list()[2] == f"{source}:4"
+    new = imported(source, tmp_path / "new", relation="city", dry_run=True)
+    assert not (tmp_path / "new").exists()
+    assert not new.patterns
+    assert "'city' has no fact" in str(new.refused[-1]), "a new relation needs facts"
+
+
+def test_lama_brings_its_facts(tmp_path):
+    root = tmp_path / "lama"
+    jsonl(
+        root / "relations.jsonl",
+        {
+            "relation": "P36",
+            "template": "The capital of [X] is [Y] .",
+            "label": "capital",
+            "type": "1-1",
+        },
+        {"relation": "P47", "template": "[X] borders [Y] .", "label": "neighbour", "type": "N-M"},
+        {"relation": "date", "template": "[X] ([Y]).", "label": "a date", "type": "N-1"},
+    )
+    fact = {"sub_label": "France", "obj_label": "Paris", "uuid": "u1"}
+    jsonl(root / "TREx" / "P36.jsonl", fact, fact | {"uuid": "u2"}, {"sub_label": "Italy"})
+    jsonl(root / "TREx" / "P47.jsonl", {"sub_label": "France", "obj_label": "Spain", "uuid": "u3"})
+    plan = imported(root, tmp_path / "suite", licence="CC-BY-NC-4.0")
+    suite = load_suite(tmp_path / "suite")
+    assert plan.format == "lama"
+    assert [(r.id, r.label, r.cardinality) for r in suite] == [
+        ("P36", "capital", "N-1"), ("P47", "neighbour", "N-M")]  # fmt: skip
+    assert [fact.item for fact in suite.relation("P36").facts] == ["u1"]
+    assert plan.known_facts == 1, "the same subject and object"
+    assert len(plan.refused) == 2
+    assert re.search(r"P36\.jsonl:3: no field 'obj_label'", str(plan.refused[0]))
+    assert not check_suite(tmp_path / "suite")
+
+
+def test_a_table_has_patterns_and_facts_in_columns_of_any_name(tmp_path):
+    source = tmp_path / "table.csv"
+    source.write_text(
+        "Property,Text,Country,City,licence\n"
+        'capital,"[X]\'s capital, [Y], is large.",France,Paris,CC0-1.0\n'
+        "capital,,Italy,Rome,\n"
+        "capital,The capital of [X] is [Y].,,,\n"
+        "capital,,Spain,,\n"
+    )
+    columns = ["relation=Property", "pattern=Text", "subject=Country", "object=City"]
+    plan = imported(source, tmp_path / "suite", columns=columns, licence="mine")
+    (relation,) = load_suite(tmp_path / "suite")
+    assert [(fact.subject, fact.object) for fact in relation.facts] == [
+        ("France", "Paris"),
+        ("Italy", "Rome"),
+    ]
+    assert [row.licence for row in provenance_of(tmp_path / "suite")] == ["CC0-1.0", "mine"]
+    assert [str(error).partition("table.csv:")[2][:20] for error in plan.refused] == [
+        "5: no field 'object'"
+    ]
+
+
+def test_languages_of_mpararel_share_their_facts(tmp_path):
+    root = tmp_path / "mpararel"
+    lines = [("Germany", "Berlin"), ("France", "Paris"), ("Italy", "Rome")]
+    german = [("Deutschland", "Berlin"), None, ("Italien", "Rom")]
+    for language, facts in (("en", lines), ("de", german)):
+        rows = [
+            {"sub_label": fact[0], "obj_label": fact[1], "sub_uri": f"Q{at}", "obj_uri": f"Q{9 + at}", "lineid": at}
+            for at, fact in enumerate(facts) if fact
+        ]  # fmt: skip
+        jsonl(root / "tuples" / language / "P36.jsonl", *rows)
+    jsonl(
+        root / "patterns" / "en" / "P36.jsonl",
+        {"pattern": "The capital of [X] is [Y]", "checked-by-human": True},
+    )
+    jsonl(
+        root / "patterns" / "de" / "P36.jsonl",
+        {"pattern": "Die Hauptstadt von [X] ist [Y]", "checked-by-human": False},
+    )
+    jsonl(root / "patterns" / "nl" / "P36.jsonl", {"pattern": "De hoofdstad van [X] is [Y]"})
+    folder = tmp_path / "both"
+    plan = imported(root, folder)
+    assert plan.format == "mpararel"
+    assert [(p.pattern, p.language, p.scores) for p in plan.patterns] == [
+        ("Die Hauptstadt von [X] ist [Y]", "de", {"checked-by-human": 0}),
+        ("The capital of [X] is [Y]", "", {"checked-by-human": 1}),
+    ]
+    assert "no fact of 'P36' in 'nl'" in str(plan.refused[0])
+    assert [(fact.subject, fact.object) for fact in plan.facts] == [
+        ("Germany", "Berlin"),
+        ("Italy", "Rome"),
+    ]
+    assert plan.notes == ("1 fact without a text in every language of the patterns left out",)
+    names = [json.loads(line) for line in (folder / "names.jsonl").read_text().splitlines()]
+    assert [(row["name"], row["language"], row["text"]) for row in names] == [
+        ("Germany", "de", "Deutschland"), ("Italy", "de", "Italien"), ("Rome", "de", "Rom")]  # fmt: skip
+    assert not check_suite(folder)
+    alone = imported(root, tmp_path / "de", languages=["de"])
+    assert [(fact.subject, fact.object) for fact in alone.facts] == [
+        ("Deutschland", "Berlin"),
+        ("Italien", "Rom"),
+    ]
+    assert json.loads((tmp_path / "de" / "suite.json").read_text())["language"] == "de"
+    assert not alone.names
+    with pytest.raises(
+        ConsilienceError, match="no folder for the language 'dee'. Did you mean 'de'"
+    ):
+        imported(root, folder, languages=["dee"])
+
+
+def test_proposals_keep_their_provenance_also_in_tables_with_tabs(write_suite, tmp_path):
+    path = tmp_path / "proposals.jsonl"
+    new = Proposal(
+        "capital",
+        "[X] is governed from [Y].",
+        "mined",
+        "leads",
+        evidence=("a", "b"),
+        scores={"facts": 4},
+    )
+    write_proposals(
+        path, [new, Proposal("capital", "The capital of [X] is [Y].", "mined", "leads")]
+    )
+    folder = write_suite()
+    (folder / "patterns.jsonl").unlink()
+    (folder / "patterns.tsv").write_text(
+        "relation\tpattern\nother\t[X] is [Y]\ncapital\tThe capital of [X] is [Y]."
+    )
+    with pytest.raises(ConsilienceError, match="'other' is not among"):
+        imported(path, folder)
+    (folder / "patterns.tsv").write_text("relation\tpattern\ncapital\tThe capital of [X] is [Y].")
+    plan = imported(path, folder, licence="CC-BY-SA-4.0")
+    assert texts(folder) == ["The capital of [X] is [Y].", "[X] is governed from [Y]."]
+    assert provenance_of(folder)[0].row() == new.row() | {"licence": "CC-BY-SA-4.0"}
+    assert (len(plan.patterns), len(plan.similar)) == (1, 1)
+    german = imported(path, write_suite(tmp_path / "other"), languages=["de"], dry_run=True)
+    assert {pattern.language for pattern in german.patterns} == {"de"}
+
+
+@pytest.mark.parametrize(("name", "text", "options", "message"), [
+    ("a.txt", "[X] [Y]", {}, "a list of patterns without a relation.*--relation ID"),
+    ("a.csv", "pattern\n[X] is [Y]\n", {}, "no column 'relation'.*--relation ID"),
+    ("a.csv", "relation,patern\na,[X] is [Y]\n", {}, "no column 'patern'|no column 'pattern'.*mean 'patern'"),
+    ("a.csv", "x\n1\n", {"columns": ["patern=x"]}, "--columns patern=x.*mean 'pattern'"),
+    ("a.jsonl", "", {}, "no pattern and no fact, read as table"),
+    ("a.pdf", "", {}, "nothing that can be imported.*Name the format"),
+    ("a.txt", "[X] is [Y]", {"relation": "r", "languages": ["de", "fr"]}, "--language de,fr.*one language"),
+])  # fmt: skip
+def test_what_cannot_be_imported_has_a_message(name, text, options, message, tmp_path):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConsilienceError, match=message):
+        imported(tmp_path / name, tmp_path / "new", **options)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path):
+    (tmp_path / "a.txt").write_text("[X] is [Y]")
+    with pytest.raises(ConsilienceError, match="holds no suite.*--into"):
+        imported(tmp_path / "a.txt", tmp_path, relation="r")
+    with pytest.raises(ConsilienceError, match="no such file or folder"):
+        imported(tmp_path / "b.txt", tmp_path / "new", relation="r")
+
+
+def test_the_command_lists_what_it_did(consilience, write_suite, tmp_path):
+    (tmp_path / "a.txt").write_text("[X] has its seat in [Y].\n[Y] is a capital of [X].\nbroken\n")
+    folder = write_suite()
+    status, out, _ = consilience(
+        "suite", "import", "a.txt", "--into", folder, "--relation", "capital", "--csv", "l.csv"
+    )
+    assert status == 0
+    assert "added:           0 relations, 2 patterns, 0 facts" in out
+    assert "capital: [Y] is a capital of [X].  (determiners: [Y] is the capital of [X].)" in out
+    assert re.search(r"refused: +1\n +a\.txt:3: the pattern 'broken' has 0 \[X\]", out)
+    assert "added,capital,[X] has its seat in [Y].,,,a.txt:1" in (tmp_path / "l.csv").read_text()
+    status, out, _ = consilience(
+        "suite",
+        "import",
+        "a.txt",
+        "--into",
+        "mini",
+        "--relation",
+        "capital",
+        "--facts-from",
+        "mini",
+        "--json",
+    )
+    document = json.loads(out)
+    assert (document["relations"], document["facts"], document["written"]) == (
+        ["capital"],
+        52,
+        True,
+    )
+    status, out, _ = consilience("suite", "check", "mini/")
+    assert status == 0
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared")
+def test_lpaqa_is_read(tmp_path):
+    plan = imported(SHARED / "lpaqa" / "prompt" / "mine" / "P19.jsonl", tmp_path / "new",
+                    facts_from="pararel", data_dir=SHARED, dry_run=True)  # fmt: skip
+    assert plan.format == "lpaqa"
+    assert (len(plan.patterns), plan.relations, len(plan.facts)) == (29, ("P19",), 779)
+    assert plan.patterns[0].pattern == "[X] was born in [Y] ."

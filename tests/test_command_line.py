@@ -243,7 +243,8 @@ CONFIGURATIONS = [
         "[probe]\nlimits = 8",
         "'limits' is not an option of `consilience probe`. Did you mean 'limit'?",
     ),
-    ("[probe]\nlimit = 'many'", "invalid value for '--limit'"),
+    ("[probe]\nlimit = 'many'", "consilience.toml: invalid value for 'limit': 'many'; expected a"),
+    ("[probe]\nvary = 3", "consilience.toml: invalid value for 'vary': 3; expected a list"),
     ("probe = 8", "'probe' is not a default for all commands"),
     ("[probe", "not TOML"),
 ]

@@ -11,6 +11,7 @@ from conftest import ROOT
 from consilience import ConsilienceError
 from consilience.metrics.differences import compare
 from consilience.models.prompt_functions import PromptFunction
+from consilience.report.comparison_tables import comparison_table
 from consilience.run import Run
 from consilience.suites.expectation_files import with_expectations
 from consilience.suites.question_collection import Questions
@@ -124,10 +125,14 @@ def test_two_runs_are_compared(folder):
     second, _ = ask(folder, "second", answers(**right))
     suite, protocol = any_suite_of(Run.open(first), None, None, None)
     runs = {name: Run.open(path).answers for name, path in (("1", first), ("2", second))}
-    rows = compare(runs, suite, protocol).filter(metric="violation_rate", subset="opposite")
+    table = compare(runs, suite, protocol)
+    rows = table.filter(metric="violation_rate", subset="opposite")
     assert dict(rows.select("group", "difference").iter_rows()) == {
         "one": -1 / 2, "MACRO": -1 / 2, "MICRO": -1 / 2,
     }  # fmt: skip
+    shown = {str(row[0]): row[3] for row in comparison_table(table, suite).rows}
+    assert shown["Violations, opposite"] == -1 / 2
+    assert {"Violations, implied", "Violations, same"} <= set(shown)
 
 
 def test_expectations_of_questions_that_were_not_asked_are_named(folder):

@@ -91,7 +91,7 @@ def test_consistency_by_factor_by_hand():
 def test_components_by_hand():
     """Two cells with replacement differ with probability 1/2, 1/2, 0, 3/8 in the four items."""
     parts = parts_of(tables_of())
-    whole = parts["answer", "within items", ""]
+    whole = parts["answer", "within questions", ""]
     assert whole["value"] == pytest.approx((1 / 2 + 1 / 2 + 0 + 3 / 8) / 4)
     # Item 4: the means of the indicator of 1 are 0 and 1/2 by either factor: twice (1/4)^2.
     assert parts["answer", "main", "order"]["value"] == pytest.approx((1 / 2 + 1 / 8) / 4)
@@ -100,17 +100,17 @@ def test_components_by_hand():
     assert parts["answer", "total", "order"]["value"] == pytest.approx((1 / 2 + 1 / 2 + 1 / 4) / 4)
     assert parts["answer", "main", "order"]["share"] == pytest.approx((5 / 8) / (11 / 8))
     assert parts["answer", "interactions", ""]["share"] == pytest.approx((5 / 8) / (11 / 8))
-    assert ("answer", "between items", "") not in parts
+    assert ("answer", "between questions", "") not in parts
 
 
 def test_components_of_correctness_by_hand():
     """Right: items 1 and 2 in two cells, item 3 in all, item 4 in one; means 1/2 1/2 1 1/4."""
     parts = parts_of(tables_of())
     between = 2 * np.var([0.5, 0.5, 1, 0.25], ddof=1)
-    assert parts["correctness", "between items", ""]["value"] == pytest.approx(between)
+    assert parts["correctness", "between questions", ""]["value"] == pytest.approx(between)
     within = (1 / 2 + 1 / 2 + 0 + 3 / 8) / 4
-    assert parts["correctness", "within items", ""]["value"] == pytest.approx(within)
-    share = parts["correctness", "between items", ""]["share"]
+    assert parts["correctness", "within questions", ""]["value"] == pytest.approx(within)
+    share = parts["correctness", "between questions", ""]["share"]
     assert share == pytest.approx(between / (between + within))
     shares = [
         parts["correctness", effect, factors]["share"]
@@ -118,7 +118,7 @@ def test_components_of_correctness_by_hand():
             ("main", "order"),
             ("main", "labels"),
             ("interactions", ""),
-            ("between items", ""),
+            ("between questions", ""),
         )
     ]
     assert sum(shares) == pytest.approx(1)
@@ -153,12 +153,12 @@ def test_items_that_lack_a_variant_have_pairs_but_no_components():
     tables = tables_of(answers)
     order = tables.consistency.row(0, named=True)
     assert (order["value"], order["n"], order["n_excluded"]) == (3 / 7, 7, 1)
-    whole = parts_of(tables)["answer", "within items", ""]
+    whole = parts_of(tables)["answer", "within questions", ""]
     assert (whole["value"], whole["n"], whole["n_excluded"]) == (pytest.approx(1 / 3), 3, 1)
-    assert "variance components are over the 3 of 4 items" in tables.notes[0]
+    assert "variance components are over the 3 of 4 questions" in tables.notes[0]
     none = np.where(np.eye(4, dtype=bool), -1, ANSWERS)
     tables = tables_of(none)
-    assert tables.notes[0].startswith("no item was answered in all variants")
+    assert tables.notes[0].startswith("no question was answered in all variants")
     assert set(tables.components["effect"]) == {"total"}
 
 
@@ -239,7 +239,7 @@ def test_prompt_sensitivity_is_the_variation_without_replacement():
     """n / (n - 1) times the probability that two variants, drawn with replacement, differ."""
     tables = tables_of()
     (index,) = tables.indices.filter(tables.indices["index"] == "prompt_sensitivity").to_dicts()
-    within = parts_of(tables)["correctness", "within items", ""]["value"]
+    within = parts_of(tables)["correctness", "within questions", ""]["value"]
     assert index["value"] == pytest.approx(4 / 3 * within)
 
 
@@ -295,7 +295,7 @@ def test_seeds_are_averaged():
     both = [CellAnswers({"g": grid_of(answers, np.zeros(5, int))}) for answers in (steady, moving)]
     tables = factor_tables(both, TWO_BY_TWO)
     assert tables.consistency["value"].to_list() == [0.5, 0.5]
-    assert parts_of(tables)["answer", "within items", ""]["value"] == pytest.approx(3 / 8)
+    assert parts_of(tables)["answer", "within questions", ""]["value"] == pytest.approx(3 / 8)
 
 
 def test_groups_are_counted_together():
@@ -375,7 +375,7 @@ def test_the_table_has_a_row_for_each_factor_and_what_is_beyond_them():
     view = FactorView("run", tables_of(), noise(bfloat16=0.02, one_by_one=0.0))
     rows = list(csv.DictReader(as_csv(factor_table([view], "title")).splitlines()))
     assert [row["factor"] for row in rows] == [
-        "order", "labels", "interactions", "between items", "noise: bfloat16",
+        "order", "labels", "interactions", "between questions", "noise: bfloat16",
         "noise: one by one",
     ]  # fmt: skip
     shares = [float(row["answer: main effect"]) for row in rows[:3]]

@@ -107,7 +107,11 @@ def test_the_same_command_resumes(consilience, probed, quiz):
     arguments = ("--model", "baseline:random", "--suite", quiz, "--out", run)
     status, _, said = consilience("probe", *arguments, "--vary", "order=reversed")
     assert status == 2
-    assert "this folder holds another run" in said
+    assert "this folder holds another run: its factors is" in said
+    quiz.write_text(quiz.read_text(encoding="utf-8").replace("Hamlet", "Othello"), encoding="utf-8")
+    for option in ((), ("--dry-run",)):
+        said = consilience("probe", *arguments, *option)[2]
+        assert "the content of the suite 'quiz' was different. Choose another folder" in said
 
 
 @pytest.mark.parametrize("by", ["group", "factor", "variant", "metric"])
@@ -163,6 +167,7 @@ def test_runs_of_questions_are_compared_and_reported(consilience, probed, tmp_pa
     ("options", "message"),
     [
         (("--vary", "order=given"), "the factor has one level: 'given'"),
+        (("--vary", "language"), "one level; expected two levels or more, because only what "),
         (("--vary", "colour=red"), "no factor 'colour'"),
         (("--vary", "order=all", "--vary", "order=all"), "more than once"),
         (("--vary", "labels=A,B"), "--vary labels=B; expected A, a, 1, none"),

@@ -1,6 +1,8 @@
 """What a suite of questions holds, and what decides its numbers."""
 
+from consilience.expectations import Expectation, Reference
 from consilience.questions import Choice, Question
+from consilience.report.suite_tables import question_table
 from consilience.suites.question_collection import Questions
 from consilience.suites.question_sizes import question_cautions, question_statistics
 
@@ -24,7 +26,12 @@ def test_cautions_name_what_decides_the_numbers():
         "g: the right answer is option 1 of every question; a model that always chooses it is right",
         "g: 1 duplicate question, such as 'A?' (items 1, 3)",
     ]
-    counts = question_statistics(Questions("s", items))
+    same = Expectation("same", (Reference("1"),), Reference("3"))
+    counts = question_statistics(Questions("s", items, expectations=(same,)))
+    assert counts.expectations == 1
+    assert question_table(counts, "s").title.startswith(
+        "s: 5 questions, 5 phrasings, 1 expectation;"
+    )
     assert (counts.by_group[0].min_options, counts.by_group[0].max_options) == (2, 3)
     assert counts.by_group[0].majority == 1
     other_gold = question("6", "A?", "z", "y")  # x is no option, so only one answer is right

@@ -161,6 +161,21 @@ def test_a_file_that_holds_no_questions_raises(tmp_path, name, text, columns, me
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ["", "question,answer\n"])
+def test_an_empty_file_is_named_by_its_path(tmp_path, text):
+    _, problems = read(tmp_path, "a.csv", text)
+    assert [problem.partition(";")[0] for problem in problems] == ["a.csv: no questions"]
+
+
+def test_an_empty_column_of_distractors_does_not_shuffle_the_options(tmp_path):
+    text = "question,answer,options,distractors\n" + "".join(
+        f"Question {number}?,b,a;b;c;d;e,{' ' * number}\n" for number in range(3)
+    )
+    questions, problems = read(tmp_path, "a.csv", text)
+    assert problems == []
+    assert {item.gold_position for item in questions.items} == {1}
+
+
 def test_a_data_set_of_the_hub_is_read_by_its_split(tmp_path):
     """The layout of MMLU: `answer` is a class label, which is the position of the right choice."""
     datasets = pytest.importorskip("datasets")

@@ -53,6 +53,8 @@ def test_a_frame_of_either_library_is_a_suite(kind):
     # Of three and two rotations, each shows another option first.
     assert micro(asked, "consistency") == 0
     assert asked.suite.name == "questions"
+    plan = cs.plan_probe(frame, choose_a, columns=COLUMNS)
+    assert (plan.suite, plan.items, plan.queries) == ("questions", 3, len(asked.answers))
 
 
 @pytest.mark.parametrize("as_list", [list, np.array])
@@ -166,7 +168,10 @@ WRONG = [
         r"row 2: no answer; .* \(1 more\)$",
     ),
     (lambda: cs.Questions.from_frame([1]), "the frame is of type list"),
-    (lambda: cs.Questions.from_frame(pl.DataFrame(BEES)[:0]), "^questions: no questions. Add some"),
+    (
+        lambda: cs.Questions.from_frame(pl.DataFrame(BEES)[:0]),
+        "^the frame: no questions; expected a row for each question",
+    ),
     (lambda: cs.evaluate(FACTS, choose_a), r"a frame of facts; .* cs\.Suite\.from_frame"),
     (lambda: cs.evaluate([1, 2], choose_a), "a suite of type list; .* or a frame of questions"),
     (lambda: cs.evaluate(VALUE, choose_a, columns=COLUMNS), "^columns with Questions"),

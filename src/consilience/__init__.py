@@ -10,7 +10,7 @@ Functions:
 - ``evaluate(suite, model, **options)``: ask a model a suite; a ``Result``.
 - ``open_run(path)``: the ``Result`` of a run that is kept in a folder.
 - ``score(answers, suite)``: a ``Result`` of answers that were made elsewhere.
-- ``plan_probe(model, suite)``: how many queries ``evaluate`` would ask, and how long it takes.
+- ``plan_probe(suite, model)``: how many queries ``evaluate`` would ask, and how long it takes.
 - ``compare(run, run, ...)``: later runs against the first; a ``Comparison``.
 - ``write_report(runs, page)``: one HTML page.
 - ``load_suite``, ``load_questions``, ``save_suite``, ``new_suite``, ``list_suites``,
@@ -80,7 +80,6 @@ if TYPE_CHECKING:
     from consilience.workflow.calls import list_suites as list_suites
     from consilience.workflow.calls import list_tables as list_tables
     from consilience.workflow.calls import make_sheets as make_sheets
-    from consilience.workflow.calls import plan_probe as plan_probe
     from consilience.workflow.calls import reproduce_table as reproduce_table
     from consilience.workflow.calls import score_sheets as score_sheets
     from consilience.workflow.calls import suite_cautions as suite_cautions
@@ -90,6 +89,7 @@ if TYPE_CHECKING:
     from consilience.workflow.evaluation import compare as compare
     from consilience.workflow.evaluation import evaluate as evaluate
     from consilience.workflow.evaluation import open_run as open_run
+    from consilience.workflow.evaluation import plan_probe as plan_probe
     from consilience.workflow.evaluation import score as score
     from consilience.workflow.result import Result as Result
 
@@ -115,9 +115,9 @@ _MODULES = {
     "workflow.calls": "analyze_edits analyze_examples analyze_expectations analyze_factors "
     "analyze_knowledge analyze_patterns analyze_representations analyze_syntax analyze_tasks "
     "export_prompts fetch_suite finetune import_patterns improve list_suites list_tables "
-    "make_sheets plan_probe reproduce_table score_sheets suite_cautions suite_stats write_report",
+    "make_sheets reproduce_table score_sheets suite_cautions suite_stats write_report",
     "workflow.comparing": "Comparison",
-    "workflow.evaluation": "compare evaluate open_run score",
+    "workflow.evaluation": "compare evaluate open_run plan_probe score",
     "workflow.result": "Result",
 }
 """The modules of the public names, which are those of the imports above."""

@@ -42,6 +42,9 @@ CHANGED = {
 }
 """What a note calls a change of the record between the begin of a run and its resumption."""
 
+LAST_NAMED = ("suite_digest", "options", "written", "factors", "cells")
+"""Settings that follow from others, which a message on another run names first."""
+
 OLD_SETTINGS = "asked"
 """What records of earlier versions call their settings."""
 
@@ -111,15 +114,7 @@ class RunFolder:
                 )
             return None
         record = _read_record(path, f"{OTHER_OUT}.")
-        before = record["settings"]
-        for name in sorted({*before, *self.settings}):
-            if before.get(name) != self.settings.get(name):
-                raise ConsilienceError(
-                    f"this folder holds another run: its {name} is {_show(before.get(name))}, "
-                    f"now asked is {_show(self.settings.get(name))}",
-                    where=str(self.path),
-                    todo=f"{OTHER_OUT}, or remove the folder.",
-                )
+        refuse_other_run(record["settings"], self.settings, self.path)
         return record
 
     def _is_new(self) -> bool:
@@ -215,6 +210,24 @@ class RunFolder:
         text = json.dumps(self.record, indent=2, ensure_ascii=False) + "\n"
         # what is no Unicode, of names that are not UTF-8, becomes an escape of JSON
         write_whole(self.path / "run.json", text.encode(errors="backslashreplace"))
+
+
+def refuse_other_run(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
+    """Raise with the first difference if a folder holds a run with other settings."""
+    order = [*sorted({*before, *now} - {"suite", *LAST_NAMED}), *LAST_NAMED]
+    name = next((name for name in ("suite", *order) if before.get(name) != now.get(name)), None)
+    if name is None:
+        return
+    difference = (
+        f"its {name} is {_show(before.get(name))}, now asked is {_show(now.get(name))}"
+        if name != "suite_digest"
+        else f"the content of the suite '{now.get('suite')}' was different"
+    )
+    raise ConsilienceError(
+        f"this folder holds another run: {difference}",
+        where=str(folder),
+        todo=f"{OTHER_OUT}, or remove the folder.",
+    )
 
 
 def digest_of(path: Path) -> str:

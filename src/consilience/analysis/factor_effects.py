@@ -272,13 +272,13 @@ def variance_components(
         )
     elif not items:
         notes.append(
-            "no item was answered in all variants, so there are no main effects and interactions; "
-            "total effects are those of pairs"
+            "no question was answered in all variants, so there are no main effects and "
+            "interactions; total effects are those of pairs"
         )
     elif items < every:
         notes.append(
-            f"variance components are over the {items} of {every} items that were answered in all "
-            "variants"
+            f"variance components are over the {items} of {every} questions that were answered in "
+            "all variants"
         )
     count = exact_parts if is_exact else pair_parts
     numbers = [count(one.answers, one.right, design) for one in seeds]

@@ -208,15 +208,15 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse arguments; options that are not given have the defaults of the file."""
-        flags = {
-            param.field.flag.lstrip("-"): param.field.name
+        fields = {
+            param.field.flag.lstrip("-"): param.field
             for param in self.params
             if isinstance(param, FieldOption) and param.name != "config"
         }
         named = _named_configuration(args) or _general(ctx, "config")
         known = [*ctx.find_root().command.list_commands(ctx)]  # type: ignore[attr-defined]
         try:
-            ctx.default_map, file = defaults_of(ctx.command_path.split()[1:], flags, named, known)
+            ctx.default_map, file = defaults_of(ctx.command_path.split()[1:], fields, named, known)
         except ConsilienceError as error:
             if not ctx.resilient_parsing and not {"-h", "--help"} & {*args}:
                 raise
@@ -225,7 +225,7 @@ class Command(click.Command):
             if not ctx.resilient_parsing:
                 click.echo(unread, err=True)
         rest = super().parse_args(ctx, args)
-        used = [flag for flag, name in flags.items() if _source(ctx, name) == "DEFAULT_MAP"]
+        used = [flag for flag in fields if _source(ctx, fields[flag].name) == "DEFAULT_MAP"]
         if not ctx.resilient_parsing:
             from consilience.cli.console import err
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from consilience.errors import ConsilienceError, did_you_mean
+from consilience.workflow.option_fields import OptionField
 
 ENVIRONMENT = "CONSILIENCE_CONFIG"
 """The environment variable that names the file; if it is empty, no file is read."""
@@ -26,13 +27,16 @@ Table = Mapping[str, Any]
 
 
 def defaults_of(
-    command: Sequence[str], flags: Mapping[str, str], named: str | None, commands: Sequence[str]
+    command: Sequence[str],
+    fields: Mapping[str, OptionField],
+    named: str | None,
+    commands: Sequence[str],
 ) -> tuple[dict[str, Any], Path | None]:
     """The defaults of a command's options by parameter, and the file that sets them.
 
-    ``flags`` are the names of the parameters by the names of the options, ``commands`` the
-    names of all commands at the top. An unknown key raises. ``data-dir``, relative to the file,
-    sets ``CONSILIENCE_DATA`` if that is not set.
+    ``fields`` are the options by their names, ``commands`` the names of all commands at the top.
+    An unknown key and a wrong value raise. ``data-dir``, relative to the file, sets
+    ``CONSILIENCE_DATA`` if that is not set.
     """
     file = _find(named)
     if file is None:
@@ -43,11 +47,13 @@ def defaults_of(
     _refuse_unknown(shared, SHARED, file, IN_ALL)
     _refuse_unknown(sections, commands, file, "a command")
     section = _section(table, command, file)
-    _refuse_unknown(section, list(flags), file, f"an option of `consilience {' '.join(command)}`")
-    values = {key: value for key, value in shared.items() if key in flags} | dict(section)
+    _refuse_unknown(section, list(fields), file, f"an option of `consilience {' '.join(command)}`")
+    values = {key: value for key, value in shared.items() if key in fields} | dict(section)
+    for key, value in values.items():
+        _check(key, fields[key], value, file)
     if folder := values.pop("data-dir", None):
         os.environ.setdefault("CONSILIENCE_DATA", str(file.parent / folder))
-    return {flags[key]: value for key, value in values.items()}, file
+    return {fields[key].name: value for key, value in values.items()}, file
 
 
 def _find(named: str | None) -> Path | None:
@@ -75,7 +81,7 @@ def _read(file: Path) -> Table:
     """The keys of a file; those of a pyproject are under ``tool.consilience``."""
     try:
         table: Table = tomllib.loads(file.read_text("utf-8"))
-    except FileNotFoundError as error:
+    except (FileNotFoundError, IsADirectoryError) as error:
         raise ConsilienceError("no such file", where=str(file), todo="Check --config.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConsilienceError(f"not TOML: {error}", where=str(file)) from error
@@ -93,6 +99,17 @@ def _section(table: Table, command: Sequence[str], file: Path) -> Table:
                 f"{name} = {table!r}", expected=f"a table, [{name}]", where=str(file)
             )
     return {key: value for key, value in table.items() if not isinstance(value, dict)}
+
+
+def _check(key: str, field: OptionField, value: Any, file: Path) -> None:
+    """Raise for a value that the option does not take, with the file."""
+    is_typed = isinstance(value, str) and field.type is not bool
+    try:
+        field.parse(value) if is_typed else field.check(value)
+    except ConsilienceError as error:
+        raise ConsilienceError(
+            f"invalid value for '{key}': {value!r}", expected=error.expected, where=str(file)
+        ) from error
 
 
 def _refuse_unknown(keys: Iterable[str], known: Sequence[str], file: Path, kind: str) -> None:

@@ -118,7 +118,7 @@ def _notes_and_size(options: CheckOptions) -> tuple[list[str], str]:
         counts = question_statistics(questions)
         parts = {"group": counts.groups, "question": counts.questions}
         parts["phrasing"] = counts.phrasings
-        parts |= {"expectation": len(questions.expectations)} if questions.expectations else {}
+        parts |= {"expectation": counts.expectations} if counts.expectations else {}
         notes = question_cautions(questions)
     elif is_task(suite):
         labels = ", ".join(load_task(suite).labels)

@@ -106,7 +106,7 @@ def successful_patterns(grid: Grid) -> Tally:
 
 @metric(
     "pairs",
-    label="Successful objects",
+    label="Successful items",
     meaning="share of items that at least one variant gets right",
     binary=True,
 )

@@ -22,7 +22,9 @@ from consilience.metrics.tally import quotient
 
 Outcome = Literal["answer", "correctness"]
 
-Effect = Literal["main", "total", "interaction", "interactions", "between items", "within items"]
+Effect = Literal[
+    "main", "total", "interaction", "interactions", "between questions", "within questions"
+]
 """A part of the variation.
 
 - main: one factor alone, averaged over the levels of the others.
@@ -30,8 +32,8 @@ Effect = Literal["main", "total", "interaction", "interactions", "between items"
   the level of this factor is drawn anew.
 - interaction: what two or more factors contribute beyond their main effects.
 - interactions: all interactions together.
-- between items: how much the items differ in their mean over variants (correctness only).
-- within items: all parts but that between items: the variation over variants.
+- between questions: how much the items differ in their mean over variants (correctness only).
+- within questions: all parts but that between questions: the variation over variants.
 """
 
 Part = tuple[Outcome, Effect, Factors]
@@ -100,22 +102,22 @@ def _parts(
         together: Floats = np.sum(list(combined.values()), axis=0)
         yield (outcome, "interactions", ()), columns(together)
     if outcome == "correctness":
-        yield (outcome, "between items", ()), columns(np.zeros(items))
-    yield (outcome, "within items", ()), columns(variation.total)
+        yield (outcome, "between questions", ()), columns(np.zeros(items))
+    yield (outcome, "within questions", ()), columns(variation.total)
 
 
 def _probability(part: Part, columns: Floats) -> ItemNumbers:
-    if part[1] == "between items":
+    if part[1] == "between questions":
         return ItemNumbers(columns, _between)
     return ItemNumbers(columns, mean_of, is_mean=True)
 
 
 def _share(part: Part, columns: Floats, *, has_items: bool) -> ItemNumbers:
-    """A part divided by the variation, with ``has_items`` by that between and within items."""
+    """A part divided by the variation, with ``has_items`` by that between and within questions."""
 
     def value(sums: Floats) -> Floats:
         between = _between(sums) * sums[..., -1] if has_items else np.zeros(sums.shape[:-1])
-        hits = between if part[1] == "between items" else sums[..., 0]
+        hits = between if part[1] == "between questions" else sums[..., 0]
         whole = np.maximum(between, 0) + sums[..., 1]
         return quotient(hits, whole)
 

@@ -15,7 +15,7 @@ from consilience.metrics.differences import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.report.columns import Columns, difference_columns, frame_table
 from consilience.report.metric_tables import SUBSETS
-from consilience.report.summary import FACT_ROWS, FORM_ROWS
+from consilience.report.summary import FACT_ROWS, FORM_ROWS, VIOLATIONS
 from consilience.report.table import NAN, Column, Table
 from consilience.types import QUESTION_WORDS, Suite
 
@@ -100,7 +100,7 @@ def _defaults(compared: pl.DataFrame, by: By | None) -> list[str]:
         return ["consistency"]
     rank = {name: at for at, name in enumerate(LABELS)}
     if by is None and {"accuracy"} <= set(compared.filter(pl.col("group") == "MACRO")["metric"]):
-        return [name for name in LABELS if name in measured]
+        return [name for name in (*LABELS, VIOLATIONS) if name in measured]
     known = [name for name in headline_metrics(aliases=True) if name in measured]
     return sorted(known, key=lambda name: rank.get(name, len(rank)))
 
@@ -147,6 +147,8 @@ def _chosen(
         case None:
             keep = is_mean & (is_whole | (subset.is_in(list(FORM_ROWS)) & ~pl.lit(is_of_facts)))
             keep &= is_whole | (pl.col("metric") == "consistency")
+            is_violation = pl.col("metric") == VIOLATIONS
+            keep = pl.when(is_violation).then(is_mean & ~is_whole).otherwise(keep)
         case "metric":
             keep = is_whole & (group.is_in(list(OVER)) if is_of_facts else pl.lit(True))
         case "group":
@@ -196,6 +198,8 @@ def _name(row: dict[str, Any], by: By | None, labels: dict[str, str]) -> str:
             return "original" if is_original else str(subset)
         case _:
             label = LABELS.get(metric, label_of(metric))
+            if metric == VIOLATIONS and subset != "all":
+                return f"{label}, {subset}"
             return label if subset == "all" else f"Consistency {FORM_ROWS[subset][0]}"
 
 

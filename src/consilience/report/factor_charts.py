@@ -68,7 +68,7 @@ def _rows(view: FactorView) -> Iterator[dict[str, Any]]:
                 "main": main["share"] if main else None,
             }
     for (outcome, effect, factors), part in parts.items():
-        if effect in ("interactions", "between items"):
+        if effect in ("interactions", "between questions"):
             named = {"run": view.name, "panel": PANELS[outcome], "name": effect + factors}
             yield named | {"main": part["share"]}
     if view.noise.height:
@@ -88,7 +88,7 @@ def factor_figure(views: Sequence[FactorView]) -> altair.Chart:
     rows = table.with_columns((pl.col(*numbers) * 100).round(2).fill_nan(None))
     runs = [view.name for view in views]
     names = rows["name"].unique(maintain_order=True).to_list()
-    last = [name for name in ("interactions", "between items", NOISE) if name in names]
+    last = [name for name in ("interactions", "between questions", NOISE) if name in names]
     order = [*(name for name in names if name not in last), *last]
     across = alt.YOffset("run:N", sort=runs) if len(runs) > 1 else alt.Undefined
     y = alt.Y("name:N", title=None, sort=order, axis=alt.Axis(labelLimit=0, ticks=False))

@@ -48,14 +48,14 @@ CONSISTENCY: Columns = {
 
 OF_CONSISTENCY = (
     "consistency: agreement of variants that differ in this factor only; expected by chance: if "
-    "each variant gave its own answers to random items"
+    "each variant gave its own answers to random questions"
 )
 """How to read the columns of consistency."""
 
 OF_SHARES = (
     "main effect: share of the variation of answers over variants that the factor makes alone; "
     "total effect: with every interaction that it is part of; main effects and interactions sum to "
-    "100, of correctness with the difference between items"
+    "100, of correctness with the difference between questions"
 )
 """How to read shares of the variation."""
 
@@ -126,7 +126,7 @@ def _records(view: FactorView, *, is_exact: bool) -> Iterator[dict[str, Any]]:
             if is_exact:
                 record[f"{outcome}_main"] = parts[outcome, "main", row["factor"]]["share"]
         yield record
-    for effect in ("interactions", "between items"):
+    for effect in ("interactions", "between questions"):
         record = {
             f"{outcome}_main": parts[outcome, effect, ""]["share"]
             for outcome in ("answer", "correctness")
@@ -151,12 +151,12 @@ def _variation_note(view: FactorView, *, several: bool) -> Iterator[str]:
     if not view.is_exact:
         return
     answer, correctness = (
-        parts[outcome, "within items", ""] for outcome in ("answer", "correctness")
+        parts[outcome, "within questions", ""] for outcome in ("answer", "correctness")
     )
     name = f"{view.name}: " if several else ""
     yield (
-        f"{name}two variants of an item, drawn at random with replacement, have different answers "
-        f"with a probability of {_percent(answer)}, and only one of them is right with "
+        f"{name}two variants of a question, drawn at random with replacement, have different "
+        f"answers with a probability of {_percent(answer)}, and only one of them is right with "
         f"{_percent(correctness)}"
     )
 
@@ -171,7 +171,7 @@ def index_table(views: Sequence[FactorView], title: str) -> Table:
     """PromptSensiScore, POSIX and the range of accuracy of each run."""
     columns = [
         Column("index"), Column("value", "number"), Column(CI, "number"), Column("unit"),
-        Column("of equal variants", "number"), Column("p", "p"), Column("items", "count"),
+        Column("of equal variants", "number"), Column("p", "p"), Column("questions", "count"),
     ]  # fmt: skip
     rows: list[list[Value]] = []
     blocks, notes = [], []
@@ -188,8 +188,8 @@ def index_table(views: Sequence[FactorView], title: str) -> Table:
                     f"({100 * row['highest']:.1f})"
                 )
     notes.append(
-        "of equal variants: the mean range if the right answers of each item fell on its variants "
-        "at random, and p: the probability that the range is then as wide"
+        "of equal variants: the mean range if the right answers of each question fell on its "
+        "variants at random, and p: the probability that the range is then as wide"
     )
     return Table(title, columns, rows, notes, blocks if len(views) > 1 else [], sortable=False)
 
@@ -238,7 +238,7 @@ def level_table(views: Sequence[FactorView], title: str) -> Table:
         "level": Column("level"),
         "value": Column("accuracy", "share"),
         ("low", "high"): Column(CI, "share"),
-        "n": Column("items", "count"),
+        "n": Column("questions", "count"),
     }
     rows = [row for view in views for row in view.tables.levels.to_dicts()]
     blocks = [view.name for view in views for _ in range(view.tables.levels.height)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from consilience.report.table import Column, Table, Value
 from consilience.suites.question_sizes import QuestionStatistics
+from consilience.text import counted
 
 
 def question_table(statistics: QuestionStatistics, name: str) -> Table:
@@ -25,8 +26,10 @@ def question_table(statistics: QuestionStatistics, name: str) -> Table:
         ]
         for row in statistics.by_group
     ]
-    title = f"{name}: {statistics.questions:,} questions, {statistics.phrasings:,} phrasings"
-    return Table(f"{title}; majority in percent", columns, rows)
+    sizes = [counted(statistics.questions, "question"), counted(statistics.phrasings, "phrasing")]
+    if statistics.expectations:
+        sizes.append(counted(statistics.expectations, "expectation"))
+    return Table(f"{name}: {', '.join(sizes)}; majority in percent", columns, rows)
 
 
 def _range(least: int, most: int) -> str:

@@ -45,11 +45,11 @@ class Questions:
             (f"{THE_FRAME}, row {at}", row)
             for at, row in enumerate(as_polars(frame).iter_rows(named=True), start=1)
         )
-        questions = cls(
-            name, questions_of_rows(rows, name, columns or {}, problems, in_python=True)
+        items = questions_of_rows(
+            rows, name, columns or {}, problems, source=THE_FRAME, in_python=True
         )
         raise_first(problems, how_to_list="")
-        return questions
+        return cls(name, items)
 
     def __repr__(self) -> str:
         groups = len({question.group for question in self.items})

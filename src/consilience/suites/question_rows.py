@@ -64,12 +64,13 @@ def questions_of_rows(
     columns: Mapping[str, str],
     problems: Problems,
     *,
+    source: str,
     in_python: bool = False,
 ) -> tuple[Question, ...]:
     """The questions of rows with their places; their errors go to ``problems``.
 
-    ``name``: of the suite, and of the group of questions that name none. ``in_python``: whether
-    messages name columns as Python does, or as the command line.
+    ``name``: of the suite, and of the group of questions that name none. ``source``: where the rows
+    are. ``in_python``: whether messages name columns as Python does, or as the command line.
     """
     _check_columns(columns, in_python=in_python)
     drafts: dict[str, _QuestionDraft] = {}
@@ -80,7 +81,8 @@ def questions_of_rows(
         row = Row(where, _renamed(cells, columns), problems)
         _add_row(row, name, drafts, counts)
     if not drafts and not problems:
-        problems.append(ConsilienceError("no questions", where=name, todo="Add some."))
+        expected = "a row for each question, with the columns question and answer"
+        problems.append(ConsilienceError("no questions", expected=expected, where=source))
     return tuple(_question(item, draft) for item, draft in drafts.items())
 
 
@@ -161,12 +163,10 @@ def _add_row(
     if item in drafts:
         _add_phrasings(row, item, phrasings, drafts[item])
         return
-    answer = _answer(row)
+    answer = _answer(row, item)
     if answer is None:
         return
     gold, options = answer
-    if "distractors" in row.cells and options:
-        options = _shuffled(options, item)
     draft = _QuestionDraft(row, group, gold, options, row.optional_text("context"))
     drafts[item] = draft
     _add_phrasings(row, item, phrasings, draft)
@@ -212,8 +212,11 @@ def _add_phrasings(
             known.append(text)
 
 
-def _answer(row: Row) -> tuple[Choice, tuple[Choice, ...]] | None:
-    """The gold and the options of a question; None with a problem reported."""
+def _answer(row: Row, item: str) -> tuple[Choice, tuple[Choice, ...]] | None:
+    """The gold and the options of a question; None with a problem reported.
+
+    With distractors the options are in an order that ``item`` decides.
+    """
     value = row.cells.get("answer")
     if isinstance(value, list | tuple):
         value = ALIAS_SEPARATOR.join(map(str, value))
@@ -229,7 +232,7 @@ def _answer(row: Row) -> tuple[Choice, tuple[Choice, ...]] | None:
         row.report("both 'options' and 'distractors'", expected="one of the two")
         return None
     if distractors:
-        options = (Choice.parse(text), *distractors)
+        options = _shuffled((Choice.parse(text), *distractors), item)
         value = text
     elif isinstance(value, bool) and not options:
         options, value = (YES, NO), text

@@ -47,6 +47,8 @@ class QuestionStatistics:
     """Number of phrasings of all questions."""
     languages: int
     """Number of languages."""
+    expectations: int
+    """Number of expectations between answers."""
     by_group: tuple[GroupStatistics, ...] = field(repr=False)
     """The counts of each group."""
 
@@ -59,6 +61,7 @@ def question_statistics(questions: Questions) -> QuestionStatistics:
         questions=len(questions),
         phrasings=sum(sum(map(len, item.paraphrases.values())) for item in questions.items),
         languages=len(questions.languages),
+        expectations=len(questions.expectations),
         by_group=rows,
     )
 

@@ -92,7 +92,9 @@ def _read(spec: str, columns: Mapping[str, str], problems: Problems) -> Question
     if spec.startswith(HUB):
         name = spec.removeprefix(HUB)
         dataset = name.partition(":")[0].rstrip("/").split("/")[-1].replace("@", "-")
-        return Questions(dataset, questions_of_rows(_hub_rows(name), dataset, columns, problems))
+        rows = _hub_rows(name)
+        read = questions_of_rows(rows, dataset, columns, problems, source=spec)
+        return Questions(dataset, read)
     path = Path(spec)
     if not path.is_dir():
         if not path.is_file():

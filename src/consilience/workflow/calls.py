@@ -28,7 +28,6 @@ from consilience.workflow import (
     factor_analysis,
     finetuning,
     improvement,
-    probing,
     reproduction,
     suite_import,
     task_effects,
@@ -46,7 +45,6 @@ from consilience.workflow.analysis_options import (
 )
 from consilience.workflow.export_options import ExportOptions
 from consilience.workflow.keywords import by_keywords, options_of
-from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.proposal_options import ImportOptions
 from consilience.workflow.reporting import report, save_report
 from consilience.workflow.reproduce_options import ReproduceOptions
@@ -60,7 +58,6 @@ export_prompts = by_keywords(exporting.export_prompts, ExportOptions)
 finetune = by_keywords(finetuning.finetune, FinetuneOptions)
 reproduce_table = by_keywords(reproduction.reproduce, ReproduceOptions)
 import_patterns = by_keywords(suite_import.import_patterns, ImportOptions)
-plan_probe = by_keywords(probing.plan_probe, ProbeOptions)
 make_sheets = by_keywords(annotators.make_sheets, SheetOptions)
 score_sheets = by_keywords(annotators.count_sheets, ScoreSheetsOptions)
 analyze_patterns = by_keywords(analyses.analyze_patterns, PatternsOptions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,7 @@ from consilience.metrics.notes import facts_left_out, notes_on
 from consilience.read import read_csv
 from consilience.report.summary import Key, Summary, summarize
 from consilience.run import Run
+from consilience.run_folder import RunFolder
 from consilience.schemas import METRICS_SCHEMA
 from consilience.types import PAIR_WORDS, Suite
 from consilience.workflow.majority import majority_baseline
@@ -120,6 +121,14 @@ def count_answers(
     return CountedRun(
         suite, protocol, tables, seed, metrics, baseline, summary, left_out, seed_notes(notes)
     )
+
+
+def save_counted(counted: CountedRun, folder: RunFolder) -> CountedRun:
+    """Save the metrics and the notes of a run in its folder; the counted run with its record."""
+    folder.note(counted.notes)
+    folder.finish(counted.metrics)
+    record = {**folder.record, "path": str(folder.path)}
+    return replace(counted, notes=folder.record["warnings"], record=record)
 
 
 def noise_floor_of(run: Run) -> pl.DataFrame | None:

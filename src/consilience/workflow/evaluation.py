@@ -28,12 +28,12 @@ from consilience.suites.saving import save_suite
 from consilience.suites.tasks import is_task, load_task
 from consilience.types import Suite
 from consilience.watch import SILENT, Watch
+from consilience.workflow import probing
 from consilience.workflow.comparing import Comparison, compare_opened
 from consilience.workflow.counting import CountedRun, count_run, record_notes
 from consilience.workflow.keywords import by_field, options_of, with_options
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probing import probe
-from consilience.workflow.probing import score as score_answers
+from consilience.workflow.probe_plan import ProbePlan
 from consilience.workflow.question_design import columns_of
 from consilience.workflow.result import Result, distinct_runs
 from consilience.workflow.run_options import ScoreOptions
@@ -67,27 +67,30 @@ def evaluate(
       the run is in a temporary folder, which lives as long as the result.
     - ``watch``: shows progress; by default nothing is shown.
     """
-    options = by_field(ProbeOptions, options)
-    chosen = _chosen(suite, _columns(options.pop("columns", None)))
-    loaded: LanguageModel | PairModel | PromptModel | None
-    if isinstance(chosen, Questions):
-        loaded = _prompt_model_of(model)
-    else:
-        task = str(suite) if chosen is None and is_task(str(suite)) else None
-        loaded = _model_of(model, task, options)
+    fields, chosen, loaded = _values_of(suite, model, options)
     temporary = None
-    if options.get("folder") is not None:
+    if fields.get("folder") is not None:
         _refuse_unnamed(loaded)
     else:
         temporary = TemporaryDirectory(prefix="consilience-")
-        options = {**options, "folder": Path(temporary.name, "run")}
-    named = {
-        "suite": chosen.name if chosen is not None else suite,
-        "model": str(loaded.identity["model"]) if loaded is not None else model,
-    }
-    settings = options_of(ProbeOptions, {**options, **named})
-    probed = probe(settings, watch, suite=chosen, model=loaded)
+        fields["folder"] = Path(temporary.name, "run")
+    probed = probing.probe(options_of(ProbeOptions, fields), watch, suite=chosen, model=loaded)
     return _result_of(probed, Run.open(probed.record["path"]), temporary)
+
+
+def plan_probe(
+    suite: str | Path | Suite | Questions | Frame = "mini",
+    model: str | Path | LanguageModel | Texts = "packaged:smollm2",
+    *,
+    watch: Watch = SILENT,
+    **options: Any,
+) -> ProbePlan:
+    """What ``evaluate`` would ask, and how long it would take; nothing is written.
+
+    It takes the arguments of ``evaluate``. The model is asked a small sample.
+    """
+    fields, chosen, loaded = _values_of(suite, model, options)
+    return probing.plan_probe(options_of(ProbeOptions, fields), watch, suite=chosen, model=loaded)
 
 
 def open_run(path: str | Path, *, protocol: Protocol | None = None, seed: int = 0) -> Result:
@@ -132,11 +135,11 @@ def score(
         _refuse_columns(suite)
     if questions is not None and not path.is_dir():
         options = ScoreOptions(path, questions.name, protocol, match, Path(temporary.name, "run"))
-        probed = score_answers(options, questions)
+        probed = probing.score(options, questions)
         return _result_of(probed, Run.open(probed.record["path"]), temporary)
     spec = save_suite(suite, Path(temporary.name, "suite")) if isinstance(suite, Suite) else suite
     name = questions.name if questions is not None else None if spec is None else str(spec)
-    probed = score_answers(ScoreOptions(path, name, protocol, match))
+    probed = probing.score(ScoreOptions(path, name, protocol, match))
     return _result_of(probed, Run.open(path), temporary)
 
 
@@ -163,6 +166,25 @@ def compare(
         )
     suite, rules = any_suite_of(opened[0], None, protocol, None)
     return compare_opened(opened, suite, rules, seed)
+
+
+def _values_of(
+    suite: object, model: object, options: Mapping[str, Any]
+) -> tuple[
+    dict[str, Any], Suite | Questions | None, LanguageModel | PairModel | PromptModel | None
+]:
+    """The fields of ``ProbeOptions``, the suite and the model; None for one that is a name."""
+    fields = by_field(ProbeOptions, options)
+    chosen = _chosen(suite, _columns(fields.pop("columns", None)))
+    loaded: LanguageModel | PairModel | PromptModel | None
+    if isinstance(chosen, Questions):
+        loaded = _prompt_model_of(model)
+    else:
+        task = str(suite) if chosen is None and is_task(str(suite)) else None
+        loaded = _model_of(model, task, fields)
+    fields["suite"] = chosen.name if chosen is not None else suite
+    fields["model"] = str(loaded.identity["model"]) if loaded is not None else model
+    return fields, chosen, loaded
 
 
 def _chosen(suite: object, columns: Mapping[str, str]) -> Suite | Questions | None:
@@ -282,3 +304,4 @@ def _written(answers: Any, temporary: TemporaryDirectory[str]) -> Path:
 
 
 evaluate.__signature__ = with_options(evaluate, ProbeOptions)  # type: ignore[attr-defined]
+plan_probe.__signature__ = with_options(plan_probe, ProbeOptions)  # type: ignore[attr-defined]

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from consilience.choices import Protocol
-from consilience.errors import OTHER_OUT, ConsilienceError
-from consilience.run_folder import FORMAT, record_of
+from consilience.run_folder import FORMAT, record_of, refuse_other_run
 
 SAMPLED_GROUPS, SAMPLED_ITEMS = 6, 8
 """How many groups, and items of each of them, are asked to measure the rate."""
@@ -91,9 +90,7 @@ def complete_groups(folder: Path, settings: Mapping[str, object]) -> tuple[bool,
     record = record_of(folder)
     if not record:
         return True, set()
-    if record["settings"] != json.loads(json.dumps({"format": FORMAT, **settings})):
-        raise ConsilienceError(
-            "this folder holds another run", where=str(folder), todo=f"{OTHER_OUT}."
-        )
+    now = json.loads(json.dumps({"format": FORMAT, **settings}))
+    refuse_other_run(record["settings"], now, folder)
     files = {path.stem for path in (folder / "answers").glob("*.parquet")}
     return False, files & set(record.get("answers", files))

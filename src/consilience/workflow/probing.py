@@ -29,7 +29,7 @@ from consilience.suites.pattern_forms import (
 )
 from consilience.suites.perturbations import chosen as choose_perturbations
 from consilience.suites.question_collection import Questions
-from consilience.suites.question_suites import is_questions
+from consilience.suites.question_suites import is_questions, load_questions
 from consilience.suites.saving import save_suite
 from consilience.suites.selection import (
     filter_vocabulary,
@@ -40,7 +40,7 @@ from consilience.suites.selection import (
 from consilience.suites.tasks import is_task
 from consilience.types import Relation, Suite
 from consilience.watch import SILENT, Watch
-from consilience.workflow.counting import CountedRun, count_answers, count_run
+from consilience.workflow.counting import CountedRun, count_answers, count_run, save_counted
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
 from consilience.workflow.probe_plan import (
     SAMPLED_GROUPS,
@@ -53,6 +53,7 @@ from consilience.workflow.probe_plan import (
 )
 from consilience.workflow.probing_pairs import plan_pairs, probe_pairs
 from consilience.workflow.probing_questions import plan_questions, probe_questions
+from consilience.workflow.question_design import columns_of
 from consilience.workflow.run_options import ScoreOptions
 from consilience.workflow.run_settings import default_folder, perturbation_settings
 from consilience.workflow.scored_tables import score_facts, score_pairs, score_questions
@@ -70,16 +71,14 @@ def probe(
 
     ``suite`` and ``model``: values in place of those that the options name.
     """
-    if not isinstance(suite, Questions) and options.as_questions is not None:
-        suite = _as_questions(options, suite)
-    if isinstance(suite, Questions) or (suite is None and is_questions(options.suite)):
-        questions = suite if isinstance(suite, Questions) else None
+    questions = _questions_of(options, suite)
+    if questions is not None:
         return probe_questions(options, watch, questions, cast(PromptModel | None, model))
     if suite is None and is_task(options.suite):
         return probe_pairs(options, watch, cast(PairModel | None, model))
-    setup = _set_up(options, watch, suite, cast(LanguageModel | None, model))
-    whole, suite, model, protocol = suite, setup.suite, setup.model, setup.protocol
-    source = setup.source
+    whole = cast(Suite | None, suite)
+    setup = _set_up(options, watch, whole, cast(LanguageModel | None, model))
+    suite, model, protocol, source = setup.suite, setup.model, setup.protocol, setup.source
     folder = RunFolder(setup.folder, setup.settings)
     if whole is not None:
         source["folder"] = str(save_suite(whole, folder.path / "suite").resolve())
@@ -91,12 +90,9 @@ def probe(
     noise = _noise_floor(options, suite, model, setup.load, watch) if options.noise_floor else None
     name = model_name(options.model)
     counted = count_answers(answers, suite, protocol, name, options.seed, noise)
-    folder.note(counted.notes)
     if options.fast:
-        folder.note([screening_note(folder.record)])
-    folder.finish(counted.metrics)
-    record = {**folder.record, "path": str(folder.path)}
-    return replace(counted, notes=folder.record["warnings"], record=record)
+        counted = replace(counted, notes=[*counted.notes, screening_note(folder.record)])
+    return save_counted(counted, folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,19 +135,25 @@ def _set_up(
     return _Setup(suite, source, protocol, model, load, settings, folder)
 
 
-def plan_probe(options: ProbeOptions, watch: Watch = SILENT) -> ProbePlan:
+def plan_probe(
+    options: ProbeOptions,
+    watch: Watch = SILENT,
+    *,
+    suite: Suite | Questions | None = None,
+    model: LanguageModel | PairModel | PromptModel | None = None,
+) -> ProbePlan:
     """What ``probe`` would ask with these options; nothing is written.
 
     The model is loaded, and a few facts of some relations are asked to measure the rate.
+    ``suite`` and ``model``: values in place of those that the options name.
     """
-    if options.as_questions is not None:
-        return plan_questions(options, watch, _as_questions(options, None))
-    if is_questions(options.suite):
-        return plan_questions(options, watch)
-    if is_task(options.suite):
-        return plan_pairs(options, watch)
+    questions = _questions_of(options, suite)
+    if questions is not None:
+        return plan_questions(options, watch, questions, cast(PromptModel | None, model))
+    if suite is None and is_task(options.suite):
+        return plan_pairs(options, watch, cast(PairModel | None, model))
     start = time.monotonic()
-    setup = _set_up(options, watch, None, None)
+    setup = _set_up(options, watch, cast(Suite | None, suite), cast(LanguageModel | None, model))
     loading = time.monotonic() - start
     relations = setup.suite.relations
     is_new, complete = complete_groups(setup.folder, setup.settings)
@@ -254,6 +256,17 @@ def score(options: ScoreOptions, questions: Questions | None = None) -> CountedR
     record = {"settings": settings, "versions": versions(), "git": git_revision()}
     notes = [*counted.notes, *protocol_notes(run, rules)]
     return replace(counted, notes=notes, record=record)
+
+
+def _questions_of(options: ProbeOptions, suite: Suite | Questions | None) -> Questions | None:
+    """The questions that are asked; None where facts or sentence pairs are."""
+    if isinstance(suite, Questions):
+        return suite
+    if options.as_questions is not None:
+        return _as_questions(options, suite)
+    if suite is None and is_questions(options.suite):
+        return load_questions(options.suite, columns_of(options.columns))
+    return None
 
 
 def _as_questions(options: ProbeOptions, suite: Suite | None) -> Questions:

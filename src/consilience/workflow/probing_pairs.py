@@ -315,12 +315,12 @@ def _probe_model(questions: _Questions, name: str, watch: Watch) -> _ProbedModel
     return _ProbedModel(run.path, answers, changed, run.record["warnings"])
 
 
-def plan_pairs(options: ProbeOptions, watch: Watch) -> ProbePlan:
+def plan_pairs(options: ProbeOptions, watch: Watch, model: PairModel | None = None) -> ProbePlan:
     """What ``probe`` would ask of sentence pairs; nothing is written.
 
     The first model is loaded, and some pairs are asked to measure the rate.
     """
-    questions = _Questions.of(options)
+    questions = _Questions.of(options, model)
     task, pairs, perturbations = questions.task, questions.pairs, questions.perturbations
     name = next(iter(questions.models))
     start = time.monotonic()

@@ -30,13 +30,12 @@ from consilience.suites.question_collection import Questions
 from consilience.suites.question_suites import (
     GroupOfQuestions,
     groups_of_questions,
-    load_questions,
     select_questions,
     suite_of_questions,
 )
 from consilience.types import Suite
 from consilience.watch import Advance, Watch
-from consilience.workflow.counting import CountedRun, count_answers
+from consilience.workflow.counting import CountedRun, count_answers, save_counted
 from consilience.workflow.options import shared_fields
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
 from consilience.workflow.probe_plan import (
@@ -49,21 +48,18 @@ from consilience.workflow.probe_plan import (
     spread,
 )
 from consilience.workflow.prompting import Prompting, template_names
-from consilience.workflow.question_design import columns_of, design_of, factors_of
+from consilience.workflow.question_design import design_of, factors_of
 from consilience.workflow.question_noise import question_noise_floor
 from consilience.workflow.run_settings import default_folder
 from consilience.workflow.written_answers import Writer, Writing, as_writer
 
 
 def probe_questions(
-    options: ProbeOptions,
-    watch: Watch,
-    questions: Questions | None = None,
-    model: PromptModel | None = None,
+    options: ProbeOptions, watch: Watch, questions: Questions, model: PromptModel | None = None
 ) -> CountedRun:
     """Ask a model every question in every variant, and measure its answers; the run is kept.
 
-    ``questions`` and ``model``: values in place of those that the options name.
+    ``model``: in place of the one that the options name.
     """
     setup = QuestionSetup.of(options, watch, questions, model)
     folder = RunFolder(setup.folder, setup.settings)
@@ -81,10 +77,7 @@ def probe_questions(
     name = model_name(options.model)
     noise = _noise_floor(setup, watch) if options.noise_floor else None
     counted = count_answers(answers, setup.suite, "strict", name, options.seed, noise)
-    folder.note(counted.notes)
-    folder.finish(counted.metrics)
-    record = {**folder.record, "path": str(folder.path)}
-    return replace(counted, notes=folder.record["warnings"], record=record)
+    return save_counted(counted, folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +106,11 @@ class QuestionSetup:
         cls,
         options: ProbeOptions,
         watch: Watch,
-        questions: Questions | None = None,
+        whole: Questions,
         model: PromptModel | None = None,
     ) -> QuestionSetup:
         """Check the options, choose the questions and the variants, and load the model."""
         refuse_options(options, "questions", "a suite of questions")
-        whole = questions or load_questions(options.suite, columns_of(options.columns))
         chosen = select_questions(whole, options.groups, options.limit, options.seed)
         groups = groups_of_questions(chosen, writes_freely=options.generate)
         writing = _writing_of(options, groups)
@@ -293,14 +285,14 @@ def _answers_of(
 
 
 def plan_questions(
-    options: ProbeOptions, watch: Watch, questions: Questions | None = None
+    options: ProbeOptions, watch: Watch, questions: Questions, model: PromptModel | None = None
 ) -> ProbePlan:
     """What ``probe`` would ask of questions; nothing is written.
 
     The model is loaded, and some questions are asked to measure the rate.
     """
     start = time.monotonic()
-    setup = QuestionSetup.of(options, watch, questions)
+    setup = QuestionSetup.of(options, watch, questions, model)
     loading = time.monotonic() - start
     by_group = setup.questions.groups
     is_new, complete = complete_groups(setup.folder, setup.settings)

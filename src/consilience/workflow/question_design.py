@@ -15,6 +15,12 @@ from consilience.suites.question_collection import Questions
 ALL = "all"
 """All levels that the questions have."""
 
+MORE_LEVELS: Mapping[str, str] = {
+    "language": "Add phrasings in another language, with a column 'language' in the file",
+    "paraphrase": "Add another phrasing, with a column 'question_2' in the file",
+}
+"""How to get more levels of factors whose levels are in the questions."""
+
 Levels = Callable[[str, Questions], Sequence[str]]
 """The levels of a factor from what was written after ``FACTOR=``."""
 
@@ -50,11 +56,11 @@ def factors_of(
         if name == "template":
             _check_levels(name, levels, templates)
         if len(levels) < 2:
-            shown = f": '{levels[0]}'" if levels else ""
+            shown = f": '{levels[0]}'" if levels and levels[0] else ""
             raise ConsilienceError(
                 f"--vary {text}: the factor has one level{shown}",
                 expected="two levels or more, because only what varies can be compared",
-                todo=f"Name more levels, or leave --vary {name} out.",
+                todo=f"{MORE_LEVELS.get(name, 'Name more levels')}, or leave --vary {name} out.",
             )
         chosen[name] = Factor(name, levels)
     return [*(chosen[name] for name in FACTORS if name in chosen), *samples]

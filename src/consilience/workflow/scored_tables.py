@@ -23,7 +23,7 @@ from consilience.suites.question_suites import (
     suite_of_questions,
 )
 from consilience.suites.tasks import load_task
-from consilience.workflow.counting import CountedRun, count_answers, count_run
+from consilience.workflow.counting import CountedRun, count_answers, count_run, save_counted
 from consilience.workflow.question_answers import answers_to_questions
 from consilience.workflow.question_design import columns_of
 from consilience.workflow.run_options import ScoreOptions
@@ -57,7 +57,7 @@ def score_facts(run: Run, options: ScoreOptions) -> CountedRun:
         for name, dtype in ANSWERS_SCHEMA.items()
     ).with_columns(suite=pl.lit(suite.name))
     source = source_of(suite, options.suite or "", options.data_dir)
-    return replace(counted, record=_kept(options, made, whole, counted, source))
+    return _kept_table(options, made, whole, counted, source)
 
 
 def score_pairs(run: Run, options: ScoreOptions) -> CountedRun:
@@ -104,26 +104,24 @@ def score_questions(
         "cells": [list(cell) for cell in design.cells],
         **_made_of(options, _rule(options)),
     }
-    return replace(counted, record=_kept(options, settings, answers, counted))
+    return _kept_table(options, settings, answers, counted)
 
 
-def _kept(
+def _kept_table(
     options: ScoreOptions,
     settings: Mapping[str, object],
     answers: pl.DataFrame,
     counted: CountedRun,
     source: Mapping[str, str] | None = None,
-) -> dict[str, object]:
-    """Write answers as a run; its record. ``source``: where the suite is (``source_of``)."""
+) -> CountedRun:
+    """The answers, kept as a run. ``source``: where the suite is (``source_of``)."""
     folder = RunFolder(options.folder or "", settings)
     if source:
         folder.describe("suite_source", dict(source))
     for (group,), rows in answers.partition_by("group", as_dict=True, maintain_order=True).items():
         folder.write_answers(str(group), rows)
     folder.describe("answers_file", str(options.answers))
-    folder.note(counted.notes)
-    folder.finish(counted.metrics)
-    return {**folder.record, "path": str(folder.path)}
+    return save_counted(counted, folder)
 
 
 def _made_of(options: ScoreOptions, rule: str | None) -> dict[str, object]:

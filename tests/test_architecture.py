@@ -13,7 +13,7 @@ from conftest import ROOT
 SOURCE = ROOT / "src" / "consilience"
 LAYERS = [
     "early errors choices provenance record watch",
-    "text read expectations numbers_in_text dates_in_text",
+    "text particles read expectations numbers_in_text dates_in_text",
     "cloze frames questions factors scoring_rules answer_files",
     "design sentence_pairs files presentation free_text",
     "types template_files",

@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from consilience.errors import ConsilienceError
 from consilience.models import LanguageModel
 from consilience.run_folder import RunFolder
 from consilience.schemas import ANSWERS_SCHEMA
-from consilience.types import Query, Relation, Scores, Suite
+from consilience.types import Relation, Scores, Suite
 
 Progress = Callable[[int], None]
 """Called with the number of queries that have just been answered."""
@@ -102,30 +103,50 @@ def ask(
 ) -> pl.DataFrame:
     """The answers of one relation, one row a query (``ANSWERS_SCHEMA``).
 
-    ``keep_scores`` has every candidate scored and adds the column ``scores``.
+    ``keep_scores`` has every candidate scored and adds the column ``scores``. Subjects, golds and
+    answers are those of the facts, in whatever language and form the patterns write them.
     """
+    if whole_vocabulary:
+        _refuse_names(relation)
     queries = [
-        Query(pattern, fact.subject, fact.object)
-        for fact in relation.facts
-        for pattern in relation.patterns
+        relation.query(pattern, fact) for fact in relation.facts for pattern in relation.patterns
     ]
     columns = no_answers(len(queries))
     width = len(relation.candidates.words) if keep_scores else 0
     every_score = np.full((len(queries), width), np.nan)
-    candidates = None if whole_vocabulary else relation.candidates
-    for scores in model.score(queries, candidates, every=keep_scores):
-        for name, values in judge(scores, [queries[row].gold for row in scores.rows]).items():
-            columns[name][scores.rows] = values
-        if keep_scores and scores.logprob is not None:
-            every_score[scores.rows] = scores.logprob
-        progress(len(scores.rows))
+    for positions, written in relation.by_candidates(queries):
+        chosen = [queries[at] for at in positions]
+        candidates = None if whole_vocabulary else written
+        name_of = dict(zip(written.words, relation.candidates.words, strict=True))
+        for scores in model.score(chosen, candidates, every=keep_scores):
+            rows = np.array(positions)[scores.rows]
+            judged = judge(scores, [queries[row].gold for row in rows])
+            if relation.names:
+                answers = [name_of.get(word, word) for word in judged["answer"]]
+                judged["answer"] = np.array(answers, dtype=np.object_)
+            for name, values in judged.items():
+                columns[name][rows] = values
+            if keep_scores and scores.logprob is not None:
+                every_score[rows] = scores.logprob
+            progress(len(rows))
     items = [(fact.item, fact.subject, fact.object) for fact in relation.facts]
     variants = [pattern.name for pattern in relation.patterns]
-    answers = answers_table(suite_name, relation.id, items, variants, columns)
+    table = answers_table(suite_name, relation.id, items, variants, columns)
     if not keep_scores:
-        return answers
+        return table
     flat = pl.Series("scores", every_score.ravel()).fill_nan(None)
-    return answers.with_columns(flat.reshape(every_score.shape).arr.to_list())
+    return table.with_columns(flat.reshape(every_score.shape).arr.to_list())
+
+
+def _refuse_names(relation: Relation) -> None:
+    """Raise for patterns that write objects in several ways: words outside have one writing."""
+    if relation.names:
+        raise ConsilienceError(
+            f"all words of the vocabulary as answers of '{relation.id}', whose patterns have "
+            "several languages or forms",
+            expected="the objects of the relation, which `names` has in each of them",
+            todo="Use --candidates objects.",
+        )
 
 
 def no_answers(size: int) -> dict[str, Column]:

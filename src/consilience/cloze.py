@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from consilience.errors import ConsilienceError
+from consilience.particles import with_particle
 from consilience.text import closes_sentence
 
 SUBJECT_SLOT = "[X]"
 
 OBJECT_SLOT = "[Y]"
+
+ENGLISH = "en"
+"""The language of patterns and facts that name none."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -29,6 +33,12 @@ class Pattern:
     """The tense of the predicate."""
     form: str = ""
     """The perturbation that made the pattern of another one; empty for a pattern of the suite."""
+    language: str = ENGLISH
+    """Its language, as a BCP 47 tag."""
+    object_form: str = ""
+    """The form that the object is written in, such as ``dative``; empty for the base form."""
+    subject_form: str = ""
+    """The form that the subject is written in."""
     parts: tuple[str, str, str] = field(init=False)
     """The literal text before, between and after the two slots."""
     object_first: bool = field(init=False)
@@ -53,11 +63,22 @@ class Pattern:
         lemma: str = "",
         extended_lemma: str = "",
         tense: str = "",
+        language: str = ENGLISH,
+        object_form: str = "",
+        subject_form: str = "",
         where: str = "",
     ) -> Pattern:
         """Parse ``"[X] was born in [Y]."``; ``where``: its place, for a message."""
         _check_slots(text, where)
-        return cls(text, lemma, extended_lemma, tense)
+        return cls(
+            text,
+            lemma,
+            extended_lemma,
+            tense,
+            language=language,
+            object_form=object_form,
+            subject_form=subject_form,
+        )
 
     @property
     def name(self) -> str:
@@ -67,14 +88,25 @@ class Pattern:
     def fill(self, subject: str, object_: str) -> str:
         """The sentence with both slots filled."""
         left, right = self.around_object(subject)
-        return left + object_ + right
+        return left + object_ + with_particle(object_, right)
+
+    def fill_blank(self, subject: str, blank: str) -> str:
+        """The sentence with a mask or a blank for the object.
+
+        A Korean particle after it keeps both forms, because the object decides which one fits.
+        """
+        left, right = self.around_object(subject)
+        return left + blank + right
 
     def around_object(self, subject: str) -> tuple[str, str]:
-        """The text on the left and on the right of the object slot, with the subject filled in."""
+        """The text on the left and on the right of the object slot, with the subject filled in.
+
+        A Korean particle after the subject has the form that fits (``particles``).
+        """
         start, middle, end = self.parts
         if self.object_first:
-            return start, middle + subject + end
-        return start + subject + middle, end
+            return start, middle + subject + with_particle(subject, end)
+        return start + subject + with_particle(subject, middle), end
 
     @property
     def object_last(self) -> bool:
@@ -92,8 +124,11 @@ class Pattern:
     def article(self) -> str | None:
         """``a`` or ``an`` where exactly that word precedes the one that holds ``[Y]``.
 
-        The test of ParaRel's released evaluation, which splits at single spaces.
+        The test of ParaRel's released evaluation, which splits at single spaces. Patterns in other
+        languages than English have none: ``an`` is a preposition in German.
         """
+        if self.language.partition("-")[0] != ENGLISH:
+            return None
         words = self.text.split(" ")
         at = next(index for index, word in enumerate(words) if OBJECT_SLOT in word)
         before = words[at - 1] if at else ""

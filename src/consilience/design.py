@@ -45,6 +45,46 @@ EDIT_KINDS: Mapping[tuple[bool, bool], str] = {
 """(syntactic change, lexical change) of an edge whose determiners are the same -> its name."""
 
 
+WITHIN, BETWEEN = "within languages", "between languages"
+"""The kinds of pairs of patterns in one language, and in two."""
+
+OF_LANGUAGE = "language="
+"""What the kinds of one language (``language=de``) or two (``language=de/ja``) begin with."""
+
+
+def is_language_kind(kind: str) -> bool:
+    """Whether a kind of pairs is about the languages of its patterns."""
+    return kind in (WITHIN, BETWEEN) or kind.startswith(OF_LANGUAGE)
+
+
+def _language_kinds(patterns: Sequence[Pattern]) -> dict[str, list[VariantPair]]:
+    """The pairs of patterns by their languages; {} where all have the same."""
+    languages = list(dict.fromkeys(pattern.language for pattern in patterns))
+    if len(languages) < 2:
+        return {}
+    order = [*zip(languages, languages, strict=True), *combinations(languages, 2)]
+    kinds: dict[str, list[VariantPair]] = {WITHIN: [], BETWEEN: []}
+    kinds |= {_language_kind(*pair): [] for pair in order}
+    for first, second in combinations(range(len(patterns)), 2):
+        pair = sorted((patterns[at].language for at in (first, second)), key=languages.index)
+        kinds[_language_kind(*pair)].append((first, second))
+        kinds[WITHIN if pair[0] == pair[1] else BETWEEN].append((first, second))
+    return {kind: pairs for kind, pairs in kinds.items() if pairs}
+
+
+def _variants_by_language(patterns: Sequence[Pattern]) -> dict[str, tuple[int, ...]]:
+    """The positions of the patterns of each language; {} where all have the same."""
+    languages: dict[str, list[int]] = {}
+    for at, pattern in enumerate(patterns):
+        languages.setdefault(pattern.language, []).append(at)
+    several = len(languages) > 1
+    return {name: tuple(variants) for name, variants in languages.items() if several}
+
+
+def _language_kind(first: str, second: str) -> str:
+    return OF_LANGUAGE + (first if first == second else f"{first}/{second}")
+
+
 @dataclass(frozen=True, slots=True)
 class Design:
     """Which variants of a group are compared, and what is counted of them.
@@ -75,12 +115,15 @@ class Design:
     """Whether answers are compared by the option that they choose: its position in the suite."""
     is_ragged: bool = False
     """Whether an item may lack variants, which then do not count against it."""
+    languages: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
+    """The variants in each language, where there are several."""
 
     @classmethod
     def of_patterns(cls, patterns: Sequence[Pattern], edges: Mapping[VariantPair, Edge]) -> Design:
         """Every two patterns are compared; perturbed ones with the pattern that they were made of.
 
-        The kinds are the edit kinds of ``edges``, or the perturbations.
+        The kinds are the edit kinds of ``edges`` and the languages of the patterns, or the
+        perturbations.
         """
         forms: dict[str, list[int]] = {}
         for at, pattern in enumerate(patterns):
@@ -90,6 +133,7 @@ class Design:
             compared = list(combinations(range(len(patterns)), 2))
             for pair, edge in sorted(edges.items()):
                 kinds.setdefault(edge.kind, []).append(pair)
+            kinds |= _language_kinds(patterns)
         else:
             base = forms[ORIGINAL]
             kinds = {
@@ -105,6 +149,7 @@ class Design:
             kinds={kind: tuple(pairs) for kind, pairs in kinds.items()},
             unit="tuple",
             is_averaged=True,
+            languages=_variants_by_language(patterns) if len(forms) == 1 else {},
         )
 
     @classmethod

@@ -92,8 +92,9 @@ def _sample(
         queries = []
         for number in rng.sample(every, min(share, len(every))):
             fact, pattern = relation.facts[number // width], relation.patterns[number % width]
-            queries.append(Query(pattern, fact.subject, fact.object))
-        yield queries, relation.candidates
+            queries.append(relation.query(pattern, fact))
+        for rows, candidates in relation.by_candidates(queries):
+            yield [queries[row] for row in rows], candidates
 
 
 Variation = Callable[[Any, Callable[[Sequence[Any]], Answers], Sequence[Any]], Answers]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 _CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 
@@ -40,6 +41,12 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def listed(names: Sequence[str], longest: int = 6) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - longest} more" if len(names) > longest else ""
+    return ", ".join(names[:longest]) + more
+
+
 def duration(seconds: float) -> str:
     """A duration in its largest unit: ``45 s``, ``3 min``, ``2.5 h``, ``2 days``."""
     for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
@@ -69,6 +76,14 @@ def names_a_file(id_: str) -> bool:
         return False
     is_plain = not id_.startswith(".") and not any(character in id_ for character in "/\\\0")
     return is_plain and 0 < size <= MAX_NAME_BYTES
+
+
+_LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{1,8})*")
+
+
+def is_language_tag(text: str) -> bool:
+    """Whether a text has the shape of a BCP 47 language tag: ``de``, ``pt-BR``, ``zh-Hant-TW``."""
+    return _LANGUAGE.fullmatch(text) is not None
 
 
 AGGREGATES = ("MACRO", "MICRO")

@@ -9,14 +9,14 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from consilience.choices import Protocol
-from consilience.cloze import Pattern
+from consilience.cloze import ENGLISH, Pattern
 from consilience.design import Design, Edge, VariantPair
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.expectations import Expectation
@@ -57,6 +57,11 @@ class Candidates:
         return f"Candidates({len(self.words)}: {_listed(self.words)})"
 
 
+Writing = tuple[str, str]
+"""A language and a form in which names are written, such as ``("de", "dative")``; the base form is
+empty."""
+
+
 @dataclass(frozen=True, slots=True)
 class SuiteWords:
     """What the groups, items and variants of a kind of suite are called, in the singular."""
@@ -94,11 +99,42 @@ class Relation:
     """The objects of all facts of the relation, also where ``facts`` is a sample."""
     given_design: Design | None = None
     """The design of a task or of questions; None for that of the patterns."""
+    names: Mapping[Writing, Mapping[str, str]] = field(default_factory=dict)
+    """How subjects and objects are written in each language and form that a pattern needs. Without
+    an entry they are written as in the facts."""
 
     @property
     def design(self) -> Design:
         """Which variants are compared, and what is counted of them."""
         return self.given_design or Design.of_patterns(self.patterns, self.edges)
+
+    def written(self, name: str, language: str, form: str) -> str:
+        """A subject or object of the facts, as it is written in a language and form."""
+        return self.names.get((language, form), {}).get(name, name)
+
+    def query(self, pattern: Pattern, fact: Fact) -> Query:
+        """The fact asked in the pattern, in its language and forms."""
+        language = pattern.language
+        return Query(
+            pattern,
+            self.written(fact.subject, language, pattern.subject_form),
+            self.written(fact.object, language, pattern.object_form),
+        )
+
+    def by_candidates(self, queries: Sequence[Query]) -> Iterator[tuple[list[int], Candidates]]:
+        """The positions of queries whose objects are written alike, with the candidates so written.
+
+        The candidates have the same order in every writing.
+        """
+        rows: dict[Writing | None, list[int]] = {}
+        for row, query in enumerate(queries):
+            writing = query.pattern.language, query.pattern.object_form
+            rows.setdefault(writing if writing in self.names else None, []).append(row)
+        for known, of_writing in rows.items():
+            words = self.candidates.words
+            if known is not None:
+                words = tuple(self.written(word, *known) for word in words)
+            yield of_writing, replace(self.candidates, words=words)
 
     def __repr__(self) -> str:
         label = f" {self.label!r}" if self.label != self.id else ""
@@ -127,6 +163,8 @@ class Suite:
     """Relation -> objects that the authors leave out, also of other facts (ParaRel, note 11)."""
     expectations: tuple[Expectation, ...] = ()
     """What should hold between the answers to its questions."""
+    language: str = ENGLISH
+    """The language that its facts are written in, as a BCP 47 tag."""
 
     def __post_init__(self) -> None:
         others = [group for group in self.relations if not isinstance(group, Relation)]
@@ -201,7 +239,10 @@ class Suite:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all that is asked: patterns, facts, candidates and edges, in their order."""
+        """SHA-256 of all that is asked: patterns, facts, candidates and edges, in their order.
+
+        Languages and names are part of it where names are written in several ways.
+        """
         digest = hashlib.sha256()
         for relation in self.relations:
             content = [
@@ -212,6 +253,11 @@ class Suite:
                 [relation.candidates.words, relation.candidates.counts],
                 [[*pair, edge.kind] for pair, edge in sorted(relation.edges.items())],
             ]
+            if relation.names:
+                content += [
+                    [[p.language, p.object_form, p.subject_form] for p in relation.patterns],
+                    [[*key, sorted(of.items())] for key, of in sorted(relation.names.items())],
+                ]
             digest.update(json.dumps(content, ensure_ascii=False).encode())
         return digest.hexdigest()
 

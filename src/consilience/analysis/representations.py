@@ -97,7 +97,7 @@ def questions(relation: Relation) -> tuple[list[Query], pl.DataFrame]:
     queries, rows = [], []
     for fact in relation.facts:
         for variant, pattern in enumerate(relation.patterns):
-            queries.append(Query(pattern, fact.subject, fact.object))
+            queries.append(relation.query(pattern, fact))
             rows.append((fact.item, fact.subject, fact.object, pattern.text, variant))
     return queries, pl.DataFrame(rows, schema=INDEX_SCHEMA, orient="row")
 

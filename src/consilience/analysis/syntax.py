@@ -106,7 +106,16 @@ class Parsed:
 
 
 def parse_pattern(pattern: Pattern, parser: Language) -> Parsed:
-    """A pattern, parsed as one sentence with ``FILLERS`` in its slots."""
+    """A pattern, parsed as one sentence with ``FILLERS`` in its slots.
+
+    A parser of another language raises.
+    """
+    if pattern.language.partition("-")[0] != parser.lang:
+        raise ConsilienceError(
+            f"a pattern in '{pattern.language}', '{pattern.text}'",
+            expected=f"patterns in '{parser.lang}', the language of the parser",
+            todo="Analyse a run with --vary language=en.",
+        )
     start, middle, end = (re.sub(r"\s+", " ", part) for part in pattern.parts)
     first, second = FILLERS[::-1] if pattern.object_first else FILLERS
     places = (len(start), len(start + first + middle))

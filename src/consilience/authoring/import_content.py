@@ -161,7 +161,7 @@ def align_languages(content: Content) -> None:
             _add_text(texts, (relation, fact.subject, language), other.subject, other, content)
             _add_text(texts, (relation, fact.object, language), other.object, other, content)
     content.facts, content.language = facts, "" if first == "en" else first
-    content.names = [Name(*key, text) for key, text in sorted(texts.items()) if text != key[1]]
+    content.names = [Name(*key, text) for key, text in sorted(texts.items())]
     if total := left_out.total():
         content.notes.append(
             f"{counted(total, 'fact')} without a text in every language of the patterns left out"

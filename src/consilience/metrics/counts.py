@@ -17,7 +17,7 @@ import numpy.typing as npt
 import polars as pl
 
 from consilience.choices import Protocol
-from consilience.design import Design
+from consilience.design import OF_LANGUAGE, Design, is_language_kind
 from consilience.errors import ConsilienceError
 from consilience.expectations import Instance
 from consilience.frames import as_polars
@@ -94,12 +94,14 @@ def count(views: Mapping[View, Grid], relation: Relation) -> dict[Key, Tally]:
 
 
 def _subsets(grid: Grid, design: Design, metric: Metric) -> Iterator[tuple[str, Grid]]:
-    """The parts of a group that a metric is counted on: all, then each form or kind."""
+    """The parts of a group that a metric is counted on: all, then each form, language or kind."""
     base, *others = design.forms.items()
     if metric.one_form:
         yield "all", grid.only_variants(base[1]) if others else grid
         for form, variants in others:
             yield form, grid.only_variants(variants)
+        for language, variants in design.languages.items():
+            yield f"{OF_LANGUAGE}{language}", grid.only_variants(variants)
         return
     yield "all", grid
     if metric.by_expectation:
@@ -107,7 +109,8 @@ def _subsets(grid: Grid, design: Design, metric: Metric) -> Iterator[tuple[str, 
             yield kind, grid.only_kind(kind)
         return
     for kind, pairs in design.kinds.items():
-        if metric.by_form if kind in design.forms else metric.by_edit:
+        is_form = kind in design.forms or is_language_kind(kind)
+        if metric.by_form if is_form else metric.by_edit:
             yield kind, grid.only_pairs(pairs)
 
 

@@ -64,7 +64,7 @@ class TextFunction:
         yield from chosen_words(texts, matches, words)
 
     def _prompt(self, query: Query, words: Sequence[str]) -> str:
-        sentence = query.pattern.fill(query.subject, BLANK)
+        sentence = query.pattern.fill_blank(query.subject, BLANK)
         return self.template.replace(CHOICES, ", ".join(words)).replace(SENTENCE, sentence)
 
     def _note(self, queries: Sequence[Query], unmatched: Sequence[str]) -> None:

@@ -85,7 +85,8 @@ class MaskedModel(ReadyModel):
         """Reads the hidden states at the mask."""
         base, mask = self.model.base_model, self.tokenizer.mask_token_id
         texts = [
-            query.pattern.fill(query.subject, str(self.tokenizer.mask_token)) for query in queries
+            query.pattern.fill_blank(query.subject, str(self.tokenizer.mask_token))
+            for query in queries
         ]
 
         def states(ids: torch.Tensor) -> list[torch.Tensor]:

@@ -165,7 +165,7 @@ class Seq2SeqModel(ReadyModel):
 
     def inputs(self, queries: Sequence[Query]) -> dict[tuple[int, ...], list[int]]:
         """What the encoder reads, with the rows of the queries."""
-        texts = [query.pattern.fill(query.subject, self.slot) for query in queries]
+        texts = [query.pattern.fill_blank(query.subject, self.slot) for query in queries]
         if self.template is not None:
             before, _, after = self.template.partition(SENTENCE)
             texts = [before + text + after for text in texts]

@@ -47,6 +47,12 @@ def questions_of_relation(
     question and is left out, with a note. Of such a relation all facts are needed: a sample of them
     raises, because another right object could be unknown.
     """
+    if relation.names:
+        raise ConsilienceError(
+            f"the relation '{relation.id}', whose names are written in several languages or forms",
+            expected="one, because the options of a question are the same in all its phrasings",
+            todo="Ask its facts without --as-questions.",
+        )
     _refuse_sample(relation)
     golds: dict[str, dict[str, None]] = {}
     for fact in relation.facts:
@@ -91,7 +97,7 @@ def _question(relation: Relation, fact: Fact, options: tuple[str, ...]) -> Quest
 
 def _phrasings(relation: Relation, fact: Fact) -> Iterator[str]:
     for pattern in relation.patterns:
-        yield QUESTION.replace("{sentence}", pattern.fill(fact.subject, BLANK))
+        yield QUESTION.replace("{sentence}", pattern.fill_blank(fact.subject, BLANK))
 
 
 def _options(

@@ -1,16 +1,19 @@
-"""Suites in our own plain folder layout (``docs/suites.md``): four tables of JSONL or TSV."""
+"""Suites in our own plain folder layout (``docs/suites.md``): tables of JSONL or TSV."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+import unicodedata
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from consilience.cloze import Pattern
+from consilience.cloze import ENGLISH, Pattern
 from consilience.design import Edge
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.read import parse_json, read_text
-from consilience.suites.rows import Problems, Row, find_table, require, suite_rows
-from consilience.text import control_in
+from consilience.suites.name_tables import NameTable
+from consilience.suites.rows import LANGUAGE_TAG, Problems, Row, find_table, require, suite_rows
+from consilience.text import control_in, is_language_tag
 from consilience.types import Candidates, Cardinality, Fact, Relation, Suite
 
 CARDINALITIES: tuple[Cardinality, ...] = ("N-1", "N-M")
@@ -29,7 +32,9 @@ class _Draft:
     where: str
     """``file:line`` of its row."""
     patterns: dict[str, Pattern] = field(default_factory=dict)
-    """Its patterns by their text."""
+    """Its patterns by their text in Unicode form NFC."""
+    places: dict[Pattern, str] = field(default_factory=dict)
+    """``file:line`` of each pattern."""
     facts: list[Fact] = field(default_factory=list)
     """Its facts."""
     items: set[str] = field(default_factory=set)
@@ -37,15 +42,18 @@ class _Draft:
     edges: dict[tuple[int, int], Edge] = field(default_factory=dict)
     """How pairs of its patterns differ."""
 
-    def relation(self, problems: Problems) -> Relation:
-        """The relation; a missing pattern or fact is reported."""
+    def relation(self, names: NameTable, problems: Problems) -> Relation:
+        """The relation; a missing pattern, fact or name is reported."""
         require(self.patterns, "pattern", self.id, self.where, problems)
         require(self.facts, "fact", self.id, self.where, problems)
         patterns, facts = tuple(self.patterns.values()), tuple(self.facts)
         candidates = Candidates.of(facts)
-        return Relation(
+        relation = Relation(
             self.id, self.label, self.cardinality, patterns, facts, self.edges, candidates
         )
+        if not facts:
+            return relation
+        return replace(relation, names=names.of_relation(relation, self.places, problems))
 
 
 Drafts = dict[str, _Draft]
@@ -68,12 +76,17 @@ def read_folder(folder: Path, problems: Problems) -> Suite:
             "no relation", where=str(relations), todo="Add one line for each relation."
         )
         raise problems.pop(0) if problems else no_relation
-    _read_patterns(patterns, drafts, problems)
+    name, language = _about(folder)
+    _read_patterns(patterns, drafts, language, problems)
     _read_facts(facts, drafts, problems)
     if edges := find_table(folder, "edges"):
         _read_edges(edges, drafts, problems)
-    finished = tuple(draft.relation(problems) for draft in drafts.values())
-    return Suite(_suite_name(folder), finished, protocol="strict")
+    names = NameTable(language)
+    if path := find_table(folder, "names"):
+        facts_of = {id_: draft.facts for id_, draft in drafts.items()}
+        names = NameTable.read(path, language, facts_of, problems)
+    finished = tuple(draft.relation(names, problems) for draft in drafts.values())
+    return Suite(name, finished, protocol="strict", language=language)
 
 
 def _required_table(folder: Path, name: str) -> Path:
@@ -88,8 +101,8 @@ def _required_table(folder: Path, name: str) -> Path:
     return path
 
 
-def _suite_name(folder: Path) -> str:
-    """The name in ``suite.json``, or that of the folder."""
+def _about(folder: Path) -> tuple[str, str]:
+    """The name and the language in ``suite.json``; else that of the folder, and English."""
     about = folder / "suite.json"
     if not about.is_file():
         name = folder.resolve().name
@@ -99,9 +112,10 @@ def _suite_name(folder: Path) -> str:
                 where=ascii(str(folder)),
                 todo="Rename the folder.",
             )
-        return name
+        return name, ENGLISH
     try:
-        name = parse_json(read_text(about))["name"]
+        content = parse_json(read_text(about))
+        name, language = content["name"], content.get("language") or ENGLISH
         if not isinstance(name, str) or not name.strip():
             raise ValueError("no name")
     except (ValueError, KeyError, TypeError) as error:
@@ -110,7 +124,14 @@ def _suite_name(folder: Path) -> str:
         ) from error
     if control := control_in(name):
         raise ConsilienceError(f"{control} in 'name'", where=str(about), todo="Remove it.")
-    return name
+    if not isinstance(language, str) or not is_language_tag(language):
+        raise ConsilienceError(
+            f"'language' is {json.dumps(language)}",
+            expected=LANGUAGE_TAG,
+            where=str(about),
+            todo="Correct or remove it.",
+        )
+    return name, language
 
 
 def _read_relations(path: Path, problems: Problems) -> Drafts:
@@ -140,16 +161,23 @@ def _draft_of(row: Row, drafts: Drafts) -> _Draft | None:
     return drafts.get(id_)
 
 
-def _read_patterns(path: Path, drafts: Drafts, problems: Problems) -> None:
+def _read_patterns(path: Path, drafts: Drafts, language: str, problems: Problems) -> None:
     for row in suite_rows(path, problems):
-        draft, pattern = _draft_of(row, drafts), row.pattern()
+        draft, pattern = _draft_of(row, drafts), row.pattern(language=language)
         if draft is None or pattern is None:
             continue
-        if pattern.text in draft.patterns:
+        text = _composed(pattern.text)
+        if text in draft.patterns:
             row.report(
                 f"duplicate pattern '{pattern.text}' of '{draft.id}'", todo="Remove one of the two."
             )
-        draft.patterns[pattern.text] = pattern
+        draft.patterns[text] = pattern
+        draft.places[pattern] = row.where
+
+
+def _composed(text: str) -> str:
+    """The text in Unicode form NFC, in which equal texts are the same characters."""
+    return unicodedata.normalize("NFC", text)
 
 
 def _read_facts(path: Path, drafts: Drafts, problems: Problems) -> None:
@@ -171,7 +199,7 @@ def _read_edges(path: Path, drafts: Drafts, problems: Problems) -> None:
     }
     for row in suite_rows(path, problems):
         id_ = row.text("relation")
-        texts = [row.text(name) for name in ("pattern_a", "pattern_b")]
+        texts = [_composed(row.text(name)) for name in ("pattern_a", "pattern_b")]
         known = positions.get(id_, {})
         unknown = [text for text in texts if text not in known]
         if unknown or texts[0] == texts[1]:

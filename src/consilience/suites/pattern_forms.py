@@ -134,8 +134,8 @@ def with_asked_patterns(suite: Suite, answers: pl.DataFrame, names: Sequence[str
                 if variant.startswith(f"{name}: ")
             ]
             patterns += [
-                replace(Pattern.parse(text, where=f"the variants of {relation.id}"), form=name)
-                for text in texts
+                replace(base, text=text, form=name)
+                for base, text in zip(relation.patterns, texts, strict=bool(texts))
             ]
         relations.append(replace(relation, patterns=tuple(patterns)))
     return replace(suite, relations=tuple(relations))

@@ -9,16 +9,19 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from consilience.cloze import Pattern
+from consilience.cloze import ENGLISH, Pattern
 from consilience.errors import ConsilienceError, shortened
 from consilience.read import Faults, read_rows
-from consilience.text import control_in, names_a_group
+from consilience.text import control_in, is_language_tag, names_a_group
 
 FIELDS = {
     "relation", "label", "cardinality", "pattern", "subject", "object", "item", "pattern_a",
     "pattern_b", "sub_label", "obj_label", "origin", "source", "parent", "language", "form",
+    "subject_form", "name", "text",
 }  # fmt: skip
 """Fields that tables may have; any other field may be a misspelt one of them."""
+
+LANGUAGE_TAG = "a BCP 47 tag such as de, pt-BR or zh-Hant"
 
 Problems = Faults
 """Everything that is wrong with a suite, in the order of its files."""
@@ -80,15 +83,33 @@ class Row:
             self.report(f"'{name}' is {value!r}", expected="0 or 1")
         return str(value).lower() in ("1", "true")
 
-    def pattern(self, column: str = "pattern") -> Pattern | None:
-        """The pattern in that column, with its annotations; None where there is no valid one."""
+    def is_language(self, tag: str) -> bool:
+        """Whether a language is a BCP 47 tag; otherwise it is reported, but an empty one."""
+        is_valid = is_language_tag(tag)
+        if tag and not is_valid:
+            self.report(f"the language '{tag}'", expected=LANGUAGE_TAG, todo="Write its tag.")
+        return is_valid
+
+    def pattern(self, column: str = "pattern", language: str = ENGLISH) -> Pattern | None:
+        """The pattern in that column, with its annotations; None where there is no valid one.
+
+        ``language``: of a pattern that names none.
+        """
         text = self.text(column)
         if not text:
             return None
         names = ("lemma", "extended_lemma", "tense")
         annotations = {name: self.optional_text(name) for name in names}
+        tag = self.optional_text("language")
         try:
-            return Pattern.parse(text, where=self.where, **annotations)
+            return Pattern.parse(
+                text,
+                where=self.where,
+                language=tag if self.is_language(tag) else language,
+                object_form=self.optional_text("form"),
+                subject_form=self.optional_text("subject_form"),
+                **annotations,
+            )
         except ConsilienceError as error:
             self.problems.append(error)
             return None

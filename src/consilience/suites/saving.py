@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from consilience.cloze import ENGLISH, Pattern
 from consilience.design import Edge
 from consilience.errors import ConsilienceError
 from consilience.files import path_of, write_whole
@@ -27,14 +28,18 @@ def save_suite(suite: Suite, folder: str | Path) -> Path:
         "patterns": [],
         "facts": [],
         "edges": [],
+        "names": [],
     }
     for relation in suite:
-        for name, rows in _rows_of(relation).items():
+        for name, rows in _rows_of(relation, suite.language).items():
             tables[name] += [{"relation": relation.id, **row} for row in rows]
+    about = {"name": suite.name}
+    if suite.language != ENGLISH:
+        about["language"] = suite.language
     target.mkdir(parents=True, exist_ok=True)
-    write_whole(target / "suite.json", json.dumps({"name": suite.name}).encode())
+    write_whole(target / "suite.json", json.dumps(about).encode())
     for name, rows in tables.items():
-        if rows or name != "edges":
+        if rows or name not in ("edges", "names"):
             write_whole(target / f"{name}.jsonl", _lines(rows))
     if load_folder(target).digest != suite.digest:
         raise ConsilienceError(
@@ -45,8 +50,8 @@ def save_suite(suite: Suite, folder: str | Path) -> Path:
     return target
 
 
-def _rows_of(relation: Relation) -> dict[str, list[dict[str, object]]]:
-    """The rows of a relation in each table."""
+def _rows_of(relation: Relation, language: str) -> dict[str, list[dict[str, object]]]:
+    """The rows of a relation in each table; ``language``: of the suite."""
     texts = [pattern.text for pattern in relation.patterns]
     return {
         "relations": [{"label": relation.label, "cardinality": relation.cardinality}],
@@ -56,6 +61,7 @@ def _rows_of(relation: Relation) -> dict[str, list[dict[str, object]]]:
                 "lemma": pattern.lemma,
                 "extended_lemma": pattern.extended_lemma,
                 "tense": pattern.tense,
+                **_writing_of(pattern, language),
             }
             for pattern in relation.patterns
         ],
@@ -71,7 +77,22 @@ def _rows_of(relation: Relation) -> dict[str, list[dict[str, object]]]:
             }
             for (first, second), edge in sorted(relation.edges.items())
         ],
+        "names": [
+            {"name": name, "language": tag, "form": form, "text": text}
+            for (tag, form), names in relation.names.items()
+            for name, text in names.items()
+        ],
     }
+
+
+def _writing_of(pattern: Pattern, language: str) -> dict[str, object]:
+    """The columns of a pattern that say how it is written, without empty ones."""
+    columns = {
+        "language": pattern.language if pattern.language != language else "",
+        "form": pattern.object_form,
+        "subject_form": pattern.subject_form,
+    }
+    return {name: value for name, value in columns.items() if value}
 
 
 def _lines(rows: Iterable[Mapping[str, object]]) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from consilience.design import Edge
-from consilience.text import counted
+from consilience.text import counted, listed
 from consilience.types import Relation, Suite
 
 
@@ -72,10 +73,11 @@ def cautions(suite: Suite) -> list[str]:
     """Properties of a suite that are no errors but decide what its numbers mean.
 
     Relations with one pattern, which have no consistency; N-1 relations with subjects that have
-    several objects; duplicate facts; objects that differ only in case or spaces.
+    several objects; duplicate facts; objects that differ only in case, spaces or Unicode form;
+    subjects that are written alike in a language.
     """
     single = [relation.id for relation in suite.relations if len(relation.patterns) == 1]
-    notes = [f"one pattern, so no consistency: {_listed(single)}"] if single else []
+    notes = [f"one pattern, so no consistency: {listed(single)}"] if single else []
     for relation in suite.relations:
         notes += [f"{relation.id}: {caution}" for caution in _cautions_of(relation)]
     return notes
@@ -92,7 +94,7 @@ def _cautions_of(relation: Relation) -> Iterator[str]:
         golds = [gold for subject, gold in items if subject == several[0]]
         yield (
             f"{counted(len(several), 'subject')} of an N-1 relation with several objects, such as "
-            f"'{several[0]}': {_listed(golds)}"
+            f"'{several[0]}': {listed(golds)}"
         )
     duplicates = {pair: names for pair, names in items.items() if len(names) > 1}
     if duplicates:
@@ -100,25 +102,32 @@ def _cautions_of(relation: Relation) -> Iterator[str]:
         surplus = sum(map(len, duplicates.values())) - len(duplicates)
         yield (
             f"{counted(surplus, 'duplicate fact')}, such as "
-            f"'{subject}', '{gold}' (items {_listed(names)})"
+            f"'{subject}', '{gold}' (items {listed(names)})"
         )
     yield from _similar_objects(relation)
+    for (language, form), texts in relation.names.items():
+        written: dict[str, set[str]] = defaultdict(set)
+        for subject in objects:
+            written[texts.get(subject, subject)].add(subject)
+        alike = {text: subjects for text, subjects in written.items() if len(subjects) > 1}
+        if alike:
+            text, subjects = next(iter(alike.items()))
+            where = language + (f", {form}" if form else "")
+            yield f"{where}: {listed(sorted(subjects))} are all written '{text}'"
 
 
 def _similar_objects(relation: Relation) -> Iterator[str]:
-    """A note for each set of objects that differ only in case or spaces."""
+    """A note for each set of objects that differ only in case, spaces or Unicode form."""
     spellings: dict[str, set[str]] = defaultdict(set)
     for fact in relation.facts:
-        spellings[" ".join(fact.object.casefold().split())].add(fact.object)
+        plain = unicodedata.normalize("NFC", fact.object).casefold()
+        spellings[" ".join(plain.split())].add(fact.object)
     for words in spellings.values():
         if len(words) > 1:
             quoted = [f"'{word}'" for word in sorted(words)]
-            yield f"{', '.join(quoted[:-1])} and {quoted[-1]} differ only in case or spaces"
-
-
-def _listed(names: list[str], longest: int = 6) -> str:
-    more = f" and {len(names) - longest} more" if len(names) > longest else ""
-    return ", ".join(names[:longest]) + more
+            forms = {unicodedata.normalize("NFC", word) for word in words}
+            how = "case or spaces" if len(forms) == len(words) else "case, spaces or Unicode form"
+            yield f"{', '.join(quoted[:-1])} and {quoted[-1]} differ only in {how}"
 
 
 def variants(relation: Relation, changed: Callable[[Edge], bool]) -> float:

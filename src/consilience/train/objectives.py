@@ -53,7 +53,7 @@ class MaskedObjective:
     ) -> tuple[list[list[int]], list[int]]:
         """Token ids of each fact in each pattern, and the position at which it is answered."""
         mask = str(tokenizer.mask_token)
-        filled = [pattern.fill(fact.subject, mask) for fact in facts for pattern in patterns]
+        filled = [pattern.fill_blank(fact.subject, mask) for fact in facts for pattern in patterns]
         questions = encode(tokenizer, filled, special=True)
         return questions, [ids.index(tokenizer.mask_token_id) for ids in questions]
 

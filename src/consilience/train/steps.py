@@ -53,6 +53,12 @@ def trained_relation(
     precedes the object, so they get the patterns that end in the object; the first token stands
     for a word, and words with the same first token are one candidate.
     """
+    if relation.names:
+        raise ConsilienceError(
+            f"{relation.id} has candidates in several languages or forms",
+            expected="one list of candidates, whose probabilities are compared",
+            todo="Train on a suite with patterns of one language and form.",
+        )
     objective = objective_of(loaded)
     patterns, rules = objective.patterns(relation), objective.candidate_rules(protocol)
     if len(patterns) < 2:

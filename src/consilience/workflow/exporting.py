@@ -41,7 +41,8 @@ COLUMNS: Mapping[str, str] = {
     "suite": "the suite",
     "group": "the relation, the task or the group of questions",
     "item": "the id of the fact, the pair or the question",
-    "subject": "facts: the subject; pairs: the first sentence; questions: the item",
+    "subject": "facts: the subject, as in the facts; pairs: the first sentence; questions: the "
+    "item",
     "variant": "the variant: a pattern, a form or the levels of the factors",
     "variant_index": "its position, from 0",
     "prompt": "the text to send",
@@ -50,7 +51,7 @@ COLUMNS: Mapping[str, str] = {
     "text_2": "the second text",
     "candidates": "what may be answered",
     "options": "the options of a question in the order in which they are shown",
-    "gold": "the right answer",
+    "gold": "the right answer, as in the facts",
 }
 """The columns of exported prompts, and what they hold."""
 
@@ -106,9 +107,16 @@ def fact_rows(suite: Suite) -> Iterator[ExportedRow]:
 
 
 def _relation_rows(relation: Relation, suite: str) -> Iterator[ExportedRow]:
-    candidates = list(relation.candidates.words)
+    candidates = {
+        pattern.name: [
+            relation.written(word, pattern.language, pattern.object_form)
+            for word in relation.candidates.words
+        ]
+        for pattern in relation.patterns
+    }
     for fact in relation.facts:
         for at, pattern in enumerate(relation.patterns):
+            query = relation.query(pattern, fact)
             yield {
                 "suite": suite,
                 "group": relation.id,
@@ -116,8 +124,8 @@ def _relation_rows(relation: Relation, suite: str) -> Iterator[ExportedRow]:
                 "subject": fact.subject,
                 "variant": pattern.name,
                 "variant_index": at,
-                "prompt": pattern.fill(fact.subject, BLANK),
-                "candidates": candidates,
+                "prompt": pattern.fill_blank(query.subject, BLANK),
+                "candidates": candidates[pattern.name],
                 "gold": fact.object,
             }
 

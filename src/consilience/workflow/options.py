@@ -154,10 +154,11 @@ Vary = Annotated[
     Sequence[str] | None,
     Option(
         "Vary this factor, such as order=rotations, labels=A,1, paraphrase=all or "
-        "template=plain,chat; once for each factor. docs/factors.md has all factors "
+        "template=plain,chat; once for each factor. docs/factors.md has all factors. Of facts only "
+        "language=L,L "
         "[default: phrasings, languages, and rotations of the options].",
         metavar="FACTOR=LEVELS",
-        panel=OWN,
+        panel=FACTS_AND_OWN,
         is_repeated=True,
     ),
 ]

@@ -35,6 +35,7 @@ from consilience.suites.selection import (
     filter_vocabulary,
     replace_facts,
     sample_facts,
+    select_languages,
     select_relations,
 )
 from consilience.suites.tasks import is_task
@@ -284,15 +285,19 @@ def _as_questions(options: ProbeOptions, suite: Suite | None) -> Questions:
 def choose_suite(
     options: ProbeOptions, watch: Watch = SILENT, whole: Suite | None = None
 ) -> tuple[Suite, dict[str, str]]:
-    """The chosen groups and facts, and the source of the whole suite (``source_of``).
+    """The chosen groups and facts, and the source of the suite in its languages (``source_of``).
 
     ``whole``: the suite, where it is not loaded from the folder that the options name.
     """
-    if whole is None:
-        suite = suites.load_suite(options.suite, options.data_dir, as_shipped=options.as_shipped)
+    is_loaded = whole is None
+    suite = whole or suites.load_suite(
+        options.suite, options.data_dir, as_shipped=options.as_shipped
+    )
+    if (languages := _languages_of(options.vary)) is not None:
+        suite = select_languages(suite, languages)
+    source = {"digest": suite.digest}
+    if is_loaded:
         source = source_of(suite, options.suite, options.data_dir)
-    else:
-        suite, source = whole, {"digest": whole.digest}
     if options.groups is not None:
         suite = select_relations(suite, options.groups)
     if options.facts_from is not None:
@@ -303,6 +308,21 @@ def choose_suite(
     if options.limit:
         suite = sample_facts(suite, options.limit, options.seed)
     return suite, source
+
+
+def _languages_of(vary: Sequence[str] | None) -> list[str] | None:
+    """The languages of ``--vary language=L,L``; None for all. Another factor of facts raises."""
+    values = dict(factor.partition("=")[::2] for factor in vary or ())
+    others = [name for name in values if name != "language"]
+    if others:
+        raise ConsilienceError(
+            f"--vary {others[0]} with a suite of facts",
+            expected="--vary language=L,L: facts are asked in all patterns of these languages",
+            todo="Leave it out, or ask facts as questions with --as-questions.",
+        )
+    value = values.get("language", "all")
+    languages = [part.strip() for part in value.split(",") if part.strip()]
+    return None if value == "all" else languages
 
 
 def _check(options: ProbeOptions, *, is_named: bool) -> None:
@@ -352,6 +372,8 @@ def settings_of(
         "keep_scores": options.keep_scores,
         "model": model.identity,
     }
+    languages = _languages_of(options.vary)
+    settings |= {"languages": languages} if languages else {}
     return settings | ({"fast": True} if options.fast else {})
 
 

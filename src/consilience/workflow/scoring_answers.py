@@ -14,7 +14,7 @@ import polars as pl
 from consilience.answer_files import as_text
 from consilience.design import ORIGINAL
 from consilience.errors import ConsilienceError, did_you_mean, missing_column
-from consilience.free_text import Rule, match
+from consilience.free_text import RULES, Rule, match
 from consilience.questions import Choice
 from consilience.schemas import ANSWERS_SCHEMA
 from consilience.sentence_pairs import Task
@@ -68,17 +68,39 @@ def answers_to_pairs(table: pl.DataFrame, task: Task, rule: Rule) -> tuple[list[
 def answers_to_facts(table: pl.DataFrame, suite: Suite, rule: Rule | None) -> pl.DataFrame:
     """A table of answers to facts, with the group, subject and gold that its items have.
 
-    ``rule``: how the object is found in an answer; None leaves answers as they are.
+    ``rule``: how the object is found in an answer; None leaves answers as they are. Where patterns
+    write objects in several languages or forms, an answer in that of its pattern becomes the object
+    of the facts, by default if it is exactly that text.
     """
     table = as_text(table)
     if not {"group", "subject", "gold"} <= set(table.columns) and "item" in table.columns:
         table = _with_facts(table, suite)
+    written = _written_candidates(suite)
+    if rule is None and written:
+        rule = RULES["exact"]
     if rule is None and "answer_index" not in table.columns:
         return table
     if "group" not in table.columns:
         return table  # whose columns are checked when it is counted
     words = {relation.id: relation.candidates.words for relation in suite.relations}
-    return table.with_columns(answer=_matched(table, words, rule))
+    return table.with_columns(answer=_matched(table, words, rule, written))
+
+
+def _written_candidates(suite: Suite) -> dict[tuple[str, str], list[Choice]]:
+    """The candidates by group and variant, with their text in the pattern as an alias.
+
+    A variant is a pattern's name or its position. Groups with one writing are not there.
+    """
+    return {
+        (relation.id, variant): [
+            Choice(word, (relation.written(word, pattern.language, pattern.object_form),))
+            for word in relation.candidates.words
+        ]
+        for relation in suite.relations
+        if relation.names
+        for at, pattern in enumerate(relation.patterns)
+        for variant in (pattern.name, str(at))
+    }
 
 
 def _with_facts(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
@@ -108,19 +130,28 @@ def _with_facts(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
 
 
 def _matched(
-    table: pl.DataFrame, words: Mapping[str, Sequence[str]], rule: Rule | None
+    table: pl.DataFrame,
+    words: Mapping[str, Sequence[str]],
+    rule: Rule | None,
+    written: Mapping[tuple[str, str], Sequence[Choice]] = {},
 ) -> pl.Series:
-    """The answers as words of their group, where they are; "" is the group of all rows."""
+    """The answers as words of their group, where they are; "" is the group of all rows.
+
+    ``written``: the choices of a group and variant, where they are other texts than ``words``.
+    """
     choices = {group: [Choice(word) for word in of_group] for group, of_group in words.items()}
-    known: dict[tuple[str, str], str] = {}
+    known: dict[tuple[str, str, str], str] = {}
     answers: list[str | None] = []
     for number, row in enumerate(table.iter_rows(named=True), start=1):
         group = "" if "" in words else str(row["group"])
         text = answer_in(row, words.get(group, ()), f"{WHERE}, row {number}")
-        if text is not None and rule is not None and (group, text) not in known:
-            at = match(text, choices.get(group, ()), rule).position
-            known[group, text] = text if at is None else words[group][at]
-        answers.append(None if text is None else known.get((group, text), text))
+        variant = str(row.get("variant", row.get("variant_index"))) if written else ""
+        key = group, variant, str(text)
+        if text is not None and rule is not None and key not in known:
+            texts = written.get((group, variant), choices.get(group, ()))
+            at = match(text, texts, rule).position
+            known[key] = text if at is None else words[group][at]
+        answers.append(None if text is None else known.get(key, text))
     return pl.Series("answer", answers, dtype=pl.String)
 
 

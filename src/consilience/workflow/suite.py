@@ -13,6 +13,7 @@ from consilience.sentence_pairs import Task
 from consilience.suites.pairs import generated_group, suite_of_task
 from consilience.suites.pattern_forms import with_asked_patterns, without_perturbed_patterns
 from consilience.suites.question_suites import GroupOfQuestions, suite_of_questions
+from consilience.suites.selection import select_languages
 from consilience.suites.tasks import task_of_table
 from consilience.types import Fact, Suite
 
@@ -38,6 +39,8 @@ def suite_of(
     )
     as_shipped = bool(settings.get("as_shipped"))
     suite = suites.load_suite(name or str(source), data_dir, as_shipped=as_shipped)
+    if settings.get("languages"):
+        suite = select_languages(suite, settings["languages"])
     if settings.get("perturbations"):
         suite = with_asked_patterns(suite, run.seeds[0].answers, settings["perturbations"])
     return suite, protocol or run.protocol or suite.protocol

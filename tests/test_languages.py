@@ -1,0 +1,281 @@
+"""Suites with patterns in several languages: names, particles, asking, and pairs by language."""
+
+import json
+
+import polars as pl
+import pytest
+
+from consilience import suites
+from consilience.ask import ask, ask_suite
+from consilience.cloze import Pattern
+from consilience.design import Design
+from consilience.errors import ConsilienceError
+from consilience.models.baselines import load_baseline
+from consilience.models.functions import ScoringFunction, TextFunction
+from consilience.particles import with_particle
+from consilience.suites.cloze_questions import BLANK, questions_of_suite
+from consilience.suites.saving import save_suite
+from consilience.suites.selection import filter_vocabulary, replace_facts, select_languages
+from consilience.suites.sizes import cautions
+from consilience.workflow.exporting import fact_rows
+from consilience.workflow.scoring_answers import answers_to_facts
+
+CAPITALS = {"France": "Paris", "Switzerland": "Bern", "Italy": "Rome"}
+PATTERNS = [
+    {"pattern": "The capital of [X] is [Y]."},
+    {"pattern": "[Y] is the capital of [X]."},
+    {"pattern": "Die Hauptstadt [X] ist [Y].", "language": "de", "subject_form": "genitive"},
+    {"pattern": "[X]の首都は[Y]です。", "language": "ja"},
+    {"pattern": "[Y]は[X]の首都です。", "language": "ja"},
+]
+NAMES = [
+    *({"name": city, "language": "de", "text": text} for city, text in
+      {"Paris": "Paris", "Bern": "Bern", "Rome": "Rom"}.items()),
+    *({"name": country, "language": "de", "form": "genitive", "text": text} for country, text in
+      {"France": "von Frankreich", "Switzerland": "der Schweiz", "Italy": "von Italien"}.items()),
+    *({"name": name, "language": "ja", "text": text} for name, text in
+      {"France": "フランス", "Switzerland": "スイス", "Italy": "イタリア",
+       "Paris": "パリ", "Bern": "ベルン", "Rome": "ローマ"}.items()),
+]  # fmt: skip
+
+
+def write(folder, patterns=PATTERNS, names=NAMES, facts=CAPITALS, about=None):
+    tables = {
+        "relations": [{"relation": "capital"}],
+        "patterns": [{"relation": "capital", **row} for row in patterns],
+        "facts": [{"relation": "capital", "subject": a, "object": b} for a, b in facts.items()],
+        "names": names,
+    }
+    folder.mkdir(exist_ok=True)
+    for name, rows in tables.items():
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
+    if about:
+        (folder / "suite.json").write_text(json.dumps(about), encoding="utf-8")
+    return folder
+
+
+def problems(folder, **tables):
+    return [str(problem) for problem in suites.check_suite(write(folder / "suite", **tables))]
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory):
+    return suites.load_suite(write(tmp_path_factory.mktemp("suites") / "capitals"))
+
+
+@pytest.mark.parametrize(
+    ("name", "topic", "subject", "object_", "and_", "by"),
+    [
+        ("서울", "은", "이", "을", "과", "로"),  # ends in ㄹ
+        ("부산", "은", "이", "을", "과", "으로"),
+        ("파리", "는", "가", "를", "와", "로"),
+        ("K7", "은", "이", "을", "과", "로"),  # 칠
+        ("2019년 3", "은", "이", "을", "과", "으로"),  # 삼
+        ("Berlin", "은", "이", "을", "과", "으로"),
+        ("Java (언어)", "는", "가", "를", "와", "로"),
+        ("東京", "은(는)", "이(가)", "을(를)", "과(와)", "(으)로"),
+    ],
+)
+def test_korean_particles_follow_the_final_sound(name, topic, subject, object_, and_, by):
+    notations = {
+        "은(는)": topic,
+        "이(가)": subject,
+        "을(를)": object_,
+        "과(와)": and_,
+        "(으)로": by,
+    }
+    for notation, particle in notations.items():
+        assert with_particle(name, f"{notation} 있다.") == f"{particle} 있다.".replace("로로", "로")
+
+
+def test_particles_after_both_slots():
+    pattern = Pattern.parse("[X]의 수도는 [Y](이)다.", language="ko")
+    assert pattern.fill("프랑스", "파리") == "프랑스의 수도는 파리다."
+    assert pattern.fill("한국", "서울") == "한국의 수도는 서울이다."
+    topic = Pattern.parse("[X]은(는) [Y]에 있다.")
+    assert topic.fill("파리", "프랑스") == "파리는 프랑스에 있다."
+    # A mask or a blank keeps both forms: the object is not known yet.
+    assert pattern.fill_blank("한국", "<extra_id_0>") == "한국의 수도는 <extra_id_0>(이)다."
+    assert Pattern.parse("[X] is [Y] (이).").fill("A", "B") == "A is B (이)."
+
+
+def test_an_is_an_article_in_english_only():
+    assert Pattern.parse("[X] is an [Y].", language="en-GB").article == "an"
+    assert Pattern.parse("[X] grenzt an [Y].", language="de").article is None
+
+
+def test_names_replace_subjects_objects_and_candidates(suite):
+    (relation,) = suite
+    asked = []
+
+    def score(sentences):
+        asked.extend(sentences)
+        return [float("Rom" in text or "ローマ" in text) for text in sentences]
+
+    answers = ask(relation, ScoringFunction(score), suite.name)
+    assert "Die Hauptstadt der Schweiz ist Rom." in asked
+    assert "ローマはスイスの首都です。" in asked
+    assert len(asked) == 3 * 5 * 3
+    assert set(answers["answer"]) == {"Rome"}
+    assert answers["gold"].to_list()[:5] == ["Paris"] * 5
+    assert answers["subject"].to_list()[5:10] == ["Switzerland"] * 5
+    right = answers.filter(pl.col("answer") == pl.col("gold"))
+    assert right["gold_rank"].to_list() == [1.0] * 5
+
+
+def test_a_text_in_the_language_of_its_pattern_is_the_object(suite):
+    texts = {"イタリア": "ローマ", "Italien": "Rom", "Italy": "Rome", "スイス": "Rom"}
+
+    def write_text(prompts):
+        return [next((a for q, a in texts.items() if q in p), "?") for p in prompts]
+
+    table = ask_suite(suite, TextFunction(write_text))
+    by_subject = {
+        subject: rows["answer"].to_list() for (subject,), rows in table.group_by("subject")
+    }
+    assert by_subject["Italy"] == ["Rome"] * 5
+    assert by_subject["Switzerland"] == ["?", "?", "?", "Rom", "Rom"]  # no Japanese text
+
+
+def test_the_oracle_is_right_in_every_language(suite):
+    oracle = load_baseline("oracle", 0)
+    answers = ask_suite(suite, oracle, keep_scores=True)
+    assert (answers["answer"] == answers["gold"]).all()
+
+
+def test_the_whole_vocabulary_is_refused(suite):
+    with pytest.raises(ConsilienceError, match="--candidates objects"):
+        ask_suite(suite, load_baseline("oracle", 0), whole_vocabulary=True)
+
+
+def test_exported_prompts_and_answers_made_elsewhere(suite):
+    rows = [*fact_rows(suite)][10:]  # Italy
+    assert [row["prompt"] for row in rows][2:4] == [
+        f"Die Hauptstadt von Italien ist {BLANK}.",
+        f"イタリアの首都は{BLANK}です。",
+    ]
+    assert rows[3]["candidates"] == ["パリ", "ベルン", "ローマ"]
+    answered = pl.DataFrame(
+        {"group": "capital", "item": row["item"], "variant": row["variant"], "answer": answer}
+        for row, answer in zip(rows, ["Rome", "Rome", "Rom", "ローマ", "Rom"], strict=True)
+    )
+    table = answers_to_facts(answered, suite, None)
+    assert table["answer"].to_list() == ["Rome", "Rome", "Rome", "Rome", "Rom"]
+    indices = answered.drop("answer").with_columns(answer_index=pl.Series([2, 0, 2, 1, 2]))
+    table = answers_to_facts(indices, suite, None)
+    assert table["answer"].to_list() == ["Rome", "Paris", "Rome", "Bern", "Rome"]
+
+
+def test_questions_need_one_writing(suite):
+    with pytest.raises(ConsilienceError, match="Ask its facts without --as-questions"):
+        questions_of_suite(suite)
+
+
+def test_pairs_by_language(suite):
+    design = suite["capital"].design
+    assert design.kinds == {
+        "within languages": ((0, 1), (3, 4)),
+        "between languages": ((0, 2), (0, 3), (0, 4), (1, 2), (1, 3), (1, 4), (2, 3), (2, 4)),
+        "language=en": ((0, 1),),
+        "language=ja": ((3, 4),),
+        "language=en/de": ((0, 2), (1, 2)),
+        "language=en/ja": ((0, 3), (0, 4), (1, 3), (1, 4)),
+        "language=de/ja": ((2, 3), (2, 4)),
+    }
+    assert design.languages == {"en": (0, 1), "de": (2,), "ja": (3, 4)}
+    only = Design.of_patterns(suite["capital"].patterns[:2], {})
+    assert (only.kinds, only.languages) == ({}, {})
+
+
+def test_a_choice_of_languages(suite):
+    german = select_languages(suite, ["de"])
+    assert [pattern.language for pattern in german["capital"].patterns] == ["de"]
+    assert set(german["capital"].names) == {("de", ""), ("de", "genitive")}
+    english = select_languages(suite, ["en"])
+    plain = suites.Suite(suite.name, (english["capital"],))
+    assert english["capital"].names == {}
+    assert english.digest == plain.digest != suite.digest
+    with pytest.raises(ConsilienceError, match="no pattern in 'jp'. Known: en, de, ja"):
+        select_languages(suite, ["jp"])
+
+
+def test_facts_of_another_suite_need_names(suite, tmp_path):
+    other = suites.load_suite(
+        write(tmp_path / "other", PATTERNS[:2], names=[], facts={"Spain": "Madrid"})
+    )
+    with pytest.raises(ConsilienceError, match="'Spain' of 'other' has no name in 'de'"):
+        replace_facts(suite, other)
+
+
+def test_every_writing_of_an_object_is_one_piece(suite):
+    short = filter_vocabulary(suite, {"short": lambda word: 1 if len(word) < 5 else 2})
+    assert [fact.object for fact in short["capital"].facts] == ["Bern", "Rome"]
+    katakana = filter_vocabulary(suite, {"two": lambda word: 2 if "ル" in word else 1})
+    assert [fact.object for fact in katakana["capital"].facts] == ["Paris", "Rome"]
+
+
+def test_a_saved_suite_is_the_same(suite, tmp_path):
+    folder = save_suite(suite, tmp_path / "copy")
+    again = suites.load_suite(folder)
+    assert again.relations == suite.relations
+    assert again.digest == suite.digest
+
+
+def test_missing_names_are_reported_at_the_pattern_that_needs_them(tmp_path):
+    names = [row for row in NAMES if row["text"] not in ("ローマ", "パリ", "フランス")]
+    first, second = problems(tmp_path, names=names)
+    assert "patterns.jsonl:4" in first
+    assert "2 of 3 objects of 'capital' without a name in 'ja': 'Paris', 'Rome'" in first
+    assert '{"name": "Paris", "language": "ja", "text": "..."}' in first
+    assert "1 of 3 subjects of 'capital' without a name in 'ja': 'France'" in second
+    dative = [*PATTERNS, {"pattern": "[X] [Y]", "language": "de", "form": "dativ"}]
+    lines = problems(tmp_path, patterns=dative)
+    assert "3 of 3 objects of 'capital' without a name in 'de', form 'dativ'" in lines[0]
+
+
+def test_wrong_rows_of_names(tmp_path):
+    def of(**row):
+        return problems(tmp_path, names=[*NAMES, {"name": "Rome", "language": "ja", **row}])
+
+    assert "duplicate name 'Rome' in 'ja'" in of(text="羅馬")[0]
+    assert (
+        "names.jsonl:13: the objects 'Bern' and 'Rome' of 'capital' are both 'ベルン' in 'ja'"
+        in (of(text="ベルン", relation="capital")[0])
+    )
+    assert "the language 'Japanese'" in of(text="羅馬", language="Japanese")[0]
+    assert "'Rom' is no subject or object of the facts. Did you mean 'Rome'?" in (
+        of(text="羅馬", name="Rom")[0].replace("; expected", ".")
+    )
+    assert "Did you mean 'capital'?" in of(text="羅馬", relation="capitals")[0]
+    assert "no field 'text'" in of(form="x")[0]
+
+
+def test_unicode_forms_of_one_text_are_the_same_name(tmp_path):
+    facts = {"Türkei": "Ankara"}  # composed
+    rows = [
+        {"name": "Tu\u0308rkei", "language": "en", "text": "Turkey"},
+        {"name": "Ankara", "language": "en", "text": "Ankara"},
+    ]
+    patterns = [{"pattern": "[X]: [Y]"}, {"pattern": "[Y] of [X]", "language": "en"}]
+    folder = write(tmp_path / "suite", patterns, rows, facts, {"name": "t", "language": "de"})
+    relation = suites.load_suite(folder)["capital"]
+    assert [pattern.language for pattern in relation.patterns] == ["de", "en"]
+    assert relation.query(relation.patterns[1], relation.facts[0]).subject == "Turkey"
+    assert relation.query(relation.patterns[0], relation.facts[0]).subject == "Türkei"
+    doubled = [{"pattern": "[X] für [Y]"}, {"pattern": "[X] fu\u0308r [Y]"}]
+    assert "duplicate pattern" in problems(tmp_path, patterns=doubled, names=[], facts=facts)[0]
+
+
+def test_the_language_of_a_suite_is_a_tag(tmp_path):
+    about = {"name": "t", "language": "German"}
+    (line,) = problems(tmp_path, patterns=PATTERNS[:2], names=[], about=about)
+    assert "'language' is \"German\"; expected a BCP 47 tag" in line
+
+
+def test_subjects_that_are_written_alike_have_a_note(tmp_path):
+    names = [{**row, "text": row["text"].replace("スイス", "フランス")} for row in NAMES]
+    folder = write(tmp_path / "suite", names=names)
+    assert cautions(suites.load_suite(folder)) == [
+        "capital: ja: France, Switzerland are all written 'フランス'"
+    ]

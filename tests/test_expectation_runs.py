@@ -9,8 +9,10 @@ import pytest
 
 from conftest import ROOT
 from consilience import ConsilienceError
+from consilience.analysis.expectation_tables import violation_table
 from consilience.metrics.differences import compare
 from consilience.models.prompt_functions import PromptFunction
+from consilience.report.analysis_tables import violation_tables
 from consilience.report.comparison_tables import comparison_table
 from consilience.run import Run
 from consilience.suites.expectation_files import with_expectations
@@ -116,6 +118,32 @@ def test_violations_are_shown_with_what_was_sent(folder):
     assert [row["permitted"] for row in examples] == ["", "no"]
     assert "Does A not hold?" in examples[1]["prompt"]
     assert analysis.notes == []
+
+
+def test_a_prompt_of_a_chat_is_shown_without_its_special_tokens():
+    """ChatML, Llama 3, Gemma, Mistral and Zephyr; what is no special token stays."""
+    about = "Question: Is <b>A</b> not true?\n[1] a|b\nAnswer:"
+    chats = [
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n",
+        "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\n{}<|eot_id|>",
+        "<bos><start_of_turn>user\n{}<end_of_turn>\n<start_of_turn>model\n",
+        "<s>[INST] {} [/INST]",
+        "<|user|>\n{}</s>\n<|assistant|>\n",
+    ]
+    for chat in chats:
+        prompts = [chat.format(text) for text in ("Question: Is A true?\nAnswer:", about)]
+        shown = [
+            "Question: Is A true? / Answer:",
+            "Question: Is <b>A</b> not true? / [1] a|b / Answer:",
+        ]
+        rows = pl.DataFrame(
+            {
+                "group": ["g"] * 2, "kind": ["same"] * 2, "example": [1, 1], "item": ["a", "b"],
+                "prompt": prompts, "answer": ["yes", "no"], "permitted": ["", "yes"],
+            }
+        )  # fmt: skip
+        _, examples = violation_tables(violation_table(pl.DataFrame(), {}), rows, "run")
+        assert [row[0] for row in examples.rows] == shown
 
 
 def test_two_runs_are_compared(folder):

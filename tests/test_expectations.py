@@ -557,6 +557,54 @@ def test_the_metrics_table_has_violations_by_kind():
     assert row_of(table, "chance_violation_rate", "same")["value"] == 3 / 4
 
 
+OPPOSITE = {("yes",): ("no",), ("no",): ("yes",)}
+
+
+def with_scores(table, **yes):
+    """The table with scores, of these probabilities of the first option in both orders."""
+    at = table["variant"].str.ends_with("1").cast(pl.Int64)
+    shares = [yes[item][order] for item, order in zip(table["item"], at, strict=True)]
+    scores = [None if p is None else [np.log(p) - 2, np.log(1 - p) - 2] for p in shares]
+    return table.with_columns(option_scores=pl.Series(scores, dtype=pl.List(pl.Float64)))
+
+
+def test_the_probability_gap_by_hand():
+    """opposite: |.7 + .6 - 1| = .3 and |.9 + .1 - 1| = 0. same: |.8 - .3| and nothing without scores.
+
+    The options of d are listed in the other order. An implication of one answer has no gap.
+    """
+    c, d = Reference("c", "", ("yes", "no")), Reference("d", "", ("no", "yes"))
+    suite = suite_of(
+        pair("opposite", "a", "b", rules=OPPOSITE),
+        Expectation("same", (c,), d),
+        pair("implied", "a", "c", rules={("yes",): ("yes",)}),
+    )
+    table = answers_of(a="yy", b="yy", c="yy", d="ny")
+    scored = with_scores(table, a=(0.7, 0.9), b=(0.6, 0.1), c=(0.8, 0.8), d=(0.7, None))
+    metrics = measure(scored, suite)
+    opposite, same = (row_of(metrics, "probability_gap", kind) for kind in ("opposite", "same"))
+    assert [opposite["value"], opposite["n"]] == pytest.approx([0.15, 2])
+    assert [same["value"], same["n"], same["n_excluded"]] == pytest.approx([0.5, 1, 1])
+    assert row_of(metrics, "probability_gap", "all")["value"] == pytest.approx(0.8 / 3)
+    gaps = metrics.filter(metric="probability_gap")
+    assert "implied" not in gaps["subset"].to_list()
+    assert measure(table, suite).filter(metric="probability_gap").is_empty()
+    coherent = with_scores(table, a=(0.7, 0.9), b=(0.3, 0.1), c=(0.5, 0.5), d=(0.5, 0.5))
+    kept = measure(coherent, suite).filter(metric="probability_gap")
+    assert kept["value"].to_list() == pytest.approx([0] * len(kept))
+
+
+def test_permitted_answers_that_are_not_one_to_one_have_no_gap():
+    three = ("yes", "no", "maybe")
+    assert pair("different", "a", "b").one_to_one == (1, 0)
+    assert pair("same", "a", "b", options=three).one_to_one == (0, 1, 2)
+    assert pair("different", "a", "b", options=three).one_to_one is None
+    assert pair("same", "a", "b", condition=("yes",)).one_to_one is None
+    assert pair("same", "a", "b", options=()).one_to_one is None
+    both = Expectation("implied", (Reference("a", "", three),) * 2, Reference("b", "", three))
+    assert both.one_to_one is None
+
+
 def test_runs_are_compared_where_both_have_all_answers():
     """Without the second order of b, one of three instances in the first run and none in the other."""
     suite = suite_of(pair("same", "a", "b"), pair("same", "c", "d"))

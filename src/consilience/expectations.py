@@ -17,6 +17,9 @@ What studies of consistency call these relations, and how they are written here:
 - Implied questions (Ribeiro, Guestrin and Singh, ACL 2019): ``implied`` from the answer to a
   question to a yes-or-no question about that answer. They too count only implications of answers
   that the model gave.
+- Coherent probabilities: P(yes | question) + P(yes | negation) = 1 (the negation check of Fluri,
+  Paleka and Tramèr, SaTML 2024, and of Paleka et al., ICLR 2025): ``opposite`` or
+  ``complementary``, and how far the probabilities of the options are from it.
 - The reversal curse (Berglund et al., ICLR 2024): ``implied`` from "A is B" to "B is A".
 """
 
@@ -24,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Literal, cast
 
 ExpectationKind = Literal["same", "different", "opposite", "implied", "complementary"]
@@ -91,6 +95,22 @@ class Expectation:
             return conclusion != premises[0]
         return conclusion in self.rules[premises] if premises in self.rules else None
 
+    @property
+    def one_to_one(self) -> tuple[int, ...] | None:
+        """The position of the one answer that the conclusion may get after each of the premise.
+
+        In the order of the premise's options; None where the permitted answers are not one to one.
+        """
+        premise, *others = self.premises
+        options = list(enumerate(self.conclusion.options))
+        permitted = [
+            [at for at, text in options if self.permits((answer,), text)]
+            for answer in premise.options
+        ]
+        if others or not options or sorted(permitted) != [[at] for at, _ in options]:
+            return None
+        return tuple(at for (at,) in permitted)
+
     def to_record(self) -> dict[str, Any]:
         """Its fields as JSON has them."""
         references = [[one.item, one.paraphrase, list(one.options)] for one in self.references]
@@ -115,6 +135,9 @@ class Expectation:
 
 Replies = Mapping[tuple[str, str], str | None]
 """(item, variant) -> answer, None for no answer; what was not asked is not in it."""
+
+Probabilities = tuple[float, ...]
+"""The probability of each option of a question, in the order of the file."""
 
 Levels = Mapping[str, str]
 """Factor -> level, of a variant."""
@@ -148,6 +171,8 @@ class Instance:
     """The variant of each premise and of the conclusion."""
     answers: tuple[str | None, ...]
     """The answers to the premises and to the conclusion; None for no answer."""
+    probabilities: tuple[Probabilities, ...] = ()
+    """Those of the options of the premises and of the conclusion; empty where one has none."""
 
     @property
     def kind(self) -> str:
@@ -164,6 +189,22 @@ class Instance:
         """Whether the conclusion got a permitted answer; None where nothing is expected."""
         return self.permits(self.answers[-1])
 
+    @property
+    def probability_gap(self) -> float | None:
+        """The distance between the probabilities of the conclusion and those that are expected.
+
+        The total variation ``sum_a |P(a | premise) - P(f(a) | conclusion)| / 2``, where ``f(a)`` is
+        the one answer that a permits: of yes and no, and ``opposite``, ``|P(yes | premise) +
+        P(yes | conclusion) - 1|``. From 0 to 1; None without probabilities, and where the permitted
+        answers are not one to one.
+        """
+        positions = self.expectation.one_to_one
+        if positions is None or not self.probabilities or not self.is_answered:
+            return None
+        premise, conclusion = self.probabilities
+        moved = (abs(p - conclusion[at]) for p, at in zip(premise, positions, strict=True))
+        return sum(moved) / 2
+
     def permits(self, conclusion: str | None) -> bool | None:
         """Whether the conclusion may get that answer, after these answers to the premises."""
         premises = tuple(answer or "" for answer in self.answers[:-1])
@@ -171,12 +212,15 @@ class Instance:
 
 
 def instances(
-    expectation: Expectation, replies: Replies, variants: Mapping[str, Levels]
+    expectation: Expectation,
+    replies: Replies,
+    variants: Mapping[str, Levels],
+    probabilities: Mapping[tuple[str, str], Probabilities] = MappingProxyType({}),
 ) -> Iterator[Instance]:
     """The instances of an expectation: each variant in which all its questions were asked.
 
     A question with a fixed paraphrase is taken from the variant that differs in this only.
-    ``variants``: the levels of each.
+    ``variants``: the levels of each. ``probabilities``: (item, variant) -> those of its options.
     """
     filled = {name: {PARAPHRASE: "1", **levels} for name, levels in variants.items()}
     names = {frozenset(levels.items()): name for name, levels in filled.items()}
@@ -191,7 +235,10 @@ def instances(
         queries = list(zip(expectation.items, chosen, strict=True))
         if chosen not in known and all(query in replies for query in queries):
             known.add(chosen)
-            yield Instance(expectation, chosen, tuple(replies[query] for query in queries))
+            answers = tuple(replies[query] for query in queries)
+            known_of = [probabilities[query] for query in queries if query in probabilities]
+            has_all = len(known_of) == len(queries)
+            yield Instance(expectation, chosen, answers, tuple(known_of) if has_all else ())
 
 
 Counted = tuple[tuple[Instance, ...], ...]

@@ -18,6 +18,9 @@ COUNTS: Mapping[str, type[pl.DataType]] = {
     "low": pl.Float64,
     "high": pl.Float64,
     "chance": pl.Float64,
+    "gap": pl.Float64,
+    "gap_low": pl.Float64,
+    "gap_high": pl.Float64,
 }
 """One row a kind of expectations of a group; the group ``MICRO`` is all groups together.
 
@@ -26,7 +29,12 @@ COUNTS: Mapping[str, type[pl.DataType]] = {
   the premises met the condition, of the first seed.
 - ``value``: the violation rate; ``low``, ``high``: bounds of its 95 % interval; ``chance``: the
   chance level.
+- ``gap``, ``gap_low``, ``gap_high``: the probability gap and the bounds of its 95 % interval; NaN
+  where the run has no probabilities, or the expectations have no gap.
 """
+
+NO_GAP = dict.fromkeys(("value", "low", "high"), float("nan"))
+"""The row of a metric without data."""
 
 EXAMPLES: Mapping[str, type[pl.DataType]] = {
     "group": pl.String,
@@ -63,6 +71,7 @@ def violation_table(metrics: pl.DataFrame, by_group: ByGroup) -> pl.DataFrame:
                 continue
             answered = [one for of in units for one in of if one.is_answered]
             rate = values["violation_rate", group, kind]
+            gap = values.get(("probability_gap", group, kind), NO_GAP)
             rows.append(
                 {
                     "group": group,
@@ -74,6 +83,9 @@ def violation_table(metrics: pl.DataFrame, by_group: ByGroup) -> pl.DataFrame:
                     "low": rate["low"],
                     "high": rate["high"],
                     "chance": values["chance_violation_rate", group, kind]["value"],
+                    "gap": gap["value"],
+                    "gap_low": gap["low"],
+                    "gap_high": gap["high"],
                 }
             )
     return pl.DataFrame(rows, schema=pl.Schema(COUNTS))

@@ -13,6 +13,9 @@ from consilience.types import Relation, Suite
 
 NEEDED = ("group", "item", "subject", "variant", "gold", "answer")
 OPTIONAL = ("gold_token", "n_candidates", "option", "gold_option")
+OF_OPTIONS = "option_scores"
+"""The column with the score of each option, of which expectations read probabilities."""
+
 FACT = ["group", "item", "subject", "gold"]
 
 NAMED = 3
@@ -59,9 +62,12 @@ def _typed(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     _check_columns(answers)
     optional = [name for name in OPTIONAL if name in answers.columns]
     scores = [name for name in SCORES if name in answers.columns]
+    is_list = isinstance(answers.schema.get(OF_OPTIONS), pl.List)
+    lists = [OF_OPTIONS] if suite.expectations and is_list else []
     table = answers.select(
         *(pl.col(name).cast(pl.String) for name in (*NEEDED, *optional)),
         *(pl.col(name).cast(pl.Float64, strict=False) for name in scores),
+        *(pl.col(name).cast(pl.List(pl.Float64), strict=False) for name in lists),
     )
     writing = [group.id for group in suite.relations if group.design.writes_freely]
     empty = (pl.col("answer").str.strip_chars() == "") & ~pl.col("group").is_in(writing)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import polars as pl
+from scipy.special import softmax
 
-from consilience.expectations import Instance, Replies, instances
+from consilience.expectations import Instance, Probabilities, Replies, instances
 from consilience.factors import levels_of
+from consilience.metrics.answers_table import OF_OPTIONS
 from consilience.types import Suite
 
 
@@ -19,14 +22,14 @@ def instances_of(table: pl.DataFrame, suite: Suite) -> dict[str, list[tuple[Inst
     if not suite.expectations:
         return {}
     groups = dict(table.select("item", "group").unique().iter_rows())
-    replies = _replies(table, suite)
+    replies, probabilities = _replies(table, suite), _probabilities(table, suite)
     by_group: dict[str, list[tuple[Instance, ...]]] = {}
     for expectation in suite.expectations:
         group = groups.get(expectation.items[0])
         if group is None:
             continue
         levels = {name: levels_of(name) for name in suite.relation(group).design.variants}
-        if of_expectation := tuple(instances(expectation, replies, levels)):
+        if of_expectation := tuple(instances(expectation, replies, levels, probabilities)):
             by_group.setdefault(group, []).append(of_expectation)
     return by_group
 
@@ -73,3 +76,21 @@ def _replies(table: pl.DataFrame, suite: Suite) -> Replies:
         else:
             replies[item, variant] = f"none of the options of {item}"
     return replies
+
+
+def _probabilities(table: pl.DataFrame, suite: Suite) -> dict[tuple[str, str], Probabilities]:
+    """The probability of each option: the scores of the run, normalised over the options."""
+    if OF_OPTIONS not in table.columns:
+        return {}
+    sizes = {
+        one.item: len(one.options)
+        for expectation in suite.expectations
+        for one in expectation.references
+    }
+    rows = table.filter(pl.col("item").is_in(list(sizes)) & pl.col(OF_OPTIONS).is_not_null())
+    probabilities: dict[tuple[str, str], Probabilities] = {}
+    for item, variant, scores in rows.select("item", "variant", OF_OPTIONS).iter_rows():
+        of_options = softmax(np.array(scores, dtype=np.float64))
+        if len(of_options) == sizes[item] and np.isfinite(of_options).all():
+            probabilities[item, variant] = tuple(of_options.tolist())
+    return probabilities

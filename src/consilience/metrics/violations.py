@@ -1,4 +1,4 @@
-"""How often expectations are violated, and how often they would be if answers were independent.
+"""How often expectations are violated, and what is expected of independent answers.
 
 An instance *applies* if the answers to the premises meet the condition of its expectation. One
 without all of its answers is left out.
@@ -16,6 +16,13 @@ the answer to the conclusion of a random expectation of the same kind and group 
 compared by their text where all these conclusions have the same options or none, else by the
 position of the option in the file. For two questions with the same options this is the violation
 rate of independent answers with the observed shares.
+
+``probability_gap`` is of probabilities instead of answers: the mean of
+``Instance.probability_gap`` over instances whose permitted answers are one to one: of ``same``, of
+``opposite``, and of ``different`` and ``complementary`` for two options. Of yes and no it is the
+mean of |P(yes | question) + P(yes | negation) - 1|, the violation of the negation check of Fluri,
+Paleka and Tramèr (Evaluating Superhuman Models with Consistency Checks, SaTML 2024). It is 0 where
+the probabilities are coherent.
 
 Expectations with a question in common are not independent, and neither are their variants. The
 *clusters* that the bootstrap resamples are the connected components of the graph whose nodes are
@@ -35,7 +42,7 @@ import numpy.typing as npt
 from consilience.expectations import Expectation, Instance, linked_questions
 from consilience.metrics.grid import Floats, Grid
 from consilience.metrics.registry import metric
-from consilience.metrics.tally import Tally
+from consilience.metrics.tally import Tally, ratio
 
 
 @metric(
@@ -66,6 +73,25 @@ def violation_rate(grid: Grid) -> Tally | None:
 def chance_violation_rate(grid: Grid) -> Tally | None:
     """``violation_rate`` if the conclusion got the answer of another expectation of its kind."""
     return _chance(grid.instances) if grid.instances else None
+
+
+@metric(
+    "pairs",
+    label="Probability gap",
+    short="Prob. gap",
+    meaning="distance of the option probabilities from those that the first question requires",
+    by_expectation=True,
+)
+def probability_gap(grid: Grid) -> Tally | None:
+    """Mean distance of the option probabilities from coherent ones; None without probabilities."""
+    units = [unit for unit in grid.instances if unit[0].expectation.one_to_one is not None]
+    gaps = [[gap for one in unit if (gap := one.probability_gap) is not None] for unit in units]
+    known = sum(map(len, gaps))
+    if not known:
+        return None
+    counts = np.array([(sum(of), len(of)) for of in gaps], dtype=np.float32)
+    left_out = sum(map(len, units)) - known
+    return Tally(counts, _cluster_names(units), known, left_out, finish=ratio)
 
 
 Units = Sequence[Sequence[Instance]]

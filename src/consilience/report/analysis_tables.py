@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from consilience.report.columns import (
     CLUSTERS,
     CORRELATION,
     EDITS,
+    GAP_NOTE,
     PATTERN_NOTE,
     PATTERNS,
     VIOLATION_NOTE,
@@ -25,6 +27,12 @@ from consilience.report.columns import (
     with_outliers,
 )
 from consilience.report.table import Cell, Column, Table, Value
+
+SPECIAL_TOKENS = re.compile(
+    r"<\|?(?:im_)?start\w*\|?>\w+"  # begins a turn, with its role
+    r"|<[|\uff5c][^<>\n]{1,40}[|\uff5c]>|</?s>|<(?:bos|eos|end_of_turn)>|\[/?INST\]"
+)
+"""What chat templates put around the messages."""
 
 LONGEST_PROMPT = 240
 """Characters of a prompt that an example shows."""
@@ -128,9 +136,11 @@ def violation_tables(
     violations: pl.DataFrame, examples: pl.DataFrame, name: str
 ) -> Iterator[Table]:
     """How often expectations are violated, and a table of examples for each kind."""
-    yield frame_table(
-        violations, f"{name}: violated expectations, in percent", VIOLATIONS, [VIOLATION_NOTE]
-    )
+    notes = [VIOLATION_NOTE, GAP_NOTE]
+    if violations["gap"].is_nan().all():
+        violations, notes = violations.drop("gap", "gap_low", "gap_high"), [VIOLATION_NOTE]
+    title = f"{name}: violated expectations, in percent"
+    yield frame_table(violations, title, VIOLATIONS, notes)
     columns = [Column("question"), Column("answer"), Column("permitted")]
     for (group, kind), of_kind in examples.group_by("group", "kind", maintain_order=True):
         rows: list[list[Value]] = []
@@ -145,8 +155,12 @@ def violation_tables(
 
 
 def _in_one_line(prompts: Sequence[str]) -> Iterator[str]:
-    """Each prompt in one line, without the lines that all begin with; of a long one the end."""
-    split = [[line.strip() for line in prompt.splitlines() if line.strip()] for prompt in prompts]
+    """Each prompt in one line, without the lines that all begin with; of a long one the end.
+
+    Special tokens of a chat are left out.
+    """
+    texts = [SPECIAL_TOKENS.sub("\n", prompt) for prompt in prompts]
+    split = [[line.strip() for line in text.splitlines() if line.strip()] for text in texts]
     same = 0
     while len({tuple(lines[: same + 1]) for lines in split}) == 1 and same < len(split[0]):
         same += 1

@@ -142,12 +142,19 @@ VIOLATION_RATES: Columns = {
 }
 """A violation rate, from a row of the metrics table, with its chance level."""
 
+PROBABILITY_GAP: Columns = {
+    "gap": Column("probability gap", "share", "gap"),
+    ("gap_low", "gap_high"): Column(CI, "share", is_extra=True),
+}
+"""A probability gap with its interval, of a run that has probabilities."""
+
 VIOLATIONS: Columns = {
     "group": Column("group"),
     "kind": Column("expectation"),
     "expectations": Column("number", "count"),
     "instances": Column("checked", "count"),
     **VIOLATION_RATES,
+    **PROBABILITY_GAP,
 }
 """How often expectations are violated (``analysis.expectation_tables``)."""
 
@@ -156,6 +163,12 @@ VIOLATION_NOTE = (
     "condition; expected by chance: with the last answer of another expectation"
 )
 """How to read a table of violations."""
+
+GAP_NOTE = (
+    "probability gap: mean distance of the option probabilities from those that the first question "
+    "requires; of yes and no, |P(yes) + P(yes to the opposite) - 1|"
+)
+"""How to read a probability gap."""
 
 CLUSTERS: Columns = {
     "relation": Column("relation"),

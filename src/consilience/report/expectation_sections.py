@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from consilience.analysis.expectation_tables import NO_GAP
 from consilience.expectations import KINDS
-from consilience.report.columns import VIOLATION_RATES, cells_of
+from consilience.report.columns import GAP_NOTE, PROBABILITY_GAP, VIOLATION_RATES, cells_of
 from consilience.report.page import Section
 from consilience.report.run_view import RunView, group_names, without_run
 from consilience.report.table import Column, Table, Value
@@ -30,6 +31,8 @@ def expectation_sections(runs: Sequence[RunView]) -> list[Section]:
         for run in runs
         for row in run.metrics.iter_rows(named=True)
     }
+    has_gap = any(metric == "probability_gap" for _, metric, _, _ in values)
+    shown = {**VIOLATION_RATES, **(PROBABILITY_GAP if has_gap else {})}
     groups = [name for name in names if name != "MICRO" or len(names) > 2]
     for group in groups:
         for kind in KINDS:
@@ -38,12 +41,15 @@ def expectation_sections(runs: Sequence[RunView]) -> list[Section]:
                 chance = values.get((run.name, "chance_violation_rate", group, kind))
                 if rate is None or chance is None:
                     continue
-                row = {**rate, "chance": chance["value"]}
-                rows.append([names[group], run.name, kind, *cells_of(row, VIOLATION_RATES)])
+                gap = values.get((run.name, "probability_gap", group, kind), NO_GAP)
+                row = {**rate, "chance": chance["value"], "gap": gap["value"]}
+                row |= {"gap_low": gap["low"], "gap_high": gap["high"]}
+                rows.append([names[group], run.name, kind, *cells_of(row, shown)])
     if not rows:
         return []
-    columns = [Column("group"), Column("run"), Column("expectation"), *VIOLATION_RATES.values()]
+    columns = [Column("group"), Column("run"), Column("expectation"), *shown.values()]
     rows, columns = without_run(len(runs), rows, columns)
     about = [f"{kind}: {text}" for kind, text in KINDS.items() if any(kind in row for row in rows)]
-    table = Table("Violated expectations, in percent", columns, rows, [*about, APPLICABLE])
+    notes = [*about, APPLICABLE, *([GAP_NOTE] if has_gap else [])]
+    table = Table("Violated expectations, in percent", columns, rows, notes)
     return [Section("expectations", "Expectations", INTRO, [table])]

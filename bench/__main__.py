@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import statistics
 import subprocess
 import sys
@@ -579,9 +580,13 @@ def measure_memory(part: int) -> None:
 
 
 def main() -> None:
-    """All parts; or, only shown, those that are named."""
+    """All parts; or, only shown, those that are named; or a table of simulations."""
     if sys.argv[1:2] == ["--memory"]:
         measure_memory(int(sys.argv[2]))
+        return
+    if "".join(sys.argv[1:2]).endswith("simulations"):
+        name = sys.argv.pop(1)
+        runpy.run_path(str(Path(__file__).with_name(f"{name}.py")), run_name="__main__")
         return
     lines: list[str] = []
     found = versions()

@@ -123,6 +123,27 @@ def test_premises_imply_a_conclusion():
     }
 
 
+def test_rows_that_cannot_hold_along_a_chain():
+    """a = b and b = c, and c against a; by two labels of three, and by three that differ."""
+    chain = [{"kind": "same", "item": "a", "other_item": "b"}, {"kind": "same", "item": "c", "other_item": "b"}]  # fmt: skip
+    for kind in ("opposite", "different", "complementary"):
+        expectations, problems = read(*chain, {"kind": kind, "item": "c", "other_item": "a"})
+        assert len(expectations) == 2
+        assert problems == [
+            "row 3: where 'c' gets yes, this row requires no of 'a', and rows before it together "
+            "require yes. Correct or remove one of the rows that link the two questions."
+        ]
+    apart = [{"kind": "opposite", "item": one, "other_item": other} for one, other in ("ab", "bc", "ca")]  # fmt: skip
+    assert "where 'c' gets yes, this row requires no of 'a'" in read(*apart)[1][0]
+    sound = [*apart[:2], {"kind": "same", "item": "c", "other_item": "a"}]
+    assert [len(of) for of in read(*sound)] == [3, 0]
+    # Nothing is required along a chain with an implication, a condition, or another phrasing.
+    implied = {"kind": "implied", "item": "c", "other_item": "a", "map": "yes -> no"}
+    some = {"kind": "opposite", "item": "c", "other_item": "a", "condition": "yes"}
+    for row in (implied, some, {**apart[2], "paraphrase": "1"}):
+        assert [len(of) for of in read(*chain, row)] == [3, 0]
+
+
 def test_the_same_rows_in_each_kind_of_file(tmp_path):
     rows = [
         {"kind": "opposite", "item": "a", "other_item": "b", "map": "yes -> no; no -> yes"},

@@ -11,6 +11,7 @@ from typing import Any, cast
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.expectations import KINDS, Expectation, ExpectationKind, Reference, Texts
 from consilience.questions import Choice, Question
+from consilience.suites.expectation_chains import Chains
 from consilience.suites.question_collection import Questions
 from consilience.suites.question_files import SUFFIXES, file_rows, has_list
 from consilience.suites.question_rows import OPTION_SEPARATOR, YES, normal
@@ -78,10 +79,13 @@ def expectations_of_rows(
     """The expectations of rows with their places; their errors go to ``problems``."""
     known = {question.item: question for question in questions.items}
     places: dict[Expectation, str] = {}
+    chains = Chains()
     for where, cells in rows:
         row = Row(where, cells, problems)
         expectation = _expectation(row, known)
-        if expectation is not None and _is_new(row, expectation, places):
+        if expectation is None or not _is_new(row, expectation, places):
+            continue
+        if chains.admits(row, expectation):
             places[expectation] = where
     return tuple(places)
 

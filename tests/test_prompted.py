@@ -1,9 +1,12 @@
 """Models that answer prompts: scores of answers against a plain pass of transformers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from consilience import ask_questions
 from consilience.ask_questions import Presenter, ask_options, prompt_table, prompts_of
 from consilience.errors import ConsilienceError
 from consilience.factors import Factor, FactorialDesign
@@ -154,6 +157,28 @@ def test_answers_are_options_in_whatever_order_they_were_shown():
     assert table["option_scores"].to_list() == [[0, -1, -2], [-2, 0, -1], [-1, -2, 0]] * 2
     assert table["option_tokens"].to_list() == [[1, 2, 3], [3, 1, 2], [2, 3, 1]] * 2
     assert table["logprob"][0] == pytest.approx(-np.log(1 + np.exp(-1) + np.exp(-2)))
+
+
+def test_few_prompts_are_held_at_once_and_the_tables_stay_the_same(monkeypatch):
+    """Ten questions in six variants, at most 20 prompts at once: three questions, and the last."""
+    questions = [replace(QUESTIONS[0], item=f"q{at}") for at in range(10)]
+    presenter, sizes, done = Presenter(DESIGN, {}, Presentation()), [], []
+
+    class Counting(FirstLabel):
+        def score(self, prompts):
+            sizes.append(len(prompts))
+            return super().score(prompts)
+
+    def tables():
+        answers = ask_options(questions, presenter, Counting(), "own", done.append)
+        return prompt_table(questions, presenter, Counting()), answers
+
+    whole = tables()
+    monkeypatch.setattr(ask_questions, "PROMPTS_AT_ONCE", 20)
+    parts = tables()
+    assert sizes == done == [60, 18, 18, 18, 6]
+    assert all(one.equals(other) for one, other in zip(whole, parts, strict=True))
+    assert ask_options([], presenter, Counting(), "own").equals(whole[1].clear())
 
 
 def test_what_is_sent_is_a_table_with_the_answers_as_they_are_shown(reader):

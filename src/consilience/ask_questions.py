@@ -52,6 +52,9 @@ answers. The others are the levels of the factors.
 SCHEMA = ANSWERS_SCHEMA | dict(QUESTION_COLUMNS)
 """The columns of answers to questions."""
 
+PROMPTS_AT_ONCE = 4096
+"""Prompts whose texts and token ids are in memory at once; one question may have more."""
+
 PROMPT_SCHEMA: Mapping[str, type[pl.DataType] | pl.DataType] = {
     "item": pl.String,
     "variant": pl.String,
@@ -189,6 +192,13 @@ def prompts_of(
     ]
 
 
+def _slices(questions: Sequence[Question], presenter: Presenter) -> Iterator[Sequence[Question]]:
+    """Questions with at most ``PROMPTS_AT_ONCE`` prompts; of no questions one empty slice."""
+    size = max(1, PROMPTS_AT_ONCE // len(presenter.design.cells))
+    for start in range(0, max(1, len(questions)), size):
+        yield questions[start : start + size]
+
+
 def prompt_table(
     questions: Sequence[Question], presenter: Presenter, model: PromptModel
 ) -> pl.DataFrame:
@@ -196,19 +206,23 @@ def prompt_table(
 
     A prompt that the model cannot be asked is there, too; the answers table says why.
     """
-    names = presenter.design.names
-    records = [
-        {
-            "item": questions[at].item,
-            "variant": names[variant],
-            "variant_index": variant,
-            "prompt": model.text(prompt),
-            "candidates": prompt.answers,
-            "options": prompt.options,
-        }
-        for at, variant, prompt in prompts_of(questions, presenter)
-    ]
-    return pl.DataFrame(records, schema=pl.Schema(PROMPT_SCHEMA))
+    names, schema = presenter.design.names, pl.Schema(PROMPT_SCHEMA)
+
+    def table(some: Sequence[Question]) -> pl.DataFrame:
+        records = [
+            {
+                "item": some[at].item,
+                "variant": names[variant],
+                "variant_index": variant,
+                "prompt": model.text(prompt),
+                "candidates": prompt.answers,
+                "options": prompt.options,
+            }
+            for at, variant, prompt in prompts_of(some, presenter)
+        ]
+        return pl.DataFrame(records, schema=schema)
+
+    return pl.concat([table(some) for some in _slices(questions, presenter)])
 
 
 def ask_options(
@@ -222,6 +236,18 @@ def ask_options(
 
     Options are scored by the rule of the presenter; a model without probabilities chooses itself.
     """
+    slices = _slices(questions, presenter)
+    return pl.concat([_ask_some(some, presenter, model, suite, progress) for some in slices])
+
+
+def _ask_some(
+    questions: Sequence[Question],
+    presenter: Presenter,
+    model: PromptModel,
+    suite: str,
+    progress: Progress,
+) -> pl.DataFrame:
+    """The answers to questions whose prompts are held at once."""
     rows = prompts_of(questions, presenter)
     reasons = [model.why_not(prompt) for _, _, prompt in rows]
     askable = [at for at, reason in enumerate(reasons) if reason is None]

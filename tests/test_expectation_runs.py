@@ -10,7 +10,9 @@ import pytest
 from conftest import ROOT
 from consilience import ConsilienceError
 from consilience.analysis.expectation_tables import violation_table
+from consilience.metrics.counts import prepared_seeds
 from consilience.metrics.differences import compare
+from consilience.metrics.measure import measure
 from consilience.models.prompt_functions import PromptFunction
 from consilience.report.analysis_tables import violation_tables
 from consilience.report.comparison_tables import comparison_table
@@ -161,6 +163,36 @@ def test_two_runs_are_compared(folder):
     shown = {str(row[0]): row[3] for row in comparison_table(table, suite).rows}
     assert shown["Violations, opposite"] == -1 / 2
     assert {"Violations, implied", "Violations, same"} <= set(shown)
+
+
+OPEN = """item,question,answer
+is,Which city is the capital of Italy?,Rome
+is-not,Which city is not the capital of Italy?,Milan
+"""
+
+
+def test_answers_to_open_questions_are_the_same_if_they_mean_the_same(tmp_path):
+    """Rome and 'rome.' are the same; what a judge merged is in the column meaning."""
+    folder = tmp_path / "open"
+    folder.mkdir()
+    (folder / "questions.csv").write_text(OPEN, encoding="utf-8")
+    (folder / "expectations.csv").write_text("kind,item,other_item\ndifferent,is,is-not\n")
+    replies = {"is": "Rome", "is not": "rome."}
+    model = PromptFunction(
+        lambda prompts: [replies["is not" if " not " in prompt else "is"] for prompt in prompts]
+    )
+    options = ProbeOptions(suite=str(folder), folder=folder / "run")
+    counted = probe(options, model=model)
+    assert values(counted.metrics, "violation_rate")["open", "different"] == 1
+    table = Run.open(folder / "run").answers
+    suite = counted.suite
+    other = table.with_columns(answer=pl.Series(["Rome", "the eternal city"]))
+    for answers_table, rate in (
+        (other, 0),
+        (other.with_columns(meaning=pl.Series(["Rome", "Rome"])), 1),
+    ):
+        metrics = measure(prepared_seeds([answers_table], suite), suite, "strict")
+        assert values(metrics, "violation_rate")["open", "different"] == rate
 
 
 def test_expectations_of_questions_that_were_not_asked_are_named(folder):

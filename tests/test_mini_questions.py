@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 import pytest
 
 from consilience import load_suite
-from consilience.suites.mini_questions import NAMES, mini_questions
+from consilience.suites.mini_questions import NAMES, _rows, mini_questions
 from consilience.suites.question_rows import normal
 
 QUESTIONS = mini_questions()
@@ -114,6 +114,7 @@ def test_open_questions_are_those_with_one_right_answer():
         ("painter-5", ("Leonardo da Vinci", "da Vinci")),
         ("sport-2", ("soccer", "association football")),
         ("capital-1", ()),
+        ("currency-2", ("dollars", "Canadian dollar")),
     ],
 )
 def test_full_names_and_other_spellings_count(item, aliases):
@@ -121,7 +122,20 @@ def test_full_names_and_other_spellings_count(item, aliases):
     assert by_item[item].gold.aliases == aliases
 
 
+def test_every_alias_is_of_an_answer_and_a_subject_that_the_suite_has():
+    facts = {(row["relation"], row["subject"], row["object"]) for row in _rows("facts")}
+    options = {
+        (row["relation"], "", text) for row in _rows("facts") for text in row["options"].split(";")
+    }
+    for row in _rows("aliases"):
+        answer = row["answer"].partition("|")[0]
+        assert (row["relation"], row["subject"], answer) in facts | options
+    for question in QUESTIONS.items:
+        texts = [text.casefold() for option in question.options for text in option.texts]
+        assert len(set(texts)) == len(texts), question.item
+
+
 def test_the_questions_are_those_that_were_checked():
     """A change of the data needs a new reading (docs/mini-questions.md) and new digests."""
     digests = {name: mini_questions(name).digest[:12] for name in NAMES}
-    assert digests == {"mini-questions": "248d87189884", "mini-open": "bff4d8045146"}
+    assert digests == {"mini-questions": "279223c46262", "mini-open": "b9ab3792b225"}

@@ -7,14 +7,14 @@ import torch
 
 from consilience import ConsilienceError
 from consilience.ask_questions import Presenter
-from consilience.ask_writing import ask_writing, notes_on_writing
+from consilience.ask_writing import answered, ask_writing, notes_on_writing
 from consilience.factors import Factor, FactorialDesign
 from consilience.free_text import rule_of
 from consilience.models.answer_writer import AnswerWriter
 from consilience.models.batches import Budget
 from consilience.models.loading import load_pretrained
 from consilience.models.token_noise import TokenNoise
-from consilience.presentation import Presentation, Template, present
+from consilience.presentation import Presentation, Prompt, Template, present
 from consilience.questions import Choice, Question
 from consilience.workflow.written_answers import Writer, Writing, as_writer
 
@@ -242,6 +242,33 @@ def test_answers_that_mean_the_same_are_merged_and_the_judge_is_measured():
         "1 answer merged with another of the same meaning (test:big); the judge's error on 1"
     )
     assert "precision undefined, recall 0%" in merged
+
+
+def test_answers_of_linked_questions_have_one_meaning_where_the_judge_merges_them():
+    """Big, right of q, and large, wrong of r, become one; s is linked to none."""
+    from test_equivalence import Same
+
+    questions = [
+        Question(item, "g", {"": ("?",)}, Choice(gold))
+        for item, gold in (("q", "big"), ("r", "green"), ("s", "green"))
+    ]
+    writer = Writer(
+        Writing(), Scripted("Big", "large", "large"), Same("big|large"), {"q": "q", "r": "q"}
+    )
+    table = writer.ask(questions, Presenter(FactorialDesign.full([]), {}, Presentation()), "own")
+    assert table["answer"].to_list() == ["big", "large", "large"]
+    assert table["meaning"].to_list() == ["big", "big", None]
+
+
+def test_an_open_question_takes_a_sentence_where_no_rule_is_named():
+    """And a question with options the option alone."""
+    sentence, nothing = "Oslo it is.", Prompt((), (), ())
+    question = Question("q", "g", {"": ("?",)}, Choice("Oslo"))
+    assert answered(sentence, nothing, question, "none")["answer"] == "Oslo"
+    record = answered(sentence, nothing, question, "none", rule_of("normalized"))
+    assert record["answer"] == "oslo it is"
+    shown = present(OPTIONS, Presentation())
+    assert answered(sentence, shown, OPTIONS, "A")["answer"] == "oslo it is"
 
 
 def test_samples_need_a_temperature_and_rules_have_names():

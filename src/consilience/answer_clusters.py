@@ -144,9 +144,7 @@ def merge_answers(
     ``text`` and ``unmatched`` remain. An answer that matches an option or the gold is not changed,
     and no answer becomes one.
     """
-    phrasings = {
-        question.item: next(iter(question.paraphrases.values()))[0] for question in questions
-    }
+    phrasings = _first_phrasings(questions)
     unmatched = pl.col("unmatched").is_not_null() & (pl.col("answer") != EMPTY)
     merged: dict[tuple[str, str, str], str] = {}
     for (group, item), rows in answers.filter(unmatched).group_by(
@@ -167,3 +165,31 @@ def merge_answers(
     )
     first = pl.when(unmatched).then(pl.col("_first"))
     return joined.with_columns(answer=pl.coalesce(first, "answer")).drop("_first")
+
+
+def with_meanings(
+    answers: pl.DataFrame, questions: Sequence[Question], judge: Judge, links: Mapping[str, str]
+) -> pl.DataFrame:
+    """The table with a column ``meaning``: one text for answers that mean the same across items.
+
+    Expectations of open questions compare it. ``links``: item -> what its linked items have in
+    common; null for other items. The question that the judge reads is the first of linked ones.
+    """
+    phrasings = _first_phrasings(questions)
+    link = pl.col("item").replace_strict(links, default=None, return_dtype=pl.String)
+    rows = answers.with_columns(_link=link)
+    meanings: dict[tuple[str, str], str] = {}
+    known = rows.filter(pl.col("_link").is_not_null() & (pl.col("answer") != EMPTY))
+    for (name,), linked in known.group_by("_link", maintain_order=True):
+        counts = Counter(linked["answer"].to_list())
+        for cluster in clusters(counts, phrasings[linked["item"][0]], judge):
+            meanings |= {(str(name), text): cluster[0] for text in cluster}
+    texts = [
+        meanings.get(row, None if row[0] is None else row[1])
+        for row in rows.select("_link", "answer").iter_rows()
+    ]
+    return answers.with_columns(meaning=pl.Series(texts, dtype=pl.String))
+
+
+def _first_phrasings(questions: Sequence[Question]) -> dict[str, str]:
+    return {question.item: next(iter(question.paraphrases.values()))[0] for question in questions}

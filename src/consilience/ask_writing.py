@@ -10,7 +10,7 @@ import polars as pl
 
 from consilience.ask import Progress
 from consilience.ask_questions import SCHEMA, Ints, Presenter, answers_of, prompts_of
-from consilience.free_text import NO_CHOICE, Rule, match
+from consilience.free_text import NO_CHOICE, Rule, match, usual_rule
 from consilience.presentation import Prompt, labels_of
 from consilience.questions import Question
 from consilience.text import counted, truncated
@@ -58,13 +58,14 @@ def ask_writing(
     presenter: Presenter,
     model: WritingModel,
     suite: str,
-    rule: Rule,
+    rule: Rule | None = None,
     progress: Progress = lambda done: None,
 ) -> pl.DataFrame:
     """The written answers of one group of questions, a row for each prompt and sample.
 
     Samples are the levels of the factor ``sample``: pairs that differ in it alone measure the noise
-    of sampling. ``rule``: how the answer is found in a text (``free_text``).
+    of sampling. ``rule``: how the answer is found in a text; None for that of its kind of question
+    (``free_text.DEFAULT_RULES``).
     """
     rows = prompts_of(questions, presenter)
     reasons = [model.why_not(prompt) for _, _, prompt in rows]
@@ -91,12 +92,14 @@ def _samples(presenter: Presenter) -> list[int]:
 
 
 def answered(
-    text: str, prompt: Prompt, question: Question, style: str, rule: Rule
+    text: str, prompt: Prompt, question: Question, style: str, rule: Rule | None = None
 ) -> dict[str, object]:
     """The answer columns of a written text.
 
     ``style``: of the labels that the options were shown with (``presentation.LABEL_STYLES``).
+    ``rule``: None for that of the kind of question.
     """
+    rule = rule or usual_rule(is_open=not question.options)
     if not question.options:
         matched = match(text, [question.gold], rule)
         answer = matched.answer or EMPTY

@@ -17,7 +17,13 @@ from consilience.numbers_in_text import numbers_in, shown
 from consilience.questions import Choice
 
 DEFAULT_RULE = "normalized"
-"""The rule where none is named."""
+"""The rule where none is named, but for open questions."""
+
+OPEN_RULE = "contains"
+"""The rule of open questions where none is named: models answer them in sentences."""
+
+DEFAULT_RULES = f"{OPEN_RULE} for open questions, else {DEFAULT_RULE}"
+"""Both in words, as helps and settings of runs have them."""
 
 REGEX = "regex:"
 """What a rule with a pattern of its own begins with."""
@@ -253,6 +259,11 @@ def rule_of(name: str) -> Rule:
         known = [*RULES, f"{REGEX}PATTERN"]
         raise unknown_name(f"no rule '{name}' to match answers with", name, known)
     return RULES[name]
+
+
+def usual_rule(*, is_open: bool) -> Rule:
+    """The rule of a question where none is named (``DEFAULT_RULES``)."""
+    return RULES[OPEN_RULE if is_open else DEFAULT_RULE]
 
 
 def _regex_rule(name: str) -> Rule:

@@ -12,7 +12,7 @@ from consilience.metrics.grid import SCORES
 from consilience.types import Relation, Suite
 
 NEEDED = ("group", "item", "subject", "variant", "gold", "answer")
-OPTIONAL = ("gold_token", "n_candidates", "option", "gold_option")
+OPTIONAL = ("gold_token", "n_candidates", "option", "gold_option", "meaning")
 OF_OPTIONS = "option_scores"
 """The column with the score of each option, of which expectations read probabilities."""
 

@@ -10,6 +10,7 @@ from scipy.special import softmax
 
 from consilience.expectations import Instance, Probabilities, Replies, instances
 from consilience.factors import levels_of
+from consilience.free_text import normalized
 from consilience.metrics.answers_table import OF_OPTIONS
 from consilience.types import Suite
 
@@ -54,7 +55,8 @@ def unchecked_note(
 def _replies(table: pl.DataFrame, suite: Suite) -> Replies:
     """The answers to the questions that something is expected of; options by their text.
 
-    Two answers that are none of the options never agree.
+    Two answers that are none of the options never agree. Two answers to open questions are the same
+    if their normalized texts are equal, or if a judge merged them (``meaning``).
     """
     options = {
         one.item: one.options
@@ -66,9 +68,11 @@ def _replies(table: pl.DataFrame, suite: Suite) -> Replies:
     if "option" in rows.columns:
         position = pl.col("option").cast(pl.Float64, strict=False).cast(pl.Int64)
     replies: dict[tuple[str, str], str | None] = {}
-    columns = rows.select("item", "variant", "answer", position)
-    for item, variant, answer, at in columns.iter_rows():
+    columns = rows.select("item", "variant", pl.coalesce("meaning", "answer"), position)
+    shown = _open_texts(rows, suite)
+    for item, variant, text, at in columns.iter_rows():
         known = options[item]
+        answer = text if known or text is None else shown.get(normalized(text), text)
         if at is not None and 0 <= at < len(known):
             replies[item, variant] = known[at]
         elif not known or answer is None or answer in known:
@@ -94,3 +98,12 @@ def _probabilities(table: pl.DataFrame, suite: Suite) -> dict[tuple[str, str], P
         if len(of_options) == sizes[item] and np.isfinite(of_options).all():
             probabilities[item, variant] = tuple(of_options.tolist())
     return probabilities
+
+
+def _open_texts(rows: pl.DataFrame, suite: Suite) -> dict[str, str]:
+    """Normalized text -> text as the suite has it, of golds and of answers that are expected."""
+    texts = rows["gold"].drop_nulls().unique(maintain_order=True).to_list()
+    for expectation in suite.expectations:
+        texts += [text for rule in expectation.rules.items() for of in rule for text in of]
+        texts += expectation.condition
+    return {normalized(text): text for text in reversed(texts)}

@@ -1,17 +1,19 @@
 """The facts of ``mini`` as questions: with options, or open.
 
 ``questions.tsv`` has the phrasings of each relation, ``facts.tsv`` the options of each fact in the
-order in which they are shown, and ``aliases.tsv`` other texts of an answer. How the options were
-chosen and checked is in ``docs/mini-questions.md``.
+order in which they are shown, and ``aliases.tsv`` other texts of an answer: in all facts of a
+relation, or of one subject. How the options were chosen and checked is in
+``docs/mini-questions.md``.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 from consilience.cloze import SUBJECT_SLOT
-from consilience.questions import ALIAS_SEPARATOR, DEFAULT_LANGUAGE, Choice, Question
+from consilience.questions import DEFAULT_LANGUAGE, Choice, Question
 from consilience.read import read_rows
 from consilience.suites.question_collection import Questions
 from consilience.suites.question_rows import OPTION_SEPARATOR
@@ -31,10 +33,10 @@ def mini_questions(name: str = "mini-questions") -> Questions:
     ``mini-open`` has no relation in which several answers to a question are right (N-M).
     """
     is_open = name == "mini-open"
-    aliases = {
-        (row["relation"], row["answer"].partition(ALIAS_SEPARATOR)[0]): Choice.parse(row["answer"])
-        for row in _rows("aliases")
-    }
+    aliases: dict[tuple[str, str, str], tuple[str, ...]] = {}
+    for row in _rows("aliases"):
+        choice = Choice.parse(row["answer"])
+        aliases[row["relation"], row["subject"], choice.text] = choice.aliases
     phrasings: dict[str, list[str]] = defaultdict(list)
     for row in _rows("questions"):
         phrasings[row["relation"]].append(row["question"])
@@ -47,12 +49,14 @@ def mini_questions(name: str = "mini-questions") -> Questions:
         if is_open and group in several:
             continue
         choices = {
-            text: aliases.get((group, text), Choice(text))
+            text: Choice(text, aliases.get((group, "", text), ()))
             for text in row["options"].split(OPTION_SEPARATOR)
         }
+        gold = choices[row["object"]]
+        of_subject = aliases.get((group, row["subject"], gold.text), ())
+        choices[gold.text] = gold = replace(gold, aliases=gold.aliases + of_subject)
         texts = tuple(text.replace(SUBJECT_SLOT, row["subject"]) for text in phrasings[group])
         options = () if is_open else tuple(choices.values())
-        gold = choices[row["object"]]
         item = f"{group}-{sizes[group]}"
         items.append(Question(item, group, {DEFAULT_LANGUAGE: texts}, gold, options))
     return Questions(name, tuple(items))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from consilience.choices import CandidateSet, Loading, Long, MultiToken
 from consilience.errors import ConsilienceError
-from consilience.free_text import DEFAULT_RULE, RULES
+from consilience.free_text import DEFAULT_RULES, RULES
 from consilience.workflow.option_fields import option_fields
 from consilience.workflow.options import (
     ADVANCED,
@@ -194,14 +194,14 @@ class ProbeOptions:
     shots: Shots = 0
 
     match: Annotated[
-        str,
+        str | None,
         Option(
             "With --generate or open questions: find the answer in a text by this rule: "
-            f"{', '.join(RULES)} or regex:PATTERN (docs/free-text.md).",
+            f"{', '.join(RULES)} or regex:PATTERN (docs/free-text.md) [default: {DEFAULT_RULES}].",
             metavar="RULE",
             panel=OWN,
         ),
-    ] = DEFAULT_RULE
+    ] = None
     samples: Annotated[
         int,
         Option(

@@ -20,6 +20,7 @@ from consilience.ask_questions import (
     prompts_of,
 )
 from consilience.errors import ConsilienceError
+from consilience.expectations import linked_questions
 from consilience.factors import Factor, FactorialDesign
 from consilience.files import path_in, write_whole
 from consilience.models.prompt_models import is_chat_model, load_prompt_model
@@ -127,7 +128,9 @@ class QuestionSetup:
             prompting = _prompting(options, factors, is_chat=is_chat_model(model))
         writer = None
         if writing:
-            writer = Writer(writing, as_writer(model), writing.load_judge(options.loading))
+            judge = writing.load_judge(options.loading)
+            compared = [one for one in whole.expectations if one.compares_texts]
+            writer = Writer(writing, as_writer(model), judge, linked_questions(compared))
         return cls(options, chosen, whole.items, design, prompting, groups, model, writer)
 
     def presenter(self, group: GroupOfQuestions) -> Presenter:

@@ -30,7 +30,7 @@ Levels = Mapping[str, str]
 
 
 def answers_to_questions(
-    table: pl.DataFrame, questions: Questions, rule: Rule
+    table: pl.DataFrame, questions: Questions, rule: Rule | None = None
 ) -> tuple[FactorialDesign, pl.DataFrame]:
     """The variants of a table of answers to questions, and its answers table, group by group.
 

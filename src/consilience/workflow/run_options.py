@@ -43,8 +43,8 @@ class ScoreOptions:
         str | None,
         Option(
             "Find the option, label or object in an answer by this rule: exact, normalized, "
-            "contains, first-word, number, date or regex:PATTERN [default: exact for facts, else "
-            "normalized].",
+            "contains, first-word, number, date or regex:PATTERN [default: exact for facts, "
+            "contains for open questions, else normalized].",
             metavar="RULE",
             panel=COUNTING,
         ),

@@ -9,7 +9,7 @@ import polars as pl
 
 from consilience.ask_writing import notes_on_writing
 from consilience.errors import ConsilienceError
-from consilience.free_text import DEFAULT_RULE, rule_of
+from consilience.free_text import DEFAULT_RULE, DEFAULT_RULES, rule_of
 from consilience.metrics.answers_table import check_golds, prepare, unknown_answers
 from consilience.provenance import git_revision, versions
 from consilience.run import QUESTIONS, Run
@@ -66,10 +66,10 @@ def score_pairs(run: Run, options: ScoreOptions) -> CountedRun:
     if options.folder is not None:
         raise ConsilienceError("--out with sentence pairs", todo="Leave it out.")
     task = load_task(options.suite or "")
-    forms, answers = answers_to_pairs(run.answers, task, rule_of(_rule(options)))
+    forms, answers = answers_to_pairs(run.answers, task, rule_of(options.match or DEFAULT_RULE))
     suite = suite_of_task(task, forms, writes_freely=True)
     counted = count_answers({"": answers}, suite, "strict", run.label)
-    return replace(counted, record=_record(options, task.name))
+    return replace(counted, record=_record(options, task.name, DEFAULT_RULE))
 
 
 def score_questions(
@@ -82,14 +82,15 @@ def score_questions(
     """
     _check(options)
     whole = questions or load_questions(options.suite or "", columns_of(options.columns))
-    design, answers = answers_to_questions(run.answers, whole, rule_of(_rule(options)))
+    rule = rule_of(options.match) if options.match else None
+    design, answers = answers_to_questions(run.answers, whole, rule)
     items = set(answers["item"])
     questions = replace(whole, items=tuple(item for item in whole.items if item.item in items))
     groups = groups_of_questions(questions, writes_freely=True)
     suite = suite_of_questions(questions.name, groups, design)
     counted = count_answers({"": answers}, suite, "strict", run.label)
     notes = [*notes_on_writing(answers), *counted.notes]
-    counted = replace(counted, notes=notes, record=_record(options, questions.name))
+    counted = replace(counted, notes=notes, record=_record(options, questions.name, DEFAULT_RULES))
     if options.folder is None:
         return counted
     settings = {
@@ -102,7 +103,7 @@ def score_questions(
         "protocol": "strict",
         "factors": {factor.name: list(factor.levels) for factor in design.factors},
         "cells": [list(cell) for cell in design.cells],
-        **_made_of(options, _rule(options)),
+        **_made_of(options, options.match or DEFAULT_RULES),
     }
     return _kept_table(options, settings, answers, counted)
 
@@ -130,10 +131,6 @@ def _made_of(options: ScoreOptions, rule: str | None) -> dict[str, object]:
     return {"match": rule, "model": model}
 
 
-def _rule(options: ScoreOptions) -> str:
-    return options.match or DEFAULT_RULE
-
-
 def _check(options: ScoreOptions) -> None:
     if options.protocol == "published":
         raise ConsilienceError(
@@ -143,7 +140,8 @@ def _check(options: ScoreOptions) -> None:
         )
 
 
-def _record(options: ScoreOptions, suite: str) -> dict[str, object]:
-    """What a JSON document says of answers that are not kept."""
-    settings = {"answers": str(options.answers), "suite": suite, "match": _rule(options)}
+def _record(options: ScoreOptions, suite: str, usual: str) -> dict[str, object]:
+    """What a JSON document says of answers that are not kept; ``usual``: the default of --match."""
+    match = options.match or usual
+    settings = {"answers": str(options.answers), "suite": suite, "match": match}
     return {"settings": settings, "versions": versions(), "git": git_revision()}

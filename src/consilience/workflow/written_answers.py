@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import polars as pl
 
-from consilience.answer_clusters import Judge, error_of, labelled_pairs, merge_answers
+from consilience.answer_clusters import (
+    Judge,
+    error_of,
+    labelled_pairs,
+    merge_answers,
+    with_meanings,
+)
 from consilience.ask import Progress
 from consilience.ask_questions import Presenter
 from consilience.ask_writing import EMPTY, WritingModel, ask_writing, notes_on_writing
 from consilience.choices import DEFAULT_LOADING, Loading
 from consilience.errors import ConsilienceError
 from consilience.factors import Factor
-from consilience.free_text import DEFAULT_RULE, normalized, rule_of
+from consilience.free_text import DEFAULT_RULES, Rule, normalized, rule_of, usual_rule
 from consilience.questions import Question
 from consilience.text import counted
 
@@ -27,8 +33,8 @@ if TYPE_CHECKING:
 class Writing:
     """How answers are written and read."""
 
-    match: str = DEFAULT_RULE
-    """The rule that finds the answer in a text (``free_text.RULES``)."""
+    match: str | None = None
+    """The rule that finds the answer in a text (``free_text.RULES``); None for the usual ones."""
     samples: int = 1
     """How many texts are sampled of each prompt; pairs of them measure the noise of sampling."""
     temperature: float = 0.0
@@ -41,12 +47,18 @@ class Writing:
     """Decides the samples."""
 
     def __post_init__(self) -> None:
-        rule_of(self.match)  # an unknown one raises
+        if self.match:
+            rule_of(self.match)  # an unknown one raises
         if self.samples > 1 and not self.temperature:
             raise ConsilienceError(
                 f"--samples {self.samples} at temperature 0, where all samples are the same",
                 todo="Add --temperature 0.7, or leave --samples out.",
             )
+
+    @property
+    def rule(self) -> Rule | None:
+        """The rule; None for that of each kind of question."""
+        return rule_of(self.match) if self.match else None
 
     @property
     def factors(self) -> list[Factor]:
@@ -57,7 +69,8 @@ class Writing:
     @property
     def settings(self) -> dict[str, object]:
         """What decides the answers but for the model and its way of writing."""
-        return {"match": self.match, "samples": self.samples, "equivalence": self.equivalence}
+        match = self.match or DEFAULT_RULES
+        return {"match": match, "samples": self.samples, "equivalence": self.equivalence}
 
     def load_model(self, spec: str, loading: Loading = DEFAULT_LOADING) -> AnswerWriter:
         """The language model of that name."""
@@ -102,6 +115,8 @@ class Writer:
     """The model."""
     judge: Judge | None = None
     """Says which answers mean the same; None where only equal ones do."""
+    links: Mapping[str, str] = field(default_factory=dict)
+    """Open items that are expected to have the same or different answers -> the component."""
 
     def ask(
         self,
@@ -111,11 +126,12 @@ class Writer:
         progress: Progress = lambda done: None,
     ) -> pl.DataFrame:
         """The answers of one group of questions, those that mean the same merged."""
-        rule = rule_of(self.writing.match)
+        rule = self.writing.rule
         answers = ask_writing(questions, presenter, self.model, suite, rule, progress)
         if self.judge is None:
             return answers
-        return merge_answers(answers, questions, self.judge)
+        merged = merge_answers(answers, questions, self.judge)
+        return with_meanings(merged, questions, self.judge, self.links) if self.links else merged
 
     def notes(self, answers: pl.DataFrame) -> list[str]:
         """Notes on answers that match nothing, and on the judge and its error."""
@@ -131,13 +147,13 @@ class Writer:
 
     def _merged(self, answers: pl.DataFrame) -> int:
         """How many different unmatched answers of an item became another answer."""
-        rule = rule_of(self.writing.match)
         unmatched = answers.filter(
             pl.col("unmatched").is_not_null() & (pl.col("answer") != EMPTY)
-        ).select("group", "item", "answer", "text")
-        changed = {
-            (group, item, extracted)
-            for group, item, answer, text in unmatched.rows()
-            if (extracted := rule.extract(text).answer or normalized(text)) != answer
-        }
+        ).select("group", "item", "answer", "text", pl.col("gold_option").is_null())
+        changed = set()
+        for group, item, answer, text, is_open in unmatched.iter_rows():
+            rule = self.writing.rule or usual_rule(is_open=is_open)
+            extracted = rule.extract(text).answer or normalized(text)
+            if extracted != answer:
+                changed.add((group, item, extracted))
         return len(changed)

@@ -54,6 +54,8 @@ class Html(HTMLParser):
             self.body.append([])
         elif tag in ("td", "th") and self.body:
             self.body[-1].append("")
+        elif tag == "small" and "th" in self.open:
+            self.body[-1][-1] += "\n"
 
     def handle_data(self, data):
         inside = self.open[-1] if self.open else ""

@@ -78,13 +78,13 @@ def test_the_numbers_are_those_of_the_run(html_of_one, runs):
     html = html_of_one
     metrics = pl.read_csv(runs / "random" / "metrics.csv").filter(pl.col("subset") == "all")
     macro = {row["metric"]: row for row in metrics.filter(pl.col("group") == "MACRO").to_dicts()}
-    whole = {name: f"{100 * row['value']:.0f} %" for name, row in macro.items()}
+    shown = {name: f"{100 * row['value']:.1f}\N{NO-BREAK SPACE}%" for name, row in macro.items()}
     for sentence in (
-        f"The answer to the base pattern is right for {whole['accuracy']} of a relation's facts, "
+        f"The answer to the base pattern is right for {shown['accuracy']} of a relation's facts, "
         "on average.",
-        f"Two patterns of a fact agree {whole['consistency']} of the time "
-        f"({whole['chance_consistency']} expected by chance).",
-        f"The answer is right in every pattern for {whole['consistent_accuracy']} of a relation's "
+        f"Two patterns of a fact agree {shown['consistency']} of the time "
+        f"({shown['chance_consistency']} expected by chance).",
+        f"The answer is right in every pattern for {shown['consistent_accuracy']} of a relation's "
         "facts, on average.",
         "Majority baseline: 100.0 %",
     ):
@@ -107,7 +107,7 @@ def test_the_numbers_are_those_of_the_run(html_of_one, runs):
         bounds = "" if row["low"] != row["low"] else bounds
         mark = "*" * (name == "determinism")
         assert rows[group][3] == shown_number(row["value"]) + mark + bounds
-    assert html.rows("noise floor").keys() >= {"repeated", "one by one"}
+    assert html.rows("Noise floor").keys() >= {"repeated", "one by one"}
 
 
 def test_the_same_answers_by_the_other_protocol(runs):
@@ -320,7 +320,7 @@ def test_sections_without_data_are_left_out(consilience, write_suite):
     assert consilience("probe", *options)[0] == 0
     headings = {section["id"] for section in page_of("one").all("section")}
     assert headings == {
-        "summary", "numbers", "by-relation", "spread", "caveats", "setup", "repeat"
+        "summary", "numbers", "by-relation", "caveats", "setup", "repeat"
     }  # fmt: skip
     out = consilience("analyze", "patterns", "one")[1]
     assert "capital: patterns" in out
@@ -349,7 +349,7 @@ def test_vectors_of_a_run_are_drawn(consilience, model_folder, tmp_path):
     assert consilience("analyze", "representations", *model, *options)[0] == 0
     html = page_of("run", "--figures", "figures")
     assert html.rows("k-means").keys() == {"pattern", "subject", "object"}
-    assert len(html.all("figure")) == 6
+    assert len(html.all("figure")) == 5
     assert (tmp_path / "figures" / "vectors-0.svg").is_file()
 
 

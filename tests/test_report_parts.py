@@ -19,7 +19,7 @@ from consilience.errors import ConsilienceError
 from consilience.provenance import command_line
 from consilience.report import charts, first_screen
 from consilience.report import html as html_module
-from consilience.report.chart_parts import MEASURED, RUN_SHAPES, wrapped
+from consilience.report.chart_parts import MEASURED, RUN_SHAPES, percents, wrapped
 from consilience.report.charts import in_tenths, outlying
 from consilience.report.figures import COLOURS, save_figure, spec_of
 from consilience.report.html import render
@@ -30,7 +30,7 @@ from consilience.report.papers import fact_layouts
 from consilience.report.repeat import again
 from consilience.report.report_page import report_page
 from consilience.report.run_view import PairView, RunView
-from consilience.report.table import Column, Table
+from consilience.report.table import CI, Cell, Column, Table, intervals_below, number_text
 from consilience.suites.tasks import TASKS
 from pair_builders import answers_of, suite_of
 from report_builders import (
@@ -61,6 +61,9 @@ def sections_of(page):
 
 def test_the_texts_beside_the_tables():
     parts = sections_of(page_of_facts())
+    assert parts["summary"][0] == Text(
+        ["Example: run answers “yes” to “Ada ___”, but “no” to “___ Ada”"]
+    )
     assert parts["differences"][0] == Points(["so"])
     assert parts["caveats"][0] == Points(["mind the gap"])
     assert "40 of 42 facts of 1 relation" in dict(parts["setup"][0].rows)["suite"]
@@ -69,7 +72,8 @@ def test_the_texts_beside_the_tables():
     summary, metrics = summary_of(("accuracy", 0.8, 0.5)), form_metrics(("accuracy", "all", 0.8))
     run = RunView("run", [{}], FORMS, metrics, summary, pairs=unchanged)
     parts = sections_of(report_page([run]))
-    assert parts["examples"] == parts["changes"] == [Text(["run: no label changed."])]
+    assert parts["changes"] == [Text(["run: no label changed."])]
+    assert "examples" not in parts
 
 
 def test_headline_numbers_in_plain_sentences():
@@ -86,17 +90,17 @@ def test_headline_numbers_in_plain_sentences():
     ]  # fmt: skip
     assert (
         first.sentence
-        == "The answer to the base pattern is right for 50 % of a relation's facts, on average."
+        == "The answer to the base pattern is right for 50.4\xa0% of a relation's facts, on average."
     )
     assert (
         second.sentence
-        == "Two patterns of a fact agree 100 % of the time (25 % expected by chance)."
+        == "Two patterns of a fact agree 100.0\xa0% of the time (25.0\xa0% expected by chance)."
     )
     assert (second.chance, math.isnan(first.chance)) == (25.0, True)
     assert third.sentence.startswith("Not defined: all answers are the same")
     assert (
         fourth.sentence
-        == "The answer is right in every pattern for 20 % of a relation's facts, on average."
+        == "The answer is right in every pattern for 20.0\xa0% of a relation's facts, on average."
     )
     below = summary_of(("corrected_consistency", -0.1, 0.0))
     (tiles,) = (part for part in sections_of(report_page([replace(shown(), summary=below)]))["summary"]
@@ -123,6 +127,48 @@ def test_labels_of_outlying_relations_do_not_overlap():
     labels = outlying(frame.with_columns(pl.col("accuracy").fill_nan(None)))
     assert labels[:2] == ["far", "right"]
     assert not {"near it", "none"} & set(labels)
+
+
+def test_a_label_covers_no_mark():
+    """The label of ``a relation`` would reach from 12 to 30, over the mark at 20."""
+    rows = [("a relation", 10.0, 50.0), ("b", 20.0, 51.0), ("c", 90.0, 90.0)]
+    frame = pl.DataFrame(rows, schema=["name", "accuracy", "consistency"], orient="row")
+    assert set(outlying(frame)) == {"b", "c"}
+
+
+def test_figures_round_as_tables_do():
+    """Halves go to the even digit: 6.25 to 6.2, and in a matrix 12.5 to 12."""
+    values = [0.0625, 0.125, 0.1875]
+    rounded = pl.DataFrame({"v": [*values, math.nan]}).select(percents("v"))["v"].to_list()
+    assert rounded == [*(float(number_text(value, "share")) for value in values), None]
+    assert rounded == [6.2, 12.5, 18.8, None]
+    pairs = pl.DataFrame({"run": "a", "group": "g", "first": 0, "second": 1, "agreement": [0.125]})
+    patterns = pl.DataFrame(
+        {"run": "a", "group": "g", "variant_index": [0, 1], "variant": ["x", "y"]}
+    )
+    spec = json.dumps(spec_of(matrix_figure(pairs, patterns, "g", {})))
+    assert f'"v": 12.5, "shown": "{number_text(0.125, "share", 0)}"' in spec
+
+
+def test_blocks_of_a_table_have_headings_on_a_page():
+    """Rows of several runs are distinguished; a repeated name is read aloud, but not shown again."""
+    columns = [Column("factor"), Column("value", "count"), Column(CI, "count")]
+    rows = [["order", 1, Cell(low=0, high=2)], ["order", 3, ""], ["order", 4, ""]]
+    table = intervals_below(Table("T", columns, rows, blocks=["a", "a", "b"]))
+    page = Html(render(Page("t", "s", [Section("x", "X", "", [table])])))
+    (body,) = page.tables.values()
+    assert body == [
+        ["factor", "value"], ["a"], ["order", "10 to 2"], ["order", "3"], ["b"], ["order", "4"]
+    ]  # fmt: skip
+    assert [row.get("class") for row in page.all("tr")] == [
+        None,
+        "block",
+        None,
+        "again",
+        "block",
+        None,
+    ]
+    assert not page.all("button"), "rows of blocks are not sorted"
 
 
 def rows_of_table(table):
@@ -444,8 +490,8 @@ def test_items_in_tenths_worked_out_by_hand():
     items = pl.DataFrame({"run": ["a"] * 9 + ["b"], "agreement": [*agreement, 0.5]})
     found = {tuple(row[:2]): row[2:] for row in in_tenths(items).iter_rows()}
     assert found == {
-        ("a", "0 to 10"): (1, 12.5), ("a", "10 to 20"): (2, 25.0), ("a", "20 to 30"): (1, 12.5),
-        ("a", "30 to 40"): (1, 12.5), ("a", "90 to 100"): (3, 37.5), ("b", "50 to 60"): (1, 100.0),
+        ("a", "0 to 10"): (1, 1 / 8), ("a", "10 to 20"): (2, 2 / 8), ("a", "20 to 30"): (1, 1 / 8),
+        ("a", "30 to 40"): (1, 1 / 8), ("a", "90 to 100"): (3, 3 / 8), ("b", "50 to 60"): (1, 1.0),
     }  # fmt: skip
 
 

@@ -107,7 +107,9 @@ def cluster_tables(clusters: pl.DataFrame, correlations: pl.DataFrame) -> tuple[
 def matrix_tables(pairs: pl.DataFrame, patterns: pl.DataFrame) -> Iterator[Table]:
     """For each relation its patterns, and how often each two of them agree, in percent."""
     for (group,), rows in patterns.group_by("group", maintain_order=True):
-        shown = with_outliers(rows).with_columns(number="variant_index")
+        shown = with_outliers(rows).with_columns(
+            number=pl.col("variant_index") + 1, closest=pl.col("closest") + 1
+        )
         yield frame_table(shown, f"{group}: patterns, in percent", PATTERNS, [PATTERN_NOTE])
         agreement = {
             frozenset((first, second)): value
@@ -127,8 +129,8 @@ def _agreement_table(
     for first in variants:
         values = [agreement.get(frozenset((first, second)), math.nan) for second in variants]
         cells = ["" if math.isnan(value) else Cell(value) for value in values]
-        rows.append([f"{first}", *cells])
-    columns = [Column("", "count"), *(Column(f"{at}", "share", digits=0) for at in variants)]
+        rows.append([f"{first + 1}", *cells])
+    columns = [Column("", "count"), *(Column(f"{at + 1}", "share", digits=0) for at in variants)]
     return Table(f"{group}: agreement of each two patterns, in percent", columns, rows)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import polars.selectors as cs
 
-from consilience.report.figures import COLOURS, INK, Rows, optional
+from consilience.report.figures import BLACK, COLOURS, INK, Rows, optional
 
 RUN_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 """A shape for each run."""
@@ -23,6 +23,9 @@ MEASURED = "measured"
 
 LINES = "split(datum.label, '\\n')"
 """How Vega shows a label of several lines."""
+
+LINE_HEIGHT = 13
+"""Pixels from a line of a label to the next."""
 
 LABEL = 34
 """Characters in a line of a label."""
@@ -48,9 +51,29 @@ def chooser(
     return alt.selection_point(name=field, fields=[field], bind=bind, value=value)
 
 
+def lined_axis() -> Any:
+    """An axis of labels of several lines, which are centred at their place."""
+    lifted = [
+        {"test": f"length({LINES}) == {lines}", "value": -LINE_HEIGHT * (lines - 1) / 2}
+        for lines in range(2, 7)
+    ]
+    return optional("altair").Axis(
+        labelExpr=LINES,
+        labelLimit=0,
+        labelLineHeight=LINE_HEIGHT,
+        labelOffset={"condition": lifted, "value": 0},
+        ticks=False,
+    )
+
+
 def with_line(rows: pl.DataFrame, value: str) -> pl.DataFrame:
     """With the bounds of the line that is drawn: ``low`` and ``high``, else the value alone."""
     return rows.with_columns(start=pl.coalesce("low", value), stop=pl.coalesce("high", value))
+
+
+def percents(*names: str) -> pl.Expr:
+    """Fractions in percent, rounded as tables round: to one digit, halves to the even one."""
+    return (pl.col(*names) * 100).round(1, mode="half_to_even").fill_nan(None)
 
 
 def chart_data(rows: pl.DataFrame) -> Any:
@@ -67,12 +90,13 @@ def percent_axis() -> dict[str, Any]:
 
 
 def run_colour(runs: Sequence[str]) -> Any:
-    """A colour for each run, with a legend if there are several."""
+    """A colour for each run, with a legend if there are several; black is the ink."""
     alt = optional("altair")
     legend = alt.Legend(title=None, orient="top", labelLimit=0)
+    colours = [INK if colour == BLACK else colour for colour in COLOURS]
     return alt.Color(
         "run:N",
-        scale=alt.Scale(domain=runs, range=[COLOURS[at % len(COLOURS)] for at in range(len(runs))]),
+        scale=alt.Scale(domain=runs, range=[colours[at % len(colours)] for at in range(len(runs))]),
         legend=legend if len(runs) > 1 else None,
     )
 

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from consilience.report.chart_parts import (
-    LINES,
     MEASURED,
     chart_data,
     chooser,
     finished,
+    lined_axis,
     percent_axis,
     percent_tip,
+    percents,
     run_colour,
     run_shape,
     styled,
@@ -29,6 +30,7 @@ from consilience.report.chart_parts import (
     wrapped,
 )
 from consilience.report.figures import COLOURS, INK, optional
+from consilience.types import FACT_WORDS, SuiteWords
 
 if TYPE_CHECKING:
     import altair
@@ -38,6 +40,12 @@ WIDE, NARROW, PANEL = 360, 280, 120
 
 OUTLYING = 6
 """Groups of a scatter plot that are labelled."""
+
+LONGEST_LABEL = 34
+"""Characters of a label of a scatter plot."""
+
+LETTER, LABEL_HEIGHT = 2, 6
+"""Width of a character and height of a label of a scatter plot, in points of its axes."""
 
 
 def interval_figure(rows: pl.DataFrame, kind: str) -> altair.Chart:
@@ -51,14 +59,15 @@ def interval_figure(rows: pl.DataFrame, kind: str) -> altair.Chart:
     numbers = rows["metric"].unique(maintain_order=True).to_list()
     runs = rows["run"].unique(maintain_order=True).to_list()
     bounds = ("value", "low", "high", "chance", "majority")
-    in_percent = [(pl.col(name) * 100).round(2).fill_nan(None) for name in bounds]
     first = rows.filter(pl.col("run") == runs[0]).select("metric", "name", order="value")
-    rows = rows.with_columns(in_percent, label=pl.col("name").map_elements(wrapped, pl.String))
+    rows = rows.with_columns(
+        percents(*bounds), label=pl.col("name").map_elements(wrapped, pl.String)
+    )
     rows = rows.join(first, on=["metric", "name"], how="left", maintain_order="left")
     lines = max(label.count("\n") + 1 for label in rows["label"])
     menu = [chooser("metric", numbers, "Number")] if len(numbers) > 1 else []
     across = alt.YOffset("run:N", sort=runs) if len(runs) > 1 else alt.Undefined
-    axis = alt.Axis(labelExpr=LINES, labelLimit=0, ticks=False)
+    axis = lined_axis()
     base = alt.Chart(chart_data(with_line(rows, "value"))).encode(
         y=alt.Y("label:N", title=None, sort=alt.EncodingSortField("order", op="min"), axis=axis),
         yOffset=across,
@@ -120,12 +129,12 @@ def headline_figure(rows: pl.DataFrame) -> altair.Chart:
     numbers = rows["number"].unique(maintain_order=True).to_list()
     models = rows["model"].unique(maintain_order=True).to_list()
     rows = rows.with_columns(
-        (pl.col(*bounds) * 100).round(2).fill_nan(None),
+        percents(*bounds),
         label=pl.col("model").map_elements(wrapped, pl.String),
     )
     lines = max(label.count("\n") + 1 for label in rows["label"])
     order = [wrapped(model) for model in models]
-    axis = alt.Axis(labelExpr=LINES, labelLimit=0, ticks=False)
+    axis = lined_axis()
     base = alt.Chart().encode(y=alt.Y("label:N", title=None, sort=order, axis=axis))
     sources = rows["source"].unique(maintain_order=True).to_list()
     fills = [COLOURS[0] if source == MEASURED else "transparent" for source in sources]
@@ -163,10 +172,12 @@ def against_figure(table: pl.DataFrame, noun: str = "relation") -> altair.Chart:
     alt = optional("altair")
     runs = table["run"].unique(maintain_order=True).to_list()
     numbers = ("accuracy", "consistency")
-    rows = table.with_columns((pl.col(*numbers) * 100).round(2).fill_nan(None))
+    rows = table.with_columns(percents(*numbers))
     labelled = outlying(rows.filter(pl.col("run") == runs[0]))
     is_labelled = (pl.col("run") == runs[0]) & pl.col("name").is_in(labelled)
-    short = pl.col("name").map_elements(lambda name: textwrap.shorten(name, 34), pl.String)
+    short = pl.col("name").map_elements(
+        lambda name: textwrap.shorten(name, LONGEST_LABEL, placeholder=" ..."), pl.String
+    )
     rows = rows.with_columns(label=pl.when(is_labelled).then(short))
     data = chart_data(rows.drop("chance"))
     chosen = alt.selection_point(fields=["name"], on="pointerover", nearest=True, empty=False)
@@ -202,8 +213,9 @@ def against_figure(table: pl.DataFrame, noun: str = "relation") -> altair.Chart:
 
 
 def outlying(rows: pl.DataFrame) -> list[str]:
-    """The names of the marks that are farthest from the mean, and not near one with a label.
+    """The names of the marks that are farthest from the mean and have room for a label.
 
+    A label begins at its mark, away from the nearer side; it covers no mark and no other label.
     ``rows``: ``name, accuracy, consistency`` in percent.
     """
     known = rows.drop_nulls(["accuracy", "consistency"])
@@ -213,11 +225,21 @@ def outlying(rows: pl.DataFrame) -> list[str]:
     points = [(name, (x, y)) for name, x, y in
               known.select("name", "accuracy", "consistency").iter_rows()]  # fmt: skip
     points.sort(key=lambda point: -math.dist(point[1], centre))  # type: ignore[arg-type]
-    chosen: dict[str, tuple[float, float]] = {}
+    chosen: dict[str, tuple[float, float, float]] = {}
     for name, (x, y) in points:
-        is_free = all(abs(y - other[1]) > 6 or abs(x - other[0]) > 45 for other in chosen.values())
-        if is_free and len(chosen) < OUTLYING:
-            chosen[name] = (x, y)
+        width = LETTER * min(len(name), LONGEST_LABEL)
+        left, right = (x + 2, x + width) if x <= 50 else (x - width, x - 2)
+        covers_mark = any(
+            left < other_x < right and abs(y - other_y) < LABEL_HEIGHT / 2
+            for other, (other_x, other_y) in points
+            if other != name
+        )
+        covers_label = any(
+            left < other_right and other_left < right and abs(y - other_y) < LABEL_HEIGHT
+            for other_left, other_right, other_y in chosen.values()
+        )
+        if not covers_mark and not covers_label and len(chosen) < OUTLYING:
+            chosen[name] = (left, right, y)
     return list(chosen)
 
 
@@ -229,7 +251,7 @@ def edit_figure(edits: pl.DataFrame) -> altair.Chart:
     alt = optional("altair")
     runs = edits["run"].unique(maintain_order=True).to_list()
     bounds = ("difference", "low", "high")
-    rows = edits.with_columns((pl.col(*bounds) * 100).round(2).fill_nan(None))
+    rows = edits.with_columns(percents(*bounds))
     across = alt.YOffset("run:N", sort=runs) if len(runs) > 1 else alt.Undefined
     kinds = edits["kind"].unique(maintain_order=True).to_list()
     y = alt.Y("kind:N", title=None, sort=kinds)
@@ -270,7 +292,7 @@ def in_tenths(items: pl.DataFrame) -> pl.DataFrame:
     """How many items have how much agreement among their variants.
 
     ``items``: ``run, agreement``; those without a pair are left out. One row a run and tenth that
-    has any: ``run, agreement`` (of ``TENTHS``), ``items, share`` in percent of the run's.
+    has any: ``run, agreement`` (of ``TENTHS``), ``items, share`` of the run's items.
     """
     tenth = (pl.col("agreement") * 10 + 1e-9).floor().clip(0, 9).cast(pl.Int32)
     return (
@@ -283,28 +305,28 @@ def in_tenths(items: pl.DataFrame) -> pl.DataFrame:
             "run",
             pl.col("tenth").replace_strict(dict(enumerate(TENTHS))).alias("agreement"),
             pl.col("items").cast(pl.Int64),
-            share=(pl.col("items") / pl.col("items").sum().over("run") * 100).round(2),
+            share=pl.col("items") / pl.col("items").sum().over("run"),
         )
     )
 
 
-def item_figure(items: pl.DataFrame) -> altair.Chart:
+def item_figure(items: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> altair.Chart:
     """How many items have how much agreement, in tenths; ``items`` as for ``in_tenths``."""
     alt = optional("altair")
     runs = items["run"].unique(maintain_order=True).to_list()
-    binned = in_tenths(items)
+    binned = in_tenths(items).with_columns(percents("share"))
     return finished(
         alt.Chart(chart_data(binned))
         .mark_bar()
         .encode(
             x=alt.X(
                 "agreement:O",
-                title="pairs of patterns that agree, percent",
+                title=f"pairs of {words.variant}s that agree, percent",
                 scale=alt.Scale(domain=TENTHS),
                 axis=alt.Axis(labelAngle=-40),
             ),
             xOffset=alt.XOffset("run:N", sort=runs) if len(runs) > 1 else alt.Undefined,
-            y=alt.Y("share:Q", title="facts, percent"),
+            y=alt.Y("share:Q", title=f"{words.item}s, percent"),
             color=run_colour(runs),
             tooltip=[
                 *tips({"run": "run", "agreement": "agreement"}),
@@ -314,5 +336,5 @@ def item_figure(items: pl.DataFrame) -> altair.Chart:
         ),
         width=WIDE,
         height=180,
-        description="How many items have how much agreement among their patterns.",
+        description=f"How many {words.item}s have how much agreement among their {words.variant}s.",
     )

@@ -20,7 +20,7 @@ from consilience.report.columns import (
 )
 from consilience.report.metric_tables import DETERMINISM, edit_rows, group_cells
 from consilience.report.overview import fact_counts
-from consilience.report.page import Beside, Figure, Folded, Part, Points, Section
+from consilience.report.page import Beside, Figure, Folded, Part, Points, Section, Text
 from consilience.report.run_view import (
     RunView,
     fact_views,
@@ -31,14 +31,8 @@ from consilience.report.run_view import (
 )
 from consilience.report.table import Column, Table, Value
 
-DITTO = "\N{DOUBLE PRIME}"
-"""The fact of the row above."""
-
 MOST_APART = 8
 """Patterns that differ from the others and are named."""
-
-BLANK = "___"
-"""The object in a prompt."""
 
 
 def fact_sections(runs: Sequence[RunView]) -> list[Section]:
@@ -75,7 +69,7 @@ def _relations(runs: Sequence[RunView]) -> Section:
     notes = [DETERMINISM] if any(group.cardinality == "N-M" for group in suite.relations) else []
     if any(count.mark for of_run in counts.values() for count in of_run.values()):
         notes.append("facts: those that the accuracy counts, of all facts of the relation")
-    title = "Each relation, in percent; below each number its 95 % CI. A heading sorts the rows"
+    title = "Each relation, in percent; below each number its 95 % CI"
     table = Table(title, columns, rows, notes)
     several = f"Each relation in each run ({len(rows):,})"
     part = table if len(runs) == 1 else Folded(several, [table])
@@ -90,20 +84,18 @@ def _spread(runs: Sequence[RunView]) -> Iterator[Section]:
         "Top left: the answers are the same and wrong. Dashed line: mean consistency expected by "
         "chance."
     )
-    figure = Figure(
-        "knowledge",
-        "Accuracy and consistency",
-        against_figure(values, runs[0].suite.words.group),
-        caption,
-    )
-    intro = "A mean hides how relations and facts differ."
-    figures: list[Part] = [figure]
+    figures: list[Part] = []
     tables: list[Part] = []
+    if values["name"].n_unique() > 1:
+        chart = against_figure(values, runs[0].suite.words.group)
+        figures.append(Figure("knowledge", "Accuracy and consistency", chart, caption))
     for item_chart, item_tables in _items(runs):
         figures.append(item_chart)
         tables += item_tables
-    parts = [Beside(figures) if tables else figure, *tables]
-    yield Section("spread", "Spread", intro, parts)
+    if figures:
+        intro = "A mean hides how relations and facts differ."
+        parts = [Beside(figures)] if len(figures) > 1 else figures
+        yield Section("spread", "Spread", intro, [*parts, *tables])
 
 
 def accuracy_and_consistency(runs: Sequence[RunView]) -> pl.DataFrame:
@@ -144,10 +136,10 @@ def _patterns(runs: Sequence[RunView]) -> Iterator[Section]:
         for row in apart[:MOST_APART]
     ]
     more = [f"{len(apart) - MOST_APART} more, in the table"] if len(apart) > MOST_APART else []
-    points: list[Part] = [Points([*named_apart, *more])] if apart else []
+    points: Part = Points([*named_apart, *more]) if apart else Text(["No pattern is an outlier."])
     table = frame_table(shown, "Every pattern, in percent", PATTERNS, [PATTERN_NOTE])
     folded = Folded(f"Every pattern ({shown.height:,})", [table])
-    yield Section("patterns", "Patterns", intro, [*points, folded])
+    yield Section("patterns", "Patterns", intro, [points, folded])
 
 
 def _edits(runs: Sequence[RunView]) -> Iterator[Section]:
@@ -198,7 +190,7 @@ def _items(runs: Sequence[RunView]) -> Iterator[tuple[Figure, list[Part]]]:
         ]
     )
     known = frame.filter(pl.col("agreement").is_not_nan())
-    if known.is_empty():
+    if known.height < 2 * len(runs):
         return
     rows: list[list[Value]] = []
     for run in runs:
@@ -220,14 +212,14 @@ def _items(runs: Sequence[RunView]) -> Iterator[tuple[Figure, list[Part]]]:
     )
     table = Table(title, columns, rows, sortable=False)
     bars = {(row["run"], row["agreement"]): row["share"] for row in in_tenths(known).to_dicts()}
-    bar_rows = [
-        [tenth, *(bars.get((run.name, tenth), 0.0) / 100 for run in runs)] for tenth in TENTHS
-    ]
+    bar_rows = [[tenth, *(bars.get((run.name, tenth), 0.0) for run in runs)] for tenth in TENTHS]
     bar_columns = [Column("pairs that agree, percent")]
     bar_columns += [Column(run.name, "share") for run in runs]
     bars_table = Table("Facts, in percent", bar_columns, bar_rows, sortable=False)
     caption = "Facts by the share of their pairs of patterns that get the same answer."
-    figure = Figure("items", "Agreement over facts", item_figure(frame), caption)
+    figure = Figure(
+        "items", "Agreement over facts", item_figure(frame, runs[0].suite.words), caption
+    )
     yield figure, [table, Folded("The bars as a table", [bars_table])]
 
 
@@ -242,23 +234,20 @@ def _examples(runs: Sequence[RunView]) -> Iterator[Section]:
             rows = []
             for example in chosen:
                 relation = names.get(example.group, example.group)
-                for at, reply in enumerate(example.telling):
+                for reply in example.telling:
                     fact = f"{example.subject} ({relation}), gold: {example.gold}"
-                    key = example.group, example.item, reply.variant
-                    prompt = facts.prompts.get(key) or reply.variant.replace(
-                        "[X]", example.subject
-                    ).replace("[Y]", BLANK)
+                    prompt = facts.prompt(example, reply)
                     verdict = example.verdict(reply)
-                    rows.append([fact if at == 0 else DITTO, prompt, reply.answer, verdict])
+                    rows.append([fact, prompt, reply.answer, verdict])
             if rows:
-                title = f"{name}: {kind}" if len(runs) > 1 else kind
+                of_run = f"{name}: " if len(runs) > 1 else ""
+                title = of_run + kind.partition(" (example")[0]
                 tables.append(Table(title, columns, rows, sortable=False))
         is_folded = name != runs[0].name and tables
         parts += [Folded(f"{name}: examples", tables)] if is_folded else tables
     intro = (
         "The most informative facts of each kind, from as many relations as possible, with at most "
-        "three prompts each. Numbers in brackets are those of the examples in Table 6 of the "
-        "ParaRel paper."
+        "three prompts each."
     )
     if parts:
         yield Section("examples", "Examples", intro, parts)

@@ -11,6 +11,7 @@ from consilience.report.chart_parts import (
     chart_data,
     percent_axis,
     percent_tip,
+    percents,
     run_colour,
     run_shape,
     styled,
@@ -85,7 +86,7 @@ def factor_figure(views: Sequence[FactorView]) -> altair.Chart:
     alt = optional("altair")
     table = factor_rows(views)
     numbers = ("value", "low", "high", "chance", "main")
-    rows = table.with_columns((pl.col(*numbers) * 100).round(2).fill_nan(None))
+    rows = table.with_columns(percents(*numbers))
     runs = [view.name for view in views]
     names = rows["name"].unique(maintain_order=True).to_list()
     last = [name for name in ("interactions", "between questions", NOISE) if name in names]

@@ -14,6 +14,7 @@ from consilience.report.factor_tables import (
 )
 from consilience.report.page import Figure, Folded, Part, Points, Section
 from consilience.report.run_view import RunView
+from consilience.report.table import intervals_below
 
 INTRO = (
     "The same questions were asked in variants. A factor is what differs between them, such as the "
@@ -52,7 +53,7 @@ def factor_section(views: Sequence[FactorView]) -> Section:
         Figure(
             "factors", "What each factor changes", factor_figure(views), caption, is_fluid=False
         ),
-        factor_table(views, title),
+        intervals_below(factor_table(views, title)),
         index_table(views, "Sensitivity indices"),
     ]
     interactions = interaction_table(views, "Interactions, percent of the variation")

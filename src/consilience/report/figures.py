@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 COLUMNS: Mapping[Colour, str] = {"subject": "subject", "object": "gold", "pattern": "variant"}
 """What colours may show, and the column that holds it."""
 
+BLACK = "#000000"
+"""The one colour that a dark page does not show."""
+
 COLOURS = (
-    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#000000", "#a39000",
+    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", BLACK, "#a39000",
 )  # fmt: skip
 """Okabe and Ito's colours, which colour-blind readers tell apart, with a darker yellow."""
 

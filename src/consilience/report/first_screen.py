@@ -17,6 +17,7 @@ from consilience.report.matrix import (
     MATRIX_OF_QUESTIONS,
     matrix_figure,
 )
+from consilience.report.opening_example import opening_example
 from consilience.report.overview import by_run
 from consilience.report.page import Beside, Figure, Part, Points, Section, Tile, Tiles
 from consilience.report.papers import papers_headlines
@@ -30,6 +31,9 @@ from consilience.report.run_view import (
 from consilience.report.summary import FEWEST_FACTS, VIOLATIONS, SummaryRow
 from consilience.report.table import NAN, Cell, Column, Table, Value
 from consilience.types import QUESTION_WORDS
+
+UNIT = "\N{NO-BREAK SPACE}%"
+"""What follows a number in a sentence; a line does not break before it."""
 
 OF_FACTS = {
     "accuracy": "The answer to the base pattern is right for {value} of a relation's "
@@ -89,7 +93,7 @@ def first_screen(runs: Sequence[RunView], relation: str | None) -> Section:
 
     ``relation``: whose patterns are shown first; None for the least consistent.
     """
-    parts: list[Part] = []
+    parts: list[Part] = [*opening_example(runs[0])]
     if len(runs) == 1:
         parts.append(Tiles(list(_tiles(runs[0]))))
     else:
@@ -102,7 +106,9 @@ def first_screen(runs: Sequence[RunView], relation: str | None) -> Section:
 
 
 def _scope(runs: Sequence[RunView]) -> str:
-    """What the headline numbers are means over, and what their intervals say."""
+    """What the headline numbers are means over, and what their intervals say, if any has one."""
+    if all(math.isnan(row.low) for run in runs for row in run.summary.rows):
+        return ""
     if not fact_views(runs):
         seeds = runs[0].seeds
         mean = f" Means of {seeds} seeds." if seeds > 1 else ""
@@ -154,19 +160,19 @@ def _sentence(run: RunView, row: SummaryRow, chance: float) -> str:
         return UNDEFINED if math.isnan(row.value) else BELOW_CHANCE
     if math.isnan(row.value):
         return "No data."
-    expected = "" if math.isnan(chance) else f" ({_whole(chance)} expected by chance)"
+    expected = "" if math.isnan(chance) else f" ({_percent(chance)} expected by chance)"
     if run.suite.words is QUESTION_WORDS:
         sentence = OF_QUESTIONS[row.metric] if row.subset == "all" else ONE_FACTOR
-        return sentence.format(value=_whole(row.value), chance=expected, factor=row.subset)
+        return sentence.format(value=_percent(row.value), chance=expected, factor=row.subset)
     sentence = OF_FACTS[row.metric] if run.facts else OF_PAIRS[row.metric, row.subset]
     has_forms = run.facts and "form" in row.meaning
     sentence = sentence.replace("Two patterns of a fact agree", "A pattern and its perturbed forms "
                                 "agree") if has_forms else sentence  # fmt: skip
-    return sentence.format(value=_whole(row.value), chance=expected)
+    return sentence.format(value=_percent(row.value), chance=expected)
 
 
-def _whole(value: float) -> str:
-    return f"{value * 100:.0f} %"
+def _percent(value: float) -> str:
+    return f"{value * 100:.1f}{UNIT}"
 
 
 def _headline_table(runs: Sequence[RunView]) -> Table:
@@ -359,5 +365,7 @@ def _least_consistent(pairs: pl.DataFrame) -> str:
 
 def _short_notes(runs: Sequence[RunView]) -> list[Points]:
     """The least and most consistent groups, and the notes of the summaries."""
-    notes = by_run({run.name: [*run.summary.groups_in_words(), *run.summary.notes] for run in runs})
+    notes = by_run(
+        {run.name: [*run.summary.groups_in_words(UNIT), *run.summary.notes] for run in runs}
+    )
     return [Points(notes)] if notes else []

@@ -23,7 +23,7 @@ NONE_CHANGED = "{}: no label changed."
 
 def form_sections(runs: Sequence[RunView]) -> list[Section]:
     """Those of runs on sentence pairs; none without."""
-    return [_label_changes(runs), _changed_examples(runs)] if pair_views(runs) else []
+    return [_label_changes(runs), *_changed_examples(runs)] if pair_views(runs) else []
 
 
 def _label_changes(runs: Sequence[RunView]) -> Section:
@@ -63,8 +63,8 @@ def _label_changes(runs: Sequence[RunView]) -> Section:
     return Section("changes", "Label changes", "", parts)
 
 
-def _changed_examples(runs: Sequence[RunView]) -> Section:
-    """Answers that a form changed, one of each form first."""
+def _changed_examples(runs: Sequence[RunView]) -> list[Section]:
+    """Answers that a form changed, one of each form first; nothing where there are none."""
     parts: list[Part] = []
     headings = ("form", "first", "second", "answer", "gold")
     columns = [Column(heading) for heading in headings]
@@ -78,7 +78,5 @@ def _changed_examples(runs: Sequence[RunView]) -> Section:
         if rows:
             title = f"{run.name}: the most confident first"
             parts.append(Table(title, columns, rows, sortable=False))
-        else:
-            parts.append(Text([NONE_CHANGED.format(run.name)]))
     intro = "Labels that a form changed. All of them are in inconsistent.csv of the run."
-    return Section("examples", "Examples", intro, parts)
+    return [Section("examples", "Examples", intro, parts)] if parts else []

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from consilience.report.chart_parts import (
-    LINES,
+    LINE_HEIGHT,
     chart_data,
     chooser,
     finished,
+    lined_axis,
     percent_tip,
+    percents,
     tips,
     wrapped,
 )
@@ -39,7 +41,7 @@ MATRIX_OF_FACTS = MatrixWords(
     "relation",
     "pattern",
     "How often two patterns of a relation get the same answer, in percent. The diagonal is "
-    "left out. A cell is empty where no fact has both patterns, such as patterns with a and an.",
+    "left out. A cell is empty where no fact has both patterns.",
 )
 """The words for facts."""
 
@@ -106,7 +108,7 @@ def matrix_figure(
         base.transform_filter("datum.v != null")
         .mark_text(fontSize=9)
         .encode(
-            text=alt.Text("v:Q", format=".0f"),
+            text=alt.Text("shown:N"),
             color=alt.when("datum.v > 55").then(alt.value("black")).otherwise(alt.value("white")),
         )
     )
@@ -114,7 +116,7 @@ def matrix_figure(
         alt.layer(cells, text).add_params(*menus),
         width=alt.Step(26),
         height=alt.Step(
-            13 * max(wrapped(text).count("\n") + 1 for text in patterns["variant"]) + 6
+            LINE_HEIGHT * max(wrapped(text).count("\n") + 1 for text in patterns["variant"]) + 6
         ),
         description=kind.caption,
     )
@@ -133,7 +135,8 @@ def _matrix_base(pairs: pl.DataFrame, patterns: pl.DataFrame, menus: Sequence[An
         "group",
         one=pl.col("first") + 1,
         two=pl.col("second") + 1,
-        v=(pl.col("agreement") * 100).round(1).fill_nan(None),
+        v=percents("agreement"),
+        shown=pl.col("agreement").map_elements(lambda value: f"{100 * value:.0f}", pl.String),
     )
     base = alt.Chart(chart_data(rows)).encode(
         x=alt.X("b:O", title=None, axis=alt.Axis(labelAngle=0, orient="top")),
@@ -141,7 +144,7 @@ def _matrix_base(pairs: pl.DataFrame, patterns: pl.DataFrame, menus: Sequence[An
             "pattern:N",
             title=None,
             sort=alt.EncodingSortField("a", op="min"),
-            axis=alt.Axis(labelLimit=0, labelExpr=LINES, ticks=False),
+            axis=lined_axis(),
         ),
     )
     for menu in menus:

@@ -27,6 +27,7 @@ from consilience.report.run_view import (
 from consilience.report.table import CI, Cell, Column, Table, Value, with_interval
 from consilience.sentence_pairs import Task
 from consilience.text import AGGREGATES, counted
+from consilience.types import QUESTION_WORDS, SuiteWords
 
 MOST_REASONS = 50
 """Rows of a table of queries without an answer."""
@@ -129,25 +130,33 @@ def _meanings(runs: Sequence[RunView]) -> Facts:
         if groups_with_forms(run):
             shown.update(form_metrics(run.metrics))
     rows = [
-        (description.label, description.meaning)
+        (description.label, _in_words(description.meaning, runs[0].suite.words))
         for name, description in DESCRIPTIONS.items()
         if name in shown
     ]
     return Facts(rows)
 
 
+def _in_words(meaning: str, words: SuiteWords) -> str:
+    """The meaning of a metric, which speaks of items and variants, in the words of a suite."""
+    return meaning.replace("item", words.item).replace("variant", words.variant)
+
+
 def _means(runs: Sequence[RunView]) -> Iterator[Table]:
-    """The means over relations; none of runs without any."""
-    macro = [values_of(run.metrics, "MACRO") for run in runs]
-    if not any(macro):
+    """The means over relations, or the numbers of all questions; none of runs without any."""
+    is_pooled = runs[0].suite.words is QUESTION_WORDS
+    macro = [values_of(run.metrics, "MICRO" if is_pooled else "MACRO") for run in runs]
+    if not any(macro) or pair_views(runs):
         return
     names = [name for name in main_metrics() if any((name, "all") in values for values in macro)]
     over = "relations" if any(_relations_of_mean(values) > 1 for values in macro) else "facts"
-    title = f"Means over {over}, in percent"
+    title = "All questions together" if is_pooled else f"Means over {over}"
+    title += ", in percent"
+    count = "counted" if is_pooled else "n"
     if len(runs) == 1:
         values = macro[0]
         of_run = [
-            {"metric": label_of(name)} | mean_row(values[name, "all"], counted="n")
+            {"metric": label_of(name)} | mean_row(values[name, "all"], counted=count)
             for name in names
         ]
         yield frame_table(of_run, title, MEANS, sortable=False)
@@ -157,7 +166,7 @@ def _means(runs: Sequence[RunView]) -> Iterator[Table]:
         of_runs = [values.get((name, "all")) for values in macro]
         relations = max(row["n"] for row in of_runs if row)
         rows.append([label_of(name), *map(with_interval, of_runs), relations])
-    columns = [MEANS["metric"], *(Column(run.name, "share") for run in runs), MEANS["n"]]
+    columns = [MEANS["metric"], *(Column(run.name, "share") for run in runs), MEANS[count]]
     yield Table(f"{title}; below each its {CI}", columns, rows, sortable=False)
 
 
@@ -239,8 +248,11 @@ def caveats(runs: Sequence[RunView]) -> Section:
     unmeasured = [name for name, rows in floors.items() if not rows]
     for run in runs:
         if rows := floors.get(run.name):
-            title = "noise floor: answers of a sample that changed when only this changed"
-            columns = [Column("changed"), Column("flips", "share"), Column("queries", "count")]
+            title = "Noise floor: answers of a sample that changed when only this did, in percent"
+            columns = [
+                Column("what changed"), Column("answers changed", "share"),
+                Column("queries", "count"),
+            ]  # fmt: skip
             parts.append(Table(_prefix(run, runs) + title, columns, rows, sortable=False))
     sentences = []
     if fact_views(runs) and all(facts.excluded.is_empty() for _, facts in fact_views(runs)):

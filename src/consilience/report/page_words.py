@@ -20,7 +20,6 @@ from consilience.types import FACT_WORDS, SuiteWords
 
 PHRASES = {
     "base pattern": "base variant",
-    "such as patterns with a and an": "because questions may lack variants",
 }
 """What is not said by replacing single words, of questions."""
 

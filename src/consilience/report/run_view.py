@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     import altair
 
 
+BLANK = "___"
+"""The object in a prompt."""
+
+
 @dataclass(frozen=True, slots=True)
 class FactView:
     """What is shown only of runs on facts."""
@@ -45,6 +49,11 @@ class FactView:
     """Mean V-measures and their correlations with consistency, if the run has vectors."""
     drawing: altair.Chart | None = None
     """The vectors of one relation, drawn."""
+
+    def prompt(self, example: Any, reply: Any) -> str:
+        """The prompt that was sent, or the pattern with its subject."""
+        pattern: str = reply.variant.replace("[X]", example.subject).replace("[Y]", BLANK)
+        return self.prompts.get((example.group, example.item, reply.variant)) or pattern
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,13 +159,17 @@ class Summary:
             return row.meaning
         return f"{row.meaning} (chance {row.chance * 100:.1f})"
 
-    def groups_in_words(self) -> Iterator[str]:
-        """The least and the most consistent groups; nothing where all are equal."""
-        if self.least:
-            least, most = (
-                ", ".join(f"{label} {value * 100:.0f}" for label, value in groups)
-                for groups in (self.least, self.most)
-            )
+    def groups_in_words(self, unit: str = "") -> Iterator[str]:
+        """The least and the most consistent groups; nothing where all are shown as equal.
+
+        ``unit``: what follows a number outside a table of percentages.
+        """
+        shown = [
+            [(label, f"{value * 100:.0f}{unit}") for label, value in groups]
+            for groups in (self.least, self.most)
+        ]
+        if len({number for groups in shown for _, number in groups}) > 1:
+            least, most = (", ".join(map(" ".join, groups)) for groups in shown)
             yield f"Least consistent: {least}. Most: {most}."
 
 
@@ -389,4 +393,7 @@ def _notes(metrics: pl.DataFrame, suite: Suite, groups: Sequence[Relation]) -> I
     flips = metrics.filter(pl.col("metric") == "flips")["value"].drop_nans()
     if len(flips):
         worst = float(flips.max()) * 100  # type: ignore[arg-type]
-        yield f"Noise floor: up to {worst:.1f} % of a sample's answers changed with no reason."
+        yield (
+            f"Noise floor: up to {worst:.1f} % of a sample's answers changed when only the batch, "
+            "order, threads or precision did."
+        )

@@ -172,6 +172,22 @@ def bounds_of(row: Mapping[str, Any], low: str = "low", high: str = "high") -> C
     return Cell(low=lower, high=upper)
 
 
+def intervals_below(table: Table) -> Table:
+    """The table with each interval in the cell of its number, which a page shows below it."""
+    merged = [at for at, column in enumerate(table.columns) if column.heading == CI]
+    rows = [table.cells(row) for row in range(len(table.rows))]
+    for cells in rows:
+        for at in merged:
+            cells[at - 1] = replace(cells[at - 1], low=cells[at].low, high=cells[at].high)
+    others = [at for at in range(len(table.columns)) if at not in merged]
+    return replace(
+        table,
+        title=f"{table.title}; below a number its {CI}",
+        columns=[table.columns[at] for at in others],
+        rows=[[cells[at] for at in others] for cells in rows],
+    )
+
+
 def all_notes(table: Table) -> list[str]:
     """The notes of a table, with that on missing data if a cell has none."""
     shows_dash = any(

@@ -222,6 +222,18 @@ def test_a_sample_has_questions_with_those_that_are_linked_to_them():
     assert select_questions(questions, None, 5, 1).items != sampled.items
 
 
+def test_groups_of_few_questions_have_a_note(folder):
+    """Groups of 4 and 1 questions; an answer that is always the same has no corrected value."""
+    _, counted = ask(folder, "run", answers(**FIRST))
+    assert any(
+        note == "2 groups have fewer than 20 questions: chance-corrected consistency tends to be "
+        "too low there, and its interval is too narrow"
+        for note in counted.notes
+    )
+    _, counted = ask(folder, "same", answers(Who_has_C="Ann", Whose_is_C="Ann"))
+    assert not any("fewer than 20" in note for note in counted.notes)
+
+
 def test_a_run_without_expectations_says_so(folder):
     (folder / "expectations.csv").unlink()
     run, counted = ask(folder, "run", answers())

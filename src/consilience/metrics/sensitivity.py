@@ -22,8 +22,8 @@ def prompt_sensitivity(right: Bools, taken: Bools) -> Floats:
 
     ``S_i = sum_{k<l} |Y_ik - Y_il| / (n_i (n_i - 1) / 2)`` with ``Y_ik = [a_ik = g_i]`` and ``n_i``
     answers to item i. The PromptSensiScore (PSS) is the mean of ``S_i`` over items (Zhuo et al.,
-    ProSA: Assessing and Understanding the Prompt Sensitivity of LLMs, Findings of EMNLP 2024,
-    Section 3). From 0, never, to ``n / (2 (n - 1))`` for even n; NaN for an item with fewer than
+    ProSA: Assessing and Understanding the Prompt Sensitivity of LLMs, Findings of EMNLP 2024).
+    From 0, never, to ``n / (2 (n - 1))`` for even n; NaN for an item with fewer than
     two answers. ``right`` and ``taken`` (item, variant): whether the answer is right, and whether
     there is one.
     """
@@ -39,7 +39,7 @@ def accuracy_range(right: Bools) -> tuple[float, float]:
     """The lowest and the highest accuracy of a variant, of ``right`` (item, variant).
 
     Sclar et al. call it the performance interval, and its width the spread (Quantifying Language
-    Models' Sensitivity to Spurious Features in Prompt Design, ICLR 2024, Section 3). Theirs is over
+    Models' Sensitivity to Spurious Features in Prompt Design, ICLR 2024). Theirs is over
     formats, sampled by FormatSpread; this one is over all variants that were asked, of the items
     that were answered in all of them. NaN without such items. A maximum over variants grows with
     their number and with the noise of few items, and the bootstrap is not valid for it: compare it
@@ -72,7 +72,7 @@ def posix(scores: Floats, tokens: Floats, answers: Ints) -> Floats:
     is the answer to the item in variant k, ``x_l`` its prompt in variant l, ``L_k`` the tokens of
     ``y_k``, N the number of variants. The prompt sensitivity index of a data set is the mean of
     ``psi_i`` over items (Chatterjee et al., POSIX: A Prompt Sensitivity Index for Large Language
-    Models, Findings of EMNLP 2024, Section 3). From 0, without an upper bound; NaN for an item with
+    Models, Findings of EMNLP 2024). From 0, without an upper bound; NaN for an item with
     fewer than two scored variants.
 
     Here ``y_k`` is the option that was chosen in variant k, in the words that variant l has for it:

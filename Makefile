@@ -34,9 +34,9 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# The part of docs/metrics.md that is made from the metrics; a test refuses a stale one.
+# The parts of pages that are made from the metrics and the checks; a test refuses a stale one.
 docs: $(READY)
-	$(BIN)/python -m consilience.report.reference docs/metrics.md
+	$(BIN)/python -m consilience.workflow.reference docs/metrics.md docs/making-suites.md
 
 # The site of the documentation in build/site; a broken link fails. Needs more packages: the extra docs.
 site: $(VENV)/.site

@@ -7,6 +7,7 @@ import pytest
 
 from consilience import suites
 from consilience.ask import ask, ask_suite
+from consilience.authoring.audit import cautions
 from consilience.cloze import Pattern
 from consilience.design import Design
 from consilience.errors import ConsilienceError
@@ -16,7 +17,6 @@ from consilience.particles import with_particle
 from consilience.suites.cloze_questions import BLANK, questions_of_suite
 from consilience.suites.saving import save_suite
 from consilience.suites.selection import filter_vocabulary, replace_facts, select_languages
-from consilience.suites.sizes import cautions
 from consilience.workflow.exporting import fact_rows
 from consilience.workflow.scoring_answers import answers_to_facts
 

@@ -1,10 +1,11 @@
 """What a suite of questions holds, and what decides its numbers."""
 
+from consilience.authoring.audit import cautions
 from consilience.expectations import Expectation, Reference
 from consilience.questions import Choice, Question
 from consilience.report.suite_tables import question_table
 from consilience.suites.question_collection import Questions
-from consilience.suites.question_sizes import question_cautions, question_statistics
+from consilience.suites.question_sizes import question_statistics
 
 
 def question(item, text, gold, *others):
@@ -19,7 +20,7 @@ def test_cautions_name_what_decides_the_numbers():
         question("1", "A?", "x", "y"), question("2", "B?", "x", "y", "z"),
         question("3", "a?", "y", "x"), question("4", "C?", "x", "y"), question("5", "D?", "x", "y"),
     )  # fmt: skip
-    notes = question_cautions(Questions("s", items))
+    notes = cautions(Questions("s", items))
     assert notes == [
         "g: 5 questions have one phrasing, such as 1",
         "g: questions have 2 to 3 options, which are chosen at other rates",
@@ -35,4 +36,4 @@ def test_cautions_name_what_decides_the_numbers():
     assert (counts.by_group[0].min_options, counts.by_group[0].max_options) == (2, 3)
     assert counts.by_group[0].majority == 1
     other_gold = question("6", "A?", "z", "y")  # x is no option, so only one answer is right
-    assert question_cautions(Questions("s", (items[0], other_gold)))[1:] == []
+    assert cautions(Questions("s", (items[0], other_gold)))[1:] == []

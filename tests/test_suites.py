@@ -9,6 +9,7 @@ import pytest
 
 from conftest import cases, real_data
 from consilience import ConsilienceError, load_suite
+from consilience.authoring.audit import cautions
 from consilience.design import Edge
 from consilience.suites import check_suite
 from consilience.suites.layouts import load_folder
@@ -19,7 +20,7 @@ from consilience.suites.selection import (
     sample_facts,
     select_relations,
 )
-from consilience.suites.sizes import cautions, suite_statistics
+from consilience.suites.sizes import suite_statistics
 from consilience.types import Candidates
 
 

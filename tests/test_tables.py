@@ -16,7 +16,6 @@ from consilience.metrics.changes import form_changes
 from consilience.report.export import as_csv, as_latex, as_markdown, save_table
 from consilience.report.html import html_rows
 from consilience.report.metric_tables import form_table, group_table, metric_table
-from consilience.report.reference import with_reference
 from consilience.report.table import (
     NO_DATA,
     Cell,
@@ -29,6 +28,7 @@ from consilience.report.table import (
     text_of,
 )
 from consilience.report.terminal import fitted_text
+from consilience.workflow.reference import with_reference
 from pair_builders import answers_of, measured, suite_of
 from test_metrics import make_suite
 
@@ -336,8 +336,9 @@ def test_a_new_metric_appears_in_every_table_the_report_and_the_docs(
     assert "answered" in with_reference((ROOT / "docs" / "metrics.md").read_text(encoding="utf-8"))
 
 
-def test_the_docs_describe_the_metrics_of_this_version():
-    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", ["metrics", "making-suites"])
+def test_the_docs_describe_the_metrics_and_checks_of_this_version(page):
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
     assert text == with_reference(text), "run `make docs`"
 
 

@@ -15,7 +15,8 @@ Functions:
 - ``write_report(runs, page)``: one HTML page.
 - ``load_suite``, ``load_questions``, ``save_suite``, ``new_suite``, ``list_suites``,
   ``fetch_suite``, ``check_suite``, ``suite_stats``, ``suite_cautions``, ``export_prompts``: suites.
-  ``import_patterns``: patterns of others. ``make_sheets``, ``score_sheets``: annotators.
+  ``import_patterns``: patterns of others. ``audit_suite``: mistakes in a suite.
+  ``make_sheets``, ``score_sheets``: annotators.
 - ``load_model``, ``ask_suite``, ``read_answers``, ``measure``: the steps of ``evaluate``, one by
   one.
 - ``analyze_patterns``, ``analyze_edits``, ``analyze_examples``, ``analyze_expectations``,
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from consilience.workflow.calls import analyze_representations as analyze_representations
     from consilience.workflow.calls import analyze_syntax as analyze_syntax
     from consilience.workflow.calls import analyze_tasks as analyze_tasks
+    from consilience.workflow.calls import audit_suite as audit_suite
     from consilience.workflow.calls import export_prompts as export_prompts
     from consilience.workflow.calls import fetch_suite as fetch_suite
     from consilience.workflow.calls import finetune as finetune
@@ -114,8 +116,8 @@ _MODULES = {
     "types": "Candidates Fact Query Relation Scores Suite",
     "workflow.calls": "analyze_edits analyze_examples analyze_expectations analyze_factors "
     "analyze_knowledge analyze_patterns analyze_representations analyze_syntax analyze_tasks "
-    "export_prompts fetch_suite finetune import_patterns improve list_suites list_tables "
-    "make_sheets reproduce_table score_sheets suite_cautions suite_stats write_report",
+    "audit_suite export_prompts fetch_suite finetune import_patterns improve list_suites "
+    "list_tables make_sheets reproduce_table score_sheets suite_cautions suite_stats write_report",
     "workflow.comparing": "Comparison",
     "workflow.evaluation": "compare evaluate open_run plan_probe score",
     "workflow.result": "Result",

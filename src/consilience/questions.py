@@ -49,6 +49,8 @@ class Question:
     """What may be chosen, in the order of the file; empty for an open question."""
     context: str = ""
     """A text that the question is about."""
+    where: str = field(default="", compare=False)
+    """``file:line`` of its first row; empty where it comes from no file."""
 
     @property
     def gold_position(self) -> int:

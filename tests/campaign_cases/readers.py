@@ -16,8 +16,9 @@ from campaign_cases.damage import damaged
 @target
 def suite(draw: random.Random, folder: Path) -> str:
     from consilience import load_suite
+    from consilience.authoring.audit import cautions
     from consilience.suites import check_suite
-    from consilience.suites.sizes import cautions, suite_statistics
+    from consilience.suites.sizes import suite_statistics
 
     place = str(damaged(draw, folder, "suite"))
     problems = check_suite(place)

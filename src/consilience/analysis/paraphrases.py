@@ -107,7 +107,7 @@ def converse_substitution(a: Parsed, b: Parsed) -> bool:
 @paraphrase_type
 def change_of_tense(a: Parsed, b: Parsed) -> bool:
     """The tenses differ, where both have one: annotated, else that of the first finite verb."""
-    first, second = _tense(a), _tense(b)
+    first, second = tense_of(a), tense_of(b)
     return bool(first and second) and first != second
 
 
@@ -196,7 +196,8 @@ def _is_nominalised(a: Parsed, b: Parsed) -> bool:
     return any(is_made_of(noun, verb) for noun in nouns for verb in verbs)
 
 
-def _tense(parsed: Parsed) -> str | None:
+def tense_of(parsed: Parsed) -> str | None:
+    """The annotated tense of a pattern, else that of its first finite verb; None without one."""
     if parsed.pattern.tense in TENSES:
         return parsed.pattern.tense
     finite = (

@@ -232,6 +232,15 @@ def determiners(pattern: Pattern) -> Counter[str]:
     return Counter(word for word in words if word in DETERMINERS)
 
 
+def signature(parsed: Parsed) -> tuple[Path, tuple[str, ...]]:
+    """The dependency path of a pattern and its lemmas without determiners.
+
+    Two patterns with the same signature ask the same, whatever their order.
+    """
+    others, prepositions = _lemmas(parsed)
+    return path(parsed), tuple(sorted((others + prepositions).elements()))
+
+
 def parsed_pairs(relation: Relation, parser: Language) -> dict[Pair, tuple[Parsed, Parsed]]:
     """Every two patterns of a relation, parsed."""
     parsed = [parse_pattern(pattern, parser) for pattern in relation.patterns]

@@ -14,6 +14,7 @@ from consilience.cli.output_options import (
 )
 from consilience.workflow import (
     analysis_options,
+    audit_options,
     export_options,
     probe_options,
     proposal_options,
@@ -133,6 +134,14 @@ SUITE = {
         source="suites:check",
         options=(suite_options.CheckOptions, JsonOutput),
         examples=("suite check mini", "suite check path/to/suite"),
+    ),
+    "audit": Entry(
+        source="audits:audit",
+        options=(audit_options.AuditOptions, TableOutput),
+        examples=(
+            "suite audit mini",
+            "suite audit my-suite --fix",
+        ),
     ),
     "stats": Entry(
         source="suites:stats",

@@ -8,6 +8,7 @@ import sys
 from dataclasses import asdict
 
 from consilience import suites
+from consilience.authoring.audit import cautions
 from consilience.authoring.new_suite import new_suite
 from consilience.cli.console import out, progress_shown, warn
 from consilience.cli.output_options import JsonOutput
@@ -18,9 +19,9 @@ from consilience.files import write_whole
 from consilience.report.metric_tables import statistics_tables
 from consilience.report.suite_tables import question_table
 from consilience.suites.fetch import fetch
-from consilience.suites.question_sizes import question_cautions, question_statistics
+from consilience.suites.question_sizes import question_statistics
 from consilience.suites.question_suites import is_questions, load_questions
-from consilience.suites.sizes import cautions, suite_statistics
+from consilience.suites.sizes import suite_statistics
 from consilience.suites.tasks import is_task, load_task
 from consilience.text import counted
 from consilience.workflow.export_options import ExportOptions
@@ -119,7 +120,7 @@ def _notes_and_size(options: CheckOptions) -> tuple[list[str], str]:
         parts = {"group": counts.groups, "question": counts.questions}
         parts["phrasing"] = counts.phrasings
         parts |= {"expectation": counts.expectations} if counts.expectations else {}
-        notes = question_cautions(questions)
+        notes = cautions(questions)
     elif is_task(suite):
         labels = ", ".join(load_task(suite).labels)
         return [], f"a task of sentence pairs with the labels {labels}"

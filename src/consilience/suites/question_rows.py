@@ -356,4 +356,6 @@ def _shuffled(options: tuple[Choice, ...], item: str) -> tuple[Choice, ...]:
 
 def _question(item: str, draft: _QuestionDraft) -> Question:
     phrasings = {language: tuple(texts) for language, texts in draft.phrasings.items()}
-    return Question(item, draft.group, phrasings, draft.gold, draft.options, draft.context)
+    return Question(
+        item, draft.group, phrasings, draft.gold, draft.options, draft.context, draft.row.where
+    )

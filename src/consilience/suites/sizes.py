@@ -1,17 +1,15 @@
-"""The sizes of a suite and of its relations (the paper's Table 1), and what to mind in it."""
+"""The sizes of a suite and of its relations (the paper's Table 1)."""
 
 from __future__ import annotations
 
-import unicodedata
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from consilience.design import Edge
-from consilience.text import counted, listed
 from consilience.types import Relation, Suite
 
 
@@ -67,67 +65,6 @@ class SuiteStatistics:
     """Facts times patterns, summed over relations."""
     by_relation: tuple[RelationStatistics, ...] = field(repr=False)
     """The counts of each relation."""
-
-
-def cautions(suite: Suite) -> list[str]:
-    """Properties of a suite that are no errors but decide what its numbers mean.
-
-    Relations with one pattern, which have no consistency; N-1 relations with subjects that have
-    several objects; duplicate facts; objects that differ only in case, spaces or Unicode form;
-    subjects that are written alike in a language.
-    """
-    single = [relation.id for relation in suite.relations if len(relation.patterns) == 1]
-    notes = [f"one pattern, so no consistency: {listed(single)}"] if single else []
-    for relation in suite.relations:
-        notes += [f"{relation.id}: {caution}" for caution in _cautions_of(relation)]
-    return notes
-
-
-def _cautions_of(relation: Relation) -> Iterator[str]:
-    items: dict[tuple[str, str], list[str]] = defaultdict(list)
-    objects: dict[str, set[str]] = defaultdict(set)
-    for fact in relation.facts:
-        items[fact.subject, fact.object].append(fact.item)
-        objects[fact.subject].add(fact.object)
-    several = [subject for subject, golds in objects.items() if len(golds) > 1]
-    if several and relation.cardinality == "N-1":
-        golds = [gold for subject, gold in items if subject == several[0]]
-        yield (
-            f"{counted(len(several), 'subject')} of an N-1 relation with several objects, such as "
-            f"'{several[0]}': {listed(golds)}"
-        )
-    duplicates = {pair: names for pair, names in items.items() if len(names) > 1}
-    if duplicates:
-        (subject, gold), names = next(iter(duplicates.items()))
-        surplus = sum(map(len, duplicates.values())) - len(duplicates)
-        yield (
-            f"{counted(surplus, 'duplicate fact')}, such as "
-            f"'{subject}', '{gold}' (items {listed(names)})"
-        )
-    yield from _similar_objects(relation)
-    for (language, form), texts in relation.names.items():
-        written: dict[str, set[str]] = defaultdict(set)
-        for subject in objects:
-            written[texts.get(subject, subject)].add(subject)
-        alike = {text: subjects for text, subjects in written.items() if len(subjects) > 1}
-        if alike:
-            text, subjects = next(iter(alike.items()))
-            where = language + (f", {form}" if form else "")
-            yield f"{where}: {listed(sorted(subjects))} are all written '{text}'"
-
-
-def _similar_objects(relation: Relation) -> Iterator[str]:
-    """A note for each set of objects that differ only in case, spaces or Unicode form."""
-    spellings: dict[str, set[str]] = defaultdict(set)
-    for fact in relation.facts:
-        plain = unicodedata.normalize("NFC", fact.object).casefold()
-        spellings[" ".join(plain.split())].add(fact.object)
-    for words in spellings.values():
-        if len(words) > 1:
-            quoted = [f"'{word}'" for word in sorted(words)]
-            forms = {unicodedata.normalize("NFC", word) for word in words}
-            how = "case or spaces" if len(forms) == len(words) else "case, spaces or Unicode form"
-            yield f"{', '.join(quoted[:-1])} and {quoted[-1]} differ only in {how}"
 
 
 def variants(relation: Relation, changed: Callable[[Edge], bool]) -> float:

@@ -10,20 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from consilience import suites
+from consilience.authoring.audit import cautions
 from consilience.reproduce import RECIPES
 from consilience.suites.fetch import fetch
 from consilience.suites.question_collection import Questions
-from consilience.suites.question_sizes import (
-    QuestionStatistics,
-    question_cautions,
-    question_statistics,
-)
+from consilience.suites.question_sizes import QuestionStatistics, question_statistics
 from consilience.suites.question_suites import is_questions, load_questions
-from consilience.suites.sizes import SuiteStatistics, cautions, suite_statistics
+from consilience.suites.sizes import SuiteStatistics, suite_statistics
 from consilience.types import Suite
 from consilience.workflow import (
     analyses,
     annotators,
+    auditing,
     exporting,
     factor_analysis,
     finetuning,
@@ -43,6 +41,7 @@ from consilience.workflow.analysis_options import (
     TaskEffectsOptions,
     VectorOptions,
 )
+from consilience.workflow.audit_options import AuditOptions
 from consilience.workflow.export_options import ExportOptions
 from consilience.workflow.keywords import by_keywords, options_of
 from consilience.workflow.proposal_options import ImportOptions
@@ -58,6 +57,7 @@ export_prompts = by_keywords(exporting.export_prompts, ExportOptions)
 finetune = by_keywords(finetuning.finetune, FinetuneOptions)
 reproduce_table = by_keywords(reproduction.reproduce, ReproduceOptions)
 import_patterns = by_keywords(suite_import.import_patterns, ImportOptions)
+audit_suite = by_keywords(auditing.audit_suite, AuditOptions)
 make_sheets = by_keywords(annotators.make_sheets, SheetOptions)
 score_sheets = by_keywords(annotators.count_sheets, ScoreSheetsOptions)
 analyze_patterns = by_keywords(analyses.analyze_patterns, PatternsOptions)
@@ -112,8 +112,7 @@ def suite_stats(suite: str | Path | Suite | Questions) -> SuiteStatistics | Ques
 
 def suite_cautions(suite: str | Path | Suite | Questions) -> list[str]:
     """Properties of a suite that are no errors but decide what its numbers mean."""
-    loaded = _loaded(suite)
-    return cautions(loaded) if isinstance(loaded, Suite) else question_cautions(loaded)
+    return cautions(_loaded(suite))
 
 
 def _loaded(suite: str | Path | Suite | Questions) -> Suite | Questions:

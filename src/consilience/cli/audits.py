@@ -1,0 +1,36 @@
+"""audit: look for mistakes in a suite."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from consilience.authoring.audit import findings_table
+from consilience.authoring.audit_tables import audit_tables, edge_rows
+from consilience.cli.console import out
+from consilience.cli.output_options import TableOutput
+from consilience.cli.printing import print_json
+from consilience.files import csv_of, write_whole
+from consilience.workflow.audit_options import AuditOptions
+from consilience.workflow.auditing import audit_suite
+
+
+def audit(options: AuditOptions, output: TableOutput) -> int:
+    """Print the findings on a suite; status 2 if its files have errors."""
+    audited = audit_suite(options)
+    result = audited.audit
+    if output.file:
+        write_whole(output.file, csv_of(findings_table(result.findings)))
+    if output.as_json:
+        document = {
+            "suite": audited.suite,
+            "changes": [asdict(change) for change in audited.changes],
+            "counts": result.counts,
+            "findings": [asdict(finding) for finding in result.findings],
+            "not_run": result.not_run,
+            "edges": edge_rows(audited.relations, audited.edges or {}),
+        }
+        print_json(document)
+    else:
+        for table in audit_tables(audited.suite, result, audited.changes):
+            out.print(table)
+    return 2 if any(finding.severity == "error" for finding in result.findings) else 0

@@ -1,0 +1,287 @@
+"""The audit of suites: every check on a suite that is worked out by hand, and what is fixed."""
+
+import json
+
+import numpy as np
+import pytest
+
+from consilience.authoring.audit import cautions, run_checks
+from consilience.authoring.audit_fixes import fix_folder
+from consilience.authoring.checks import CHECKS, FactMaterial, check
+from consilience.authoring.outlier_checks import limit, outliers, robust_deviations
+from consilience.design import Edge
+from consilience.errors import ConsilienceError
+from consilience.questions import Choice, Question
+from consilience.suites.layouts import load_folder
+from consilience.suites.places import places_in
+from consilience.suites.question_collection import Questions
+from consilience.types import Suite
+from consilience.workflow import auditing
+from consilience.workflow.audit_options import AuditOptions
+
+CAPITALS = [("France", "Paris"), ("Italy", "Rome")]
+
+
+def findings(material, name, **missing):
+    audit = run_checks(
+        material, {"tenses": "", "edges": "", "meaning": "", "agreement": ""} | missing
+    )
+    return [one for one in audit.findings if one.check == name]
+
+
+def of_patterns(*texts, facts=CAPITALS):
+    return FactMaterial(Suite.from_patterns({"r": list(texts)}, {"r": list(facts)}))
+
+
+def of_facts(*facts, **more):
+    return FactMaterial(Suite.from_patterns({"r": ["[X] [Y]."]}, {"r": list(facts)}), **more)
+
+
+@pytest.mark.parametrize(("name", "texts", "wrong"), [
+    ("spaces", ["[X]  is [Y].", "[X] is [Y] .", " [X] at [Y].", "[X] on [Y] ?", "[X] in [Y]."], 3),
+    ("final_punctuation", ["[X] is [Y]", "[X] is [Y].", "[X], [Y],", "[X]は[Y]です。"], 2),
+    ("final_punctuation", ["[X] is [Y]", "[X] to [Y]"], 0),
+    ("few_for_causal_models", ["[X] is [Y].", "[Y] is [X].", "[X] in [Y] now."], 1),
+    ("few_for_causal_models", ["[X] is [Y].", "[X] in [Y]."], 0),
+    ("number", ["[X] is [Y].", "[X] was in [Y].", "[X] are in [Y].", "[X] and [Y] are one."], 1),
+    ("near_duplicates", ["[X] is [Y].", "[X] Is [Y] !", "[Y] is [X].", "[X], is the [Y]."], 1),
+    ("near_duplicates", ["[X] की [Y]", "[X] का [Y]"], 0),
+    ("single_pattern", ["[X] is [Y]."], 1),
+])  # fmt: skip
+def test_what_is_wrong_with_patterns(name, texts, wrong):
+    assert len(findings(of_patterns(*texts), name)) == wrong
+
+
+def test_an_article_fits_the_sound_of_a_candidate():
+    jobs = [("A", "actor"), ("B", "poet"), ("C", "university teacher"), ("D", "honest man")]
+    material = of_patterns("[X] is a [Y].", "[X] is an [Y].", "[X] is the [Y].", facts=jobs)
+    first, second = findings(material, "article")
+    assert "'a' does not fit 2 of 4 candidates, such as 'actor'" in first.evidence
+    assert "'an' does not fit 2 of 4 candidates, such as 'poet'" in second.evidence
+
+
+def test_a_pattern_of_another_relation_is_found_by_its_words_and_by_its_parse():
+    suite = Suite.from_patterns(
+        {"a": ["[X] is in [Y]."], "b": ["[X] IS in [Y]!", "[Y] holds [X].", "[Y] is in [X]."]},
+        {"a": CAPITALS, "b": CAPITALS},
+    )
+    (one,) = findings(FactMaterial(suite), "asks_another_relation")
+    assert one.evidence == "'[X] IS in [Y]!' asks as a does: '[X] is in [Y].'"
+    parsed = {"a": ["same"], "b": ["other", "same", None]}
+    both = findings(FactMaterial(suite, signatures=parsed), "asks_another_relation")
+    assert len(both) == 2
+
+
+@pytest.mark.parametrize(("name", "facts", "wrong"), [
+    ("same_spelling", [("A", "New York"), ("B", "new  york"), ("C", "York")], 2),
+    ("same_candidates", [("A", "São Tomé"), ("B", "Sao Tome"), ("C", "Rome")], 2),
+    ("same_candidates", [("A", "city"), ("B", "cities"), ("C", "bus"), ("D", "buses")], 4),
+    ("same_candidates", [("A", "Rome"), ("B", "rome")], 0),
+    ("same_first_word", [("A", "New York"), ("B", "New Delhi"), ("C", "York")], 2),
+    ("object_in_subject", [("Mexico City", "Mexico"), ("Romeo", "Rome"), ("東京都", "東京")], 2),
+])  # fmt: skip
+def test_what_is_wrong_with_facts(name, facts, wrong):
+    assert sum(one.count for one in findings(of_facts(*facts), name)) == wrong
+
+
+def test_aliases_of_the_suite_are_the_same_candidate():
+    facts = ("China", "Beijing"), ("P. R. China", "Peking"), ("Italy", "Rome")
+    material = of_facts(*facts, aliases={"r": [("Beijing", "Peking")]})
+    (one,) = findings(material, "same_candidates")
+    assert one.evidence == "'Beijing' and 'Peking'"
+
+
+def test_facts_that_relations_share_in_either_direction():
+    suite = Suite.from_patterns(
+        {"a": ["[X] [Y]."], "b": ["[X] [Y]."], "c": ["[X] [Y]."]},
+        {"a": CAPITALS, "b": [("Paris", "France"), ("Oslo", "Norway")], "c": [("Fiji", "Suva")]},
+    )
+    (one,) = findings(FactMaterial(suite), "shared_facts")
+    assert (one.group, one.count) == ("b", 1)
+    assert one.evidence == "1 fact also in a, such as 'Paris', 'France'"
+
+
+def test_tenses_and_edges_are_compared_with_those_of_the_parser(write_suite):
+    edge = {"relation": "capital", "pattern_a": "The capital of [X] is [Y].",
+            "pattern_b": "[Y] is the capital of [X].", "syntactic": 1, "lexical": 0,
+            "determiner": 0}  # fmt: skip
+    suite = load_folder(write_suite(edges=[edge]))
+    material = FactMaterial(
+        suite,
+        tenses={"capital": ["present", "past", ""]},
+        edges={"capital": {(0, 1): Edge(syntactic=False, lexical=False, determiner=False)}},
+    )
+    (tense,) = findings(material, "tense")
+    assert tense.evidence == "1 present, 1 past, such as '[Y] is the capital of [X].'"
+    (different,) = findings(material, "edges")
+    assert different.evidence.endswith(": syntactic yes in the suite")
+
+
+def test_a_low_value_is_an_outlier_and_the_rate_of_false_alarms_is_as_stated():
+    """Deviations by hand: the median is 0.9, the MAD 0.01; the least scale is 0.01."""
+    values = np.array([0.90, 0.91, 0.89, 0.90, 0.91, 0.50])
+    assert robust_deviations(values)[-1] == pytest.approx(0.4 / (1.4826 * 0.01), rel=0.35)
+    assert outliers(values) == [5]
+    assert outliers(values[:4]) == [], "too few to judge"
+    assert outliers(np.full(8, 0.7)) == []
+    for size in (6, 12):
+        drawn = np.random.default_rng(1).normal(size=(4000, size))
+        alarms = (robust_deviations(drawn) > limit(size)).any(axis=1).mean()
+        assert alarms == pytest.approx(0.05, abs=0.011), "3 standard errors"
+
+
+def test_patterns_differ_in_meaning_or_answers_are_named():
+    texts = [f"[X] {word} [Y]." for word in ("a", "b", "c", "d", "e", "f")]
+    matrix = np.full((6, 6), 0.9)
+    matrix[5, :] = matrix[:, 5] = 0.2
+    for name, field in (("differs_in_meaning", "meaning"), ("differs_in_answers", "agreement")):
+        suite = of_patterns(*texts).suite
+        (one,) = findings(FactMaterial(suite, **{field: {"r": matrix}}), name)
+        assert one.evidence.startswith("'[X] f [Y].': mean")
+        assert "0.20, median of the relation 0.76" in one.evidence  # 4 of 0.9 and 1 of 0.2
+
+
+def question(item, group, texts, gold, *others, context=""):
+    right = Choice.parse(gold)
+    return Question(item, group, {"": texts}, right, (right, *map(Choice, others)), context)
+
+
+@pytest.mark.parametrize(("name", "items", "wrong"), [
+    ("shared_questions", [("1", "g", ("A?",), "x"), ("2", "h", ("a?",), "y")], 1),
+    ("shared_questions", [("1", "g", ("A?",), "x"), ("2", "g", ("a?",), "y")], 0),
+    ("same_phrasings", [("1", "g", ("What is A?", "what is a ?", "A is what?"), "x")], 2),
+    ("question_spaces", [("1", "g", ("What  is A?",), "x "), ("2", "g", ("B?",), "x")], 1),
+    ("answer_in_question", [("1", "g", ("Is Rome a city?",), "Rome", "Oslo")], 1),
+    ("answer_in_question", [("1", "g", ("Rome or Oslo?",), "Rome", "Oslo")], 0),
+    ("same_options", [("1", "g", ("A?",), "Café|Bar", "cafe", "bar", "Pub")], 4),
+])  # fmt: skip
+def test_what_is_wrong_with_questions(name, items, wrong):
+    material = Questions("s", tuple(question(*item) for item in items))
+    assert sum(one.count for one in findings(material, name)) == wrong
+
+
+def test_checks_of_other_suites_and_checks_without_a_parser_say_why_they_were_not_run():
+    audit = run_checks(of_facts(*CAPITALS), {"edges": "no spaCy", "tenses": "t", "meaning": "m",
+                                             "agreement": "no runs"})  # fmt: skip
+    assert audit.not_run["edges"] == "no spaCy"
+    assert audit.not_run["shared_questions"] == "for suites of questions"
+    assert audit.counts.keys() | audit.not_run.keys() == CHECKS.keys()
+    with pytest.raises(ValueError, match="already a check 'spaces'"):
+        check("note", meaning="", todo="")(CHECKS["spaces"].find)
+    assert cautions(Questions("s", ())) == []
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    """Neither a parser nor an encoder."""
+
+    def fail(suite):
+        raise ConsilienceError("not installed", todo="Install it.")
+
+    monkeypatch.setattr(auditing, "_parsed", fail)
+    monkeypatch.setattr(auditing, "_meaning", fail)
+
+
+PATTERNS = [
+    {"relation": "capital", "pattern": "The capital of [X]  is [Y] .", "tense": "present"},
+    {"relation": "capital", "pattern": "[Y] was the capital of [X]", "tense": "past"},
+    {"relation": "capital", "pattern": "The capital of [X] is [Y].", "tense": "present"},
+    {"relation": "capital", "pattern": "[X]'s capital, [Y],"},
+]
+EDGES = [
+    {"relation": "capital", "pattern_a": PATTERNS[0]["pattern"], "pattern_b": other["pattern"],
+     "syntactic": 1, "lexical": 0, "determiner": 0}
+    for other in PATTERNS[1:3]
+]  # fmt: skip
+
+
+def test_the_command_fixes_what_is_mechanical_and_lists_every_change(
+    write_suite, consilience, bare, tmp_path
+):
+    facts = [{"relation": "capital", "subject": "France", "object": "Paris"}] * 2
+    folder = write_suite(patterns=PATTERNS, edges=EDGES, facts=facts)
+    (folder / "relations.jsonl").write_bytes(b'{"relation":"capital" }\r\n')
+    status, out, _ = consilience("suite", "audit", folder, "--fix", "--json", "--csv", "f.csv")
+    audit = json.loads(out)
+    assert status == 0
+    places = [(change["where"], change["after"]) for change in audit["changes"]]
+    assert places == [
+        ("patterns.jsonl:1", "The capital of [X] is [Y]."),
+        ("patterns.jsonl:2", "[Y] was the capital of [X]."),
+        ("patterns.jsonl:3", ""),
+        ("edges.jsonl:1", "The capital of [X] is [Y]."),
+        ("edges.jsonl:1", "[Y] was the capital of [X]."),
+        ("edges.jsonl:2", "The capital of [X] is [Y]."),
+        ("edges.jsonl:2", ""),
+        ("facts.jsonl:2", ""),
+    ]
+    assert (folder / "relations.jsonl").read_bytes() == b'{"relation":"capital" }\r\n'
+    assert audit["counts"]["spaces"] == 0
+    (left,) = [one for one in audit["findings"] if one["check"] == "final_punctuation"]
+    assert left["places"] == ["patterns.jsonl:3"]
+    assert audit["not_run"]["differs_in_meaning"] == "not installed. Install it."
+    assert (tmp_path / "f.csv").read_text(encoding="utf-8").startswith("check,severity,group")
+    assert fix_folder(folder) == []
+    assert consilience("suite", "audit", folder)[1].count("final_punctuation") == 3
+
+
+def test_tsv_tables_are_fixed_line_by_line(write_suite):
+    folder = write_suite()
+    (folder / "patterns.jsonl").unlink()
+    table = "relation\tpattern\tlemma\r\ncapital\t[X]  is [Y].\tbe\r\n\r\ncapital\t[Y] of [X].\r\n"
+    (folder / "patterns.tsv").write_bytes(table.encode())
+    assert [change.where for change in fix_folder(folder)] == ["patterns.tsv:2"]
+    assert (folder / "patterns.tsv").read_bytes() == table.replace("  ", " ").encode()
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("mini", "--fix"), "a bundled or released suite"),
+    (("mini-questions", "--fix"), "--fix with a suite of questions"),
+    (("mini-questions", "--runs", "r"), "--runs with a suite of questions"),
+    (("none",), "no suite 'none'"),
+])  # fmt: skip
+def test_what_cannot_be_audited_or_fixed_is_refused(consilience, bare, arguments, message):
+    status, _, error = consilience("suite", "audit", *arguments)
+    assert status == 2
+    assert message in error
+
+
+def test_files_with_errors_are_findings_and_places_are_file_and_line(
+    write_suite, consilience, bare
+):
+    folder = write_suite(patterns=[{"relation": "capital", "pattern": "[X] is."}])
+    status, out, _ = consilience("suite", "audit", folder, "--json")
+    audit = json.loads(out)
+    assert status == 2
+    assert audit["findings"][0]["severity"] == "error"
+    assert audit["findings"][0]["places"][0].endswith("patterns.jsonl:1")
+    assert set(audit["not_run"].values()) == {"the files have errors"}
+    places = places_in(write_suite())
+    assert places.pattern("capital", "[Y] is the capital of [X].") == ("patterns.jsonl:2",)
+    assert places.fact("capital", "Italy", "Rome") == ("facts.jsonl:3",)
+    assert places.fact("capital", "Italy", "Oslo") == ()
+
+
+def test_questions_are_audited_with_the_places_of_their_rows(consilience, bare, tmp_path):
+    rows = [{"question": "A  b?", "answer": "x", "item": "one"}]
+    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    audit = auditing.audit_suite(AuditOptions("q.jsonl")).audit
+    (one,) = [finding for finding in audit.findings if finding.check == "question_spaces"]
+    assert one.places == ("q.jsonl:1",)
+    assert audit.not_run["spaces"] == "for suites of facts"
+
+
+def test_runs_show_patterns_whose_answers_are_apart(consilience, bare, write_suite, tmp_path):
+    """Six patterns; the last one always answers another object."""
+    objects = ("Paris", "Berlin", "Rome")
+    texts = [f"[X] {word} [Y]." for word in ("a", "b", "c", "d", "e", "f")]
+    folder = write_suite(patterns=[{"relation": "capital", "pattern": text} for text in texts])
+    rows = [
+        {"group": "capital", "item": f"capital-{at + 1}", "subject": subject, "variant": text,
+         "answer": objects[(at + (text == texts[-1])) % 3], "gold": objects[at]}
+        for at, subject in enumerate(("France", "Germany", "Italy")) for text in texts
+    ]  # fmt: skip
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    audit = auditing.audit_suite(AuditOptions(str(folder), runs=("a.jsonl",))).audit
+    (one,) = [finding for finding in audit.findings if finding.check == "differs_in_answers"]
+    assert one.places == ("patterns.jsonl:6",)

@@ -208,6 +208,7 @@ def test_data_list_check_stats(consilience, tmp_path, write_suite):
     document = json.loads(consilience("suite", "list", "--json")[1])
     assert [row["suite"] for row in document["suites"]] == [
         "mini",
+        "mini-languages",
         "mini-questions",
         "mini-open",
         "pararel",

@@ -279,3 +279,41 @@ def test_subjects_that_are_written_alike_have_a_note(tmp_path):
     assert cautions(suites.load_suite(folder)) == [
         "capital: ja: France, Switzerland are all written 'フランス'"
     ]
+
+
+def test_mini_languages_asks_the_same_facts_in_four_languages():
+    suite, mini = suites.load_suite("mini-languages"), suites.load_suite("mini")
+    assert not suites.check_suite("mini-languages")
+    assert len(suite.relations) >= 6
+    for relation in suite:
+        same = mini[relation.id]
+        known = {(fact.item, fact.subject, fact.object) for fact in same.facts}
+        assert {(fact.item, fact.subject, fact.object) for fact in relation.facts} <= known
+        assert len(relation.facts) >= 30
+        by_language = relation.design.languages
+        assert list(by_language) == ["en", "de", "es", "ja"]
+        assert {len(variants) for variants in by_language.values()} == {4}
+        english = [relation.patterns[at].text for at in by_language["en"]]
+        assert set(english) <= {pattern.text for pattern in same.patterns}
+    notes = cautions(suite)
+    assert not notes, notes
+
+
+@pytest.mark.parametrize(
+    ("group", "subject", "index", "sentence"),
+    [
+        ("capital", "Lebanon", 5, "Beirut ist die Hauptstadt des Libanon."),
+        ("city_country", "Geneva", 4, "Genf ist eine Stadt in der Schweiz."),
+        ("city_country", "Basra", 7, "Das Land, in dem Basra liegt, ist der Irak."),
+        ("official_language", "Yemen", 6, "Arabisch ist im Jemen die Amtssprache."),
+        ("animal_class", "frog", 6, "In der Zoologie ist der Frosch eine Amphibie."),
+        ("animal_class", "eagle", 8, "El águila es un ave."),
+        ("field", "David Hilbert", 8, "David Hilbert trabajó en el campo de las matemáticas."),
+        ("author", "The Trial", 13, "『審判』の著者はカフカです。"),
+    ],
+)
+def test_sentences_of_mini_languages(group, subject, index, sentence):
+    relation = suites.load_suite("mini-languages")[group]
+    (fact,) = [fact for fact in relation.facts if fact.subject == subject]
+    query = relation.query(relation.patterns[index], fact)
+    assert query.pattern.fill(query.subject, query.gold) == sentence

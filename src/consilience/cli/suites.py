@@ -18,6 +18,7 @@ from consilience.errors import ConsilienceError
 from consilience.files import write_whole
 from consilience.report.metric_tables import statistics_tables
 from consilience.report.suite_tables import question_table
+from consilience.suites import mini_questions
 from consilience.suites.fetch import fetch
 from consilience.suites.question_sizes import question_statistics
 from consilience.suites.question_suites import is_questions, load_questions
@@ -42,8 +43,8 @@ def list_suites(options: SuiteListOptions, output: JsonOutput) -> None:
     rows = []
     for name, description in suites.NAMES.items():
         try:
-            is_mini = name.partition("-")[0] == "mini"
-            folder: str | None = str(suites.suite_folder("mini" if is_mini else name, data))
+            is_made_of_mini = name in mini_questions.NAMES
+            folder: str | None = str(suites.suite_folder("mini" if is_made_of_mini else name, data))
         except ConsilienceError:
             folder = None
         rows.append({"suite": name, "about": description, "folder": folder})

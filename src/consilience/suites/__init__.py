@@ -19,8 +19,12 @@ from consilience.suites.tasks import TASKS, is_task, load_task
 from consilience.types import Suite
 
 MINI = Path(__file__).parent / "mini"
+BUNDLED = {"mini": MINI, "mini-languages": MINI.with_name("mini_languages")}
+"""The suites of facts in the package, and their folders."""
+
 NAMES = {
     "mini": "bundled with consilience: 14 relations, Apache-2.0",
+    "mini-languages": "7 relations of mini in English, German, Spanish and Japanese, Apache-2.0",
     **mini_questions.NAMES,
     "pararel": "ParaRel, Elazar et al. 2021; `consilience suite fetch pararel` gets it",
 }
@@ -38,8 +42,8 @@ def data_dir(folder: Path | None = None) -> Path:
 
 def suite_folder(spec: str, data: Path) -> Path:
     """The folder of a suite that is named or given as a path."""
-    if spec == "mini":
-        return MINI
+    if spec in BUNDLED:
+        return BUNDLED[spec]
     if spec in mini_questions.NAMES or (Path(spec).is_file() and is_questions(spec)):
         raise ConsilienceError(
             f"'{spec}' is a suite of questions",

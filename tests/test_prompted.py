@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from consilience import ask_questions
-from consilience.ask_questions import Presenter, ask_options, prompt_table, prompts_of
+from consilience.ask_questions import Presenter, ask_options, prompt_count, prompt_table, prompts_of
 from consilience.errors import ConsilienceError
 from consilience.factors import Factor, FactorialDesign
 from consilience.models import prompt_reader
@@ -178,6 +178,7 @@ def test_few_prompts_are_held_at_once_and_the_tables_stay_the_same(monkeypatch):
     parts = tables()
     assert sizes == done == [60, 18, 18, 18, 6]
     assert all(one.equals(other) for one, other in zip(whole, parts, strict=True))
+    assert prompt_count(questions, presenter) == 60
     assert ask_options([], presenter, Counting(), "own").equals(whole[1].clear())
 
 

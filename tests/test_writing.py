@@ -1,11 +1,13 @@
 """Answers in a model's own words: what is written, sampled, and made of it."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
 import torch
 
-from consilience import ConsilienceError
+from consilience import ConsilienceError, ask_questions
 from consilience.ask_questions import Presenter
 from consilience.ask_writing import answered, ask_writing, notes_on_writing
 from consilience.factors import Factor, FactorialDesign
@@ -197,6 +199,18 @@ def test_labels_and_texts_are_options_in_whatever_order_they_were_shown():
     )
     assert table["option"].to_list() == [None, 2]  # no labels were shown
     assert table["answer"].to_list() == ["b", "Oslo"]
+
+
+def test_few_prompts_are_held_at_once(monkeypatch):
+    """Two orders of three questions; three prompts at once are those of one question."""
+    design = FactorialDesign.full([Factor("order", ("given", "rotation 1"))])
+    questions = [replace(OPTIONS, item=item) for item in ("q1", "q2", "q3")]
+    monkeypatch.setattr(ask_questions, "PROMPTS_AT_ONCE", 3)
+    presenter, model = Presenter(design, {}, Presentation()), Scripted("A", "C")
+    table = ask_writing(questions, presenter, model, "own")
+    assert table["item"].to_list() == ["q1", "q1", "q2", "q2", "q3", "q3"]
+    assert table["text"].to_list() == ["A", "C"] * 3
+    assert table["option"].to_list() == [0, 0] * 3
 
 
 def test_open_questions_have_samples_aliases_and_their_own_words():

@@ -192,11 +192,16 @@ def prompts_of(
     ]
 
 
-def _slices(questions: Sequence[Question], presenter: Presenter) -> Iterator[Sequence[Question]]:
+def slices_of(questions: Sequence[Question], presenter: Presenter) -> Iterator[Sequence[Question]]:
     """Questions with at most ``PROMPTS_AT_ONCE`` prompts; of no questions one empty slice."""
     size = max(1, PROMPTS_AT_ONCE // len(presenter.design.cells))
     for start in range(0, max(1, len(questions)), size):
         yield questions[start : start + size]
+
+
+def prompt_count(questions: Sequence[Question], presenter: Presenter) -> int:
+    """The number of prompts of questions."""
+    return sum(len(prompts_of(some, presenter)) for some in slices_of(questions, presenter))
 
 
 def prompt_table(
@@ -222,7 +227,7 @@ def prompt_table(
         ]
         return pl.DataFrame(records, schema=schema)
 
-    return pl.concat([table(some) for some in _slices(questions, presenter)])
+    return pl.concat([table(some) for some in slices_of(questions, presenter)])
 
 
 def ask_options(
@@ -236,7 +241,7 @@ def ask_options(
 
     Options are scored by the rule of the presenter; a model without probabilities chooses itself.
     """
-    slices = _slices(questions, presenter)
+    slices = slices_of(questions, presenter)
     return pl.concat([_ask_some(some, presenter, model, suite, progress) for some in slices])
 
 

@@ -9,7 +9,7 @@ from typing import Protocol as Interface
 import polars as pl
 
 from consilience.ask import Progress
-from consilience.ask_questions import SCHEMA, Ints, Presenter, answers_of, prompts_of
+from consilience.ask_questions import SCHEMA, Ints, Presenter, answers_of, prompts_of, slices_of
 from consilience.free_text import NO_CHOICE, Rule, match, usual_rule
 from consilience.presentation import Prompt, labels_of
 from consilience.questions import Question
@@ -67,6 +67,19 @@ def ask_writing(
     of sampling. ``rule``: how the answer is found in a text; None for that of its kind of question
     (``free_text.DEFAULT_RULES``).
     """
+    slices = slices_of(questions, presenter)
+    return pl.concat([_ask_some(some, presenter, model, suite, rule, progress) for some in slices])
+
+
+def _ask_some(
+    questions: Sequence[Question],
+    presenter: Presenter,
+    model: WritingModel,
+    suite: str,
+    rule: Rule | None,
+    progress: Progress,
+) -> pl.DataFrame:
+    """The written answers to questions whose prompts are held at once."""
     rows = prompts_of(questions, presenter)
     reasons = [model.why_not(prompt) for _, _, prompt in rows]
     askable = [at for at, reason in enumerate(reasons) if reason is None]

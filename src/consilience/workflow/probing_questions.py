@@ -16,8 +16,8 @@ from consilience.ask_questions import (
     Presenter,
     PromptModel,
     ask_options,
+    prompt_count,
     prompt_table,
-    prompts_of,
 )
 from consilience.errors import ConsilienceError
 from consilience.expectations import linked_questions
@@ -147,9 +147,7 @@ class QuestionSetup:
     def size(self) -> int:
         """The number of prompts."""
         by_group = self.questions.groups
-        return sum(
-            len(prompts_of(by_group[group.id], self.presenter(group))) for group in self.groups
-        )
+        return sum(prompt_count(by_group[group.id], self.presenter(group)) for group in self.groups)
 
     @property
     def settings(self) -> dict[str, object]:
@@ -272,7 +270,7 @@ def _answers_of(
 ) -> pl.DataFrame:
     """The answers of a group; existing ones are not asked again. What is sent is kept first."""
     questions, presenter = setup.questions.groups[group.id], setup.presenter(group)
-    size = len(prompts_of(questions, presenter))
+    size = prompt_count(questions, presenter)
     known = folder.answers(group.id, size)
     if known is not None:
         advance(size)
@@ -300,8 +298,7 @@ def plan_questions(
     by_group = setup.questions.groups
     is_new, complete = complete_groups(setup.folder, setup.settings)
     sizes = {
-        group.id: len(prompts_of(by_group[group.id], setup.presenter(group)))
-        for group in setup.groups
+        group.id: prompt_count(by_group[group.id], setup.presenter(group)) for group in setup.groups
     }
 
     def ask(group: GroupOfQuestions) -> int:

@@ -226,8 +226,8 @@ def test_groups_of_few_questions_have_a_note(folder):
     """Groups of 4 and 1 questions; an answer that is always the same has no corrected value."""
     _, counted = ask(folder, "run", answers(**FIRST))
     assert any(
-        note == "2 groups have fewer than 20 questions: chance-corrected consistency tends to be "
-        "too low there, and its interval is too narrow"
+        note == "2 groups have fewer than 20 questions: corrected consistency tends to be too low "
+        "there, its interval too narrow"
         for note in counted.notes
     )
     _, counted = ask(folder, "same", answers(Who_has_C="Ann", Whose_is_C="Ann"))

@@ -206,6 +206,6 @@ def _of_few_questions(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
     if few := sizes.filter(pl.col("n") < FEWEST_QUESTIONS).height:
         have = "group has" if few == 1 else "groups have"
         yield (
-            f"{few} {have} fewer than {FEWEST_QUESTIONS} questions: chance-corrected consistency "
-            "tends to be too low there, and its interval is too narrow"
+            f"{few} {have} fewer than {FEWEST_QUESTIONS} questions: corrected consistency tends to "
+            "be too low there, its interval too narrow"
         )

@@ -99,6 +99,13 @@ def test_a_normalized_text_stays_as_it_is_but_for_its_article(text):
     assert once in (normalized("the " + once), normalized(once), "a", "an", "the") or not once
 
 
+def test_the_text_of_an_option_is_no_label_in_another_case():
+    """Shown as A. b, B. a: `a` is the text of B, `A` the label of one and the text of the other."""
+    choices = [Choice("b"), Choice("a")]
+    assert match("a", choices, rule_of("normalized"), ("A", "B")).position == 1
+    assert match("A", choices, rule_of("normalized"), ("A", "B")).position is None
+
+
 def test_a_text_as_written_decides_between_choices_that_are_equal_once_normalized():
     choices = (Choice("US"), Choice("us"))
     rule = rule_of("normalized")

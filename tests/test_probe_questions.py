@@ -186,6 +186,9 @@ def test_runs_of_questions_are_compared_and_reported(consilience, probed, tmp_pa
         ),
         (("--data", "x.tsv"), "--data with a suite of questions"),
         (("--template", "no slot"), "{question}"),
+        (("--template", "Q: {question}"), "no {options} in the template 'own'; expected"),
+        (("--vary", "examples=2"), "--vary examples without solved examples. Add --shots 3"),
+        (("--vary", "language=en"), "--vary language=en of questions that name no language. Add"),
         (("--generate", "--option-score", "sum"), "--option-score of written answers"),
     ],
 )

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from consilience import load_suite
 from consilience.errors import ConsilienceError
 from consilience.questions import Choice
 from consilience.suites.question_files import read_question_file
@@ -149,6 +150,9 @@ def test_every_mistake_is_one_message_with_its_line(tmp_path, rows, message):
         ("a.csv", "frage,antwort\n?,x\n", {}, "Name the column that has it: --columns question="),
         ("a.csv", "question,answer\n?,x\n", {"group": "topic"}, "no column 'topic'"),
         ("a.csv", "question,answer\n?,x\n", {"gold": "answer"}, "--columns gold=..."),
+        ("a.csv", "question;answer\n?;x\n", {}, "by semicolons. Save it with commas."),
+        ("a.csv", "question,answer,answer\n?,x,y\n", {}, "a.csv:1: two columns 'answer'."),
+        ("a.csv", '"?,x\n', {}, "Check for a quotation mark that is not closed"),
         ("a.yaml", "questions: [}", {}, "no YAML"),
         ("a.toml", "a = 1", {}, "no list of questions"),
         ("a.xlsx", "", {}, "a file in '.xlsx'"),
@@ -165,6 +169,15 @@ def test_a_file_that_holds_no_questions_raises(tmp_path, name, text, columns, me
 def test_an_empty_file_is_named_by_its_path(tmp_path, text):
     _, problems = read(tmp_path, "a.csv", text)
     assert [problem.partition(";")[0] for problem in problems] == ["a.csv: no questions"]
+
+
+def test_a_name_beside_a_folder_with_two_files_of_questions_is_unknown(tmp_path, monkeypatch):
+    (tmp_path / "two").mkdir()
+    for name in ("questions.csv", "questions.jsonl"):
+        (tmp_path / "two" / name).write_text("")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConsilienceError, match="no suite 'nosuch'"):
+        load_suite("nosuch")
 
 
 def test_an_empty_column_of_distractors_does_not_shuffle_the_options(tmp_path):

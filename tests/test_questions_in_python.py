@@ -197,6 +197,12 @@ def test_a_wrong_call_says_what_to_pass(call, message):
         call()
 
 
+def test_a_scored_frame_is_called_by_its_model(result, questions):
+    answers = result.answers.select("item", "variant", "answer").with_columns(model=pl.lit("a/gpt"))
+    assert repr(cs.score(answers, questions)).startswith("gpt on quiz")
+    assert repr(cs.score(answers.drop("model"), questions)).startswith("answers on quiz")
+
+
 def test_a_file_of_questions_is_no_suite_of_facts(tmp_path):
     path = tmp_path / "quiz.csv"
     path.write_text("question,answer\nq,a\n")

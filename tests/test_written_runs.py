@@ -1,5 +1,7 @@
 """``probe`` of questions that a model answers in its own words."""
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
@@ -54,6 +56,22 @@ def test_options_are_written_with_generate(options, tmp_path):
     table = pl.read_parquet(next((tmp_path / "run" / "answers").glob("*.parquet")))
     assert {"text", "unmatched", "option"} <= set(table.columns)
     assert counted.record["settings"]["written"]
+
+
+def test_a_baseline_is_read_whatever_the_rule(options):
+    for rows in (OPEN, CLOSED):
+        asked = options(rows, model="baseline:oracle", match="regex:is (.*)", generate=True)
+        counted = probe(replace(asked, folder=asked.folder / rows[-8:].strip()), SILENT)
+        assert counted.metrics.filter(metric="accuracy", group="MICRO")["value"].to_list() == [1.0]
+
+
+def test_the_longest_prompt_is_an_option(options, tmp_path):
+    """Prompts of more than eight tokens are excluded, of written and of chosen answers."""
+    for number, more in enumerate(({"generate": True}, {"max_new_tokens": 32})):
+        folder = tmp_path / f"short-{number}"
+        counted = probe(options(CLOSED, longest=8, folder=folder, **more), SILENT)
+        assert "the model takes 8" in open_run(folder).answers["excluded"][0]
+        assert counted.record["settings"]["max_length"] == 8
 
 
 def test_a_run_has_groups_with_options_and_open_ones(options, tmp_path):

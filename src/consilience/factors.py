@@ -182,5 +182,6 @@ def _refuse_more_than(most: int, size: int, factors: Sequence[Factor]) -> None:
         raise ConsilienceError(
             f"{size:,} variants of each question: {levels}",
             expected=f"at most {most:,}",
-            todo="Take fewer levels, or another design: --design one-factor or --design radial:8.",
+            todo="Take fewer levels, such as --vary order=shuffles:8, or another design: "
+            "--design one-factor or --design radial:8.",
         )

@@ -346,6 +346,8 @@ def _labelled(
 ) -> set[int]:
     """The positions of the choices whose label the passage has, alone or with their text."""
     passage = extracted.passage
+    if passage not in labels and any(passage in choice.texts for choice in choices):
+        return set()  # the text of an option as written, though it may be a label in another case
     if not rule.parses_labels or not labels:
         return {at for at, label in enumerate(labels) if label == passage}
     plain = re.sub(r"[*`\"]+", "", passage).strip()

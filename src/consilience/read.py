@@ -13,7 +13,7 @@ import json
 import re
 import tomllib
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +151,7 @@ def _table_rows(
     for where, row in read_cells(path, "\t" if path.suffix == ".tsv" else ",", quoted=quoted):
         if not header:
             header = row
+            _check_header(header, where, path)
         elif len(row) == len(header):
             yield where, dict(zip(header, row, strict=True))
         elif any(cell.strip() for cell in row):
@@ -161,6 +162,21 @@ def _table_rows(
                 todo="Check for missing or extra separators, and for line breaks in a cell.",
             )
             yield where, fault
+
+
+def _check_header(header: Sequence[str], where: str, path: Path) -> None:
+    """Raise for a table with another separator than expected, and for two columns of one name."""
+    separator = "\t" if path.suffix == ".tsv" else ","
+    todo = _other_separator(header[0], {"separator": separator}) if len(header) == 1 else ""
+    if todo:
+        raise ConsilienceError(
+            "a table of one column", expected="commas between columns", where=where, todo=todo
+        )
+    repeated = [name for at, name in enumerate(header) if name.strip() and name in header[:at]]
+    if repeated:
+        raise ConsilienceError(
+            f"two columns '{repeated[0]}'", where=where, todo="Rename or remove one of them."
+        )
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any] | ConsilienceError]]:
@@ -203,7 +219,9 @@ def read_cells(
             yield f"{path}:{reader.line_num}", cells
     except csv.Error as error:
         raise ConsilienceError(
-            f"cannot be read as a table: {error}", where=f"{path}:{reader.line_num}"
+            f"cannot be read as a table: {error}",
+            where=f"{path}:{reader.line_num}",
+            todo="Check for a quotation mark that is not closed, or not doubled inside a cell.",
         ) from error
 
 

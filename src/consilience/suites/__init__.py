@@ -14,6 +14,7 @@ from consilience.errors import ConsilienceError, did_you_mean, shortened
 from consilience.files import path_of
 from consilience.suites import mini_questions
 from consilience.suites.layouts import check_folder, load_folder
+from consilience.suites.question_files import SUFFIXES
 from consilience.suites.question_suites import check_questions, is_questions
 from consilience.suites.tasks import TASKS, is_task, load_task
 from consilience.types import Suite
@@ -73,7 +74,12 @@ def suite_folder(spec: str, data: Path) -> Path:
     if not folder.exists():
         raise _no_suite(folder, spec)
     if not folder.is_dir():
-        raise ConsilienceError("not a folder", expected="a suite folder", where=spec)
+        raise ConsilienceError(
+            "not a folder",
+            expected=f"a folder, or a file of questions in {', '.join(SUFFIXES)}",
+            where=spec,
+            todo="Save a table of questions as .csv (docs/own-questions.md).",
+        )
     return folder
 
 

@@ -45,9 +45,9 @@ def layout_of(folder: Path) -> tuple[Layout, Path]:
     *names, last = (layout.name for layout in LAYOUTS)
     raise ConsilienceError(
         "no suite in this folder",
-        expected=f"{', '.join(names)}, or {last}",
+        expected=f"{', '.join(names)}, or {last}; of questions a file questions.csv",
         where=str(folder),
-        todo="See docs/suites.md for the layouts.",
+        todo="See docs/suites.md for the layouts. `consilience suite new DIR` writes an example.",
     )
 
 

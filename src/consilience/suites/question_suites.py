@@ -59,7 +59,7 @@ def is_questions(spec: str) -> bool:
     path = Path(spec)
     if path.suffix == ".toml":
         return path.is_file() and "questions" in read_text(path)
-    return path.suffix in SUFFIXES or (path.is_dir() and bool(_files_of(path)))
+    return path.suffix in SUFFIXES or (path.is_dir() and bool(_files_in(path)))
 
 
 def load_questions(
@@ -135,19 +135,25 @@ def _named(questions: Questions, folder: Path) -> Questions:
     return Questions(name, items, questions.notes)
 
 
+def _files_in(folder: Path) -> list[Path]:
+    """The files with questions in a folder: ``questions.csv`` and the like, or ``questions/*``."""
+    named = [path for suffix in SUFFIXES if (path := folder / f"{FILES}{suffix}").is_file()]
+    return named or sorted(
+        path for path in (folder / FILES).glob("*") if path.suffix in SUFFIXES and path.is_file()
+    )
+
+
 def _files_of(folder: Path) -> list[Path]:
-    """The files of a folder of questions; none where it is no such folder."""
-    single = [path for suffix in SUFFIXES if (path := folder / f"{FILES}{suffix}").is_file()]
-    if len(single) > 1:
+    """The files of a folder of questions; two that are both called questions raise."""
+    files = _files_in(folder)
+    if len(files) > 1 and files[0].parent == folder:
         raise ConsilienceError(
-            f"{single[0].name} and {single[1].name}",
+            f"{files[0].name} and {files[1].name}",
             expected="one file of questions, or several in a folder 'questions'",
             where=str(folder),
             todo="Remove one of them.",
         )
-    return single or sorted(
-        path for path in (folder / FILES).glob("*") if path.suffix in SUFFIXES and path.is_file()
-    )
+    return files
 
 
 def _hub_rows(name: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
@@ -158,7 +164,7 @@ def _hub_rows(name: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
         raise ConsilienceError(
             f"{HUB}{name} without a split",
             expected=f"{HUB}DATASET:SPLIT",
-            todo=f"Name one: {HUB}{name}:test.",
+            todo=f"Name one: {HUB}{name or 'DATASET'}:test.",
         )
     try:
         from datasets import load_dataset

@@ -21,11 +21,12 @@ from consilience.models import LanguageModel
 from consilience.models.functions import ScoringFunction, TextFunction
 from consilience.models.label_functions import LabelFunction, TwoTexts
 from consilience.models.prompt_functions import PromptFunction
-from consilience.run import Run
+from consilience.run import Run, model_name
 from consilience.suites.question_collection import Questions
 from consilience.suites.question_suites import is_questions, load_questions
 from consilience.suites.saving import save_suite
 from consilience.suites.tasks import is_task, load_task
+from consilience.text import names_a_file
 from consilience.types import Suite
 from consilience.watch import SILENT, Watch
 from consilience.workflow import probing
@@ -120,7 +121,7 @@ def score(
 
     - ``answers``: a pandas or polars frame, a file, the folder of a run, or a result. A frame needs
       the columns ``item``, ``variant`` and ``answer``, and for facts ``group``, ``subject`` and
-      ``gold``.
+      ``gold``; a column ``model`` with one value names the result.
     - ``suite``: the questions or facts; not needed for a run, and not taken for a run of questions.
     - ``match``: the rule that finds an option, label or object in an answer (docs/free-text.md).
     - ``columns``: of a file of questions, as ``load_questions`` takes them.
@@ -128,6 +129,7 @@ def score(
     temporary = TemporaryDirectory(prefix="consilience-")
     is_path = isinstance(answers, str | PathLike)
     path = path_of(answers, "the answers") if is_path else _written(answers, temporary)
+    label = "" if is_path else path.stem
     questions = suite if isinstance(suite, Questions) else None
     if not path.is_dir() and isinstance(suite, str | PathLike) and is_questions(os.fspath(suite)):
         questions = load_questions(suite, columns)
@@ -135,11 +137,11 @@ def score(
         _refuse_columns(suite)
     if questions is not None and not path.is_dir():
         options = ScoreOptions(path, questions.name, protocol, match, Path(temporary.name, "run"))
-        probed = probing.score(options, questions)
+        probed = probing.score(options, questions, label)
         return _result_of(probed, Run.open(probed.record["path"]), temporary)
     spec = save_suite(suite, Path(temporary.name, "suite")) if isinstance(suite, Suite) else suite
     name = questions.name if questions is not None else None if spec is None else str(spec)
-    probed = probing.score(ScoreOptions(path, name, protocol, match))
+    probed = probing.score(ScoreOptions(path, name, protocol, match), label=label)
     return _result_of(probed, Run.open(path), temporary)
 
 
@@ -296,9 +298,12 @@ def _result_of(
 
 
 def _written(answers: Any, temporary: TemporaryDirectory[str]) -> Path:
-    """A file with the answers of a frame."""
-    path, buffer = Path(temporary.name, "answers.parquet"), io.BytesIO()
-    as_polars(answers, "the answers table").write_parquet(buffer)
+    """A file with the answers of a frame, called by its column ``model`` if that has one value."""
+    table, buffer = as_polars(answers, "the answers table"), io.BytesIO()
+    models = set(table["model"]) if "model" in table.columns else set()
+    name = model_name(str(models.pop())) if len(models) == 1 else ""
+    path = Path(temporary.name, f"{name if names_a_file(name) else 'answers'}.parquet")
+    table.write_parquet(buffer)
     write_whole(path, buffer.getvalue())
     return path
 

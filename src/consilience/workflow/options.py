@@ -261,9 +261,10 @@ ReadAt = Annotated[
 MaxLength = Annotated[
     int | None,
     Option(
-        "Truncate inputs to this many tokens [default: the model's limit].",
+        "Truncate sentence pairs to this many tokens, and exclude longer prompts of questions "
+        "[default: the model's limit].",
         min=8,
         flag="--max-length",
-        panel=PAIRS,
+        panel=PAIRS_AND_OWN,
     ),
 ]

@@ -233,14 +233,15 @@ def _noise_floor(
         )
 
 
-def score(options: ScoreOptions, questions: Questions | None = None) -> CountedRun:
+def score(options: ScoreOptions, questions: Questions | None = None, label: str = "") -> CountedRun:
     """Measure answers that were made elsewhere, or those of a run again; seeds are averaged.
 
     A run names its suite and protocol; ``suite`` is needed for a table of answers only.
-    ``questions``: those that a table answers, in place of those that the options name.
+    ``questions``: those that a table answers, in place of those that the options name. ``label``:
+    what the answers are called; empty for the name of the file or of the run's model.
     """
     answers = options.answers
-    run = Run.open(answers).named_by_model()
+    run = Run.open(answers, label).named_by_model()
     if not answers.is_dir() and options.suite is not None:
         if questions is not None or is_questions(options.suite):
             return score_questions(run, options, questions)

@@ -120,6 +120,8 @@ class QuestionSetup:
         design = design_of(options.design, factors, options.seed)
         prompting = _prompting(options, factors, is_chat=model is None or is_chat_model(model))
         presenter = prompting.presenter(design, whole.items)  # the rule fits the labels
+        if presenter.rule.reply == "label" and any(not of.writes_freely for of in groups):
+            prompting.refuse_hidden_options()
         for question in chosen.items:
             presenter.drawn_examples(question, 0)  # a group with too few questions raises
         if model is None:
@@ -130,6 +132,9 @@ class QuestionSetup:
         if writing:
             judge = writing.load_judge(options.loading)
             compared = [one for one in whole.expectations if one.compares_texts]
+            if options.model.startswith("baseline:"):
+                # It writes an option or a gold alone, which every rule should accept.
+                writing = replace(writing, match=None)
             writer = Writer(writing, as_writer(model), judge, linked_questions(compared))
         return cls(options, chosen, whole.items, design, prompting, groups, model, writer)
 
@@ -169,6 +174,7 @@ class QuestionSetup:
             "design": options.design,
             **self.prompting.record(self.design),
             "model": self.model.identity,
+            **({"max_length": options.longest} if options.longest else {}),
         }
 
     @property
@@ -218,9 +224,13 @@ def _writing_of(options: ProbeOptions, groups: Sequence[GroupOfQuestions]) -> Wr
 
 def _load(options: ProbeOptions, questions: Questions, writing: Writing | None) -> PromptModel:
     if writing and not options.model.startswith("baseline:"):
-        return writing.load_model(options.model, options.loading)
+        return writing.load_model(options.model, options.loading, options.longest or 0)
     return load_prompt_model(
-        options.model, questions.items, loading=options.loading, seed=options.seed
+        options.model,
+        questions.items,
+        loading=options.loading,
+        seed=options.seed,
+        longest=options.longest or 0,
     )
 
 
@@ -253,6 +263,7 @@ def _noise_floor(setup: QuestionSetup, watch: Watch) -> pl.DataFrame | None:
         setup.pool,
         loading=replace(options.loading, dtype="bfloat16"),
         seed=options.seed,
+        longest=options.longest or 0,
     )
     with watch.steps("noise floor", None, "prompts") as advance:
         return question_noise_floor(

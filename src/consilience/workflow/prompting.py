@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from consilience.ask_questions import Presenter
+from consilience.errors import ConsilienceError
 from consilience.factors import Factor, FactorialDesign
 from consilience.presentation import TEMPLATES, Presentation, Template
 from consilience.questions import Question
@@ -53,6 +54,10 @@ class Prompting:
         known = {**TEMPLATES, **named}
         varied = {factor.name: factor.levels for factor in factors}.get("template")
         used = {name: known[name] for name in varied or list(named)[:1]}
+        if not shots and any(factor.name == "examples" for factor in factors):
+            raise ConsilienceError(
+                "--vary examples without solved examples", todo="Add --shots 3, or leave it out."
+            )
         return cls(with_system(used, system) if system else used, rule_name, shots, seed)
 
     @property
@@ -65,6 +70,16 @@ class Prompting:
         return Presenter(
             design, self.templates, self.base, self.shots, self.seed, pool, self.rule_name
         )
+
+    def refuse_hidden_options(self) -> None:
+        """Raise for a template that does not show the options whose labels are scored."""
+        for name, template in self.templates.items():
+            if "{options}" not in template.text:
+                raise ConsilienceError(
+                    f"no {{options}} in the template '{name}'",
+                    expected="{question} and {options}, because the model answers with a label",
+                    todo="Add {options}, or score the texts of the options: --option-score sum.",
+                )
 
     def record(self, design: FactorialDesign) -> dict[str, object]:
         """What decides the prompts and the scores, for the settings of a run."""

@@ -156,6 +156,11 @@ def _paraphrases(value: str, questions: Questions) -> Sequence[str]:
 
 def _languages(value: str, questions: Questions) -> Sequence[str]:
     levels = questions.languages if value == ALL else _listed(value)
+    if not any(questions.languages) and value != ALL:
+        raise ConsilienceError(
+            f"--vary language={value} of questions that name no language",
+            todo=f"{MORE_LEVELS['language']}, or leave --vary language out.",
+        )
     _check_levels("language", levels, questions.languages)
     return levels
 
@@ -197,8 +202,9 @@ def _is_order(level: str, size: int) -> bool:
 
 def _refuse_orders(count: int, value: str) -> None:
     if count > MOST_CELLS:
+        shown = f"{count:,}" if count < 10**12 else "over a trillion"
         raise ConsilienceError(
-            f"--vary order={value}: {count:,} orders",
+            f"--vary order={value}: {shown} orders",
             expected=f"at most {MOST_CELLS:,} variants",
             todo="Draw some of them: --vary order=shuffles:10.",
         )

@@ -64,7 +64,12 @@ def score_pairs(run: Run, options: ScoreOptions) -> CountedRun:
     """Measure a table of labels that a model wrote for sentence pairs."""
     _check(options)
     if options.folder is not None:
-        raise ConsilienceError("--out with sentence pairs", todo="Leave it out.")
+        raise ConsilienceError(
+            "--out with sentence pairs, whose sentences the table does not have",
+            expected="answers to facts or to questions",
+            todo="Leave it out; --csv FILE writes the numbers. A run of sentence pairs is what "
+            "`consilience probe --generate` keeps.",
+        )
     task = load_task(options.suite or "")
     forms, answers = answers_to_pairs(run.answers, task, rule_of(options.match or DEFAULT_RULE))
     suite = suite_of_task(task, forms, writes_freely=True)

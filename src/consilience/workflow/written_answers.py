@@ -72,14 +72,17 @@ class Writing:
         match = self.match or DEFAULT_RULES
         return {"match": match, "samples": self.samples, "equivalence": self.equivalence}
 
-    def load_model(self, spec: str, loading: Loading = DEFAULT_LOADING) -> AnswerWriter:
-        """The language model of that name."""
+    def load_model(
+        self, spec: str, loading: Loading = DEFAULT_LOADING, longest: int = 0
+    ) -> AnswerWriter:
+        """The language model of that name; ``longest``: tokens of a prompt, 0 for its limit."""
         from consilience.models.answer_writer import AnswerWriter
         from consilience.models.loading import load_pretrained
 
         return AnswerWriter(
             load_pretrained(spec, loading),
             most_written=self.max_new_tokens,
+            longest=longest,
             temperature=self.temperature,
             seed=self.seed,
         )

@@ -1,7 +1,7 @@
 """`make bench`: all methods get the same queries, in one run, in turn; medians and spread.
 
 Models have random weights where only speed is measured: it does not depend on them. Writes
-docs/benchmarks.md.
+build/benchmarks.md, from which docs/benchmarks.md is written by hand.
 """
 
 from __future__ import annotations
@@ -579,6 +579,21 @@ def measure_memory(part: int) -> None:
     print(json.dumps({"queries": count, "mib": mib}))
 
 
+PARTS: dict[str, Callable[[list[str]], None]] = {
+    "masked": lambda lines: not_the_model(lines, masked(lines)),
+    "screened": screened,
+    "training": a_training,
+    "pairs": a_fine_tuning,
+    "memory": memory,
+    "counting": counts,
+    "causal": causal,
+    "labels": labels,
+    "options": options,
+    "starts": start_up,
+}
+"""What is measured, by the names that ``python bench NAME ...`` takes."""
+
+
 def main() -> None:
     """All parts; or, only shown, those that are named; or a table of simulations."""
     if sys.argv[1:2] == ["--memory"]:
@@ -588,6 +603,8 @@ def main() -> None:
         name = sys.argv.pop(1)
         runpy.run_path(str(Path(__file__).with_name(f"{name}.py")), run_name="__main__")
         return
+    if unknown := set(sys.argv[1:]) - set(PARTS):
+        sys.exit(f"no part {', '.join(sorted(unknown))}: the parts are {', '.join(PARTS)}")
     lines: list[str] = []
     found = versions()
     say(
@@ -596,51 +613,20 @@ def main() -> None:
         "",
         "Made by `make bench`: one process, all methods get the same queries, in turn, "
         f"{REPEATS} times after one round to warm up (causal models 3 times). Random weights for "
-        "BERT-base: speed does not depend on them. Seconds and ratios are those of this processor; "
-        "figures of another one are at the end.",
+        "BERT-base: speed does not depend on them. Seconds and ratios are those of this processor.",
         "",
         f"Machine: {machine.name()}. {datetime.now(UTC):%Y-%m-%d}. "
         + ", ".join(f"{name} {version}" for name, version in found.items())
         + ".",
         "",
     )
-    parts = sys.argv[1:] or [
-        "masked",
-        "screened",
-        "memory",
-        "counting",
-        "causal",
-        "labels",
-        "options",
-        "starts",
-        "training",
-        "pairs",
-    ]
-    if "masked" in parts:
-        not_the_model(lines, masked(lines))
-    if "screened" in parts:
-        screened(lines)
-    if "training" in parts:
-        a_training(lines)
-    if "pairs" in parts:
-        a_fine_tuning(lines)
-    if "memory" in parts:
-        memory(lines)
-    if "counting" in parts:
-        counts(lines)
-    if "causal" in parts:
-        causal(lines)
-    if "labels" in parts:
-        labels(lines)
-    if "options" in parts:
-        options(lines)
-    if "starts" in parts:
-        start_up(lines)
-    elsewhere = Path(__file__).with_name("elsewhere.md").read_text(encoding="utf-8")
-    say(lines, *elsewhere.splitlines())
+    for name in sys.argv[1:] or PARTS:
+        PARTS[name](lines)
     if not sys.argv[1:]:
-        page = questions.ROOT / "docs" / "benchmarks.md"
+        page = questions.ROOT / "build" / "benchmarks.md"
+        page.parent.mkdir(exist_ok=True)
         page.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+        print(f"Written: {page}")
 
 
 if __name__ == "__main__":

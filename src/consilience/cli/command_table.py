@@ -16,6 +16,7 @@ from consilience.workflow import (
     analysis_options,
     audit_options,
     export_options,
+    mining_options,
     probe_options,
     proposal_options,
     reproduce_options,
@@ -154,6 +155,14 @@ SUITE = {
         examples=(
             "suite export mini --groups capital --limit 8",
             "suite export pararel --format csv --out prompts.csv",
+        ),
+    ),
+    "mine": Entry(
+        source="mine:mine",
+        options=(mining_options.MineOptions, JsonOutput),
+        examples=(
+            "suite mine leads.jsonl --suite mini --groups capital --out proposals.jsonl",
+            "suite mine leads.jsonl --like '[X], the capital of [Y]'",
         ),
     ),
     "import": Entry(

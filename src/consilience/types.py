@@ -267,7 +267,7 @@ class Suite:
             if relation.id == id_:
                 return relation
         raise ConsilienceError(
-            f"the suite '{self.name}' has no relation '{id_}'",
+            f"the suite '{self.name}' has no {self.words.group} '{id_}'",
             todo=did_you_mean(str(id_), [relation.id for relation in self.relations]),
         )
 

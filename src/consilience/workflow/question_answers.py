@@ -42,31 +42,29 @@ def answers_to_questions(
     known = {question.item: question for question in questions.items}
     variants = {name: _levels(name) for name in variants_in(table)}
     design = _design_of(list(variants.values()))
-    by_group: dict[str, list[tuple[Question, Levels, Prompt, dict[str, object]]]] = {}
+    of_open = design.without(OF_OPTIONS)
+    by_group: dict[str, list[tuple[Question, int, Prompt, dict[str, object]]]] = {}
     for number, row in enumerate(table.iter_rows(named=True), start=1):
         where = f"{WHERE}, row {number}"
         question = known.get(str(row["item"]))
         if question is None:
             raise unknown(str(row["item"]), "item", list(known), questions.name, where)
         levels = variants[str(row["variant"])]
+        variant = _variant_index(design if question.options else of_open, levels, where)
         prompt = _shown(question, levels, row.get("options"), where)
         text = answer_in(row, prompt.answers, where)
         style = levels.get("labels", Presentation().labels)
         answer: dict[str, object] = {"excluded": NO_ANSWER}
         if text is not None:
             answer = answered(text, prompt, question, style, rule)
-        by_group.setdefault(question.group, []).append((question, levels, prompt, answer))
+        by_group.setdefault(question.group, []).append((question, variant, prompt, answer))
     tables = []
     for rows in by_group.values():
-        of_group = design if rows[0][0].options else design.without(OF_OPTIONS)
         tables.append(
             answers_of(
                 [question for question, _, _, _ in rows],
-                of_group,
-                [
-                    (at, of_group.cells.index(_cell(of_group, levels)), prompt)
-                    for at, (_, levels, prompt, _) in enumerate(rows)
-                ],
+                design if rows[0][0].options else of_open,
+                [(at, variant, prompt) for at, (_, variant, prompt, _) in enumerate(rows)],
                 [answer for _, _, _, answer in rows],
                 questions.name,
                 SCHEMA | dict(WRITTEN_COLUMNS),
@@ -99,6 +97,21 @@ def _design_of(variants: Sequence[Levels]) -> FactorialDesign:
     design = FactorialDesign(factors, ())
     cells = tuple(dict.fromkeys(_cell(design, levels) for levels in whole))
     return FactorialDesign(factors, cells)
+
+
+def _variant_index(design: FactorialDesign, levels: Levels, where: str) -> int:
+    """The position of a variant in a design; one that lacks a factor of the others raises."""
+    missing = [factor.name for factor in design.factors if factor.name not in levels]
+    cell = None if missing else _cell(design, levels)
+    if cell not in design.cells:
+        names = [factor.name for factor in design.factors]
+        raise ConsilienceError(
+            f"a variant with the levels of {', '.join(levels) or 'no factor'}",
+            expected=f"levels of {', '.join(names) or 'no factor'}, as other rows have",
+            where=where,
+            todo="Write the variants as `consilience suite export` does.",
+        )
+    return design.cells.index(cell)
 
 
 def _cell(design: FactorialDesign, levels: Levels) -> tuple[int, ...]:

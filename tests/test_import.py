@@ -198,6 +198,22 @@ def test_languages_of_mpararel_share_their_facts(tmp_path):
     assert [(row["name"], row["language"], row["text"]) for row in names] == [
         ("Berlin", "de", "Berlin"), ("Germany", "de", "Deutschland"), ("Italy", "de", "Italien"), ("Rome", "de", "Rom")]  # fmt: skip
     assert not check_suite(folder)
+    again = imported(root, folder)
+    assert not (again.patterns or again.facts or again.names)
+    copied = imported(folder, tmp_path / "copy")
+    assert copied.format == "suite"
+    assert load_suite(tmp_path / "copy").digest == load_suite(folder).digest
+    french = {"sub_label": "Allemagne", "obj_label": "Berlin", "lineid": 0}
+    jsonl(root / "tuples" / "fr" / "P36.jsonl", french)
+    jsonl(root / "patterns" / "fr" / "P36.jsonl", {"pattern": "La capitale de [X] est [Y]"})
+    before = sorted((path.name, path.read_text()) for path in folder.iterdir())
+    with pytest.raises(
+        ConsilienceError, match="the suite would have an error.*Nothing was written"
+    ):
+        imported(root, folder, languages=["en", "fr"])
+    assert sorted((path.name, path.read_text()) for path in folder.iterdir()) == before
+    with pytest.raises(ConsilienceError, match="facts in 'de' for a suite in 'en'"):
+        imported(root, folder, languages=["de"])
     alone = imported(root, tmp_path / "de", languages=["de"])
     assert [(fact.subject, fact.object) for fact in alone.facts] == [
         ("Deutschland", "Berlin"),

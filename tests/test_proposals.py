@@ -19,7 +19,7 @@ def test_proposals_are_read_as_they_were_written(tmp_path):
         Proposal("capital", BASE, "written"),
         Proposal(
             "capital", "[X]s Hauptstadt ist [Y].", "rewritten", "a model", "CC0-1.0", BASE,
-            "diff_syntax", "de", "nominative", ("one", "two"), {"facts": 3, "meaning": -0.25},
+            "diff_syntax", "de", "nominative", "genitive", ("one", "two"), {"facts": 3, "meaning": -0.25},
         ),
     ]  # fmt: skip
     write_proposals(path, given)

@@ -339,7 +339,8 @@ FUNCTIONS = {
     "finetune": "finetune", "reproduce": "reproduce_table list_tables",
     "suite list": "list_suites", "suite new": "new_suite", "suite fetch": "fetch_suite",
     "suite check": "check_suite suite_cautions", "suite stats": "suite_stats",
-    "suite export": "export_prompts", "suite mine": "mine_patterns", "suite import": "import_patterns", "suite audit": "audit_suite",
+    "suite export": "export_prompts", "suite mine": "mine_patterns", "suite import": "import_patterns", "suite rewrite": "rewrite_patterns",
+    "suite audit": "audit_suite",
     "suite annotate sheet": "make_sheets", "suite annotate score": "score_sheets",
 }  # fmt: skip
 """The functions that do what each command does."""

@@ -15,7 +15,7 @@ Functions:
 - ``write_report(runs, page)``: one HTML page.
 - ``load_suite``, ``load_questions``, ``save_suite``, ``new_suite``, ``list_suites``,
   ``fetch_suite``, ``check_suite``, ``suite_stats``, ``suite_cautions``, ``export_prompts``: suites.
-  ``mine_patterns``, ``import_patterns``: patterns. ``audit_suite``: mistakes in a suite.
+  ``mine_patterns``, ``import_patterns``, ``rewrite_patterns``: patterns. ``audit_suite``: mistakes.
   ``make_sheets``, ``score_sheets``: annotators.
 - ``load_model``, ``ask_suite``, ``read_answers``, ``measure``: the steps of ``evaluate``, one by
   one.
@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from consilience.workflow.calls import make_sheets as make_sheets
     from consilience.workflow.calls import mine_patterns as mine_patterns
     from consilience.workflow.calls import reproduce_table as reproduce_table
+    from consilience.workflow.calls import rewrite_patterns as rewrite_patterns
     from consilience.workflow.calls import score_sheets as score_sheets
     from consilience.workflow.calls import suite_cautions as suite_cautions
     from consilience.workflow.calls import suite_stats as suite_stats
@@ -118,8 +119,8 @@ _MODULES = {
     "workflow.calls": "analyze_edits analyze_examples analyze_expectations analyze_factors "
     "analyze_knowledge analyze_patterns analyze_representations analyze_syntax analyze_tasks "
     "audit_suite export_prompts fetch_suite finetune import_patterns improve list_suites "
-    "list_tables make_sheets mine_patterns reproduce_table score_sheets suite_cautions "
-    "suite_stats write_report",
+    "list_tables make_sheets mine_patterns reproduce_table rewrite_patterns score_sheets "
+    "suite_cautions suite_stats write_report",
     "workflow.comparing": "Comparison",
     "workflow.evaluation": "compare evaluate open_run plan_probe score",
     "workflow.result": "Result",

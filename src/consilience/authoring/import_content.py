@@ -32,13 +32,13 @@ class Reading:
 
     @property
     def language(self) -> str:
-        """The language of the patterns of a source that names none; empty for English."""
+        """The language of the patterns of a source that names none; empty for that of the suite."""
         if len(self.languages) > 1:
             raise ConsilienceError(
                 f"--language {','.join(self.languages)}",
                 expected="one language for a source whose patterns are in one language",
             )
-        return "" if not self.languages or self.languages[0] == "en" else self.languages[0]
+        return self.languages[0] if self.languages else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,14 @@ class Name:
     """The language."""
     text: str
     """How it is written there."""
+    form: str = ""
+    """The form that it is written in."""
+
+    def row(self) -> dict[str, object]:
+        """Its row in the table of names."""
+        form = {"form": self.form} if self.form else {}
+        head = {"relation": self.relation, "name": self.name, "language": self.language}
+        return {**head, **form, "text": self.text}
 
 
 @dataclass(slots=True)
@@ -92,7 +100,7 @@ class Content:
     cardinalities: dict[str, Cardinality] = field(default_factory=dict)
     """How many right objects a subject may have."""
     language: str = ""
-    """The language of the facts, where it is not English."""
+    """The language of the facts; empty where the source names none."""
     problems: Problems = field(default_factory=list)
     """What is refused, by file and line."""
     notes: list[str] = field(default_factory=list)
@@ -160,7 +168,7 @@ def align_languages(content: Content) -> None:
             other = versions[language]
             _add_text(texts, (relation, fact.subject, language), other.subject, other, content)
             _add_text(texts, (relation, fact.object, language), other.object, other, content)
-    content.facts, content.language = facts, "" if first == "en" else first
+    content.facts, content.language = facts, first
     content.names = [Name(*key, text) for key, text in sorted(texts.items())]
     if total := left_out.total():
         content.notes.append(
@@ -175,7 +183,7 @@ def _languages_of_patterns(
     needed: dict[str, set[str]] = {}
     remaining = []
     for pattern in content.patterns:
-        language = pattern.language or "en"
+        language = pattern.language
         if (pattern.relation, language) in has_facts:
             needed.setdefault(pattern.relation, set()).add(language)
             remaining.append(pattern)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from consilience.answer_files import ENDINGS, read_answer_file
-from consilience.authoring.import_content import Content, Reading, SourceFact, align_languages
+from consilience.authoring.import_content import Content, Name, Reading, SourceFact, align_languages
 from consilience.errors import ConsilienceError, did_you_mean, missing_column
 from consilience.read import parse_json, read_rows, read_text
 from consilience.suites.layouts import load_folder
@@ -129,10 +129,9 @@ def _read_relation_file(path: Path, relation: str, content: Content, language: s
                 content.facts.append(fact)
         elif pattern := row.pattern(column or "pattern"):
             proposal = content.imported(relation, pattern.text, path, row.where)
-            tag = "" if language == "en" else language
             scores = scores_of(row, PATTERN_FIELDS)
             content.patterns.append(
-                replace(proposal, language=tag or proposal.language, scores=scores)
+                replace(proposal, language=language or proposal.language, scores=scores)
             )
 
 
@@ -195,8 +194,7 @@ def _read_templates(path: Path, language: str, content: Content) -> None:
         relation, template = row.text("relation"), row.pattern("template")
         if template and row.is_relation_id(relation):
             proposal = content.imported(relation, template.text, path, row.where)
-            tag = "" if language == "en" else language
-            content.patterns.append(replace(proposal, language=tag))
+            content.patterns.append(replace(proposal, language=language))
 
 
 def _relation_files(folder: Path) -> list[Path]:
@@ -344,6 +342,7 @@ def _read_suite(content: Content) -> None:
     """A suite folder in our layout or ParaRel's, with its provenance."""
     path = content.root
     suite = load_folder(path)
+    content.language = suite.language
     known: dict[tuple[str, str], Proposal] = {}
     if not pararel_root(path):
         known = {(row.relation, row.pattern): row for row in provenance_of(path)}
@@ -352,9 +351,21 @@ def _read_suite(content: Content) -> None:
         content.cardinalities[group.id] = group.cardinality
         for pattern in group.patterns:
             new = content.imported(group.id, pattern.text, path, str(path))
-            content.patterns.append(known.get((group.id, pattern.text), new))
+            content.patterns.append(
+                replace(
+                    known.get((group.id, pattern.text), new),
+                    language=pattern.language,
+                    form=pattern.object_form,
+                    subject_form=pattern.subject_form,
+                )
+            )
         content.facts += [
             SourceFact(group.id, fact.subject, fact.object, fact.item) for fact in group.facts
+        ]
+        content.names += [
+            Name(group.id, name, language, text, form)
+            for (language, form), names in group.names.items()
+            for name, text in names.items()
         ]
 
 

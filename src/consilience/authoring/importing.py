@@ -6,20 +6,23 @@ Nothing is written before everything is known (``ImportPlan``), so that a dry ru
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from consilience.authoring.folder_tables import Rows, append_rows
 from consilience.authoring.import_content import Content, Name, SourceFact
 from consilience.authoring.near_duplicates import Likeness, has_words, likeness
+from consilience.cloze import ENGLISH
 from consilience.errors import ConsilienceError
 from consilience.files import write_whole
 from consilience.suites.layouts import check_folder, load_folder
 from consilience.suites.proposals import TABLE, Proposal
-from consilience.suites.rows import Problems, raise_first
+from consilience.suites.rows import Problems
 from consilience.types import Suite
 
 Near = Literal["keep", "drop"]
@@ -71,21 +74,35 @@ class ImportPlan:
     tables: Mapping[str, Rows] = field(repr=False)
     """The rows that are added to each table."""
     language: str = ""
-    """The language of the facts of a new suite, where it is not English."""
+    """The language of the facts; empty where the source names none."""
 
     def __repr__(self) -> str:
         sizes = f"{len(self.patterns)} patterns, {len(self.facts)} facts"
         return f"ImportPlan({str(self.folder)!r}: {sizes}; {len(self.refused)} refused)"
 
     def write(self) -> None:
-        """Add the rows to the folder, and check the suite; a fault of it raises."""
+        """Add the rows to the folder; raise where the suite would have an error."""
         if not self.patterns and not self.facts:
             return
-        append_rows(self.folder, self.tables)
-        if self.is_new and self.language:
-            about = {"name": self.folder.resolve().name, "language": self.language}
-            write_whole(self.folder / "suite.json", json.dumps(about).encode())
-        raise_first(check_folder(self.folder))
+        with tempfile.TemporaryDirectory() as scratch:
+            copy = Path(scratch) / self.folder.resolve().name
+            if self.folder.is_dir():
+                shutil.copytree(self.folder, copy)
+            self._write_to(copy)
+            for error in check_folder(copy):
+                raise ConsilienceError(
+                    f"the suite would have an error: {error.found}",
+                    expected=error.expected,
+                    where=error.where.replace(str(copy), str(self.folder)),
+                    todo="Nothing was written. Correct the source.",
+                )
+        self._write_to(self.folder)
+
+    def _write_to(self, folder: Path) -> None:
+        append_rows(folder, self.tables)
+        if self.is_new and self.language not in ("", ENGLISH):
+            about = {"name": folder.resolve().name, "language": self.language}
+            write_whole(folder / "suite.json", json.dumps(about).encode())
 
 
 def plan_import(
@@ -104,6 +121,13 @@ def plan_import(
     of the source.
     """
     suite = _suite_in(folder)
+    if suite and content.language not in ("", suite.language):
+        raise ConsilienceError(
+            f"facts in '{content.language}' for a suite in '{suite.language}'",
+            expected="facts in the language of the suite",
+            where=str(folder),
+            todo=f"Import them into a new folder, or with --language {suite.language} too.",
+        )
     if facts_of is not None:
         _replace_facts(content, facts_of)
     refused = list(content.problems)
@@ -118,7 +142,7 @@ def plan_import(
     refused += _without_facts(patterns, [id_ for id_ in new if id_ not in with_facts])
     patterns = [pattern for pattern in patterns if pattern.relation in imported]
     facts = [fact for fact in facts if fact.relation in imported]
-    names = [name for name in content.names if name.relation in imported]
+    names = _new_names(content, suite, facts)
     tables: dict[str, Rows] = {
         "relations": [
             {
@@ -130,10 +154,7 @@ def plan_import(
         ],
         "patterns": [_pattern_row(pattern) for pattern in patterns],
         "facts": [_fact_row(fact) for fact in facts],
-        "names": [
-            {"relation": n.relation, "name": n.name, "language": n.language, "text": n.text}
-            for n in names
-        ],
+        "names": [name.row() for name in names],
         TABLE: [pattern.row() for pattern in patterns],
     }
     return ImportPlan(
@@ -174,7 +195,7 @@ def _replace_facts(content: Content, suite: Suite) -> None:
         for group in suite
         for fact in group.facts
     ]
-    content.names = []
+    content.names, content.language = [], suite.language
     content.labels = {group.id: group.label for group in suite}
     content.cardinalities = {group.id: group.cardinality for group in suite}
 
@@ -184,9 +205,10 @@ def _new_patterns(
 ) -> tuple[list[Proposal], list[Similar]]:
     """The patterns that are added, and those that are like an earlier one of their relation."""
     earlier: dict[tuple[str, str], dict[str, bool]] = defaultdict(dict)
+    standard = suite.language if suite else content.language or ENGLISH
     for group in suite or ():
         for pattern in group.patterns:
-            earlier[group.id, ""][pattern.text] = True
+            earlier[group.id, pattern.language][pattern.text] = True
     texts = defaultdict(set, {id_: set(others) for (id_, _), others in earlier.items()})
     added: list[Proposal] = []
     similar: list[Similar] = []
@@ -199,7 +221,8 @@ def _new_patterns(
                 )
             )
             continue
-        others = earlier[proposal.relation, proposal.language]
+        language = proposal.language or standard
+        others = earlier[proposal.relation, language]
         if proposal.pattern in texts[proposal.relation] - others.keys():
             refused.append(
                 ConsilienceError(
@@ -209,7 +232,7 @@ def _new_patterns(
                 )
             )
             continue
-        if like := _most_similar(proposal, others):
+        if like := _most_similar(proposal.pattern, language, others):
             other, how = like
             is_kept = how != "duplicate" and near == "keep"
             similar.append(Similar(proposal, other, how, others[other], is_kept))
@@ -217,17 +240,17 @@ def _new_patterns(
                 continue
         others[proposal.pattern] = False
         texts[proposal.relation].add(proposal.pattern)
-        added.append(proposal)
+        added.append(replace(proposal, language="" if language == standard else language))
     return added, similar
 
 
-def _most_similar(proposal: Proposal, others: Mapping[str, bool]) -> tuple[str, Likeness] | None:
+def _most_similar(
+    pattern: str, language: str, others: Mapping[str, bool]
+) -> tuple[str, Likeness] | None:
     """The first duplicate among other patterns, else the first near-duplicate; None without."""
-    in_english = proposal.language.partition("-")[0] in ("", "en")
+    in_english = language.partition("-")[0] == ENGLISH
     alike = [
-        (other, how)
-        for other in others
-        if (how := likeness(proposal.pattern, other, in_english=in_english))
+        (other, how) for other in others if (how := likeness(pattern, other, in_english=in_english))
     ]
     same = [(other, how) for other, how in alike if how == "duplicate"]
     return next(iter([*same, *alike]), None)
@@ -246,6 +269,21 @@ def _new_facts(content: Content, suite: Suite | None) -> tuple[list[SourceFact],
     return new, len(content.facts) - len(new)
 
 
+def _new_names(content: Content, suite: Suite | None, facts: Sequence[SourceFact]) -> list[Name]:
+    """The names of subjects and objects of the suite's facts that the folder does not have."""
+    known: dict[tuple[str, str, str], Mapping[str, str]] = {}
+    used = {(fact.relation, name) for fact in facts for name in (fact.subject, fact.object)}
+    for group in suite or ():
+        known |= {(group.id, *writing): names for writing, names in group.names.items()}
+        used |= {(group.id, name) for fact in group.facts for name in (fact.subject, fact.object)}
+    return [
+        name
+        for name in content.names
+        if (name.relation, name.name) in used
+        and name.name not in known.get((name.relation, name.language, name.form), {})
+    ]
+
+
 def _without_facts(patterns: Sequence[Proposal], relations: Sequence[str]) -> Problems:
     """A problem for each new relation without a fact."""
     return [
@@ -261,7 +299,7 @@ def _without_facts(patterns: Sequence[Proposal], relations: Sequence[str]) -> Pr
 
 def _pattern_row(proposal: Proposal) -> dict[str, object]:
     row = proposal.row()
-    names = ("relation", "pattern", "language", "form")
+    names = ("relation", "pattern", "language", "form", "subject_form")
     return {name: row[name] for name in names if name in row}
 
 

@@ -173,6 +173,14 @@ SUITE = {
             "suite import patterns.csv --into my-suite --columns pattern=Text,relation=Property",
         ),
     ),
+    "rewrite": Entry(
+        source="rewrite_suite:rewrite",
+        options=(proposal_options.RewriteOptions, JsonOutput),
+        examples=(
+            "suite rewrite mini --model packaged:smollm2 --groups capital --out proposals.jsonl",
+            "suite rewrite my-suite --model org/writer --judge org/judge --out proposals.jsonl",
+        ),
+    ),
     "annotate": Entry(
         about="Make annotation sheets for people, and score their answers.", commands=ANNOTATE
     ),
@@ -244,7 +252,7 @@ COMMANDS = {
         ),
     ),
     "suite": Entry(
-        about="List, make, import, fetch, check, count, export and annotate suites.",
+        about="List, make, import, rewrite, fetch, check, count, export and annotate suites.",
         panel=SUITES,
         commands=SUITE,
     ),

@@ -24,7 +24,7 @@ Origin = Literal["written", "mined", "imported", "rewritten"]
 
 ORIGINS: tuple[Origin, ...] = get_args(Origin)
 
-TEXTS = ("source", "licence", "parent", "edit", "language", "form")
+TEXTS = ("source", "licence", "parent", "edit", "language", "form", "subject_form")
 """The optional columns that hold a text."""
 
 COLUMNS = ("relation", "pattern", "origin", *TEXTS, "evidence")
@@ -56,6 +56,8 @@ class Proposal:
     """Its language (BCP 47); empty for that of the suite."""
     form: str = ""
     """The written form of the object that it needs, such as ``dative``."""
+    subject_form: str = ""
+    """The written form of the subject that it needs."""
     evidence: tuple[str, ...] = ()
     """Short texts that speak for it, such as sentences of a corpus."""
     scores: Mapping[str, float] = field(default_factory=dict)

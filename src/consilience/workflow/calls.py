@@ -29,6 +29,7 @@ from consilience.workflow import (
     pattern_mining,
     reproduction,
     suite_import,
+    suite_rewriting,
     task_effects,
 )
 from consilience.workflow.analysis_options import (
@@ -46,7 +47,7 @@ from consilience.workflow.audit_options import AuditOptions
 from consilience.workflow.export_options import ExportOptions
 from consilience.workflow.keywords import by_keywords, options_of
 from consilience.workflow.mining_options import MineOptions
-from consilience.workflow.proposal_options import ImportOptions
+from consilience.workflow.proposal_options import ImportOptions, RewriteOptions
 from consilience.workflow.reporting import report, save_report
 from consilience.workflow.reproduce_options import ReproduceOptions
 from consilience.workflow.run_options import ReportOptions
@@ -59,6 +60,7 @@ export_prompts = by_keywords(exporting.export_prompts, ExportOptions)
 finetune = by_keywords(finetuning.finetune, FinetuneOptions)
 reproduce_table = by_keywords(reproduction.reproduce, ReproduceOptions)
 import_patterns = by_keywords(suite_import.import_patterns, ImportOptions)
+rewrite_patterns = by_keywords(suite_rewriting.rewrite_patterns, RewriteOptions)
 audit_suite = by_keywords(auditing.audit_suite, AuditOptions)
 mine_patterns = by_keywords(pattern_mining.mine_patterns, MineOptions)
 make_sheets = by_keywords(annotators.make_sheets, SheetOptions)

@@ -7,7 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from consilience.workflow.options import OUTPUT, QUESTIONS, DataDir, FactsFrom, Option
+from consilience.choices import Loading
+from consilience.workflow.options import (
+    MODEL,
+    OUTPUT,
+    QUESTIONS,
+    DataDir,
+    Device,
+    Dtype,
+    FactsFrom,
+    Groups,
+    Option,
+    Revision,
+    SuiteArgument,
+    TrustRemoteCode,
+)
 
 ImportFormat = Literal["proposals", "suite", "lama", "mpararel", "lpaqa", "table", "list"]
 
@@ -76,3 +90,76 @@ class ImportOptions:
         bool, Option("Show what would be imported; write nothing.", panel=OUTPUT)
     ] = False
     data_dir: DataDir = None
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteOptions:
+    """Propose paraphrases of base patterns with a language model.
+
+    The model writes new sentences for the base pattern of each relation, with [X] and [Y] in them.
+    Texts are refused that lack a slot, equal a pattern of the relation, are too long or too short,
+    or are in another language. A judge scores whether each rewrite means the same as its base
+    pattern. The score is first measured on the patterns of the suite. Edit the file of proposals,
+    then take it in with `suite import`.
+    """
+
+    suite: SuiteArgument
+    model: Annotated[
+        str,
+        Option("The model that writes.", metavar="M", short="-m", panel=MODEL),
+    ]
+    file: Annotated[
+        Path,
+        Option(
+            "Write the proposals to this file.",
+            metavar="FILE",
+            flag="--out",
+            short="-o",
+            panel=OUTPUT,
+        ),
+    ]
+    judge: Annotated[
+        str | None,
+        Option(
+            "The causal model that compares meanings [default: the model that writes].",
+            metavar="M",
+            panel=MODEL,
+        ),
+    ] = None
+    groups: Groups = None
+    samples: Annotated[
+        int, Option("Sample this many texts for each base pattern.", min=1, panel=QUESTIONS)
+    ] = 8
+    temperature: Annotated[
+        float,
+        Option(
+            "Sample tokens at this temperature; 0 writes the most probable token.",
+            min=0,
+            panel=QUESTIONS,
+        ),
+    ] = 0.7
+    seed: Annotated[int, Option("Seed of the samples.", min=0, panel=QUESTIONS)] = 0
+    fillings: Annotated[
+        int, Option("Fill the patterns with this many facts to score them.", min=1, panel=QUESTIONS)
+    ] = 3
+    min_meaning: Annotated[
+        float | None,
+        Option(
+            "Refuse rewrites with a lower meaning score, in nats [default: as measured on the "
+            "suite; none where the measurement shows no separation].",
+            panel=QUESTIONS,
+        ),
+    ] = None
+    max_new_tokens: Annotated[
+        int, Option("Let the model write at most this many tokens.", min=1, panel=QUESTIONS)
+    ] = 48
+    revision: Revision = None
+    device: Device = "auto"
+    dtype: Dtype = "float32"
+    trust_remote_code: TrustRemoteCode = False
+    data_dir: DataDir = None
+
+    @property
+    def loading(self) -> Loading:
+        """How the model that writes is loaded."""
+        return Loading(self.device, self.dtype, self.revision, self.trust_remote_code)

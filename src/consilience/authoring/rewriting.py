@@ -1,0 +1,244 @@
+"""Rewrite: a writing model proposes paraphrases of base patterns, and rules refuse what is none."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from consilience.analysis.syntax import edge_between, load_parser, parse_pattern
+from consilience.ask_writing import WritingModel
+from consilience.authoring.meaning import (
+    MeaningJudge,
+    PatternPair,
+    fluency_scores,
+    meaning_scores,
+)
+from consilience.authoring.near_duplicates import has_words, normal_form, tokens_of
+from consilience.cloze import OBJECT_SLOT, SUBJECT_SLOT, Pattern
+from consilience.models.prompt_models import is_chat_model
+from consilience.presentation import Prompt
+from consilience.suites.proposals import Proposal
+from consilience.text import control_in
+from consilience.types import Fact, Relation, Suite
+
+INSTRUCTION = (
+    "Rewrite the sentence in other words, with the same meaning. Keep [X] and [Y] as they are. "
+    "Write only the new sentence.\nSentence: {}"
+)
+"""What a writer is asked; the pattern is shown with its slots."""
+
+NEW = "\nNew sentence:"
+"""What follows for a model without a chat template."""
+
+LENGTHS = (0.5, 2.0)
+"""The least and the greatest length of a rewrite, in tokens of its base pattern."""
+
+LIST_MARK = re.compile(r"^(?:[-*\u2022]|\(?\d{1,2}[.):]|New sentence:|Sentence:)\s+", re.IGNORECASE)
+"""What models write before a sentence of a list, and is no part of it."""
+
+QUOTES = "\"'`\u201c\u201d\u00ab\u00bb"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A text that is no proposal."""
+
+    relation: str
+    """The id of the relation."""
+    text: str
+    """What the model wrote."""
+    reason: str
+    """The rule that refuses it: a value of ``RULES``, ``meaning``, or a reason of the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A pattern that a model wrote, while rules are applied to it."""
+
+    relation: Relation
+    """Its relation."""
+    pattern: Pattern
+    """The pattern."""
+    sample: int
+    """The number of the sample that it is from."""
+
+
+Rule = Callable[[Relation, str, "Vocabulary"], bool]
+"""Whether a text breaks a rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The words of a suite's patterns, and the patterns of its relations that exist already."""
+
+    words: frozenset[str]
+    """All tokens of the patterns but their slots and punctuation."""
+    taken: dict[str, set[str]]
+    """Relation -> its patterns in ``normal_form``, with those that were proposed."""
+
+    @classmethod
+    def of(cls, suite: Suite) -> Vocabulary:
+        """The vocabulary of a suite."""
+        tokens = (token for group in suite for p in group.patterns for token in tokens_of(p.text))
+        words = frozenset(token for token in tokens if token[0].isalnum())
+        taken = {group.id: {normal_form(p.text) for p in group.patterns} for group in suite}
+        return cls(words, taken)
+
+
+def _breaks_slots(relation: Relation, text: str, vocabulary: Vocabulary) -> bool:
+    counts = [text.count(slot) for slot in (SUBJECT_SLOT, OBJECT_SLOT)]
+    return counts != [1, 1] or not has_words(text) or bool(control_in(text))
+
+
+def _is_base(relation: Relation, text: str, vocabulary: Vocabulary) -> bool:
+    return normal_form(text) == normal_form(relation.patterns[0].text)
+
+
+def _is_taken(relation: Relation, text: str, vocabulary: Vocabulary) -> bool:
+    return normal_form(text) in vocabulary.taken[relation.id]
+
+
+def _breaks_length(relation: Relation, text: str, vocabulary: Vocabulary) -> bool:
+    ratio = len(tokens_of(text)) / len(tokens_of(relation.patterns[0].text))
+    return not LENGTHS[0] <= ratio <= LENGTHS[1]
+
+
+def _breaks_language(relation: Relation, text: str, vocabulary: Vocabulary) -> bool:
+    """Whether it has a script that the base pattern has not, or no word of the suite's patterns."""
+    strange = scripts(text) - scripts(relation.patterns[0].text)
+    return bool(strange) or not vocabulary.words.intersection(tokens_of(text))
+
+
+RULES: Mapping[str, Rule] = {
+    "slots": _breaks_slots,
+    "same as the base pattern": _is_base,
+    "duplicate": _is_taken,
+    "length": _breaks_length,
+    "language": _breaks_language,
+}
+"""The rules in their order; the first one that a text breaks refuses it."""
+
+
+def scripts(text: str) -> set[str]:
+    """The scripts of the letters of a pattern besides its slots, such as ``LATIN``."""
+    rest = text.replace(SUBJECT_SLOT, "").replace(OBJECT_SLOT, "")
+    names = (unicodedata.name(letter, "") for letter in rest if letter.isalpha())
+    return {name.partition(" ")[0] for name in names if name}
+
+
+def rewrite_prompt(pattern: Pattern, *, is_chat: bool) -> Prompt:
+    """What a writer reads for a base pattern."""
+    text = INSTRUCTION.format(pattern.text) + ("" if is_chat else NEW)
+    return Prompt((("user", text),), (), (), is_chat=is_chat)
+
+
+def written_patterns(text: str) -> Iterator[str]:
+    """The patterns in a text that a model wrote: its lines that have a slot, else its first line.
+
+    List marks and quotation marks around a line are dropped.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    with_slots = [line for line in lines if SUBJECT_SLOT in line or OBJECT_SLOT in line]
+    for line in with_slots or lines[:1]:
+        bare = LIST_MARK.sub("", line).strip()
+        quoted = len(bare) > 1 and bare[0] in QUOTES and bare[-1] in QUOTES
+        yield bare[1:-1].strip() if quoted else bare
+
+
+def draft_rewrites(
+    suite: Suite, writer: WritingModel, samples: int
+) -> tuple[list[Draft], list[Refusal]]:
+    """The rewrites of the base pattern of each relation that pass ``RULES``, and the others."""
+    relations, is_chat = list(suite), is_chat_model(writer)
+    prompts = [rewrite_prompt(group.patterns[0], is_chat=is_chat) for group in relations]
+    refusals: list[Refusal] = []
+    jobs: list[tuple[int, int]] = []
+    for at, prompt in enumerate(prompts):
+        if reason := writer.why_not(prompt):
+            refusals.append(Refusal(relations[at].id, "", reason))
+        else:
+            jobs += [(at, number + 1) for number in range(samples)]
+    texts = [""] * len(jobs)
+    written = writer.write([prompts[at] for at, _ in jobs], [number for _, number in jobs])
+    for rows, replies in written:
+        for row, text in zip(rows.tolist(), replies, strict=True):
+            texts[row] = text
+    vocabulary = Vocabulary.of(suite)
+    drafts: list[Draft] = []
+    for (at, number), reply in zip(jobs, texts, strict=True):
+        relation = relations[at]
+        for text in written_patterns(reply) if reply.strip() else [""]:
+            reason = next((r for r, rule in RULES.items() if rule(relation, text, vocabulary)), "")
+            if reason:
+                refusals.append(Refusal(relation.id, text, reason))
+                continue
+            vocabulary.taken[relation.id].add(normal_form(text))
+            drafts.append(Draft(relation, replace(relation.patterns[0], text=text), number))
+    return drafts, refusals
+
+
+def proposals_of(
+    drafts: Sequence[Draft], facts: Mapping[str, Sequence[Fact]], judge: MeaningJudge, source: str
+) -> list[Proposal]:
+    """The drafts as proposals with the scores ``meaning``, ``fluency`` and ``sample``.
+
+    ``facts``: those that fill the patterns, by relation. A draft that the judge cannot read has no
+    ``meaning``.
+    """
+    pairs = [
+        PatternPair(
+            draft.relation, draft.relation.patterns[0], draft.pattern, facts[draft.relation.id]
+        )
+        for draft in drafts
+    ]
+    if not pairs:
+        return []
+    scores = {"meaning": meaning_scores(pairs, judge), "fluency": fluency_scores(pairs, judge)}
+    return [
+        Proposal(
+            draft.relation.id,
+            draft.pattern.text,
+            "rewritten",
+            source,
+            parent=draft.relation.patterns[0].text,
+            scores={
+                "sample": draft.sample,
+                **{
+                    name: round(float(values[at]), 4)
+                    for name, values in scores.items()
+                    if not math.isnan(values[at])
+                },
+            },
+        )
+        for at, draft in enumerate(drafts)
+    ]
+
+
+def accepted(
+    proposals: Sequence[Proposal], threshold: float | None
+) -> tuple[list[Proposal], list[Refusal]]:
+    """The proposals whose meaning score reaches the threshold, and the others; None keeps all."""
+    if threshold is None:
+        return list(proposals), []
+    good = [p for p in proposals if p.scores.get("meaning", float("-inf")) >= threshold]
+    chosen = set(map(id, good))
+    bad = [Refusal(p.relation, p.pattern, "meaning") for p in proposals if id(p) not in chosen]
+    return good, bad
+
+
+def with_edits(proposals: Sequence[Proposal]) -> list[Proposal]:
+    """The proposals with the edit kind between each and the pattern that it was rewritten from.
+
+    The kinds are those of English patterns (``analysis/syntax.py``). Without spaCy it raises.
+    """
+    parser = load_parser()
+
+    def edit_of(proposal: Proposal) -> str:
+        texts = (proposal.parent, proposal.pattern)
+        first, second = (parse_pattern(Pattern.parse(text), parser) for text in texts)
+        return edge_between(first, second).kind
+
+    return [replace(proposal, edit=edit_of(proposal)) for proposal in proposals]

@@ -1,0 +1,264 @@
+"""suite rewrite: a model proposes paraphrases, rules refuse, a judge compares meanings."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from consilience import ConsilienceError, Suite
+from consilience.authoring.meaning import (
+    PatternPair,
+    fluency_scores,
+    meaning_scores,
+    measured_separation,
+    sample_pairs,
+    separation,
+)
+from consilience.authoring.rewriting import draft_rewrites, written_patterns
+from consilience.models.loading import load_pretrained
+from consilience.models.paraphrase_judge import ParaphraseJudge
+from consilience.models.prompted import OptionScorer
+from consilience.suites.proposals import read_proposals
+from consilience.workflow.proposal_options import RewriteOptions
+from consilience.workflow.suite_rewriting import rewrite_patterns, rewrite_suite
+
+FACTS = {"capital": [("France", "Paris"), ("Italy", "Rome")], "river": [("Paris", "Seine")]}
+PATTERNS = {
+    "capital": ["The capital of [X] is [Y].", "[Y] is the capital of [X]."],
+    "river": ["[X] is on the river [Y].", "The river [Y] flows through [X]."],
+}
+SUITE = Suite.from_patterns(PATTERNS, FACTS)
+FIVE = Suite.from_patterns(
+    {f"r{at}": [f"[X] has a{at} [Y].", f"[X] really has a{at} [Y]."] for at in range(5)},
+    {f"r{at}": [("x", "y")] for at in range(5)},
+)
+
+
+class ScriptedWriter:
+    """Writes texts that were given to it: those of each base pattern, a text for each sample."""
+
+    def __init__(self, texts):
+        self.texts, self.identity, self.notes = texts, {"model": "a script"}, []
+
+    def why_not(self, prompt):
+        return None if self.key(prompt) else "no script"
+
+    def key(self, prompt):
+        return next((base for base in self.texts if base in self.text(prompt)), None)
+
+    def text(self, prompt):
+        return prompt.text
+
+    def write(self, prompts, samples):
+        for row, (prompt, sample) in reversed(list(enumerate(zip(prompts, samples, strict=True)))):
+            yield np.array([row]), [self.texts[self.key(prompt)][sample - 1]]
+
+
+class WordJudge:
+    """Counts shared words minus others of the first sentence; a token's log-probability is -1."""
+
+    def __init__(self):
+        self.identity = {"model": "words"}
+
+    def log_odds(self, pairs):
+        return np.array(
+            [
+                float(len({*a.split()} & {*b.split()}) - len({*a.split()} - {*b.split()}))
+                for a, b in pairs
+            ]
+        )
+
+    def token_logprobs(self, sentences):
+        return np.array([-float(len(sentence.split())) for sentence in sentences])
+
+
+@pytest.mark.parametrize(("text", "patterns"), [
+    ("[X]'s capital is [Y].", ["[X]'s capital is [Y]."]),
+    ("Here are some:\n1. [X] has [Y].\n2) \"[Y] is in [X].\"\n", ["[X] has [Y].", "[Y] is in [X]."]),
+    ("- New sentence: [X] is [Y]", ["New sentence: [X] is [Y]"]),
+    ("I cannot.\nSorry.", ["I cannot."]),
+    ("  \n", []),
+])  # fmt: skip
+def test_patterns_in_a_text(text, patterns):
+    assert list(written_patterns(text)) == patterns
+
+
+def test_each_rule_refuses_and_is_counted():
+    writer = ScriptedWriter({
+        "The capital of [X] is [Y].": [
+            "[X]'s capital is [Y].", "Paris is the capital.", "the capital of [X]  is [Y]",
+            "[Y] is the Capital of [X]", "[X] capital [Y] " + "is the capital and " * 4,
+            "\u0421\u0442\u043e\u043b\u0438\u0446\u0430 [X] - [Y].", "Zauberhaft [X] oder [Y].", "[X]\u2019s Capital is [Y]!\n[X]'s capital is [Y]",
+        ],
+    })  # fmt: skip
+    drafts, refusals = draft_rewrites(SUITE, writer, 8)
+    assert [(d.pattern.text, d.sample) for d in drafts] == [
+        ("[X]'s capital is [Y].", 1),
+        ("[X]\u2019s Capital is [Y]!", 8),
+    ]
+    assert [(r.relation, r.reason) for r in refusals] == [
+        ("river", "no script"), ("capital", "slots"), ("capital", "same as the base pattern"),
+        ("capital", "duplicate"), ("capital", "length"), ("capital", "language"),
+        ("capital", "language"), ("capital", "duplicate"),
+    ]  # fmt: skip
+
+
+def test_the_meaning_score_is_the_mean_over_facts_and_orders():
+    (capital, _), (first, second) = SUITE.relations, SUITE.relations[0].patterns
+    pair = PatternPair(capital, first, second, capital.facts)
+    # 'The capital of France is Paris.' and 'Paris is the capital of France.' share capital, of and
+    # is; three words of each are not in the other one: 3 - 3 in both orders.
+    assert meaning_scores([pair], WordJudge()).tolist() == [0]
+    same = PatternPair(capital, first, first, capital.facts[:1])
+    assert meaning_scores([pair, same], WordJudge()).tolist() == [0, 6]
+    assert fluency_scores([pair, same], WordJudge()).tolist() == [0, 0]
+    river = PatternPair(capital, first, SUITE.relations[1].patterns[0], capital.facts)
+    assert fluency_scores([river], WordJudge()).tolist() == [0]
+    assert meaning_scores([], WordJudge()).tolist() == []
+
+    class Deaf(WordJudge):
+        def log_odds(self, pairs):
+            return np.array([1.0, math.nan, math.nan, 2.0])
+
+    assert meaning_scores([pair], Deaf()).tolist() == [1.5], "what cannot be read is left out"
+
+
+def test_separation_by_hand():
+    yes = {"a": [3, 1], "b": [2]}
+    no = {"a": [0, 1], "b": [2]}
+    of_all = separation(yes, no)
+    # pairs: 3 > 0, 1, 2; 1 > 0, 1 = 1, 1 < 2; 2 > 0, 1, 2 = 2: 6 + 2/2 of 9
+    assert of_all.auc == pytest.approx(7 / 9)
+    assert (of_all.positives, of_all.controls) == (3, 3)
+    assert math.isnan(of_all.low) and of_all.threshold is None, "too few relations"
+    ids = "abcdef"
+    best = separation({id_: [2, 3] for id_ in ids}, {id_: [0, 1] for id_ in ids})
+    assert (best.auc, best.low, best.high, best.threshold) == (1, 1, 1, 2)
+    coin = separation({id_: [1] for id_ in ids}, {id_: [1] for id_ in ids})
+    assert (coin.auc, coin.threshold) == (0.5, None)
+    worst = separation({id_: [0] for id_ in ids}, {id_: [1] for id_ in ids})
+    assert (worst.auc, worst.threshold) == (0, None)
+
+
+def test_controls_have_the_facts_of_the_relation():
+    positives, controls = sample_pairs(SUITE, 3, 1)
+    for pairs, is_own in ((positives, True), (controls, False)):
+        assert [pair.relation.id for pair in pairs] == ["capital", "river"]
+        for pair in pairs:
+            assert (pair.second in pair.relation.patterns) is is_own
+            assert pair.first == pair.relation.patterns[0]
+            assert len(pair.facts) == 1 and pair.facts[0] in pair.relation.facts
+    assert sample_pairs(SUITE, 3, 1, others={"capital": []}) == ([], [])
+    one = Suite.from_patterns(PATTERNS["capital"], FACTS["capital"])
+    assert measured_separation(one, WordJudge(), most=2, facts=1) is None
+
+
+def test_proposals_are_written_with_scores_edit_and_provenance(tmp_path):
+    writer = ScriptedWriter(
+        {
+            base: [f"[X] now has a{at} [Y].", "[X] [Y]"]
+            for at, base in enumerate(p.patterns[0].text for p in FIVE)
+        }
+    )
+    options = RewriteOptions("five", "org/writer", tmp_path / "p.jsonl", samples=2, fillings=1)
+    done = rewrite_suite(FIVE, writer, WordJudge(), options, measured_on=FIVE)
+    assert done.reasons == {"slots": 5}, "no word besides the slots"
+    assert (done.separation.auc, done.separation.low) == (1, 1)
+    assert "AUC of 1.00 (1.00 to 1.00); rewrites below" in done.notes[0]
+    problems = []
+    proposals = read_proposals(options.file, problems)
+    assert not problems
+    assert [p.relation for p in proposals] == [f"r{at}" for at in range(5)]
+    first = proposals[0].row()
+    assert first.get("edit", "diff_lexical") == "diff_lexical", "none without spaCy"
+    # 'x has a0 y.' and 'x now has a0 y.': 4 words are shared, 1 is not in one of the orders: (4 + 3) / 2
+    assert first | {"edit": ""} == {
+        "relation": "r0", "pattern": "[X] now has a0 [Y].", "origin": "rewritten",
+        "source": "org/writer", "parent": "[X] has a0 [Y].", "edit": "", "meaning": 3.5,
+        "fluency": -1, "sample": 1, "seed": 0, "temperature": 0.7,
+    }  # fmt: skip
+    strict = RewriteOptions("five", "w", tmp_path / "p.jsonl", samples=2, fillings=1, min_meaning=4)
+    refused = rewrite_suite(FIVE, writer, WordJudge(), strict, measured_on=FIVE)
+    assert refused.reasons == {"slots": 5, "meaning": 5}
+    assert options.file.read_text() == ""
+    few = rewrite_suite(SUITE, ScriptedWriter({}), WordJudge(), options, measured_on=SUITE)
+    assert "is not measured, because the suite has fewer than 5 relations" in few.notes[0]
+
+
+@pytest.fixture
+def scorer(model_folder):
+    loaded = load_pretrained(str(model_folder("llama")))
+    loaded.model.config.max_position_embeddings = 4096
+    return OptionScorer(loaded)
+
+
+@torch.inference_mode()
+def test_the_judge_compares_yes_and_no_after_the_question(scorer):
+    judge = ParaphraseJudge(scorer)
+    pairs = [("Rome is in Italy.", "Italy has Rome."), ("Paris.", "Berlin is the capital.")]
+    odds = judge.log_odds(pairs)
+    for pair, value in zip(pairs, odds, strict=True):
+        text = judge.prompt(*pair).text
+        assert text.endswith(
+            f"Sentence 1: {pair[0]}\nSentence 2: {pair[1]}\nDo the two sentences mean the same? Answer Yes or No.\nAnswer:"
+        )
+        totals = []
+        for answer in (" Yes", " No"):
+            begin, whole = (scorer.tokenizer(t)["input_ids"] for t in (text, text + answer))
+            logs = scorer.model(torch.tensor([whole])).logits[0].log_softmax(-1)
+            shared = next(
+                (at for at, (a, b) in enumerate(zip(begin, whole, strict=False)) if a != b),
+                len(begin),
+            )
+            totals.append(sum(float(logs[at - 1, whole[at]]) for at in range(shared, len(whole))))
+        assert value == pytest.approx(totals[0] - totals[1], abs=1e-3)
+    one, _ = judge.log_odds(pairs[:1])[0], None
+    assert one == pytest.approx(odds[0], abs=1e-4), "a pair does not depend on the others"
+
+
+@torch.inference_mode()
+def test_fluency_is_the_mean_log_probability_of_a_token(scorer):
+    judge = ParaphraseJudge(scorer)
+    sentences = ["Rome is in Italy.", "Paris."]
+    means = judge.token_logprobs(sentences)
+    for sentence, mean in zip(sentences, means, strict=True):
+        ids = scorer.tokenizer(sentence)["input_ids"]
+        logs = (
+            scorer.model(torch.tensor([[scorer.tokenizer.eos_token_id, *ids]]))
+            .logits[0]
+            .log_softmax(-1)
+        )
+        assert mean == pytest.approx(
+            np.mean([float(logs[at, token]) for at, token in enumerate(ids)]), abs=1e-4
+        )
+
+
+def test_the_command_runs_with_a_model(consilience, model_folder, write_suite, tmp_path):
+    """A random model writes no slots, so that every text is refused and counted."""
+    status, out, err = consilience(
+        "suite", "rewrite", write_suite(), "--model", model_folder("mamba"), "--samples", "2",
+        "--max-new-tokens", "4", "--out", "p.jsonl", "--json",
+    )  # fmt: skip
+    assert status == 0, err
+    document = json.loads(out)
+    assert sum(document["refused"].values()) == 2
+    assert document["run"]["settings"]["seed"] == 0
+    assert "[X]" in document["run"]["settings"]["prompt"]
+    assert document["separation"] is None
+    assert (tmp_path / "p.jsonl").read_text() == ""
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"model": "baseline:random"}, "'baseline:random' does not write.*--model"),
+    ({"temperature": 0.0}, "--samples 8 at temperature 0"),
+    ({"model": "t5"}, "cannot judge sentences.*--judge"),
+])  # fmt: skip
+def test_a_model_that_cannot_has_a_message(options, message, model_folder, tmp_path):
+    if options.get("model") == "t5":
+        options = {"model": str(model_folder("t5"))}
+    with pytest.raises(ConsilienceError, match=message):
+        rewrite_patterns(
+            RewriteOptions(**{"suite": "mini", "model": "none", "file": tmp_path / "p"} | options)
+        )

@@ -17,7 +17,7 @@ from consilience.analysis.patterns import form_tables, item_table
 from consilience.ask_pairs import CHANGED_ANSWERS_SCHEMA
 from consilience.errors import ConsilienceError
 from consilience.provenance import command_line
-from consilience.report import charts, first_screen
+from consilience.report import charts, first_screen, opening_example
 from consilience.report import html as html_module
 from consilience.report.chart_parts import MEASURED, RUN_SHAPES, percents, wrapped
 from consilience.report.charts import in_tenths, outlying
@@ -32,6 +32,7 @@ from consilience.report.report_page import report_page
 from consilience.report.run_view import PairView, RunView
 from consilience.report.table import CI, Cell, Column, Table, intervals_below, number_text
 from consilience.suites.tasks import TASKS
+from consilience.types import QUESTION_WORDS
 from pair_builders import answers_of, suite_of
 from report_builders import (
     CASES,
@@ -102,10 +103,25 @@ def test_headline_numbers_in_plain_sentences():
         fourth.sentence
         == "The answer is right in every pattern for 20.0\xa0% of a relation's facts, on average."
     )
+    groups = [replace(group, patterns=()) for group in run.suite.relations]
+    questions = replace(run, suite=replace(run.suite, relations=groups))
+    assert questions.suite.words is QUESTION_WORDS
+    violated = replace(run.summary.rows[0], metric="violation_rate", value=0.9)
+    sentence = first_screen._sentence(questions, violated, 0.8)
+    assert sentence.replace("\xa0", " ") == (
+        "The answers violate 90.0 % of these expectations (80.0 % expected by chance)."
+    )
     below = summary_of(("corrected_consistency", -0.1, 0.0))
     (tiles,) = (part for part in sections_of(report_page([replace(shown(), summary=below)]))["summary"]
                 if isinstance(part, Tiles))  # fmt: skip
     assert tiles.tiles[0].sentence == "The answers agree less often than expected by chance."
+
+
+def test_a_prompt_is_quoted_without_the_marks_of_a_chat_and_at_its_end():
+    chat = f"<|im_start|>system\n{'words ' * 40}<|im_end|>\n<|im_start|>user\nWho?<|im_end|>\n"
+    quoted = opening_example._quoted(chat)
+    assert re.fullmatch(r"“\.\.\. (words )+/ user / Who\?”", quoted)
+    assert len(quoted) <= opening_example.PROMPT + 6
 
 
 def test_examples_show_filled_prompts():

@@ -161,7 +161,7 @@ def _sentence(run: RunView, row: SummaryRow, chance: float) -> str:
     if math.isnan(row.value):
         return "No data."
     expected = "" if math.isnan(chance) else f" ({_percent(chance)} expected by chance)"
-    if run.suite.words is QUESTION_WORDS:
+    if run.suite.words is QUESTION_WORDS and row.metric != VIOLATIONS:
         sentence = OF_QUESTIONS[row.metric] if row.subset == "all" else ONE_FACTOR
         return sentence.format(value=_percent(row.value), chance=expected, factor=row.subset)
     sentence = OF_FACTS[row.metric] if run.facts else OF_PAIRS[row.metric, row.subset]

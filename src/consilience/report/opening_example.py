@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from textwrap import shorten
 
 from consilience.report.page import Text
 from consilience.report.run_view import RunView
 
 PROMPT = 160
-"""Characters of a prompt that is quoted."""
+"""Characters of a prompt that are quoted."""
+
+CHAT_MARK = re.compile(r"<\|\w+\|>")
+"""Where a turn of a chat begins or ends, such as ``<|im_start|>``."""
 
 
 def opening_example(run: RunView) -> Iterator[Text]:
@@ -41,6 +44,7 @@ def _answered(name: str, prompts: Sequence[str], answers: Sequence[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A prompt in one line of at most ``PROMPT`` characters, in quotation marks."""
-    line = " / ".join(part.strip() for part in text.splitlines() if part.strip())
-    return f"“{shorten(line, PROMPT, placeholder=' ...')}”"
+    """A prompt in one line, quoted without the marks of a chat; of a long one the end."""
+    parts = (part.strip() for part in CHAT_MARK.sub("", text).splitlines())
+    line = " / ".join(part for part in parts if part)
+    return f"“{line}”" if len(line) <= PROMPT else f"“... {line[-PROMPT:].partition(' ')[2]}”"

@@ -159,6 +159,8 @@ def _means(runs: Sequence[RunView]) -> Iterator[Table]:
             {"metric": label_of(name)} | mean_row(values[name, "all"], counted=count)
             for name in names
         ]
+        if is_pooled:  # no mean over groups, and no deviation
+            of_run = [{"value": row.pop("mean"), **row} for row in of_run]
         yield frame_table(of_run, title, MEANS, sortable=False)
         return
     rows: list[list[Value]] = []

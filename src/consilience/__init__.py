@@ -16,7 +16,7 @@ Functions:
 - ``load_suite``, ``load_questions``, ``save_suite``, ``new_suite``, ``list_suites``,
   ``fetch_suite``, ``check_suite``, ``suite_stats``, ``suite_cautions``, ``export_prompts``: suites.
   ``mine_patterns``, ``import_patterns``, ``rewrite_patterns``: patterns. ``audit_suite``: mistakes.
-  ``make_sheets``, ``score_sheets``: annotators.
+  ``make_sheets``, ``make_pattern_sheets``, ``score_sheets``: annotators.
 - ``load_model``, ``ask_suite``, ``read_answers``, ``measure``: the steps of ``evaluate``, one by
   one.
 - ``analyze_patterns``, ``analyze_edits``, ``analyze_examples``, ``analyze_expectations``,
@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from consilience.workflow.calls import improve as improve
     from consilience.workflow.calls import list_suites as list_suites
     from consilience.workflow.calls import list_tables as list_tables
+    from consilience.workflow.calls import make_pattern_sheets as make_pattern_sheets
     from consilience.workflow.calls import make_sheets as make_sheets
     from consilience.workflow.calls import mine_patterns as mine_patterns
     from consilience.workflow.calls import reproduce_table as reproduce_table
@@ -119,8 +120,8 @@ _MODULES = {
     "workflow.calls": "analyze_edits analyze_examples analyze_expectations analyze_factors "
     "analyze_knowledge analyze_patterns analyze_representations analyze_syntax analyze_tasks "
     "audit_suite export_prompts fetch_suite finetune import_patterns improve list_suites "
-    "list_tables make_sheets mine_patterns reproduce_table rewrite_patterns score_sheets "
-    "suite_cautions suite_stats write_report",
+    "list_tables make_pattern_sheets make_sheets mine_patterns reproduce_table rewrite_patterns "
+    "score_sheets suite_cautions suite_stats write_report",
     "workflow.comparing": "Comparison",
     "workflow.evaluation": "compare evaluate open_run plan_probe score",
     "workflow.result": "Result",

@@ -85,6 +85,8 @@ class SheetKey:
     """The items by their names."""
     sheets: Mapping[str, tuple[Question, ...]] = field(repr=False)
     """The questions of each annotator, in order."""
+    patterns: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
+    """Of a suite of facts, the relation and the pattern that an item is about."""
 
     @property
     def variants(self) -> list[str]:
@@ -151,7 +153,8 @@ def write_sheets(key: SheetKey, folder: Path) -> None:
     already holds these sheets gets the missing ones. A folder that holds anything else raises: it
     may hold answers.
     """
-    content = (json.dumps(asdict(key), ensure_ascii=False, indent=1) + "\n").encode()
+    fields = {name: value for name, value in asdict(key).items() if name != "patterns" or value}
+    content = (json.dumps(fields, ensure_ascii=False, indent=1) + "\n").encode()
     key_file = folder / "key.json"
     is_same = key_file.is_file() and key_file.read_bytes() == content
     if not is_same and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -206,7 +209,11 @@ def read_key(path: Path) -> SheetKey:
             for name, questions in content.pop("sheets").items()
         }
         labels = tuple(content.pop("labels"))
-        key = SheetKey(**content, labels=labels, items=items, sheets=sheets)
+        patterns = {
+            name: (relation, pattern)
+            for name, (relation, pattern) in content.pop("patterns", {}).items()
+        }
+        key = SheetKey(**content, labels=labels, items=items, sheets=sheets, patterns=patterns)
         expected = sorted((item, variant) for item in items for variant in key.variants)
         is_whole = all(sorted(questions) == expected for questions in sheets.values())
         is_known = all(item.gold in labels for item in items.values())
@@ -215,7 +222,7 @@ def read_key(path: Path) -> SheetKey:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
         raise ConsilienceError(
             "no key of sheets" if path.is_file() else "no such file",
-            expected="the key.json that `consilience suite annotate sheet` wrote",
+            expected="the key.json that `consilience suite annotate` wrote",
             where=str(path),
         ) from error
     return key

@@ -1,4 +1,7 @@
-"""What annotators answered: accuracy, consistency and agreement (CALUM, Section 4.4)."""
+"""What annotators answered: accuracy, consistency and agreement.
+
+CALUM, Section 4.4, for sentence pairs; ParaRel, Section 4, for patterns.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,8 @@ class ScoredSheets:
     """The metrics table (``METRICS_SCHEMA``)."""
     warnings: tuple[str, ...]
     """What a reader should know."""
+    answers: LabelIndices
+    """Positions among the labels (variant, item, annotator); -1 for none."""
 
 
 def score_sheets(folder: Path, seed: int = 0) -> ScoredSheets:
@@ -61,7 +66,7 @@ def score_sheets(folder: Path, seed: int = 0) -> ScoredSheets:
         )
     stacked = np.stack(list(answers.values()), axis=-1)
     metrics = pl.DataFrame(list(_rows(key, stacked, list(answers), seed)), schema=METRICS_SCHEMA)
-    return ScoredSheets(key, tuple(answers), metrics, tuple(warnings))
+    return ScoredSheets(key, tuple(answers), metrics, tuple(warnings), stacked)
 
 
 def _check_names(folder: Path, key: SheetKey) -> None:
@@ -85,6 +90,9 @@ def _rows(
     annotator's answer to the original. Intervals are about other items and the same annotators.
     """
     gold = np.array([[key.labels.index(item.gold)] for item in key.items.values()])
+    if key.patterns:
+        yield from _pattern_rows(key, answers[0], gold, annotators, seed)
+        return
     weights = resamples(len(gold), REPLICATES, np.random.default_rng(seed)).astype(np.float64)
     for variant, form_answers in zip(key.variants, answers, strict=True):
         subset = "all" if variant == ORIGINAL else variant
@@ -100,10 +108,50 @@ def _rows(
             for index, name in enumerate(annotators):
                 one = (values[[index]], replicates[:, [index]], counted[:, [index]])
                 yield _row(metric, name, subset, *one)
-        counts = (form_answers[:, :, None] == np.arange(len(key.labels))).sum(axis=1)
-        counted = counts.sum(axis=1, keepdims=True) >= 2
-        resampled = fleiss(counts, weights)
-        for metric, value in fleiss(counts, np.ones((1, len(gold)))).items():
+        yield from _agreement_rows(key, subset, form_answers, weights)
+
+
+PATTERN_SUBSETS = ("paraphrases", "controls")
+"""The parts of a sheet on patterns: pairs whose gold is the first label, and the other ones."""
+
+
+def _pattern_rows(
+    key: SheetKey,
+    answers: LabelIndices,
+    gold: LabelIndices,
+    annotators: Sequence[str],
+    seed: int,
+) -> Iterator[dict[str, object]]:
+    """Agreement of ``answers`` (item, annotator) with the suite, and between annotators.
+
+    Agreement with the suite is the share of answers *same* to paraphrases, and of *different* to
+    controls (ParaRel, Section 4). Intervals are about other patterns and the same annotators.
+    """
+    for label, subset in enumerate(PATTERN_SUBSETS):
+        part = answers[gold[:, 0] == label]
+        if not len(part):
+            continue
+        weights = resamples(len(part), REPLICATES, np.random.default_rng(seed)).astype(np.float64)
+        counted, same = part >= 0, part == label
+        values = quotient(same.sum(axis=0), counted.sum(axis=0))
+        replicates = quotient(weights @ same, weights @ counted)
+        yield _row("agreement", key.task, subset, values, replicates, counted)
+        for index, name in enumerate(annotators):
+            one = (values[[index]], replicates[:, [index]], counted[:, [index]])
+            yield _row("agreement", name, subset, *one)
+    weights = resamples(len(gold), REPLICATES, np.random.default_rng(seed)).astype(np.float64)
+    yield from _agreement_rows(key, "all", answers, weights)
+
+
+def _agreement_rows(
+    key: SheetKey, subset: str, answers: LabelIndices, weights: Floats
+) -> Iterator[dict[str, object]]:
+    """Agreement between annotators in ``answers`` (item, annotator)."""
+    counts = (answers[:, :, None] == np.arange(len(key.labels))).sum(axis=1)
+    counted = counts.sum(axis=1, keepdims=True) >= 2
+    for measure in (fleiss, krippendorff):
+        resampled = measure(counts, weights)
+        for metric, value in measure(counts, np.ones((1, len(counts)))).items():
             yield _row(metric, key.task, subset, value, resampled[metric][:, None], counted)
 
 
@@ -125,7 +173,7 @@ def _row(
         for table in (values, replicates)
     )
     known, clusters, n = values[~np.isnan(values)], counted.any(axis=1).sum(), int(counted.sum())
-    least = -1.0 if metric == "fleiss_kappa" else 0.0
+    least = -1.0 if metric in ("fleiss_kappa", "krippendorff_alpha") else 0.0
     low, high = bootstrap_interval(
         float(mean), means, int(clusters), (least, 1.0), proportion=least == 0
     )
@@ -156,3 +204,24 @@ def fleiss(counts: LabelIndices, weights: Floats) -> dict[str, Floats]:
     chance = (shares**2).sum(axis=1)
     kappa = quotient(observed - chance, 1 - chance)
     return {"pairwise_agreement": observed, "fleiss_kappa": kappa}
+
+
+def krippendorff(counts: LabelIndices, weights: Floats) -> dict[str, Floats]:
+    """Krippendorff's alpha for nominal answers: ``krippendorff_alpha``, (replicate,).
+
+    ``counts`` and ``weights`` as for ``fleiss``; items with fewer than two answers are left out.
+    With ``n = sum_i n_i`` and ``n_c = sum_i n_ic``:
+    ``alpha = 1 - D_o / D_e``, the observed disagreement
+    ``D_o = sum_i sum_c n_ic (n_i - n_ic) / (n_i - 1) / n`` and the disagreement by chance
+    ``D_e = sum_c n_c (n - n_c) / (n (n - 1))``. At most 1, 0 for chance; NaN where all answers are
+    the same. Krippendorff 2011, "Computing Krippendorff's alpha-reliability".
+    """
+    rated = counts.sum(axis=1) >= 2
+    counts, weights = counts[rated], weights[:, rated]
+    answers = counts.sum(axis=1)
+    disagreement = (counts * (answers[:, None] - counts)).sum(axis=1) / (answers - 1)
+    total = weights @ answers
+    by_label = weights @ counts
+    observed = quotient(weights @ disagreement, total)
+    chance = (by_label * (total[:, None] - by_label)).sum(axis=1)
+    return {"krippendorff_alpha": 1 - quotient(observed, quotient(chance, total * (total - 1)))}

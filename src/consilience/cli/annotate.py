@@ -1,13 +1,20 @@
-"""annotate: ask people the same pairs in every form, and count how they answer."""
+"""annotate: ask people about sentence pairs or patterns, and count how they answer."""
 
 from __future__ import annotations
 
+from consilience.authoring.pattern_verdicts import ANSWER, rejected_table, verdicts
 from consilience.cli.console import out, warn
 from consilience.cli.output_options import JsonOutput, TableOutput
 from consilience.cli.printing import print_json, rows_of
 from consilience.files import csv_of, write_whole
 from consilience.report.metric_tables import annotator_tables
-from consilience.workflow.annotators import count_sheets, make_sheets
+from consilience.text import counted
+from consilience.workflow.annotators import (
+    count_sheets,
+    make_pattern_sheets,
+    make_sheets,
+)
+from consilience.workflow.audit_options import PatternSheetOptions
 from consilience.workflow.suite_options import ScoreSheetsOptions, SheetOptions
 
 
@@ -27,6 +34,24 @@ def sheet(options: SheetOptions, output: JsonOutput) -> None:
     )
 
 
+def patterns(options: PatternSheetOptions, output: JsonOutput) -> None:
+    """Write sheets on patterns, and say where they are."""
+    sheets = make_pattern_sheets(options)
+    key, folder = sheets.key, options.folder
+    controls = len(key.items) - len(key.patterns)
+    if output.as_json:
+        document = {"run": sheets.record, "folder": str(folder), "sheets": len(key.sheets)}
+        document |= {"paraphrases": len(key.patterns), "controls": controls}
+        print_json(document | {"warnings": sheets.notes})
+        return
+    warn(sheets.notes)
+    out.print(
+        f"{len(key.sheets)} sheets of {len(key.patterns)} paraphrases and {controls} controls: "
+        f"{folder}/{next(iter(key.sheets))}.html (or .csv), ...\nKeep key.json to yourself. "
+        f"Then: consilience suite annotate score {folder}"
+    )
+
+
 def score(options: ScoreSheetsOptions, output: TableOutput) -> None:
     """Print the numbers of the annotators."""
     scored, record = count_sheets(options)
@@ -34,10 +59,18 @@ def score(options: ScoreSheetsOptions, output: TableOutput) -> None:
         write_whole(output.file, csv_of(scored.metrics))
     if output.as_json:
         metrics = rows_of(scored.metrics)
-        print_json({"run": record, "metrics": metrics, "warnings": scored.warnings})
+        document = {"run": record, "metrics": metrics, "warnings": scored.warnings}
+        if scored.key.patterns:
+            rows = [dict(zip(ANSWER, one, strict=True)) for one in verdicts(scored)]
+            document["verdicts"] = rows
+        print_json(document)
         return
     people, items = scored.annotators, len(scored.key.items)
     title = f"{scored.key.task}: {len(people)} people, {items} items, in percent"
     for table in annotator_tables(scored.metrics, people, title):
         out.print(table)
+    if scored.key.patterns:
+        out.print(rejected_table(scored))
+    if options.sign is not None:
+        out.print(f"{options.sign}/signoff.jsonl: {counted(len(record['signed']), 'new verdict')}")
     warn(scored.warnings)

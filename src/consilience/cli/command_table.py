@@ -105,12 +105,20 @@ ANNOTATE = {
             "suite annotate sheet --task mrpc --data hub:validation --items 50 --out sheets",
         ),
     ),
+    "patterns": Entry(
+        source="annotate:patterns",
+        options=(audit_options.PatternSheetOptions, JsonOutput),
+        examples=(
+            "suite annotate patterns mini --out sheets",
+            "suite annotate patterns my-suite --patterns 20 --people Ana,Ben --out sheets",
+        ),
+    ),
     "score": Entry(
         source="annotate:score",
         options=(suite_options.ScoreSheetsOptions, TableOutput),
         examples=(
             "suite annotate score sheets",
-            "suite annotate score sheets --csv people.csv",
+            "suite annotate score sheets --sign my-suite",
         ),
     ),
 }

@@ -321,23 +321,31 @@ def firsts_first(changed: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([firsts, rest])
 
 
+OF_EACH = ("accuracy", "consistency", "agreement")
+"""Numbers that each annotator has."""
+
+
 def annotator_tables(
     metrics: pl.DataFrame, annotators: Sequence[str], title: str
 ) -> tuple[Table, Table]:
-    """The numbers over annotators, and accuracy and consistency of each, in percent."""
+    """The numbers over annotators, and those of each, in percent."""
+    is_of_patterns = "agreement" in metrics["metric"]
     rows: list[dict[str, Any]] = []
     by_annotator: dict[str, list[Value]] = {name: [name] for name in annotators}
     annotator_columns = [Column("annotator")]
-    for name in ("accuracy", "consistency", "pairwise_agreement", "fleiss_kappa"):
+    for name in (*OF_EACH, "pairwise_agreement", "fleiss_kappa", "krippendorff_alpha"):
         for row in metrics.filter(pl.col("metric") == name).iter_rows(named=True):
             if row["group"] in by_annotator:
                 by_annotator[row["group"]].append(row["value"])
                 continue
-            form = "original" if row["subset"] == "all" else row["subset"]
+            whole = "all" if is_of_patterns else "original"
+            form = whole if row["subset"] == "all" else row["subset"]
             rows.append({"metric": label_of(name), "form": form} | mean_row(row))
-            if name in ("accuracy", "consistency"):
+            if name in OF_EACH:
                 annotator_columns.append(Column(f"{label_of(name)} {form}", "share"))
-    by_person = "each annotator: right, and the same as in the original, in percent"
+    by_person = "each annotator: agreement with the suite, in percent"
+    if not is_of_patterns:
+        by_person = "each annotator: right, and the same as in the original, in percent"
     return (
         frame_table(rows, title, MEANS),
         Table(by_person, annotator_columns, list(by_annotator.values())),

@@ -12,6 +12,7 @@ from consilience.suites.folder import folder_root, read_folder
 from consilience.suites.proposals import check_provenance
 from consilience.suites.rows import Problems, raise_first
 from consilience.suites.selection import leave_out_objects
+from consilience.suites.signoff import read_signoffs
 from consilience.suites.trex import lama_root, pararel_root, read_lama, read_pararel
 from consilience.types import Suite
 
@@ -73,7 +74,9 @@ def check_folder(folder: Path) -> Problems:
                 ConsilienceError("missing, or not what was released", where=str(root / path))
                 for path in altered(layout.release, root)
             ]
-        check_provenance(root, layout.read(root, problems), problems)
+        suite = layout.read(root, problems)
+        check_provenance(root, suite, problems)
+        read_signoffs(root, suite, problems)
     except ConsilienceError as error:
         problems.append(error)
     return problems

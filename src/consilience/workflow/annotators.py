@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
+from consilience import suites
 from consilience.authoring.annotation import SheetKey, draw_sheets, write_sheets
 from consilience.authoring.annotation_scores import ScoredSheets, score_sheets
+from consilience.authoring.pattern_sheets import draw_pattern_sheets
+from consilience.authoring.pattern_verdicts import signoffs
+from consilience.errors import ConsilienceError
 from consilience.provenance import git_revision, versions
+from consilience.suites.layouts import load_folder
 from consilience.suites.pairs import read_pairs
 from consilience.suites.perturbations import PAPERS, chosen
+from consilience.suites.selection import select_relations
+from consilience.suites.signoff import SignOff, add_signoffs
 from consilience.suites.tasks import load_task
+from consilience.workflow.audit_options import PatternSheetOptions
+from consilience.workflow.auditing import writable_folder
 from consilience.workflow.suite_options import ScoreSheetsOptions, SheetOptions
 
 
@@ -58,8 +68,41 @@ def make_sheets(options: SheetOptions) -> Sheets:
     return Sheets(key, notes, _record(settings))
 
 
+def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
+    """Compare patterns with the base pattern of their relation, on a page for each annotator."""
+    suite = suites.load_suite(options.suite, options.data_dir)
+    if options.groups is not None:
+        suite = select_relations(suite, options.groups)
+    key = draw_pattern_sheets(
+        suite, patterns=options.patterns, annotators=options.people, seed=options.seed
+    )
+    write_sheets(key, options.folder)
+    notes = [] if len(key.items) > len(key.patterns) else ["one relation, so there are no controls"]
+    settings = {"suite": suite.name, "suite_digest": suite.digest, "seed": options.seed}
+    return Sheets(key, notes, _record(settings))
+
+
+def _sign(options: ScoreSheetsOptions, scored: ScoredSheets) -> list[SignOff]:
+    """Record the verdicts in the folder of the suite that ``sign`` names; those that are new."""
+    if options.sign is None:
+        return []
+    if not scored.key.patterns:
+        raise ConsilienceError(
+            "--sign with sheets of sentence pairs",
+            expected="sheets of `consilience suite annotate patterns`",
+            where=str(options.folder),
+        )
+    folder = writable_folder(str(options.sign), None)
+    suite = load_folder(folder)
+    today = datetime.now(UTC).date().isoformat()
+    return add_signoffs(folder, suite, signoffs(scored, suite, today))
+
+
 def count_sheets(options: ScoreSheetsOptions) -> tuple[ScoredSheets, Mapping[str, Any]]:
-    """The numbers of the answers in a folder, and their record for a JSON document."""
+    """The numbers of the answers in a folder, and their record for a JSON document.
+
+    ``signed`` in the record: the verdicts that are new in the folder of the suite.
+    """
     scored = score_sheets(options.folder, options.seed)
     key = scored.key
     settings = {
@@ -70,7 +113,8 @@ def count_sheets(options: ScoreSheetsOptions) -> tuple[ScoredSheets, Mapping[str
         "seed": key.seed,
         "annotators": scored.annotators,
     }
-    return scored, _record(settings)
+    signed = [asdict(one) for one in _sign(options, scored)]
+    return scored, {**_record(settings), "signed": signed}
 
 
 def _record(settings: Mapping[str, object]) -> Mapping[str, Any]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from consilience.workflow.options import (
     FACTS,
+    OUTPUT,
     QUESTIONS,
     ColumnNames,
     DataDir,
+    Groups,
     Option,
+    SuiteArgument,
 )
 
 AuditedSuite = Annotated[
@@ -49,4 +53,43 @@ class AuditOptions:
         ),
     ] = False
     columns: Annotated[ColumnNames, QUESTIONS] = None
+    data_dir: DataDir = None
+
+
+@dataclass(frozen=True, slots=True)
+class PatternSheetOptions:
+    """Ask people whether patterns mean the same as the base pattern (ParaRel paper, Section 4).
+
+    Each annotator gets a page and a table with tasks of seven pairs of sentences: five patterns
+    beside the base pattern of their relation, and two controls that do not mean the same. The page
+    works without a network. Keep key.json to yourself.
+    """
+
+    suite: SuiteArgument
+    folder: Annotated[
+        Path,
+        Option(
+            "Write the sheets to this new folder.",
+            metavar="DIR",
+            flag="--out",
+            short="-o",
+            panel=OUTPUT,
+        ),
+    ]
+    patterns: Annotated[
+        int,
+        Option("Ask about at most this many patterns of each relation.", min=1, panel=QUESTIONS),
+    ] = 5
+    people: Annotated[
+        Sequence[str],
+        Option(
+            "Write a sheet for each of these people; the sign-off has their names.",
+            metavar="NAME,NAME",
+            panel=OUTPUT,
+        ),
+    ] = ("annotator-1", "annotator-2", "annotator-3")
+    groups: Groups = None
+    seed: Annotated[
+        int, Option("Seed of the patterns, facts and orders.", min=0, panel=QUESTIONS)
+    ] = 0
     data_dir: DataDir = None

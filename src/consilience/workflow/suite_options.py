@@ -141,10 +141,22 @@ class SheetOptions:
 
 @dataclass(frozen=True, slots=True)
 class ScoreSheetsOptions:
-    """Measure annotators' accuracy, consistency and agreement (CALUM paper, Section 4.4)."""
+    """Measure annotators' accuracy, consistency and agreement (CALUM paper, Section 4.4).
+
+    For sheets on patterns: agreement with the suite on paraphrases and on controls, and between
+    annotators (ParaRel paper, Section 4).
+    """
 
     folder: Annotated[
         Path,
         Option("The folder with key.json and the answers.", metavar="SHEETS", is_argument=True),
     ]
     seed: Annotated[int, Option("Seed of the bootstrap.", min=0, panel=COUNTING)] = 0
+    sign: Annotated[
+        Path | None,
+        Option(
+            "Record the verdicts on patterns in signoff.jsonl of this suite's folder.",
+            metavar="SUITE",
+            panel=OUTPUT,
+        ),
+    ] = None

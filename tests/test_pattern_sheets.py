@@ -1,0 +1,233 @@
+"""Sheets on patterns, what annotators agree on, and their sign-offs."""
+
+import csv
+import io
+import json
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from consilience import ConsilienceError
+from consilience.authoring.annotation import read_key, write_sheets
+from consilience.authoring.annotation_scores import krippendorff, score_sheets
+from consilience.authoring.pattern_sheets import DIFFERENT, SAME, draw_pattern_sheets
+from consilience.authoring.pattern_verdicts import rejected_table, signoffs, verdicts
+from consilience.suites import load_suite
+from consilience.suites.layouts import check_folder, load_folder
+from consilience.suites.signoff import SignOff, add_signoffs, last_verdicts, signoffs_of
+from consilience.types import Suite
+
+PEOPLE = ("Ana", "Ben")
+TEXTS = {
+    "a": [f"[X] {word} [Y]." for word in ("is", "was", "has", "had", "gets", "got", "buys")],
+    "b": ["[X] in [Y].", "[X] at [Y]."],
+}
+FACTS = {"a": [("A", "x"), ("B", "y")], "b": [("C", "z")]}
+
+
+@pytest.fixture
+def folder(write_suite):
+    rows = [{"relation": id_, "pattern": text} for id_, texts in TEXTS.items() for text in texts]
+    facts = [
+        {"relation": id_, "subject": subject, "object": object_}
+        for id_, pairs in FACTS.items() for subject, object_ in pairs
+    ]  # fmt: skip
+    relations = [{"relation": id_} for id_ in TEXTS]
+    return write_suite(relations=relations, patterns=rows, facts=facts)
+
+
+def answer(sheets, key, wrong):
+    """Fill in the sheets: the gold, and the other label for items that ``wrong`` has by person."""
+    for name, questions in key.sheets.items():
+        text = (sheets / f"{name}.csv").read_text("utf-8-sig")
+        rows = list(csv.reader(io.StringIO(text, newline="")))
+        for row, (item, _) in zip(rows[1:], questions, strict=True):
+            gold = key.items[item].gold
+            other = DIFFERENT if gold == SAME else SAME
+            row[-1] = other if item in wrong.get(name, ()) else gold
+        written = io.StringIO(newline="")
+        csv.writer(written).writerows(rows)
+        (sheets / f"{name}.csv").write_text(written.getvalue(), encoding="utf-8", newline="")
+
+
+def test_a_task_has_five_patterns_and_two_controls_with_the_same_names():
+    key = draw_pattern_sheets(load_suite("mini"), annotators=PEOPLE, seed=3)
+    per_relation = Counter(relation for relation, _ in key.patterns.values())
+    assert set(per_relation.values()) == {5}
+    assert len(key.patterns) == 70
+    golds = [item.gold for item in key.items.values()]
+    assert golds.count(DIFFERENT) == 28
+    for questions in key.sheets.values():
+        assert len(set(questions)) == 98
+        for start in range(0, 98, 7):
+            task = Counter(key.items[item].gold for item, _ in questions[start : start + 7])
+            assert task == {SAME: 5, DIFFERENT: 2}
+    assert key.sheets["Ana"] != key.sheets["Ben"]
+    assert key == draw_pattern_sheets(load_suite("mini"), annotators=PEOPLE, seed=3)
+    assert key.items != draw_pattern_sheets(load_suite("mini"), annotators=PEOPLE, seed=4).items
+
+
+def test_controls_are_patterns_of_another_relation_and_the_base_is_first(folder):
+    """At most five of six patterns of a, and one of b; the second task has one pattern."""
+    key = draw_pattern_sheets(load_folder(folder), annotators=PEOPLE)
+    assert Counter(relation for relation, _ in key.patterns.values()) == {"a": 5, "b": 1}
+    assert [item.gold for item in key.items.values()].count(DIFFERENT) == 3
+    bases = {"a": "is", "b": "in"}
+    words = {"a": {text.split()[1] for text in TEXTS["a"]}, "b": {"in", "at"}}
+    for name, item in key.items.items():
+        (first, second) = item.texts["original"]
+        relation = name.partition(":")[0]
+        assert first.split()[1] == bases[relation]
+        assert first.split()[::2] == second.split()[::2], "the same subject and object"
+        is_control = second.split()[1] not in words[relation]
+        assert is_control == (item.gold == DIFFERENT) == (name not in key.patterns)
+
+
+def test_patterns_are_compared_within_their_language_and_written_in_it(write_suite):
+    patterns = [
+        {"relation": "capital", "pattern": text, "language": language}
+        for text, language in (("[X] has [Y].", "en"), ("[X] hat [Y].", "de"),
+                               ("[Y] gehört zu [X].", "de"))
+    ]  # fmt: skip
+    facts = [{"relation": "capital", "subject": "Germany", "object": "Munich"}]
+    pairs = {"Germany": "Deutschland", "Munich": "München"}
+    names = [{"name": name, "language": "de", "text": text} for name, text in pairs.items()]
+    suite = load_folder(write_suite(patterns=patterns, facts=facts, names=names))
+    key = draw_pattern_sheets(suite, annotators=("Ana",))
+    (item,) = key.items.values()
+    assert item.texts["original"] == ("Deutschland hat München.", "München gehört zu Deutschland.")
+
+
+def test_what_cannot_be_judged_is_refused():
+    one = Suite.from_patterns({"a": ["[X] [Y]."]}, {"a": FACTS["a"]})
+    with pytest.raises(ConsilienceError, match="no relation with two patterns"):
+        draw_pattern_sheets(one, annotators=PEOPLE)
+    for name in ("a/b", "key", ""):
+        with pytest.raises(ConsilienceError, match="the annotator"):
+            draw_pattern_sheets(load_suite("mini"), annotators=(name,))
+
+
+def alpha(counts):
+    counts = np.array(counts)
+    return krippendorff(counts, np.ones((1, len(counts))))["krippendorff_alpha"][0]
+
+
+def test_alpha_of_the_example_of_its_author():
+    """Krippendorff 2011: four observers, twelve units, 40 pairable values, alpha 0.743.
+
+    By hand: units 2, 6 and 8 disagree by 2, 4 and 2, so ``D_o = 8 / 40``; the values occur 9, 13,
+    10, 5 and 3 times, so ``D_e = (1600 - 384) / (40 * 39)``. The package ``krippendorff`` 0.9 has
+    the same value.
+    """
+    counts = [
+        [3, 0, 0, 0, 0], [0, 3, 1, 0, 0], [0, 0, 4, 0, 0], [0, 0, 4, 0, 0], [0, 4, 0, 0, 0],
+        [1, 1, 1, 1, 0], [0, 0, 0, 4, 0], [3, 1, 0, 0, 0], [0, 4, 0, 0, 0], [0, 0, 0, 0, 3],
+        [2, 0, 0, 0, 0], [0, 0, 1, 0, 0],
+    ]  # fmt: skip
+    assert alpha(counts) == pytest.approx(1 - (8 / 40) / (1216 / 1560))
+    assert alpha(counts) == pytest.approx(0.743, abs=5e-4)
+    assert alpha([[2, 0], [0, 2]]) == 1
+    assert alpha([[1, 1], [1, 1]]) == pytest.approx(1 - 1 / (8 / 12)), "below chance"
+    assert math.isnan(alpha([[2, 0], [2, 0]]))
+    assert math.isnan(alpha([[1, 0], [0, 1]])), "one answer each"
+
+
+def test_scores_of_patterns_and_controls_by_hand(folder, tmp_path):
+    """Six patterns and three controls; Ana rejects one pattern, Ben accepts one control."""
+    suite = load_folder(folder)
+    key = draw_pattern_sheets(suite, annotators=PEOPLE)
+    write_sheets(key, tmp_path / "sheets")
+    assert read_key(tmp_path / "sheets" / "key.json") == key
+    rejected = next(iter(key.patterns))
+    control = next(name for name, item in key.items.items() if item.gold == DIFFERENT)
+    answer(tmp_path / "sheets", key, {"Ana": {rejected}, "Ben": {control}})
+    scored = score_sheets(tmp_path / "sheets")
+    value = {
+        (row["metric"], row["group"], row["subset"]): row["value"]
+        for row in scored.metrics.iter_rows(named=True)
+    }
+    assert value["agreement", "suite", "paraphrases"] == pytest.approx(11 / 12)
+    assert value["agreement", "suite", "controls"] == pytest.approx(5 / 6)
+    assert value["agreement", "Ana", "paraphrases"] == pytest.approx(5 / 6)
+    assert value["agreement", "Ben", "paraphrases"] == 1
+    assert value["pairwise_agreement", "suite", "all"] == pytest.approx(7 / 9)
+    # 18 answers, 12 of them the same: D_o = 4 / 18, D_e = 2 * 12 * 6 / (18 * 17).
+    expected = 1 - (4 / 18) / (144 / 306)
+    assert value["krippendorff_alpha", "suite", "all"] == pytest.approx(expected)
+    whole = scored.metrics.filter(metric="agreement", group="Ben", subset="paraphrases")
+    assert whole["low"][0] == pytest.approx(0.025 ** (1 / 6)), "Clopper-Pearson of 6 of 6"
+    (row,) = rejected_table(scored).rows
+    assert row == [*key.patterns[rejected], "Ana"]
+    assert len(list(verdicts(scored))) == 12
+
+
+def test_the_command_signs_each_verdict_once(folder, consilience, tmp_path):
+    made = consilience("suite", "annotate", "patterns", folder, "--people", "Ana,Ben",
+                       "--out", "sheets", "--patterns", "6")  # fmt: skip
+    assert "2 sheets of 7 paraphrases and 3 controls: sheets/Ana.html" in made[1]
+    key = read_key(tmp_path / "sheets" / "key.json")
+    (rejected,) = (name for name, about in key.patterns.items() if about[0] == "b")
+    answer(tmp_path / "sheets", key, {"Ana": {rejected}})
+    status, out, _ = consilience("suite", "annotate", "score", "sheets", "--sign", folder)
+    assert status == 0
+    assert "1 of 7 patterns were judged different" in out
+    assert "18 new verdicts" in out, "nine patterns, two of them the base, by two people"
+    assert (
+        "0 new verdicts" in consilience("suite", "annotate", "score", "sheets", "--sign", folder)[1]
+    )
+    suite = load_folder(folder)
+    last = {(one.pattern, one.who): one.verdict for one in signoffs_of(folder, suite)}
+    assert last["[X] at [Y].", "Ana"] == "reject"
+    assert last["[X] in [Y].", "Ana"] == "unsure", "the base of no accepted pattern"
+    assert last["[X] is [Y].", "Ana"] == "accept"
+    assert Counter(last.values()) == {"accept": 16, "reject": 1, "unsure": 1}
+    assert check_folder(folder) == []
+    status, out, _ = consilience("suite", "annotate", "score", "sheets", "--json")
+    assert Counter(one["verdict"] for one in json.loads(out)["verdicts"])["reject"] == 1
+
+
+@pytest.mark.parametrize(("to", "message"), [
+    ("mini", "a bundled or released suite"), ("none", "no suite 'none'"),
+])  # fmt: skip
+def test_sign_offs_have_a_suite_of_ones_own(folder, consilience, tmp_path, to, message):
+    write_sheets(draw_pattern_sheets(load_folder(folder), annotators=PEOPLE), tmp_path / "s")
+    answer(tmp_path / "s", read_key(tmp_path / "s" / "key.json"), {})
+    status, _, error = consilience("suite", "annotate", "score", "s", "--sign", to)
+    assert status == 2
+    assert message in error
+
+
+def test_a_changed_mind_is_a_new_row_and_the_last_verdict_counts(folder):
+    suite = load_folder(folder)
+    first = SignOff("b", "[X] at [Y].", "Ana", "2026-11-20", "reject")
+    second = SignOff("b", "[X] at [Y].", "Ana", "2026-11-23", "accept", "on a second reading")
+    assert add_signoffs(folder, suite, [first]) == [first]
+    assert add_signoffs(folder, suite, [first, second, second]) == [second]
+    assert signoffs_of(folder, suite) == [first, second]
+    assert [one.verdict for one in last_verdicts([first, second]).values()] == ["accept"]
+
+
+def test_faults_of_sign_offs_are_named_by_line(folder):
+    rows = [
+        {"relation": "b", "pattern": "[X] a [Y].", "who": "A", "when": "2026-11-20",
+         "verdict": "accept"},
+        {"relation": "b", "pattern": "[X] at [Y].", "who": "A", "when": "today", "verdict": "yes"},
+        {"relation": "b", "pattern": "[X] at [Y].", "when": "2026-11-20", "verdict": "accept"},
+    ]  # fmt: skip
+    text = "\n".join(map(json.dumps, rows))
+    (folder / "signoff.jsonl").write_text(text, encoding="utf-8")
+    messages = [str(problem).partition("signoff.jsonl:")[2] for problem in check_folder(folder)]
+    assert [message[:1] for message in messages] == ["1", "2", "2", "3"]
+    assert "Did you mean '[X] at [Y].'?" in messages[0]
+    assert "accept, reject, unsure" in messages[1]
+
+
+def test_a_suite_that_was_changed_after_the_sheets_is_not_signed(folder, tmp_path):
+    key = draw_pattern_sheets(load_folder(folder), annotators=PEOPLE)
+    write_sheets(key, tmp_path / "s")
+    answer(tmp_path / "s", key, {})
+    other = Suite.from_patterns({"a": ["[X] [Y]."], "b": ["[X] [Y]."]}, FACTS)
+    with pytest.raises(ConsilienceError, match="Make new sheets"):
+        list(signoffs(score_sheets(tmp_path / "s"), other, "2026-11-23"))

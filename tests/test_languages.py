@@ -11,9 +11,11 @@ from consilience.authoring.audit import cautions
 from consilience.cloze import Pattern
 from consilience.design import Design
 from consilience.errors import ConsilienceError
+from consilience.metrics.measure import measure
 from consilience.models.baselines import load_baseline
 from consilience.models.functions import ScoringFunction, TextFunction
 from consilience.particles import with_particle
+from consilience.report.language_tables import language_table
 from consilience.suites.cloze_questions import BLANK, questions_of_suite
 from consilience.suites.saving import save_suite
 from consilience.suites.selection import filter_vocabulary, replace_facts, select_languages
@@ -317,3 +319,65 @@ def test_sentences_of_mini_languages(group, subject, index, sentence):
     (fact,) = [fact for fact in relation.facts if fact.subject == subject]
     query = relation.query(relation.patterns[index], fact)
     assert query.pattern.fill(query.subject, query.gold) == sentence
+
+
+def test_numbers_within_and_between_languages(tmp_path):
+    """Five patterns (en, en, de, ja, ja) and three facts with hand-made answers."""
+    suite = suites.load_suite(write(tmp_path / "capitals"))
+    by_subject = {
+        "France": ["Paris", "Paris", "Paris", "Paris", "Bern"],
+        "Switzerland": ["Bern", "Bern", "Bern", "Paris", "Paris"],
+        "Italy": ["Bern", "Rome", "Rome", "Rome", "Rome"],
+    }
+    answers = pl.DataFrame(
+        {"group": "capital", "item": subject, "subject": subject, "variant": str(at),
+         "gold": CAPITALS[subject], "answer": answer}
+        for subject, given in by_subject.items() for at, answer in enumerate(given)
+    )  # fmt: skip
+    metrics = measure(answers, suite).filter(pl.col("group") == "MICRO")
+    values = {(row["metric"], row["subset"]): row["value"] for row in metrics.to_dicts()}
+    consistency = {of: value for (name, of), value in values.items() if name == "consistency"}
+    assert consistency == {
+        "all": pytest.approx(16 / 30),
+        "within languages": pytest.approx(4 / 6),  # en 2 of 3, ja 2 of 3
+        "between languages": pytest.approx(12 / 24),
+        "language=en": pytest.approx(2 / 3),
+        "language=ja": pytest.approx(2 / 3),
+        "language=en/de": pytest.approx(5 / 6),
+        "language=en/ja": pytest.approx(4 / 12),
+        "language=de/ja": pytest.approx(3 / 6),
+    }
+    accuracy = {of: value for (name, of), value in values.items() if name == "accuracy"}
+    assert accuracy == {
+        "all": pytest.approx(2 / 3),
+        "language=en": pytest.approx(2 / 3),
+        "language=de": 1.0,
+        "language=ja": pytest.approx(2 / 3),
+    }
+    table = language_table(measure(answers, suite), suite)
+    assert [row[0].value for row in map(table.cells, range(len(table.rows)))] == [
+        "en", "de", "ja", "en and de", "en and ja", "de and ja",
+        "within languages", "between languages",
+    ]  # fmt: skip
+    alone = select_languages(suite, ["en"])
+    english = answers.filter(pl.col("variant").is_in(["0", "1"]))
+    assert not language_table(measure(english, alone), alone).rows
+
+
+def test_languages_on_the_command_line(consilience, tmp_path):
+    folder = write(tmp_path / "capitals")
+    run = tmp_path / "run"
+    probe = ("probe", "--suite", folder, "--model", "baseline:majority", "--out", run)
+    status, out, _ = consilience(*probe)
+    assert status == 0
+    assert "Consistency, two languages" in out
+    assert "(or factor, pattern, metric)" in out
+    assert "en and ja" in consilience("score", run, "--by", "factor")[1]
+    chosen = tmp_path / "german"
+    status, out, _ = consilience(*probe[:-1], chosen, "--vary", "language=de,en")
+    assert "3 patterns each" in out
+    assert '"language=ja"' not in (chosen / "metrics.csv").read_text()
+    assert consilience(*probe[:-1], tmp_path / "x", "--vary", "order=2")[0] == 2
+    random = (*probe[:3], "--model", "baseline:random", "--out", tmp_path / "random")
+    assert consilience(*random)[0] == 0
+    assert "en and ja" in consilience("compare", run, tmp_path / "random", "--by", "factor")[1]

@@ -34,6 +34,7 @@ def compare(options: CompareOptions, output: CompareOutput) -> None:
         suite = compared.suite
         others = ["edit"] if any(group.edges for group in suite) else []
         others += ["form"] if any(len(group.design.forms) > 1 for group in suite) else []
-        others += ["factor"] if suite.words is QUESTION_WORDS else []
+        has_languages = any(group.design.languages for group in suite)
+        others += ["factor"] if has_languages or suite.words is QUESTION_WORDS else []
         out.print(f"Details: --by {', '.join(['group', *others])} or metric")
     warn(compared.notes)

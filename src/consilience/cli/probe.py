@@ -13,6 +13,7 @@ from consilience.errors import ConsilienceError
 from consilience.files import csv_of, write_whole
 from consilience.report import metric_tables
 from consilience.report.columns import in_words
+from consilience.report.language_tables import language_table
 from consilience.report.summary import brief_notes, fitted_summary
 from consilience.report.table import Table
 from consilience.suites.question_suites import is_questions
@@ -94,7 +95,7 @@ def _show_plan(plan: ProbePlan, *, as_json: bool) -> None:
 
 
 TABLES: Mapping[SuiteWords, Sequence[By]] = {
-    FACT_WORDS: ("group", "edit", "pattern", "form", "metric"),
+    FACT_WORDS: ("group", "edit", "factor", "pattern", "form", "metric"),
     PAIR_WORDS: ("group", "form", "metric"),
     QUESTION_WORDS: ("group", "factor", "variant", "metric"),
 }
@@ -149,6 +150,9 @@ def _show(probed: CountedRun, named: str, report: str, output: ProbeOutput | Sco
         has_forms = any(len(group.design.forms) > 1 for group in probed.suite)
         absent = {"group"} | ({"edit"} if not any(g.edges for g in probed.suite) else set())
         absent |= set() if has_forms else {"form"}
+        is_of_facts = probed.suite.words is FACT_WORDS
+        has_languages = any(group.design.languages for group in probed.suite)
+        absent |= {"factor"} if is_of_facts and not has_languages else set()
         choices = ", ".join(name for name in TABLES[probed.suite.words] if name not in absent)
         details = f"Details: consilience score {named} --by group  (or {choices})"
         print_lines([f"Report:  {report}", details] if report else [details])
@@ -176,7 +180,7 @@ def _details(by: By, probed: CountedRun) -> Table:
                 )
             return table
         case "factor":
-            return metric_tables.factor_table(metrics, suite)
+            return _factor_table(probed)
         case "pattern" | "variant":
             return metric_tables.pattern_table(probed.patterns(), suite)
         case "form":
@@ -184,3 +188,17 @@ def _details(by: By, probed: CountedRun) -> Table:
             return metric_tables.form_table(chosen, f"{title}, in percent", probed.changes)
         case "metric":
             return metric_tables.metric_table(metrics, f"{title}, in percent", probed.left_out)
+
+
+def _factor_table(probed: CountedRun) -> Table:
+    """Of questions a row a factor; of facts, whose factors are pattern and language, a language."""
+    suite = probed.suite
+    if suite.words is QUESTION_WORDS:
+        return metric_tables.factor_table(probed.metrics, suite)
+    table = language_table(probed.metrics, suite)
+    if not table.rows:
+        raise ConsilienceError(
+            f"--by factor: the patterns of '{suite.name}' are in one language",
+            todo="Use --by pattern.",
+        )
+    return table

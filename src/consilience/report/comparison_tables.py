@@ -9,11 +9,13 @@ from typing import Any
 import polars as pl
 
 from consilience.choices import By
+from consilience.design import is_language_kind
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.factors import FACTORS
 from consilience.metrics.differences import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.report.columns import Columns, difference_columns, frame_table
+from consilience.report.language_tables import language_label
 from consilience.report.metric_tables import SUBSETS
 from consilience.report.summary import FACT_ROWS, FORM_ROWS, VIOLATIONS
 from consilience.report.table import NAN, Column, Table
@@ -142,6 +144,7 @@ def _chosen(
             )
     subset, group = pl.col("subset"), pl.col("group")
     is_of_facts = "MACRO" in compared["group"]
+    languages = [kind for kind in compared["subset"].unique() if is_language_kind(kind)]
     is_whole, is_mean = subset == "all", (group == pool) if is_of_facts else pl.lit(True)
     match by:
         case None:
@@ -156,9 +159,9 @@ def _chosen(
         case "edit":
             keep = is_mean & subset.is_in(list(SUBSETS))
         case "factor":
-            keep = is_mean & subset.is_in(list(FACTORS))
+            keep = is_mean & subset.is_in([*FACTORS, *languages])
         case "form":
-            keep = is_mean & ~subset.is_in([*SUBSETS, *FACTORS])
+            keep = is_mean & ~subset.is_in([*SUBSETS, *FACTORS, *languages])
             keep &= pl.lit(compared.filter(keep & ~is_whole).height > 0)
         case _:
             keep = pl.lit(False)
@@ -192,7 +195,7 @@ def _name(row: dict[str, Any], by: By | None, labels: dict[str, str]) -> str:
         case "edit":
             return SUBSETS[str(subset)]
         case "factor":
-            return str(subset)
+            return language_label(str(subset))
         case "form":
             is_original = subset == "all" and metric in ("accuracy", "f1")
             return "original" if is_original else str(subset)

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from consilience.design import is_language_kind
 from consilience.factors import FACTORS
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, label_of, main_metrics
 from consilience.report.columns import (
@@ -87,7 +88,8 @@ def metric_table(metrics: pl.DataFrame, title: str, note: str = "") -> Table:
 
     The interval is that of the mean. Indented: consistency over the pairs of patterns that differ
     in that way. Flips: answers of a sample that changed when nothing about the question did. Of
-    sentence pairs: one block a task. ``note``: a line below the table.
+    sentence pairs: one block a task. Languages have a table of their own (``language_tables``).
+    ``note``: a line below the table.
     """
     names = metrics["group"].unique(maintain_order=True).to_list()
     if "MACRO" not in names:
@@ -95,7 +97,7 @@ def metric_table(metrics: pl.DataFrame, title: str, note: str = "") -> Table:
     macro, micro = values_of(metrics, "MACRO"), values_of(metrics, "MICRO")
     rows: list[dict[str, Any]] = []
     for (name, subset), row in macro.items():
-        if name != "determinism" or subset == "all":
+        if (name != "determinism" or subset == "all") and not is_language_kind(subset):
             label = label_of(name) if subset == "all" else f"  {SUBSETS.get(subset, subset)}"
             rows.append({"metric": label} | mean_row(row, micro[name, subset]))
     empty = {"value": None, "std": NAN, "low": None, "high": None, "n": None}

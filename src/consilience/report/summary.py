@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from consilience.choices import Protocol
-from consilience.design import ORIGINAL
+from consilience.design import BETWEEN, ORIGINAL, WITHIN
 from consilience.expectations import KINDS
 from consilience.factors import FACTORS
 from consilience.metrics.notes import constant_answers
@@ -260,29 +260,28 @@ def _mean_keys(
 ) -> list[tuple[Key, str, str]]:
     """Key, label and meaning of the rows of means over relations, or of all questions together.
 
-    Questions have a row for each factor.
+    Questions have a row for each factor, facts in several languages have two.
     """
     pool = "MICRO" if words is QUESTION_WORDS else "MACRO"
     has_forms = any(len(group.design.forms) > 1 for group in groups)
     patterns = "pattern and its forms" if has_forms else f"{words.variant}s"
+    word = "pattern" if has_forms else words.variant
     rows = FACT_ROWS if (pool, "accuracy", "all") in values else (SEVERAL_ANSWERS_ROW,)
-    keys = [
-        (
-            (pool, metric, "all"),
-            label,
-            meaning.replace("patterns", patterns).replace("pattern", words.variant)
-            if not has_forms
-            else meaning.replace("patterns", patterns),
-        )
-        for metric, label, meaning in rows
-    ]
+    keys = []
+    for metric, label, meaning in rows:
+        meaning_here = meaning.replace("patterns", patterns).replace("pattern", word)
+        keys.append(((pool, metric, "all"), label, meaning_here))
     factors = [name for name in FACTORS if any(name in group.design.kinds for group in groups)]
     if words is QUESTION_WORDS and len(factors) > 1:
         keys += [
             ((pool, "consistency", name), f"Consistency, {name}", f"same if only {name} differs")
             for name in factors
         ]
-    return keys
+    return keys + [
+        ((pool, "consistency", kind), f"Consistency, {name}", f"patterns of {name} agree")
+        for kind, name in ((WITHIN, "one language"), (BETWEEN, "two languages"))
+        if (pool, "consistency", kind) in values
+    ]
 
 
 def _pair_keys(groups: Sequence[Relation], names: Sequence[str]) -> list[tuple[Key, str, str]]:

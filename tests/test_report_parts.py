@@ -359,6 +359,12 @@ def test_the_least_consistent_relation_is_shown_first():
     few = pairs.with_columns(n=pl.Series([3, 2, 2, 3]))
     (figure,) = first_screen._agreement([shown(pairs=few, patterns=patterns)], None)
     assert figure.title == "Agreement of patterns: R", "S has two facts"
+    last = pl.col("variant_index").replace(2, first_screen.LARGEST_MATRIX)
+    large = patterns.with_columns(
+        pl.when(pl.col("group") == "S").then(last).otherwise("variant_index")
+    )
+    (figure,) = first_screen._agreement([shown(pairs=pairs, patterns=large)], None)
+    assert figure.title == "Agreement of patterns: R", "S has too many patterns"
 
 
 def test_the_agreement_of_forms_counts_the_pairs_that_both_forms_answered():

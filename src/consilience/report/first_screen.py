@@ -32,6 +32,9 @@ from consilience.report.summary import FEWEST_FACTS, VIOLATIONS, SummaryRow
 from consilience.report.table import NAN, Cell, Column, Table, Value
 from consilience.types import QUESTION_WORDS
 
+LARGEST_MATRIX = 50
+"""Variants of a group whose agreement is shown as a matrix; a larger one is illegible."""
+
 UNIT = "\N{NO-BREAK SPACE}%"
 """What follows a number in a sentence; a line does not break before it."""
 
@@ -338,10 +341,16 @@ def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure
     )  # fmt: skip
     if pairs.height < 2 * len(runs):
         return
+    large = patterns.filter(pl.col("variant_index") >= LARGEST_MATRIX)["group"].unique()
+    pairs, patterns = (
+        frame.filter(~pl.col("group").is_in(large.implode())) for frame in (pairs, patterns)
+    )
+    if pairs.is_empty():
+        return
     kind = MATRIX_OF_FACTS if fact_views(runs) else MATRIX_OF_PAIRS
     if runs[0].suite.words is QUESTION_WORDS:
         kind = MATRIX_OF_QUESTIONS
-    if relation is None:
+    if relation is None or relation in large:
         relation = _least_consistent(pairs)
     names = group_names(runs[0].suite)
     first_run = f", {runs[0].name}" if len(runs) > 1 else ""

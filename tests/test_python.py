@@ -341,7 +341,7 @@ FUNCTIONS = {
     "suite check": "check_suite suite_cautions", "suite stats": "suite_stats",
     "suite export": "export_prompts", "suite mine": "mine_patterns", "suite import": "import_patterns", "suite rewrite": "rewrite_patterns",
     "suite audit": "audit_suite",
-    "suite annotate patterns": "make_pattern_sheets",
+    "suite card": "write_card", "suite annotate patterns": "make_pattern_sheets",
     "suite annotate sheet": "make_sheets", "suite annotate score": "score_sheets",
 }  # fmt: skip
 """The functions that do what each command does."""

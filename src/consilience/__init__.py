@@ -16,7 +16,7 @@ Functions:
 - ``load_suite``, ``load_questions``, ``save_suite``, ``new_suite``, ``list_suites``,
   ``fetch_suite``, ``check_suite``, ``suite_stats``, ``suite_cautions``, ``export_prompts``: suites.
   ``mine_patterns``, ``import_patterns``, ``rewrite_patterns``: patterns. ``audit_suite``: mistakes.
-  ``make_sheets``, ``make_pattern_sheets``, ``score_sheets``: annotators.
+  ``make_sheets``, ``make_pattern_sheets``, ``score_sheets``: annotators. ``write_card``.
 - ``load_model``, ``ask_suite``, ``read_answers``, ``measure``: the steps of ``evaluate``, one by
   one.
 - ``analyze_patterns``, ``analyze_edits``, ``analyze_examples``, ``analyze_expectations``,
@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from consilience.workflow.calls import score_sheets as score_sheets
     from consilience.workflow.calls import suite_cautions as suite_cautions
     from consilience.workflow.calls import suite_stats as suite_stats
+    from consilience.workflow.calls import write_card as write_card
     from consilience.workflow.calls import write_report as write_report
     from consilience.workflow.comparing import Comparison as Comparison
     from consilience.workflow.evaluation import compare as compare
@@ -121,7 +122,7 @@ _MODULES = {
     "analyze_knowledge analyze_patterns analyze_representations analyze_syntax analyze_tasks "
     "audit_suite export_prompts fetch_suite finetune import_patterns improve list_suites "
     "list_tables make_pattern_sheets make_sheets mine_patterns reproduce_table rewrite_patterns "
-    "score_sheets suite_cautions suite_stats write_report",
+    "score_sheets suite_cautions suite_stats write_card write_report",
     "workflow.comparing": "Comparison",
     "workflow.evaluation": "compare evaluate open_run plan_probe score",
     "workflow.result": "Result",

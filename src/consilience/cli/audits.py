@@ -1,4 +1,4 @@
-"""audit: look for mistakes in a suite."""
+"""audit and card: look for mistakes in a suite, and make it ready to share."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from dataclasses import asdict
 
 from consilience.authoring.audit import findings_table
 from consilience.authoring.audit_tables import audit_tables, edge_rows
-from consilience.cli.console import out
-from consilience.cli.output_options import TableOutput
-from consilience.cli.printing import print_json
+from consilience.cli.console import out, warn
+from consilience.cli.output_options import JsonOutput, TableOutput
+from consilience.cli.printing import print_json, print_lines
 from consilience.files import csv_of, write_whole
-from consilience.workflow.audit_options import AuditOptions
+from consilience.workflow.audit_options import AuditOptions, CardOptions
 from consilience.workflow.auditing import audit_suite
+from consilience.workflow.sharing import write_card
 
 
 def audit(options: AuditOptions, output: TableOutput) -> int:
@@ -34,3 +35,14 @@ def audit(options: AuditOptions, output: TableOutput) -> int:
         for table in audit_tables(audited.suite, result, audited.changes):
             out.print(table)
     return 2 if any(finding.severity == "error" for finding in result.findings) else 0
+
+
+def card(options: CardOptions, output: JsonOutput) -> None:
+    """Write the data card and the metadata of a suite, and print what is still missing."""
+    written = write_card(options)
+    files, missing = list(map(str, written.files)), list(map(str, written.problems))
+    if output.as_json:
+        print_json({"suite": options.suite, "files": files, "warnings": missing})
+        return
+    warn(missing)
+    print_lines(files)

@@ -144,6 +144,11 @@ SUITE = {
         options=(suite_options.CheckOptions, JsonOutput),
         examples=("suite check mini", "suite check path/to/suite"),
     ),
+    "card": Entry(
+        source="audits:card",
+        options=(audit_options.CardOptions, JsonOutput),
+        examples=("suite card my-suite", "suite card my-suite --json"),
+    ),
     "audit": Entry(
         source="audits:audit",
         options=(audit_options.AuditOptions, TableOutput),

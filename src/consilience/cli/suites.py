@@ -28,6 +28,7 @@ from consilience.text import counted
 from consilience.workflow.export_options import ExportOptions
 from consilience.workflow.exporting import as_lines, export_format, export_prompts
 from consilience.workflow.question_design import columns_of
+from consilience.workflow.sharing import sharing_problems
 from consilience.workflow.suite_options import (
     CheckOptions,
     FetchOptions,
@@ -99,6 +100,8 @@ def check(options: CheckOptions, output: JsonOutput) -> int:
     suite = options.suite
     columns = columns_of(options.columns)
     problems = [str(fault) for fault in suites.check_suite(suite, options.data_dir, columns)]
+    if options.shared and not problems:
+        problems += map(str, sharing_problems(suite, options.data_dir))
     notes, size = ([], "") if problems else _notes_and_size(options)
     if output.as_json:
         print_json({"suite": suite, "problems": problems, "warnings": notes})

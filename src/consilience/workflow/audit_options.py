@@ -93,3 +93,16 @@ class PatternSheetOptions:
         int, Option("Seed of the patterns, facts and orders.", min=0, panel=QUESTIONS)
     ] = 0
     data_dir: DataDir = None
+
+
+@dataclass(frozen=True, slots=True)
+class CardOptions:
+    """Write the data card (README.md) and the metadata (croissant.json) of a suite folder.
+
+    The card has the statistics of the ParaRel paper's Tables 1 and 8, where the patterns come from,
+    and who judged them. Only its own part of README.md is replaced. Name, description, licence,
+    creator, url, date, version and citation come from suite.json.
+    """
+
+    suite: SuiteArgument
+    data_dir: DataDir = None

@@ -28,6 +28,7 @@ from consilience.workflow import (
     improvement,
     pattern_mining,
     reproduction,
+    sharing,
     suite_import,
     suite_rewriting,
     task_effects,
@@ -43,7 +44,7 @@ from consilience.workflow.analysis_options import (
     TaskEffectsOptions,
     VectorOptions,
 )
-from consilience.workflow.audit_options import AuditOptions, PatternSheetOptions
+from consilience.workflow.audit_options import AuditOptions, CardOptions, PatternSheetOptions
 from consilience.workflow.export_options import ExportOptions
 from consilience.workflow.keywords import by_keywords, options_of
 from consilience.workflow.mining_options import MineOptions
@@ -63,6 +64,7 @@ import_patterns = by_keywords(suite_import.import_patterns, ImportOptions)
 rewrite_patterns = by_keywords(suite_rewriting.rewrite_patterns, RewriteOptions)
 audit_suite = by_keywords(auditing.audit_suite, AuditOptions)
 mine_patterns = by_keywords(pattern_mining.mine_patterns, MineOptions)
+write_card = by_keywords(sharing.write_card, CardOptions)
 make_pattern_sheets = by_keywords(annotators.make_pattern_sheets, PatternSheetOptions)
 make_sheets = by_keywords(annotators.make_sheets, SheetOptions)
 score_sheets = by_keywords(annotators.count_sheets, ScoreSheetsOptions)

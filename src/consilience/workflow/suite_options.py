@@ -10,6 +10,7 @@ from typing import Annotated
 from consilience.workflow.options import (
     ADVANCED,
     COUNTING,
+    FACTS,
     OUTPUT,
     QUESTIONS,
     AsShipped,
@@ -78,6 +79,14 @@ class CheckOptions:
         ),
     ]
     columns: Annotated[ColumnNames, QUESTIONS] = None
+    shared: Annotated[
+        bool,
+        Option(
+            "Also demand what a shared suite of facts needs: provenance with a licence and an "
+            "accepted sign-off for every pattern, and a current data card.",
+            panel=FACTS,
+        ),
+    ] = False
     data_dir: DataDir = None
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001
 """Suites with patterns in several languages: names, particles, asking, and pairs by language."""
 
 import json
@@ -11,14 +12,19 @@ from consilience.authoring.audit import cautions
 from consilience.cloze import Pattern
 from consilience.design import Design
 from consilience.errors import ConsilienceError
+from consilience.free_text import RULES, match
 from consilience.metrics.measure import measure
 from consilience.models.baselines import load_baseline
-from consilience.models.functions import ScoringFunction, TextFunction
+from consilience.models.functions import ScoringFunction, TextFunction, match_candidate
 from consilience.particles import with_particle
+from consilience.questions import Choice
 from consilience.report.language_tables import language_table
 from consilience.suites.cloze_questions import BLANK, questions_of_suite
+from consilience.suites.pattern_forms import lower_case, no_period, typo
 from consilience.suites.saving import save_suite
 from consilience.suites.selection import filter_vocabulary, replace_facts, select_languages
+from consilience.text import whole_words
+from consilience.types import Query
 from consilience.workflow.exporting import fact_rows
 from consilience.workflow.scoring_answers import answers_to_facts
 
@@ -281,6 +287,33 @@ def test_subjects_that_are_written_alike_have_a_note(tmp_path):
     assert cautions(suites.load_suite(folder)) == [
         "capital: ja: France, Switzerland are all written 'フランス'"
     ]
+
+
+def test_words_of_every_script():
+    assert whole_words("Rom").search("in Rom.")
+    assert not whole_words("Rom").search("Roma")
+    assert whole_words("東京").search("東京大学")  # no spaces: a part of a word counts
+    assert whole_words("서울").search("서울은 수도이다")
+    assert whole_words("NHK").search("NHK交響楽団")
+    assert not whole_words("NHK").search("NHKs")
+
+
+def test_perturbations_keep_texts_without_spaces_readable():
+    assert typo("[X]の首都は[Y]です。") == "[X]の首都は[Y]です。"
+    assert typo("[X]의 수도는 [Y]입니다만") == "[X]의 수도는 [Y]입다니만"
+    assert no_period("[X]の首都は[Y]です。") == "[X]の首都は[Y]です"
+    assert lower_case("Die Hauptstadt von [X] ist [Y].") == "die hauptstadt von [X] ist [Y]."
+
+
+def test_full_width_labels_and_marks_of_letters():
+    choices, rule = [Choice("パリ"), Choice("ローマ")], RULES["normalized"]
+    for text in ("Ｂ", "（B）", "B。", "B）ローマ", "B：ローマ。", "ローマ（B）"):
+        assert match(text, choices, rule, ["A", "B"]).position == 1, text
+    assert match("（B）パリ", choices, rule, ["A", "B"]).position is None
+    words = ["कल", "काल"]  # yesterday and time differ in a mark
+    query = Query(Pattern.parse("[X]: [Y]"), "x", "कल")
+    assert match_candidate("काल।", query, words) == "काल"
+    assert match_candidate("कील।", query, words) is None
 
 
 def test_mini_languages_asks_the_same_facts_in_four_languages():

@@ -15,6 +15,7 @@ from consilience.dates_in_text import dates_in
 from consilience.errors import ConsilienceError, unknown_name
 from consilience.numbers_in_text import numbers_in, shown
 from consilience.questions import Choice
+from consilience.text import whole_words
 
 DEFAULT_RULE = "normalized"
 """The rule where none is named, but for open questions."""
@@ -44,9 +45,6 @@ _LEAD_IN = re.compile(
 _ARTICLE = re.compile(r"^(?:a|an|the) (?=.)")
 _GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _KEPT = frozenset("+#%&@\N{DEGREE SIGN}")
-_JOINED_SCRIPTS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
-_WORD = rf"[^\W{_JOINED_SCRIPTS}]"
-"""A character of a word in a script that has spaces between words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,20 +323,13 @@ def _within(answer: str, keys: Sequence[set[str]]) -> set[int]:
         (match.start(), match.end(), at)
         for at, of_choice in enumerate(keys)
         for key in of_choice
-        for match in _whole(key).finditer(answer)
+        for match in whole_words(key).finditer(answer)
     ]
     return {
         at
         for start, end, at in spans
         if not any(a <= start and end <= b and b - a > end - start for a, b, _ in spans)
     }
-
-
-def _whole(key: str) -> re.Pattern[str]:
-    """A text in whole words; in scripts without spaces between words, anywhere."""
-    before = rf"(?<!{_WORD})" if re.match(_WORD, key) else ""
-    after = rf"(?!{_WORD})" if re.search(rf"{_WORD}$", key) else ""
-    return re.compile(before + re.escape(key) + after)
 
 
 def _labelled(
@@ -350,7 +341,7 @@ def _labelled(
         return set()  # the text of an option as written, though it may be a label in another case
     if not rule.parses_labels or not labels:
         return {at for at, label in enumerate(labels) if label == passage}
-    plain = re.sub(r"[*`\"]+", "", passage).strip()
+    plain = re.sub(r"[*`\"]+", "", unicodedata.normalize("NFKC", passage)).strip()
     position = {label.casefold(): at for at, label in enumerate(labels)}
     known = "|".join(sorted(map(re.escape, labels), key=len, reverse=True))
     texts = [{normalized(text) for text in choice.texts} for choice in choices]
@@ -359,14 +350,14 @@ def _labelled(
         return {at} if normalized(last[1]) in texts[at] else set()
     first = re.fullmatch(
         rf"(?:(?:the )?(?:option|choice|letter|number) )?[(\[]?({known})(?!\w|[.,]\d)"
-        r"([)\].:,\s-]*)(.*)",
+        r"([)\].:,\s\u3001\u3002-]*)(.*)",
         plain,
         re.IGNORECASE,
     )
     if first is None:
         return set()
     at, rest = position[first[1].casefold()], normalized(first[3]) if first[3] else ""
-    if not rest or any(_whole(text).match(rest) for text in texts[at]):
+    if not rest or any(whole_words(text).match(rest) for text in texts[at]):
         return {at}
     others = {other for other, of_choice in enumerate(texts) if rest in of_choice}
     return {at} | others if others and first[2].strip() else set()

@@ -60,6 +60,22 @@ def truncated(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[:longest]}..."
 
 
+WITHOUT_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+"""Scripts without spaces between words, as a range of a regular expression: Thai, Lao, Burmese,
+Khmer, Japanese and Chinese."""
+
+_WORD = rf"[^\W{WITHOUT_SPACES}\uac00-\ud7af]"
+"""A character of a word that has no other word next to it. Korean particles follow a name without
+a space, so Hangul is none."""
+
+
+def whole_words(text: str) -> re.Pattern[str]:
+    """A text in whole words; in scripts without spaces between words, anywhere."""
+    before = rf"(?<!{_WORD})" if re.match(_WORD, text) else ""
+    after = rf"(?!{_WORD})" if re.search(rf"{_WORD}$", text) else ""
+    return re.compile(before + re.escape(text) + after)
+
+
 MAX_NAME_BYTES = 100
 """The longest id that can be part of a file name everywhere, in bytes of UTF-8."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,6 +12,7 @@ import polars as pl
 
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.metrics.counts import Prepared, prepared
+from consilience.text import whole_words
 from consilience.types import Suite
 
 
@@ -264,5 +264,4 @@ def _names_gold(subject: str, gold: str) -> bool:
     """Whether the gold is a word or several words of the subject, in any case."""
     if subject.isascii() and gold.isascii() and gold.lower() not in subject.lower():
         return False
-    words = rf"(?<!\w){re.escape(gold)}(?!\w)"
-    return re.search(words, subject, re.IGNORECASE) is not None
+    return whole_words(gold.casefold()).search(subject.casefold()) is not None

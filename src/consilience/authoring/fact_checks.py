@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from consilience.authoring.checks import FactMaterial, Finding, check
-from consilience.text import counted, listed
+from consilience.text import counted, listed, whole_words
 from consilience.types import Relation
 
 
@@ -187,16 +187,10 @@ def object_in_subject(material: FactMaterial) -> Iterator[Finding]:
             yield Finding(relation.id, evidence, _places(material, relation, inside), len(inside))
 
 
-SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
-"""Characters of scripts that are written without spaces: Thai to Khmer, kana and Han."""
-
-
 def contains(text: str, part: str) -> bool:
     """Whether a part is in a text as whole words; case does not matter."""
     text, part = text.casefold(), part.casefold()
-    if SPACELESS.search(part):
-        return part in text
-    return part in text and bool(re.search(rf"(?<!\w){re.escape(part)}(?!\w)", text))
+    return part in text and whole_words(part).search(text) is not None
 
 
 LEAST_SHARED = 0.01

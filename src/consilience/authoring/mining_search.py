@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-WITHOUT_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-"""Thai, Lao, Burmese, Khmer, Japanese and Chinese: each character is searched as a word."""
+from consilience.text import WITHOUT_SPACES
 
 WORD = re.compile(rf"[{WITHOUT_SPACES}]|(?:(?![{WITHOUT_SPACES}])\w)+|[^\w\s]")
+"""A character of a script without spaces, a word, or a punctuation mark."""
 
 Span = tuple[int, int]
 """Start and end of a name in a sentence, in characters."""

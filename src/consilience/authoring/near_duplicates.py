@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Literal
 
 from consilience.analysis.syntax import DETERMINERS
+from consilience.text import WITHOUT_SPACES
 
 Likeness = Literal["duplicate", "determiners", "one token"]
 """How a pattern is like another one.
@@ -21,10 +22,7 @@ slots.
 LEAST = 3
 """Tokens besides the slots of the longer of two patterns that may differ in one token."""
 
-_ONE_BY_ONE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-"""Scripts without spaces between words: Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
-
-TOKEN = re.compile(rf"\[[xy]\]|[{_ONE_BY_ONE}]|[^\W{_ONE_BY_ONE}]+|[^\w\s]")
+TOKEN = re.compile(rf"\[[xy]\]|[{WITHOUT_SPACES}]|[^\W{WITHOUT_SPACES}]+|[^\w\s]")
 """A slot, a character of a script without spaces, a word, or a punctuation mark."""
 
 SLOTS = ("[x]", "[y]")

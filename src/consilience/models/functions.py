@@ -123,8 +123,10 @@ def _folded(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """The same without punctuation and symbols."""
-    letters = "".join(letter if letter.isalnum() else " " for letter in _folded(text))
+    """The same without punctuation and symbols; the marks of letters stay."""
+    letters = "".join(
+        letter if unicodedata.category(letter)[0] in "LMN" else " " for letter in _folded(text)
+    )
     return " ".join(letters.split())
 
 

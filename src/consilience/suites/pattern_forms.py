@@ -12,7 +12,7 @@ import polars as pl
 from consilience.cloze import Pattern
 from consilience.errors import ConsilienceError
 from consilience.suites.perturbations import Perturbation, register
-from consilience.text import ENDINGS
+from consilience.text import ENDINGS, WITHOUT_SPACES
 from consilience.types import Suite
 
 RewritePattern = Callable[[str], str]
@@ -31,6 +31,7 @@ PUNCTUATION = "Only the punctuation at the end changes."
 TYPO = "One word is misspelled and still easy to read."
 
 _SLOTS = re.compile(r"(\[[XY]\])")
+_WORD = re.compile(rf"[^\W{WITHOUT_SPACES}]+")
 
 
 def _literal_parts(text: str, rewrite: Callable[[str], str]) -> str:
@@ -62,9 +63,10 @@ def no_period(text: str) -> str:
 def typo(text: str) -> str:
     """``[X] was bron in [Y].``: the second and third letters of the longest word are swapped.
 
-    Of words of equal length the first; a pattern without a word of four letters stays.
+    Of words of equal length the first. A pattern without a word of four letters stays, and so does
+    one in a script without spaces between words.
     """
-    words = [word for part in _SLOTS.split(text)[::2] for word in re.findall(r"\w+", part)]
+    words = [word for part in _SLOTS.split(text)[::2] for word in _WORD.findall(part)]
     longest = max(words, key=len, default="")
     if len(longest) < 4:
         return text

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -344,8 +345,8 @@ def _are_distinct(row: Row, options: tuple[Choice, ...]) -> bool:
 
 
 def normal(text: str) -> str:
-    """A text without case and surrounding or repeated space."""
-    return " ".join(text.split()).casefold()
+    """A text in Unicode form NFC, without case and surrounding or repeated space."""
+    return " ".join(unicodedata.normalize("NFC", text).split()).casefold()
 
 
 def _shuffled(options: tuple[Choice, ...], item: str) -> tuple[Choice, ...]:

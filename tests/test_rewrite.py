@@ -77,7 +77,7 @@ class WordJudge:
 @pytest.mark.parametrize(("text", "patterns"), [
     ("[X]'s capital is [Y].", ["[X]'s capital is [Y]."]),
     ("Here are some:\n1. [X] has [Y].\n2) \"[Y] is in [X].\"\n", ["[X] has [Y].", "[Y] is in [X]."]),
-    ("- New sentence: [X] is [Y]", ["New sentence: [X] is [Y]"]),
+    ("- New sentence: [X] is [Y]", ["[X] is [Y]"]),
     ("I cannot.\nSorry.", ["I cannot."]),
     ("  \n", []),
 ])  # fmt: skip
@@ -138,6 +138,9 @@ def test_separation_by_hand():
     assert (best.auc, best.low, best.high, best.threshold) == (1, 1, 1, 2)
     coin = separation({id_: [1] for id_ in ids}, {id_: [1] for id_ in ids})
     assert (coin.auc, coin.threshold) == (0.5, None)
+    weak = separation({id_: [0, 2] for id_ in ids}, {id_: [1, 0] for id_ in ids})
+    # of 4 pairs of a relation 0 = 0, 0 < 1, 2 > 0, 2 > 1: 2.5 of 4, below the bound of 0.7
+    assert (weak.auc, weak.low, weak.threshold) == (0.625, 0.625, None)
     worst = separation({id_: [0] for id_ in ids}, {id_: [1] for id_ in ids})
     assert (worst.auc, worst.threshold) == (0, None)
 

@@ -23,6 +23,7 @@ from consilience.files import write_whole
 from consilience.suites.layouts import check_folder, load_folder
 from consilience.suites.proposals import TABLE, Proposal
 from consilience.suites.rows import Problems
+from consilience.text import counted
 from consilience.types import Suite
 
 Near = Literal["keep", "drop"]
@@ -288,8 +289,9 @@ def _without_facts(patterns: Sequence[Proposal], relations: Sequence[str]) -> Pr
     """A problem for each new relation without a fact."""
     return [
         ConsilienceError(
-            f"the relation '{id_}' has no fact; its "
-            f"{sum(pattern.relation == id_ for pattern in patterns)} patterns are left out",
+            f"the relation '{id_}' has no fact, so "
+            f"{counted(sum(pattern.relation == id_ for pattern in patterns), 'pattern')} of it "
+            "cannot be imported",
             where=next(pattern.where for pattern in patterns if pattern.relation == id_),
             todo="Take facts from a suite that has them: --facts-from SUITE.",
         )

@@ -20,6 +20,10 @@ Floats = npt.NDArray[np.float64]
 FEWEST_RELATIONS = 5
 """Relations without which no interval is given: the bootstrap resamples them."""
 
+LEAST_AUC = 0.7
+"""The lower bound of the AUC from which scores may refuse rewrites: acceptable discrimination
+(Hosmer and Lemeshow, Applied Logistic Regression, 2000, Section 5.2)."""
+
 RESAMPLES = 1000
 """Bootstrap samples of an interval."""
 
@@ -113,8 +117,8 @@ class Separation:
     high: float
     """Upper bound."""
     threshold: float | None
-    """The score with the greatest sum of sensitivity and specificity; None where the interval of
-    the AUC is unknown or includes 0.5."""
+    """The score with the greatest sum of sensitivity and specificity; None where the lower bound
+    of the AUC is unknown or below ``LEAST_AUC``."""
 
 
 def sample_pairs(
@@ -178,7 +182,7 @@ def separation(
         values = [auc_of([of_relations[at] for at in draw]) for draw in draws]
         low, high = np.nanpercentile(values, [2.5, 97.5]).tolist()
     yes, no = (np.concatenate(parts) for parts in zip(*of_relations, strict=True))
-    threshold = best_threshold(yes, no) if low > 0.5 else None
+    threshold = best_threshold(yes, no) if low >= LEAST_AUC else None
     return Separation(len(yes), len(no), value, low, high, threshold)
 
 

@@ -36,8 +36,8 @@ NEW = "\nNew sentence:"
 LENGTHS = (0.5, 2.0)
 """The least and the greatest length of a rewrite, in tokens of its base pattern."""
 
-LIST_MARK = re.compile(r"^(?:[-*\u2022]|\(?\d{1,2}[.):]|New sentence:|Sentence:)\s+", re.IGNORECASE)
-"""What models write before a sentence of a list, and is no part of it."""
+LABEL = re.compile(r"^(?:[-*\u2022]|\(?\d{1,2}[.):])?\s*(?:[^\[\]:]{1,80}:\s+)?")
+"""What models write before a sentence and is no part of it: a list mark, and words with a colon."""
 
 QUOTES = "\"'`\u201c\u201d\u00ab\u00bb"
 
@@ -138,12 +138,13 @@ def rewrite_prompt(pattern: Pattern, *, is_chat: bool) -> Prompt:
 def written_patterns(text: str) -> Iterator[str]:
     """The patterns in a text that a model wrote: its lines that have a slot, else its first line.
 
-    List marks and quotation marks around a line are dropped.
+    List marks, words with a colon before the first slot, and quotation marks around a line are
+    dropped.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     with_slots = [line for line in lines if SUBJECT_SLOT in line or OBJECT_SLOT in line]
     for line in with_slots or lines[:1]:
-        bare = LIST_MARK.sub("", line).strip()
+        bare = LABEL.sub("", line).strip()
         quoted = len(bare) > 1 and bare[0] in QUOTES and bare[-1] in QUOTES
         yield bare[1:-1].strip() if quoted else bare
 

@@ -37,6 +37,8 @@ def import_suite(options: ImportOptions, output: TableOutput) -> None:
         out.print("Nothing was written. Rerun the command without --dry-run to import.")
     elif plan.patterns or plan.facts:
         out.print(f"Check: consilience suite check {shlex.quote(str(plan.folder))}")
+    else:
+        out.print("Nothing was written, because nothing is new.")
 
 
 def _lines(plan: ImportPlan) -> list[str]:

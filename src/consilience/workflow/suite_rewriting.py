@@ -13,6 +13,7 @@ from consilience import suites
 from consilience.ask_writing import WritingModel
 from consilience.authoring.meaning import (
     FEWEST_RELATIONS,
+    LEAST_AUC,
     MeaningJudge,
     Separation,
     measured_separation,
@@ -166,9 +167,10 @@ def _meaning_note(measured: Separation | None, threshold: float | None, judge: s
         f"the meaning score of {judge} tells paraphrases of this suite from controls with an AUC "
         f"of {measured.auc:.2f} ({measured.low:.2f} to {measured.high:.2f})"
     )
-    if measured.low > 0.5:
+    if measured.low >= LEAST_AUC:
         return f"{separates}; {rule}"
-    return f"{separates}, which may be no better than a coin; {rule}. Read every rewrite"
+    verdict = "is weak" if measured.low > 0.5 else "may be no better than a coin"
+    return f"{separates}, which {verdict}; {rule}. Read every rewrite"
 
 
 def _with_edits(proposals: list[Proposal], suite: Suite, notes: list[str]) -> list[Proposal]:

@@ -13,6 +13,8 @@ from consilience.answer_clusters import (
 )
 from consilience.models.equivalence import EmbeddingJudge, EntailmentJudge, contradict, load_judge
 from consilience.questions import Choice, Question
+from consilience.types import Suite
+from consilience.workflow import auditing
 
 
 class Same:
@@ -118,6 +120,19 @@ def test_an_embedding_judge_compares_cosines_with_its_threshold(model_folder):
     for threshold, is_same in ((cosine - 1e-6, True), (cosine + 1e-6, False)):
         assert load_judge(f"embedding:{folder}:{threshold}").same([asked]) == [is_same]
     assert judge.identity["threshold"] == 0.96
+
+
+def test_an_audit_compares_the_meaning_of_filled_patterns(model_folder, monkeypatch):
+    """Relations of five patterns or more; every pattern is as similar to itself as can be."""
+    monkeypatch.setattr(auditing, "ENCODER", str(model_folder("bert")))
+    texts = [f"[X] {word} [Y]." for word in ("is", "of", "in", "the", "from")]
+    facts = [("France", "Paris"), ("Italy", "Rome")]
+    suite = Suite.from_patterns({"a": texts, "b": texts[:4]}, {"a": facts, "b": facts})
+    ((name, similarity),) = auditing._meaning(suite).items()
+    assert name == "a"
+    assert similarity == pytest.approx(similarity.T)
+    assert similarity.diagonal() == pytest.approx(1)
+    assert similarity.min() < 1
 
 
 @pytest.mark.parametrize(

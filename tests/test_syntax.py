@@ -1,6 +1,7 @@
 """How patterns differ: the rules on trees written by hand, and with a parser where one is."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -20,11 +21,13 @@ from consilience.analysis.syntax import (
     path,
     syntactic_change,
 )
+from consilience.authoring import data_card
 from consilience.cloze import Pattern
 from consilience.design import Edge
 from consilience.errors import ConsilienceError
 from consilience.suites import load_suite
 from consilience.types import Candidates, Fact, Relation, Suite
+from consilience.workflow import auditing
 
 
 def read(text, tree, **about):
@@ -259,3 +262,21 @@ def test_the_released_edges_are_found_again(parser):
     assert agreement["lexical"]["kappa"] > 0.96
     assert agreement["syntactic"]["kappa"] > 0.92
     assert agreement["kind"]["kappa"] > 0.97
+
+
+def test_an_audit_and_a_data_card_read_the_parses_of_english_patterns_only(parser, monkeypatch):
+    """``[X]'s capital is [Y].`` asks what the first pattern of the other relation asks."""
+    monkeypatch.setattr(syntax, "load_parser", lambda: parser)
+    monkeypatch.setattr(data_card, "load_parser", lambda: parser)
+    german = Pattern.parse("Die Hauptstadt von [X] ist [Y].", language="de")
+    first = relation("The capital of [X] is [Y].", "The capital of [X] was [Y].")
+    first = replace(first, patterns=(*first.patterns, german))
+    suite = Suite("s", (first, replace(relation("[X] has its capital in [Y]."), id="other")))
+    edges, signatures, tenses = auditing._parsed(suite)
+    assert tenses == {first.id: ["present", "past", ""], "other": ["present"]}
+    assert signatures[first.id][0] == signatures[first.id][1]
+    assert signatures[first.id][2] is None
+    assert signatures["other"][0] not in signatures[first.id]
+    assert edges == {first.id: {(0, 1): Edge(False, False, False)}, "other": {}}
+    types = dict(data_card.derived_types(suite).select("type", "pairs").iter_rows())
+    assert types["change_of_tense"] == 1

@@ -46,7 +46,8 @@ def patterns(options: PatternSheetOptions, output: JsonOutput) -> None:
         return
     warn(sheets.notes)
     out.print(
-        f"{len(key.sheets)} sheets of {len(key.patterns)} paraphrases and {controls} controls: "
+        f"{counted(len(key.sheets), 'sheet')} of {counted(len(key.patterns), 'paraphrase')} and "
+        f"{counted(controls, 'control')}: "
         f"{folder}/{next(iter(key.sheets))}.html (or .csv), ...\nKeep key.json to yourself. "
         f"Then: consilience suite annotate score {folder}"
     )

@@ -13,7 +13,7 @@ from consilience import suites
 from consilience.analysis.patterns import mean_agreement
 from consilience.authoring.audit import Audit, run_checks
 from consilience.authoring.audit_fixes import Change, fix_folder
-from consilience.authoring.checks import CHECKS, FactMaterial, Finding
+from consilience.authoring.checks import FactMaterial, Finding
 from consilience.authoring.outlier_checks import FEWEST
 from consilience.authoring.pattern_checks import is_english
 from consilience.design import Edge, VariantPair
@@ -113,8 +113,7 @@ def _of_problems(problems: list[ConsilienceError]) -> Audit:
         )
         for problem in problems
     )
-    reason = "the files have errors"
-    return Audit(findings, {FILES: len(findings)}, dict.fromkeys(CHECKS, reason))
+    return Audit(findings, {FILES: len(findings)}, {"all checks": "the files have errors"})
 
 
 def _material(suite: Suite, options: AuditOptions) -> tuple[FactMaterial, dict[str, str]]:

@@ -120,10 +120,20 @@ def main() -> None:
     texts = [list(of_text) for of_text in read_sentences(corpus, title_column=title)]
     mined = mine(texts, index, parser, lambda steps: None)
     with_facts: dict[str, list[str]] = {relation.id: [] for relation in suite}
+    literal: set[tuple[str, str]] = set()
     for sentence in index.search(texts):
         facts = {fact for pair in sentence.pairs for fact in pair.facts}
         for at in {index.relation_of[fact] for fact in facts}:
             with_facts[index.relations[at]].append(sentence.sentence.lower())
+        for pair in sentence.pairs:
+            subject, object_ = (
+                sentence.sentence[slice(*span)].lower() for span in (pair.subject, pair.object)
+            )
+            for id_ in {index.relations[index.relation_of[fact]] for fact in pair.facts}:
+                for pattern in suite[id_].patterns:
+                    text = normal(pattern.text).replace("[x]", subject).replace("[y]", object_)
+                    if text in sentence.sentence.lower():
+                        literal.add((id_, normal(pattern.text)))
     chosen = [r for r in suite if mined.by_relation[r.id] >= SENTENCES]
     found = {r.id: Recovery(r, mined, lpaqa, parser) for r in chosen}
     columns = [(method, measure) for measure in MEASURES for method in METHODS]
@@ -155,6 +165,13 @@ def main() -> None:
         total += reasons(found[relation.id], with_facts[relation.id])
     for reason, count in total.most_common():
         print(f"| {reason} | {count} | {100 * count / sizes.sum():.1f} |")
+    of_table = {(id_, text) for id_, text in literal if id_ in found}
+    print(f"{len(of_table)} patterns are literally in a sentence with the names of a fact")
+    not_mined = [
+        (id_, text) for id_, text in sorted(of_table)
+        if text not in found[id_].keys["mined"]["exact"]
+    ]  # fmt: skip
+    print("of these not among the top:", not_mined)
     if "--detail" in sys.argv:
         for relation in chosen:
             recovery = found[relation.id]

@@ -5,15 +5,17 @@ import json
 import polars as pl
 import pytest
 
-from conftest import cases
+import consilience as cs
+from conftest import ROOT, cases
 from consilience.authoring.corpus import read_corpus, read_sentences, sentences, with_title
 from consilience.authoring.mining import mine, wilson_bound
 from consilience.authoring.mining_examples import ExampleMatch, ExampleQuery, example_pattern
 from consilience.authoring.mining_search import FactIndex, NameTrie
 from consilience.errors import ConsilienceError
-from consilience.suites.proposals import read_proposals
+from consilience.suites.proposals import provenance_of, read_proposals
+from consilience.workflow.facts_alone import load_facts
 from consilience.workflow.mining_options import MineOptions
-from consilience.workflow.pattern_mining import facts_of, mine_patterns
+from consilience.workflow.pattern_mining import mine_patterns
 
 CAPITALS = {"Paris": "France", "Oslo": "Norway", "Rome": "Italy"}
 
@@ -226,12 +228,15 @@ def test_a_sentence_is_found_by_example(parser):
 
 
 def test_facts_are_those_of_a_suite_a_folder_or_a_table(tmp_path):
-    assert ("France", "Paris") in facts_of("mini")["capital"]
+    assert "France" in [fact.subject for fact in load_facts("mini")["capital"].facts]
     table = write(tmp_path / "facts.tsv", "relation\tsubject\tobject\nmoon\tIo\tJupiter\n")
-    assert facts_of(str(table)) == facts_of(str(tmp_path)) == {"moon": [("Io", "Jupiter")]}
+    for spec in (table, tmp_path):
+        (moon,) = load_facts(str(spec))
+        assert (moon.id, moon.patterns) == ("moon", ())
+        assert [(fact.subject, fact.object) for fact in moon.facts] == [("Io", "Jupiter")]
     write(table, "relation\tsubject\tobject\nmoon\t\tJupiter\n")
     with pytest.raises(ConsilienceError, match="facts.tsv:2: an empty 'subject'"):
-        facts_of(str(table))
+        load_facts(str(table))
 
 
 def test_proposals_of_a_corpus(tmp_path):
@@ -253,6 +258,8 @@ def test_proposals_of_a_corpus(tmp_path):
     problems = []
     (row,) = read_proposals(out, problems)
     assert not problems and row.row() == proposal.row()
+    plan = cs.import_patterns(str(out), into=tmp_path / "suite", facts_from=str(facts))
+    assert [row.pattern for row in plan.patterns] == ["[Y] is the capital of [X]."]
     matches = mine_patterns(MineOptions(corpus, suite=str(facts), like="X is the capital of Y"))
     assert [(match.subject, match.object) for match in matches.matches] == [
         ("Paris", "France"),
@@ -262,3 +269,11 @@ def test_proposals_of_a_corpus(tmp_path):
         mine_patterns(MineOptions(corpus))
     with pytest.raises(ConsilienceError, match="no relation 'capitals'.*Did you mean 'capital'"):
         mine_patterns(MineOptions(corpus, suite=str(facts), groups=["capitals"]))
+
+
+def test_the_relation_that_was_mined_is_a_suite():
+    folder = ROOT / "examples" / "new-relation"
+    assert not cs.check_suite(folder)
+    (relation,) = cs.load_suite(folder)
+    mined_rows = [row for row in provenance_of(folder) if row.origin == "mined"]
+    assert len(mined_rows) == 2 and len(relation.facts) == 86

@@ -168,7 +168,7 @@ def mine(
     mined = Mined(index, {}, 0, 0, Counter(), Counter())
     sentences = pairs = 0
     for doc, sentence in parsed(index.search(texts), parser):
-        _count(doc, sentence, mined)
+        count_patterns(doc, sentence, mined)
         sentences, pairs = sentences + 1, pairs + len(sentence.pairs)
         advance(1)
     return Mined(index, mined.supports, sentences, pairs, mined.refused, mined.by_relation)
@@ -185,7 +185,7 @@ def parsed(
             yield from parser.pipe(items, as_tuples=True, batch_size=64)
 
 
-def _count(doc: Doc, sentence: FactSentence, mined: Mined) -> None:
+def count_patterns(doc: Doc, sentence: FactSentence, mined: Mined) -> None:
     """Add the patterns of a sentence."""
     facts = {fact for pair in sentence.pairs for fact in pair.facts}
     relations = {mined.index.relation_of[fact] for fact in facts}

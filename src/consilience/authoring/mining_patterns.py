@@ -181,7 +181,8 @@ def _check_word(token: Token) -> None:
     """Refuse names, numbers and pronouns on the path."""
     if token.pos_ == "PROPN" or _is_name(token):
         raise NoPatternError("the path leads over another name")
-    if token.like_num and token.lower_ != "one":
+    is_word = token.text[:1].isalpha() and not any(letter.isdigit() for letter in token.text)
+    if (token.like_num and token.lower_ != "one") or not (is_word or token.pos_ == "PART"):
         raise NoPatternError("the path leads over a number")
     if token.pos_ == "PRON" and not _is_relative(token) and token.dep_ != "expl":
         raise NoPatternError("the path leads over a pronoun")
@@ -231,7 +232,7 @@ def _belongs_to_noun(child: Token) -> bool:
     is_definite = any(other.dep_ == "poss" or other.lower_ == "the" for other in others)
     is_superlative = any(word.tag_ in ("JJS", "RBS") for word in child.subtree)
     is_compound = child.dep_ == "compound" and child.pos_ == "NOUN"
-    stays = (child.dep_ == "amod" and is_superlative) or (is_compound and is_definite)
+    stays = (child.dep_ in ("amod", "advmod") and is_superlative) or (is_compound and is_definite)
     return bool(is_plain and stays)
 
 

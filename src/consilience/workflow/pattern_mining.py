@@ -6,10 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from consilience import suites
 from consilience.authoring.corpus import read_sentences
 from consilience.authoring.mining import Mined, mine
 from consilience.authoring.mining_examples import ExampleMatch, ExampleQuery, example_pattern
@@ -17,9 +15,9 @@ from consilience.authoring.mining_search import FactIndex, Facts
 from consilience.errors import ConsilienceError, unknown_name
 from consilience.files import write_whole
 from consilience.suites.proposals import Proposal, write_proposals
-from consilience.suites.rows import Problems, find_table, raise_first, suite_rows
 from consilience.text import counted
 from consilience.watch import SILENT, Watch
+from consilience.workflow.facts_alone import load_facts
 from consilience.workflow.mining_options import MineOptions
 
 if TYPE_CHECKING:
@@ -113,39 +111,20 @@ def _load(parser: str) -> Language:
 
 def _facts(options: MineOptions) -> tuple[Facts, Sequence[str]]:
     """The facts of all relations, and the relations whose patterns are wanted."""
-    facts = dict(facts_of(options.suite or "", options.data_dir))
+    facts = _pairs(options.suite or "", options)
     groups = list(facts)
     for name in options.groups or ():
         if name not in facts:
             raise unknown_name(f"'{options.suite}' has no relation '{name}'", name, groups)
     for other in options.against or ():
-        for relation, pairs in facts_of(other, options.data_dir).items():
+        for relation, pairs in _pairs(other, options).items():
             facts.setdefault(relation, pairs)
     return facts, [group for group in groups if options.groups is None or group in options.groups]
 
 
-def facts_of(spec: str, data_dir: Path | None = None) -> Facts:
-    """The facts of a suite, of a folder that has no patterns yet, or of a table of facts."""
-    path = Path(spec)
-    table = path if path.is_file() and path.suffix in (".jsonl", ".tsv") else None
-    if path.is_dir() and not find_table(path, "patterns"):
-        table = find_table(path, "facts")
-    if table is None:
-        suite = suites.load_suite(spec, data_dir, as_shipped=True)
-        return {
-            relation.id: [(fact.subject, fact.object) for fact in relation.facts]
-            for relation in suite
-        }
-    problems: Problems = []
-    facts: dict[str, list[tuple[str, str]]] = {}
-    for row in suite_rows(table, problems):
-        relation, subject, object_ = (row.text(name) for name in ("relation", "subject", "object"))
-        if relation and subject and object_:
-            facts.setdefault(relation, []).append((subject, object_))
-    raise_first(problems, " like it)")
-    if not facts:
-        raise ConsilienceError("no fact", where=str(table), todo="Add one line for each fact.")
-    return facts
+def _pairs(spec: str, options: MineOptions) -> dict[str, list[tuple[str, str]]]:
+    suite = load_facts(spec, options.data_dir, as_shipped=True)
+    return {group.id: [(fact.subject, fact.object) for fact in group.facts] for group in suite}
 
 
 def _notes(mined: Mined, proposals: Mapping[str, Sequence[Proposal]]) -> list[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
-from consilience import suites
 from consilience.authoring.import_content import Reading
 from consilience.authoring.import_formats import read_content
 from consilience.authoring.importing import ImportPlan, plan_import
+from consilience.workflow.facts_alone import load_facts
 from consilience.workflow.proposal_options import ImportOptions
 from consilience.workflow.question_design import columns_of
 
@@ -32,7 +32,7 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
         options.licence,
     )
     format_, content = read_content(options.path, options.format_, reading)
-    suite = options.facts_from and suites.load_suite(options.facts_from, options.data_dir)
+    suite = options.facts_from and load_facts(options.facts_from, options.data_dir)
     plan = plan_import(options.folder, format_, content, near=options.near, facts_of=suite or None)
     if not options.dry_run:
         plan.write()

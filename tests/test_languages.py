@@ -410,7 +410,8 @@ def test_languages_on_the_command_line(consilience, tmp_path):
     status, out, _ = consilience(*probe[:-1], chosen, "--vary", "language=de,en")
     assert "3 patterns each" in out
     assert '"language=ja"' not in (chosen / "metrics.csv").read_text()
-    assert consilience(*probe[:-1], tmp_path / "x", "--vary", "order=2")[0] == 2
+    for wrong in ("order=2", "language=", "language=fr"):
+        assert consilience(*probe[:-1], tmp_path / "x", "--vary", wrong)[0] == 2
     random = (*probe[:3], "--model", "baseline:random", "--out", tmp_path / "random")
     assert consilience(*random)[0] == 0
     assert "en and ja" in consilience("compare", run, tmp_path / "random", "--by", "factor")[1]

@@ -114,7 +114,7 @@ def parse_pattern(pattern: Pattern, parser: Language) -> Parsed:
         raise ConsilienceError(
             f"a pattern in '{pattern.language}', '{pattern.text}'",
             expected=f"patterns in '{parser.lang}', the language of the parser",
-            todo="Analyse a run with --vary language=en.",
+            todo="Use a run of `probe --vary language=en`, or a suite in that language.",
         )
     start, middle, end = (re.sub(r"\s+", " ", part) for part in pattern.parts)
     first, second = FILLERS[::-1] if pattern.object_first else FILLERS

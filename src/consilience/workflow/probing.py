@@ -323,6 +323,10 @@ def _languages_of(vary: Sequence[str] | None) -> list[str] | None:
         )
     value = values.get("language", "all")
     languages = [part.strip() for part in value.split(",") if part.strip()]
+    if not languages:
+        raise ConsilienceError(
+            "--vary language= without a language", expected="all, or tags such as language=de,ja"
+        )
     return None if value == "all" else languages
 
 

@@ -208,7 +208,7 @@ def proposals_of(
             scores={
                 "sample": draft.sample,
                 **{
-                    name: round(float(values[at]), 4)
+                    name: round(float(values[at]), 3)
                     for name, values in scores.items()
                     if not math.isnan(values[at])
                 },

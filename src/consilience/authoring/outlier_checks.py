@@ -37,9 +37,9 @@ def differs_in_meaning(material: FactMaterial) -> Iterator[Finding]:
 
 
 @check(
-    "warning",
+    "note",
     meaning="a pattern whose answers differ from those of the others, in the runs given",
-    todo="Read it: remove it if it asks something else; else it is a finding about the models.",
+    todo="Read it: remove it if it asks something else. With one run it may be about the model.",
     needs="agreement",
 )
 def differs_in_answers(material: FactMaterial) -> Iterator[Finding]:

@@ -18,7 +18,9 @@ from consilience.models.baselines import load_baseline
 from consilience.models.functions import ScoringFunction, TextFunction, match_candidate
 from consilience.particles import with_particle
 from consilience.questions import Choice
+from consilience.report.fact_sections import language_section
 from consilience.report.language_tables import language_table
+from consilience.report.run_view import RunView
 from consilience.suites.cloze_questions import BLANK, questions_of_suite
 from consilience.suites.pattern_forms import lower_case, no_period, typo
 from consilience.suites.saving import save_suite
@@ -392,6 +394,9 @@ def test_numbers_within_and_between_languages(tmp_path):
         "en", "de", "ja", "en and de", "en and ja", "de and ja",
         "within languages", "between languages",
     ]  # fmt: skip
+    view = RunView("model", [], suite, measure(answers, suite), None)
+    (section,) = language_section([view])
+    assert (section.id, section.parts[0].rows) == ("languages", table.rows)
     alone = select_languages(suite, ["en"])
     english = answers.filter(pl.col("variant").is_in(["0", "1"]))
     assert not language_table(measure(english, alone), alone).rows

@@ -1,9 +1,10 @@
-"""The sections of a report on facts: relations, patterns, edits, examples, vectors."""
+"""The sections of a report on facts: relations, languages, patterns, edits, examples, vectors."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import polars as pl
 
@@ -18,6 +19,7 @@ from consilience.report.columns import (
     frame_table,
     with_outliers,
 )
+from consilience.report.language_tables import language_table
 from consilience.report.metric_tables import DETERMINISM, edit_rows, group_cells
 from consilience.report.overview import fact_counts
 from consilience.report.page import Beside, Figure, Folded, Part, Points, Section, Text
@@ -42,6 +44,7 @@ def fact_sections(runs: Sequence[RunView]) -> list[Section]:
     return [
         _relations(runs),
         *_spread(runs),
+        *language_section(runs),
         *_patterns(runs),
         *_edits(runs),
         *_examples(runs),
@@ -96,6 +99,21 @@ def _spread(runs: Sequence[RunView]) -> Iterator[Section]:
         intro = "A mean hides how relations and facts differ."
         parts = [Beside(figures)] if len(figures) > 1 else figures
         yield Section("spread", "Spread", intro, [*parts, *tables])
+
+
+def language_section(runs: Sequence[RunView]) -> Iterator[Section]:
+    """Each language and each two; nothing where all patterns are in one language."""
+    tables: list[Part] = []
+    for run in runs:
+        table = language_table(run.metrics, run.suite)
+        if table.rows:
+            tables.append(replace(table, title=f"{run.name}: means of relations, in percent"))
+    intro = (
+        "Patterns of one language are compared with one another, and with those of the other "
+        "languages. Chance-corrected consistency leaves out what a preferred answer explains."
+    )
+    if tables:
+        yield Section("languages", "Languages", intro, tables)
 
 
 def accuracy_and_consistency(runs: Sequence[RunView]) -> pl.DataFrame:

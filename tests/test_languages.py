@@ -18,9 +18,11 @@ from consilience.models.baselines import load_baseline
 from consilience.models.functions import ScoringFunction, TextFunction, match_candidate
 from consilience.particles import with_particle
 from consilience.questions import Choice
+from consilience.report.comparison_tables import comparison_table
 from consilience.report.fact_sections import language_section
 from consilience.report.language_tables import language_table
 from consilience.report.run_view import RunView
+from consilience.schemas import COMPARISON_SCHEMA
 from consilience.suites.cloze_questions import BLANK, questions_of_suite
 from consilience.suites.pattern_forms import lower_case, no_period, typo
 from consilience.suites.saving import save_suite
@@ -28,6 +30,8 @@ from consilience.suites.selection import filter_vocabulary, replace_facts, selec
 from consilience.text import whole_words
 from consilience.types import Query
 from consilience.workflow.exporting import fact_rows
+from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.probing import choose_suite
 from consilience.workflow.scoring_answers import answers_to_facts
 
 CAPITALS = {"France": "Paris", "Switzerland": "Bern", "Italy": "Rome"}
@@ -414,9 +418,20 @@ def test_languages_on_the_command_line(consilience, tmp_path):
     chosen = tmp_path / "german"
     status, out, _ = consilience(*probe[:-1], chosen, "--vary", "language=de,en")
     assert "3 patterns each" in out
-    assert '"language=ja"' not in (chosen / "metrics.csv").read_text()
+    assert "language=ja" not in (chosen / "metrics.csv").read_text()
     for wrong in ("order=2", "language=", "language=fr"):
-        assert consilience(*probe[:-1], tmp_path / "x", "--vary", wrong)[0] == 2
-    random = (*probe[:3], "--model", "baseline:random", "--out", tmp_path / "random")
-    assert consilience(*random)[0] == 0
-    assert "en and ja" in consilience("compare", run, tmp_path / "random", "--by", "factor")[1]
+        with pytest.raises(ConsilienceError, match="--vary|'fr'"):
+            choose_suite(ProbeOptions(suite=str(folder), vary=[wrong]))
+
+
+def test_a_comparison_by_language():
+    row = {"group": "MACRO", "metric": "consistency", "first": "a", "second": "b"}
+    compared = pl.DataFrame(
+        [{**row, "subset": subset, "difference": 0.5} for subset in ("all", "language=de/ja")]
+    )
+    missing = [name for name in COMPARISON_SCHEMA if name not in compared.columns]
+    compared = compared.with_columns(
+        pl.lit(None, COMPARISON_SCHEMA[name]).alias(name) for name in missing
+    )
+    table = comparison_table(compared, suites.load_suite("mini-languages"), by="factor")
+    assert [table.cells(at)[0].value for at in range(len(table.rows))] == ["de and ja"]

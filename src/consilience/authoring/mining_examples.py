@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from consilience.analysis.syntax import SILENT, Parsed, parse_pattern
 from consilience.authoring.mining import BATCH
 from consilience.authoring.mining_search import WORD
-from consilience.cloze import Pattern
+from consilience.cloze import ENGLISH, Pattern
 from consilience.errors import ConsilienceError
 from consilience.watch import Advance
 
@@ -39,12 +39,13 @@ class ExampleMatch:
     """The sentence."""
 
 
-def example_pattern(text: str) -> Pattern:
+def example_pattern(text: str, language: str = ENGLISH) -> Pattern:
     """The example as a pattern; ``X`` and ``Y`` alone are slots, too."""
     for slot in "XY":
         if f"[{slot}]" not in text:
             text = re.sub(rf"(?<![\w\[]){slot}(?![\w\]])", f"[{slot}]", text, count=1)
-    return Pattern.parse(text if text.rstrip().endswith(".") else f"{text.rstrip()}.")
+    sentence = text if text.rstrip().endswith(".") else f"{text.rstrip()}."
+    return Pattern.parse(sentence, language=language)
 
 
 @dataclass(frozen=True, slots=True)

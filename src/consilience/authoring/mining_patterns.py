@@ -172,9 +172,9 @@ def _completed(skeleton: Skeleton) -> Skeleton:
 
 
 def _belongs_to_name(name: Token, child: Token) -> bool:
-    """Whether a word below a name stays: ``'s``, and the article of a common noun."""
+    """Whether a word below a name stays: ``'s``, a preposition (UD), a common noun's article."""
     is_article = child.dep_ == "det" and name.pos_ != "PROPN"
-    return bool((child.dep_ == "case" and child.i > name.i) or is_article)
+    return bool(child.dep_ == "case" or is_article)
 
 
 def _check_word(token: Token) -> None:

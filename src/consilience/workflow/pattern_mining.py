@@ -77,8 +77,9 @@ def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns 
 
 
 def _list_matches(options: MineOptions, watch: Watch) -> Matches:
-    pattern = example_pattern(options.like or "")
+    example_pattern(options.like or "")  # wrong slots are reported before a parser is loaded
     parser = _load(options.parser)
+    pattern = example_pattern(options.like or "", parser.lang)
     query = ExampleQuery.of(pattern, parser)
     facts = _facts(options)[0] if options.suite else {}
     index = FactIndex.of(facts)

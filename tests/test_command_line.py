@@ -165,7 +165,7 @@ def test_a_shell_completes_names(consilience, monkeypatch):
 
     assert complete("consilience pro") == ["probe"]
     suites = complete("consilience probe --suite m")
-    assert suites == ["mini", "mini-questions", "mini-open", "mnli", "mrpc"]
+    assert suites == ["mini", "mini-languages", "mini-questions", "mini-open", "mnli", "mrpc"]
     assert complete("consilience probe --model packaged:s") == ["packaged:smollm2"]
     assert complete("consilience probe --groups capital,s") == ["capital,sport"]
     assert complete("consilience probe --protocol p") == ["published"]

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 from collections import Counter
 
 import pytest
@@ -11,7 +12,7 @@ from conftest import cases, real_data
 from consilience import ConsilienceError, load_suite
 from consilience.authoring.audit import cautions
 from consilience.design import Edge
-from consilience.suites import check_suite
+from consilience.suites import MINI, check_suite
 from consilience.suites.layouts import load_folder
 from consilience.suites.question_suites import load_questions
 from consilience.suites.selection import (
@@ -331,8 +332,6 @@ def test_the_bundled_suite_is_what_it_promises():
 
 
 def test_the_edges_of_the_bundled_suite_follow_from_its_annotations():
-    from consilience.suites import MINI
-
     rows = map(json.loads, (MINI / "patterns.jsonl").read_text(encoding="utf-8").splitlines())
     notes = {(row["relation"], row["pattern"]): row for row in rows}
 
@@ -376,3 +375,10 @@ def test_the_real_release_is_as_it_was_counted():
         "22 N-1 relations with several objects for a subject, 9 with duplicates"
     )
     assert "P36: 1 duplicate fact, such as" in "\n".join(found)
+
+
+def test_a_copy_of_mini_is_a_suite_of_facts(tmp_path):
+    """Although its folder also has a table of questions."""
+    copy = shutil.copytree(MINI, tmp_path / "copy")
+    assert check_suite(copy) == []
+    assert load_suite(copy).digest == load_suite("mini").digest

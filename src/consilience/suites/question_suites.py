@@ -22,7 +22,7 @@ from consilience.suites.mini_questions import NAMES, mini_questions
 from consilience.suites.question_collection import Questions
 from consilience.suites.question_files import SUFFIXES, read_question_file
 from consilience.suites.question_rows import questions_of_rows
-from consilience.suites.rows import Problems, raise_first
+from consilience.suites.rows import Problems, find_table, raise_first
 from consilience.types import Candidates, Fact, Relation, Suite
 
 HUB = "hub:"
@@ -53,13 +53,17 @@ class GroupOfQuestions:
 
 
 def is_questions(spec: str) -> bool:
-    """Whether a suite is one of questions: a data set of the Hub, a file or a folder of them."""
+    """Whether a suite is one of questions: a data set of the Hub, a file or a folder of them.
+
+    A folder with patterns is one of facts, also where it says how they are asked as questions.
+    """
     if spec.startswith(HUB) or spec in NAMES:
         return True
     path = Path(spec)
     if path.suffix == ".toml":
         return path.is_file() and "questions" in read_text(path)
-    return path.suffix in SUFFIXES or (path.is_dir() and bool(_files_in(path)))
+    is_folder = path.is_dir() and find_table(path, "patterns") is None
+    return path.suffix in SUFFIXES or (is_folder and bool(_files_in(path)))
 
 
 def load_questions(

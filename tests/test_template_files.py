@@ -7,7 +7,7 @@ import pytest
 from consilience.errors import ConsilienceError
 from consilience.presentation import TEMPLATES, Presentation, Template, present
 from consilience.questions import Choice, Question
-from consilience.template_files import templates_of
+from consilience.template_files import templates_of, with_system
 
 QUESTION = Question("q", "g", {"": ("Why?",)}, Choice("so"), (Choice("so"), Choice("no")))
 TOML = """
@@ -57,14 +57,14 @@ def test_a_file_has_names_texts_chats_and_system_prompts(tmp_path, suffix):
 def test_a_system_prompt_is_that_of_the_chats_without_one(tmp_path):
     path = tmp_path / "own.toml"
     path.write_text(TOML, encoding="utf-8")
-    templates = templates_of([str(path), "chat"], system="Answer.")
+    templates = with_system(templates_of([str(path), "chat"]), "Answer.")
     assert {name: template.system for name, template in templates.items()} == {
         "exam": "",
         "polite": "Be brief.",
         "chat": "Answer.",
     }
     with pytest.raises(ConsilienceError, match="a system prompt without a chat"):
-        templates_of(["auto"], system="Answer.")
+        with_system(templates_of(["auto"]), "Answer.")
 
 
 @pytest.mark.parametrize(

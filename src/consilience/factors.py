@@ -77,7 +77,7 @@ class FactorialDesign:
     def full(cls, factors: Sequence[Factor]) -> FactorialDesign:
         """Every combination of the levels."""
         size = prod(len(factor.levels) for factor in factors)
-        _refuse_more_than(MOST_CELLS, size, factors)
+        _refuse_too_many(size, factors)
         return cls(
             tuple(factors), tuple(product(*(range(len(factor.levels)) for factor in factors)))
         )
@@ -110,7 +110,7 @@ class FactorialDesign:
                 if len(factor.levels) > 1:
                     level = generator.randrange(len(factor.levels) - 1)
                     cells[_replaced(center, at, level + (level >= center[at]))] = None
-        _refuse_more_than(MOST_CELLS, min(len(cells), size), factors)
+        _refuse_too_many(min(len(cells), size), factors)
         return cls(tuple(factors), tuple(cells))
 
     def without(self, names: Collection[str]) -> FactorialDesign:
@@ -176,12 +176,12 @@ def _replaced(cell: Cell, at: int, level: int) -> Cell:
     return (*cell[:at], level, *cell[at + 1 :])
 
 
-def _refuse_more_than(most: int, size: int, factors: Sequence[Factor]) -> None:
-    if size > most:
+def _refuse_too_many(size: int, factors: Sequence[Factor]) -> None:
+    if size > MOST_CELLS:
         levels = " x ".join(f"{len(factor.levels)} ({factor.name})" for factor in factors)
         raise ConsilienceError(
             f"{size:,} variants of each question: {levels}",
-            expected=f"at most {most:,}",
+            expected=f"at most {MOST_CELLS:,}",
             todo="Take fewer levels, such as --vary order=shuffles:8, or another design: "
             "--design one-factor or --design radial:8.",
         )

@@ -363,7 +363,7 @@ def _labelled(
     return {at} | others if others and first[2].strip() else set()
 
 
-def matched_word(text: str, words: Sequence[str], rule: Rule = RULES[DEFAULT_RULE]) -> str | None:
+def matched_word(text: str, words: Sequence[str]) -> str | None:
     """The word that a written text is, such as the label of a task; None for no or several."""
-    position = match(text, [Choice(word) for word in words], rule).position
+    position = match(text, [Choice(word) for word in words], RULES[DEFAULT_RULE]).position
     return None if position is None else words[position]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 ALIAS_SEPARATOR = "|"
@@ -61,9 +61,3 @@ class Question:
     def phrasings(self) -> int:
         """How many phrasings it has, in the language that has most."""
         return max(map(len, self.paraphrases.values()))
-
-
-def common_size(questions: Sequence[Question]) -> int | None:
-    """The number of options that all questions have; None where they differ."""
-    sizes = {len(question.options) for question in questions}
-    return sizes.pop() if len(sizes) == 1 else None

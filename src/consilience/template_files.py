@@ -23,16 +23,13 @@ FIELDS = ("name", "text", "chat", "system")
 SUFFIXES = (".toml", ".yaml", ".yml", ".json")
 
 
-def templates_of(
-    specs: Sequence[str], *, is_chat: bool = False, system: str = ""
-) -> dict[str, Template]:
+def templates_of(specs: Sequence[str], *, is_chat: bool = False) -> dict[str, Template]:
     r"""Templates by name, in the order of ``specs``.
 
     A spec is the name of a built-in template (``plain``, ``chat``, ``auto``), a text with
     ``{question}``, or a TOML, YAML or JSON file with a list ``templates`` of name, text, chat and
     system. In a text ``\n`` is a line break; it is a chat if it begins with ``chat:``. Texts are
     named ``own``, ``own 2`` and so on. ``is_chat``: whether the model has a chat template.
-    ``system``: the system prompt of all chats that have none; without a chat it raises.
     """
     templates: dict[str, Template] = {}
     for spec in specs:
@@ -42,7 +39,7 @@ def templates_of(
                 raise ConsilienceError(
                     f"two templates with the name '{template.name}'", todo="Rename one of them."
                 )
-    return with_system(templates, system) if system else templates
+    return templates
 
 
 def with_system(templates: Mapping[str, Template], system: str) -> dict[str, Template]:

@@ -120,8 +120,6 @@ class Seq2SeqContinuation:
         return [ids[1:] if ids[:1] == [begins] else ids for ids in written[:, 1:].tolist()]
 
 
-Continuation = CausalContinuation | Seq2SeqContinuation
-
 CONTINUATIONS: Mapping[Kind, type[CausalContinuation] | type[Seq2SeqContinuation]] = {
     "causal": CausalContinuation,
     "seq2seq": Seq2SeqContinuation,

@@ -14,9 +14,9 @@ NUMBER_STYLE = "text-align: right; font-variant-numeric: tabular-nums"
 TEXT_STYLE = "text-align: left"
 
 
-def table_text(table: Table, width: int | None = None) -> str:
-    """The table as text without colours, as wide as the terminal unless ``width`` is given."""
-    return visible(fitted_text(table, width or get_terminal_size().columns).plain)
+def table_text(table: Table) -> str:
+    """The table as text without colours, as wide as the terminal."""
+    return visible(fitted_text(table, get_terminal_size().columns).plain)
 
 
 def table_html(table: Table) -> str:

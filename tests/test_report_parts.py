@@ -26,9 +26,9 @@ from consilience.report.html import render
 from consilience.report.matrix import matrix_figure
 from consilience.report.overview import by_run
 from consilience.report.page import Facts, Figure, Folded, Page, Points, Section, Text, Tiles
-from consilience.report.papers import fact_layouts
 from consilience.report.repeat import again
 from consilience.report.report_page import report_page
+from consilience.report.run_layouts import fact_layouts, question_layouts
 from consilience.report.run_view import PairView, RunView
 from consilience.report.table import CI, Cell, Column, Table, intervals_below, number_text
 from consilience.suites.tasks import TASKS
@@ -117,10 +117,24 @@ def test_headline_numbers_in_plain_sentences():
     assert tiles.tiles[0].sentence == "The answers agree less often than expected by chance."
 
 
-def test_a_prompt_is_quoted_without_the_marks_of_a_chat_and_at_its_end():
-    chat = f"<|im_start|>system\n{'words ' * 40}<|im_end|>\n<|im_start|>user\nWho?<|im_end|>\n"
-    quoted = opening_example._quoted(chat)
-    assert re.fullmatch(r"“\.\.\. (words )+/ user / Who\?”", quoted)
+@pytest.mark.parametrize(
+    "chat",
+    [
+        f"<|im_start|>system\n{'words ' * 40}<|im_end|>\n<|im_start|>user\nWho?\nA. I<|im_end|>\n"
+        "<|im_start|>assistant\n",
+        "<|start_header_id|>user<|end_header_id|>\n\nWho?\nA. I<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n",
+        "<start_of_turn>user\nWho?\nA. I<end_of_turn>\n<start_of_turn>model\n",
+        "<s>[INST] Who?\nA. I [/INST]",
+    ],
+)
+def test_the_question_of_a_chat_is_quoted(chat):
+    assert opening_example._quoted(chat) == "“Who? / A. I”"
+
+
+def test_a_long_prompt_is_quoted_at_its_end():
+    quoted = opening_example._quoted("user\n" + "words " * 40 + "Who?")
+    assert quoted.startswith("“... words") and quoted.endswith(" Who?”")
     assert len(quoted) <= opening_example.PROMPT + 6
 
 
@@ -229,6 +243,42 @@ def test_the_papers_rows_come_first_and_a_constant_model_is_never_best(
             pytest.approx(0.458),
             pytest.approx(0.585),
         ]
+
+
+def test_tables_of_questions_have_their_words_and_no_empty_column_or_table():
+    keys = {"accuracy": 0.4, "consistency": 0.6, "determinism": math.nan, "violation_rate": 0.3}
+    metrics = layout_metrics("quiz", 1, **keys).with_columns(
+        pl.col("group").replace("MACRO", "MICRO")
+    )
+    of_factor = metrics.filter(pl.col("metric") == "consistency").with_columns(
+        subset=pl.lit("order")
+    )
+    tables = question_layouts({"one": pl.concat([metrics, of_factor])})
+    assert {
+        name: [column.heading for column in table.columns] for name, table in tables.items()
+    } == {
+        "questions": ["", "Accuracy", "Consistency"],
+        "factors": ["", "order"],
+        "groups": ["group", "Accuracy"],
+    }
+    assert rows_of_table(tables["factors"]) == [["one", 0.6]]
+
+
+def test_the_axis_of_headline_numbers_begins_at_the_lowest_interval():
+    rows = pl.DataFrame(
+        {
+            "model": ["m", "m"],
+            "number": ["Accuracy", "Chance-corrected consistency"],
+            "value": [0.5, -0.01],
+            "low": [math.nan, -0.2],
+            "high": [math.nan, 0.1],
+            "source": [MEASURED] * 2,
+        }
+    )
+    scales = re.findall(
+        r'"domain": \[(-?[0-9.]+), 100\]', json.dumps(spec_of(charts.headline_figure(rows)))
+    )
+    assert set(map(float, scales)) == {-20.0}
 
 
 def fields_of(chart):

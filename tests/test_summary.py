@@ -246,7 +246,7 @@ def test_sentence_pairs_have_the_rows_of_the_calum_paper():
         "Consistency C_R": (0.8, 1.0),
         "Consistency C_S": (1.0, 1.0),
     }
-    assert summary.title == "toy on t: 5 sentence pairs, 3 forms (strict)"
+    assert summary.title == "toy on t: 5 sentence pairs, 3 forms"
     assert (summary.least, summary.most) == ([], [])
 
 

@@ -144,7 +144,7 @@ def unknown_consistency(grid: Grid) -> Tally:
 @metric(
     "pairs",
     label="Chance-corrected consistency",
-    meaning="consistency above chance: 0 is chance, 1 is full agreement",
+    meaning="consistency above chance: 0 % is chance, 100 % is full agreement",
     short="Corrected consistency",
     level="headline",
     bounds=(-1.0, 1.0),

@@ -110,13 +110,17 @@ def interval_figure(rows: pl.DataFrame, kind: str) -> altair.Chart:
 def _scale(rows: pl.DataFrame, *, has_menu: bool) -> Any:
     """Percent to 100, from 0 or from the lowest number or bound of the metric that is shown."""
     alt = optional("altair")
-    lowest = pl.min_horizontal(pl.col("value", "low").fill_nan(None)).min()
-    lows = rows.group_by("metric", maintain_order=True).agg(lowest.alias("low")).rows()
+    lows = rows.group_by("metric", maintain_order=True).agg(_lowest()).rows()
     least = {metric: min(0.0, low if low is not None else 0.0) for metric, low in lows}
     start: Any = least[rows["metric"][0]]
     if has_menu and len(set(least.values())) > 1:
         start = alt.ExprRef(f"({json.dumps(least)})[metric_metric]")
     return alt.Scale(domain=[start, 100], nice=False, padding=6)
+
+
+def _lowest() -> pl.Expr:
+    """The lowest number or bound of an interval; null without any."""
+    return pl.min_horizontal(pl.col("value", "low").fill_nan(None)).min().alias("lowest")
 
 
 def headline_figure(rows: pl.DataFrame) -> altair.Chart:
@@ -140,11 +144,10 @@ def headline_figure(rows: pl.DataFrame) -> altair.Chart:
     fills = [COLOURS[0] if source == MEASURED else "transparent" for source in sources]
     legend = alt.Legend(title=None, orient="top") if len(sources) > 1 else None
     x_axis = alt.Axis(values=[0, 50, 100])
-    least = rows["value"].min()  # an interval that begins below it is clipped
-    domain = [min(0.0, float(least)) if least is not None else 0.0, 100]  # type: ignore[arg-type]
-    scale = alt.Scale(domain=domain, nice=False, padding=6)
+    least = rows.select(_lowest()).item()
+    scale = alt.Scale(domain=[min(0.0, least or 0.0), 100], nice=False, padding=6)
     layered = alt.layer(
-        base.mark_rule(strokeWidth=1.5, color=COLOURS[0], clip=True).encode(
+        base.mark_rule(strokeWidth=1.5, color=COLOURS[0]).encode(
             x=alt.X("start:Q", title="percent", scale=scale, axis=x_axis), x2="stop:Q"
         ),
         base.mark_point(opacity=1, size=45, stroke=COLOURS[0]).encode(

@@ -13,7 +13,15 @@ from typing import Any
 from consilience.errors import ConsilienceError
 from consilience.report.figures import InScript, optional, spec_of
 from consilience.report.page import Beside, Facts, Figure, Page, Points, Text, Tiles
-from consilience.report.table import Cell, Column, Table, all_notes, spread_of, text_of
+from consilience.report.table import (
+    Cell,
+    Column,
+    Table,
+    all_notes,
+    spread_of,
+    text_of,
+    without_empty_columns,
+)
 from consilience.text import visible
 
 LARGEST = 5_000_000
@@ -72,6 +80,7 @@ def render(page: Page) -> str:
     )
     environment.filters["rows"] = html_rows
     environment.filters["notes"] = all_notes
+    environment.filters["filled"] = without_empty_columns
     environment.tests["table"] = lambda part: isinstance(part, Table)
     environment.tests["figure"] = lambda part: isinstance(part, Figure)
     environment.tests["facts"] = lambda part: isinstance(part, Facts)

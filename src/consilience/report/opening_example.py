@@ -11,8 +11,11 @@ from consilience.report.run_view import RunView
 PROMPT = 160
 """Characters of a prompt that are quoted."""
 
-CHAT_MARK = re.compile(r"<\|\w+\|>")
+CHAT_MARK = re.compile(r"<\|\w+\|>|</?s>|<(?:start|end)_of_turn>|\[/?INST\]")
 """Where a turn of a chat begins or ends, such as ``<|im_start|>``."""
+
+ROLE = re.compile(r"(?:system|user|assistant|model)\s*(?:\n|$)")
+"""The name of who speaks, which begins a turn or is between two marks."""
 
 
 def opening_example(run: RunView) -> Iterator[Text]:
@@ -44,7 +47,8 @@ def _answered(name: str, prompts: Sequence[str], answers: Sequence[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A prompt in one line, quoted without the marks of a chat; of a long one the end."""
-    parts = (part.strip() for part in CHAT_MARK.sub("", text).splitlines())
-    line = " / ".join(part for part in parts if part)
+    """A prompt in one line, quoted; of a chat the last turn, of a long text the end."""
+    turns = [ROLE.sub("", turn.lstrip(), count=1).strip() for turn in CHAT_MARK.split(text)]
+    last = next((turn for turn in reversed(turns) if turn), "") if len(turns) > 1 else text
+    line = " / ".join(part for part in map(str.strip, last.splitlines()) if part)
     return f"“{line}”" if len(line) <= PROMPT else f"“... {line[-PROMPT:].partition(' ')[2]}”"

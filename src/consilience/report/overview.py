@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from consilience.choices import Protocol
 from consilience.metrics.registry import (
     DESCRIPTIONS,
     label_of,
@@ -27,7 +28,13 @@ from consilience.report.run_view import (
 from consilience.report.table import CI, Cell, Column, Table, Value, with_interval
 from consilience.sentence_pairs import Task
 from consilience.text import AGGREGATES, counted
-from consilience.types import QUESTION_WORDS, SuiteWords
+from consilience.types import FACT_WORDS, QUESTION_WORDS, SuiteWords
+
+PROTOCOLS: Mapping[Protocol, str] = {
+    "published": "counted as the released code of the papers does",
+    "strict": "counted by the definitions in the text of the papers",
+}
+"""How answers are counted."""
 
 MOST_REASONS = 50
 """Rows of a table of queries without an answer."""
@@ -64,7 +71,8 @@ def _suite_rows(runs: Sequence[RunView]) -> Iterator[tuple[str, str]]:
     relations = relations.replace("relation", suite.words.group)
     yield "suite", f"{suite.name}: {facts_counted} of {relations}{several_in_words}"
     yield "patterns", f"{sum(patterns):,}, {of_each} a {suite.words.group}"
-    yield "protocol", facts.protocol
+    if suite.words is FACT_WORDS:
+        yield "protocol", f"{facts.protocol}: {PROTOCOLS[facts.protocol]}"
 
 
 def _task_rows(prefix: str, run: RunView, task: Task) -> Iterator[tuple[str, str]]:
@@ -84,7 +92,8 @@ def subtitle_of(runs: Sequence[RunView]) -> str:
     if first.facts is not None:
         words = first.suite.words
         relations = counted(len(first.suite.relations), words.group)
-        size = f"{relations}, {facts_in_words(first.metrics, words.item)} ({first.facts.protocol})"
+        size = f"{relations}, {facts_in_words(first.metrics, words.item)}"
+        size += f" ({first.facts.protocol})" if words is FACT_WORDS else ""
         return f"{len(runs)} runs on {first.suite.name}: {size}"
     tasks = ", ".join(dict.fromkeys(pairs.task.name for _, pairs in pair_views(runs)))
     return f"{len(runs)} runs on {tasks}: original form, {', '.join(_forms_of(first))}"

@@ -13,11 +13,8 @@ from typing import Any
 
 import polars as pl
 
-from consilience.metrics.registry import headline_metrics, label_of
 from consilience.report.measured import Measured
-from consilience.report.metric_tables import SUBSETS
-from consilience.report.table import Cell, Column, Table, Value, mark_best, text_of
-from consilience.report.task_tables import symbol_of
+from consilience.report.table import Cell, Column, Table, Value, text_of
 
 Key = tuple[str, str, str]
 """Block of a table, row, column, as the paper prints them."""
@@ -244,28 +241,6 @@ PAPER_KEYS: Mapping[str, tuple[str, str]] = {
 }
 """Columns of the papers' tables: metric and subset."""
 
-CORRECTED = ("corrected_consistency", "all")
-
-PROBED: Mapping[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
-    "extractability": (
-        "What the patterns extract, and consistency where the model knows or not (Table 2)",
-        "pararel-table-2",
-        (("successful_patterns", "all"), ("successful_objects", "all"),
-         ("unknown_consistency", "all"), ("known_consistency", "all")),
-    ),
-    "knowledge": (
-        "Knowledge and consistency (Table 3)",
-        "pararel-table-3",
-        (("accuracy", "all"), ("consistency", "all"), ("consistent_accuracy", "all"), CORRECTED),
-    ),
-    "syntax": (
-        "Consistency of pairs that differ in syntax alone, and of pairs that do not (Table 5)",
-        "pararel-table-5",
-        (("consistency", "diff_syntax"), ("consistency", "no_change")),
-    ),
-}  # fmt: skip
-"""Tables of ParaRel's layout: title, the paper's table, and metric and subset of each column."""
-
 RELATIONS = 38
 """Relations of ParaRel."""
 
@@ -298,103 +273,3 @@ def is_of_pararel(metrics: pl.DataFrame) -> bool:
     """Whether a metrics table is of all relations of ParaRel."""
     groups = set(metrics["group"]) - {"MACRO", "MICRO"}
     return "pararel" in metrics["suite"] and len(groups) == RELATIONS
-
-
-def fact_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) -> dict[str, Table]:
-    """Tables 2, 3 and 5 of ParaRel and one row a relation, from metrics tables by run.
-
-    The paper's rows come first where the runs are of all of ParaRel. ``notes``: below each table.
-    """
-    with_paper = all(map(is_of_pararel, runs.values()))
-    measured = {
-        run: _values(metrics.filter(pl.col("group") == "MACRO")) for run, metrics in runs.items()
-    }
-    layouts = {}
-    for name, (heading, table, keys) in PROBED.items():
-        labels = [
-            label_of(metric) if subset == "all" else SUBSETS[subset] for metric, subset in keys
-        ]
-        title = f"{heading}: mean ± std over relations"
-        blocks = {"ParaRel paper": paper_values(table)} if with_paper else {}
-        blocks |= {"measured" if with_paper else "": measured}
-        layouts[name] = _layout(title, blocks, dict(zip(keys, labels, strict=True)), notes)
-    layouts["relations"] = _relations_layout(runs, notes)
-    return layouts
-
-
-def _layout(
-    title: str,
-    blocks: Mapping[str, Mapping[str, Values]],
-    keys: Mapping[tuple[str, str], str],
-    notes: Sequence[str],
-) -> Table:
-    """A row a model in blocks, the best number of a block in bold.
-
-    Consistency is never best where it is uninformative: where the chance-corrected consistency is
-    not defined, because all answers are the same, and in the papers' majority baselines.
-    """
-    columns = [Column(""), *(Column(label, "share") for label in keys.values())]
-    rows: list[list[Value]] = []
-    names, constant = [], set()
-    for block, models in blocks.items():
-        for model, values in models.items():
-            if model == "majority" or _is_constant(values):
-                constant.add(len(rows))
-            rows.append([model, *(values.get(key) for key in keys)])
-            names.append(block)
-    table = Table(title, columns, rows, notes, names)
-    return mark_best(table, list(keys.values()), constant, by_block=True)
-
-
-def _is_constant(values: Values) -> bool:
-    """Whether a model has a consistency and nowhere a chance-corrected one."""
-    corrected = [cell for (metric, _), cell in values.items() if metric == CORRECTED[0]]
-    return bool(corrected) and all(cell.number is None for cell in corrected)
-
-
-def _relations_layout(runs: Mapping[str, pl.DataFrame], notes: Sequence[str]) -> Table:
-    metrics = headline_metrics(aliases=True)
-    rows: list[list[Value]] = []
-    blocks = []
-    for run, table in runs.items():
-        chosen = table.filter(~pl.col("group").is_in(["MACRO", "MICRO"]))
-        for (group,), numbers in chosen.group_by(["group"], maintain_order=True):
-            values = _values(numbers)
-            rows.append([str(group), *(values.get((metric, "all")) for metric in metrics)])
-            blocks.append(run)
-    columns = [Column("relation"), *(Column(label_of(metric), "share") for metric in metrics)]
-    return Table("Each relation, in percent", columns, rows, notes, blocks)
-
-
-def pair_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) -> dict[str, Table]:
-    """Table 2 of CALUM, a row a run, blocks by task, and every other form; ``notes`` likewise.
-
-    The paper's rows of a task come first.
-    """
-    blocks: dict[str, dict[str, Values]] = {}
-    for run, metrics in runs.items():
-        for (group,), numbers in metrics.group_by(["group"], maintain_order=True):
-            blocks.setdefault(str(group), {})[run] = _values(numbers)
-    forms = dict.fromkeys(
-        form
-        for models in blocks.values()
-        for values in models.values()
-        for metric, form in values
-        if metric == "consistency" and form != "all"
-    )
-    keys = {
-        key: symbol_of(*key)
-        for key in (("accuracy", "all"), *(("consistency", form) for form in forms))
-    }
-    with_papers: dict[str, Mapping[str, Values]] = {}
-    for group in sorted(blocks):
-        if papers := paper_values("calum-table-2", group):
-            with_papers[f"{group}, CALUM paper"] = papers
-        with_papers[group] = blocks[group]
-    title = "Accuracy and consistency, in percent: mean ± std over seeds (Table 2)"
-    return {"consistency": _layout(title, with_papers, keys, notes)}
-
-
-def _values(metrics: pl.DataFrame) -> Values:
-    rows = metrics.select("metric", "subset", "value", "std").iter_rows()
-    return {(metric, subset): Cell(value, std) for metric, subset, value, std in rows}

@@ -19,7 +19,7 @@ from consilience.report.notebook import table_text
 from consilience.report.table import CI, DASH, NAN, NO_DATA, Cell, Column, Table, Value
 from consilience.report.terminal import fitted_text
 from consilience.text import counted
-from consilience.types import QUESTION_WORDS, Relation, Suite, SuiteWords
+from consilience.types import FACT_WORDS, QUESTION_WORDS, Relation, Suite, SuiteWords
 
 VIOLATIONS = "violation_rate"
 """The metric that has a row for each kind of expectations."""
@@ -243,10 +243,10 @@ def summarize(
     least, most = _extremes(values, groups) if is_averaged else ([], [])
     seeds = int(metrics["seeds"].max())  # type: ignore[arg-type]
     sizes = _mean_sizes(values, groups, words) if is_averaged else _pair_sizes(values, groups[0])
-    several = f", mean of {seeds} seeds" if seeds > 1 else ""
-    title = (
-        f"{model} on {suite.name if is_averaged else groups[0].id}: {sizes} ({protocol}{several})"
-    )
+    remarks = [str(protocol)] if words is FACT_WORDS else []
+    remarks += [f"mean of {seeds} seeds"] if seeds > 1 else []
+    title = f"{model} on {suite.name if is_averaged else groups[0].id}: {sizes}"
+    title += f" ({', '.join(remarks)})" if remarks else ""
     notes = [*([left_out] if left_out else []), *_notes(metrics, suite, groups)]
     return Summary(title, rows, least, most, averaged, seeds, notes)
 

@@ -188,6 +188,23 @@ def intervals_below(table: Table) -> Table:
     )
 
 
+def without_empty_columns(table: Table) -> Table:
+    """The table without columns in which no row has a number or a text.
+
+    The first two stay: the name of a row, and its number even where it is undefined.
+    """
+    rows = [table.cells(row) for row in range(len(table.rows))]
+    filled = [
+        at
+        for at, column in enumerate(table.columns)
+        if at < 2 or not rows or any(text_of(cells[at], column) not in ("", "-") for cells in rows)
+    ]
+    if len(filled) == len(table.columns):
+        return table
+    columns = [table.columns[at] for at in filled]
+    return replace(table, columns=columns, rows=[[cells[at] for at in filled] for cells in rows])
+
+
 def all_notes(table: Table) -> list[str]:
     """The notes of a table, with that on missing data if a cell has none."""
     shows_dash = any(

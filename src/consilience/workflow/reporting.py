@@ -18,13 +18,13 @@ from consilience.report.figures import for_paper, optional, save_figure
 from consilience.report.html import render
 from consilience.report.overview import by_run
 from consilience.report.page import Page
-from consilience.report.papers import fact_layouts, pair_layouts
 from consilience.report.report_page import report_page
+from consilience.report.run_layouts import fact_layouts, pair_layouts, question_layouts
 from consilience.report.run_view import RunView
 from consilience.report.table import Table
 from consilience.run import Run, open_runs
 from consilience.suites.selection import select_relations
-from consilience.types import Suite
+from consilience.types import PAIR_WORDS, QUESTION_WORDS, Suite
 from consilience.watch import SILENT, Advance, Watch
 from consilience.workflow.comparing import differences_of, refuse_mixed, settings_notes
 from consilience.workflow.run_options import ReportOptions
@@ -50,14 +50,14 @@ OTHER_SEEDS = "another number of seeds"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A page, the papers' tables of the same runs, and what a reader should know."""
+    """A page, tables of the same runs for files, and what a reader should know."""
 
     runs: Sequence[Run]
     """The runs, opened."""
     page: Page
     """The page, not yet rendered."""
     tables: Mapping[str, Table]
-    """The papers' tables by the names of their files."""
+    """Tables by the names of their files: the papers' layouts, or those of questions."""
     notes: Sequence[str]
     """Differences between the settings of the runs, and the warnings of each run."""
 
@@ -80,8 +80,9 @@ def report(options: ReportOptions, watch: Watch = SILENT) -> Report:
         views, compared, notes = measure_all(runs, suite, protocol, options.seed, advance)
     page = report_page(views, compared, notes, options.group)
     warnings = [*notes, *by_run({view.name: view.warnings for view in views})]
-    layouts = pair_layouts if is_of_pairs else fact_layouts
-    tables = layouts({view.name: view.metrics for view in views}, warnings)
+    layouts = {PAIR_WORDS: pair_layouts, QUESTION_WORDS: question_layouts}
+    layout = layouts.get(views[0].suite.words, fact_layouts)
+    tables = layout({view.name: view.metrics for view in views}, warnings)
     return Report(runs, page, tables, warnings)
 
 

@@ -8,8 +8,11 @@ import pytest
 from consilience.errors import ConsilienceError
 from consilience.free_text import rule_of
 from consilience.questions import Choice, Question
+from consilience.run import Run
 from consilience.suites.question_collection import Questions
 from consilience.workflow.question_answers import answers_to_questions
+from consilience.workflow.run_options import ScoreOptions
+from consilience.workflow.scored_tables import score_questions
 
 NORMALIZED = rule_of("normalized")
 
@@ -136,3 +139,59 @@ def test_an_empty_answer_is_none():
 def test_what_is_wrong_is_one_message(rows, message):
     with pytest.raises(ConsilienceError, match=message):
         answered(rows)
+
+
+ROTATIONS = [f"paraphrase={at}, order={order}" for at in "12" for order in ("given", "rotation 1",
+                                                                           "rotation 2")]  # fmt: skip
+
+
+def scored(tmp_path, rows, suite):
+    answers = tmp_path / "answers.csv"
+    pl.DataFrame(rows, ["item", "variant", "answer"], orient="row").write_csv(answers)
+    return score_questions(Run.open(answers), ScoreOptions(answers=answers, suite="cities"), suite)
+
+
+def numbers_of(counted, metric):
+    row = counted.metrics.filter(metric=metric, group="MICRO", subset="all").row(0, named=True)
+    return row["value"], row["n"], row["n_excluded"]
+
+
+@pytest.mark.parametrize("is_blank", [True, False])
+def test_a_missing_row_is_a_missing_answer_unless_the_question_has_no_such_variant(
+    tmp_path, is_blank
+):
+    """a and c have all 6 variants, d has 2 options and so 4; c lacks 1, blank or without a row.
+
+    a is right everywhere, d in 3 of its 4: consistent accuracy is 1 of 2, and c is left out.
+    In the base variant all three are right. Rows are in reverse: the base is still the first
+    phrasing in the given order.
+    """
+    suite = Questions(
+        "cities",
+        (SUITE.items[0], question("c", "Bern", "Basel", "Genf"), question("d", "Oslo", "Bergen"),
+         question("x", "Go", group="open")),
+    )  # fmt: skip
+    rows = [("a", name, "Paris") for name in ROTATIONS]
+    rows += [("c", name, "Bern") for name in ROTATIONS[:-1]]
+    rows += [("c", ROTATIONS[-1], "")] if is_blank else []
+    rows += [("d", name, "Oslo") for name in ROTATIONS if not name.endswith("2")]
+    rows[-1] = (*rows[-1][:2], "Bergen")
+    counted = scored(tmp_path, rows[::-1], suite)
+    assert numbers_of(counted, "consistent_accuracy") == (1 / 2, 2, 1)
+    assert numbers_of(counted, "accuracy") == (1, 3, 0)
+    assert "1 group, 3 questions, 4 to 6 variants each" in counted.summary.title
+    reason = "no answer" if is_blank else "no row in the table"
+    assert counted.notes[:2] == [
+        "no rows of 1 group, not counted: open",
+        "1 of 16 queries have no answer (city 1); consistent accuracy is over 2 of 3 questions; "
+        f"such as c: {reason}",
+    ]
+
+
+def test_questions_without_a_row_are_not_counted_and_named(tmp_path):
+    rows = [("a", name, "Paris") for name in ROTATIONS]
+    counted = scored(tmp_path, rows, SUITE)
+    assert counted.notes[:2] == [
+        "no rows of 1 group, not counted: open", "questions without a row, not counted: city 1 of 2"
+    ]  # fmt: skip
+    assert not any("no answer" in note for note in counted.notes)

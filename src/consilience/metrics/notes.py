@@ -75,7 +75,7 @@ def notes_on(
     notes = [*_not_asked(answers, suite)]
     if protocol == "published":
         notes += order_remark(answers, suite)
-    notes += _without_answer(answers, suite)
+    notes += _without_answer(answers, suite, metrics)
     for name in EMPTY_AS_ZERO[protocol]:
         empty = metrics.filter(
             (pl.col("metric") == name) & (pl.col("n") == 0) & (pl.col("group") != "MICRO")
@@ -114,11 +114,32 @@ def _not_asked(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:
             )
 
 
-def _without_answer(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:
+def _unanswered_questions(rows: pl.DataFrame, queries: int, metrics: pl.DataFrame) -> str:
+    """How many queries of each group have no answer, the first reason, and what is not counted."""
+    sizes = rows.group_by("group", maintain_order=True).len().iter_rows()
+    groups = ", ".join(f"{group} {size:,}" for group, size in sizes)
+    reasons = rows.drop_nulls("excluded") if "excluded" in rows.columns else rows.clear()
+    why = ""
+    if reasons.height:
+        first = reasons.row(0, named=True)
+        why = f"; such as {first['item']}: {first['excluded']}"
+    whole = metrics.filter(metric="consistent_accuracy", group="MICRO", subset="all").to_dicts()
+    over = ""
+    if whole:
+        counted, excluded = whole[0]["n"], whole[0]["n_excluded"]
+        over = f"; consistent accuracy is over {counted:,} of {counted + excluded:,} questions"
+    return f"{rows.height:,} of {queries:,} queries have no answer ({groups}){over}{why}"
+
+
+def _without_answer(answers: pl.DataFrame, suite: Suite, metrics: pl.DataFrame) -> Iterator[str]:
     """How many queries of a group, or items of a task, have no answer, and an example."""
     writing = [group.id for group in suite.relations if group.design.writes_freely]
     no_answer = pl.col("answer").is_null() | (is_blank() & ~pl.col("group").is_in(writing))
-    for (group,), rows in answers.filter(no_answer).group_by("group", maintain_order=True):
+    without_any = answers.filter(no_answer)
+    if suite.words is QUESTION_WORDS and without_any.height:
+        yield _unanswered_questions(without_any, answers.height, metrics)
+        return
+    for (group,), rows in without_any.group_by("group", maintain_order=True):
         all_rows = answers.filter(pl.col("group") == group)
         is_task = suite.words is PAIR_WORDS
         first: Mapping[str, object] | None = None
@@ -129,8 +150,7 @@ def _without_answer(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:
             without, whole = rows["item"].n_unique(), all_rows["item"].n_unique()
             yield f"{group}: {without} of {whole} items excluded{why}"
         else:
-            named = first["gold" if suite.words is FACT_WORDS else "item"] if first else ""
-            why = f", such as: {named}: {first['excluded']}" if first else ""
+            why = f", such as: {first['gold']}: {first['excluded']}" if first else ""
             yield f"{group}: {rows.height} of {all_rows.height} queries without an answer{why}"
 
 

@@ -28,6 +28,12 @@ Key = tuple[str, str, str]
 """Group, metric and subset of a row of the metrics table; the group is ``MACRO`` for means, and
 ``MICRO`` for all items together."""
 
+Shares = list[tuple[str, float]]
+"""The names of groups, each with a share."""
+
+Values = Mapping[Key, Mapping[str, Any]]
+"""The rows of the metrics table by their keys."""
+
 NAMED = 3
 """Least consistent groups that are named."""
 
@@ -208,19 +214,20 @@ def summarize(
     baseline: Mapping[Key, float],
     by_seed: Sequence[pl.DataFrame] = (),
     left_out: str = "",
+    fewest: Sequence[int] = (),
 ) -> Summary:
     """The headline numbers of a metrics table, with those of the majority baseline.
 
     ``baseline``: ``workflow.majority.majority_baseline``. ``by_seed``: the metrics table of each
     seed, for the standard deviation of means over relations. ``left_out``: a note on the facts that
-    the accuracy does not count (``metrics.notes.facts_left_out``).
+    the accuracy does not count (``metrics.notes.facts_left_out``). ``fewest``:
+    variants of an item that lacks some.
     """
     values = {(row["group"], row["metric"], row["subset"]): row for row in _rows_of(metrics)}
     groups = [group for group in suite.relations if (group.id, "accuracy", "all") in values]
     is_averaged = all(group.design.is_averaged for group in groups)
     summarised = ["MACRO"] if is_averaged else [group.id for group in groups]
-    words = suite.words
-    pooled = words is QUESTION_WORDS
+    words, pooled = suite.words, suite.words is QUESTION_WORDS
     chosen = _mean_keys(values, groups, words) if is_averaged else _pair_keys(groups, summarised)
     deviations = _deviations(by_seed)
     chosen = [*chosen, *_violation_keys(suite)]
@@ -229,8 +236,7 @@ def summarize(
     for key, label, in_words in chosen:
         if (row := values.get(key)) is None:
             continue
-        meaning = in_words
-        std = deviations.get(key, NAN) if is_averaged else row["std"]
+        meaning, std = in_words, deviations.get(key, NAN) if is_averaged else row["std"]
         if averaged and not math.isnan(row["value"]) and row["n"] < averaged:
             meaning += f" ({row['n']} of {averaged} {words.group}s)"
         rows.append(
@@ -242,7 +248,9 @@ def summarize(
         )  # fmt: skip
     least, most = _extremes(values, groups) if is_averaged else ([], [])
     seeds = int(metrics["seeds"].max())  # type: ignore[arg-type]
-    sizes = _mean_sizes(values, groups, words) if is_averaged else _pair_sizes(values, groups[0])
+    sizes = _pair_sizes(values, groups[0])
+    if is_averaged:
+        sizes = _mean_sizes(values, groups, words, fewest)
     remarks = [str(protocol)] if words is FACT_WORDS else []
     remarks += [f"mean of {seeds} seeds"] if seeds > 1 else []
     title = f"{model} on {suite.name if is_averaged else groups[0].id}: {sizes}"
@@ -256,7 +264,7 @@ def _rows_of(metrics: pl.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _mean_keys(
-    values: Mapping[Key, Mapping[str, Any]], groups: Sequence[Relation], words: SuiteWords
+    values: Values, groups: Sequence[Relation], words: SuiteWords
 ) -> list[tuple[Key, str, str]]:
     """Key, label and meaning of the rows of means over relations, or of all questions together.
 
@@ -317,7 +325,7 @@ def _violation_keys(suite: Suite) -> list[tuple[Key, str, str]]:
     ]
 
 
-def _chance(values: Mapping[Key, Mapping[str, Any]], key: Key) -> float:
+def _chance(values: Values, key: Key) -> float:
     """What is expected by chance: of consistency over all forms or patterns, and of violations."""
     if key[1:] != ("consistency", "all") and key[1] != VIOLATIONS:
         return NAN
@@ -334,9 +342,7 @@ def _deviations(by_seed: Sequence[pl.DataFrame]) -> dict[Key, float]:
     return {key: stdev(numbers) for key, numbers in values.items() if len(numbers) > 1}
 
 
-def _extremes(
-    values: Mapping[Key, Mapping[str, Any]], groups: Sequence[Relation]
-) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
+def _extremes(values: Values, groups: Sequence[Relation]) -> tuple[Shares, Shares]:
     """The least and the most consistent relations with one right answer; none if all are equal.
 
     A relation with fewer than ``FEWEST_FACTS`` facts is not named.
@@ -351,25 +357,21 @@ def _extremes(
 
 
 def _mean_sizes(
-    values: Mapping[Key, Mapping[str, Any]], groups: Sequence[Relation], words: SuiteWords
+    values: Values, groups: Sequence[Relation], words: SuiteWords, fewest: Sequence[int]
 ) -> str:
     """How many groups were asked; how many groups, items and variants the means are over.
 
-    Items are those that the accuracy counts.
+    Items are those that the accuracy counts; of questions also those without an answer.
     """
-    averaged = _averaged(groups)
-    rows = [values[group.id, "accuracy", "all"] for group in averaged]
-    facts = sum(row["n"] for row in rows)
-    patterns = sorted({len(group.design.forms[ORIGINAL]) for group in averaged})
+    averaged, counts = _averaged(groups), ["n"] + ["n_excluded"] * (words is QUESTION_WORDS)
+    facts = sum(values[group.id, "accuracy", "all"][name] for group in averaged for name in counts)
+    patterns = sorted({*fewest, *(len(group.design.forms[ORIGINAL]) for group in averaged)})
     of_each = f"{patterns[0]}" if len(patterns) == 1 else f"{patterns[0]} to {patterns[-1]}"
     forms = len(averaged[0].design.forms)
     in_forms = f" in {forms} forms" if forms > 1 else ""
-    relations = counted(len(groups), words.group)
-    items = counted(facts, words.item)
-    sizes = f"{relations}, {items}"
-    if len(averaged) < len(groups):
-        sizes = f"{len(averaged)} of {relations}, {items}"
-    return f"{sizes}, {of_each} {words.variant}s{in_forms} each"
+    of_all = f"{len(averaged)} of " if len(averaged) < len(groups) else ""
+    relations, items = counted(len(groups), words.group), counted(facts, words.item)
+    return f"{of_all}{relations}, {items}, {of_each} {words.variant}s{in_forms} each"
 
 
 def _averaged(groups: Sequence[Relation]) -> Sequence[Relation]:
@@ -377,7 +379,7 @@ def _averaged(groups: Sequence[Relation]) -> Sequence[Relation]:
     return [group for group in groups if group.cardinality == "N-1"] or groups
 
 
-def _pair_sizes(values: Mapping[Key, Mapping[str, Any]], group: Relation) -> str:
+def _pair_sizes(values: Values, group: Relation) -> str:
     """How many sentence pairs and forms the numbers are over."""
     row = values[group.id, "accuracy", "all"]
     return f"{row['n'] + row['n_excluded']:,} sentence pairs, {len(group.design.forms)} forms"

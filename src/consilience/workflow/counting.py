@@ -22,7 +22,7 @@ from consilience.report.summary import Key, Summary, summarize
 from consilience.run import Run
 from consilience.run_folder import RunFolder
 from consilience.schemas import METRICS_SCHEMA
-from consilience.types import PAIR_WORDS, Suite
+from consilience.types import PAIR_WORDS, QUESTION_WORDS, Suite
 from consilience.workflow.majority import majority_baseline
 
 
@@ -117,10 +117,18 @@ def count_answers(
     baseline = majority_baseline(first, suite, protocol)
     if noise_floor is not None:
         metrics = pl.concat([metrics, noise_floor], how="diagonal")
-    summary = summarize(metrics, suite, protocol, model, baseline, by_seed, left_out)
+    summary = summarize(
+        metrics, suite, protocol, model, baseline, by_seed, left_out, _fewest_variants(first, suite)
+    )
     return CountedRun(
         suite, protocol, tables, seed, metrics, baseline, summary, left_out, seed_notes(notes)
     )
+
+
+def _fewest_variants(answers: pl.DataFrame, suite: Suite) -> Sequence[int]:
+    """The fewest variants of a question; of other suites nothing."""
+    counts = answers.group_by("group", "item").len()["len"].sort()
+    return counts.head(1).to_list() if suite.words is QUESTION_WORDS else ()
 
 
 def save_counted(counted: CountedRun, folder: RunFolder) -> CountedRun:

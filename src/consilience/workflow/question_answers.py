@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 
 import polars as pl
@@ -28,6 +29,12 @@ from consilience.workflow.scoring_answers import (
 Levels = Mapping[str, str]
 """The level of each factor that varies."""
 
+NO_ROW = "no row in the table"
+"""Why a question has no answer in a variant that the table does not have of it."""
+
+Answered = tuple[Question, int, Prompt, dict[str, object]]
+"""A question, the position of a variant, what was shown, and the answer columns."""
+
 
 def answers_to_questions(
     table: pl.DataFrame, questions: Questions, rule: Rule | None = None
@@ -36,14 +43,17 @@ def answers_to_questions(
 
     Options are those of the column ``options``, as they were shown; without it, those of the
     variant's order. An unknown item, an unknown variant and an index that is no position raise.
+    A question that has a variant in the suite and none in the table gets a row without an answer.
     """
     table = as_text(table)
     check_answers(table, ("item", "variant"))
     known = {question.item: question for question in questions.items}
     variants = {name: _levels(name) for name in variants_in(table)}
+    if "variant_index" not in table.columns:
+        variants = dict(sorted(variants.items(), key=lambda entry: _natural(entry[1])))
     design = _design_of(list(variants.values()))
     of_open = design.without(OF_OPTIONS)
-    by_group: dict[str, list[tuple[Question, int, Prompt, dict[str, object]]]] = {}
+    by_group: dict[str, list[Answered]] = {}
     for number, row in enumerate(table.iter_rows(named=True), start=1):
         where = f"{WHERE}, row {number}"
         question = known.get(str(row["item"]))
@@ -60,10 +70,12 @@ def answers_to_questions(
         by_group.setdefault(question.group, []).append((question, variant, prompt, answer))
     tables = []
     for rows in by_group.values():
+        of_group = design if rows[0][0].options else of_open
+        rows.extend(_missing(rows, of_group))
         tables.append(
             answers_of(
                 [question for question, _, _, _ in rows],
-                design if rows[0][0].options else of_open,
+                of_group,
                 [(at, variant, prompt) for at, (_, variant, prompt, _) in enumerate(rows)],
                 [answer for _, _, _, answer in rows],
                 questions.name,
@@ -71,6 +83,39 @@ def answers_to_questions(
             )
         )
     return design, pl.concat(tables)
+
+
+def _missing(rows: Sequence[Answered], design: FactorialDesign) -> list[Answered]:
+    """The variants that questions of the rows have in the suite and not in the rows."""
+    known = {(question.item, variant) for question, variant, _, _ in rows}
+    levels = [
+        {factor.name: factor.levels[at] for factor, at in zip(design.factors, cell, strict=True)}
+        for cell in design.cells
+    ]
+    return [
+        (question, variant, Prompt((), (), ()), {"excluded": NO_ROW})
+        for question in {question.item: question for question, _, _, _ in rows}.values()
+        for variant in range(len(levels))
+        if (question.item, variant) not in known and _has_variant(question, levels[variant])
+    ]
+
+
+def _has_variant(question: Question, levels: Levels) -> bool:
+    """Whether a question has the language, the phrasing and the order of options of a variant."""
+    language = levels.get("language", next(iter(question.paraphrases)))
+    phrasings = len(question.paraphrases.get(language, ()))
+    order = permutation(levels.get("order", "given"), len(question.options))
+    return int(levels.get("paraphrase", 1)) <= phrasings and order is not None
+
+
+def _natural(levels: Levels) -> tuple[tuple[bool, int], ...]:
+    """Sorts variants without an index: ``given`` first, then by number, else as they come."""
+    texts = [levels.get(name, "given") for name in FACTORS]
+    numbers = [re.search(r"\d+$", text) for text in texts]
+    return tuple(
+        (text != "given", int(number[0]) if number else 0)
+        for text, number in zip(texts, numbers, strict=True)
+    )
 
 
 def _levels(variant: str) -> Levels:

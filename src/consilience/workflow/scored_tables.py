@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import polars as pl
@@ -23,12 +23,16 @@ from consilience.suites.question_suites import (
     suite_of_questions,
 )
 from consilience.suites.tasks import load_task
+from consilience.text import counted as counted_text
 from consilience.workflow.counting import CountedRun, count_answers, count_run, save_counted
 from consilience.workflow.question_answers import answers_to_questions
 from consilience.workflow.question_design import columns_of
 from consilience.workflow.run_options import ScoreOptions
 from consilience.workflow.scoring_answers import answers_to_facts, answers_to_pairs
 from consilience.workflow.suite import source_of, suite_of
+
+SHOWN = 5
+"""Groups without a row that a note names."""
 
 
 def score_facts(run: Run, options: ScoreOptions) -> CountedRun:
@@ -82,8 +86,8 @@ def score_questions(
 ) -> CountedRun:
     """Measure a table of answers to questions; with ``--out`` it is kept as a run.
 
-    Questions without an answer in the table are not counted. ``questions``: in place of those that
-    the options name.
+    A question that has rows and lacks some has no answer there. Questions without any row are not
+    counted, with a note. ``questions``: in place of those that the options name.
     """
     _check(options)
     whole = questions or load_questions(options.suite or "", columns_of(options.columns))
@@ -94,7 +98,7 @@ def score_questions(
     groups = groups_of_questions(questions, writes_freely=True)
     suite = suite_of_questions(questions.name, groups, design)
     counted = count_answers({"": answers}, suite, "strict", run.label)
-    notes = [*notes_on_writing(answers), *counted.notes]
+    notes = [*_not_counted(whole, items), *counted.notes, *notes_on_writing(answers)]
     counted = replace(counted, notes=notes, record=_record(options, questions.name, DEFAULT_RULES))
     if options.folder is None:
         return counted
@@ -111,6 +115,25 @@ def score_questions(
         **_made_of(options, options.match or DEFAULT_RULES),
     }
     return _kept_table(options, settings, answers, counted)
+
+
+def _not_counted(questions: Questions, items: Collection[str]) -> list[str]:
+    """Notes on the groups and the questions of a suite that a table has no row of."""
+    groups, part = [], {}
+    for name, of_group in questions.groups.items():
+        absent = sum(question.item not in items for question in of_group)
+        if absent == len(of_group):
+            groups.append(name)
+        elif absent:
+            part[name] = f"{name} {absent:,} of {len(of_group):,}"
+    notes = []
+    if groups:
+        more = f" and {len(groups) - SHOWN} more" if len(groups) > SHOWN else ""
+        names = ", ".join(groups[:SHOWN]) + more
+        notes.append(f"no rows of {counted_text(len(groups), 'group')}, not counted: {names}")
+    if part:
+        notes.append(f"questions without a row, not counted: {', '.join(part.values())}")
+    return notes
 
 
 def _kept_table(

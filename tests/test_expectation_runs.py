@@ -14,8 +14,8 @@ from consilience.metrics.counts import prepared_seeds
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
 from consilience.models.prompt_functions import PromptFunction
-from consilience.report.analysis_tables import violation_tables
 from consilience.report.comparison_tables import comparison_table
+from consilience.report.violation_tables import violation_examples, violation_tables
 from consilience.run import Run
 from consilience.suites.expectation_files import with_expectations
 from consilience.suites.question_collection import Questions
@@ -119,6 +119,9 @@ def test_violations_are_shown_with_what_was_sent(folder):
     assert [row["answer"] for row in examples] == ["yes", "yes"]
     assert [row["permitted"] for row in examples] == ["", "no"]
     assert "Does A not hold?" in examples[1]["prompt"]
+    (shown,) = violation_examples(pl.DataFrame(examples))
+    assert shown.rows[0][1] == examples[0]["variant"]
+    assert shown.rows[1][1] == ""  # the same variant
     assert analysis.notes == []
 
 
@@ -141,7 +144,7 @@ def test_a_prompt_of_a_chat_is_shown_without_its_special_tokens():
         rows = pl.DataFrame(
             {
                 "group": ["g"] * 2, "kind": ["same"] * 2, "example": [1, 1], "item": ["a", "b"],
-                "prompt": prompts, "answer": ["yes", "no"], "permitted": ["", "yes"],
+                "variant": ["v"] * 2, "prompt": prompts, "answer": ["yes", "no"], "permitted": ["", "yes"],
             }
         )  # fmt: skip
         _, examples = violation_tables(violation_table(pl.DataFrame(), {}), rows, "run")
@@ -314,7 +317,8 @@ def test_the_commands_read_a_suite_and_its_runs(folder, consilience):
     second, _ = ask(folder, "second", answers())
     status, out, _ = consilience("analyze", "expectations", first, "--examples", "1")
     assert status == 0
-    assert "one    opposite" in out
+    assert re.search("one +opposite", out)
+    assert "all groups" in out and "MICRO" not in out
     assert "Does A not hold?" in out
     status, out, _ = consilience("compare", first, second, "--by", "metric")
     assert status == 0
@@ -323,6 +327,7 @@ def test_the_commands_read_a_suite_and_its_runs(folder, consilience):
     assert status == 0, err
     text = page.read_text(encoding="utf-8")
     assert "Violated expectations, in percent" in text
+    assert text.count("Examples of violations: ") >= 2  # one a run
     (folder / "expectations.csv").write_text("kind,item\nsame,a\n")
     status, _, err = consilience("suite", "check", folder)
     assert status == 2

@@ -329,8 +329,8 @@ def value(tallies, metric, subset="all"):
 def test_rates_by_hand():
     """Four pairs of yes and no: yy, yn, nn, ny, and one without an answer.
 
-    same: 2 of 4 are violated. Chance level: half of the first answers are yes, and so are half of
-    the second ones: 1/2. With the condition yes: yn of yy and yn.
+    same: 2 of 4 are violated. Chance level, with the last answers of the other three: 2/3, 1/3, 2/3
+    and 1/3. With the condition yes: yn of yy and yn.
     """
     answers = ["yy", "yn", "nn", "ny", "y-"]
     replies = {
@@ -346,7 +346,7 @@ def test_rates_by_hand():
         for metric in ("violation_rate", "chance_violation_rate")
     ]
     assert value(tallies, "violation_rate") == 2 / 4
-    assert value(tallies, "chance_violation_rate") == 1 / 2
+    assert value(tallies, "chance_violation_rate") == pytest.approx(1 / 2)
     share = tallies["violation_rate", "same"].share()
     assert (share.n, share.left_out) == (4, 1)
     some = [pair("same", f"a{at}", f"b{at}", condition=("yes",)) for at in range(5)]
@@ -356,7 +356,10 @@ def test_rates_by_hand():
 
 
 def test_chance_of_an_implication_by_hand():
-    """Three of five premises are yes; of the five conclusions one is no: a third, chance level 1/5."""
+    """Three of five premises are yes, and the first conclusion alone is no: a third.
+
+    Chance level: no other conclusion violates the first one, one of four the other two.
+    """
     premises, conclusions = ["yes"] * 3 + ["no"] * 2, ["no"] + ["yes"] * 4
     replies = {(f"a{at}", 0): text for at, text in enumerate(premises)}
     replies |= {(f"b{at}", 0): text for at, text in enumerate(conclusions)}
@@ -365,13 +368,13 @@ def test_chance_of_an_implication_by_hand():
         [pair("implied", f"a{at}", f"b{at}", rules=rules) for at in range(5)], replies, [{}]
     )
     assert value(tallies, "violation_rate") == pytest.approx(1 / 3)
-    assert value(tallies, "chance_violation_rate") == pytest.approx(1 / 5)
+    assert value(tallies, "chance_violation_rate") == pytest.approx((0 + 1 / 4 + 1 / 4) / 3)
 
 
 def test_other_options_are_compared_by_their_position():
     """Reversal: every conclusion has options of its own; the model takes the first in two of 3.
 
-    Right are the positions 0, 1, 1, so that the chance levels are 1/3, 2/3 and 2/3.
+    Right are the positions 0, 1, 1; the other two took 0 and 1, 0 and 1, 0 and 0.
     """
     expectations, replies = [], {}
     for at, right in enumerate([0, 1, 1]):
@@ -384,7 +387,7 @@ def test_other_options_are_compared_by_their_position():
         replies[f"b{at}", 0] = options[(0, 0, 1)[at]]
     tallies = violation_tallies(expectations, replies, [{}])
     assert value(tallies, "violation_rate") == pytest.approx(1 / 3)
-    assert value(tallies, "chance_violation_rate") == pytest.approx((1 / 3 + 2 / 3 + 2 / 3) / 3)
+    assert value(tallies, "chance_violation_rate") == pytest.approx((1 / 2 + 1 / 2 + 1) / 3)
 
 
 def test_without_expectations_and_without_answers():
@@ -394,6 +397,40 @@ def test_without_expectations_and_without_answers():
     assert np.isnan(value(tallies, "violation_rate"))
     assert np.isnan(value(tallies, "chance_violation_rate"))
     assert tallies["violation_rate", "all"].left_out == 1
+
+
+def test_an_expectation_without_another_has_no_chance_level():
+    """One pair. With a second kind, and in a variant that only one pair was asked in, neither."""
+    replies = {(item, 0): "yes" for item in "ab"}
+    tally = violation_tallies([pair("same", "a", "b")], replies, [{}])[
+        "chance_violation_rate", "same"
+    ]
+    assert np.isnan(tally.share().value)
+    assert (tally.share().n, tally.share().left_out) == (0, 1)
+    both = [pair("same", "a", "b"), pair("different", "a", "b")]
+    assert np.isnan(value(violation_tallies(both, replies, [{}]), "chance_violation_rate"))
+    replies |= {("a", 1): "yes", ("b", 1): "no", ("c", 1): "yes", ("d", 1): "yes"}
+    tallies = violation_tallies(
+        [pair("same", "a", "b"), pair("same", "c", "d")], replies, [{"order": "given"}, {}]
+    )
+    share = tallies["chance_violation_rate", "all"].share()
+    assert (share.value, share.n, share.left_out) == (1 / 2, 2, 1)  # d for b: no; b for d: yes
+
+
+def test_one_last_answer_in_several_instances_counts_once():
+    """Phrasing 1 of b follows both phrasings of a, and c of d: the other last answer is one."""
+    conclusions = [Reference(item, "1", ("yes", "no")) for item in "bd"]
+    premises = [Reference(item, "", ("yes", "no")) for item in "ac"]
+    every = [
+        Expectation("same", (premise,), conclusion)
+        for premise, conclusion in zip(premises, conclusions, strict=True)
+    ]
+    variants = [{"paraphrase": "1"}, {"paraphrase": "2"}]
+    replies = {("a", 0): "yes", ("a", 1): "yes", ("c", 0): "yes", ("c", 1): "no"}
+    replies |= {(item, v): text for item, text in (("b", "yes"), ("d", "no")) for v in (0, 1)}
+    tallies = violation_tallies(every, replies, variants)
+    assert value(tallies, "violation_rate") == 1 / 4
+    assert value(tallies, "chance_violation_rate") == 3 / 4  # a-d twice, c-b once
 
 
 VARIANTS = {
@@ -451,7 +488,7 @@ ANSWERS = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size
 def test_kinds_of_yes_and_no_agree_with_each_other(pairs):
     """same and different are complements; opposite and complementary are different.
 
-    Chance of same is that of independent answers: 1 - sum_a p(a) q(a).
+    Chance of same is how often the last answer of another pair differs from the first one.
     """
     names = {True: "yes", False: "no"}
     replies = {(f"{side}{at}", 0): names[both[side == "b"]] for at, both in enumerate(pairs) for side in "ab"}  # fmt: skip
@@ -467,24 +504,30 @@ def test_kinds_of_yes_and_no_agree_with_each_other(pairs):
         by_kind[kind] = [
             value(tallies, metric) for metric in ("violation_rate", "chance_violation_rate")
         ]
-    one, two = np.mean(pairs, axis=0)
-    agree = one * two + (1 - one) * (1 - two)
+    count = len(pairs)
+    others = [
+        pairs[at][0] == pairs[other][1]
+        for at in range(count)
+        for other in range(count)
+        if other != at
+    ]
+    agree = np.mean(others) if others else np.nan
     rate = np.mean([first != second for first, second in pairs])
-    assert by_kind["same"] == pytest.approx([rate, 1 - agree])
+    assert by_kind["same"] == pytest.approx([rate, 1 - agree], nan_ok=True)
     for kind in ("different", "opposite", "complementary"):
-        assert by_kind[kind] == pytest.approx([1 - rate, agree])
+        assert by_kind[kind] == pytest.approx([1 - rate, agree], nan_ok=True)
 
 
 def test_the_slopes_of_chance_are_its_derivatives():
     """By finite differences; hits and total double where the counts double."""
     generator = np.random.default_rng(0)
-    expected = ExpectedViolations(np.array([0, 0, 1, 1, 1]))
-    sums = generator.integers(1, 9, 11).astype(float)
+    expected = ExpectedViolations(np.array([0, 0, 1, 1, 1]), np.array([4.0] * 2 + [3.0] * 3))
+    sums = generator.integers(1, 9, 16).astype(float)
     hits, total = expected(sums)
     assert expected(2 * sums) == pytest.approx((2 * hits, 2 * total))
     slopes = expected.slopes(sums)
-    for at in range(11):
-        step = np.zeros(11)
+    for at in range(16):
+        step = np.zeros(16)
         step[at] = 1e-6
         for ours, high, low in zip(
             slopes, expected(sums + step), expected(sums - step), strict=True

@@ -21,11 +21,11 @@ from consilience.report.analysis_tables import (
     matrix_tables,
     size_tables,
     syntax_tables,
-    violation_tables,
 )
 from consilience.report.factor_tables import factor_table, index_table
 from consilience.report.table import Table
 from consilience.report.task_tables import calum_tables, effects_tables
+from consilience.report.violation_tables import violation_tables
 from consilience.text import counted
 from consilience.workflow.analyses import (
     Analysis,

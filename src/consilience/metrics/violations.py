@@ -7,15 +7,15 @@ without all of its answers is left out.
 permitted: the inconsistency of BECEL (Jang et al., COLING 2022, as its released code counts it),
 conditioned where the expectation has a condition.
 
-``chance_violation_rate`` keeps the answers to the premises, and replaces that to the conclusion by
-the answer to the conclusion of a random expectation of the same kind and group in the same variant:
+``chance_violation_rate`` is the mean, over applicable instances, of the share of the *other*
+expectations whose last answer would violate this one:
 
-    sum_kv sum_e sum_b [e applies, and does not permit b] p_kv(b) / number of applicable instances
+    sum_i sum_{j other} [i does not permit b_j] / (K_i - 1) / number of applicable instances
 
-``p_kv(b)`` is the share of the answer b among the conclusions of kind k in variant v. Answers are
-compared by their text where all these conclusions have the same options or none, else by the
-position of the option in the file. For two questions with the same options this is the violation
-rate of independent answers with the observed shares.
+``b_j`` is the answer to the conclusion of another expectation of the same kind and group in the
+same variant, and ``K_i`` the number of these expectations, this one included. An instance without
+another expectation is left out. Answers are compared by their text where all these conclusions have
+the same options or none, else by the position of the option in the file.
 
 ``probability_gap`` is of probabilities instead of answers: the mean of
 ``Instance.probability_gap`` over instances whose permitted answers are one to one: of ``same``, of
@@ -32,6 +32,7 @@ of its first expectation. Expectations are counted in the group of their first p
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -67,7 +68,7 @@ def violation_rate(grid: Grid) -> Tally | None:
     "pairs",
     label="Violations expected by chance",
     short="Chance viol.",
-    meaning="violation rate if the last answer were that to another question",
+    meaning="violation rate if the last answer were that of another expectation",
     by_expectation=True,
 )
 def chance_violation_rate(grid: Grid) -> Tally | None:
@@ -119,43 +120,54 @@ Stratum = tuple[str, str]
 
 
 def _chance(units: Units) -> Tally:
-    """Counts (unit, 1 + 2 answers): applicable instances, instances that do not permit b, got b.
+    """The counts of ``ExpectedViolations`` of each expectation.
 
-    There is an answer b for each stratum and code.
+    There is an answer b for each stratum and code. An expectation has one last answer in a stratum,
+    also where several of its instances share it.
     """
     kinds = {unit[0].expectation.kind for unit in units}
     coded = {kind: _Codes.of(units, kind) for kind in kinds}
+    answered = [[(one, _stratum(one)) for one in unit if one.is_answered] for unit in units]
+    sizes = Counter(stratum for unit in answered for stratum in {of for _, of in unit})
+    compared = [[(one, of) for one, of in unit if sizes[of] > 1] for unit in answered]
     codes: dict[Stratum, dict[Hashable, None]] = {}
-    for one in (one for unit in units for one in unit if one.is_answered):
-        code = coded[one.expectation.kind].code(one.expectation, str(one.answers[-1]))
-        codes.setdefault((one.expectation.kind, one.variants[-1]), {})[code] = None
-    columns = [(stratum, code) for stratum, answers in codes.items() for code in answers]
-    column = {key: at for at, key in enumerate(columns)}
-    strata = {stratum: at for at, stratum in enumerate(codes)}
+    for one, stratum in (pair for unit in compared for pair in unit):
+        codes.setdefault(stratum, {})[coded[one.expectation.kind].code_of(one)] = None
+    columns = {key: at for at, key in enumerate((of, b) for of, bs in codes.items() for b in bs)}
     size = len(columns)
-    counts = np.zeros((len(units), 1 + 2 * size), dtype=np.float32)
-    for at, unit in enumerate(units):
-        for one in (one for one in unit if one.is_answered):
-            stratum = one.expectation.kind, one.variants[-1]
+    counts = np.zeros((len(units), 1 + 3 * size), dtype=np.float32)
+    for at, unit in enumerate(compared):
+        for one, stratum in unit:
             scheme = coded[one.expectation.kind]
-            answer = scheme.code(one.expectation, str(one.answers[-1]))
-            counts[at, 1 + size + column[stratum, answer]] += 1
+            answer_column = columns[stratum, scheme.code_of(one)]
+            counts[at, 1 + size + answer_column] = 1
             if one.is_permitted is None:
                 continue
             counts[at, 0] += 1
+            counts[at, 1 + 2 * size + answer_column] += not one.is_permitted
             for code in codes[stratum]:
                 if not one.permits(scheme.text(one.expectation, code)):
-                    counts[at, 1 + column[stratum, code]] += 1
-    expected = ExpectedViolations(np.array([strata[stratum] for stratum, _ in columns], dtype=int))
-    applicable = int(counts[:, 0].sum())
+                    counts[at, 1 + columns[stratum, code]] += 1
+    numbers = {stratum: at for at, stratum in enumerate(codes)}
+    expected = ExpectedViolations(
+        np.array([numbers[stratum] for stratum, _ in columns], dtype=int),
+        np.array([sizes[stratum] for stratum, _ in columns], dtype=float),
+    )
+    alone = sum(
+        one.is_permitted is not None and sizes[of] == 1 for unit in answered for one, of in unit
+    )
     return Tally(
         counts,
         _cluster_names(units),
-        applicable,
-        _missing(units),
+        int(counts[:, 0].sum()),
+        _missing(units) + alone,
         finish=expected,
         slopes=expected.slopes,
     )
+
+
+def _stratum(one: Instance) -> Stratum:
+    return one.expectation.kind, one.variants[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +191,10 @@ class _Codes:
         options = expectation.conclusion.options
         return answer if self.by_text or answer not in options else options.index(answer)
 
+    def code_of(self, one: Instance) -> Hashable:
+        """The code of the answer that the conclusion got."""
+        return self.code(one.expectation, str(one.answers[-1]))
+
     def text(self, expectation: Expectation, code: Hashable) -> str:
         """The answer of a code; a position that the conclusion does not have is no option."""
         if isinstance(code, int):
@@ -189,10 +205,18 @@ class _Codes:
 
 @dataclass(frozen=True)
 class ExpectedViolations:
-    """Hits and total of ``chance_violation_rate`` from sums (..., column) of its counts."""
+    """Hits and total of ``chance_violation_rate`` from sums (..., 1 + 3 answers) of its counts.
+
+    The counts are applicable instances, then for each answer b: instances that do not permit b,
+    expectations that got b, and instances that got b and do not permit it. With ``K``
+    expectations in a stratum, the mean over the others is ``c`` times that over all, less ``c - 1``
+    times the violation itself, where ``c = K / (K - 1)``. Resamples keep this ``c``.
+    """
 
     strata: npt.NDArray[np.int64]
     """The stratum of each answer (answer,)."""
+    sizes: Floats
+    """K of the stratum of each answer (answer,), at least 2."""
 
     @cached_property
     def _members(self) -> Floats:
@@ -201,23 +225,32 @@ class ExpectedViolations:
         members: Floats = (self.strata[:, None] == np.arange(size)).astype(np.float64)
         return members
 
-    def _parts(self, sums: Floats) -> tuple[Floats, Floats, Floats]:
-        """How many do not permit an answer, got it, and got any of its stratum (..., answer)."""
-        refused, got = np.split(np.asarray(sums, dtype=np.float64)[..., 1:], 2, axis=-1)
+    @cached_property
+    def _factors(self) -> Floats:
+        """C of the stratum of each answer (answer,)."""
+        factors: Floats = self.sizes / (self.sizes - 1)
+        return factors
+
+    def _parts(self, sums: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """How many do not permit an answer, got it, violate by it, got any of its stratum."""
+        counted = np.asarray(sums, dtype=np.float64)[..., 1:]
+        refused, got, violated = np.split(counted, 3, axis=-1)
         known = (got @ self._members) @ self._members.T
-        return refused, got, np.where(known > 0, known, 1)
+        return refused, got, violated, np.where(known > 0, known, 1)
 
     def __call__(self, sums: Floats) -> tuple[Floats, Floats]:
         """Hits (...) and total (...)."""
-        refused, got, known = self._parts(sums)
-        hits: Floats = (refused * got / known).sum(axis=-1)
+        refused, got, violated, known = self._parts(sums)
+        of_all = refused * got / known
+        hits: Floats = (self._factors * of_all - (self._factors - 1) * violated).sum(axis=-1)
         return hits, sums[..., 0]
 
     def slopes(self, sums: Floats) -> tuple[Floats, Floats]:
         """The derivatives (column,) of hits and total at sums (column,)."""
-        refused, got, known = self._parts(sums)
+        refused, got, _, known = self._parts(sums)
         both = (refused * got) @ self._members @ self._members.T
-        hits = np.concatenate([[0.0], got / known, refused / known - both / known**2])
+        of_got = self._factors * (refused / known - both / known**2)
+        hits = np.concatenate([[0.0], self._factors * got / known, of_got, 1 - self._factors])
         total = np.zeros_like(hits)
         total[0] = 1
         return hits, total

@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
-from consilience.expectations import KINDS
 from consilience.metrics.registry import short_label_of
 from consilience.report.columns import (
     CLUSTER_CORRELATIONS,
     CLUSTERS,
     CORRELATION,
     EDITS,
-    GAP_NOTE,
     PATTERN_NOTE,
     PATTERNS,
-    VIOLATION_NOTE,
-    VIOLATIONS,
     Columns,
     frame_table,
     metric_column,
     with_outliers,
 )
 from consilience.report.table import Cell, Column, Table, Value
-
-SPECIAL_TOKENS = re.compile(
-    r"<\|?(?:im_)?start\w*\|?>\w+"  # begins a turn, with its role
-    r"|<[|\uff5c][^<>\n]{1,40}[|\uff5c]>|</?s>|<(?:bos|eos|end_of_turn)>|\[/?INST\]"
-)
-"""What chat templates put around the messages."""
-
-LONGEST_PROMPT = 240
-"""Characters of a prompt that an example shows."""
 
 
 def edits_table(edits: pl.DataFrame, title: str) -> Table:
@@ -132,43 +118,6 @@ def _agreement_table(
         rows.append([f"{first + 1}", *cells])
     columns = [Column("", "count"), *(Column(f"{at + 1}", "share", digits=0) for at in variants)]
     return Table(f"{group}: agreement of each two patterns, in percent", columns, rows)
-
-
-def violation_tables(
-    violations: pl.DataFrame, examples: pl.DataFrame, name: str
-) -> Iterator[Table]:
-    """How often expectations are violated, and a table of examples for each kind."""
-    notes = [VIOLATION_NOTE, GAP_NOTE]
-    if violations["gap"].is_nan().all():
-        violations, notes = violations.drop("gap", "gap_low", "gap_high"), [VIOLATION_NOTE]
-    title = f"{name}: violated expectations, in percent"
-    yield frame_table(violations, title, VIOLATIONS, notes)
-    columns = [Column("question"), Column("answer"), Column("permitted")]
-    for (group, kind), of_kind in examples.group_by("group", "kind", maintain_order=True):
-        rows: list[list[Value]] = []
-        last_rows = []
-        for _, example in of_kind.group_by("example", maintain_order=True):
-            questions = _in_one_line(example["prompt"].to_list())
-            for question, row in zip(questions, example.iter_rows(named=True), strict=True):
-                rows.append([question or row["item"], row["answer"], row["permitted"]])
-            last_rows.append(len(rows) - 1)
-        title = f"{group}, {kind} ({KINDS[str(kind)]}): examples of violations"
-        yield Table(title, columns, rows, rules=last_rows, sortable=False)
-
-
-def _in_one_line(prompts: Sequence[str]) -> Iterator[str]:
-    """Each prompt in one line, without the lines that all begin with; of a long one the end.
-
-    Special tokens of a chat are left out.
-    """
-    texts = [SPECIAL_TOKENS.sub("\n", prompt) for prompt in prompts]
-    split = [[line.strip() for line in text.splitlines() if line.strip()] for text in texts]
-    same = 0
-    while len({tuple(lines[: same + 1]) for lines in split}) == 1 and same < len(split[0]):
-        same += 1
-    for lines in split:
-        text = " / ".join(lines[same:])
-        yield text if len(text) <= LONGEST_PROMPT else f"... {text[-LONGEST_PROMPT:]}"
 
 
 def example_table(examples: Sequence[Any], title: str) -> Table:

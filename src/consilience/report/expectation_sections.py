@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from consilience.analysis.expectation_tables import NO_GAP
 from consilience.expectations import KINDS
 from consilience.report.columns import GAP_NOTE, PROBABILITY_GAP, VIOLATION_RATES, cells_of
-from consilience.report.page import Section
+from consilience.report.page import Folded, Part, Section
 from consilience.report.run_view import RunView, group_names, without_run
 from consilience.report.table import Column, Table, Value
+from consilience.report.violation_tables import ALL_GROUPS, violation_examples
 
 INTRO = (
     "The suite says what should hold between the answers to several questions. Compare the "
-    "violation rate with its chance level: what it would be if the last answer were that to "
-    "another question."
+    "violation rate with its chance level: what it would be if the last answer were that of "
+    "another expectation."
 )
 """What the section shows."""
 
@@ -24,7 +25,7 @@ APPLICABLE = "applicable: the first answers meet the condition, counted in each 
 
 def expectation_sections(runs: Sequence[RunView]) -> list[Section]:
     """The violation rates by group and kind; none without expectations."""
-    names = {**group_names(runs[0].suite), "MICRO": "all groups"}
+    names = {**group_names(runs[0].suite), "MICRO": ALL_GROUPS}
     rows: list[list[Value]] = []
     values = {
         (run.name, row["metric"], row["group"], row["subset"]): row
@@ -52,4 +53,9 @@ def expectation_sections(runs: Sequence[RunView]) -> list[Section]:
     about = [f"{kind}: {text}" for kind, text in KINDS.items() if any(kind in row for row in rows)]
     notes = [*about, APPLICABLE, *([GAP_NOTE] if has_gap else [])]
     table = Table("Violated expectations, in percent", columns, rows, notes)
-    return [Section("expectations", "Expectations", INTRO, [table])]
+    parts: list[Part] = [table]
+    for run in runs:
+        if run.facts is not None and (tables := list(violation_examples(run.facts.violations))):
+            of_run = f": {run.name}" if len(runs) > 1 else ""
+            parts.append(Folded(f"Examples of violations{of_run}", tables))
+    return [Section("expectations", "Expectations", INTRO, parts)]

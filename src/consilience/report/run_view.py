@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from consilience.analysis.expectation_tables import EXAMPLES
 from consilience.choices import Protocol
 from consilience.report.factor_tables import FactorView
 from consilience.report.summary import Key, Summary
@@ -45,6 +47,8 @@ class FactView:
     """How many questions have no answer, by relation and reason: ``group, excluded, len``."""
     prompts: Mapping[tuple[str, str, str], str] = field(default_factory=dict, repr=False)
     """What was sent, by group, item and variant; empty of facts, whose patterns say it."""
+    violations: pl.DataFrame = field(default_factory=partial(pl.DataFrame, schema=EXAMPLES))
+    """Examples of violated expectations (``EXAMPLES``)."""
     vectors: pl.DataFrame | None = None
     """Mean V-measures and their correlations with consistency, if the run has vectors."""
     drawing: altair.Chart | None = None

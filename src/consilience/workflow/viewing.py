@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from consilience.analysis.examples import KINDS, about, examples
+from consilience.analysis.expectation_tables import violated_examples
 from consilience.analysis.patterns import (
     annotated_kinds,
     edit_table,
@@ -57,6 +58,7 @@ def fact_view(
             prepared.forget(other)
     counted = count_run(run, suite, protocol, seed, seeds)
     pairs = pair_table(seeds, suite, protocol, seed)
+    prompts = _prompts(run)
     vectors, drawing = _vectors(run, counted.metrics, seed)
     facts = FactView(
         protocol=protocol,
@@ -70,7 +72,10 @@ def fact_view(
             for kind, chosen in examples(table, suite, list(KINDS), EXAMPLES).items()
         },
         excluded=_without_answer(pl.concat([one.answers for one in seeds])),
-        prompts=_prompts(run),
+        prompts=prompts,
+        violations=violated_examples(
+            table.instances, {key[1:]: text for key, text in prompts.items()}, EXAMPLES
+        ),
         vectors=vectors,
         drawing=drawing,
     )

@@ -1,0 +1,72 @@
+"""Tables of violated expectations: how many of each kind, and examples."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import polars as pl
+
+from consilience.expectations import KINDS
+from consilience.report.columns import GAP_NOTE, VIOLATION_NOTE, VIOLATIONS, frame_table
+from consilience.report.table import Column, Table, Value
+
+ALL_GROUPS = "all groups"
+"""What a table calls the rows of all groups together (``MICRO``)."""
+
+SPECIAL_TOKENS = re.compile(
+    r"<\|?(?:im_)?start\w*\|?>\w+"  # begins a turn, with its role
+    r"|<[|\uff5c][^<>\n]{1,40}[|\uff5c]>|</?s>|<(?:bos|eos|end_of_turn)>|\[/?INST\]"
+)
+"""What chat templates put around the messages."""
+
+LONGEST_PROMPT = 240
+"""Characters of a prompt that an example shows."""
+
+
+def violation_tables(
+    violations: pl.DataFrame, examples: pl.DataFrame, name: str
+) -> Iterator[Table]:
+    """How often expectations are violated, and a table of examples for each kind."""
+    notes = [VIOLATION_NOTE, GAP_NOTE]
+    if violations["gap"].is_nan().all():
+        violations, notes = violations.drop("gap", "gap_low", "gap_high"), [VIOLATION_NOTE]
+    shown = violations.with_columns(pl.col("group").replace("MICRO", ALL_GROUPS))
+    yield frame_table(shown, f"{name}: violated expectations, in percent", VIOLATIONS, notes)
+    yield from violation_examples(examples)
+
+
+def violation_examples(examples: pl.DataFrame) -> Iterator[Table]:
+    """A table of examples for each kind of a group (``expectation_tables.EXAMPLES``).
+
+    A variant that is that of the question above is left blank.
+    """
+    columns = [Column("question"), Column("variant"), Column("answer"), Column("permitted")]
+    for (group, kind), of_kind in examples.group_by("group", "kind", maintain_order=True):
+        rows: list[list[Value]] = []
+        last_rows = []
+        for _, example in of_kind.group_by("example", maintain_order=True):
+            questions = _in_one_line(example["prompt"].to_list())
+            above = None
+            for question, row in zip(questions, example.iter_rows(named=True), strict=True):
+                variant = row["variant"] if row["variant"] != above else ""
+                above = row["variant"]
+                rows.append([question or row["item"], variant, row["answer"], row["permitted"]])
+            last_rows.append(len(rows) - 1)
+        title = f"{group}, {kind} ({KINDS[str(kind)]}): examples of violations"
+        yield Table(title, columns, rows, rules=last_rows, sortable=False)
+
+
+def _in_one_line(prompts: Sequence[str]) -> Iterator[str]:
+    """Each prompt in one line, without the lines that all begin with; of a long one the end.
+
+    Special tokens of a chat are left out.
+    """
+    texts = [SPECIAL_TOKENS.sub("\n", prompt) for prompt in prompts]
+    split = [[line.strip() for line in text.splitlines() if line.strip()] for text in texts]
+    same = 0
+    while len({tuple(lines[: same + 1]) for lines in split}) == 1 and same < len(split[0]):
+        same += 1
+    for lines in split:
+        text = " / ".join(lines[same:])
+        yield text if len(text) <= LONGEST_PROMPT else f"... {text[-LONGEST_PROMPT:]}"

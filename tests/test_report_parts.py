@@ -15,6 +15,7 @@ import pytest
 from consilience import measure
 from consilience.analysis.patterns import form_tables, item_table
 from consilience.ask_pairs import CHANGED_ANSWERS_SCHEMA
+from consilience.design import BETWEEN
 from consilience.errors import ConsilienceError
 from consilience.provenance import command_line
 from consilience.report import charts, first_screen, opening_example
@@ -111,6 +112,9 @@ def test_headline_numbers_in_plain_sentences():
     assert sentence.replace("\xa0", " ") == (
         "The answers violate 90.0 % of these expectations (80.0 % expected by chance)."
     )
+    (row,) = summary_of(("consistency", 0.5, 1.0)).rows
+    between = replace(run, summary=replace(run.summary, rows=[replace(row, subset=BETWEEN)]))
+    assert next(first_screen._tiles(between)).sentence.startswith("Two patterns of two languages")
     below = summary_of(("corrected_consistency", -0.1, 0.0))
     (tiles,) = (part for part in sections_of(report_page([replace(shown(), summary=below)]))["summary"]
                 if isinstance(part, Tiles))  # fmt: skip
@@ -391,7 +395,7 @@ def test_accuracy_goes_to_the_right_and_consistency_up():
     assert chance["y"] == 30.0
 
 
-def test_the_least_consistent_relation_is_shown_first():
+def test_the_least_consistent_relation_is_shown_first(monkeypatch):
     """Means of R 0.5, of S 0.2, of T none."""
     pairs = pl.DataFrame(
         {"group": ["R", "S", "S", "T"], "first": [0, 0, 0, 0], "second": [1, 1, 2, 1],
@@ -415,6 +419,14 @@ def test_the_least_consistent_relation_is_shown_first():
     )
     (figure,) = first_screen._agreement([shown(pairs=pairs, patterns=large)], None)
     assert figure.title == "Agreement of patterns: R", "S has too many patterns"
+    monkeypatch.setattr(first_screen, "MOST_PAIRS", 5)
+    two = [replace(shown(pairs=pairs, patterns=patterns), name=name) for name in ("one", "two")]
+    (figure,) = first_screen._agreement(two, None)
+    assert figure.caption.endswith("Only one is shown.")
+    monkeypatch.setattr(first_screen, "MOST_PAIRS", 3)
+    (figure,) = first_screen._agreement(two[:1], None)
+    drawn = json.dumps(spec_of(figure.chart))
+    assert '"group": "S"' in drawn and '"group": "R"' not in drawn
 
 
 def test_the_agreement_of_forms_counts_the_pairs_that_both_forms_answered():

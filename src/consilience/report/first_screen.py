@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from consilience.design import BETWEEN, WITHIN
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.report.chart_parts import MEASURED, REFERENCES
 from consilience.report.charts import headline_figure, interval_figure
@@ -34,6 +35,9 @@ from consilience.types import QUESTION_WORDS
 
 LARGEST_MATRIX = 50
 """Variants of a group whose agreement is shown as a matrix; a larger one is illegible."""
+
+MOST_PAIRS = 25_000
+"""Pairs of variants on a page, about 2.5 MB; of more, one run or one group is shown."""
 
 UNIT = "\N{NO-BREAK SPACE}%"
 """What follows a number in a sentence; a line does not break before it."""
@@ -168,6 +172,9 @@ def _sentence(run: RunView, row: SummaryRow, chance: float) -> str:
         sentence = OF_QUESTIONS[row.metric] if row.subset == "all" else ONE_FACTOR
         return sentence.format(value=_percent(row.value), chance=expected, factor=row.subset)
     sentence = OF_FACTS[row.metric] if run.facts else OF_PAIRS[row.metric, row.subset]
+    if row.subset in (WITHIN, BETWEEN):
+        language = "one language" if row.subset == WITHIN else "two languages"
+        sentence = sentence.replace("of a fact", f"of {language}")
     has_forms = run.facts and "form" in row.meaning
     sentence = sentence.replace("Two patterns of a fact agree", "A pattern and its perturbed forms "
                                 "agree") if has_forms else sentence  # fmt: skip
@@ -352,13 +359,19 @@ def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure
         kind = MATRIX_OF_QUESTIONS
     if relation is None or relation in large:
         relation = _least_consistent(pairs)
+    caption = kind.caption
+    if len(runs) > 1 and pairs.height > MOST_PAIRS:
+        pairs, patterns = (frame.filter(run=runs[0].name) for frame in (pairs, patterns))
+        caption += f" Only {runs[0].name} is shown."
+    if pairs.height > MOST_PAIRS:
+        pairs, patterns = (frame.filter(group=relation) for frame in (pairs, patterns))
     names = group_names(runs[0].suite)
     first_run = f", {runs[0].name}" if len(runs) > 1 else ""
     yield Figure(
         "agreement",
         f"Agreement of {kind.variant}s: {names.get(relation, relation)}{first_run}",
         matrix_figure(pairs, patterns, relation, names, kind),
-        kind.caption,
+        caption,
         is_fluid=False,
     )
 

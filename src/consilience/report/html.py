@@ -18,6 +18,7 @@ from consilience.report.table import (
     Column,
     Table,
     all_notes,
+    number_text,
     spread_of,
     text_of,
     without_empty_columns,
@@ -97,7 +98,7 @@ def render(page: Page) -> str:
     }
     markup = jinja.utils.markupsafe.Markup
     text: str = template.render(
-        number=lambda value: "-" if math.isnan(value) else f"{value:.1f}",
+        number=lambda value: "-" if math.isnan(value) else number_text(value, "number"),
         within=lambda value: f"{min(100.0, max(0.0, value)):.1f}",
         page=page,
         charts={name: markup(chart) for name, chart in charts.items()},

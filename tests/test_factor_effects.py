@@ -155,7 +155,7 @@ def test_items_that_lack_a_variant_have_pairs_but_no_components():
     assert (order["value"], order["n"], order["n_excluded"]) == (3 / 7, 7, 1)
     whole = parts_of(tables)["answer", "within questions", ""]
     assert (whole["value"], whole["n"], whole["n_excluded"]) == (pytest.approx(1 / 3), 3, 1)
-    assert "variance components are over the 3 of 4 questions" in tables.notes[0]
+    assert "effects are over the 3 of 4 questions" in tables.notes[0]
     none = np.where(np.eye(4, dtype=bool), -1, ANSWERS)
     tables = tables_of(none)
     assert tables.notes[0].startswith("no question was answered in all variants")
@@ -248,6 +248,7 @@ def test_the_range_of_accuracy_by_hand():
     (index,) = [row for row in tables_of().indices.to_dicts() if row["index"] == "accuracy_range"]
     assert (index["lowest"], index["highest"], index["value"]) == (1 / 4, 3 / 4, 1 / 2)
     assert index["lowest_variant"] == "order=rotation 1, labels=A"
+    assert (index["n_lowest"], index["n_highest"]) == (1, 2)
     assert math.isnan(index["low"])
     assert all(map(math.isnan, accuracy_range(np.zeros((0, 4), dtype=bool))))
 

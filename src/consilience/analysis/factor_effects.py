@@ -38,6 +38,9 @@ MOST_NATS = 1000.0
 LOG_PROBABILITIES = ("label", "sum", "mean")
 """The scoring rules whose scores and tokens give the log-probability of an option."""
 
+NO_VARIANT = {"lowest_variant": "", "highest_variant": "", "n_lowest": 0, "n_highest": 0}
+"""The variants of an index that has none, and how many tie with each."""
+
 OF_PAIRS = ("consistency", "chance_consistency", "corrected_consistency", "uniform_consistency")
 """The metrics that are counted of the pairs of each factor."""
 
@@ -277,8 +280,8 @@ def variance_components(
         )
     elif items < every:
         notes.append(
-            f"variance components are over the {items} of {every} questions that were answered in "
-            "all variants"
+            f"main and total effects are over the {items} of {every} questions that were answered "
+            f"in all variants, consistency is over all {every}: neither follows from the other"
         )
     count = exact_parts if is_exact else pair_parts
     numbers = [count(one.answers, one.right, design) for one in seeds]
@@ -343,7 +346,7 @@ def sensitivity_indices(
         for name, estimate in estimates.items()
     ]
     unknown = dict.fromkeys(("lowest", "highest", "expected", "p"), NAN)
-    names = dict.fromkeys(("lowest_variant", "highest_variant"), "")
+    names = NO_VARIANT
     spread = _range_row(seeds, design, seed)
     return pl.DataFrame([*(row | unknown | names for row in rows), spread]), notes
 
@@ -366,7 +369,7 @@ def _range_row(seeds: Sequence[CellAnswers], design: FactorialDesign, seed: int)
         "highest": highest,
     }
     if not complete.any():
-        return row | {"expected": NAN, "p": NAN, "lowest_variant": "", "highest_variant": ""}
+        return row | {"expected": NAN, "p": NAN} | NO_VARIANT
     shuffled = np.mean([shuffled_spreads(of, seed) for of in right], axis=0)
     as_wide = int((shuffled >= value - TIE).sum())
     accuracy = np.mean([of.mean(axis=0) for of in right], axis=0)
@@ -375,4 +378,6 @@ def _range_row(seeds: Sequence[CellAnswers], design: FactorialDesign, seed: int)
         "p": (1 + as_wide) / (1 + len(shuffled)),
         "lowest_variant": design.names[int(accuracy.argmin())],
         "highest_variant": design.names[int(accuracy.argmax())],
+        "n_lowest": int((accuracy < accuracy.min() + TIE).sum()),
+        "n_highest": int((accuracy > accuracy.max() - TIE).sum()),
     }

@@ -9,6 +9,7 @@ import polars as pl
 from consilience.choices import Protocol
 from consilience.metrics.answers_table import in_texts, is_blank, order_remark
 from consilience.metrics.counts import EMPTY_AS_ZERO
+from consilience.metrics.shown_positions import position_notes
 from consilience.schemas import SEVERAL_TOKENS, SEVERAL_TOKENS_BEFORE
 from consilience.types import FACT_WORDS, PAIR_WORDS, QUESTION_WORDS, Relation, Suite
 
@@ -76,6 +77,7 @@ def notes_on(
     if protocol == "published":
         notes += order_remark(answers, suite)
     notes += _without_answer(answers, suite, metrics)
+    notes += position_notes(answers)
     for name in EMPTY_AS_ZERO[protocol]:
         empty = metrics.filter(
             (pl.col("metric") == name) & (pl.col("n") == 0) & (pl.col("group") != "MICRO")

@@ -32,8 +32,8 @@ CAPTION = (
 
 CAPTION_OF_PAIRS = (
     "Consistency: mark with 95 % CI, and a tick at the level expected by chance. Answer and "
-    "correctness: probability, with 95 % CI, that it changes when the level of this factor alone "
-    "is drawn anew."
+    "correctness: probability, with 95 % CI, that it changes when this factor alone gets a random "
+    "level."
 )
 """How to read the figure of a design without main effects."""
 

@@ -52,6 +52,12 @@ OF_CONSISTENCY = (
 )
 """How to read the columns of consistency."""
 
+NO_INTERVAL = (
+    "corrected has no interval where it is the same in all resamples, as if each variant gives one "
+    "answer to every question"
+)
+"""Why a corrected consistency has no interval."""
+
 OF_SHARES = (
     "main effect: share of the variation of answers over variants that the factor makes alone; "
     "total effect: with every interaction that it is part of; main effects and interactions sum to "
@@ -59,9 +65,7 @@ OF_SHARES = (
 )
 """How to read shares of the variation."""
 
-OF_PROBABILITIES = (
-    "changes: probability that it changes when the level of this factor alone is drawn anew"
-)
+OF_PROBABILITIES = "changes: probability that it changes when this factor alone gets a random level"
 """How to read total effects."""
 
 INDICES: Mapping[str, tuple[str, str]] = {
@@ -100,6 +104,9 @@ def factor_table(views: Sequence[FactorView], title: str) -> Table:
             rows.append(list(_cells(record, columns)))
             blocks.append(view.name)
     notes = [OF_CONSISTENCY, OF_SHARES if is_exact else OF_PROBABILITIES]
+    tables = [view.tables.consistency for view in views]
+    if any((of["corrected"].is_not_nan() & of["corrected_low"].is_nan()).any() for of in tables):
+        notes.append(NO_INTERVAL)
     notes += [note for view in views for note in _variation_note(view, several=len(views) > 1)]
     shown = blocks if len(views) > 1 else []
     return Table(title, list(columns.values()), rows, notes, shown, sortable=False)
@@ -181,17 +188,29 @@ def index_table(views: Sequence[FactorView], title: str) -> Table:
             rows.append(_index_cells(row, label, unit))
             blocks.append(view.name)
             if row["lowest_variant"]:
-                of_run = f"{view.name}: " if len(views) > 1 else ""
-                notes.append(
-                    f"{of_run}accuracy is lowest in {row['lowest_variant']} "
-                    f"({100 * row['lowest']:.1f}) and highest in {row['highest_variant']} "
-                    f"({100 * row['highest']:.1f})"
-                )
+                notes.append((f"{view.name}: " if len(views) > 1 else "") + _range_note(row))
     notes.append(
         "of equal variants: the mean range if the right answers of each question fell on its "
         "variants at random, and p: the probability that the range is then as wide"
     )
     return Table(title, columns, rows, notes, blocks if len(views) > 1 else [], sortable=False)
+
+
+def _range_note(row: Mapping[str, Any]) -> str:
+    """Which variants are the least and the most accurate, and how many tie with them."""
+    counted = f"{row['n']} questions" if row["n"] > 1 else "question"
+    of = f"of the {counted} that were answered in all variants, accuracy is "
+    if row["lowest"] == row["highest"]:
+        return f"{of}{100 * row['lowest']:.1f} in every variant"
+    ends = [
+        f"{end} in {row[f'{end}_variant']}{_ties(row[f'n_{end}'])} ({100 * row[end]:.1f})"
+        for end in ("lowest", "highest")
+    ]
+    return of + " and ".join(ends)
+
+
+def _ties(count: int) -> str:
+    return f" and {count - 1} other{'s' * (count > 2)}" if count > 1 else ""
 
 
 def _index_cells(row: Mapping[str, Any], label: str, unit: str) -> list[Value]:

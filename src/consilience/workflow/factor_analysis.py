@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -11,6 +11,7 @@ from consilience.analysis.factor_effects import CellAnswers, factor_tables, opti
 from consilience.errors import ConsilienceError
 from consilience.factors import OF_OPTIONS, FactorialDesign
 from consilience.metrics.counts import Prepared, prepared_seeds
+from consilience.metrics.shown_positions import position_notes
 from consilience.report.factor_tables import FactorView
 from consilience.run import Run, open_runs
 from consilience.schemas import METRICS_SCHEMA
@@ -128,7 +129,10 @@ def factor_views(run: Run, groups: Sequence[str] | None = None, seed: int = 0) -
     for design, names in designs.items():
         seeds = _answers_of(run, select_relations(suite, names), design)
         label = run.label if len(designs) == 1 else f"{run.label}, {', '.join(names)}"
-        views.append(FactorView(label, factor_tables(seeds, design, seed), noise))
+        tables = factor_tables(seeds, design, seed)
+        answers = pl.concat(run.tables, how="diagonal").filter(pl.col("group").is_in(names))
+        tables = replace(tables, notes=[*position_notes(answers), *tables.notes])
+        views.append(FactorView(label, tables, noise))
     return views
 
 

@@ -49,7 +49,7 @@ from consilience.workflow.probe_plan import (
     spread,
 )
 from consilience.workflow.prompting import Prompting, template_names
-from consilience.workflow.question_design import design_of, factors_of
+from consilience.workflow.question_design import design_of, factors_of, fixed_note
 from consilience.workflow.question_noise import question_noise_floor
 from consilience.workflow.run_settings import default_folder
 from consilience.workflow.written_answers import Writer, Writing, as_writer
@@ -64,7 +64,7 @@ def probe_questions(
     """
     setup = QuestionSetup.of(options, watch, questions, model)
     folder = RunFolder(setup.folder, setup.settings)
-    folder.note(setup.questions.notes)
+    folder.note([*setup.questions.notes, *fixed_note(options.vary, setup.questions)])
     if expectations := setup.questions.expectations:
         folder.describe(EXPECTATIONS, [expectation.to_record() for expectation in expectations])
     tables = []

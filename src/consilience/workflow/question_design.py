@@ -66,6 +66,24 @@ def factors_of(
     return [*(chosen[name] for name in FACTORS if name in chosen), *samples]
 
 
+def fixed_note(vary: Sequence[str] | None, questions: Questions) -> list[str]:
+    """A note on the factors that vary without ``--vary``, and now do not."""
+    if vary is None:
+        return []
+    chosen = {text.partition("=")[0].strip() for text in vary}
+    fixed = [
+        factor for factor in _usual_factors(questions, is_alone=False) if factor.name not in chosen
+    ]
+    if not fixed:
+        return []
+    names = " and ".join(f"{factor.name} ({len(factor.levels)} levels)" for factor in fixed)
+    more = " ".join(
+        "--vary order=rotations" if factor.name == "order" else f"--vary {factor.name}"
+        for factor in fixed
+    )
+    return [f"fixed, because --vary does not name it: {names}; to vary it too, add {more}"]
+
+
 def columns_of(columns: Sequence[str] | None) -> dict[str, str]:
     """``--columns question=stem,options=A+B+C+D`` as a mapping."""
     mapping = {}

@@ -1,0 +1,66 @@
+"""A note on answers that are concentrated on one shown position, with numbers worked out by hand."""
+
+import polars as pl
+
+from consilience.metrics.shown_positions import position_notes
+
+TWO = ("given", "rotation 1")
+
+
+def answers_of(options, *, orders=TWO, size=4, golds=None, labels=True):
+    """The options that are chosen (question, order), by their positions in the file."""
+    rows = []
+    for at, chosen in enumerate(options):
+        for order, option in zip(orders, chosen, strict=True):
+            shown = (option - int(order.split()[-1])) % size if order.startswith("rot") else option
+            rows.append(
+                {
+                    "group": "g", "item": f"q{at}", "order": order,
+                    "label": "ABCD"[shown] if labels else f"text {option}",
+                    "option": option, "gold_option": golds[at] if golds else at % size,
+                    "n_candidates": size,
+                }
+            )  # fmt: skip
+    return pl.DataFrame(rows)
+
+
+def test_the_first_position_has_all_answers():
+    """Eight questions: the options 0 and 1 are first in the two orders. Exact interval of 8 of 8.
+
+    1 - .025 ** (1 / 8) = .369. Golds: two of each position in the file, so 4 of 16 are first.
+    """
+    (note,) = position_notes(answers_of([(0, 1)] * 8))
+    assert note == (
+        "16 of 16 answers (100.0%, 95 % CI 63.1 to 100.0) are the option shown in position 1 "
+        "(label A); in a uniform choice 25.0% are expected, and 25.0% of the right answers are there"
+    )
+    (note,) = position_notes(answers_of([(3, 0)] * 8, labels=False))
+    assert "are the option shown in position 4; in" in note
+
+
+def test_the_threshold_is_one_and_a_half_times_what_is_expected():
+    """Of two options 1.5 times a half is .75: the lower bound of 8 of 8 is .631, of 16 of 16 .794."""
+    assert list(position_notes(answers_of([(0, 1)] * 8, size=2))) == []
+    assert len(list(position_notes(answers_of([(0, 1)] * 16, size=2)))) == 1
+
+
+def test_right_answers_and_answers_to_one_option_of_the_file_are_no_concentration():
+    """A right model whose golds are all first in the file; one that takes the same option twice."""
+    fixed = answers_of([(0,)] * 20, orders=("given",), golds=[0] * 20)
+    assert list(position_notes(fixed)) == []
+    rotations = ("given", "rotation 1", "rotation 2", "rotation 3")
+    assert list(position_notes(answers_of([(0,) * 4] * 20, orders=rotations))) == []
+
+
+def test_a_shuffled_order_is_known_by_its_labels():
+    shuffled = answers_of([(2, 2)] * 8, orders=("shuffle 1", "shuffle 2"))
+    (note,) = position_notes(shuffled.with_columns(label=pl.lit("b")))
+    assert "position 2 (label b)" in note
+    assert list(position_notes(shuffled.with_columns(label=pl.lit("some text")))) == []
+
+
+def test_tables_without_options_have_no_note():
+    table = answers_of([(0, 1)] * 8)
+    assert list(position_notes(table.drop("option"))) == []
+    assert list(position_notes(table.with_columns(option=pl.lit(None, pl.Int32)))) == []
+    assert list(position_notes(table.clear())) == []

@@ -49,6 +49,26 @@ def test_a_run_of_sampled_texts_keeps_them_and_is_resumed(options, tmp_path):
     assert again.notes == first.notes
 
 
+def test_examples_show_what_was_written_and_why_it_is_no_match(options, tmp_path, consilience):
+    """A random model writes neither Rome nor Italy: two wrong answers to each question."""
+    run = tmp_path / "run"
+    probe(options(OPEN), SILENT)
+    table = pl.read_parquet(next((run / "answers").glob("*.parquet")))
+    file = tmp_path / "examples.csv"
+    status, out, err = consilience("analyze", "examples", run, "--csv", file, "--examples", "9")
+    assert status == 0, err
+    assert "pattern" not in out
+    assert "not the gold" in out
+    assert "the rule: contains for open questions" in err
+    replies = pl.read_csv(file)
+    assert replies["text"].to_list() == table["text"].to_list()
+    assert replies["unmatched"].to_list() == ["not the gold"] * 4
+    assert "the capital Paris ?" in replies["prompt"][1]
+    status, _, err = consilience("analyze", "examples", run, "--kind", "other_gold")
+    assert status == 2
+    assert "expected right_and_wrong, same_wrong, scattered, always_right" in err
+
+
 def test_options_are_written_with_generate(options, tmp_path):
     plan = plan_probe(options(CLOSED, generate=True), SILENT)
     assert plan.queries == 2 * 2

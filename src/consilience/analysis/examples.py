@@ -28,6 +28,12 @@ class Reply:
     """Whether the answer is the gold."""
     margin: float | None
     """Log-probability of the best candidate minus that of the second, in nats; None if unknown."""
+    prompt: str | None = None
+    """What the model was sent, of a question, empty where it is not kept; None of a fact."""
+    text: str | None = None
+    """What the model wrote, of a written answer."""
+    unmatched: str | None = None
+    """Why the text is no choice; None where it is one."""
 
 
 OF_ANOTHER = "right for another fact"
@@ -90,6 +96,9 @@ REPLY_SCHEMA: dict[str, type[pl.DataType]] = {
     "answer": pl.String,
     "right": pl.Boolean,
     "margin": pl.Float64,
+    "prompt": pl.String,
+    "text": pl.String,
+    "unmatched": pl.String,
 }
 """One row a reply of an example (``Reply``, ``Example``)."""
 
@@ -159,6 +168,10 @@ KINDS: dict[str, Callable[[], pl.Expr]] = {
     "always_right": _always_right,
 }
 """How telling an item is of each kind; null where it is not of that kind."""
+
+
+OF_FACTS = ("other_gold", "gold_in_subject")
+"""The kinds that need a subject, which questions do not have."""
 
 
 def about(kind: str) -> str:
@@ -265,3 +278,30 @@ def _names_gold(subject: str, gold: str) -> bool:
     if subject.isascii() and gold.isascii() and gold.lower() not in subject.lower():
         return False
     return whole_words(gold.casefold()).search(subject.casefold()) is not None
+
+
+def with_prompts(
+    examples: Mapping[str, Sequence[Example]],
+    answers: pl.DataFrame,
+    prompts: Mapping[tuple[str, str], str],
+) -> dict[str, list[Example]]:
+    """Examples of questions with what was sent, and what was written of ``answers``.
+
+    ``answers``: the answers table; without the columns ``text`` and ``unmatched`` nothing was
+    written. ``prompts``: (item, variant) -> what was sent.
+    """
+    written: dict[tuple[str, str], tuple[str | None, str | None]] = {}
+    if {"text", "unmatched"} <= set(answers.columns):
+        columns = answers.select("item", "variant", "text", "unmatched").cast(pl.String)
+        written = {(item, name): (text, why) for item, name, text, why in columns.iter_rows()}
+
+    def extended(example: Example) -> Example:
+        keys = [(example.item, reply.variant) for reply in example.replies]
+        texts = [written.get(key, (None, None)) for key in keys]
+        replies = tuple(
+            replace(reply, prompt=prompts.get(key, ""), text=text, unmatched=why)
+            for reply, key, (text, why) in zip(example.replies, keys, texts, strict=True)
+        )
+        return replace(example, replies=replies)
+
+    return {kind: [extended(one) for one in of_kind] for kind, of_kind in examples.items()}

@@ -23,6 +23,7 @@ from consilience.report.analysis_tables import (
     syntax_tables,
 )
 from consilience.report.factor_tables import factor_table, index_table
+from consilience.report.question_examples import question_example_table
 from consilience.report.table import Table
 from consilience.report.task_tables import calum_tables, effects_tables
 from consilience.report.violation_tables import violation_tables
@@ -79,9 +80,14 @@ def examples(options: ExamplesOptions, output: TableOutput) -> None:
         print_json({"examples": without_nan(rows), "warnings": notes})
         return
     warn(notes)
+    shown = [reply for items in by_kind.values() for one in items for reply in one.replies]
+    is_of_questions = any(reply.prompt is not None for reply in shown)
     for kind, items in by_kind.items():
-        title = about(kind) if items else f"{about(kind)}: none"
-        out.print(example_table(items, title))
+        title = about(kind)
+        if is_of_questions:
+            title = title.partition(" (example")[0].replace("pattern", "variant")
+        table_of = question_example_table if is_of_questions else example_table
+        out.print(table_of(items, title) if items else f"{title}: none")
 
 
 def expectations(options: ExpectationsOptions, output: TableOutput) -> None:

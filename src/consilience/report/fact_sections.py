@@ -245,21 +245,25 @@ def _examples(runs: Sequence[RunView]) -> Iterator[Section]:
     """The most informative facts of each run, if any."""
     parts: list[Part] = []
     names = group_names(runs[0].suite)
-    columns = [Column("fact"), Column("prompt"), Column("answer"), Column("verdict")]
+    first = [Column("fact"), Column("prompt")]
+    last = [Column("answer"), Column("verdict")]
     for name, facts in fact_views(runs):
         tables: list[Part] = []
         for kind, chosen in facts.examples.items():
             rows = []
+            is_written = any(reply.text is not None for one in chosen for reply in one.telling)
             for example in chosen:
                 relation = names.get(example.group, example.group)
                 for reply in example.telling:
                     fact = f"{example.subject} ({relation}), gold: {example.gold}"
                     prompt = facts.prompt(example, reply)
-                    verdict = example.verdict(reply)
-                    rows.append([fact, prompt, reply.answer, verdict])
+                    verdict = reply.unmatched or example.verdict(reply)
+                    text = [reply.text or ""] * is_written
+                    rows.append([fact, prompt, *text, reply.answer, verdict])
             if rows:
                 of_run = f"{name}: " if len(runs) > 1 else ""
                 title = of_run + kind.partition(" (example")[0]
+                columns = [*first, *[Column("text")] * is_written, *last]
                 tables.append(Table(title, columns, rows, sortable=False))
         is_folded = name != runs[0].name and tables
         parts += [Folded(f"{name}: examples", tables)] if is_folded else tables

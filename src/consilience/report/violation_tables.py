@@ -46,7 +46,7 @@ def violation_examples(examples: pl.DataFrame) -> Iterator[Table]:
         rows: list[list[Value]] = []
         last_rows = []
         for _, example in of_kind.group_by("example", maintain_order=True):
-            questions = _in_one_line(example["prompt"].to_list())
+            questions = in_one_line(example["prompt"].to_list())
             above = None
             for question, row in zip(questions, example.iter_rows(named=True), strict=True):
                 variant = row["variant"] if row["variant"] != above else ""
@@ -57,7 +57,7 @@ def violation_examples(examples: pl.DataFrame) -> Iterator[Table]:
         yield Table(title, columns, rows, rules=last_rows, sortable=False)
 
 
-def _in_one_line(prompts: Sequence[str]) -> Iterator[str]:
+def in_one_line(prompts: Sequence[str]) -> Iterator[str]:
     """Each prompt in one line, without the lines that all begin with; of a long one the end.
 
     Special tokens of a chat are left out.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from consilience import suites
-from consilience.analysis.examples import KINDS, Example, examples
+from consilience.analysis.examples import KINDS, OF_FACTS, Example, examples, with_prompts
 from consilience.analysis.expectation_tables import violated_examples, violation_table
 from consilience.analysis.knowledge import (
     correlation_table,
@@ -106,12 +106,27 @@ def analyze_edits(options: EditsOptions) -> Analysis:
 def find_examples(options: ExamplesOptions) -> tuple[dict[str, list[Example]], list[str]]:
     """Examples of each kind, of the first seed, and what a reader should know."""
     run = Run.open(options.run)
-    suite, _ = suite_of(run, options.suite, None, options.data_dir)
-    kinds = list(KINDS) if options.kind is None else [options.kind]
-    notes, first = suite_notes(run, suite), run.seeds[0]
+    of_questions = run.is_of_questions
+    open_suite = any_suite_of if of_questions else suite_of
+    suite, _ = open_suite(run, options.suite, None, options.data_dir)
+    known = [kind for kind in KINDS if not (of_questions and kind in OF_FACTS)]
+    if options.kind is not None and options.kind not in known:
+        raise ConsilienceError(
+            f"--kind {options.kind} of a run of questions",
+            expected=", ".join(known),
+            where=str(run.path),
+            todo="The other kinds are of facts, which have a subject.",
+        )
+    kinds = known if options.kind is None else [options.kind]
+    notes, first = [], run.seeds[0]
     if len(run.seeds) > 1:
         notes.append(f"the examples are those of {first.label}")
-    return examples(first.answers, suite, kinds, options.examples), notes
+    chosen = examples(first.answers, suite, kinds, options.examples)
+    if not of_questions:
+        return chosen, [*suite_notes(run, suite), *notes]
+    if writing := run.settings.get("writing"):
+        notes.append(f"written answers are matched by the rule: {writing['match']}")
+    return with_prompts(chosen, first.answers, prompts_of_run(first)), notes
 
 
 def analyze_expectations(options: ExpectationsOptions) -> Analysis:

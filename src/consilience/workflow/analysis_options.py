@@ -78,8 +78,9 @@ class EditsOptions:
 
 @dataclass(frozen=True, slots=True)
 class ExamplesOptions:
-    """Show examples: facts with right and wrong answers, with one wrong answer, and so on.
+    """Show examples: items with right and wrong answers, with one wrong answer, and so on.
 
+    An item is a fact or a question; of written answers the text is shown, and how it was matched.
     docs/analyses.md explains the kinds of examples. The file of --csv has a row for each reply
     to each item.
     """

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from consilience.analysis.examples import KINDS, about, examples
+from consilience.analysis.examples import KINDS, about, examples, with_prompts
 from consilience.analysis.expectation_tables import violated_examples
 from consilience.analysis.patterns import (
     annotated_kinds,
@@ -59,6 +59,10 @@ def fact_view(
     counted = count_run(run, suite, protocol, seed, seeds)
     pairs = pair_table(seeds, suite, protocol, seed)
     prompts = _prompts(run)
+    of_items = {key[1:]: text for key, text in prompts.items()}
+    chosen = examples(table, suite, list(KINDS), EXAMPLES)
+    if run.is_of_questions:
+        chosen = with_prompts(chosen, run.seeds[0].answers, of_items)
     vectors, drawing = _vectors(run, counted.metrics, seed)
     facts = FactView(
         protocol=protocol,
@@ -67,15 +71,10 @@ def fact_view(
         pairs=pairs,
         edits=edit_table(seeds, suite, protocol, annotated_kinds(suite), seed),
         items=pl.concat(item_table(one, suite, protocol) for one in seeds),
-        examples={
-            about(kind): chosen
-            for kind, chosen in examples(table, suite, list(KINDS), EXAMPLES).items()
-        },
+        examples={about(kind): of_kind for kind, of_kind in chosen.items()},
         excluded=_without_answer(pl.concat([one.answers for one in seeds])),
         prompts=prompts,
-        violations=violated_examples(
-            table.instances, {key[1:]: text for key, text in prompts.items()}, EXAMPLES
-        ),
+        violations=violated_examples(table.instances, of_items, EXAMPLES),
         vectors=vectors,
         drawing=drawing,
     )

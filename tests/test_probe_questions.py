@@ -130,6 +130,12 @@ def test_tables_of_other_suites_are_refused(consilience, probed):
 def test_runs_in_other_variants_are_not_compared(consilience, probed):
     one = probed("first")
     two = probed("first", "--vary", "order=rotations", name="orders")
+    before, after = (
+        "\n".join(json.loads((run / "run.json").read_text(encoding="utf-8"))["warnings"])
+        for run in (one, two)
+    )
+    assert "does not name it: paraphrase (2 levels); to vary it too, add --vary paraphrase" in after
+    assert "does not name it" not in before
     status, _, said = consilience("compare", one, two)
     assert status == 2
     assert "first: 6 variants of paraphrase 2 x order 3; " in said

@@ -31,11 +31,11 @@ def test_the_first_position_has_all_answers():
     """
     (note,) = position_notes(answers_of([(0, 1)] * 8))
     assert note == (
-        "16 of 16 answers (100.0%, 95 % CI 63.1 to 100.0) are the option shown in position 1 "
-        "(label A); in a uniform choice 25.0% are expected, and 25.0% of the right answers are there"
+        "100.0% of 16 answers (95 % CI 63.1 to 100.0) are the option in position 1 (label A), "
+        "against 25.0% in a uniform choice and 25.0% of the right answers"
     )
     (note,) = position_notes(answers_of([(3, 0)] * 8, labels=False))
-    assert "are the option shown in position 4; in" in note
+    assert "are the option in position 4, against" in note
 
 
 def test_the_threshold_is_one_and_a_half_times_what_is_expected():

@@ -38,10 +38,9 @@ def position_notes(answers: pl.DataFrame) -> Iterator[str]:
     labels = set(chosen["label"])
     label = f" (label {labels.pop()})" if len(labels) == 1 and None not in labels else ""
     yield (
-        f"{chosen.height:,} of {shown.height:,} answers ({share.value:.1%}, 95 % CI "
-        f"{100 * share.low:.1f} to {100 * share.high:.1f}) are the option shown in position "
-        f"{position + 1}{label}; in a uniform choice {expected:.1%} are expected, and "
-        f"{of_gold:.1%} of the right answers are there"
+        f"{share.value:.1%} of {shown.height:,} answers (95 % CI {100 * share.low:.1f} to "
+        f"{100 * share.high:.1f}) are the option in position {position + 1}{label}, against "
+        f"{expected:.1%} in a uniform choice and {of_gold:.1%} of the right answers"
     )
 
 

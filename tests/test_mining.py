@@ -269,6 +269,15 @@ def test_proposals_of_a_corpus(tmp_path):
         mine_patterns(MineOptions(corpus))
     with pytest.raises(ConsilienceError, match="no relation 'capitals'.*Did you mean 'capital'"):
         mine_patterns(MineOptions(corpus, suite=str(facts), groups=["capitals"]))
+    edited = write(out, out.read_text()[:-1])
+    with pytest.raises(ConsilienceError, match="a file already.*--out"):
+        mine_patterns(options)
+    assert not edited.read_text().endswith("\n"), "edits are kept"
+    assert matches.relations == [("capital (swapped)",), ("capital (swapped)",)]
+    with pytest.raises(ConsilienceError, match="the corpus is empty"):
+        mine_patterns(MineOptions(write(tmp_path / "empty.txt", " \n"), suite=str(facts)))
+    with pytest.raises(ConsilienceError, match="spacy download de_core_news_sm"):
+        mine_patterns(MineOptions(corpus, suite=str(facts), parser="de_core_news_sm"))
 
 
 def test_the_relation_that_was_mined_is_a_suite():

@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -255,6 +256,7 @@ def test_the_command_runs_with_a_model(consilience, model_folder, write_suite, t
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"model": "baseline:random"}, "'baseline:random' does not write.*--model"),
+    ({"file": Path(__file__)}, "a file already, and it may have edits.*--out"),
     ({"temperature": 0.0}, "--samples 8 at temperature 0"),
     ({"model": "t5"}, "cannot judge sentences.*--judge"),
 ])  # fmt: skip

@@ -51,10 +51,12 @@ def load_parser(name: str = ENGLISH) -> Language:
         parser = spacy.load(name, exclude=["ner"])
     except (ImportError, OSError) as error:
         reason = str(error).partition("\n")[0].rstrip(".")
+        is_missing = isinstance(error, ImportError) or name == ENGLISH
+        download = f"Install it with `python -m spacy download {name}`, or name its folder."
         raise ConsilienceError(
             f"the parser '{name}' cannot be loaded: {reason}",
             expected="spaCy and that pipeline",
-            todo=how_to_install("syntax"),
+            todo=how_to_install("syntax") if is_missing else download,
         ) from error
     if "parser" not in parser.pipe_names:
         raise ConsilienceError(

@@ -41,14 +41,15 @@ def _print_patterns(result: MinedPatterns, output: JsonOutput) -> None:
 
 def _print_matches(result: Matches, output: JsonOutput) -> None:
     if output.as_json:
+        all_relations = result.relations or [()] * len(result.matches)
         rows = [
             {**asdict(match), "relations": relations}
-            for match, relations in zip(result.matches, result.relations, strict=True)
+            for match, relations in zip(result.matches, all_relations, strict=True)
         ]
         print_json({"example": result.example, "total": result.total, "matches": rows})
         return
     if not result.matches:
-        out.print(f"No sentence is built like '{result.example}'")
+        out.print(f"No sentence is built like {result.example}")
         return
     title = f"{result.example} {counted(result.total, 'match', 'matches')}"
     matches = [(match.subject, match.object, match.sentence) for match in result.matches]

@@ -28,13 +28,14 @@ def proposal_table(title: str, proposals: Sequence[Proposal]) -> Table:
 
 
 def match_table(
-    title: str, matches: Sequence[tuple[str, str, str]], relations: Sequence[Sequence[str]]
+    title: str, matches: Sequence[tuple[str, str, str]], relations: Sequence[Sequence[str]] | None
 ) -> Table:
-    """One row a match, of X, Y and a sentence; with the relations that have X and Y as a fact."""
+    """One row a match, of X, Y and a sentence; with a suite, also the relations of the fact."""
     columns = [Column("X"), Column("Y"), Column("sentence")]
     rows: list[list[Value]] = [list(match) for match in matches]
-    if any(relations):
-        columns.insert(2, Column("fact of"))
-        for row, ids in zip(rows, relations, strict=True):
-            row.insert(2, ", ".join(ids) or "-")
+    if relations is None:
+        return Table(title, columns, rows)
+    columns.insert(2, Column("fact of"))
+    for row, ids in zip(rows, relations, strict=True):
+        row.insert(2, ", ".join(ids) or "no relation")
     return Table(title, columns, rows)

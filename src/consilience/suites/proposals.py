@@ -151,6 +151,17 @@ def _number(cell: Any) -> float | None:
     return int(number) if number.is_integer() else number
 
 
+def check_no_file(path: Path | None) -> None:
+    """Refuse to replace a file of proposals, which may hold a person's edits."""
+    if path is not None and path.is_file() and path.stat().st_size:
+        raise ConsilienceError(
+            "there is a file already, and it may have edits",
+            expected="a new file",
+            where=str(path),
+            todo="Choose another file with --out, or delete this one.",
+        )
+
+
 def write_proposals(path: Path, proposals: Iterable[Proposal]) -> None:
     """Write proposals as JSONL, one row each."""
     lines = (json.dumps(proposal.row(), ensure_ascii=False) + "\n" for proposal in proposals)

@@ -87,7 +87,7 @@ class MineOptions:
     file: Annotated[
         Path | None,
         Option(
-            "Write the proposals, or the matches, to this JSONL file.",
+            "Write the proposals, or the matches, to this new JSONL file.",
             metavar="FILE",
             flag="--out",
             short="-o",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from consilience.authoring.corpus import read_sentences
@@ -14,7 +14,7 @@ from consilience.authoring.mining_examples import ExampleMatch, ExampleQuery, ex
 from consilience.authoring.mining_search import FactIndex, Facts
 from consilience.errors import ConsilienceError, unknown_name
 from consilience.files import write_whole
-from consilience.suites.proposals import Proposal, write_proposals
+from consilience.suites.proposals import Proposal, check_no_file, write_proposals
 from consilience.text import counted
 from consilience.watch import SILENT, Watch
 from consilience.workflow.facts_alone import load_facts
@@ -22,6 +22,9 @@ from consilience.workflow.mining_options import MineOptions
 
 if TYPE_CHECKING:
     from spacy.language import Language
+
+REASONS = 3
+"""Reasons that a note lists, the most frequent first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +47,21 @@ class Matches:
     """The example as a pattern."""
     matches: Sequence[ExampleMatch]
     """The first matches."""
-    relations: Sequence[tuple[str, ...]]
-    """Of each match, the relations of the suite that have its names as a fact."""
+    relations: Sequence[tuple[str, ...]] | None
+    """Of each match, the relations that have its names as a fact; None without a suite.
+
+    ``(swapped)`` follows a relation where X is the object and Y the subject.
+    """
     total: int
     """All matches."""
 
 
 def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns | Matches:
-    """Mine the patterns of facts, or with ``like`` list what is built like an example."""
+    """Mine the patterns of facts, or with ``like`` list what is built like an example.
+
+    A corpus without text raises, and so does an existing output file.
+    """
+    check_no_file(options.file)
     if options.like is not None:
         return _list_matches(options, watch)
     if options.suite is None:
@@ -62,7 +72,7 @@ def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns 
         )
     facts, groups = _facts(options)
     parser = _load(options.parser)
-    texts = read_sentences(options.corpus, options.column, options.title)
+    texts = _texts(options)
     with watch.steps("parsing", None, "sentences") as advance:
         mined = mine(texts, FactIndex.of(facts), parser, advance)
     source, licence = options.corpus.name, options.licence
@@ -83,16 +93,16 @@ def _list_matches(options: MineOptions, watch: Watch) -> Matches:
     query = ExampleQuery.of(pattern, parser)
     facts = _facts(options)[0] if options.suite else {}
     index = FactIndex.of(facts)
-    texts = read_sentences(options.corpus, options.column, options.title)
+    texts = _texts(options)
     with watch.steps("parsing", None, "sentences") as advance:
         found_matches = query.search(texts, parser, advance)
         matches = list(islice(found_matches, options.top))
         total = len(matches) + sum(1 for _ in found_matches)
-    relations = [_relations_of(match, index) for match in matches]
+    relations = [_relations_of(match, index) for match in matches] if options.suite else None
     if options.file:
         rows = [
             {**asdict(match), "relations": list(ids)}
-            for match, ids in zip(matches, relations, strict=True)
+            for match, ids in zip(matches, relations or [()] * len(matches), strict=True)
         ]
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         write_whole(options.file, lines.encode())
@@ -100,8 +110,26 @@ def _list_matches(options: MineOptions, watch: Watch) -> Matches:
 
 
 def _relations_of(match: ExampleMatch, index: FactIndex) -> tuple[str, ...]:
-    facts = index.facts_of.get((match.subject, match.object), ())
-    return tuple(index.relations[index.relation_of[fact]] for fact in facts)
+    names = (match.subject, match.object)
+    return tuple(
+        index.relations[index.relation_of[fact]] + note
+        for pair, note in ((names, ""), (names[::-1], " (swapped)"))
+        for fact in index.facts_of.get(pair, ())
+    )
+
+
+def _texts(options: MineOptions) -> Iterator[Iterator[str]]:
+    """The sentences of each text of the corpus; a corpus without text raises."""
+    texts = read_sentences(options.corpus, options.column, options.title)
+    first = next(texts, None)
+    if first is None:
+        raise ConsilienceError(
+            "the corpus is empty",
+            expected="at least one text",
+            where=str(options.corpus),
+            todo="Name a file with texts.",
+        )
+    return chain([first], texts)
 
 
 def _load(parser: str) -> Language:
@@ -135,7 +163,10 @@ def _notes(mined: Mined, proposals: Mapping[str, Sequence[Proposal]]) -> list[st
     if count := mined.index.without_search:
         notes.append(f"{counted(count, 'fact')} left out: the subject is the object")
     if mined.refused:
-        reasons = "; ".join(f"{reason}: {n:,}" for reason, n in mined.refused.most_common(3))
         number = sum(mined.refused.values())
+        counts = mined.refused.most_common(REASONS)
+        if rest := number - sum(n for _, n in counts):
+            counts.append(("other reasons", rest))
+        reasons = "; ".join(f"{reason}: {n:,}" for reason, n in counts)
         notes.append(f"{number:,} of {mined.pairs:,} pairs of names give no pattern ({reasons})")
     return notes

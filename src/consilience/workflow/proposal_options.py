@@ -111,7 +111,7 @@ class RewriteOptions:
     file: Annotated[
         Path,
         Option(
-            "Write the proposals to this file.",
+            "Write the proposals to this new file.",
             metavar="FILE",
             flag="--out",
             short="-o",

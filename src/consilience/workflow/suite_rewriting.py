@@ -30,7 +30,7 @@ from consilience.choices import Loading
 from consilience.cloze import ENGLISH
 from consilience.errors import ConsilienceError
 from consilience.provenance import versions
-from consilience.suites.proposals import Proposal, write_proposals
+from consilience.suites.proposals import Proposal, check_no_file, write_proposals
 from consilience.suites.selection import select_relations
 from consilience.types import Suite
 from consilience.watch import SILENT, Watch
@@ -69,7 +69,8 @@ class Rewriting:
 
 
 def rewrite_patterns(options: RewriteOptions, watch: Watch = SILENT) -> Rewriting:
-    """Load the suite and the models, and write a file of proposals."""
+    """Load the suite and the models, and write a file of proposals. An existing file raises."""
+    check_no_file(options.file)
     suite = suites.load_suite(options.suite, options.data_dir)
     if options.samples > 1 and not options.temperature:
         raise ConsilienceError(

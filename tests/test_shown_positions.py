@@ -64,3 +64,10 @@ def test_tables_without_options_have_no_note():
     assert list(position_notes(table.drop("option"))) == []
     assert list(position_notes(table.with_columns(option=pl.lit(None, pl.Int32)))) == []
     assert list(position_notes(table.clear())) == []
+
+
+def test_an_option_outside_of_the_order_has_the_position_of_its_label():
+    """As in a table of answers that names fewer candidates than the question has options."""
+    table = answers_of([(0, 1)] * 8).with_columns(option=pl.lit(9), gold_option=pl.lit(9))
+    (note,) = position_notes(table)
+    assert "position 1 (label A), against 25.0% in a uniform choice and 25.0%" in note

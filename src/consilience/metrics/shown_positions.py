@@ -72,18 +72,19 @@ def _places(
 ) -> tuple[str | None, int | None, int | None]:
     """The label that was shown, and the shown positions of the answer and of the gold.
 
-    The seed of a shuffle is not known here: its positions follow from the labels.
+    The seed of a shuffle is not known here: its positions follow from the labels, as do those of an
+    option that the order does not have.
     """
     is_shuffled = (order or "").startswith("shuffle")
     places = None if is_shuffled else permutation(order or "given", size)
-    if places is None:
+    if places is None or option not in places:
         at = _position_of(label, size)
         return (label if at is not None else None), at, None
     at = places.index(option)
     return (
         label if _position_of(label, size) == at else None,
         at,
-        None if gold is None else places.index(gold),
+        places.index(gold) if gold in places else None,
     )
 
 

@@ -208,7 +208,7 @@ def test_languages_of_mpararel_share_their_facts(tmp_path):
     jsonl(root / "patterns" / "fr" / "P36.jsonl", {"pattern": "La capitale de [X] est [Y]"})
     before = sorted((path.name, path.read_text()) for path in folder.iterdir())
     with pytest.raises(
-        ConsilienceError, match="the suite would have an error.*Nothing was written"
+        ConsilienceError, match=r"P36\.jsonl:1: the suite would have .*error.*Nothing was written"
     ):
         imported(root, folder, languages=["en", "fr"])
     assert sorted((path.name, path.read_text()) for path in folder.iterdir()) == before
@@ -252,8 +252,50 @@ def test_proposals_keep_their_provenance_also_in_tables_with_tabs(write_suite, t
     assert texts(folder) == ["The capital of [X] is [Y].", "[X] is governed from [Y]."]
     assert provenance_of(folder)[0].row() == new.row() | {"licence": "CC-BY-SA-4.0"}
     assert (len(plan.patterns), len(plan.similar)) == (1, 1)
-    german = imported(path, write_suite(tmp_path / "other"), languages=["de"], dry_run=True)
-    assert {pattern.language for pattern in german.patterns} == {"de"}
+    with pytest.raises(ConsilienceError, match="without a name in 'de'"):
+        imported(path, write_suite(tmp_path / "other"), languages=["de"])
+
+
+def test_patterns_in_another_language_need_names_first(write_suite, tmp_path):
+    """The message, also of a dry run, names the line of the source and the rows that are missing."""
+    folder = write_suite()
+    facts = load_suite(folder).relation("capital").facts
+    source = tmp_path / "de.csv"
+    source.write_text(
+        "relation,pattern,language,subject_form\ncapital,Die Hauptstadt [X] ist [Y].,de,genitive\n"
+    )
+    for dry_run in (True, False):
+        with pytest.raises(ConsilienceError) as error:
+            imported(source, folder, dry_run=dry_run)
+        message = str(error.value)
+        assert message.startswith(f"{source}:2: the suite would have 2 errors, the first: ")
+        assert "without a name in 'de'" in message
+        assert f"Correct the source or the tables of {folder}. Add rows such as {{" in message
+    rows = [{"name": fact.subject, "language": "de", "form": "genitive", "text": f"von {fact.subject}"} for fact in facts]  # fmt: skip
+    rows += [{"name": fact.object, "language": "de", "text": fact.object} for fact in facts]
+    jsonl(folder / "names.jsonl", *{row["name"]: row for row in rows}.values())
+    assert not check_suite(folder), "names that no pattern needs yet are no error"
+    imported(source, folder)
+    assert load_suite(folder).relation("capital").patterns[-1].subject_form == "genitive"
+
+
+def test_an_import_that_refuses_everything_fails(consilience, write_suite, tmp_path):
+    folder = write_suite()
+    (tmp_path / "a.txt").write_text("[X] has its seat in [Y].\n[X] had its seat in [Y].\n")
+    arguments = ("suite", "import", "a.txt", "--into", folder, "--relation")
+    status, out, _ = consilience(*arguments, "capitals", "--dry-run")
+    assert status == 2
+    assert "near-duplicates: 0 patterns\n" in out
+    assert "'capitals' has no fact, so 2 patterns of it" in out
+    assert "Did you mean 'capital'?" in out
+    assert "because everything was refused" in out
+    assert consilience(*arguments, "capital")[0] == 0
+    (tmp_path / "a.txt").write_text("[X] has its seat in [Y].\nbroken\n")
+    status, out, _ = consilience(*arguments, "capital")
+    assert (status, "because nothing is new" in out) == (0, True), "the suite has it already"
+    (tmp_path / "a.txt").write_text("broken\n")
+    status, out, _ = consilience(*arguments, "capital", "--json")
+    assert (status, json.loads(out)["written"]) == (2, False)
 
 
 @pytest.mark.parametrize(("name", "text", "options", "message"), [

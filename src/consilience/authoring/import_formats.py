@@ -239,6 +239,7 @@ TABLE_COLUMNS: Mapping[str, str] = {
     "label": "the name of the relation for people",
     "language": "the language of the pattern",
     "form": "the written form of the object that the pattern needs",
+    "subject_form": "the written form of the subject that the pattern needs",
     "source": "what the pattern comes from",
     "licence": "the licence of the pattern",
 }
@@ -301,19 +302,18 @@ def _read_table_row(row: Row, content: Content) -> None:
     if label := row.optional_text("label"):
         content.labels.setdefault(relation, label)
     has_fact = "subject" in row.cells or "object" in row.cells
-    if "pattern" in row.cells or not has_fact:
-        texts = {name: row.optional_text(name) for name in ("language", "form")}
-        if pattern := row.pattern():
-            proposal = content.imported(relation, pattern.text, content.root, row.where)
-            content.patterns.append(
-                replace(
-                    proposal,
-                    source=row.optional_text("source") or proposal.source,
-                    licence=row.optional_text("licence") or proposal.licence,
-                    language=texts["language"] or proposal.language,
-                    form=texts["form"],
-                )
+    if ("pattern" in row.cells or not has_fact) and (pattern := row.pattern()):
+        proposal = content.imported(relation, pattern.text, content.root, row.where)
+        content.patterns.append(
+            replace(
+                proposal,
+                source=row.optional_text("source") or proposal.source,
+                licence=row.optional_text("licence") or proposal.licence,
+                language=row.optional_text("language") or proposal.language,
+                form=pattern.object_form,
+                subject_form=pattern.subject_form,
             )
+        )
     if has_fact:
         subject, object_ = row.text("subject"), row.text("object")
         if subject and object_:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -18,11 +18,12 @@ from consilience.authoring.folder_tables import Rows, append_rows
 from consilience.authoring.import_content import Content, Name, SourceFact
 from consilience.authoring.near_duplicates import Likeness, has_words, likeness
 from consilience.cloze import ENGLISH
-from consilience.errors import ConsilienceError
+from consilience.errors import ConsilienceError, did_you_mean
 from consilience.files import write_whole
+from consilience.read import read_text
 from consilience.suites.layouts import check_folder, load_folder
 from consilience.suites.proposals import TABLE, Proposal
-from consilience.suites.rows import Problems
+from consilience.suites.rows import Problems, find_table
 from consilience.text import counted
 from consilience.types import Suite
 
@@ -81,23 +82,56 @@ class ImportPlan:
         sizes = f"{len(self.patterns)} patterns, {len(self.facts)} facts"
         return f"ImportPlan({str(self.folder)!r}: {sizes}; {len(self.refused)} refused)"
 
-    def write(self) -> None:
-        """Add the rows to the folder; raise where the suite would have an error."""
-        if not self.patterns and not self.facts:
+    @property
+    def adds(self) -> bool:
+        """Whether there is anything to write."""
+        return bool(self.patterns or self.facts)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the source has nothing that the folder could take or has already."""
+        return bool(self.refused) and not (self.adds or self.similar or self.known_facts)
+
+    def check(self) -> None:
+        """Raise where the suite would have an error with the new rows."""
+        if not self.adds:
             return
         with tempfile.TemporaryDirectory() as scratch:
             copy = Path(scratch) / self.folder.resolve().name
             if self.folder.is_dir():
                 shutil.copytree(self.folder, copy)
             self._write_to(copy)
-            for error in check_folder(copy):
+            errors = check_folder(copy)
+            size = f"{len(errors)} errors, the first" if len(errors) > 1 else "an error"
+            for error in errors:
+                tables = "" if self.is_new else f" or the tables of {self.folder}"
                 raise ConsilienceError(
-                    f"the suite would have an error: {error.found}",
+                    f"the suite would have {size}: {error.found}",
                     expected=error.expected,
-                    where=error.where.replace(str(copy), str(self.folder)),
-                    todo="Nothing was written. Correct the source.",
+                    where=self._place(error.where, copy),
+                    todo=f"Nothing was written. Correct the source{tables}. {error.todo}".rstrip(),
                 )
-        self._write_to(self.folder)
+
+    def write(self) -> None:
+        """Add the rows to the folder; raise where the suite would have an error."""
+        self.check()
+        if self.adds:
+            self._write_to(self.folder)
+
+    def _place(self, where: str, copy: Path) -> str:
+        """The place in the source of a row that is added; any other place in the folder."""
+        path, _, line = where.rpartition(":")
+        table = Path(path).stem
+        rows: dict[str, Sequence[Proposal | SourceFact]] = {
+            "patterns": self.patterns,
+            "facts": self.facts,
+        }
+        added = rows.get(table, ())
+        before = find_table(self.folder, table)
+        lines = len(read_text(before).rstrip("\n").split("\n")) if before else 0
+        at = int(line) - lines - 1 if line.isdigit() else -1
+        source = added[at].where if 0 <= at < len(added) else ""
+        return source or where.replace(str(copy), str(self.folder))
 
     def _write_to(self, folder: Path) -> None:
         append_rows(folder, self.tables)
@@ -135,12 +169,12 @@ def plan_import(
     patterns, similar = _new_patterns(content, suite, near, refused)
     known = {group.id for group in suite} if suite else set()
     facts, known_facts = _new_facts(content, suite)
-    added = dict.fromkeys(pattern.relation for pattern in patterns)
-    new = [id_ for id_ in added if id_ not in known]
     with_facts = {fact.relation for fact in facts}
-    relations = [id_ for id_ in new if id_ in with_facts]
+    added = dict.fromkeys(pattern.relation for pattern in patterns)
+    relations = [id_ for id_ in added if id_ in with_facts - known]
     imported = known | set(relations)
-    refused += _without_facts(patterns, [id_ for id_ in new if id_ not in with_facts])
+    refused += _without_facts(patterns, imported, known | with_facts)
+    similar = [one for one in similar if one.proposal.relation in imported]
     patterns = [pattern for pattern in patterns if pattern.relation in imported]
     facts = [fact for fact in facts if fact.relation in imported]
     names = _new_names(content, suite, facts)
@@ -285,18 +319,27 @@ def _new_names(content: Content, suite: Suite | None, facts: Sequence[SourceFact
     ]
 
 
-def _without_facts(patterns: Sequence[Proposal], relations: Sequence[str]) -> Problems:
-    """A problem for each new relation without a fact."""
-    return [
-        ConsilienceError(
-            f"the relation '{id_}' has no fact, so "
-            f"{counted(sum(pattern.relation == id_ for pattern in patterns), 'pattern')} of it "
-            "cannot be imported",
-            where=next(pattern.where for pattern in patterns if pattern.relation == id_),
-            todo="Take facts from a suite that has them: --facts-from SUITE.",
+def _without_facts(
+    patterns: Sequence[Proposal], imported: Collection[str], known: Collection[str]
+) -> Problems:
+    """A problem for each relation that is not imported; ``known``: those with facts."""
+    problems: Problems = []
+    sizes = Counter(pattern.relation for pattern in patterns)
+    for id_, size in sizes.items():
+        if id_ in imported:
+            continue
+        hint = did_you_mean(id_, sorted(known))
+        problems.append(
+            ConsilienceError(
+                f"the relation '{id_}' has no fact, so {counted(size, 'pattern')} of it "
+                "cannot be imported",
+                where=next(pattern.where for pattern in patterns if pattern.relation == id_),
+                todo=hint
+                if hint.startswith("Did")
+                else "Take facts from a suite that has them: --facts-from SUITE.",
+            )
         )
-        for id_ in relations
-    ]
+    return problems
 
 
 def _pattern_row(proposal: Proposal) -> dict[str, object]:

@@ -18,27 +18,31 @@ SHOWN = 10
 """Refusals and near-duplicates that are printed; ``--csv`` and ``--json`` have all."""
 
 
-def import_suite(options: ImportOptions, output: TableOutput) -> None:
-    """Import, and print what was added and what was left out."""
+def import_suite(options: ImportOptions, output: TableOutput) -> int:
+    """Import, and print what was added and left out; status 2 if everything was refused."""
     plan = import_patterns(options)
+    status = 2 if plan.failed else 0
     table = listing(plan)
     if output.file:
         write_whole(output.file, csv_of(table))
     if output.as_json:
         document: dict[str, object] = {"folder": str(plan.folder), "format": plan.format}
-        document |= {"written": not options.dry_run, "relations": plan.relations}
+        document |= {"written": plan.adds and not options.dry_run, "relations": plan.relations}
         document |= {"facts": len(plan.facts), "patterns": rows_of(table)}
         print_json(document | {"warnings": plan.notes})
-        return
+        return status
     warn(list(plan.notes))
     for line in _lines(plan):
         out.print(line)
-    if options.dry_run:
-        out.print("Nothing was written. Rerun the command without --dry-run to import.")
-    elif plan.patterns or plan.facts:
-        out.print(f"Check: consilience suite check {shlex.quote(str(plan.folder))}")
-    else:
+    if plan.failed:
+        out.print("Nothing was written, because everything was refused.")
+    elif not plan.adds:
         out.print("Nothing was written, because nothing is new.")
+    elif options.dry_run:
+        out.print("Nothing was written. Rerun the command without --dry-run to import.")
+    else:
+        out.print(f"Check: consilience suite check {shlex.quote(str(plan.folder))}")
+    return status
 
 
 def _lines(plan: ImportPlan) -> list[str]:

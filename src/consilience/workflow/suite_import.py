@@ -34,7 +34,9 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
     format_, content = read_content(options.path, options.format_, reading)
     suite = options.facts_from and load_facts(options.facts_from, options.data_dir)
     plan = plan_import(options.folder, format_, content, near=options.near, facts_of=suite or None)
-    if not options.dry_run:
+    if options.dry_run:
+        plan.check()
+    else:
         plan.write()
     return plan
 

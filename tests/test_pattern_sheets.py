@@ -104,9 +104,48 @@ def test_what_cannot_be_judged_is_refused():
     one = Suite.from_patterns({"a": ["[X] [Y]."]}, {"a": FACTS["a"]})
     with pytest.raises(ConsilienceError, match="no relation with two patterns"):
         draw_pattern_sheets(one, annotators=PEOPLE)
-    for name in ("a/b", "key", ""):
+    for names in (["a/b"], ["KEY"], [""], ["Ana", "ana"], ["Ana", "Ana"]):
         with pytest.raises(ConsilienceError, match="the annotator"):
-            draw_pattern_sheets(load_suite("mini"), annotators=(name,))
+            draw_pattern_sheets(load_suite("mini"), annotators=names)
+
+
+def test_controls_take_the_names_in_their_language_and_form(write_suite):
+    """Known of a fact are its names in English, and those in the forms of its own patterns.
+
+    Of German objects ``capital`` has the dative, so no German pattern of ``has`` can be a control
+    of it; ``has`` has the base form only, so neither can a pattern with a dative be one of it.
+    """
+    german = [
+        ("capital", "[X] liegt bei [Y].", "dative"), ("capital", "[X] endet bei [Y].", "dative"),
+        ("has", "[X] hat [Y].", ""), ("has", "[X] besitzt [Y].", ""),
+    ]  # fmt: skip
+    patterns = [{"relation": id_, "pattern": text, "language": "de", "form": form}
+                for id_, text, form in german]  # fmt: skip
+    patterns += [
+        {"relation": id_, "pattern": f"[X] {word} [Y]."}
+        for id_, words in (("capital", ("is by", "ends by")), ("has", ("has", "owns")))
+        for word in words
+    ]
+    pairs = {"capital": ("Spree", "Berlin"), "has": ("Bern", "Aare")}
+    facts = [{"relation": id_, "subject": s, "object": o} for id_, (s, o) in pairs.items()]
+    names = [
+        {"name": name, "language": "de", "text": f"{name}-de"} for names in pairs.values()
+        for name in names if name != "Berlin"
+    ] + [{"name": "Berlin", "language": "de", "form": "dative", "text": "Berlin-dat"}]  # fmt: skip
+    folder = write_suite(relations=[{"relation": id_} for id_ in pairs], patterns=patterns,
+                         facts=facts, names=names)  # fmt: skip
+    suite = load_folder(folder)
+    languages = Counter()
+    for seed in range(20):
+        key = draw_pattern_sheets(suite, annotators=PEOPLE, seed=seed)
+        assert list(key.items) != list(key.patterns)
+        for item in key.items.values():
+            first, second = item.texts["original"]
+            assert first.split()[0] == second.split()[0]
+            assert first.split()[-1] == second.split()[-1]
+            languages[item.gold, "-d" in first] += 1
+    assert languages[DIFFERENT, True] == 0, "no German pattern takes the names of the other"
+    assert languages[DIFFERENT, False] == 40
 
 
 def alpha(counts):
@@ -166,7 +205,8 @@ def test_scores_of_patterns_and_controls_by_hand(folder, tmp_path):
 def test_the_command_signs_each_verdict_once(folder, consilience, tmp_path):
     made = consilience("suite", "annotate", "patterns", folder, "--people", "Ana,Ben",
                        "--out", "sheets", "--patterns", "6")  # fmt: skip
-    assert "2 sheets of 7 paraphrases and 3 controls: sheets/Ana.html" in made[1]
+    assert "2 sheets of 7 paraphrases and 3 controls: sheets/Ana.html (or .csv), ...\n" in made[1]
+    assert made[2] == ""
     key = read_key(tmp_path / "sheets" / "key.json")
     (rejected,) = (name for name, about in key.patterns.items() if about[0] == "b")
     answer(tmp_path / "sheets", key, {"Ana": {rejected}})
@@ -186,6 +226,29 @@ def test_the_command_signs_each_verdict_once(folder, consilience, tmp_path):
     assert check_folder(folder) == []
     status, out, _ = consilience("suite", "annotate", "score", "sheets", "--json")
     assert Counter(one["verdict"] for one in json.loads(out)["verdicts"])["reject"] == 1
+
+
+def test_who_does_not_read_does_not_sign(folder, consilience, tmp_path):
+    """Of three controls Ana has all right; Ben answers *same* throughout; Cleo has 2 of 3."""
+    made = consilience("suite", "annotate", "patterns", folder, "--people", "Ana,Ben,Cleo",
+                       "--out", "sheets")  # fmt: skip
+    assert "1 of 7 patterns left out" in made[2]
+    assert "--patterns 6 compares all" in made[2]
+    key = read_key(tmp_path / "sheets" / "key.json")
+    controls = [name for name, item in key.items.items() if item.gold == DIFFERENT]
+    answer(tmp_path / "sheets", key, {"Ben": controls, "Cleo": controls[:1]})
+    score = ("suite", "annotate", "score", "sheets", "--sign", folder)
+    _, out, error = consilience(*score)
+    assert "8 new verdicts" in out, "Ana's on six patterns and two base patterns"
+    assert "0 of 6 patterns were judged different\n" in out
+    assert "Ben answered 0 of 3 controls right, fewer than 75%" in error
+    assert "Cleo answered 2 of 3 controls right" in error
+    assert {one.who for one in signoffs_of(folder, load_folder(folder))} == {"Ana"}
+    for name in ("Ana", "Cleo"):
+        (tmp_path / "sheets" / f"{name}.csv").unlink()
+    status, out, error = consilience(*score)
+    assert (status, out) == (2, "")
+    assert "nobody may sign: Ben answered 0 of 3 controls right" in error
 
 
 @pytest.mark.parametrize(("to", "message"), [

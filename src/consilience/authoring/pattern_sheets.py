@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -52,6 +53,21 @@ class JudgedPattern:
         first, second = (query.pattern.fill(query.subject, query.gold) for query in queries)
         return first, second
 
+    def is_known_in(self, other: Pattern, language: str) -> bool:
+        """Whether the fact's names are known in the forms that another pattern needs.
+
+        ``language``: of the facts, whose names are their own base forms. A name in another form or
+        language would give a control away.
+        """
+        writings = (
+            (self.fact.subject, (other.language, other.subject_form)),
+            (self.fact.object, (other.language, other.object_form)),
+        )
+        return all(
+            writing == (language, "") or name in self.relation.names.get(writing, ())
+            for name, writing in writings
+        )
+
 
 def draw_pattern_sheets(
     suite: Suite, *, patterns: int = 5, annotators: Sequence[str], seed: int = 0
@@ -60,9 +76,11 @@ def draw_pattern_sheets(
 
     Paraphrases are filled with a random fact of their relation. Five of them and two controls make
     a task. A control is one of the task's sentences and a pattern of another relation, filled with
-    the same subject and object. The order of the tasks, and of the pairs in each, is the
-    annotator's own. A suite with one relation has no controls.
+    the same subject and object, in their language and form. The order of the tasks, and of the
+    pairs in each, is the annotator's own. There may be fewer controls, or none: in a suite with one
+    relation, and where no pattern of another relation needs a form that the names are known in.
     """
+    _check_names(annotators)
     generator = random.Random(f"{seed}, {suite.digest}")
     judged = list(_judged(suite, patterns, generator))
     if not judged:
@@ -71,11 +89,6 @@ def draw_pattern_sheets(
             expected="patterns to compare with a base pattern",
             todo="Add patterns.",
         )
-    for name in annotators:
-        if not names_a_file(name) or name == "key":
-            raise ConsilienceError(
-                f"the annotator '{name}'", expected="a short name that can name a file"
-            )
     generator.shuffle(judged)
     items: Items = {}
     tasks: list[list[str]] = []
@@ -83,15 +96,38 @@ def draw_pattern_sheets(
         task = judged[start : start + PARAPHRASES_OF_A_TASK]
         of_task = {one.item: SheetItem(SAME, {ORIGINAL: one.texts(one.pattern)}) for one in task}
         size = max(1, round(CONTROLS_OF_A_TASK * len(task) / PARAPHRASES_OF_A_TASK))
-        of_task |= _controls(suite, generator.sample(task, min(size, len(task))), generator)
+        of_task |= _controls(suite, task, size, generator)
         items |= of_task
         tasks.append(list(of_task))
     content = json.dumps([[name, item.texts[ORIGINAL]] for name, item in items.items()])
     return SheetKey(
         suite.name, QUESTION, (SAME, DIFFERENT), seed, hashlib.sha256(content.encode()).hexdigest(),
-        items, {name: _order(tasks, name, seed) for name in dict.fromkeys(annotators)},
+        items, {name: _order(tasks, name, seed) for name in annotators},
         {one.item: (one.relation.id, one.pattern.text) for one in judged},
     )  # fmt: skip
+
+
+def _check_names(annotators: Sequence[str]) -> None:
+    """Raise for names that cannot name a file, or that name the same one on some systems."""
+    known: dict[str, str] = {}
+    for name in annotators:
+        if not names_a_file(name) or name.casefold() == "key":
+            raise ConsilienceError(
+                f"the annotator '{name}'", expected="a short name that can name a file"
+            )
+        if other := known.get(name.casefold()):
+            raise ConsilienceError(
+                f"the annotators '{other}' and '{name}'",
+                expected="names that differ by more than case, because they name files",
+                todo="Give each person another name.",
+            )
+        known[name.casefold()] = name
+
+
+def patterns_to_compare(suite: Suite) -> list[int]:
+    """For each relation and language, the number of patterns besides the base pattern."""
+    sizes = Counter((one.id, pattern.language) for one in suite for pattern in one.patterns)
+    return [size - 1 for size in sizes.values()]
 
 
 def _judged(suite: Suite, most: int, generator: random.Random) -> Iterator[JudgedPattern]:
@@ -104,17 +140,24 @@ def _judged(suite: Suite, most: int, generator: random.Random) -> Iterator[Judge
                 yield JudgedPattern(relation, base, others[at], generator.choice(relation.facts))
 
 
-def _controls(suite: Suite, task: Sequence[JudgedPattern], generator: random.Random) -> Items:
-    """Pairs that do not mean the same, with the subjects and objects of pairs of the task."""
+def _controls(
+    suite: Suite, task: Sequence[JudgedPattern], size: int, generator: random.Random
+) -> Items:
+    """At most ``size`` pairs that do not mean the same, with subjects and objects of the task."""
     controls: Items = {}
-    for judged in task:
+    drawn = generator.sample(task, min(size, len(task)))
+    for judged in (*drawn, *(one for one in task if one not in drawn)):
+        if len(controls) == size:
+            break
         texts = {plain(pattern.text) for pattern in judged.relation.patterns}
         others = [
             (relation.id, pattern)
             for relation in suite
             if relation is not judged.relation
             for pattern in relation.patterns
-            if pattern.language == judged.base.language and plain(pattern.text) not in texts
+            if pattern.language == judged.base.language
+            and plain(pattern.text) not in texts
+            and judged.is_known_in(pattern, suite.language)
         ]
         if others:
             name, pattern = generator.choice(others)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from consilience.authoring.annotation_scores import ScoredSheets
-from consilience.authoring.pattern_sheets import SAME
+from consilience.authoring.pattern_sheets import DIFFERENT, SAME
 from consilience.errors import ConsilienceError
 from consilience.report.table import Column, Table
 from consilience.suites.signoff import SignOff, Verdict
+from consilience.text import counted
 from consilience.types import Suite
 
 SHOWN = 20
@@ -29,6 +32,31 @@ def verdicts(scored: ScoredSheets) -> Iterator[Answer]:
                 yield *scored.key.patterns[item], name, "accept" if answer == same else "reject"
 
 
+CONTROLS_TO_SIGN = 0.75
+"""The share of controls that a person must answer with *different* to sign.
+
+In the ParaRel paper (Section 4) it is 98.3 % on average; random answers have 50 %.
+"""
+
+
+def not_reading(scored: ScoredSheets) -> dict[str, str]:
+    """The people who may not sign, each with the controls that the person answered right.
+
+    Where the sheets have no controls, everybody may sign. A control without an answer is not right.
+    """
+    if not scored.key.patterns:
+        return {}
+    different = scored.key.labels.index(DIFFERENT)
+    is_control = np.array([item not in scored.key.patterns for item in scored.key.items])
+    controls = scored.answers[0, is_control]
+    right = (controls == different).sum(axis=0)
+    return {
+        name: f"{count} of {counted(len(controls), 'control')}"
+        for name, count in zip(scored.annotators, right.tolist(), strict=True)
+        if count < CONTROLS_TO_SIGN * len(controls)
+    }
+
+
 def rejected_table(scored: ScoredSheets) -> Table:
     """The patterns that a person judged different from the base pattern."""
     by_pattern: dict[tuple[str, str], list[str]] = {}
@@ -45,11 +73,15 @@ def rejected_table(scored: ScoredSheets) -> Table:
 def signoffs(scored: ScoredSheets, suite: Suite, when: str) -> Iterator[SignOff]:
     """The verdicts on each pattern, and on the base patterns that they were compared with.
 
-    A base pattern is accepted by a person who accepted more than half of the patterns that were
-    compared with it; otherwise the person is unsure of it.
+    Only of the people who read the sentences (``not_reading``). A base pattern is accepted by a
+    person who accepted more than half of the patterns that were compared with it; otherwise the
+    person is unsure of it.
     """
     of_base: dict[tuple[str, str, str], list[bool]] = {}
+    left_out = not_reading(scored)
     for relation, pattern, who, verdict in verdicts(scored):
+        if who in left_out:
+            continue
         patterns = suite.relation(relation).patterns
         judged = next((one for one in patterns if one.text == pattern), None)
         if judged is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from consilience.authoring.pattern_verdicts import ANSWER, rejected_table, verdicts
 from consilience.cli.console import out, warn
 from consilience.cli.output_options import JsonOutput, TableOutput
@@ -10,6 +12,7 @@ from consilience.files import csv_of, write_whole
 from consilience.report.metric_tables import annotator_tables
 from consilience.text import counted
 from consilience.workflow.annotators import (
+    Sheets,
     count_sheets,
     make_pattern_sheets,
     make_sheets,
@@ -28,8 +31,8 @@ def sheet(options: SheetOptions, output: JsonOutput) -> None:
         return
     warn(sheets.notes)
     out.print(
-        f"{len(key.sheets)} sheets of {sheets.questions} questions: {folder}/annotator-1.html "
-        "(or .csv), ...\nKeep key.json to yourself. "
+        f"{counted(len(key.sheets), 'sheet')} of {counted(sheets.questions, 'question')}: "
+        f"{_pages(sheets, folder)}\nKeep key.json to yourself. "
         f"Then: consilience suite annotate score {folder}"
     )
 
@@ -48,9 +51,15 @@ def patterns(options: PatternSheetOptions, output: JsonOutput) -> None:
     out.print(
         f"{counted(len(key.sheets), 'sheet')} of {counted(len(key.patterns), 'paraphrase')} and "
         f"{counted(controls, 'control')}: "
-        f"{folder}/{next(iter(key.sheets))}.html (or .csv), ...\nKeep key.json to yourself. "
+        f"{_pages(sheets, folder)}\nKeep key.json to yourself. "
         f"Then: consilience suite annotate score {folder}"
     )
+
+
+def _pages(sheets: Sheets, folder: Path) -> str:
+    """The first page, and that there are others."""
+    first, *others = sheets.key.sheets
+    return f"{folder}/{first}.html (or .csv){', ...' if others else ''}"
 
 
 def score(options: ScoreSheetsOptions, output: TableOutput) -> None:
@@ -67,11 +76,13 @@ def score(options: ScoreSheetsOptions, output: TableOutput) -> None:
         print_json(document)
         return
     people, items = scored.annotators, len(scored.key.items)
-    title = f"{scored.key.task}: {len(people)} people, {items} items, in percent"
+    size = f"{counted(len(people), 'person', 'people')}, {counted(items, 'item')}"
+    title = f"{scored.key.task}: {size}, in percent"
     for table in annotator_tables(scored.metrics, people, title):
         out.print(table)
     if scored.key.patterns:
-        out.print(rejected_table(scored))
+        rejected = rejected_table(scored)
+        out.print(rejected if rejected.rows else rejected.title)
     if options.sign is not None:
         out.print(f"{options.sign}/signoff.jsonl: {counted(len(record['signed']), 'new verdict')}")
     warn(scored.warnings)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from consilience import suites
 from consilience.authoring.annotation import SheetKey, draw_sheets, write_sheets
 from consilience.authoring.annotation_scores import ScoredSheets, score_sheets
-from consilience.authoring.pattern_sheets import draw_pattern_sheets
-from consilience.authoring.pattern_verdicts import signoffs
+from consilience.authoring.pattern_sheets import draw_pattern_sheets, patterns_to_compare
+from consilience.authoring.pattern_verdicts import CONTROLS_TO_SIGN, not_reading, signoffs
 from consilience.errors import ConsilienceError
 from consilience.provenance import git_revision, versions
 from consilience.suites.layouts import load_folder
@@ -20,6 +20,7 @@ from consilience.suites.perturbations import PAPERS, chosen
 from consilience.suites.selection import select_relations
 from consilience.suites.signoff import SignOff, add_signoffs
 from consilience.suites.tasks import load_task
+from consilience.text import counted
 from consilience.workflow.audit_options import PatternSheetOptions
 from consilience.workflow.auditing import writable_folder
 from consilience.workflow.suite_options import ScoreSheetsOptions, SheetOptions
@@ -77,7 +78,17 @@ def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
         suite, patterns=options.patterns, annotators=options.people, seed=options.seed
     )
     write_sheets(key, options.folder)
-    notes = [] if len(key.items) > len(key.patterns) else ["one relation, so there are no controls"]
+    sizes = patterns_to_compare(suite)
+    notes = []
+    if left_out := sum(sizes) - len(key.patterns):
+        notes.append(
+            f"{left_out} of {counted(sum(sizes), 'pattern')} left out, because a relation has at "
+            f"most {options.patterns} in a language; --patterns {max(sizes)} compares all"
+        )
+    if len(key.items) == len(key.patterns):
+        notes.append(
+            "there are no controls, because no pattern of another relation takes the same names"
+        )
     settings = {"suite": suite.name, "suite_digest": suite.digest, "seed": options.seed}
     return Sheets(key, notes, _record(settings))
 
@@ -91,6 +102,15 @@ def _sign(options: ScoreSheetsOptions, scored: ScoredSheets) -> list[SignOff]:
             "--sign with sheets of sentence pairs",
             expected="sheets of `consilience suite annotate patterns`",
             where=str(options.folder),
+        )
+    unread = not_reading(scored)
+    if len(unread) == len(scored.annotators):
+        name, right = next(iter(unread.items()))
+        raise ConsilienceError(
+            f"nobody may sign: {name} answered {right} right",
+            expected=f"at least {CONTROLS_TO_SIGN:.0%}",
+            where=str(options.folder),
+            todo="Ask people to read the sentences again.",
         )
     folder = writable_folder(str(options.sign), None)
     suite = load_folder(folder)
@@ -113,7 +133,13 @@ def count_sheets(options: ScoreSheetsOptions) -> tuple[ScoredSheets, Mapping[str
         "seed": key.seed,
         "annotators": scored.annotators,
     }
+    notes = (
+        f"{name} answered {right} right, fewer than {CONTROLS_TO_SIGN:.0%}: --sign leaves the "
+        "verdicts of this person out"
+        for name, right in not_reading(scored).items()
+    )
     signed = [asdict(one) for one in _sign(options, scored)]
+    scored = replace(scored, warnings=(*scored.warnings, *notes))
     return scored, {**_record(settings), "signed": signed}
 
 

@@ -44,8 +44,8 @@ def of_facts(*facts, **more):
     ("few_for_causal_models", ["[X] is [Y].", "[Y] is [X].", "[X] in [Y] now."], 1),
     ("few_for_causal_models", ["[X] is [Y].", "[X] in [Y]."], 0),
     ("number", ["[X] is [Y].", "[X] was in [Y].", "[X] are in [Y].", "[X] and [Y] are one."], 1),
-    ("near_duplicates", ["[X] is [Y].", "[X] Is [Y] !", "[Y] is [X].", "[X], is the [Y]."], 1),
-    ("near_duplicates", ["[X] की [Y]", "[X] का [Y]"], 0),
+    ("duplicate_patterns", ["[X] is [Y].", "[X] Is [Y] !", "[Y] is [X].", "[X], is the [Y]."], 1),
+    ("duplicate_patterns", ["[X] की [Y]", "[X] का [Y]"], 0),
     ("single_pattern", ["[X] is [Y]."], 1),
 ])  # fmt: skip
 def test_what_is_wrong_with_patterns(name, texts, wrong):
@@ -74,6 +74,7 @@ def test_a_pattern_of_another_relation_is_found_by_its_words_and_by_its_parse():
 
 @pytest.mark.parametrize(("name", "facts", "wrong"), [
     ("same_spelling", [("A", "New York"), ("B", "new  york"), ("C", "York")], 2),
+    ("same_spelling", [("Rhine", "Sea"), ("rhine", "Sea"), ("Rhine", "Lake"), ("Po", "Sea")], 2),
     ("same_candidates", [("A", "São Tomé"), ("B", "Sao Tome"), ("C", "Rome")], 2),
     ("same_candidates", [("A", "city"), ("B", "cities"), ("C", "bus"), ("D", "buses")], 4),
     ("same_candidates", [("A", "Rome"), ("B", "rome")], 0),

@@ -279,6 +279,21 @@ def test_patterns_in_another_language_need_names_first(write_suite, tmp_path):
     assert load_suite(folder).relation("capital").patterns[-1].subject_form == "genitive"
 
 
+def test_a_table_of_facts_is_no_suite_and_says_how_to_make_one(consilience, tmp_path):
+    (tmp_path / "facts.csv").write_text("relation,subject,object\nmoon,Io,Jupiter\n")
+    (tmp_path / "a.txt").write_text("[X] orbits [Y].\n")
+    for command in (("check", "facts.csv"), ("stats", "facts.csv")):
+        status, _, err = consilience("suite", *command)
+        assert status == 2
+        assert "suite import PATTERNS --into FOLDER --facts-from TABLE" in err
+    status, out, _ = consilience("suite", "import", "facts.csv", "--into", "new")
+    assert status == 2
+    assert "facts.csv:2: the relation 'moon' has no pattern, so 1 fact of it cannot" in out
+    arguments = ("--into", "new", "--relation", "moon", "--facts-from", "facts.csv")
+    assert consilience("suite", "import", "a.txt", *arguments)[0] == 0
+    assert len(load_suite(tmp_path / "new").relation("moon").facts) == 1
+
+
 def test_an_import_that_refuses_everything_fails(consilience, write_suite, tmp_path):
     folder = write_suite()
     (tmp_path / "a.txt").write_text("[X] has its seat in [Y].\n[X] had its seat in [Y].\n")

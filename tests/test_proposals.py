@@ -55,6 +55,8 @@ def test_a_table_of_tabs_has_numbers_and_one_text_of_evidence(tmp_path):
     ({"evidence": [1]}, ":1: 'evidence' is not a list of texts"),
     ({"meaning": float("nan")}, ":1: 'meaning' is nan; expected a finite number"),
     ({"relation": "a/b"}, ":1: the relation id 'a/b'"),
+    ({"lisence": "MIT"}, ":1: the column 'lisence'. Did you mean 'licence'"),
+    ({"license": "MIT"}, ":1: the column 'license'. Did you mean 'licence'"),
     ({"licence": "MIT\u202e"}, r":1: a control character, U\+202E, in 'licence'"),
 ])  # fmt: skip
 def test_a_faulty_row_is_named_and_left_out(changed, message, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
 from consilience.authoring.checks import FactMaterial, Finding, check
@@ -64,26 +64,36 @@ def duplicate_facts(material: FactMaterial) -> Iterator[Finding]:
 
 @check(
     "warning",
-    meaning="candidates that differ only in case, spaces or Unicode form",
-    todo="Write each candidate in one way.",
+    meaning="subjects, or candidates, that differ only in case, spaces or Unicode form",
+    todo="Write each name in one way.",
     is_quick=True,
 )
 def same_spelling(material: FactMaterial) -> Iterator[Finding]:
-    """Two spellings of an object are two candidates, and only one of them is right."""
+    """Two spellings of a subject are two items; of an object, two candidates, one of them right."""
     for relation in material.suite:
-        spellings: dict[str, list[str]] = defaultdict(list)
-        for word in relation.candidates.words:
-            folded = unicodedata.normalize("NFC", word).casefold()
-            spellings[" ".join(folded.split())].append(word)
-        for words in spellings.values():
-            if len(words) > 1:
-                quoted = [f"'{word}'" for word in sorted(words)]
-                forms = {unicodedata.normalize("NFC", word) for word in words}
-                is_plain = len(forms) == len(words)
-                how = "case or spaces" if is_plain else "case, spaces or Unicode form"
-                names = f"{', '.join(quoted[:-1])} and {quoted[-1]}"
-                places = _of_objects(material, relation, words)
-                yield Finding(relation.id, f"{names} differ only in {how}", places, len(words))
+        for words in _spellings(relation.candidates.words):
+            places = _of_objects(material, relation, words)
+            yield Finding(relation.id, _how_they_differ(words), places, len(words))
+        for words in _spellings(fact.subject for fact in relation.facts):
+            first = {fact.subject: fact.object for fact in reversed(relation.facts)}
+            places = _places(material, relation, [(word, first[word]) for word in words])
+            yield Finding(relation.id, f"subjects: {_how_they_differ(words)}", places, len(words))
+
+
+def _spellings(names: Iterable[str]) -> Iterator[list[str]]:
+    """Each group of different names that are one name without case, repeated spaces and NFC."""
+    spellings: dict[str, list[str]] = defaultdict(list)
+    for name in dict.fromkeys(names):
+        folded = unicodedata.normalize("NFC", name).casefold()
+        spellings[" ".join(folded.split())].append(name)
+    return (same for same in spellings.values() if len(same) > 1)
+
+
+def _how_they_differ(words: Sequence[str]) -> str:
+    quoted = [f"'{word}'" for word in sorted(words)]
+    forms = {unicodedata.normalize("NFC", word) for word in words}
+    how = "case or spaces" if len(forms) == len(words) else "case, spaces or Unicode form"
+    return f"{', '.join(quoted[:-1])} and {quoted[-1]} differ only in {how}"
 
 
 @check(

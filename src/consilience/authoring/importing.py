@@ -174,19 +174,13 @@ def plan_import(
     relations = [id_ for id_ in added if id_ in with_facts - known]
     imported = known | set(relations)
     refused += _without_facts(patterns, imported, known | with_facts)
+    refused += [] if facts_of else _without_patterns(facts, imported)
     similar = [one for one in similar if one.proposal.relation in imported]
     patterns = [pattern for pattern in patterns if pattern.relation in imported]
     facts = [fact for fact in facts if fact.relation in imported]
     names = _new_names(content, suite, facts)
     tables: dict[str, Rows] = {
-        "relations": [
-            {
-                "relation": id_,
-                "label": content.label_of(id_),
-                "cardinality": content.cardinality_of(id_),
-            }
-            for id_ in relations
-        ],
+        "relations": [_relation_row(id_, content) for id_ in relations],
         "patterns": [_pattern_row(pattern) for pattern in patterns],
         "facts": [_fact_row(fact) for fact in facts],
         "names": [name.row() for name in names],
@@ -340,6 +334,29 @@ def _without_facts(
             )
         )
     return problems
+
+
+def _without_patterns(facts: Sequence[SourceFact], imported: Collection[str]) -> Problems:
+    """A problem for each relation with facts that is not imported, because it has no pattern."""
+    first: dict[str, SourceFact] = {}
+    for fact in facts:
+        first.setdefault(fact.relation, fact)
+    sizes = Counter(fact.relation for fact in facts)
+    return [
+        ConsilienceError(
+            f"the relation '{id_}' has no pattern, so {counted(sizes[id_], 'fact')} of it "
+            "cannot be imported",
+            where=fact.where,
+            todo="Import patterns, and these facts with --facts-from TABLE.",
+        )
+        for id_, fact in first.items()
+        if id_ not in imported
+    ]
+
+
+def _relation_row(id_: str, content: Content) -> dict[str, object]:
+    cardinality = content.cardinality_of(id_)
+    return {"relation": id_, "label": content.label_of(id_), "cardinality": cardinality}
 
 
 def _pattern_row(proposal: Proposal) -> dict[str, object]:

@@ -163,7 +163,7 @@ def single_pattern(material: FactMaterial) -> Iterator[Finding]:
     meaning="patterns of a relation that differ only in case, spaces or punctuation",
     todo="Remove one of the two.",
 )
-def near_duplicates(material: FactMaterial) -> Iterator[Finding]:
+def duplicate_patterns(material: FactMaterial) -> Iterator[Finding]:
     """Pairs of patterns that are the same words in the same order."""
     for relation in material.suite:
         first: dict[str, str] = {}

@@ -14,7 +14,10 @@ from consilience.types import Suite
 METRICS_SHOWN = ("accuracy", "consistency", "corrected_consistency", "agree_right")
 """The metrics of the table."""
 
-NOTE = "accuracy: of the first pattern in the language; the rest is over pairs of patterns"
+NOTE = (
+    "accuracy: share of right answers to the first pattern of each relation in the language; "
+    "other columns: over pairs of patterns"
+)
 
 
 def language_label(kind: str) -> str:

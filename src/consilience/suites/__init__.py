@@ -15,7 +15,8 @@ from consilience.files import path_of
 from consilience.suites import mini_questions
 from consilience.suites.layouts import check_folder, load_folder
 from consilience.suites.question_files import SUFFIXES
-from consilience.suites.question_suites import check_questions, is_questions
+from consilience.suites.question_suites import check_questions, is_questions, is_table_of_facts
+from consilience.suites.rows import MAKE_A_SUITE
 from consilience.suites.tasks import TASKS, is_task, load_task
 from consilience.types import Suite
 
@@ -45,6 +46,12 @@ def suite_folder(spec: str, data: Path) -> Path:
     """The folder of a suite that is named or given as a path."""
     if spec in BUNDLED:
         return BUNDLED[spec]
+    if is_table_of_facts(spec):
+        raise ConsilienceError(
+            f"'{spec}' is a table of facts",
+            expected="a suite of facts: mini, pararel, or a folder",
+            todo=MAKE_A_SUITE,
+        )
     if spec in mini_questions.NAMES or (Path(spec).is_file() and is_questions(spec)):
         raise ConsilienceError(
             f"'{spec}' is a suite of questions",

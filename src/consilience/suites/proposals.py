@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal, cast, get_args
 
@@ -76,7 +77,8 @@ class Proposal:
 def read_proposals(path: Path, problems: Problems) -> list[Proposal]:
     """The valid rows of a file of proposals (JSONL or TSV); what is wrong goes to ``problems``.
 
-    Columns that are none of a proposal's are scores where they hold a number, and ignored else.
+    Columns that are none of a proposal's are scores where they hold a number; others are ignored,
+    and reported if they are called almost as one of a proposal's.
     """
     proposals: list[Proposal] = []
     for row in suite_rows(path, problems):
@@ -91,6 +93,7 @@ def _proposal(row: Row) -> Proposal:
     """The proposal of a row; its errors are reported."""
     relation, pattern = row.text("relation"), row.pattern()
     texts = {name: row.optional_text(name) for name in TEXTS}
+    _report_misspelt(row)
     source = texts["source"]
     if PurePosixPath(source).is_absolute() or PureWindowsPath(source).is_absolute():
         row.report(
@@ -104,6 +107,14 @@ def _proposal(row: Row) -> Proposal:
         scores=scores_of(row, COLUMNS),
         where=row.where,
     )  # fmt: skip
+
+
+def _report_misspelt(row: Row) -> None:
+    """Report a column that holds no number and is called almost as one of a proposal's."""
+    for name, cell in row.cells.items():
+        close = get_close_matches(name, COLUMNS, n=1, cutoff=0.8)
+        if name not in COLUMNS and close and close[0] not in row.cells and _number(cell) is None:
+            row.report(f"the column '{name}'", todo=f"Did you mean '{close[0]}'?")
 
 
 def _origin(row: Row) -> Origin:

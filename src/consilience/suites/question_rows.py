@@ -16,7 +16,7 @@ from typing import Any
 
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.questions import ALIAS_SEPARATOR, DEFAULT_LANGUAGE, Choice, Question
-from consilience.suites.rows import Problems, Row
+from consilience.suites.rows import MAKE_A_SUITE, Problems, Row, holds_facts
 from consilience.text import names_a_group
 
 COLUMNS: Mapping[str, str] = {
@@ -114,7 +114,9 @@ def _require_columns(
                     f"no column '{column}' among {', '.join(map(str, cells))}",
                     expected=f"{COLUMNS[name]} in '{column}'",
                     where=where,
-                    todo="Name the column that has it: "
+                    todo=MAKE_A_SUITE
+                    if holds_facts(cells)
+                    else "Name the column that has it: "
                     f"{_naming(name, 'COLUMN', in_python=in_python)}.",
                 )
 

@@ -16,13 +16,13 @@ from consilience.expectations import Expectation, linked_questions
 from consilience.factors import OF_OPTIONS, FactorialDesign
 from consilience.files import path_of
 from consilience.questions import Question
-from consilience.read import read_text
+from consilience.read import read_rows, read_text
 from consilience.suites.expectation_files import with_expectations
 from consilience.suites.mini_questions import NAMES, mini_questions
 from consilience.suites.question_collection import Questions
 from consilience.suites.question_files import SUFFIXES, read_question_file
 from consilience.suites.question_rows import questions_of_rows
-from consilience.suites.rows import Problems, find_table, raise_first
+from consilience.suites.rows import Problems, find_table, holds_facts, raise_first
 from consilience.types import Candidates, Fact, Relation, Suite
 
 HUB = "hub:"
@@ -64,6 +64,15 @@ def is_questions(spec: str) -> bool:
         return path.is_file() and "questions" in read_text(path)
     is_folder = path.is_dir() and find_table(path, "patterns") is None
     return path.suffix in SUFFIXES or (is_folder and bool(_files_in(path)))
+
+
+def is_table_of_facts(spec: str) -> bool:
+    """Whether a suite is a file whose first row is a fact and no question."""
+    path = Path(spec)
+    if path.suffix not in (".csv", ".tsv", ".jsonl") or not path.is_file():
+        return False
+    first = next(read_rows(path, faults=[]), None)
+    return first is not None and holds_facts(first[1])
 
 
 def load_questions(

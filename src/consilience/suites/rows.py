@@ -23,6 +23,12 @@ FIELDS = {
 
 LANGUAGE_TAG = "a BCP 47 tag such as de, pt-BR or zh-Hant"
 
+MAKE_A_SUITE = (
+    "Make a suite of the facts with patterns: "
+    "`consilience suite import PATTERNS --into FOLDER --facts-from TABLE`."
+)
+"""What to do where a table of facts is given for a suite."""
+
 Problems = Faults
 """Everything that is wrong with a suite, in the order of its files."""
 
@@ -137,13 +143,19 @@ class Row:
 
 
 def suite_rows(path: Path, problems: Problems) -> Iterator[Row]:
-    """The rows of a JSONL or TSV table (no quoting); what cannot be read goes to ``problems``."""
+    """The rows of a JSONL, TSV (no quoting) or CSV table; what cannot be read is a problem."""
+    quoted = path.suffix == ".csv"
     try:
-        for where, cells in read_rows(path, quoted=False, faults=problems):
+        for where, cells in read_rows(path, quoted=quoted, faults=problems):
             if path.suffix == ".jsonl" or any(cell.strip() for cell in cells.values()):
                 yield Row(where, cells, problems)
     except ConsilienceError as error:
         problems.append(error)
+
+
+def holds_facts(cells: Mapping[str, Any]) -> bool:
+    """Whether a row of a table is a fact and no question."""
+    return {"subject", "object"} <= cells.keys() and "question" not in cells
 
 
 def find_table(folder: Path, name: str) -> Path | None:

@@ -13,11 +13,11 @@ from consilience.types import Candidates, Fact, Relation, Suite
 def load_facts(spec: str, data_dir: Path | None = None, *, as_shipped: bool = False) -> Suite:
     """A suite; or the facts of a table, or of a folder without patterns, as a suite without any.
 
-    The table (JSONL or TSV) has the columns ``relation``, ``subject`` and ``object``. The relations
-    are then N-1, and their ids are their labels.
+    The table (JSONL, TSV or CSV) has the columns ``relation``, ``subject`` and ``object``. The
+    relations are then N-1, and their ids are their labels.
     """
     path = Path(spec)
-    table = path if path.is_file() and path.suffix in (".jsonl", ".tsv") else None
+    table = path if path.is_file() and path.suffix in (".jsonl", ".tsv", ".csv") else None
     if path.is_dir() and not find_table(path, "patterns"):
         table = find_table(path, "facts")
     if table is None:

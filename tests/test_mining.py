@@ -218,11 +218,15 @@ def test_patterns_are_ranked_by_the_facts_of_their_relation(parser):
 
 
 def test_a_sentence_is_found_by_example(parser):
-    query = ExampleQuery.of(example_pattern("X is the seat of Y"), parser)
-    assert query.words == {"is", "seat", "of"}
+    query = ExampleQuery.of(example_pattern("X is the seat of Y"), FactIndex.of({}))
+    assert query.words == {"seat", "of"}
     matches = list(query.search(TEXTS, parser, lambda steps: None))
     assert matches[0] == ExampleMatch("Paris", "France", "Paris is the seat of France.")
     assert len(matches) == 3
+    swapped = ExampleQuery.of(example_pattern("Y is the seat of X"), FactIndex.of({}))
+    assert next(swapped.search(TEXTS, parser, lambda steps: None)).subject == "France"
+    with pytest.raises(ConsilienceError, match="no word but articles"):
+        ExampleQuery.of(example_pattern("the X, the Y"), FactIndex.of({}))
     with pytest.raises(ConsilienceError, match=r"has 0 \[Y\]"):
         example_pattern("the capital of X")
 
@@ -271,6 +275,17 @@ def test_proposals_of_a_corpus(tmp_path):
         mine_patterns(MineOptions(corpus))
     with pytest.raises(ConsilienceError, match="no relation 'capitals'.*Did you mean 'capital'"):
         mine_patterns(MineOptions(corpus, suite=str(facts), groups=["capitals"]))
+    rivers = "The Volga empties into the Caspian Sea.\nVolga empties into the Caspian Sea."
+    for example in ("X empties into Y", "The X empties into the Y"):
+        found = mine_patterns(MineOptions(write(tmp_path / "rivers.txt", rivers), like=example))
+        assert found.relations is None
+        assert [(m.subject, m.object) for m in found.matches] == [("Volga", "Caspian Sea")] * 2
+    towns = write(
+        tmp_path / "towns.txt",
+        "Paris is the capital and largest city of France.\nOslo, the capital of Norway.",
+    )
+    found = mine_patterns(MineOptions(towns, like="X is the capital of Y"))
+    assert [m.subject for m in found.matches] == ["Paris", "Oslo"], "the rules of mining"
     edited = write(out, out.read_text()[:-1])
     with pytest.raises(ConsilienceError, match="a file already.*--out"):
         mine_patterns(options)

@@ -1,8 +1,9 @@
-"""Query by example: the sentences of a corpus that are built like ``X, the capital of Y``.
+"""Query by example: the sentences of a corpus that say ``X is the capital of Y``.
 
-The example is parsed. Its words, but for determiners and punctuation, and the arcs between them
-are a query for spaCy's DependencyMatcher: a sentence matches with other words in between. The idea
-is that of SPIKE (Shlain et al. 2020), with which ParaRel's authors searched for patterns.
+The idea is that of SPIKE (Shlain et al. 2020), with which ParaRel's authors searched for patterns.
+The rule is that of mining: two names of a sentence match if the sentence would give the example as
+a pattern. They also match if the example is in the sentence as written, however it is parsed.
+Articles and case never count.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from itertools import combinations, islice
+from typing import TYPE_CHECKING
 
-from consilience.analysis.syntax import SILENT, Parsed, parse_pattern
 from consilience.authoring.mining import BATCH
-from consilience.authoring.mining_search import WORD
+from consilience.authoring.mining_patterns import NoPatternError, check_name, path_patterns
+from consilience.authoring.mining_search import WORD, FactIndex, Span
 from consilience.cloze import ENGLISH, Pattern
 from consilience.errors import ConsilienceError
 from consilience.watch import Advance
@@ -24,12 +25,15 @@ if TYPE_CHECKING:
     from spacy.language import Language
     from spacy.tokens import Doc, Token
 
-NAME_PARTS = frozenset({"compound", "flat", "flat:name"})
+ARTICLE = re.compile(r"\b(?:an?|the)\s+", re.IGNORECASE)
+
+COPULA = frozenset(["is"])
+"""What mining adds to an apposition, so a sentence need not have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExampleMatch:
-    """A sentence that is built like the example."""
+    """A pair of names of a sentence that matches the example."""
 
     subject: str
     """The words in place of ``X``."""
@@ -52,106 +56,114 @@ def example_pattern(text: str, language: str = ENGLISH) -> Pattern:
 class ExampleQuery:
     """An example, ready to be searched for."""
 
-    nodes: list[dict[str, Any]]
-    """The query as spaCy's DependencyMatcher has it."""
+    text: str
+    """The example without articles and case."""
+    swapped: str
+    """The same with its slots swapped."""
     words: frozenset[str]
     """The words that a sentence must have, in lower case; others are not parsed."""
-    subject: int
-    """The node of the subject."""
-    object: int
-    """The node of the object."""
+    index: FactIndex
+    """Facts whose names are names, however they are parsed."""
 
     @classmethod
-    def of(cls, pattern: Pattern, parser: Language) -> ExampleQuery:
+    def of(cls, pattern: Pattern, index: FactIndex) -> ExampleQuery:
         """The query of an example; raises where it has no word to search for."""
-        example = parse_pattern(pattern, parser)
-        slots = (example.subject, example.object)
-        chosen = [at for at in range(len(example.words)) if at in slots or _counts(example, at)]
-        words = {example.words[at].text.lower() for at in chosen if at not in slots}
+        parts = ARTICLE.sub("", " ".join(pattern.parts)).lower()
+        words = frozenset(word for word in WORD.findall(parts) if word[0].isalnum())
         if not words:
             raise ConsilienceError(
-                f"the example '{pattern.text}' has no word but determiners and its slots",
+                f"the example '{pattern.text}' has no word but articles and its slots",
                 expected="an example such as '[X], the capital of [Y]'",
                 todo="Add the words to search for.",
             )
-        order = _from_the_root(example, chosen)
-        nodes = [_node(example, at, order) for at in order]
-        whole_words = frozenset(word for word in words if WORD.fullmatch(word))
-        return cls(nodes, whole_words, *(order.index(at) for at in slots))
+        text = _plain(pattern.text)
+        return cls(text, _swapped(text), words - COPULA or words, index)
 
     def search(
         self, texts: Iterable[Iterable[str]], parser: Language, advance: Advance
     ) -> Iterator[ExampleMatch]:
         """The matches in ``texts``, each a sequence of sentences."""
-        from spacy.matcher import DependencyMatcher
-
-        matcher = DependencyMatcher(parser.vocab)
-        matcher.add("example", [self.nodes])
         sentences = (sentence for of_text in texts for sentence in of_text)
         waiting = (text for text in sentences if self.words <= set(WORD.findall(text.lower())))
         while batch := list(islice(waiting, BATCH)):
             with parser.memory_zone():
-                matches = []
+                matches: list[ExampleMatch] = []
                 for doc in parser.pipe(batch, batch_size=64):
-                    matches += self._matches(doc, matcher)
+                    matches += self.matches(doc)
                     advance(1)
             yield from matches
 
-    def _matches(self, doc: Doc, matcher: Any) -> list[ExampleMatch]:
-        pairs = [(tokens[self.subject], tokens[self.object]) for _, tokens in matcher(doc)]
-        return [
-            ExampleMatch(_name(doc[subject]), _name(doc[object_]), doc.text)
-            for subject, object_ in dict.fromkeys(pairs)
-        ]
+    def matches(self, doc: Doc) -> Iterator[ExampleMatch]:
+        """The pairs of names in a parsed sentence that match."""
+        for first, second in combinations(_names(doc, self.index), 2):
+            if first[1] > second[0]:
+                continue
+            patterns = _patterns(doc, first, second)
+            names = doc.text[slice(*first)], doc.text[slice(*second)]
+            if self.text in patterns or _has(patterns[0], self.text):
+                yield ExampleMatch(*names, doc.text)
+            elif self.swapped in patterns or _has(patterns[0], self.swapped):
+                yield ExampleMatch(*names[::-1], doc.text)
 
 
-def _counts(example: Parsed, at: int) -> bool:
-    """Whether a word of the example must be in a sentence."""
-    word = example.words[at]
-    return word.pos not in SILENT and word.pos != "DET"
+def _plain(text: str) -> str:
+    """A text as it is compared: without articles, case, repeated spaces and its last full stop."""
+    return " ".join(ARTICLE.sub("", text).lower().split()).removesuffix(".").rstrip()
 
 
-def _from_the_root(example: Parsed, chosen: list[int]) -> list[int]:
-    """The chosen words, each after its head; heads that are not chosen are skipped."""
-    depth = {}
-    for at in chosen:
-        steps, head = 0, at
-        while example.words[head].head != head:
-            steps, head = steps + 1, example.words[head].head
-        depth[at] = steps
-    return sorted(chosen, key=lambda at: (depth[at], at))
+def _swapped(text: str) -> str:
+    return text.replace("[x]", "[]").replace("[y]", "[x]").replace("[]", "[y]")
 
 
-def _node(example: Parsed, at: int, order: list[int]) -> dict[str, Any]:
-    """The node of a word: its text or, of a slot, its kind; and its arc to an earlier node."""
-    word = example.words[at]
-    if at in (example.subject, example.object):
-        attributes: dict[str, Any] = {"POS": {"IN": ["PROPN", "NOUN", "ADJ"]}}
-    else:
-        attributes = {"LOWER": word.text.lower()}
-    if word.head != at:
-        attributes["DEP"] = word.label
-    node = {"RIGHT_ID": str(at), "RIGHT_ATTRS": attributes}
-    earlier = order[: order.index(at)]
-    if not earlier:
-        return node
-    head = word.head
-    while head not in earlier and example.words[head].head != head:
-        head = example.words[head].head
-    anchor, arc = (
-        (head, ">" if head == word.head else ">>") if head in earlier else (order[0], ".*")
-    )
-    return {"LEFT_ID": str(anchor), "REL_OP": arc, **node}
+def _has(sentence: str, example: str) -> bool:
+    """Whether a sentence has the words of an example as written."""
+    return re.search(rf"(?<!\w){re.escape(example)}(?!\w)", sentence) is not None
 
 
-def _name(token: Token) -> str:
-    """The whole name of a token: it and the parts of names that touch it."""
-    start, end = token.i, token.i + 1
-    parts = {
-        child.i for child in token.subtree if child.pos_ == "PROPN" or child.dep_ in NAME_PARTS
-    }
-    while start - 1 in parts:
-        start -= 1
-    while end in parts and token.doc[end].dep_ != "case":
-        end += 1
-    return str(token.doc[start:end].text)
+def _patterns(doc: Doc, first: Span, second: Span) -> list[str]:
+    """The sentence with slots in place of two names, and the patterns that mining makes of it."""
+    text = doc.text
+    slotted = f"{text[: first[0]]}[X]{text[first[1] : second[0]]}[Y]{text[second[1] :]}"
+    try:
+        return [_plain(pattern) for pattern in (slotted, *path_patterns(doc, first, second))]
+    except NoPatternError:
+        return [_plain(slotted)]
+
+
+def _names(doc: Doc, index: FactIndex) -> list[Span]:
+    """The names and nouns that may be in a slot, from left to right; of nested ones the known."""
+    spans: dict[int, Span] = {}
+    known = [span for _, span in index.trie.find(doc.text)]
+    for span in (*known, *_capitalised(doc), *_nouns(doc)):
+        tokens = doc.char_span(*span)
+        try:
+            if tokens is not None:
+                check_name(tokens)
+                spans.setdefault(tokens.root.i, span)
+        except NoPatternError:
+            continue
+    return sorted(spans.values())
+
+
+def _capitalised(doc: Doc) -> Iterator[Span]:
+    """Adjacent words that are written or parsed as names."""
+    words: list[Token] = []
+    for token in doc:
+        if token.pos_ == "PROPN" or (token.text[:1].isupper() and token.pos_ in ("NOUN", "ADJ")):
+            words.append(token)
+            continue
+        if words:
+            yield words[0].idx, words[-1].idx + len(words[-1])
+        words = []
+    if words:
+        yield words[0].idx, words[-1].idx + len(words[-1])
+
+
+def _nouns(doc: Doc) -> Iterator[Span]:
+    """Common nouns, each with its compounds on the left."""
+    for token in doc:
+        if token.pos_ == "NOUN" and token.dep_ != "compound":
+            start = token.i
+            while start and doc[start - 1].dep_ == "compound" and doc[start - 1].head == token:
+                start -= 1
+            yield doc[start].idx, token.idx + len(token)

@@ -87,7 +87,7 @@ def path_patterns(doc: Doc, subject: Span, object_: Span) -> tuple[str, ...]:
         tokens = doc.char_span(*span)
         if tokens is None:
             raise NoPatternError("a name is part of a word")
-        _check_name(tokens)
+        check_name(tokens)
         slots[tokens.root.i] = (slot, tokens)
     texts: dict[str, None] = {}
     reason = None
@@ -103,8 +103,8 @@ def path_patterns(doc: Doc, subject: Span, object_: Span) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _check_name(tokens: Tokens) -> None:
-    """Refuse a name that is a part of a longer one, such as ``York`` in ``New York``."""
+def check_name(tokens: Tokens) -> None:
+    """Raise ``NoPatternError`` for a part of a longer name, such as ``York`` in ``New York``."""
     root = tokens.root
     inside = range(tokens.start, tokens.end)
     parts = [child for child in root.children if child.i not in inside]
@@ -376,4 +376,4 @@ def with_articles(text: str) -> str:
     return re.sub(r"\b([Aa]n?) (?=[^\[\s])(\S+)", fitting, text)
 
 
-__all__: list[Any] = ["NoPatternError", "path_patterns", "with_articles"]
+__all__: list[Any] = ["NoPatternError", "check_name", "path_patterns", "with_articles"]

@@ -134,7 +134,7 @@ class FactIndex:
         return cls(tuple(facts), relation_of, facts_of, fixed, NameTrie.of(names), without_search)
 
     def pairs_in(self, sentence: str) -> tuple[NamedPair, ...]:
-        """The facts in a sentence; of names that are there repeatedly, the two that are closest."""
+        """The facts in a sentence; of repeated names, the closest subject and object."""
         places: dict[str, list[Span]] = {}
         for name, span in self.trie.find(sentence):
             places.setdefault(name, []).append(span)

@@ -49,7 +49,7 @@ def _print_matches(result: Matches, output: JsonOutput) -> None:
         print_json({"example": result.example, "total": result.total, "matches": rows})
         return
     if not result.matches:
-        out.print(f"No sentence is built like {result.example}")
+        out.print(f"No sentence matches {result.example}")
         return
     title = f"{result.example} {counted(result.total, 'match', 'matches')}"
     matches = [(match.subject, match.object, match.sentence) for match in result.matches]

@@ -16,7 +16,7 @@ class MineOptions:
 
     The patterns of each relation are ranked by specificity: the lower bound of the share of its
     facts among the facts of all relations that a pattern connects. No model under test takes part.
-    With --like, the corpus is searched for sentences that are built like an example.
+    With --like, the corpus is searched for sentences that mining would turn into an example.
     """
 
     corpus: Annotated[
@@ -51,8 +51,7 @@ class MineOptions:
     like: Annotated[
         str | None,
         Option(
-            "List the sentences that are built like this example, such as '[X], the capital of "
-            "[Y]'.",
+            "List the sentences that say the same as an example such as 'X is the capital of Y'.",
             metavar="EXAMPLE",
             panel=QUESTIONS,
         ),

@@ -57,7 +57,7 @@ class Matches:
 
 
 def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns | Matches:
-    """Mine the patterns of facts, or with ``like`` list what is built like an example.
+    """Mine the patterns of facts, or with ``like`` list the matches of an example.
 
     A corpus without text raises, and so does an existing output file.
     """
@@ -90,9 +90,9 @@ def _list_matches(options: MineOptions, watch: Watch) -> Matches:
     example_pattern(options.like or "")  # wrong slots are reported before a parser is loaded
     parser = _load(options.parser)
     pattern = example_pattern(options.like or "", parser.lang)
-    query = ExampleQuery.of(pattern, parser)
     facts = _facts(options)[0] if options.suite else {}
     index = FactIndex.of(facts)
+    query = ExampleQuery.of(pattern, index)
     texts = _texts(options)
     with watch.steps("parsing", None, "sentences") as advance:
         found_matches = query.search(texts, parser, advance)

@@ -296,12 +296,14 @@ def test_a_table_of_facts_is_no_suite_and_says_how_to_make_one(consilience, tmp_
 
 def test_an_import_that_refuses_everything_fails(consilience, write_suite, tmp_path):
     folder = write_suite()
-    (tmp_path / "a.txt").write_text("[X] has its seat in [Y].\n[X] had its seat in [Y].\n")
+    (tmp_path / "a.txt").write_text(
+        "[X] has its seat in [Y].\n[X] had its seat in [Y].\n[X] has its seat in [Y]"
+    )
     arguments = ("suite", "import", "a.txt", "--into", folder, "--relation")
     status, out, _ = consilience(*arguments, "capitals", "--dry-run")
     assert status == 2
     assert "near-duplicates: 0 patterns\n" in out
-    assert "'capitals' has no fact, so 2 patterns of it" in out
+    assert "'capitals' has no fact, so 3 patterns of it" in out
     assert "Did you mean 'capital'?" in out
     assert "because everything was refused" in out
     assert consilience(*arguments, "capital")[0] == 0

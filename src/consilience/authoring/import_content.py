@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,9 @@ from consilience.suites.rows import Problems
 from consilience.suites.trex import N_TO_1, N_TO_M
 from consilience.text import counted
 from consilience.types import Cardinality
+
+WIKIDATA = re.compile(r"P\d+")
+"""The id of a relation of Wikidata."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from consilience.answer_files import ENDINGS, read_answer_file
-from consilience.authoring.import_content import Content, Name, Reading, SourceFact, align_languages
+from consilience.authoring.import_content import (
+    WIKIDATA,
+    Content,
+    Name,
+    Reading,
+    SourceFact,
+    align_languages,
+)
 from consilience.errors import ConsilienceError, did_you_mean, missing_column
 from consilience.read import parse_json, read_rows, read_text
 from consilience.suites.layouts import load_folder
@@ -19,9 +26,6 @@ from consilience.suites.trex import LAMA_CARDINALITIES, pararel_root
 
 LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 """A folder name that is a BCP 47 tag."""
-
-WIKIDATA = re.compile(r"P\d+")
-"""A file name that is the id of a relation of Wikidata."""
 
 PATTERN_FIELDS = ("pattern", "template")
 """The fields that files with one relation each have for a pattern: ParaRel's and LPAQA's."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from consilience.authoring.folder_tables import Rows, append_rows
-from consilience.authoring.import_content import Content, Name, SourceFact
+from consilience.authoring.import_content import WIKIDATA, Content, Name, SourceFact
 from consilience.authoring.near_duplicates import Likeness, has_words, likeness
 from consilience.cloze import ENGLISH
 from consilience.errors import ConsilienceError, did_you_mean
@@ -173,7 +173,8 @@ def plan_import(
     added = dict.fromkeys(pattern.relation for pattern in patterns)
     relations = [id_ for id_ in added if id_ in with_facts - known]
     imported = known | set(relations)
-    refused += _without_facts(patterns, imported, known | with_facts)
+    left_out = [one.proposal for one in similar if not one.is_kept]
+    refused += _without_facts([*patterns, *left_out], imported, known)
     refused += [] if facts_of else _without_patterns(facts, imported)
     similar = [one for one in similar if one.proposal.relation in imported]
     patterns = [pattern for pattern in patterns if pattern.relation in imported]
@@ -316,13 +317,13 @@ def _new_names(content: Content, suite: Suite | None, facts: Sequence[SourceFact
 def _without_facts(
     patterns: Sequence[Proposal], imported: Collection[str], known: Collection[str]
 ) -> Problems:
-    """A problem for each relation that is not imported; ``known``: those with facts."""
+    """A problem for each relation that is not imported; ``known``: the relations of the folder."""
     problems: Problems = []
     sizes = Counter(pattern.relation for pattern in patterns)
     for id_, size in sizes.items():
         if id_ in imported:
             continue
-        hint = did_you_mean(id_, sorted(known))
+        hint = "" if WIKIDATA.fullmatch(id_) else did_you_mean(id_, sorted(known))
         problems.append(
             ConsilienceError(
                 f"the relation '{id_}' has no fact, so {counted(size, 'pattern')} of it "

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 
 import pytest
 
@@ -89,6 +90,28 @@ def test_what_suite_json_and_the_provenance_lack_is_named(folder, consilience):
     assert "no 'licence'" not in problems, "the patterns state one"
     assert "1 pattern of 'capital' without a row in the table provenance" in problems
     assert "1 pattern of 'capital' without a licence in the table provenance" in problems
+
+
+@pytest.mark.parametrize(("name", "values"), [
+    ("date", ["2026-13-45", "last Tuesday", "20261123", 2026]),
+    ("url", ["nowhere", "ftp://example.org", "https://", "https://a b.org"]),
+    ("licence", ["none stated", "NONE", "unknown", "CC BY 4.0"]),
+])  # fmt: skip
+def test_values_of_suite_json_that_say_nothing_are_named(folder, consilience, name, values):
+    for value in values:
+        (folder / "suite.json").write_text(json.dumps(ABOUT | {name: value}), encoding="utf-8")
+        first, *others = problems_of(consilience, folder)
+        assert f"suite.json: '{name}' is {json.dumps(value)}" in first
+        assert not any("suite.json" in other for other in others)
+
+
+def test_licences_of_patterns_are_ids_or_urls(folder, consilience):
+    path = folder / "provenance.jsonl"
+    rows = path.read_text(encoding="utf-8")
+    licences = iter(["none stated", "MIT OR LicenseRef-Mine", "https://example.org/licence"])
+    path.write_text(re.sub("CC0-1.0", lambda _: next(licences), rows), encoding="utf-8")
+    first = problems_of(consilience, folder)[0]
+    assert "1 pattern of 'capital' whose licence in the table provenance is no SPDX id" in first
 
 
 def test_the_card_keeps_what_the_author_wrote(folder, consilience):

@@ -85,7 +85,7 @@ def did_you_mean(word: str, known: list[str]) -> str:
     if close:
         return f"Did you mean '{close[0]}'?"
     shown = ", ".join(known[:12]) + (f" and {len(known) - 12} more" if len(known) > 12 else "")
-    return f"Known: {shown}."
+    return f"Known: {shown.removesuffix('.')}."
 
 
 def unknown_name(found: str, name: str, known: Iterable[str]) -> ConsilienceError:

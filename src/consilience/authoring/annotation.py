@@ -11,8 +11,10 @@ import hashlib
 import io
 import json
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +89,8 @@ class SheetKey:
     """The questions of each annotator, in order."""
     patterns: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
     """Of a suite of facts, the relation and the pattern that an item is about."""
+    made: str = field(default="", compare=False)
+    """When ``write_sheets`` wrote the sheets, in UTC; empty before, and of older sheets."""
 
     @property
     def variants(self) -> list[str]:
@@ -153,10 +157,14 @@ def write_sheets(key: SheetKey, folder: Path) -> None:
     already holds these sheets gets the missing ones. A folder that holds anything else raises: it
     may hold answers.
     """
-    fields = {name: value for name, value in asdict(key).items() if name != "patterns" or value}
+    fields = {"made": datetime.now(UTC).isoformat()} | {
+        name: value
+        for name, value in asdict(key).items()
+        if name != "made" and (name != "patterns" or value)
+    }
     content = (json.dumps(fields, ensure_ascii=False, indent=1) + "\n").encode()
     key_file = folder / "key.json"
-    is_same = key_file.is_file() and key_file.read_bytes() == content
+    is_same = key_file.is_file() and _undated(key_file.read_bytes()) == _undated(content)
     if not is_same and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConsilienceError(
             "there is something already",
@@ -165,11 +173,17 @@ def write_sheets(key: SheetKey, folder: Path) -> None:
             todo=f"{OTHER_OUT}.",
         )
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(key_file, content)
+    if not is_same:
+        write_whole(key_file, content)
     for name in key.sheets:
         for suffix, sheet in ((".csv", _table(key, name)), (".html", page(key, name))):
             if not (folder / f"{name}{suffix}").exists():
                 write_whole(folder / f"{name}{suffix}", sheet.encode())
+
+
+def _undated(content: bytes) -> bytes:
+    """The content of ``key.json`` without the time at which it was written."""
+    return re.sub(rb'\n "made": "[^"\n]*",', b"", content, count=1)
 
 
 def _table(key: SheetKey, annotator: str) -> str:
@@ -213,7 +227,11 @@ def read_key(path: Path) -> SheetKey:
             name: (relation, pattern)
             for name, (relation, pattern) in content.pop("patterns", {}).items()
         }
-        key = SheetKey(**content, labels=labels, items=items, sheets=sheets, patterns=patterns)
+        if made := content.pop("made", ""):
+            made = datetime.fromisoformat(made).astimezone(UTC).isoformat()
+        key = SheetKey(
+            **content, labels=labels, items=items, sheets=sheets, patterns=patterns, made=made
+        )
         expected = sorted((item, variant) for item in items for variant in key.variants)
         is_whole = all(sorted(questions) == expected for questions in sheets.values())
         is_known = all(item.gold in labels for item in items.values())

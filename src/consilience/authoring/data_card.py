@@ -104,8 +104,8 @@ def _tables(shared: SharedSuite) -> Iterator[Table]:
         ["languages", ", ".join(languages)],
         ["patterns with a provenance", f"{len(shared.provenance)} of {len(shared.patterns)}"],
         ["patterns accepted by people", f"{len(shared.accepted)} of {len(shared.patterns)}"],
-        ["digest of the suite", suite.digest],
-        ["digest of the files", shared.files_digest],
+        ["SHA-256 of patterns and facts, as in the run.json of a run", suite.digest],
+        ["SHA-256 of croissant.json, which has those of all tables", shared.files_digest],
     ]
     yield Table("The suite", [Column("property"), Column("value")], facts)
     total, by_relation = statistics_tables(suite_statistics(suite), suite.name)

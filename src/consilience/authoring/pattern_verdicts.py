@@ -93,9 +93,10 @@ def signoffs(scored: ScoredSheets, suite: Suite, when: str) -> Iterator[SignOff]
             )
         base = next(one for one in patterns if one.language == judged.language)
         of_base.setdefault((relation, base.text, who), []).append(verdict == "accept")
-        yield SignOff(relation, pattern, who, when, verdict, f"compared with '{base.text}'")
+        reason = f"compared with '{base.text}'"
+        yield SignOff(relation, pattern, who, when, verdict, reason, scored.key.made)
     for (relation, pattern, who), accepted in of_base.items():
         is_accepted = 2 * sum(accepted) > len(accepted)
         reason = f"base pattern: {sum(accepted)} of {len(accepted)} patterns say the same"
         decision: Verdict = "accept" if is_accepted else "unsure"
-        yield SignOff(relation, pattern, who, when, decision, reason)
+        yield SignOff(relation, pattern, who, when, decision, reason, scored.key.made)

@@ -20,8 +20,10 @@ from consilience.report.metric_tables import statistics_tables
 from consilience.report.suite_tables import question_table
 from consilience.suites import mini_questions
 from consilience.suites.fetch import fetch
+from consilience.suites.layouts import layout_of
 from consilience.suites.question_sizes import question_statistics
 from consilience.suites.question_suites import is_questions, load_questions
+from consilience.suites.signoff import signoff_notes
 from consilience.suites.sizes import suite_statistics
 from consilience.suites.tasks import is_task, load_task
 from consilience.text import counted
@@ -130,7 +132,9 @@ def _notes_and_size(options: CheckOptions) -> tuple[list[str], str]:
         return [], f"a task of sentence pairs with the labels {labels}"
     else:
         chosen = suites.load_suite(suite, options.data_dir)
-        sizes, notes = suite_statistics(chosen), cautions(chosen)
+        _, root = layout_of(suites.suite_folder(suite, suites.data_dir(options.data_dir)))
+        sizes = suite_statistics(chosen)
+        notes = [*cautions(chosen), *signoff_notes(root, chosen)]
         parts = {"relation": sizes.relations, "pattern": sizes.patterns, "fact": sizes.facts}
     return notes, ", ".join(counted(number, name) for name, number in parts.items())
 

@@ -202,7 +202,9 @@ def check_provenance(folder: Path, suite: Suite, problems: Problems) -> None:
             todo = did_you_mean(proposal.relation, list(patterns))
         elif proposal.pattern not in patterns[proposal.relation]:
             problem = f"'{proposal.pattern}' is no pattern of '{proposal.relation}'"
-            todo = did_you_mean(proposal.pattern, patterns[proposal.relation])
+            hint = did_you_mean(proposal.pattern, patterns[proposal.relation])
+            todo = "Remove the row if the pattern was removed."
+            todo += f" {hint}" if hint.startswith("Did") else ""
         elif key in first:
             problem = f"duplicate row for the pattern '{proposal.pattern}' of '{key[0]}'"
             todo = f"Remove it; the first is {first[key]}."

@@ -9,7 +9,7 @@ from datetime import date
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from consilience.errors import ConsilienceError, did_you_mean
+from consilience.errors import ConsilienceError
 from consilience.files import write_whole
 from consilience.read import read_text
 from consilience.suites.rows import Problems, Row, find_table, raise_first, suite_rows
@@ -38,6 +38,8 @@ class SignOff:
     """Whether the pattern may be used."""
     reason: str = ""
     """Why; may be empty."""
+    sheet: str = ""
+    """When the person's sheet was made, in UTC (ISO 8601); empty without a sheet."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -46,11 +48,35 @@ class SignOff:
 
 
 def read_signoffs(folder: Path, suite: Suite, problems: Problems) -> list[SignOff]:
-    """The valid rows of a suite's table of sign-offs; what is wrong goes to ``problems``."""
+    """The valid rows of a suite's table of sign-offs; what is wrong goes to ``problems``.
+
+    Rows on patterns that the suite no longer has are a record, and left out.
+    """
+    patterns = _patterns(suite)
+    signoffs = _all_signoffs(folder, problems)
+    return [one for one in signoffs if (one.relation, one.pattern) in patterns]
+
+
+def signoff_notes(folder: Path, suite: Suite) -> list[str]:
+    """A note where there are sign-offs of patterns that the suite does not have."""
+    patterns = _patterns(suite)
+    gone = [one for one in _all_signoffs(folder, []) if (one.relation, one.pattern) not in patterns]
+    if not gone:
+        return []
+    return [
+        f"sign-offs of patterns that the suite does not have: {len(gone)}, such as "
+        f"'{gone[0].pattern}' of '{gone[0].relation}'"
+    ]
+
+
+def _patterns(suite: Suite) -> set[tuple[str, str]]:
+    return {(group.id, pattern.text) for group in suite for pattern in group.patterns}
+
+
+def _all_signoffs(folder: Path, problems: Problems) -> list[SignOff]:
     path = find_table(folder, TABLE)
-    patterns = {group.id: [pattern.text for pattern in group.patterns] for group in suite}
     rows = suite_rows(path, problems) if path else ()
-    return [one for row in rows if (one := _signoff(row, patterns)) is not None]
+    return [one for row in rows if (one := _signoff(row)) is not None]
 
 
 def signoffs_of(folder: Path, suite: Suite) -> list[SignOff]:
@@ -61,42 +87,47 @@ def signoffs_of(folder: Path, suite: Suite) -> list[SignOff]:
     return signoffs
 
 
-def _signoff(row: Row, patterns: dict[str, list[str]]) -> SignOff | None:
+def _signoff(row: Row) -> SignOff | None:
     before = len(row.problems)
     relation, pattern, who = row.text("relation"), row.text("pattern"), row.text("who")
     when, verdict = row.text("when"), row.text("verdict")
-    if relation and pattern and pattern not in patterns.get(relation, ()):
-        known = patterns.get(relation)
-        problem = f"'{pattern}' is no pattern of '{relation}'"
-        row.report(problem, todo=did_you_mean(pattern, known) if known else "")
     if verdict and verdict not in VERDICTS:
         row.report(f"the verdict '{verdict}'", expected=", ".join(VERDICTS))
-    if when and not _is_date(when):
+    if when and not is_date(when):
         row.report(f"'when' is '{when}'", expected="an ISO date such as 2026-11-23")
+    reason, sheet = row.optional_text("reason"), row.optional_text("sheet")
     if len(row.problems) > before:
         return None
-    reason = row.optional_text("reason")
-    return SignOff(relation, pattern, who, when, cast(Verdict, verdict), reason)
+    return SignOff(relation, pattern, who, when, cast(Verdict, verdict), reason, sheet)
 
 
-def _is_date(text: str) -> bool:
+def is_date(text: str) -> bool:
+    """Whether a text is a day of the calendar, written as 2026-11-23."""
     try:
-        date.fromisoformat(text)
+        return date.fromisoformat(text).isoformat() == text
     except ValueError:
         return False
-    return True
 
 
-def add_signoffs(folder: Path, suite: Suite, signoffs: Iterable[SignOff]) -> list[SignOff]:
-    """Append sign-offs to ``signoff.jsonl`` of a suite folder, and return those that are new.
+def add_signoffs(
+    folder: Path, suite: Suite, signoffs: Iterable[SignOff]
+) -> tuple[list[SignOff], list[SignOff]]:
+    """Append sign-offs to ``signoff.jsonl`` of a suite folder, and return the new and the old ones.
 
-    A verdict that is the person's last one on the pattern already is not written again.
+    Old ones are not written: the person has judged the pattern on a newer sheet. A verdict of the
+    same sheet that is in the table already is neither.
     """
-    last = last_verdicts(signoffs_of(folder, suite))
-    new = []
+    known = signoffs_of(folder, suite)
+    newest: dict[tuple[str, str, str], str] = {}
+    for one in known:
+        newest[one.key] = max(one.sheet, newest.get(one.key, ""))
+    of_sheet = {(one.key, one.sheet): one.verdict for one in known}
+    new, old = [], []
     for one in signoffs:
-        if one.key not in last or last[one.key].verdict != one.verdict:
-            last[one.key] = one
+        if one.sheet < newest.get(one.key, ""):
+            old.append(one)
+        elif of_sheet.get((one.key, one.sheet)) != one.verdict:
+            of_sheet[one.key, one.sheet] = one.verdict
             new.append(one)
     path = find_table(folder, TABLE) or folder / f"{TABLE}.jsonl"
     if path.suffix != ".jsonl":
@@ -109,7 +140,7 @@ def add_signoffs(folder: Path, suite: Suite, signoffs: Iterable[SignOff]) -> lis
         before += "" if before.endswith("\n") or not before else "\n"
         lines = (json.dumps(_row(one), ensure_ascii=False) + "\n" for one in new)
         write_whole(path, (before + "".join(lines)).encode())
-    return new
+    return new, old
 
 
 def _row(signoff: SignOff) -> dict[str, str]:

@@ -93,15 +93,25 @@ def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
     return Sheets(key, notes, _record(settings))
 
 
-def _sign(options: ScoreSheetsOptions, scored: ScoredSheets) -> list[SignOff]:
-    """Record the verdicts in the folder of the suite that ``sign`` names; those that are new."""
+def _sign(options: ScoreSheetsOptions, scored: ScoredSheets) -> tuple[list[SignOff], list[SignOff]]:
+    """Record the verdicts in the folder of the suite that ``sign`` names.
+
+    Returns the new ones, and those that are not written because of a newer sheet.
+    """
     if options.sign is None:
-        return []
+        return [], []
     if not scored.key.patterns:
         raise ConsilienceError(
             "--sign with sheets of sentence pairs",
             expected="sheets of `consilience suite annotate patterns`",
             where=str(options.folder),
+        )
+    if not scored.key.made:
+        raise ConsilienceError(
+            "no 'made' in key.json, so it is unknown which sheets are newer",
+            expected="the time at which the sheets were made",
+            where=str(options.folder),
+            todo='Add it, such as "made": "2026-11-23T10:00:00+00:00".',
         )
     unread = not_reading(scored)
     if len(unread) == len(scored.annotators):
@@ -133,14 +143,19 @@ def count_sheets(options: ScoreSheetsOptions) -> tuple[ScoredSheets, Mapping[str
         "seed": key.seed,
         "annotators": scored.annotators,
     }
-    notes = (
+    notes = [
         f"{name} answered {right} right, fewer than {CONTROLS_TO_SIGN:.0%}: --sign leaves the "
         "verdicts of this person out"
         for name, right in not_reading(scored).items()
-    )
-    signed = [asdict(one) for one in _sign(options, scored)]
+    ]
+    signed, old = _sign(options, scored)
+    if old:
+        verdicts = counted(len(old), "verdict")
+        notes.append(
+            f"{verdicts} not recorded, because a newer sheet of the person has the pattern"
+        )
     scored = replace(scored, warnings=(*scored.warnings, *notes))
-    return scored, {**_record(settings), "signed": signed}
+    return scored, {**_record(settings), "signed": [asdict(one) for one in signed]}
 
 
 def _record(settings: Mapping[str, object]) -> Mapping[str, Any]:

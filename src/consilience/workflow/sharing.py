@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
 from consilience import suites
 from consilience.authoring.croissant import croissant, croissant_text
@@ -18,7 +22,7 @@ from consilience.suites.layouts import layout_of, load_folder
 from consilience.suites.places import Places, places_in
 from consilience.suites.proposals import provenance_of
 from consilience.suites.question_suites import is_questions
-from consilience.suites.signoff import signoffs_of
+from consilience.suites.signoff import is_date, signoffs_of
 from consilience.workflow.audit_options import CardOptions
 from consilience.workflow.auditing import writable_folder
 
@@ -26,10 +30,10 @@ CARD, METADATA = "README.md", "croissant.json"
 
 ABOUT = {
     "description": "what the suite asks, in a sentence",
-    "licence": "an SPDX id such as CC-BY-4.0",
+    "licence": "an SPDX id such as CC-BY-4.0, LicenseRef-NAME, or the URL of the licence",
     "creator": "the name of a person or an organisation",
-    "url": "where the suite is published",
-    "date": "the day of publication, as an ISO date",
+    "url": "where the suite is published, such as https://example.org/suite",
+    "date": "the day of publication, such as 2026-11-23",
 }
 """What ``suite.json`` of a shared suite says besides its name."""
 
@@ -89,12 +93,49 @@ def _metadata(folder: Path, shared: SharedSuite) -> str:
     return croissant_text(croissant(folder, shared.about, shared.licence))
 
 
-def _problems(folder: Path, shared: SharedSuite) -> Iterator[ConsilienceError]:
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and "." in parts.netloc and " " not in text
+
+
+def _is_licence(text: str) -> bool:
+    """Whether a text is an SPDX expression, whose ids are of SPDX's list, or a URL."""
+    try:
+        return _is_url(text) or bool(canonicalize_license_expression(text))
+    except InvalidLicenseExpression:
+        return False
+
+
+IS_VALID: Mapping[str, Callable[[str], bool]] = {
+    "licence": _is_licence,
+    "url": _is_url,
+    "date": is_date,
+}
+"""What the values in ``suite.json`` of a shared suite must be; any text will do for the others."""
+
+
+def _about_problems(folder: Path, shared: SharedSuite) -> Iterator[ConsilienceError]:
+    """Problems of ``suite.json``; a licence may be that of the patterns."""
+    where = str(folder / "suite.json")
+    stated = shared.about.get("licence") or shared.about.get("license")
     for name, meaning in ABOUT.items():
-        if not (shared.licence if name == "licence" else shared.about.get(name)):
+        value = stated if name == "licence" else shared.about.get(name)
+        if not value and not (name == "licence" and shared.licence):
+            yield ConsilienceError(f"no '{name}'", expected=meaning, where=where, todo="Add it.")
+        elif value and not (isinstance(value, str) and IS_VALID.get(name, bool)(value)):
             yield ConsilienceError(
-                f"no '{name}'", expected=meaning, where=str(folder / "suite.json"), todo="Add it."
+                f"'{name}' is {json.dumps(value, ensure_ascii=False)}",
+                expected=meaning,
+                where=where,
+                todo="Correct it.",
             )
+
+
+def _problems(folder: Path, shared: SharedSuite) -> Iterator[ConsilienceError]:
+    yield from _about_problems(folder, shared)
     places = places_in(folder)
     known = {(row.relation, row.pattern): row.licence for row in shared.provenance}
     lacking = {
@@ -104,6 +145,9 @@ def _problems(folder: Path, shared: SharedSuite) -> Iterator[ConsilienceError]:
         "without a licence in the table provenance": [
             key for key in shared.patterns if known.get(key) == ""
         ],
+        "whose licence in the table provenance is no SPDX id or URL": [
+            key for key in shared.patterns if known.get(key) and not _is_licence(known[key])
+        ],
         "with a reject that is not resolved": [
             key for key in shared.patterns if key in shared.rejected
         ],
@@ -112,6 +156,7 @@ def _problems(folder: Path, shared: SharedSuite) -> Iterator[ConsilienceError]:
         ],
     }
     todo = {
+        "whose licence in the table provenance is no SPDX id or URL": f"Write {ABOUT['licence']}.",
         "with a reject that is not resolved": "Correct or remove the pattern, or let the person "
         "judge it again.",
         "that nobody accepted": "`consilience suite annotate patterns`, then `score --sign`.",

@@ -311,7 +311,7 @@ def test_the_commands_read_a_suite_and_its_runs(folder, consilience):
     status, out, _ = consilience("suite", "check", folder)
     assert (status, out.strip()) == (
         0,
-        f"{folder}: good; 2 groups, 5 questions, 10 phrasings, 4 expectations",
+        f"{folder}: good; 2 groups, 5 questions with options, 10 phrasings, 4 expectations",
     )
     first, _ = ask(folder, "first", answers(**FIRST))
     second, _ = ask(folder, "second", answers())

@@ -7,8 +7,8 @@ import pytest
 
 from consilience import new_suite
 from consilience.errors import ConsilienceError
+from consilience.suites.question_columns import COLUMNS
 from consilience.suites.question_files import read_question_file
-from consilience.suites.question_rows import COLUMNS
 
 
 def test_the_example_of_questions_has_every_kind_of_question(consilience, tmp_path):

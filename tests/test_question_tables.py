@@ -35,7 +35,7 @@ def test_the_suites_made_of_mini_are_listed_checked_and_counted(consilience):
     assert named["mini-questions"] == named["mini-open"] == named["mini"]
     status, out, err = consilience("suite", "check", "mini-questions")
     assert (status, err) == (0, "")
-    assert "good; 14 groups, 799 questions, 4,794 phrasings" in out
+    assert "good; 14 groups, 799 questions with options, 4,794 phrasings" in out
     _, out, _ = consilience("suite", "stats", "mini-open", "--json")
     counts = json.loads(out)
     assert (counts["questions"], counts["groups"]) == (672, 12)

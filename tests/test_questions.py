@@ -210,3 +210,43 @@ def test_a_data_set_of_the_hub_is_read_by_its_split(tmp_path):
         load_questions(f"hub:{tmp_path}/mmlu:nosplit", {"options": "choices"})
     with pytest.raises(ConsilienceError, match="without a split"):
         load_questions(f"hub:{tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("header", "mapping"),
+    [
+        ("question,question_2,A,B,C,D,answer", "options=A+B+C+D"),
+        ("question,option_a,option_b,answer", "options=option_a+option_b"),
+        ("question,choice2,choice1,answer", "options=choice1+choice2"),
+        ("question,answer,Options", "options=Options"),
+        ("question,answer,option", "options=option"),
+        ("question,answer,choices", "options=choices"),
+        ("question,answer,optons", "options=optons"),
+        ("question,answer,distracters", "distractors=distracters"),
+        ("Question,A,B,Answer", "question=Question,answer=Answer,options=A+B"),
+    ],
+)
+def test_options_that_are_called_otherwise_are_no_open_questions(tmp_path, header, mapping):
+    row = ",".join("x" for _ in header.split(","))
+    path = tmp_path / "a.csv"
+    path.write_text(f"{header}\n{row}\n")
+    with pytest.raises(ConsilienceError) as caught:
+        load_questions(path)
+    assert str(caught.value).endswith(f"--columns {mapping}.")
+
+
+def test_columns_and_files_that_are_not_used_are_named(tmp_path):
+    """``question2`` is a phrasing; ``id`` is nothing, and neither is a misspelt file."""
+    (tmp_path / "questions.csv").write_text("id,question,question2,answer\n1,?,!,x\n")
+    (tmp_path / "expectation.csv").write_text("kind,item,other_item\n")
+    questions = load_questions(tmp_path)
+    assert questions.items[0].paraphrases == {"": ("?", "!")}
+    assert [note.replace(str(tmp_path), "DIR") for note in questions.notes] == [
+        "DIR/questions.csv: not used: id",
+        "DIR: not read: expectation.csv; expectations are read from expectations.csv",
+    ]
+
+
+def test_a_number_as_an_answer_in_a_table_is_a_text(tmp_path):
+    _, (problem,) = read(tmp_path, "a.csv", "question,options,answer\n?,three;four,1\n")
+    assert "in a table write the text or the letter" in problem

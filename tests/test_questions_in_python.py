@@ -156,7 +156,7 @@ FACTS = pd.DataFrame({"subject": ["Redis"], "object": ["6379"], "pattern": ["[X]
 WRONG = [
     (
         lambda: cs.Questions.from_frame(pl.DataFrame(FRAME)),
-        "the frame, row 1: no column 'question' among stem, again, .* columns={'question': 'COLUMN'}",
+        "the frame, row 1: no column 'question' among stem, again, .* columns={'question': 'COLUMN', 'answer': 'COLUMN'",
     ),
     (
         lambda: cs.Questions.from_frame(pl.DataFrame(FRAME), columns={"stem": "question"}),

@@ -21,7 +21,7 @@ from consilience.report.suite_tables import question_table
 from consilience.suites import mini_questions
 from consilience.suites.fetch import fetch
 from consilience.suites.layouts import layout_of
-from consilience.suites.question_sizes import question_statistics
+from consilience.suites.question_sizes import QuestionStatistics, question_statistics
 from consilience.suites.question_suites import is_questions, load_questions
 from consilience.suites.signoff import signoff_notes
 from consilience.suites.sizes import suite_statistics
@@ -111,7 +111,8 @@ def check(options: CheckOptions, output: JsonOutput) -> int:
         print_errors([*problems, f"{counted(len(problems), 'problem')} in '{suite}'"])
         return 2
     if not output.as_json:
-        warn(notes)
+        for note in notes:
+            out.print(f"note: {note}")
         verdict = f"no problems, {counted(len(notes), 'note')}" if notes else "good"
         out.print(f"{suite}: {verdict}; {size}")
     return 0
@@ -123,20 +124,34 @@ def _notes_and_size(options: CheckOptions) -> tuple[list[str], str]:
     if is_questions(suite):
         questions = load_questions(suite, columns_of(options.columns))
         counts = question_statistics(questions)
-        parts = {"group": counts.groups, "question": counts.questions}
-        parts["phrasing"] = counts.phrasings
-        parts |= {"expectation": counts.expectations} if counts.expectations else {}
-        notes = cautions(questions)
-    elif is_task(suite):
+        sizes = [counted(counts.groups, "group"), _kinds(counts)]
+        sizes.append(counted(counts.phrasings, "phrasing"))
+        sizes += [counted(counts.expectations, "expectation")] * (counts.expectations > 0)
+        return [*questions.notes, *cautions(questions)], ", ".join(sizes)
+    if is_task(suite):
         labels = ", ".join(load_task(suite).labels)
         return [], f"a task of sentence pairs with the labels {labels}"
-    else:
-        chosen = suites.load_suite(suite, options.data_dir)
-        _, root = layout_of(suites.suite_folder(suite, suites.data_dir(options.data_dir)))
-        sizes = suite_statistics(chosen)
-        notes = [*cautions(chosen), *signoff_notes(root, chosen)]
-        parts = {"relation": sizes.relations, "pattern": sizes.patterns, "fact": sizes.facts}
+    chosen = suites.load_suite(suite, options.data_dir)
+    statistics = suite_statistics(chosen)
+    parts = {
+        "relation": statistics.relations,
+        "pattern": statistics.patterns,
+        "fact": statistics.facts,
+    }
+    _, root = layout_of(suites.suite_folder(suite, suites.data_dir(options.data_dir)))
+    notes = [*cautions(chosen), *signoff_notes(root, chosen)]
     return notes, ", ".join(counted(number, name) for name, number in parts.items())
+
+
+def _kinds(counts: QuestionStatistics) -> str:
+    """How many questions have options, and how many are open."""
+    questions = counts.questions
+    is_open = sum(group.questions for group in counts.by_group if not group.max_options)
+    if not is_open:
+        return f"{counted(questions, 'question')} with options"
+    if is_open == questions:
+        return counted(questions, "open question")
+    return f"{questions:,} questions ({questions - is_open:,} with options, {is_open:,} open)"
 
 
 def stats(options: StatsOptions, output: JsonOutput) -> None:

@@ -35,9 +35,9 @@ class Questions:
     ) -> Questions:
         """The questions of a pandas or polars frame; the first problem raises, with its row.
 
-        The columns are those of a file (``question_rows.COLUMNS``): ``question`` and ``answer`` are
-        needed, ``options`` is a list or one text with ``;``. ``columns``: the frame's name of each
-        that is called otherwise there, such as ``{"question": "stem", "options": "A+B+C+D"}``.
+        The columns are those of a file (``question_columns.COLUMNS``): ``question`` and ``answer``
+        are needed, ``options`` is a list or one text with ``;``. ``columns``: the frame's name of
+        each that is called otherwise there, such as ``{"question": "stem", "options": "A+B+C+D"}``.
         ``name``: of the suite, and of the group of questions that name none.
         """
         problems: Problems = []
@@ -45,11 +45,11 @@ class Questions:
             (f"{THE_FRAME}, row {at}", row)
             for at, row in enumerate(as_polars(frame).iter_rows(named=True), start=1)
         )
-        items = questions_of_rows(
+        items, notes = questions_of_rows(
             rows, name, columns or {}, problems, source=THE_FRAME, in_python=True
         )
         raise_first(problems, how_to_list="")
-        return cls(name, items)
+        return cls(name, items, notes)
 
     def __repr__(self) -> str:
         groups = len({question.group for question in self.items})

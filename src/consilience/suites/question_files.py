@@ -21,8 +21,8 @@ def read_question_file(path: Path, columns: Mapping[str, str], problems: Problem
     ``columns``: the file's name of each of ``COLUMNS`` that is called otherwise there.
     """
     rows = file_rows(path, problems)
-    items = questions_of_rows(rows, path.stem, columns, problems, source=str(path))
-    return Questions(path.stem, items)
+    items, notes = questions_of_rows(rows, path.stem, columns, problems, source=str(path))
+    return Questions(path.stem, items, notes)
 
 
 def file_rows(

@@ -14,28 +14,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from consilience.errors import ConsilienceError, did_you_mean
+from consilience.errors import ConsilienceError
 from consilience.questions import ALIAS_SEPARATOR, DEFAULT_LANGUAGE, Choice, Question
-from consilience.suites.rows import MAKE_A_SUITE, Problems, Row, holds_facts
+from consilience.suites.question_columns import COLUMNS, check_columns, recognised, renamed, unused
+from consilience.suites.rows import Problems, Row
 from consilience.text import names_a_group
-
-COLUMNS: Mapping[str, str] = {
-    "question": "the question, or a list of its phrasings",
-    "answer": "the right answer as a text (aliases: Go|Golang), or its label or position",
-    "options": "what may be chosen, the right answer included",
-    "distractors": "wrong options, instead of options",
-    "group": "the group that the question is reported in",
-    "item": "an id; further rows with the same id are phrasings of the question",
-    "context": "a text that the question is about",
-    "language": "the language of the phrasing",
-}
-"""The columns of a question, and what they hold."""
 
 OPTION_SEPARATOR = ";"
 """Separates options that are in one cell of a table."""
-
-COLUMN_JOIN = "+"
-"""Joins columns that each have one option: ``options=A+B+C+D``."""
 
 YES, NO = Choice("yes", ("true",)), Choice("no", ("false",))
 """The options of a question whose answer is true or false."""
@@ -67,81 +53,27 @@ def questions_of_rows(
     *,
     source: str,
     in_python: bool = False,
-) -> tuple[Question, ...]:
-    """The questions of rows with their places; their errors go to ``problems``.
+) -> tuple[tuple[Question, ...], tuple[str, ...]]:
+    """The questions of rows with their places, and notes; their errors go to ``problems``.
 
     ``name``: of the suite, and of the group of questions that name none. ``source``: where the rows
     are. ``in_python``: whether messages name columns as Python does, or as the command line.
     """
-    _check_columns(columns, in_python=in_python)
+    check_columns(columns, in_python=in_python)
+    others: dict[str, None] = {}
     drafts: dict[str, _QuestionDraft] = {}
     counts: dict[str, int] = {}
     for number, (where, cells) in enumerate(rows):
         if number == 0:
-            _require_columns(cells, columns, where, in_python=in_python)
-        row = Row(where, _renamed(cells, columns), problems)
+            recognised(cells, columns, where, in_python=in_python)
+        others |= dict.fromkeys(unused(cells, columns))
+        row = Row(where, renamed(cells, columns), problems)
         _add_row(row, name, drafts, counts)
     if not drafts and not problems:
         expected = "a row for each question, with the columns question and answer"
         problems.append(ConsilienceError("no questions", expected=expected, where=source))
-    return tuple(_question(item, draft) for item, draft in drafts.items())
-
-
-def _naming(name: str, column: str, *, in_python: bool) -> str:
-    """How a column is named for ours."""
-    return f"columns={{'{name}': '{column}'}}" if in_python else f"--columns {name}={column}"
-
-
-def _check_columns(columns: Mapping[str, str], *, in_python: bool) -> None:
-    for name in columns:
-        if name not in COLUMNS:
-            raise ConsilienceError(
-                _naming(name, "...", in_python=in_python),
-                expected=", ".join(COLUMNS),
-                todo=did_you_mean(name, list(COLUMNS)),
-            )
-
-
-def _require_columns(
-    cells: Mapping[str, Any], columns: Mapping[str, str], where: str, *, in_python: bool
-) -> None:
-    """Raise for a column that every question needs, or that a mapping names and no row has."""
-    needed = {name: columns.get(name, name) for name in ("question", "answer")} | dict(columns)
-    for name, source in needed.items():
-        for column in source.split(COLUMN_JOIN):
-            if column not in cells:
-                raise ConsilienceError(
-                    f"no column '{column}' among {', '.join(map(str, cells))}",
-                    expected=f"{COLUMNS[name]} in '{column}'",
-                    where=where,
-                    todo=MAKE_A_SUITE
-                    if holds_facts(cells)
-                    else "Name the column that has it: "
-                    f"{_naming(name, 'COLUMN', in_python=in_python)}.",
-                )
-
-
-def _renamed(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
-    """The cells by our names of their columns."""
-    renamed = {key: cells[key] for key in COLUMNS if key in cells}
-    for name, source in columns.items():
-        parts = source.split(COLUMN_JOIN)
-        if len(parts) == 1:
-            renamed[name] = cells.get(source)
-        else:
-            values = [cells.get(part) for part in parts]
-            renamed[name] = [value for value in values if value not in (None, "")]
-    more = sorted(
-        (int(number), key)
-        for key in cells
-        if (number := str(key).removeprefix("question_")).isdecimal()
-        and key not in columns.values()
-    )
-    if more:
-        first = renamed.get("question")
-        texts = first if isinstance(first, list) else [first]
-        renamed["question"] = [*texts, *(cells[key] for _, key in more if cells[key])]
-    return renamed
+    notes = [f"{source}: not used: {', '.join(others)}"] if others else []
+    return tuple(_question(item, draft) for item, draft in drafts.items()), tuple(notes)
 
 
 def _add_row(
@@ -283,10 +215,13 @@ def _gold_position(
     if places:
         row.report(f"the answer '{value}' is several of the options {shown}", expected="one")
     else:
-        row.report(
-            f"the answer '{value}' is none of the options {shown}",
-            todo="Add it to the options, or correct one of them.",
-        )
+        todo = "Add it to the options, or correct one of them."
+        if str(value).strip().isdecimal():
+            todo += (
+                " A position is a whole number in JSON, counted from 0; in a table write the text "
+                "or the letter."
+            )
+        row.report(f"the answer '{value}' is none of the options {shown}", todo=todo)
     return None
 
 

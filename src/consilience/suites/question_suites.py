@@ -17,7 +17,7 @@ from consilience.factors import OF_OPTIONS, FactorialDesign
 from consilience.files import path_of
 from consilience.questions import Question
 from consilience.read import read_rows, read_text
-from consilience.suites.expectation_files import with_expectations
+from consilience.suites.expectation_files import FILE_STEM, expectation_file, with_expectations
 from consilience.suites.mini_questions import NAMES, mini_questions
 from consilience.suites.question_collection import Questions
 from consilience.suites.question_files import SUFFIXES, read_question_file
@@ -81,7 +81,7 @@ def load_questions(
     """The questions of a file, of a folder, of the Hub, or of a name; the first problem raises.
 
     ``columns``: the file's names of the columns that are called otherwise there
-    (``question_rows.COLUMNS``).
+    (``question_columns.COLUMNS``).
     """
     problems: Problems = []
     questions = _read(str(path_of(spec, "a file of questions")), columns or {}, problems)
@@ -106,16 +106,18 @@ def _read(spec: str, columns: Mapping[str, str], problems: Problems) -> Question
         name = spec.removeprefix(HUB)
         dataset = name.partition(":")[0].rstrip("/").split("/")[-1].replace("@", "-")
         rows = _hub_rows(name)
-        read = questions_of_rows(rows, dataset, columns, problems, source=spec)
-        return Questions(dataset, read)
+        return Questions(dataset, *questions_of_rows(rows, dataset, columns, problems, source=spec))
     path = Path(spec)
     if not path.is_dir():
         if not path.is_file():
             raise ConsilienceError("no such file", where=spec, todo=_similar_file(path))
         return with_expectations(read_question_file(path, columns, problems), path, problems)
-    parts = [read_question_file(file, columns, problems) for file in _files_of(path)]
+    files = _files_of(path)
+    parts = [read_question_file(file, columns, problems) for file in files]
+    notes = (*(note for part in parts for note in part.notes), *_not_read(path, files))
     if len(parts) == 1:
-        return with_expectations(_named(parts[0], path), path, problems)
+        named = replace(_named(parts[0], path), notes=notes)
+        return with_expectations(named, path, problems)
     items: dict[str, Question] = {}
     for question in (question for part in parts for question in part.items):
         if question.item in items:
@@ -127,7 +129,7 @@ def _read(spec: str, columns: Mapping[str, str], problems: Problems) -> Question
                 )
             )
         items[question.item] = question
-    questions = Questions(path.resolve().name, tuple(items.values()))
+    questions = Questions(path.resolve().name, tuple(items.values()), notes)
     return with_expectations(questions, path, problems)
 
 
@@ -167,6 +169,20 @@ def _files_of(folder: Path) -> list[Path]:
             todo="Remove one of them.",
         )
     return files
+
+
+def _not_read(folder: Path, files: Sequence[Path]) -> list[str]:
+    """A note on the tables of a folder that are neither questions nor expectations."""
+    read = {*files, expectation_file(folder)}
+    others = [
+        path
+        for path in sorted(folder.iterdir())
+        if path.suffix in SUFFIXES and path.is_file() and path not in read
+    ]
+    if not others:
+        return []
+    known = f"expectations are read from {FILE_STEM}{others[0].suffix}"
+    return [f"{folder}: not read: {', '.join(path.name for path in others)}; {known}"]
 
 
 def _hub_rows(name: str) -> Iterable[tuple[str, Mapping[str, Any]]]:

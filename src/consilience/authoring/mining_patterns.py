@@ -207,7 +207,7 @@ def _needs(token: Token, skeleton: Skeleton) -> set[int]:
         if child.dep_ in FUNCTION and not (child.dep_ == "mark" and token == skeleton.top):
             needed.add(child.i)
         elif (
-            (child.dep_ in CORE and token.pos_ in VERBS)
+            (child.dep_ in CORE and (token.pos_ in VERBS or token.dep_ in CLAUSES))
             or child.dep_ == "poss"
             or (token.pos_ == "ADP" and child.dep_ in ("amod", "advmod"))
         ):
@@ -327,9 +327,15 @@ def _text(
     text = with_articles(re.sub(r" ([,;:])", r"\1", COMMA_OF_SUBJECT.sub(r"\1 \2", text)))
     lexical = [doc[at] for at in skeleton.chosen - skeleton.slots.keys()]
     says = any(word.pos_ not in ("DET", "PUNCT", "PART", "CCONJ") for word in lexical)
-    is_plain = SLOTS_TOUCH.search(text) is None
+    is_plain = SLOTS_TOUCH.search(text) is None and not _is_adjunct(skeleton)
     if (says or copula_before) and is_plain and len(text.split()) <= LONGEST:
         yield text[0].upper() + text[1:] + "."
+
+
+def _is_adjunct(skeleton: Skeleton) -> bool:
+    """Whether the words are prepositions' phrases without a verb, such as ``from [X] from [Y]``."""
+    words = [skeleton.top.doc[at] for at in sorted(skeleton.chosen)]
+    return words[0].pos_ == "ADP" and not any(word.pos_ in VERBS for word in words)
 
 
 def _word(token: Token) -> str:

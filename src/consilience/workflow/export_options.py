@@ -64,7 +64,7 @@ class ExportOptions:
         str | None,
         Option(
             "Write the prompt like this: a text with {text} and {labels} for sentence pairs; for "
-            "questions plain, chat, a text with {question}, or a file of templates.",
+            "questions plain (the default), chat, a text with {question}, or a file of templates.",
             metavar="TEXT",
             panel=ADVANCED,
         ),

@@ -3,8 +3,8 @@
 Names are found as written, as whole words, all at once in a trie of words. The longest name that
 begins at a word counts, and no name within it: in ``New York City`` neither ``York`` nor ``New
 York`` is found. Subject and object therefore never overlap. A fact whose object is also part of
-its subject needs the object a second time in the sentence. A fact whose subject is its object is
-left out, since no sentence tells the two apart.
+its subject needs another mention of the object in the sentence. A fact whose subject is its object
+is left out, since no sentence tells the two apart.
 """
 
 from __future__ import annotations

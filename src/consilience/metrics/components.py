@@ -29,7 +29,7 @@ Effect = Literal[
 
 - main: one factor alone, averaged over the levels of the others.
 - total: every part that involves the factor. The probability that the outcome changes when only
-  the level of this factor is drawn anew.
+  the level of this factor is resampled.
 - interaction: what two or more factors contribute beyond their main effects.
 - interactions: all interactions together.
 - between questions: how much the items differ in their mean over variants (correctness only).
@@ -138,7 +138,7 @@ def pair_parts(
 
     The pairwise estimator of Jansen (Analysis of variance designs for model output, Computer
     Physics Communications 117, 1999): half the mean squared difference of two answers of which only
-    this factor was drawn anew, which for answers is the share of pairs that differ. A pair has
+    this factor was resampled, which for answers is the share of pairs that differ. A pair has
     different levels, and of L levels a redrawn one is the same with probability 1 / L, so the share
     is multiplied by ``1 - 1 / L``. Of a full design this is the exact total effect. Of a radial
     design it is unbiased for the whole design, but for its first point, which is not drawn. Of a

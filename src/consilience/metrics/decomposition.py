@@ -9,7 +9,7 @@ An analysis of variance for categorical data, JASA 1971). The functional analysi
 for each combination of factors.
 
 The parts that involve a factor sum to its total effect (Homma and Saltelli 1996): the probability
-that the answer changes when only the level of this factor is drawn anew, the others unchanged.
+that the answer changes when only the level of this factor is resampled, the others unchanged.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 from consilience.workflow.options import (
@@ -15,6 +14,7 @@ from consilience.workflow.options import (
     DataDir,
     Groups,
     Option,
+    SheetFolder,
     SuiteArgument,
 )
 
@@ -66,16 +66,7 @@ class PatternSheetOptions:
     """
 
     suite: SuiteArgument
-    folder: Annotated[
-        Path,
-        Option(
-            "Write the sheets to this new folder.",
-            metavar="DIR",
-            flag="--out",
-            short="-o",
-            panel=OUTPUT,
-        ),
-    ]
+    folder: SheetFolder
     patterns: Annotated[
         int,
         Option("Ask about at most this many patterns of each relation.", min=1, panel=QUESTIONS),

@@ -194,6 +194,17 @@ SystemPrompt = Annotated[
 BootstrapSeed = Annotated[
     int, Option("Seed of the bootstrap and of the permutation tests.", min=0, panel=COUNTING)
 ]
+SheetFolder = Annotated[
+    Path,
+    Option(
+        "Write the sheets to this new folder.",
+        metavar="DIR",
+        flag="--out",
+        short="-o",
+        panel=OUTPUT,
+    ),
+]
+
 DataDir = Annotated[
     Path | None,
     Option(

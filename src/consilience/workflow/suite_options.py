@@ -18,6 +18,7 @@ from consilience.workflow.options import (
     DataDir,
     Indicators,
     Option,
+    SheetFolder,
     SuiteArgument,
 )
 
@@ -119,16 +120,7 @@ class SheetOptions:
             "Read labelled pairs from this file or from hub:SPLIT.", metavar="F", panel=QUESTIONS
         ),
     ]
-    folder: Annotated[
-        Path,
-        Option(
-            "Write the sheets to this new folder.",
-            metavar="DIR",
-            flag="--out",
-            short="-o",
-            panel=OUTPUT,
-        ),
-    ]
+    folder: SheetFolder
     items: Annotated[int, Option("Sample this many pairs.", min=1, panel=QUESTIONS)] = 30
     annotators: Annotated[int, Option("Write this many sheets.", min=1, panel=OUTPUT)] = 5
     perturbations: Annotated[

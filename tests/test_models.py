@@ -222,7 +222,7 @@ def test_several_tokens_have_to_fit_and_may_merge_with_what_precedes(pieces_mode
     assert scores_of(model, query, MIXED)[1] == {0: "66 tokens, and the model takes 64"}
     glued = [Query(Pattern.parse("i[Y] [X]"), "France", "n")]
     _, reasons = scores_of(pieces_model("roberta"), glued, words_of("n", "Paris"))
-    assert reasons == {0: {"n": "merges with 'i' on its left"}}
+    assert reasons == {0: {"n": "merged with 'i' on its left"}}
 
 
 def test_the_whole_vocabulary_is_asked_with_one_mask(model_folder, pieces_model):

@@ -203,7 +203,7 @@ def candidates_in_slot(
     tokens: list[list[int]] = []
     for word, ids in zip(words, tokens_in_slot(tokenizer, words, anchor), strict=True):
         if ids is None:
-            reasons[word] = f"merges with '{anchor}' on its left"
+            reasons[word] = f"merged with '{anchor}' on its left"
         elif (reason := unusable(tokenizer, ids)) and (is_strict or not ids):
             reasons[word] = reason
         elif is_strict and len(ids) > 1 and not several:

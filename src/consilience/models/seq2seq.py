@@ -185,7 +185,7 @@ class Seq2SeqModel(ReadyModel):
         for word, ids in zip(words, encoded, strict=True):
             tokens = ids[1:-1] if is_span else ids
             if is_span and [*ids[:1], *ids[-1:]] != [self.prefix[-1], self.close]:
-                reasons[word] = "merges with the sentinels around it"
+                reasons[word] = "merged with the sentinels around it"
             elif reason := unusable(self.tokenizer, tokens):
                 reasons[word] = reason
             elif special := self._special.intersection(tokens):

@@ -102,11 +102,14 @@ class FactorAnalysis:
 
 def analyze_factors(options: FactorsOptions) -> FactorAnalysis:
     """Consistency by factor, variance components and sensitivity indices of each run."""
-    views = [
-        view
-        for run in open_runs(options.runs)
-        for view in factor_views(run, options.groups, options.seed)
-    ]
+    views: list[FactorView] = []
+    for run in open_runs(options.runs):
+        first, *others = factor_views(run, options.groups, options.seed)
+        answers = pl.concat(run.tables, how="diagonal")
+        if options.groups is not None:
+            answers = answers.filter(pl.col("group").is_in(options.groups))
+        tables = replace(first.tables, notes=[*position_notes(answers), *first.tables.notes])
+        views += [replace(first, tables=tables), *others]
     return FactorAnalysis(views)
 
 
@@ -130,8 +133,6 @@ def factor_views(run: Run, groups: Sequence[str] | None = None, seed: int = 0) -
         seeds = _answers_of(run, select_relations(suite, names), design)
         label = run.label if len(designs) == 1 else f"{run.label}, {', '.join(names)}"
         tables = factor_tables(seeds, design, seed)
-        answers = pl.concat(run.tables, how="diagonal").filter(pl.col("group").is_in(names))
-        tables = replace(tables, notes=[*position_notes(answers), *tables.notes])
         views.append(FactorView(label, tables, noise))
     return views
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 import polars as pl
 
 from consilience.ask_writing import notes_on_writing
 from consilience.errors import ConsilienceError
-from consilience.free_text import DEFAULT_RULE, DEFAULT_RULES, rule_of
+from consilience.free_text import DEFAULT_RULE, DEFAULT_RULES, OPEN_RULE, RULES, rule_of
 from consilience.metrics.answers_table import check_golds, prepare, unknown_answers
 from consilience.provenance import git_revision, versions
 from consilience.run import QUESTIONS, Run
@@ -99,6 +99,8 @@ def score_questions(
     suite = suite_of_questions(questions.name, groups, design)
     counted = count_answers({"": answers}, suite, "strict", run.label)
     notes = [*_not_counted(whole, items), *counted.notes, *notes_on_writing(answers)]
+    if options.match is None:
+        notes += _found_within(run.answers, whole, answers)
     counted = replace(counted, notes=notes, record=_record(options, questions.name, DEFAULT_RULES))
     if options.folder is None:
         return counted
@@ -115,6 +117,22 @@ def score_questions(
         **_made_of(options, options.match or DEFAULT_RULES),
     }
     return _kept_table(options, settings, answers, counted)
+
+
+def _found_within(
+    table: pl.DataFrame, questions: Questions, answers: pl.DataFrame
+) -> Iterator[str]:
+    """A note if another rule finds an option in texts that ``answers`` matches to none."""
+    is_unmatched = pl.col("unmatched").is_not_null() & pl.col("gold_option").is_not_null()
+    count = answers.filter(is_unmatched).height
+    if not count:
+        return
+    _, within = answers_to_questions(table, questions, RULES[OPEN_RULE])
+    if more := count - within.filter(is_unmatched).height:
+        yield (
+            f"with --match {OPEN_RULE}, which finds an option within a longer text, {more:,} of "
+            f"these {counted_text(count, 'answer')} would be an option"
+        )
 
 
 def _not_counted(questions: Questions, items: Collection[str]) -> list[str]:

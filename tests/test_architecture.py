@@ -18,6 +18,7 @@ LAYERS = [
     "design sentence_pairs files presentation free_text",
     "types template_files",
     "schemas",
+    "endpoints",
     "run_folder suites models metrics",
     "run ask",
     "ask_pairs ask_questions noise analysis",

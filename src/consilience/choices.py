@@ -78,3 +78,27 @@ class Loading:
 
 DEFAULT_LOADING = Loading()
 """In single precision on an accelerator, if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How a model behind a URL is reached. It names the variable of the key, and has no key."""
+
+    base_url: str
+    """The address of the API, such as ``http://127.0.0.1:8000/v1``."""
+    key_variable: str | None = None
+    """The environment variable of the key; None for ``OPENAI_API_KEY``, where the key is safe."""
+    max_requests: int | None = None
+    """Requests that may be sent; None for any number."""
+    max_tokens: int | None = None
+    """Tokens that may be read and written; None for any number."""
+    price: tuple[float, float] | None = None
+    """The price of a million tokens read and of a million written; None where it is not known."""
+    concurrency: int | None = None
+    """Requests in flight, at most; None for as many as the server answers best."""
+    timeout: float = 120.0
+    """Seconds after which a request without a complete reply is sent again."""
+    scoring: str | None = None
+    """How candidates are scored; None for the first strategy that is proved."""
+    tokenizer: str | None = None
+    """A local tokenizer in place of the server's; None for the server's."""

@@ -22,6 +22,7 @@ from consilience.workflow.option_fields import OptionField, option_fields
 from consilience.workflow.options import (
     ADVANCED,
     COUNTING,
+    ENDPOINTS,
     FACTS,
     FACTS_AND_OWN,
     FACTS_AND_PAIRS,
@@ -42,6 +43,7 @@ PANELS = (
     ARGUMENTS,
     OPTIONS,
     MODEL,
+    ENDPOINTS,
     QUESTIONS,
     FACTS,
     FACTS_AND_OWN,

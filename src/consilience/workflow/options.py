@@ -48,6 +48,7 @@ def shared_fields(options: Any, kind: type) -> dict[str, Any]:
 GENERAL = "General"
 """The panel of the options that every command has."""
 MODEL, QUESTIONS, COUNTING = "Model", "Questions", "Counting"
+ENDPOINTS = "Models behind a URL"
 OUTPUT, TRAINING, ADVANCED = "Output", "Training", "Advanced"
 FACTS = "Facts only"
 PAIRS = "Sentence pairs only"
@@ -238,6 +239,75 @@ Dtype = Annotated[
 TrustRemoteCode = Annotated[
     bool,
     Option("Run the Python code that comes with the model. Read that code first.", panel=MODEL),
+]
+
+BaseUrl = Annotated[
+    str | None,
+    Option(
+        "Send requests to this API, such as http://127.0.0.1:8000/v1, for --model openai:NAME, "
+        "decisions:NAME or systemone:NAME.",
+        metavar="URL",
+        panel=ENDPOINTS,
+    ),
+]
+ApiKeyEnv = Annotated[
+    str | None,
+    Option(
+        "Send the key in this environment variable [default: OPENAI_API_KEY if it is set, over "
+        "https or to this machine].",
+        metavar="NAME",
+        panel=ENDPOINTS,
+    ),
+]
+MaxRequests = Annotated[
+    int | None,
+    Option("Stop before more than this many requests are sent.", min=1, panel=ENDPOINTS),
+]
+MaxTokens = Annotated[
+    int | None,
+    Option("Stop before more than this many tokens are used.", min=1, panel=ENDPOINTS),
+]
+Price = Annotated[
+    Sequence[float] | None,
+    Option(
+        "Show the cost at these prices of a million tokens read and a million written.",
+        metavar="IN,OUT",
+        min=0,
+        panel=ENDPOINTS,
+    ),
+]
+Scoring = Annotated[
+    str | None,
+    Option(
+        "Score candidates by this strategy (docs/endpoints.md) [default: the first that is "
+        "proved].",
+        metavar="NAME",
+        panel=ENDPOINTS,
+    ),
+]
+LocalTokenizer = Annotated[
+    str | None,
+    Option(
+        "Use this model's tokenizer if the server has none: a Hub id or a folder.",
+        metavar="M",
+        panel=ENDPOINTS,
+    ),
+]
+Concurrency = Annotated[
+    int | None,
+    Option(
+        "Keep at most this many requests in flight [default: as many as the server answers best].",
+        min=1,
+        panel=ENDPOINTS,
+    ),
+]
+RequestTimeout = Annotated[
+    float,
+    Option(
+        "Give up a request after this many seconds without a complete reply.",
+        min=1,
+        panel=ENDPOINTS,
+    ),
 ]
 
 TrainingDevice = Annotated[

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from consilience.choices import CandidateSet, Loading, Long, MultiToken
+from consilience.choices import CandidateSet, Connection, Loading, Long, MultiToken
+from consilience.endpoints.address import base_url_of, key_of
 from consilience.errors import ConsilienceError
 from consilience.free_text import DEFAULT_RULES, RULES
 from consilience.workflow.option_fields import option_fields
 from consilience.workflow.options import (
     ADVANCED,
     COUNTING,
+    ENDPOINTS,
     FACTS,
     FACTS_AND_OWN,
     FACTS_AND_PAIRS,
@@ -20,8 +22,11 @@ from consilience.workflow.options import (
     OWN,
     PAIRS,
     PAIRS_AND_OWN,
+    ApiKeyEnv,
     AsShipped,
+    BaseUrl,
     ColumnNames,
+    Concurrency,
     DataDir,
     DesignName,
     Device,
@@ -34,12 +39,18 @@ from consilience.workflow.options import (
     Indicators,
     InputFormat,
     Limit,
+    LocalTokenizer,
     MaxLength,
+    MaxRequests,
+    MaxTokens,
     Option,
     PairData,
+    Price,
     ProtocolName,
     ReadAt,
+    RequestTimeout,
     Revision,
+    Scoring,
     Shots,
     SuiteName,
     SystemPrompt,
@@ -49,6 +60,15 @@ from consilience.workflow.options import (
 
 DEFAULT_MODEL = "packaged:smollm2"
 """The model that is asked if none is named."""
+
+BEHIND_A_URL = ("openai", "decisions", "systemone")
+"""Prefixes of models that a server has."""
+
+MAYBE_HERE = ("systemone",)
+"""Prefixes of models that run here if no URL is given."""
+
+OF_LLAMACPP = ("scoring",)
+"""Options of models behind a URL that a model of llama.cpp in this process has, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +114,15 @@ class ProbeOptions:
     device: Device = "auto"
     dtype: Dtype = "float32"
     trust_remote_code: TrustRemoteCode = False
+    base_url: BaseUrl = None
+    api_key_env: ApiKeyEnv = None
+    max_requests: MaxRequests = None
+    max_tokens: MaxTokens = None
+    price: Price = None
+    scoring: Scoring = None
+    tokenizer: LocalTokenizer = None
+    concurrency: Concurrency = None
+    timeout: RequestTimeout = 120.0
     groups: Annotated[Groups, FACTS_AND_OWN] = None
     protocol: Annotated[ProtocolName, FACTS] = None
     candidates: Annotated[
@@ -235,6 +264,68 @@ class ProbeOptions:
     def loading(self) -> Loading:
         """How the model is loaded."""
         return Loading(self.device, self.dtype, self.revision, self.trust_remote_code)
+
+    def check_connection(self) -> None:
+        """Raise for options of models behind a URL that do not fit the model."""
+        if (connection := self.connection) is not None:
+            base_url_of(connection)
+            key_of(connection)
+
+    @property
+    def connection(self) -> Connection | None:
+        """How a model behind a URL is reached; None for a model that runs here.
+
+        A model behind a URL without a URL raises, and so do options of one for another model.
+        """
+        scheme, _, name = self.model.partition(":")
+        if scheme not in BEHIND_A_URL or (scheme in MAYBE_HERE and self.base_url is None):
+            self._refuse_connection()
+            return None
+        if not name:
+            raise ConsilienceError(
+                f"--model {self.model} names no model",
+                expected=f"{scheme}:NAME",
+                todo="Name a model that the server has.",
+            )
+        if self.base_url is None:
+            raise ConsilienceError(
+                f"{self.model} needs --base-url, such as http://127.0.0.1:8000/v1"
+            )
+        if self.price is not None and len(self.price) != 2:
+            raise ConsilienceError(
+                f"--price with {len(self.price)} numbers",
+                expected="the prices of a million tokens read and of a million written, as in "
+                "--price 0.15,0.60",
+            )
+        return Connection(
+            self.base_url,
+            self.api_key_env,
+            self.max_requests,
+            self.max_tokens,
+            (self.price[0], self.price[1]) if self.price is not None else None,
+            self.concurrency,
+            self.timeout,
+            self.scoring,
+            self.tokenizer,
+        )
+
+    def _refuse_connection(self) -> None:
+        """Raise for an option of models behind a URL."""
+        for field in option_fields(ProbeOptions):
+            is_set = getattr(self, field.name) != field.default
+            scheme, _, name = self.model.partition(":")
+            if field.option.panel != ENDPOINTS or not is_set:
+                continue
+            if scheme == "llamacpp" and field.name in OF_LLAMACPP:
+                continue
+            todo = f"Leave {field.flag} out."
+            if field.name == "base_url" and not name:
+                todo = f"Write --model openai:{self.model}."
+            raise ConsilienceError(
+                f"{field.flag} with --model {self.model}",
+                expected="a model behind a URL: openai:NAME, decisions:NAME or systemone:NAME",
+                todo=todo,
+            )
 
 
 KINDS = {

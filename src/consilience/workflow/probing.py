@@ -72,6 +72,7 @@ def probe(
 
     ``suite`` and ``model``: values in place of those that the options name.
     """
+    options.check_connection()
     questions = _questions_of(options, suite)
     if questions is not None:
         return probe_questions(options, watch, questions, cast(PromptModel | None, model))
@@ -148,6 +149,7 @@ def plan_probe(
     The model is loaded, and a few facts of some relations are asked to measure the rate.
     ``suite`` and ``model``: values in place of those that the options name.
     """
+    options.check_connection()
     questions = _questions_of(options, suite)
     if questions is not None:
         return plan_questions(options, watch, questions, cast(PromptModel | None, model))

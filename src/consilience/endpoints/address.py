@@ -1,0 +1,123 @@
+"""The address of a server and the key that it gets: what is checked before anything is sent."""
+
+from __future__ import annotations
+
+import os
+from ipaddress import ip_address
+from urllib.parse import SplitResult, urlsplit
+
+from consilience.choices import Connection
+from consilience.errors import ConsilienceError
+
+DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"
+"""The environment variable of the key, where none is named."""
+
+EXAMPLE = "http://127.0.0.1:8000/v1"
+"""What messages show as a base URL."""
+
+ROUTES = ("/chat/completions", "/completions", "/completion", "/decisions", "/systemone", "/models")
+"""Routes that a base URL must not contain; the client adds them."""
+
+SHORTEST_SECRET = 8
+"""Characters of a key that is kept out of texts. A shorter one, such as ``none``, is no secret."""
+
+
+def base_url_of(connection: Connection) -> str:
+    """The base URL of a connection, without a final slash; a wrong one raises.
+
+    It is http or https, and has no user, password, query or fragment.
+    """
+    text = connection.base_url.strip().rstrip("/")
+    parts = _split(text)
+    if parts.username is not None or parts.password is not None:
+        raise _wrong(
+            "a user name or a password in the URL",
+            f"a URL such as {EXAMPLE}",
+            "Put the key into an environment variable, and name it with --api-key-env.",
+        )
+    if parts.query or parts.fragment or "?" in text or "#" in text:
+        raise _wrong(f"'{text}'", "no '?' and no '#' in the URL", f"Write it as {EXAMPLE}.")
+    for route in ROUTES:
+        if text.endswith(route):
+            todo = f"Write {text.removesuffix(route)}; the route is added to it."
+            raise _wrong(f"'{text}'", "a URL without a route", todo)
+    return text
+
+
+def _split(text: str) -> SplitResult:
+    """The parts of a URL with a known scheme, a host and a valid port."""
+    scheme, separator, _ = text.partition("://")
+    if not separator:
+        shown = text.rpartition("@")[2]
+        todo = f"Write http://{shown} or https://{shown}." if shown else f"Write {EXAMPLE}."
+        raise _wrong(f"'{shown}' has no scheme" if shown else "empty", "http:// or https://", todo)
+    if scheme.lower() not in ("http", "https"):
+        raise _wrong(f"the scheme '{scheme}'", "http:// or https://", f"Write it as {EXAMPLE}.")
+    try:
+        parts = urlsplit(text)
+        port, host = parts.port, parts.hostname
+    except ValueError as error:
+        raise _wrong(f"not a URL: {error}", f"a URL such as {EXAMPLE}", "") from error
+    if not host or port == 0 or any(character.isspace() for character in text):
+        shown = text.rpartition("@")[2]
+        raise _wrong(f"'{shown}'", f"a URL with a host, such as {EXAMPLE}", "")
+    return parts
+
+
+def _wrong(problem: str, expected: str, todo: str) -> ConsilienceError:
+    return ConsilienceError(problem, expected=expected, where="--base-url", todo=todo)
+
+
+def key_of(connection: Connection) -> str:
+    """The key that a server gets; empty for none.
+
+    It is read from the environment variable that the connection names. Without a name it is read
+    from ``OPENAI_API_KEY``, and then it is sent over https or to this machine only.
+    """
+    name = connection.key_variable
+    key = os.environ.get(name or DEFAULT_KEY_VARIABLE, "").strip()
+    if name is None and not _is_private(base_url_of(connection)):
+        return ""
+    if name is not None and not key:
+        raise ConsilienceError(
+            f"the environment variable '{name}' is not set or empty",
+            expected="the key of the server in it",
+            where="--api-key-env",
+            todo=f"Set it, as in `export {name}=...`, or leave --api-key-env out if the server "
+            "wants no key.",
+        )
+    if not (key.isascii() and key.isprintable()):
+        raise ConsilienceError(
+            f"the key in '{name or DEFAULT_KEY_VARIABLE}' has a character that no header can have",
+            expected="printable ASCII characters",
+            todo="Check how the variable was set.",
+        )
+    return key
+
+
+def _is_private(url: str) -> bool:
+    """Whether nobody on the way to the server can read a request: https, or this machine."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if parts.scheme.lower() == "https" or host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def redacted(text: str, key: str) -> str:
+    """The text without the key."""
+    return text.replace(key, "[key]") if len(key) >= SHORTEST_SECRET else text
+
+
+def url_of(base: str, path: str) -> str:
+    """The URL of a route.
+
+    ``completions`` follows the base URL. A path with a slash at its start, such as ``/tokenize``,
+    follows the base URL without its final ``/v1``: servers have these routes beside it.
+    """
+    if path.startswith("/"):
+        return base.removesuffix("/v1") + path
+    return f"{base}/{path}"

@@ -1,0 +1,171 @@
+"""The client of a server: many requests in flight, with retries, limits and a journal."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
+
+import httpx2
+
+from consilience.choices import Connection
+from consilience.endpoints.allowance import is_free
+from consilience.endpoints.journal import Journal
+from consilience.endpoints.replies import Refused
+from consilience.endpoints.sending import Sender, Sent
+from consilience.endpoints.usage import Usage
+
+AHEAD = 2
+"""Requests that are prepared, for each one that may be in flight."""
+
+LAST_REPLIES = 30.0
+"""Seconds in which replies to requests in flight are awaited when nothing more is sent."""
+
+
+class Client:
+    """Sends requests to one server and yields its replies.
+
+    What is sent goes to the server of the connection only: redirects are not followed, cookies are
+    not kept. Nothing that is yielded, raised or kept has the key in it.
+
+    ``journal`` keeps replies, and gives those that an interrupted run kept; it may be set later.
+    ``transport``: how the server is reached in place of TCP, such as
+    ``httpx2.AsyncHTTPTransport(uds=PATH)`` for a Unix socket.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        journal: Journal | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        if transport is not None and not isinstance(transport, httpx2.AsyncBaseTransport):
+            raise TypeError("transport: expected one of httpx2's asynchronous transports")
+        self.connection = connection
+        self.journal = journal
+        self._sender = Sender(connection, transport)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def usage(self) -> Usage:
+        """What was sent so far, and what the server counted."""
+        return self._sender.usage
+
+    def get(self, path: str) -> Any:
+        """The JSON value of a route, or ``Refused``.
+
+        ``path``: a route after the base URL (``models``), or with a slash at its start one beside
+        its ``/v1`` (``/props``).
+        """
+        [(_, reply)] = self._replies(path, [None])
+        return reply
+
+    def post(self, path: str, body: Any) -> Any:
+        """The JSON value of the reply to one request, or ``Refused``."""
+        [(_, reply)] = self._replies(path, [body])
+        return reply
+
+    def post_all(self, path: str, bodies: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+        """The position of each request and its reply, or ``Refused``, in the order of arrival.
+
+        ``bodies`` is read a little ahead of the requests in flight. If it raises, or if the caller
+        stops, requests that are not sent are dropped; replies to those that are in flight are
+        awaited and go to the journal.
+        """
+        return self._replies(path, bodies)
+
+    def close(self) -> None:
+        """Close the connections. The client may be used again."""
+        loop, self._loop = self._loop, None
+        if loop is not None and not sys.is_finalizing():
+            asyncio.run_coroutine_threadsafe(self._sender.close(), loop).result(LAST_REPLIES)
+            loop.call_soon_threadsafe(loop.stop)
+
+    def _replies(self, path: str, bodies: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+        batch = _Batch(path)
+        source = enumerate(bodies)
+        waiting, is_read = 0, False
+        try:
+            while True:
+                while not is_read and waiting < AHEAD * self._sender.pace.limit:
+                    index, body = next(source, (-1, None))
+                    if is_read := index < 0:
+                        break
+                    self._submit(batch, index, body)
+                    waiting += 1
+                if not waiting:
+                    return
+                index, reply = batch.arrived.get()
+                waiting -= 1
+                if isinstance(reply, BaseException):
+                    raise reply
+                yield index, reply
+        finally:
+            self._end(batch)
+
+    def _submit(self, batch: _Batch, index: int, body: Any) -> None:
+        """Send a request in the event loop, or take its reply from the journal."""
+        request, key = Sent.of(batch.path, body), None
+        if self.journal is not None and not is_free(batch.path):
+            key = self.journal.key(batch.path, body)
+            if key in self.journal:
+                reply = self.journal.reply(key)
+                self.usage.from_journal += 1
+                self.usage.add_tokens(reply)
+                batch.arrived.put((index, reply))
+                return
+        task = asyncio.run_coroutine_threadsafe(self._reply(request, key), self._running())
+        batch.tasks[task] = request
+
+        def done(ended: Future[Any]) -> None:
+            batch.tasks.pop(ended, None)
+            if not ended.cancelled():
+                batch.arrived.put((index, ended.exception() or ended.result()))
+
+        task.add_done_callback(done)
+
+    async def _reply(self, request: Sent, key: str | None) -> Any:
+        """The reply to a request, kept under the key before anybody sees it."""
+        reply = await self._sender.reply(request)
+        if key is not None and self.journal is not None and not isinstance(reply, Refused):
+            self.journal.keep(key, reply)
+        return reply
+
+    def _end(self, batch: _Batch) -> None:
+        """Drop what is not sent; await and keep replies to the rest."""
+        if not batch.tasks or self._loop is None or sys.is_finalizing():
+            return
+        try:
+            for task, request in list(batch.tasks.items()):
+                request.is_last_try = True
+                if not request.in_flight:
+                    task.cancel()
+            wait(list(batch.tasks), min(LAST_REPLIES, self.connection.timeout))
+        finally:  # no reply in time, or interrupted again
+            for task in list(batch.tasks):
+                task.cancel()
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        """The event loop, which runs in a thread of its own."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=self._loop.run_forever, name="endpoint", daemon=True).start()
+        return self._loop
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Requests whose replies are yielded together."""
+
+    path: str
+    """Their route."""
+    arrived: SimpleQueue[tuple[int, Any]] = field(default_factory=SimpleQueue)
+    """Replies that nobody has seen yet, with the position of their request; or what was raised."""
+    tasks: dict[Future[Any], Sent] = field(default_factory=dict)
+    """Requests without a reply, by their task."""

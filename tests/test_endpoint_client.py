@@ -1,0 +1,89 @@
+"""The client of a server: what is sent, what comes back, and what failures mean."""
+
+import pytest
+
+from consilience.choices import Connection
+from consilience.endpoints.client import Client
+from consilience.endpoints.replies import Refused
+from consilience.errors import ConsilienceError
+from replay_server import completion, replay
+
+KEY = "sk-secret-0123456789"
+
+
+def echo(path, body, headers):
+    """Replies with what it was sent."""
+    return completion(body, sent=body)
+
+
+def test_replies_belong_to_their_requests():
+    with replay(echo) as server:
+        client = Client(Connection(server.url))
+        replies = dict(client.post_all("completions", ({"prompt": str(n)} for n in range(40))))
+        client.close()
+    assert sorted(replies) == list(range(40))
+    assert all(reply["sent"] == {"prompt": str(n)} for n, reply in replies.items())
+    assert (client.usage.requests, client.usage.tokens_read, client.usage.tokens) == (40, 120, 160)
+
+
+def test_paths_follow_the_base_url_or_stand_beside_its_version():
+    with replay(lambda path, body, headers: {"path": path}) as server:
+        client = Client(Connection(server.url))
+        assert client.get("models") == {"path": "/v1/models"}
+        assert client.get("/props") == {"path": "/props"}
+        assert client.usage.requests == 0, "routes that compute nothing are not counted"
+        client.close()
+
+
+def test_a_request_that_is_refused_for_its_content_is_returned():
+    def refuse(path, body, headers):
+        return 400, {"error": {"message": "prompt is too long"}}, {}
+
+    with replay(refuse) as server:
+        client = Client(Connection(server.url))
+        assert client.post("completions", {}) == Refused(400, "prompt is too long")
+        client.close()
+
+
+def test_the_key_is_sent_and_never_shown(monkeypatch):
+    monkeypatch.setenv("MY_KEY", KEY)
+
+    def reject(path, body, headers):
+        return 401, {"error": {"message": f"bad key {headers['authorization']}"}}, {}
+
+    with replay(reject) as server:
+        client = Client(Connection(server.url, "MY_KEY"))
+        with pytest.raises(ConsilienceError, match=r"bad key Bearer \[key\]") as raised:
+            client.post("completions", {})
+        client.close()
+    assert server.headers[0]["authorization"] == f"Bearer {KEY}"
+    assert KEY not in str(raised.value) + repr(raised.value.to_dict())
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("127.0.0.1:8000/v1", "'127.0.0.1:8000/v1' has no scheme.*Write http://127.0.0.1:8000/v1"),
+        ("ftp://host/v1", "the scheme 'ftp'"),
+        ("http://me:hunter2@host/v1", "a user name or a password in the URL"),
+        ("http:///v1", "a URL with a host"),
+        ("http://host:99999/v1", "not a URL"),
+        ("http://host/v1?a=b", "no '[?]'"),
+        ("http://host/v1/completions", "Write http://host/v1; the route is added"),
+        ("", "empty; expected http://"),
+    ],
+)
+def test_a_wrong_base_url_is_refused(url, message):
+    with pytest.raises(ConsilienceError, match=message) as raised:
+        Client(Connection(url))
+    assert "hunter2" not in str(raised.value)
+
+
+def test_no_more_requests_are_sent_than_the_limit():
+    with replay(echo) as server:
+        client = Client(Connection(server.url, max_requests=5))
+        arrived = []
+        with pytest.raises(ConsilienceError, match="--max-requests 5 is reached: 5 requests sent"):
+            arrived.extend(client.post_all("completions", ({"n": n} for n in range(9))))
+        client.close()
+    assert len(server.received) == client.usage.requests == 5

@@ -6,13 +6,14 @@ import json
 import polars as pl
 import pytest
 
-from consilience import suites
+from consilience import compare, suites
 from consilience.ask import ask, ask_suite
 from consilience.authoring.audit import cautions
 from consilience.cloze import Pattern
 from consilience.design import Design
 from consilience.errors import ConsilienceError
 from consilience.free_text import RULES, match
+from consilience.metrics.language_differences import compare_languages
 from consilience.metrics.measure import measure
 from consilience.models.baselines import load_baseline
 from consilience.models.functions import ScoringFunction, TextFunction, match_candidate
@@ -51,6 +52,22 @@ NAMES = [
       {"France": "フランス", "Switzerland": "スイス", "Italy": "イタリア",
        "Paris": "パリ", "Bern": "ベルン", "Rome": "ローマ"}.items()),
 ]  # fmt: skip
+
+
+HELD = {
+    "France": ["Paris", "Paris", "Paris", "Paris", "Bern"],
+    "Switzerland": ["Bern", "Bern", "Bern", "Paris", "Paris"],
+    "Italy": ["Bern", "Rome", "Rome", "Rome", "Rome"],
+}
+"""Answers to five patterns (en, en, de, ja, ja) about three facts."""
+
+
+def held(by_subject):
+    return pl.DataFrame(
+        {"group": "capital", "item": subject, "subject": subject, "variant": str(at),
+         "gold": CAPITALS[subject], "answer": answer}
+        for subject, given in by_subject.items() for at, answer in enumerate(given)
+    )  # fmt: skip
 
 
 def write(folder, patterns=PATTERNS, names=NAMES, facts=CAPITALS, about=None):
@@ -363,16 +380,7 @@ def test_sentences_of_mini_languages(group, subject, index, sentence):
 def test_numbers_within_and_between_languages(tmp_path):
     """Five patterns (en, en, de, ja, ja) and three facts with hand-made answers."""
     suite = suites.load_suite(write(tmp_path / "capitals"))
-    by_subject = {
-        "France": ["Paris", "Paris", "Paris", "Paris", "Bern"],
-        "Switzerland": ["Bern", "Bern", "Bern", "Paris", "Paris"],
-        "Italy": ["Bern", "Rome", "Rome", "Rome", "Rome"],
-    }
-    answers = pl.DataFrame(
-        {"group": "capital", "item": subject, "subject": subject, "variant": str(at),
-         "gold": CAPITALS[subject], "answer": answer}
-        for subject, given in by_subject.items() for at, answer in enumerate(given)
-    )  # fmt: skip
+    answers = held(HELD)
     metrics = measure(answers, suite).filter(pl.col("group") == "MICRO")
     values = {(row["metric"], row["subset"]): row["value"] for row in metrics.to_dicts()}
     consistency = {of: value for (name, of), value in values.items() if name == "consistency"}
@@ -406,6 +414,49 @@ def test_numbers_within_and_between_languages(tmp_path):
     assert not language_table(measure(english, alone), alone).rows
 
 
+def differences(compared, metric):
+    rows = compared.filter((pl.col("group") == "MICRO") & (pl.col("metric") == metric)).to_dicts()
+    return {
+        (row["first"], row["second"]): (row["first_value"], row["second_value"], row["n"])
+        for row in rows
+    }
+
+
+def test_languages_are_compared_on_the_same_facts(tmp_path):
+    suite = suites.load_suite(write(tmp_path / "capitals"))
+    compared = compare_languages(held(HELD), suite, "strict")
+    assert differences(compared, "accuracy") == {
+        ("en", "de"): (pytest.approx(2 / 3), 1.0, 3),
+        ("en", "ja"): (pytest.approx(2 / 3), pytest.approx(2 / 3), 3),
+        ("de", "ja"): (1.0, pytest.approx(2 / 3), 3),
+    }
+    assert differences(compared, "consistency") == {  # one pattern in German: no pair
+        ("en", "ja"): (pytest.approx(2 / 3), pytest.approx(2 / 3), 3),
+        ("within languages", "between languages"): (pytest.approx(4 / 6), pytest.approx(0.5), 6),
+    }
+    row = compared.filter((pl.col("metric") == "accuracy") & (pl.col("group") == "MICRO")).row(
+        0, named=True
+    )
+    assert (row["test"], row["p"]) == ("exact McNemar", 1.0)  # one fact is right in German only
+    # Without Italy in Japanese, it counts in no number of Japanese, and in the others as before.
+    less = held(HELD | {"Italy": ["Bern", "Rome", "Rome", None, None]})
+    without = compare_languages(less, suite, "strict")
+    accuracy = differences(without, "accuracy")
+    assert accuracy["en", "ja"] == (1.0, 0.5, 2)
+    assert accuracy["en", "de"] == differences(compared, "accuracy")["en", "de"]
+    assert differences(without, "consistency")["en", "ja"] == (1.0, 0.5, 2)
+
+
+def test_languages_that_answer_alike_do_not_differ(tmp_path):
+    patterns = [*PATTERNS[:2], *PATTERNS[3:]]
+    suite = suites.load_suite(write(tmp_path / "capitals", patterns=patterns))
+    alike = {subject: [*given[:2], *given[:2]] for subject, given in HELD.items()}
+    compared = compare_languages(held(alike), suite, "strict")
+    english_japanese = compared.filter(pl.col("first") == "en")
+    assert set(english_japanese["difference"].drop_nans()) == {0.0}
+    assert set(english_japanese["p"].drop_nans()) == {1.0}
+
+
 def test_languages_on_the_command_line(consilience, tmp_path):
     folder = write(tmp_path / "capitals")
     run = tmp_path / "run"
@@ -415,6 +466,12 @@ def test_languages_on_the_command_line(consilience, tmp_path):
     assert "Consistency, two languages" in out
     assert "(or factor, pattern, metric)" in out
     assert "en and ja" in consilience("score", run, "--by", "factor")[1]
+    out = consilience("compare", run)[1]
+    assert "en -> ja" in out
+    assert "within -> between" in out
+    assert "pooled counts" in consilience("compare", run, "--by", "group")[1]
+    with pytest.raises(ConsilienceError, match="--by edit for one run"):
+        compare(run).shown(by="edit")
     chosen = tmp_path / "german"
     status, out, _ = consilience(*probe[:-1], chosen, "--vary", "language=de,en")
     assert "3 patterns each" in out

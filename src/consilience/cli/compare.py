@@ -7,7 +7,6 @@ from consilience.cli.output_options import CompareOutput
 from consilience.cli.printing import print_json, print_tables, rows_of
 from consilience.files import csv_of, write_whole
 from consilience.provenance import git_revision, versions
-from consilience.report.comparison_tables import comparison_table
 from consilience.types import QUESTION_WORDS
 from consilience.workflow.comparing import compare_runs
 from consilience.workflow.run_options import CompareOptions
@@ -28,9 +27,9 @@ def compare(options: CompareOptions, output: CompareOutput) -> None:
         record = {"settings": settings, "versions": versions(), "git": git_revision()}
         print_json({"run": record, "differences": rows_of(table), "warnings": compared.warnings()})
         return
-    shown = comparison_table(table, compared.suite, output.show, output.by)
+    shown = compared.shown(output.show, output.by)
     print_tables([shown], output.format_)
-    if output.by is None and output.format_ == "table":
+    if output.by is None and output.format_ == "table" and len(compared.runs) > 1:
         suite = compared.suite
         others = ["edit"] if any(group.edges for group in suite) else []
         others += ["form"] if any(len(group.design.forms) > 1 for group in suite) else []

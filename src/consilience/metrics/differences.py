@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import get_args
@@ -66,7 +66,9 @@ def compare(
     names = list(models)
     if len(names) < 2:
         raise ConsilienceError(
-            f"{len(names)} run to compare", expected="two runs or more, the first is the reference"
+            f"{len(names)} run to compare",
+            expected="two runs or more, the first is the reference, or one run of a suite with "
+            "several languages",
         )
     cache = ResampleCache() if len(names) > 2 else None
     first, *others = names
@@ -83,19 +85,29 @@ def compare(
         for kind in get_args(Cardinality):
             if reference[0].of_kind(kind) and seeds[0].of_kind(kind):
                 runs = list(zip(reference, seeds, strict=True))
-                rows += _Comparison(runs, kind, protocol, seed).rows()
+                rows += PairedComparison(runs, kind, protocol, seed).rows()
         pair = {"suite": suite.name, "first": first, "second": second}
         table = pl.DataFrame([{**pair, **row} for row in rows], schema=COMPARISON_SCHEMA)
         tables.append(_adjusted(table, suite))
     return pl.concat(tables)
 
 
+CountBoth = Callable[
+    [Prepared, Prepared, Relation, Protocol],
+    tuple[Mapping[Key, Tally], Mapping[Key, Tally], bool],
+]
+"""Every metric of both sides in a group, and whether these are all answers of both runs."""
+
 ReplicatesOfBoth = tuple[Mapping[Key, TwoWayReplicates], Mapping[Key, TwoWayReplicates]]
 """Every metric of a group in both runs, under the same resampling."""
 
 
-class _Comparison:
-    """Two models on the groups of one kind, with a pair of runs for each seed."""
+class PairedComparison:
+    """Two models on the groups of one kind, with a pair of runs for each seed.
+
+    ``count_both`` counts what is compared; by default every query that both runs answered. A group
+    in which it counts nothing has no rows.
+    """
 
     def __init__(
         self,
@@ -103,8 +115,10 @@ class _Comparison:
         kind: Cardinality,
         protocol: Protocol,
         seed: int,
+        count_both: CountBoth | None = None,
     ) -> None:
         self.runs, self.kind, self.protocol, self.seed = runs, kind, protocol, seed
+        self.count_both = count_both or _count_both
         self.first = runs[0][0]
         known = {relation.id for relation, _ in runs[0][1].of_kind(kind)}
         groups = [relation for relation, _ in self.first.of_kind(kind) if relation.id in known]
@@ -150,6 +164,8 @@ class _Comparison:
 
         groups = list(self.relations.values())
         for relation, by_key in zip(groups, in_threads(of, groups), strict=True):
+            if not by_key:
+                continue
             for key, difference in by_key.items():
                 self.tests.setdefault(key, {})[relation.id] = difference.test
                 if is_averaged(key, relation):
@@ -165,7 +181,9 @@ class _Comparison:
     ) -> dict[Key, RunPair]:
         """Every metric of one seed's two runs in a group; keeps what must be resampled."""
         names = self.subjects[relation.id]
-        one, two, is_whole = _count_both(*self.runs[seed], relation, self.protocol)
+        one, two, is_whole = self.count_both(*self.runs[seed], relation, self.protocol)
+        if not one:
+            return {}
         if not is_whole:
             counted[relation.id] = [ClusterCounts(tallies, names) for tallies in (one, two)]
         keys = [key for key in one if key[0] not in OF_THE_SUITE and key in two]

@@ -43,6 +43,8 @@ class Flipped:
 def flip(first: Tallies, second: Tallies, names: Sequence[str], signs: Signs) -> dict[Key, Flipped]:
     """Every metric that has clusters in two runs, under ``signs`` of the subjects ``names``."""
     keys = [key for key, tally in first.items() if tally.clusters is not None]
+    if not keys:
+        return {}
     position = {name: at for at, name in enumerate(names)}
     tallies = [run[key] for key in keys for run in (first, second)]
     positions = {id(tally.clusters): cluster_positions(tally, position) for tally in tallies}

@@ -10,12 +10,12 @@ import polars as pl
 
 from consilience.choices import By
 from consilience.design import is_language_kind
-from consilience.errors import ConsilienceError, did_you_mean
+from consilience.errors import ConsilienceError
 from consilience.factors import FACTORS
 from consilience.metrics.differences import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.report.columns import Columns, difference_columns, frame_table
-from consilience.report.language_tables import language_label
+from consilience.report.language_tables import OVER, known_metrics, language_label
 from consilience.report.metric_tables import SUBSETS
 from consilience.report.summary import FACT_ROWS, FORM_ROWS, VIOLATIONS
 from consilience.report.table import NAN, Column, Table
@@ -26,9 +26,6 @@ LABELS = {metric: label for metric, label, _ in FACT_ROWS}
 
 CORRECTED = "corrected_consistency"
 """The metric that a constant model does not have."""
-
-OVER = {"MACRO": "mean of relations", "MICRO": "pooled counts"}
-"""What rows over all relations are called."""
 
 OVER_QUESTIONS = {"MACRO": "mean of groups", "MICRO": "all questions"}
 """What rows over all questions are called."""
@@ -136,12 +133,7 @@ def _chosen(
     compared: pl.DataFrame, metrics: Sequence[str], by: By | None, pool: str
 ) -> pl.DataFrame:
     """The rows of a table, by later run and metric; ``pool``: the group of what is over all."""
-    known = set(compared["metric"])
-    for name in metrics:
-        if name not in known:
-            raise ConsilienceError(
-                f"no metric '{name}' in the comparison", todo=did_you_mean(name, sorted(known))
-            )
+    known_metrics(compared, metrics)
     subset, group = pl.col("subset"), pl.col("group")
     is_of_facts = "MACRO" in compared["group"]
     languages = [kind for kind in compared["subset"].unique() if is_language_kind(kind)]

@@ -1,18 +1,25 @@
-"""Consistency within and between the languages of a suite, and accuracy in each."""
+"""The languages of a suite: consistency within and between them, accuracy, and differences."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import polars as pl
 
 from consilience.design import BETWEEN, OF_LANGUAGE, WITHIN, is_language_kind
+from consilience.errors import ConsilienceError, did_you_mean
+from consilience.metrics.differences import few_relations
 from consilience.metrics.registry import label_of
-from consilience.report.columns import frame_table
+from consilience.report.columns import Columns, difference_columns, frame_table
 from consilience.report.run_view import values_of
 from consilience.report.table import CI, Cell, Column, Table
 from consilience.types import Suite
 
 METRICS_SHOWN = ("accuracy", "consistency", "corrected_consistency", "agree_right")
 """The metrics of the table."""
+
+OVER = {"MACRO": "mean of relations", "MICRO": "pooled counts"}
+"""What rows over all relations are called."""
 
 NOTE = (
     "accuracy: share of right answers to the first pattern of each relation in the language; "
@@ -58,3 +65,50 @@ def language_table(metrics: pl.DataFrame, suite: Suite) -> Table:
     }
     title = f"{suite.name}: patterns of one language and of two, means of relations in percent"
     return frame_table(rows, title, columns, [NOTE] if rows else [])
+
+
+def known_metrics(compared: pl.DataFrame, metrics: Sequence[str]) -> Sequence[str]:
+    """The same names; one that a comparison does not have raises."""
+    known = set(compared["metric"])
+    for name in metrics:
+        if name not in known:
+            raise ConsilienceError(
+                f"no metric '{name}' in the comparison", todo=did_you_mean(name, sorted(known))
+            )
+    return metrics
+
+
+def language_differences(
+    compared: pl.DataFrame, suite: Suite, metrics: Sequence[str] = (), *, by_group: bool = False
+) -> Table:
+    """The languages of a run compared (``compare_languages``), with a block for each metric.
+
+    ``metrics``: their names; without any, those of ``language_table``. ``by_group``: a row for each
+    relation, with a block for each two languages.
+    """
+    names = known_metrics(compared, metrics) or METRICS_SHOWN
+    rank = pl.col("metric").replace_strict(
+        {name: at for at, name in enumerate(names)}, default=None, return_dtype=pl.Int64
+    )
+    rows = compared.filter(rank.is_not_null() & (by_group | (pl.col("group") == "MACRO")))
+    rows = rows.sort(rank, maintain_order=True)
+    columns: Columns = {
+        "name": Column("relation" if by_group else "languages"),
+        **difference_columns(rows, Column("first", "share"), Column("second", "share")),
+    }
+    labels = {group.id: group.label for group in suite} | OVER
+    named, blocks = [], []
+    for row in rows.to_dicts():
+        metric, pair = label_of(row["metric"]), f"{row['first']} -> {row['second']}"
+        pair = pair.replace(" languages", "")
+        named.append({"name": labels[row["group"]] if by_group else pair, **row})
+        blocks.append(f"{metric}, {pair}" if by_group else metric)
+    tests = ", ".join(rows["test"].drop_nulls().unique(maintain_order=True))
+    notes = [
+        *(f"{note}." for note in few_relations(rows, suite)),
+        f"{NOTE}. Only facts that have the number in both languages count.",
+        f"p: {tests}. p (Holm) is adjusted over the pairs of languages, intervals are not.",
+        "detectable: the minimum detectable difference (80 % power). * .05 ** .01 *** .001",
+    ]
+    title = f"{suite.name}: languages compared, second minus first, in percent and points"
+    return frame_table(named, title, columns, notes, blocks)

@@ -8,12 +8,14 @@ from typing import Any
 
 import polars as pl
 
-from consilience.choices import Protocol
+from consilience.choices import By, Protocol
 from consilience.errors import ConsilienceError
 from consilience.frames import as_pandas
 from consilience.metrics.counts import OtherQuestionsError
 from consilience.metrics.differences import compare, few_relations
+from consilience.metrics.language_differences import compare_languages
 from consilience.report.comparison_tables import comparison_table
+from consilience.report.language_tables import language_differences
 from consilience.report.notebook import table_html, table_text
 from consilience.report.table import Table
 from consilience.run import Run, open_runs
@@ -52,7 +54,10 @@ TRUNCATED = "items were too long for"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison:
-    """Later runs against the first. In a notebook it is shown as the headline differences."""
+    """Later runs against the first, or the languages of one run.
+
+    In a notebook it is shown as the headline differences.
+    """
 
     runs: Sequence[Run]
     """The runs."""
@@ -67,7 +72,19 @@ class Comparison:
 
     def headlines(self) -> Table:
         """The differences of the headline numbers, as a table."""
-        return comparison_table(self.table, self.suite)
+        return self.shown()
+
+    def shown(self, metrics: Sequence[str] = (), by: By | None = None) -> Table:
+        """The differences of some metrics, as ``--show`` and ``--by`` choose them."""
+        if len(self.runs) > 1:
+            return comparison_table(self.table, self.suite, metrics, by)
+        if by not in (None, "group"):
+            raise ConsilienceError(
+                f"--by {by} for one run, whose languages are compared",
+                expected="--by group, or no --by",
+                todo="--show chooses metrics; --csv and --json have all of them.",
+            )
+        return language_differences(self.table, self.suite, metrics, by_group=by == "group")
 
     def warnings(self) -> list[str]:
         """The notes, and those on means over few relations, which tables show below their rows."""
@@ -91,8 +108,9 @@ class Comparison:
 def compare_runs(options: CompareOptions) -> Comparison:
     """Later runs against the first, by the suite and the protocol of the first unless given.
 
-    Several seeds of a run are averaged. Of sentence pairs, groups that only some of the runs have,
-    such as what a model wrote freely, are in no difference.
+    Of one run, every two languages of its suite are compared. Several seeds of a run are averaged.
+    Of sentence pairs, groups that only some of the runs have, such as what a model wrote freely,
+    are in no difference.
     """
     runs = open_runs(options.runs)
     refuse_mixed(runs)
@@ -101,10 +119,14 @@ def compare_runs(options: CompareOptions) -> Comparison:
 
 
 def compare_opened(runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: int) -> Comparison:
-    """Later runs against the first."""
+    """Later runs against the first, or the languages of one run."""
     refuse_mixed(runs)
     _refuse_other_variants(runs)
-    table, notes = differences_of(runs, suite, protocol, seed)
+    notes: list[str] = []
+    if len(runs) == 1 and len(suite) and any(group.design.languages for group in suite):
+        table = compare_languages(runs[0].tables, suite, protocol, seed)
+    else:
+        table, notes = differences_of(runs, suite, protocol, seed)
     notes = suite_notes(runs[0], suite) + settings_notes(runs) + notes
     return Comparison(runs, suite, protocol, table, notes)
 

@@ -150,7 +150,7 @@ def compare(
     protocol: Protocol | None = None,
     seed: int = 0,
 ) -> Comparison:
-    """Later runs against the first: paired differences with intervals and tests.
+    """Later runs against the first, or the languages of one run: paired differences with intervals.
 
     A run is a result, a ``Run`` or a folder. One dictionary from labels to runs names them.
     """
@@ -162,10 +162,8 @@ def compare(
         ]
     else:
         opened = distinct_runs(runs)
-    if len(opened) < 2:
-        raise ConsilienceError(
-            f"{len(opened)} run to compare", expected="two runs or more, the first is the reference"
-        )
+    if not opened:
+        raise ConsilienceError("0 run to compare", expected="one run or more")
     suite, rules = any_suite_of(opened[0], None, protocol, None)
     return compare_opened(opened, suite, rules, seed)
 

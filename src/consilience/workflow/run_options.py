@@ -66,11 +66,12 @@ class ScoreOptions:
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
-    """Compare runs on the same questions: differences with intervals and tests.
+    """Compare runs on the same questions, or the languages of one run, with intervals and tests.
 
     Each difference is a later run minus the first: paired, with a 95 % confidence interval, an
     exact McNemar or permutation test, and the minimum detectable difference. With --by, p is
-    also adjusted over relations or forms.
+    also adjusted over relations or forms. One run of a suite with several languages: every two of
+    its languages are compared on the same facts.
     """
 
     runs: RunSpecs

@@ -49,19 +49,16 @@ class AnswerWriter(OptionScorer):
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """The token ids that an answer follows, of any length."""
-        text = self.text(prompt)
         if not self.continuation.shares_context:
-            return list(self.tokenizer(text, verbose=False)["input_ids"])
-        is_chat = prompt.is_chat and self._has_template
-        ids = self._ids([text if is_chat else text.rstrip(" ")])[0]
-        return ids if is_chat else [*self._beginning, *ids]
+            return list(self.tokenizer(self.text(prompt), verbose=False)["input_ids"])
+        return self.tokens.prompt_ids(prompt)
 
     def why_not(self, prompt: Prompt) -> str | None:
         """Why a prompt cannot be asked; None where it can."""
         tokens = len(self.prompt_ids(prompt))
         if tokens > self.longest:
             return f"{tokens} tokens, and the model takes {self.longest}"
-        return self._refused(prompt)
+        return self.tokens.refused(prompt)
 
     def write(
         self, prompts: Sequence[Prompt], samples: Sequence[int]

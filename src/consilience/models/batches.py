@@ -185,17 +185,6 @@ def margins(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return difference
 
 
-def log_softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Normalise ``logits`` (row, candidate) over the candidates; NaN stays NaN."""
-    known = np.where(np.isnan(logits), -np.inf, logits)
-    top = known.max(axis=1, keepdims=True, initial=-np.inf)
-    top = np.where(np.isfinite(top), top, 0.0)
-    with np.errstate(divide="ignore"):
-        total = top + np.log(np.exp(known - top).sum(axis=1, keepdims=True))
-    normalised: npt.NDArray[np.float64] = logits - total
-    return normalised
-
-
 def _out_of_memory(error: RuntimeError) -> bool:
     """Whether torch ran out of memory, on an accelerator or in its allocator on a processor."""
     if isinstance(error, torch.OutOfMemoryError):

@@ -10,16 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from transformers import PreTrainedTokenizerBase
 
 from consilience.choices import Protocol
+from consilience.errors import ConsilienceError
 from consilience.schemas import SEVERAL_TOKENS
 from consilience.types import Query
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 AFTER_SPACE = " "
+
+DOCUMENT_SEPARATORS = ("<|endoftext|>",)
+"""Tokens that separate documents in pre-training: a sentence alone begins after one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +256,27 @@ def count_pieces(tokenizer: PreTrainedTokenizerBase, word: str) -> int:
     """Number of tokens of a word after a space (the paper's vocabulary filter)."""
     head, whole = encode(tokenizer, ["x", f"x {word}"])
     return len(whole) - len(head)
+
+
+def start_token(tokenizer: PreTrainedTokenizerBase) -> int:
+    """What precedes a sentence's first token, so that this one has a probability too.
+
+    The token that the tokenizer itself puts there; else the separator of documents, which the
+    families that put nothing there were trained with; else its beginning or end of sequence.
+    """
+    plain = tokenizer("a", add_special_tokens=False)["input_ids"]
+    full = tokenizer("a")["input_ids"]
+    if len(full) > len(plain) and full[0] != plain[0]:
+        return int(full[0])
+    vocabulary = tokenizer.get_vocab()
+    for token in (*DOCUMENT_SEPARATORS, tokenizer.bos_token, tokenizer.eos_token):
+        if token in vocabulary:
+            return int(vocabulary[token])
+    raise ConsilienceError(
+        f"the tokenizer of '{tokenizer.name_or_path}' has no token that begins a text",
+        expected="a beginning- or end-of-sequence token",
+        todo="Use the tokenizer that the model was trained with.",
+    )
 
 
 def encode(

@@ -16,10 +16,8 @@ from functools import partial
 
 import numpy as np
 import torch
-from transformers import PreTrainedTokenizerBase
 
 from consilience.cloze import Pattern
-from consilience.errors import ConsilienceError
 from consilience.models.batches import side_by_side, workers_on
 from consilience.models.candidates import (
     CandidateLookup,
@@ -27,23 +25,15 @@ from consilience.models.candidates import (
     distinct_candidates,
     encode,
     slot_anchor,
+    start_token,
     unusable,
 )
 from consilience.models.fast import room_for_tokens, tree_scorer
 from consilience.models.forward import Floats, Ints, next_token_logits, sentence_logprobs
 from consilience.models.loading import Pretrained
-from consilience.models.scoring import (
-    ReadyModel,
-    StateReader,
-    excluded,
-    group_rows,
-    scores_of,
-    settle_candidates,
-)
+from consilience.models.score_tables import excluded, group_rows, scores_of
+from consilience.models.scoring import ReadyModel, StateReader, settle_candidates
 from consilience.types import Candidates, Query, Scores
-
-DOCUMENT_SEPARATORS = ("<|endoftext|>",)
-"""Tokens that separate documents in pre-training: a sentence alone begins after one."""
 
 MOST_QUERIES = 128
 """Queries of one pattern that are scored together, at most."""
@@ -251,24 +241,3 @@ def _together(
             count += size
     if together:
         yield together
-
-
-def start_token(tokenizer: PreTrainedTokenizerBase) -> int:
-    """What precedes a sentence's first token, so that this one has a probability too.
-
-    The token that the tokenizer itself puts there; else the separator of documents, which the
-    families that put nothing there were trained with; else its beginning or end of sequence.
-    """
-    plain = tokenizer("a", add_special_tokens=False)["input_ids"]
-    full = tokenizer("a")["input_ids"]
-    if len(full) > len(plain) and full[0] != plain[0]:
-        return int(full[0])
-    vocabulary = tokenizer.get_vocab()
-    for token in (*DOCUMENT_SEPARATORS, tokenizer.bos_token, tokenizer.eos_token):
-        if token in vocabulary:
-            return int(vocabulary[token])
-    raise ConsilienceError(
-        f"the tokenizer of '{tokenizer.name_or_path}' has no token that begins a text",
-        expected="a beginning- or end-of-sequence token",
-        todo="Use the tokenizer that the model was trained with.",
-    )

@@ -12,11 +12,12 @@ from transformers import PreTrainedModel
 
 from consilience.choices import DEFAULT_LOADING, Joined, Loading, Pool
 from consilience.errors import ConsilienceError
-from consilience.models.batches import Budget, log_softmax
+from consilience.models.batches import Budget
 from consilience.models.forward import Floats, Ints
 from consilience.models.loading import Pretrained, load_classifier
 from consilience.models.pair_input import Encoded, PairFormat, PairInput, has_decoder_head
-from consilience.models.scoring import ReadyModel, group_rows, score_batches
+from consilience.models.score_tables import group_rows, log_softmax
+from consilience.models.scoring import ReadyModel, score_batches
 from consilience.sentence_pairs import Form
 from consilience.types import Scores
 

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import ConsilienceError
-from consilience.models.batches import log_softmax
 from consilience.models.continuations import CONTINUATIONS
 from consilience.models.forward import Floats, Ints
 from consilience.models.loading import Pretrained
 from consilience.models.pair_input import Encoded, as_string, fit
 from consilience.models.prompt_reader import Manner, PromptReader, Replies
+from consilience.models.score_tables import log_softmax
 from consilience.sentence_pairs import Form, Task, TaskKind
 from consilience.types import Scores
 

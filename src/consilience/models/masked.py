@@ -16,7 +16,8 @@ from consilience.models.candidates import CandidateLookup, encode, slot_anchor
 from consilience.models.fast import AtMask, HeadRows
 from consilience.models.forward import Floats
 from consilience.models.loading import Pretrained
-from consilience.models.scoring import ReadyModel, StateReader, excluded, group_rows
+from consilience.models.score_tables import excluded, group_rows
+from consilience.models.scoring import ReadyModel, StateReader
 from consilience.types import Candidates, Query, Scores
 
 _SLOWER = {

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from consilience.errors import ConsilienceError
-from consilience.models.causal import start_token
+from consilience.models.candidates import start_token
 from consilience.models.forward import Floats, sentence_logprobs
 from consilience.models.prompt_models import is_chat_model
 from consilience.models.prompted import OptionScorer

@@ -30,7 +30,7 @@ from consilience.models.fast import PartialScores, Tree, reproducibly, search
 from consilience.models.forward import Floats, Ints, token_logprobs
 from consilience.models.loading import Pretrained
 from consilience.models.masked import MaskedModel
-from consilience.models.scoring import excluded, group_rows, scores_of
+from consilience.models.score_tables import excluded, group_rows, scores_of
 from consilience.types import Candidates, Query, Scores
 
 Bools = npt.NDArray[np.bool_]

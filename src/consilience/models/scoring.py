@@ -6,7 +6,7 @@ are decided by a pass of their own, and the numbers become ``Scores`` for the qu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,7 +19,6 @@ from consilience.models.batches import (
     Budget,
     equal_length_batches,
     halving,
-    log_softmax,
     margins,
     side_by_side,
 )
@@ -27,6 +26,7 @@ from consilience.models.candidates import CandidateTokens
 from consilience.models.fast import reproducibly, speed_up
 from consilience.models.forward import Floats, Ints
 from consilience.models.loading import Pretrained
+from consilience.models.score_tables import scores_of
 from consilience.types import Scores
 
 Key = TypeVar("Key")
@@ -94,45 +94,6 @@ class StateReader:
     """Why the model cannot read a sequence; None if it can."""
     shortest: int
     """A token that is a readable sequence."""
-
-
-def group_rows(keys: Iterable[Key]) -> dict[Key, list[int]]:
-    """The positions of every distinct key, in order of first appearance."""
-    rows: dict[Key, list[int]] = {}
-    for row, key in enumerate(keys):
-        rows.setdefault(key, []).append(row)
-    return rows
-
-
-def excluded(rows: Sequence[int], words: tuple[str, ...], reason: str) -> Scores:
-    """The scores of queries that the model cannot be asked: all NaN, with the reason."""
-    nothing = np.full((len(rows), len(words)), np.nan)
-    return Scores(np.asarray(rows, dtype=np.int64), words, nothing, unasked=reason)
-
-
-def scores_of(
-    rows: Sequence[Sequence[int]],
-    values: Floats,
-    sheet: CandidateTokens,
-    *,
-    are_totals: bool = False,
-    every: bool = True,
-) -> Scores:
-    """Scores from logits or log-probabilities (input, candidate), normalised over the candidates.
-
-    ``rows``: the queries of each input. ``are_totals``: the values are log-probabilities of whole
-    texts, which are part of the scores. ``every`` False: only some candidates have a value.
-    """
-    values = np.repeat(values, [len(queries) for queries in rows], axis=0)
-    return Scores(
-        np.concatenate(rows),
-        sheet.words,
-        log_softmax(values) if every else None,
-        sheet.reasons,
-        sheet.same,
-        sheet.entries,
-        totals=values if are_totals else None,
-    )
 
 
 def score_batches(

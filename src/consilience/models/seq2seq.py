@@ -28,15 +28,8 @@ from consilience.models.candidates import (
 from consilience.models.fast import Decoding, Tree
 from consilience.models.forward import Floats, Ints, target_logprobs
 from consilience.models.loading import Pretrained
-from consilience.models.scoring import (
-    ReadyModel,
-    StateReader,
-    excluded,
-    group_rows,
-    score_batches,
-    scores_of,
-    settle_candidates,
-)
+from consilience.models.score_tables import excluded, group_rows, scores_of
+from consilience.models.scoring import ReadyModel, StateReader, score_batches, settle_candidates
 from consilience.types import Candidates, Query, Scores
 
 SENTENCE = "{sentence}"

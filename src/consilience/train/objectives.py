@@ -12,8 +12,8 @@ from consilience.choices import Protocol
 from consilience.cloze import Pattern
 from consilience.errors import ConsilienceError
 from consilience.models import LanguageModel
-from consilience.models.candidates import encode
-from consilience.models.causal import CausalModel, start_token
+from consilience.models.candidates import encode, start_token
+from consilience.models.causal import CausalModel
 from consilience.models.loading import Kind, Pretrained
 from consilience.models.masked import MaskedModel
 from consilience.types import Fact, Relation

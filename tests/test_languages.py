@@ -8,6 +8,7 @@ import pytest
 
 from consilience import compare, suites
 from consilience.ask import ask, ask_suite
+from consilience.ask_writing import answered
 from consilience.authoring.audit import cautions
 from consilience.cloze import Pattern
 from consilience.design import Design
@@ -18,6 +19,7 @@ from consilience.metrics.measure import measure
 from consilience.models.baselines import load_baseline
 from consilience.models.functions import ScoringFunction, TextFunction, match_candidate
 from consilience.particles import with_particle
+from consilience.presentation import Presentation, present
 from consilience.questions import Choice
 from consilience.report.comparison_tables import comparison_table
 from consilience.report.fact_sections import language_section
@@ -198,9 +200,36 @@ def test_exported_prompts_and_answers_made_elsewhere(suite):
     assert table["answer"].to_list() == ["Rome", "Paris", "Rome", "Bern", "Rome"]
 
 
-def test_questions_need_one_writing(suite):
-    with pytest.raises(ConsilienceError, match="Ask its facts without --as-questions"):
-        questions_of_suite(suite)
+def test_questions_in_the_languages_of_the_patterns(suite):
+    questions = questions_of_suite(suite, 1)
+    italy = questions.items[2]
+    assert questions.languages == ("en", "de", "ja")
+    assert italy.paraphrases["de"] == (
+        f"Fülle die Lücke aus: Die Hauptstadt von Italien ist {BLANK}.",
+    )
+    assert italy.paraphrases["ja"][1] == f"次の空欄を埋めてください。{BLANK}はイタリアの首都です。"
+    german = present(italy, Presentation(language="de", labels="none", reply="text"))
+    english = present(italy, Presentation(language="en", labels="none", reply="text"))
+    texts = {"Rome": "Rom", "Paris": "Paris", "Bern": "Bern"}
+    assert german.answers == tuple(texts[text] for text in english.answers)
+    assert "Rom\n" in german.text
+    assert german.choices[german.gold].texts == ("Rom", "Rome", "ローマ")
+    open_ = questions_of_suite(suite, 0).items[2]
+    assert open_.gold.texts == ("Rome", "Rom", "ローマ")
+    assert present(open_, Presentation(language="ja", paraphrase=1)).answers == ("ローマ",)
+    answer = answered("Rom", german, italy, "none")
+    assert (answer["answer"], answer["option"]) == ("Rome", italy.gold_position)
+
+
+def test_questions_in_other_languages_are_the_sentence(tmp_path):
+    patterns = [{"pattern": "La capitale di [X] è [Y].", "language": "it"}]
+    names = [
+        {"name": name, "language": "it", "text": name} for of in CAPITALS.items() for name in of
+    ]
+    suite = suites.load_suite(write(tmp_path / "italian", patterns, names))
+    questions = questions_of_suite(suite, 0)
+    assert questions.items[0].paraphrases == {"": ("La capitale di France è ____.",)}
+    assert "it are the sentence with its blank" in questions.notes[-1]
 
 
 def test_pairs_by_language(suite):

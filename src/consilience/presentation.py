@@ -224,8 +224,10 @@ def present(
     order = permutation(presentation.order, len(question.options), seed)
     if order is None:
         return None
+    question = question.in_phrasing(presentation.language, presentation.paraphrase)
     turns: list[tuple[Role, str]] = []
-    for example in examples:
+    for solved in examples:
+        example = solved.in_phrasing(presentation.language, 0)
         shown = tuple(range(len(example.options)))
         turns.append(("user", _filled(example, presentation, 0, shown)))
         turns.append(

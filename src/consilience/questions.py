@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 ALIAS_SEPARATOR = "|"
 """Separates the texts of one answer: ``Go|Golang``."""
@@ -32,6 +32,10 @@ class Choice:
         """The text and its aliases."""
         return self.text, *self.aliases
 
+    def written(self, text: str) -> Choice:
+        """The same answer, shown as ``text``."""
+        return Choice(text, tuple(other for other in self.texts if other != text))
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -51,6 +55,24 @@ class Question:
     """A text that the question is about."""
     where: str = field(default="", compare=False)
     """``file:line`` of its first row; empty where it comes from no file."""
+    written: Mapping[tuple[str, int], tuple[str, ...]] = field(default_factory=dict, hash=False)
+    """(language, position of a phrasing) -> the texts of the options, or of the gold of an open
+    question, in that phrasing. Empty where they are the same in all phrasings."""
+
+    def in_phrasing(self, language: str, paraphrase: int) -> Question:
+        """The question with the options or the gold written as in a phrasing.
+
+        The texts in other phrasings are aliases, so an answer in another language counts.
+        """
+        texts = self.written.get((language, paraphrase))
+        if texts is None:
+            return self
+        if not self.options:
+            return replace(self, gold=self.gold.written(texts[0]))
+        options = tuple(
+            option.written(text) for option, text in zip(self.options, texts, strict=True)
+        )
+        return replace(self, options=options, gold=options[self.gold_position])
 
     @property
     def gold_position(self) -> int:

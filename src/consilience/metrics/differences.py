@@ -67,7 +67,7 @@ def compare(
     if len(names) < 2:
         raise ConsilienceError(
             f"{len(names)} run to compare",
-            expected="two runs or more, the first is the reference, or one run of a suite with "
+            expected="two runs or more, the first is the reference, or one run of facts in "
             "several languages",
         )
     cache = ResampleCache() if len(names) > 2 else None

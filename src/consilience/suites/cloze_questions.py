@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Mapping
 
 from consilience.errors import ConsilienceError
 from consilience.questions import DEFAULT_LANGUAGE, Choice, Question
 from consilience.suites.question_collection import Questions
 from consilience.suites.question_rows import normal
-from consilience.text import counted
+from consilience.text import counted, listed
 from consilience.types import Fact, Relation, Suite
 
-QUESTION = "Fill in the blank: {sentence}"
-"""The question; ``{sentence}`` is the pattern with its subject and ``BLANK`` for the object."""
+QUESTIONS = {
+    "en": "Fill in the blank: {sentence}",
+    "de": "Fülle die Lücke aus: {sentence}",
+    "es": "Completa el espacio en blanco: {sentence}",
+    "ja": "次の空欄を埋めてください。{sentence}",
+}
+"""The question by language; ``{sentence}`` is the pattern with its subject and ``BLANK`` for the
+object. In other languages it is the sentence alone."""
 
 BLANK = "____"
 """Replaces the object."""
@@ -21,14 +28,24 @@ BLANK = "____"
 
 def questions_of_suite(suite: Suite, distractors: int | None = None, seed: int = 0) -> Questions:
     """All relations of a suite as questions, a group each (``questions_of_relation``)."""
-    parts = [questions_of_relation(relation, distractors, seed) for relation in suite.relations]
+    languages = list(
+        dict.fromkeys(pattern.language for group in suite for pattern in group.patterns)
+    )
+    several = len(languages) > 1
+    parts = [_questions_of(relation, distractors, seed, several) for relation in suite.relations]
     items = tuple(question for part in parts for question in part.items)
-    notes = tuple(note for part in parts for note in part.notes)
+    notes = [note for part in parts for note in part.notes]
     if not items:
         raise ConsilienceError(
             f"no question can be made of '{suite.name}'",
             expected="subjects with one right object",
             todo="Ask with options.",
+        )
+    alone = [language for language in languages if _primary(language) not in QUESTIONS]
+    if alone:
+        notes.append(
+            f"questions in {listed(alone, len(alone))} are the sentence with its blank, without "
+            "words such as 'Fill in the blank'"
         )
     return Questions(suite.name, items, (*suite.notes, *notes))
 
@@ -42,37 +59,58 @@ def questions_of_relation(
     of the relation without replacement, gold and distractors in an order drawn by it, too. None has
     all candidates, in their order. 0 makes open questions.
 
+    Patterns in several languages are phrasings in these languages. Where names are written in
+    several languages or forms, the options of a phrasing are written as its pattern needs them, and
+    all ways to write an option are its aliases.
+
     In a relation with several right objects for a subject (N-M), the other right objects are no
     options, so exactly one option is right. A subject with several right objects is no open
     question and is left out, with a note. Of such a relation all facts are needed: a sample of them
     raises, because another right object could be unknown.
     """
-    if relation.names:
-        raise ConsilienceError(
-            f"the relation '{relation.id}', whose names are written in several languages or forms",
-            expected="one, because the options of a question are the same in all its phrasings",
-            todo="Ask its facts without --as-questions.",
-        )
+    return _questions_of(relation, distractors, seed, bool(relation.design.languages))
+
+
+def _questions_of(
+    relation: Relation, distractors: int | None, seed: int, several: bool
+) -> Questions:
+    """The facts of a relation as questions; ``several``: whether phrasings name their language."""
     _refuse_sample(relation)
     golds: dict[str, dict[str, None]] = {}
     for fact in relation.facts:
         golds.setdefault(fact.subject, {})[normal(fact.object)] = None
+    facts, notes = list(relation.facts), []
     if distractors == 0:
-        several = [fact for fact in relation.facts if len(golds[fact.subject]) > 1]
-        items = [_question(relation, fact, ()) for fact in relation.facts if fact not in several]
-        notes = []
-        if several:
-            left_out = counted(len({fact.subject for fact in several}), "subject")
+        facts = [fact for fact in relation.facts if len(golds[fact.subject]) == 1]
+        left_out = {fact.subject for fact in relation.facts if len(golds[fact.subject]) > 1}
+        if left_out:
             notes.append(
-                f"{relation.id}: {left_out} with several right objects "
+                f"{relation.id}: {counted(len(left_out), 'subject')} with several right objects "
                 "cannot be an open question with one answer and were left out"
             )
-        return Questions(relation.id, tuple(items), tuple(notes))
-    items = [
-        _question(relation, fact, _options(relation, fact, golds[fact.subject], distractors, seed))
-        for fact in relation.facts
-    ]
-    return Questions(relation.id, tuple(items))
+    choices = _choices(relation)
+    items = []
+    for fact in facts:
+        words: tuple[str, ...] = ()
+        if distractors != 0:
+            words = _options(relation, fact, golds[fact.subject], distractors, seed)
+        items.append(_question(relation, fact, words, choices, several))
+    return Questions(relation.id, tuple(items), tuple(notes))
+
+
+def _choices(relation: Relation) -> dict[str, Choice]:
+    """The candidates with all ways to write them, without a text that another one has, too."""
+    texts = {
+        word: list(
+            dict.fromkeys([word, *(relation.written(word, *writing) for writing in relation.names)])
+        )
+        for word in relation.candidates.words
+    }
+    counts = Counter(normal(text) for of_word in texts.values() for text in set(of_word))
+    return {
+        word: Choice(word, tuple(text for text in of_word[1:] if counts[normal(text)] == 1))
+        for word, of_word in texts.items()
+    }
 
 
 def _refuse_sample(relation: Relation) -> None:
@@ -85,19 +123,39 @@ def _refuse_sample(relation: Relation) -> None:
         )
 
 
-def _question(relation: Relation, fact: Fact, options: tuple[str, ...]) -> Question:
+def _question(
+    relation: Relation,
+    fact: Fact,
+    options: tuple[str, ...],
+    choices: Mapping[str, Choice],
+    several: bool,
+) -> Question:
+    phrasings: dict[str, list[str]] = {}
+    written = {}
+    for pattern in relation.patterns:
+        language = pattern.language if several else DEFAULT_LANGUAGE
+        subject = relation.query(pattern, fact).subject
+        of_language = phrasings.setdefault(language, [])
+        if relation.names:
+            written[language, len(of_language)] = tuple(
+                relation.written(word, pattern.language, pattern.object_form)
+                for word in options or (fact.object,)
+            )
+        words = QUESTIONS.get(_primary(pattern.language), "{sentence}")
+        of_language.append(words.replace("{sentence}", pattern.fill_blank(subject, BLANK)))
     return Question(
         fact.item,
         relation.id,
-        {DEFAULT_LANGUAGE: tuple(_phrasings(relation, fact))},
-        Choice(fact.object),
-        tuple(map(Choice, options)),
+        {language: tuple(texts) for language, texts in phrasings.items()},
+        choices[fact.object],
+        tuple(choices[word] for word in options),
+        written=written,
     )
 
 
-def _phrasings(relation: Relation, fact: Fact) -> Iterator[str]:
-    for pattern in relation.patterns:
-        yield QUESTION.replace("{sentence}", pattern.fill_blank(fact.subject, BLANK))
+def _primary(language: str) -> str:
+    """``pt`` of ``pt-BR``."""
+    return language.partition("-")[0]
 
 
 def _options(

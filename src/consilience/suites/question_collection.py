@@ -87,6 +87,7 @@ class Questions:
                 question.gold.texts,
                 [option.texts for option in question.options],
                 question.context,
+                *([sorted(question.written.items())] if question.written else []),
             ]
             for question in self.items
         ]

@@ -189,8 +189,10 @@ def _shown(question: Question, levels: Levels, options: str | None, where: str) 
     if order is None:
         raise ConsilienceError(f"{size} options have no order '{levels.get('order')}'", where=where)
     style = levels.get("labels", Presentation().labels)
-    choices = tuple(question.options[at] for at in order)
-    answers = tuple(texts[at] for at in order)
+    language = levels.get("language", next(iter(question.paraphrases)))
+    written = question.in_phrasing(language, int(levels.get("paraphrase", 1)) - 1)
+    choices = tuple(written.options[at] for at in order)
+    answers = tuple(choice.text for choice in choices)
     if size and style != "none":
         answers = labels_of(style, size)
     return Prompt((), answers, order, choices)

@@ -658,6 +658,47 @@ def test_the_probability_gap_by_hand():
     assert kept["value"].to_list() == pytest.approx([0] * len(kept))
 
 
+def test_the_chance_level_of_the_gap_by_hand():
+    """same: the gaps are .1 and .2, their chance levels |.8 - .1| and |.3 - .7|; of one pair there is none."""
+    suite = suite_of(pair("same", "a", "b"), pair("same", "c", "d"), pair("opposite", "a", "c"))
+    table = with_scores(
+        answers_of(a="y-", b="y-", c="n-", d="n-"),
+        a=(0.8, None), b=(0.7, None), c=(0.3, None), d=(0.1, None),
+    )  # fmt: skip
+    metrics = measure(table, suite)
+    assert row_of(metrics, "probability_gap", "same")["value"] == pytest.approx(0.15)
+    by_chance = row_of(metrics, "chance_probability_gap", "same")
+    assert [by_chance["value"], by_chance["n"]] == pytest.approx([0.55, 2])
+    kinds = metrics.filter(metric="chance_probability_gap")["subset"].unique().to_list()
+    assert "opposite" not in kinds
+
+
+def test_the_probability_of_a_merged_option_is_the_sum():
+    """Of .5, .3 and .2 the first two are one option: .8 and .2 are expected, .7 and .3 are given."""
+    three, two = ("cat", "dog", "wolf"), ("wild", "pet")
+    rules = {("cat",): ("pet",), ("dog",): ("pet",), ("wolf",): ("wild",)}
+    merged = Expectation("merges", (Reference("a", "", three),), Reference("b", "", two), rules)
+    assert merged.moves == (1, 1, 0)
+    assert merged.one_to_one is None
+    answers, variants = {("a", "v"): "cat", ("b", "v"): "pet"}, {"v": {}}
+    for shares_of_b, gap in (((0.3, 0.7), 0.1), ((0.2, 0.8), 0.0)):
+        shares = {("a", "v"): (0.5, 0.3, 0.2), ("b", "v"): shares_of_b}
+        (instance,) = instances(merged, answers, variants, shares)
+        assert instance.required == pytest.approx((0.2, 0.8))
+        assert instance.probability_gap == pytest.approx(gap)
+        assert instance.is_permitted
+
+
+def test_merges_say_what_each_option_became():
+    row = {"kind": "merges", "item": "nli", "other_item": "a"}
+    whole = {"entailment": "yes", "neutral": "no", "contradiction": "no"}
+    assert one(**row, map=whole).moves == (0, 1, 1)
+    for rules in (None, "entailment -> yes; neutral -> no", dict.fromkeys(whole, "no")):
+        expectations, problems = read({**row, "map": rules} if rules else row)
+        assert not expectations
+        assert "no 'map' of 'merges'" in problems[0] or "merges not all options" in problems[0]
+
+
 def test_permitted_answers_that_are_not_one_to_one_have_no_gap():
     three = ("yes", "no", "maybe")
     assert pair("different", "a", "b").one_to_one == (1, 0)

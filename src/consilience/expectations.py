@@ -19,7 +19,8 @@ What studies of consistency call these relations, and how they are written here:
   that the model gave.
 - Coherent probabilities: P(yes | question) + P(yes | negation) = 1 (the negation check of Fluri,
   Paleka and Tramèr, SaTML 2024, and of Paleka et al., ICLR 2025): ``opposite`` or
-  ``complementary``, and how far the probabilities of the options are from it.
+  ``complementary``, and how far the probabilities of the options are from it. ``merges``: the
+  probability of an option that two options were merged into is the sum of theirs.
 - The reversal curse (Berglund et al., ICLR 2024): ``implied`` from "A is B" to "B is A".
 """
 
@@ -30,7 +31,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, cast
 
-ExpectationKind = Literal["same", "different", "opposite", "implied", "complementary"]
+ExpectationKind = Literal["same", "different", "opposite", "implied", "complementary", "merges"]
 
 KINDS: Mapping[str, str] = {
     "same": "both questions get the same answer",
@@ -38,6 +39,7 @@ KINDS: Mapping[str, str] = {
     "opposite": "the second answer is the opposite of the first",
     "implied": "the second answer is the one that the first answers imply",
     "complementary": "exactly one of the questions gets the answer yes",
+    "merges": "the second answer is the option that the first answer was merged into",
 }
 """The kinds of expectations, and what each says."""
 
@@ -106,13 +108,35 @@ class Expectation:
 
         In the order of the premise's options; None where the permitted answers are not one to one.
         """
+        positions = self._positions
+        size = len(self.conclusion.options)
+        return positions if positions and sorted(positions) == list(range(size)) else None
+
+    @property
+    def moves(self) -> tuple[int, ...] | None:
+        """The option of the conclusion that gets the probability of each option of the premise.
+
+        Those of ``one_to_one``, and of ``merges``; None of other expectations.
+        """
+        return self._positions if self.kind == "merges" else self.one_to_one
+
+    @property
+    def merges_all(self) -> bool:
+        """Whether each option of the premise moves to one of the conclusion, and all are moved to.
+
+        Only then do the probabilities of the premise say those of the conclusion.
+        """
+        return {*(self._positions or ())} == {*range(len(self.conclusion.options))}
+
+    @property
+    def _positions(self) -> tuple[int, ...] | None:
+        """The position of the one permitted answer after each answer; None unless it is one."""
         premise, *others = self.premises
-        options = list(enumerate(self.conclusion.options))
         permitted = [
-            [at for at, text in options if self.permits((answer,), text)]
+            [at for at, text in enumerate(self.conclusion.options) if self.permits((answer,), text)]
             for answer in premise.options
         ]
-        if others or not options or sorted(permitted) != [[at] for at, _ in options]:
+        if others or not permitted or any(len(of) != 1 for of in permitted):
             return None
         return tuple(at for (at,) in permitted)
 
@@ -195,19 +219,31 @@ class Instance:
         return self.permits(self.answers[-1])
 
     @property
+    def required(self) -> Probabilities | None:
+        """The probability that each option of the conclusion should have.
+
+        The sum of the probabilities of the options of the premise that move to it
+        (``Expectation.moves``). None without probabilities, and where nothing follows.
+        """
+        moves = self.expectation.moves
+        if moves is None or not self.probabilities or not self.is_answered:
+            return None
+        required = [0.0] * len(self.expectation.conclusion.options)
+        for probability, to in zip(self.probabilities[0], moves, strict=True):
+            required[to] += probability
+        return tuple(required)
+
+    @property
     def probability_gap(self) -> float | None:
         """The distance between the probabilities of the conclusion and those that are expected.
 
-        The total variation ``sum_a |P(a | premise) - P(f(a) | conclusion)| / 2``, where ``f(a)`` is
-        the one answer that a permits: of yes and no, and ``opposite``, ``|P(yes | premise) +
-        P(yes | conclusion) - 1|``. From 0 to 1; None without probabilities, and where the permitted
-        answers are not one to one.
+        The total variation ``sum_b |sum_{a: f(a) = b} P(a | premise) - P(b | conclusion)| / 2``,
+        where ``f(a)`` is the one answer that a permits: of yes and no, and ``opposite``,
+        ``|P(yes | premise) + P(yes | conclusion) - 1|``. From 0 to 1; None where ``required`` is.
         """
-        positions = self.expectation.one_to_one
-        if positions is None or not self.probabilities or not self.is_answered:
+        if (required := self.required) is None:
             return None
-        premise, conclusion = self.probabilities
-        moved = (abs(p - conclusion[at]) for p, at in zip(premise, positions, strict=True))
+        moved = (abs(p - q) for p, q in zip(required, self.probabilities[-1], strict=True))
         return sum(moved) / 2
 
     def permits(self, conclusion: str | None) -> bool | None:

@@ -21,6 +21,7 @@ COUNTS: Mapping[str, type[pl.DataType]] = {
     "gap": pl.Float64,
     "gap_low": pl.Float64,
     "gap_high": pl.Float64,
+    "gap_chance": pl.Float64,
 }
 """One row a kind of expectations of a group; the group ``MICRO`` is all groups together.
 
@@ -29,8 +30,9 @@ COUNTS: Mapping[str, type[pl.DataType]] = {
   the premises met the condition, of the first seed.
 - ``value``: the violation rate; ``low``, ``high``: bounds of its 95 % interval; ``chance``: the
   chance level.
-- ``gap``, ``gap_low``, ``gap_high``: the probability gap and the bounds of its 95 % interval; NaN
-  where the run has no probabilities, or the expectations have no gap.
+- ``gap``, ``gap_low``, ``gap_high``: the probability gap and the bounds of its 95 % interval;
+  ``gap_chance``: its chance level. NaN where the run has no probabilities, or the expectations have
+  no gap.
 """
 
 NO_GAP = dict.fromkeys(("value", "low", "high"), float("nan"))
@@ -71,7 +73,10 @@ def violation_table(metrics: pl.DataFrame, by_group: ByGroup) -> pl.DataFrame:
                 continue
             answered = [one for of in units for one in of if one.is_answered]
             rate = values["violation_rate", group, kind]
-            gap = values.get(("probability_gap", group, kind), NO_GAP)
+            gap, chance_gap = (
+                values.get((name, group, kind), NO_GAP)
+                for name in ("probability_gap", "chance_probability_gap")
+            )
             rows.append(
                 {
                     "group": group,
@@ -86,6 +91,7 @@ def violation_table(metrics: pl.DataFrame, by_group: ByGroup) -> pl.DataFrame:
                     "gap": gap["value"],
                     "gap_low": gap["low"],
                     "gap_high": gap["high"],
+                    "gap_chance": chance_gap["value"],
                 }
             )
     return pl.DataFrame(rows, schema=pl.Schema(COUNTS))

@@ -9,12 +9,11 @@ import polars as pl
 
 from consilience.errors import ConsilienceError, did_you_mean, missing_column
 from consilience.metrics.grid import SCORES
+from consilience.metrics.option_probabilities import OF_OPTIONS
 from consilience.types import Relation, Suite
 
 NEEDED = ("group", "item", "subject", "variant", "gold", "answer")
 OPTIONAL = ("gold_token", "n_candidates", "option", "gold_option", "meaning")
-OF_OPTIONS = "option_scores"
-"""The column with the score of each option, of which expectations read probabilities."""
 
 FACT = ["group", "item", "subject", "gold"]
 
@@ -63,7 +62,7 @@ def _typed(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     optional = [name for name in OPTIONAL if name in answers.columns]
     scores = [name for name in SCORES if name in answers.columns]
     is_list = isinstance(answers.schema.get(OF_OPTIONS), pl.List)
-    lists = [OF_OPTIONS] if suite.expectations and is_list else []
+    lists = [OF_OPTIONS] if is_list else []
     table = answers.select(
         *(pl.col(name).cast(pl.String) for name in (*NEEDED, *optional)),
         *(pl.col(name).cast(pl.Float64, strict=False) for name in scores),

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
-from scipy.special import softmax
 
 from consilience.expectations import Instance, Probabilities, Replies, instances
 from consilience.factors import levels_of
 from consilience.free_text import normalized
-from consilience.metrics.answers_table import OF_OPTIONS
+from consilience.metrics.option_probabilities import OF_OPTIONS, option_probabilities
 from consilience.types import Suite
 
 
@@ -93,10 +92,11 @@ def _probabilities(table: pl.DataFrame, suite: Suite) -> dict[tuple[str, str], P
     }
     rows = table.filter(pl.col("item").is_in(list(sizes)) & pl.col(OF_OPTIONS).is_not_null())
     probabilities: dict[tuple[str, str], Probabilities] = {}
-    for item, variant, scores in rows.select("item", "variant", OF_OPTIONS).iter_rows():
-        of_options = softmax(np.array(scores, dtype=np.float64))
-        if len(of_options) == sizes[item] and np.isfinite(of_options).all():
-            probabilities[item, variant] = tuple(of_options.tolist())
+    columns = rows.select("item", "variant", pl.col(OF_OPTIONS).list.len()).iter_rows()
+    of_rows = option_probabilities(rows).tolist()
+    for (item, variant, size), of_options in zip(columns, of_rows, strict=True):
+        if size == sizes[item] and np.isfinite(of_options).all():
+            probabilities[item, variant] = tuple(of_options[:size])
     return probabilities
 
 

@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 from consilience.choices import Protocol
 from consilience.design import Design, VariantPair
 from consilience.expectations import Counted, with_answers_of
+from consilience.metrics.option_probabilities import option_probabilities
 from consilience.types import Relation
 
 Bools = npt.NDArray[np.bool_]
@@ -60,6 +61,9 @@ class Grid:
     """Each of ``SCORES`` that a metric reads (item, variant); NaN where a query has none."""
     is_ragged: bool = False
     """Whether an item may lack variants (``Design.is_ragged``)."""
+    distributions: Floats | None = None
+    """The probability of each option (item, variant, option); None of a run without scores of
+    options, NaN where an answer has none, and 0 after the last option of an item."""
 
     @cached_property
     def taken(self) -> Bools:
@@ -156,6 +160,7 @@ class Grid:
             golds=self.golds[:, variants],
             pairs=pairs.reshape(-1, 2),
             scores={name: values[:, variants] for name, values in self.scores.items()},
+            distributions=None if self.distributions is None else self.distributions[:, variants],
         )
 
     def only_kind(self, kind: str) -> Grid:
@@ -331,7 +336,23 @@ def grid_of(
         float(known) if isinstance(known, float) else float(candidates),
         scores=read,
         is_ragged=design.is_ragged,
+        distributions=_distributions(answers, items, variants, shape),
     )
+
+
+def _distributions(
+    answers: pl.DataFrame,
+    items: npt.NDArray[np.int64],
+    variants: npt.NDArray[np.int64],
+    shape: tuple[int, int],
+) -> Floats | None:
+    """``Grid.distributions`` from the rows of a table with the positions of their cells."""
+    of_rows = option_probabilities(answers)
+    if not of_rows.size:
+        return None
+    distributions = np.full((*shape, of_rows.shape[1]), np.nan)
+    distributions[items, variants] = of_rows
+    return distributions
 
 
 def _article_fits(relation: Relation) -> pl.Expr:

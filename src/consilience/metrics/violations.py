@@ -18,11 +18,15 @@ another expectation is left out. Answers are compared by their text where all th
 the same options or none, else by the position of the option in the file.
 
 ``probability_gap`` is of probabilities instead of answers: the mean of
-``Instance.probability_gap`` over instances whose permitted answers are one to one: of ``same``, of
-``opposite``, and of ``different`` and ``complementary`` for two options. Of yes and no it is the
-mean of |P(yes | question) + P(yes | negation) - 1|, the violation of the negation check of Fluri,
-Paleka and Tramèr (Evaluating Superhuman Models with Consistency Checks, SaTML 2024). It is 0 where
-the probabilities are coherent.
+``Instance.probability_gap`` over instances whose permitted answers are one to one (of ``same``, of
+``opposite``, and of ``different`` and ``complementary`` for two options) and of ``merges``. Of yes
+and no it is the mean of |P(yes | question) + P(yes | negation) - 1|, the violation of the negation
+check of Fluri, Paleka and Tramèr (Evaluating Superhuman Models with Consistency Checks, SaTML
+2024). It is 0 where the probabilities are coherent.
+
+``chance_probability_gap`` is the mean, over the same instances, of the gap to the probabilities of
+the conclusions of the *other* expectations of the kind and group in the same variant. A model whose
+probabilities hardly differ between questions has a small gap and a chance level as small.
 
 Expectations with a question in common are not independent, and neither are their variants. The
 *clusters* that the bootstrap resamples are the connected components of the graph whose nodes are
@@ -85,7 +89,7 @@ def chance_violation_rate(grid: Grid) -> Tally | None:
 )
 def probability_gap(grid: Grid) -> Tally | None:
     """Mean distance of the option probabilities from coherent ones; None without probabilities."""
-    units = [unit for unit in grid.instances if unit[0].expectation.one_to_one is not None]
+    units = [unit for unit in grid.instances if unit[0].expectation.moves is not None]
     gaps = [[gap for one in unit if (gap := one.probability_gap) is not None] for unit in units]
     known = sum(map(len, gaps))
     if not known:
@@ -93,6 +97,59 @@ def probability_gap(grid: Grid) -> Tally | None:
     counts = np.array([(sum(of), len(of)) for of in gaps], dtype=np.float32)
     left_out = sum(map(len, units)) - known
     return Tally(counts, _cluster_names(units), known, left_out, finish=ratio)
+
+
+@metric(
+    "pairs",
+    label="Probability gap expected by chance",
+    short="Chance gap",
+    meaning="probability gap if the last probabilities were those of another expectation",
+    by_expectation=True,
+)
+def chance_probability_gap(grid: Grid) -> Tally | None:
+    """``probability_gap`` to the conclusions of other expectations of the kind and variant.
+
+    An instance without another expectation is left out. What an expectation counts is the
+    derivative of the sum of all gaps by its weight, because it has a premise and a conclusion.
+    """
+    units = [unit for unit in grid.instances if unit[0].expectation.moves is not None]
+    strata: dict[Stratum, list[tuple[int, Instance]]] = {}
+    for at, unit in enumerate(units):
+        for one in unit:
+            if one.required is not None:
+                strata.setdefault(_stratum(one), []).append((at, one))
+    counts = np.zeros((len(units), 2), dtype=np.float32)
+    for members in strata.values():
+        of_unit = np.array([at for at, _ in members])
+        is_other = of_unit[:, None] != of_unit
+        others = is_other.sum(axis=1)
+        if others.min() == 0:
+            continue
+        gaps = np.where(is_other, _gaps([one for _, one in members]), 0) / others[:, None]
+        both = gaps.sum(axis=1) + gaps.sum(axis=0) - gaps.sum() / len(members)
+        np.add.at(counts, of_unit, np.stack([both, np.ones(len(members))], axis=1))
+    n = int(counts[:, 1].sum())
+    left_out = sum(map(len, units)) - n
+    return Tally(counts, _cluster_names(units), n, left_out, finish=ratio) if n else None
+
+
+def _gaps(members: Sequence[Instance]) -> Floats:
+    """The gap of each instance (instance, other) to the probabilities of each other conclusion.
+
+    Options are compared as ``_Codes`` says; what the conclusion does not have is a gap, too.
+    """
+    scheme = _Codes.of([[one] for one in members], members[0].kind)
+    codes: dict[Hashable, int] = {}
+    for one in members:
+        for text in one.expectation.conclusion.options:
+            codes.setdefault(scheme.code(one.expectation, text), len(codes))
+    required, actual = np.zeros((2, len(members), len(codes)))
+    for at, one in enumerate(members):
+        options = one.expectation.conclusion.options
+        columns = [codes[scheme.code(one.expectation, text)] for text in options]
+        required[at, columns], actual[at, columns] = one.required, one.probabilities[-1]
+    gaps: Floats = np.abs(required[:, None] - actual[None]).sum(axis=2) / 2
+    return gaps
 
 
 Units = Sequence[Sequence[Instance]]

@@ -145,8 +145,9 @@ VIOLATION_RATES: Columns = {
 PROBABILITY_GAP: Columns = {
     "gap": Column("probability gap", "share", "gap"),
     ("gap_low", "gap_high"): Column(CI, "share", is_extra=True),
+    "gap_chance": Column("gap expected by chance", "share", "gap, chance", is_extra=True),
 }
-"""A probability gap with its interval, of a run that has probabilities."""
+"""A probability gap with its interval and chance level, of a run that has probabilities."""
 
 VIOLATIONS: Columns = {
     "group": Column("group"),
@@ -166,7 +167,8 @@ VIOLATION_NOTE = (
 
 GAP_NOTE = (
     "probability gap: mean distance of the option probabilities from those that the first question "
-    "requires; of yes and no, |P(yes) + P(yes to the opposite) - 1|"
+    "requires; of yes and no, |P(yes) + P(yes to the opposite) - 1|; gap expected by "
+    "chance: with the last probabilities of another expectation"
 )
 """How to read a probability gap."""
 

@@ -45,6 +45,8 @@ def expectation_sections(runs: Sequence[RunView]) -> list[Section]:
                 gap = values.get((run.name, "probability_gap", group, kind), NO_GAP)
                 row = {**rate, "chance": chance["value"], "gap": gap["value"]}
                 row |= {"gap_low": gap["low"], "gap_high": gap["high"]}
+                chance_gap = values.get((run.name, "chance_probability_gap", group, kind), NO_GAP)
+                row |= {"gap_chance": chance_gap["value"]}
                 rows.append([names[group], run.name, kind, *cells_of(row, shown)])
     if not rows:
         return []

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 import polars as pl
+import polars.selectors as cs
 
 from consilience.expectations import KINDS
 from consilience.report.columns import GAP_NOTE, VIOLATION_NOTE, VIOLATIONS, frame_table
@@ -30,7 +31,7 @@ def violation_tables(
     """How often expectations are violated, and a table of examples for each kind."""
     notes = [VIOLATION_NOTE, GAP_NOTE]
     if violations["gap"].is_nan().all():
-        violations, notes = violations.drop("gap", "gap_low", "gap_high"), [VIOLATION_NOTE]
+        violations, notes = violations.drop(cs.starts_with("gap")), [VIOLATION_NOTE]
     shown = violations.with_columns(pl.col("group").replace("MICRO", ALL_GROUPS))
     yield frame_table(shown, f"{name}: violated expectations, in percent", VIOLATIONS, notes)
     yield from violation_examples(examples)

@@ -181,7 +181,10 @@ def _is_about_several(row: Row, draft: Expectation) -> bool:
 def _with_rules(row: Row, draft: Expectation, questions: list[Question]) -> Expectation | None:
     """The expectation with what its answers are expected to be; None with a problem reported."""
     has_map, has_condition = (bool(row.cells.get(name)) for name in ("map", "condition"))
-    takes = {"map": ("opposite", "implied"), "condition": ("same", "different", "opposite")}
+    takes = {
+        "map": ("opposite", "implied", "merges"),
+        "condition": ("same", "different", "opposite"),
+    }
     for name, is_given in (("map", has_map), ("condition", has_condition)):
         if is_given and draft.kind not in takes[name]:
             row.report(
@@ -193,8 +196,8 @@ def _with_rules(row: Row, draft: Expectation, questions: list[Question]) -> Expe
     rules: dict[Texts, Texts] | None = {}
     if has_map:
         rules = _rules(row, questions)
-    elif draft.kind == "implied":
-        row.report("no 'map' of 'implied'", expected="a map such as yes -> no")
+    elif draft.kind in ("implied", "merges"):
+        row.report(f"no 'map' of '{draft.kind}'", expected="a map such as yes -> no")
         return None
     elif draft.kind == "complementary":
         rules = _exactly_one(row, questions)
@@ -327,6 +330,8 @@ def _that_can_fail(row: Row, expectation: Expectation) -> Expectation | None:
         row.report("'condition' can never hold", expected="an answer that is in the map")
     elif False not in verdicts:
         row.report("it can never be violated", todo="Correct its map, or remove the row.")
+    elif expectation.kind == "merges" and not expectation.merges_all:
+        row.report("a 'map' that merges not all options", expected="one answer after each option")
     else:
         return expectation
     return None

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 import polars as pl
 
@@ -118,6 +119,22 @@ def locked(folder: Path) -> Iterator[None]:
     finally:
         if descriptor is not None:
             os.close(descriptor)
+
+
+def lock_file(file: IO[bytes]) -> bool:
+    """Whether no other process has locked the file; it is locked until it is closed.
+
+    True where a system has no locks.
+    """
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (OSError, ImportError):
+        return True
+    return True
 
 
 def is_disk_full(error: BaseException) -> bool:

@@ -88,6 +88,7 @@ RUN: Fields = {
     "products": OBJECT,
     "screened": object_of(object_of(NUMBER)),
     "suite_source": object_of(TEXT),
+    "cost": object_of(NUMBER),
     "words": object_of(list_of(TEXT)),
     "data": TEXT,
 }

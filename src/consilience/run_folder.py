@@ -13,10 +13,12 @@ import os
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from consilience.endpoints.journal import REPLIES, Journal
+from consilience.endpoints.usage import cost_record
 from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.files import (
     cannot_write,
@@ -32,6 +34,9 @@ from consilience.read import POLARS_FAULTS, parse_json
 from consilience.record import fault_of_run
 from consilience.schemas import ANSWERS_SCHEMA
 from consilience.text import truncated
+
+if TYPE_CHECKING:
+    from consilience.endpoints.client import Client
 
 FORMAT = 2
 """Increased when runs of older versions can no longer be resumed."""
@@ -67,6 +72,9 @@ class RunFolder:
         self.path = path = path_of(path, "the folder of the run")
         self.settings = json.loads(json.dumps({"format": FORMAT, **settings}))
         self.fingerprint = fingerprint(self.settings)
+        self._client: Client | None = None
+        self._journal: Journal | None = None
+        self._cost_before: Mapping[str, Any] = {}
         self.record: dict[str, Any] = {
             "settings": self.settings,
             "started": _now(),
@@ -99,7 +107,7 @@ class RunFolder:
             self.record[name] = before
             if name in CHANGED and now != before:
                 self.note([f"{CHANGED[name]}: {_show(now)}, first {_show(before)}"])
-        for name in ("products", "screened"):
+        for name in ("products", "screened", "cost"):
             if name in existing:
                 self.record[name] = existing[name]
 
@@ -154,8 +162,24 @@ class RunFolder:
         self.record.setdefault("screened", {})[group] = dict(summary)
         self._save_record()
 
+    def pay_for(self, client: Client | None) -> None:
+        """Keep the replies of a model behind a URL until the run is complete, and what they cost.
+
+        None: the model runs here.
+        """
+        if client is not None:
+            self._client = client
+            self._journal = client.journal = Journal(self.path / REPLIES)
+            self._cost_before = self.record.get("cost", {})
+
+    def begin(self, section: str) -> None:
+        """Begin a group or another part of a run; equal requests of two parts are both sent."""
+        if self._journal is not None:
+            self._journal.begin(section)
+
     def answers(self, group: str, size: int) -> pl.DataFrame | None:
         """The answers of a group, if they are there, whole, and as this run wrote them."""
+        self.begin(f"group {group}")
         path = self._answers_path(group)
         if not path.is_file():
             return None
@@ -182,15 +206,26 @@ class RunFolder:
         path, buffer = self._answers_path(group), io.BytesIO()
         answers.write_parquet(buffer, metadata={"consilience": self.fingerprint})
         content = buffer.getvalue()
+        self._count_cost()
         with locked(self.path):
             self._write_record({group: hashlib.sha256(content).hexdigest()})
             write_whole(path, content)
+
+    def _count_cost(self) -> None:
+        """Put into the record what was paid, by this process and by those before."""
+        if self._client is not None:
+            price = self._client.connection.price
+            self.record["cost"] = cost_record(self._client.usage, price, self._cost_before)
 
     def finish(self, metrics: pl.DataFrame) -> None:
         """Write the metrics and the end of the run."""
         write_whole(self.path / "metrics.csv", csv_of(metrics))
         self.record["finished"] = _now()
+        self._count_cost()
         self._save_record()
+        if self._client is not None and self._journal is not None:
+            self._client.journal = None
+            self._journal.remove()
 
     def _answers_path(self, group: str) -> Path:
         return path_in(self.path / "answers", group, ".parquet")

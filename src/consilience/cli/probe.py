@@ -9,6 +9,7 @@ from consilience.choices import By
 from consilience.cli.console import Screen, out, warn
 from consilience.cli.output_options import ProbeOutput, ScoreOutput
 from consilience.cli.printing import print_json, print_lines, print_tables, rows_of, without_nan
+from consilience.endpoints.usage import cost_in_words
 from consilience.errors import ConsilienceError
 from consilience.files import csv_of, write_whole
 from consilience.report import metric_tables
@@ -144,7 +145,9 @@ def _show(probed: CountedRun, named: str, report: str, output: ProbeOutput | Sco
     table = probed.summary.table()
     notes: list[str] = []
     if format_ == "table":
-        table, notes = fitted_summary(probed.summary, out.table_width, SUMMARY_LINES - 2)
+        cost = probed.record.get("cost")
+        most = SUMMARY_LINES - 2 - bool(cost)
+        table, notes = fitted_summary(probed.summary, out.table_width, most)
     print_tables([table], format_)
     if format_ == "table":
         has_forms = any(len(group.design.forms) > 1 for group in probed.suite)
@@ -155,7 +158,8 @@ def _show(probed: CountedRun, named: str, report: str, output: ProbeOutput | Sco
         absent |= {"factor"} if is_of_facts and not has_languages else set()
         choices = ", ".join(name for name in TABLES[probed.suite.words] if name not in absent)
         details = f"Details: consilience score {named} --by group  (or {choices})"
-        print_lines([f"Report:  {report}", details] if report else [details])
+        lines = [f"Cost:    {cost_in_words(cost)}"] if cost else []
+        print_lines([*lines, f"Report:  {report}", details] if report else [*lines, details])
     warn([*notes, *brief_notes(probed.summary, probed.notes, "--by group prints all")])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit
 
@@ -68,8 +69,25 @@ def _wrong(problem: str, expected: str, todo: str) -> ConsilienceError:
     return ConsilienceError(problem, expected=expected, where="--base-url", todo=todo)
 
 
-def key_of(connection: Connection) -> str:
-    """The key that a server gets; empty for none.
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key that no text shows."""
+
+    _text: str = field(repr=False)
+    """The key; empty for none."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The header that has the key; nothing without one."""
+        return {"authorization": f"Bearer {self._text}"} if self._text else {}
+
+    def removed_from(self, text: str) -> str:
+        """The text without the key."""
+        return text.replace(self._text, "[key]") if len(self._text) >= SHORTEST_SECRET else text
+
+
+def key_of(connection: Connection) -> Key:
+    """The key that a server gets.
 
     It is read from the environment variable that the connection names. Without a name it is read
     from ``OPENAI_API_KEY``, and then it is sent over https or to this machine only.
@@ -77,7 +95,7 @@ def key_of(connection: Connection) -> str:
     name = connection.key_variable
     key = os.environ.get(name or DEFAULT_KEY_VARIABLE, "").strip()
     if name is None and not _is_private(base_url_of(connection)):
-        return ""
+        return Key("")
     if name is not None and not key:
         raise ConsilienceError(
             f"the environment variable '{name}' is not set or empty",
@@ -92,24 +110,27 @@ def key_of(connection: Connection) -> str:
             expected="printable ASCII characters",
             todo="Check how the variable was set.",
         )
-    return key
+    return Key(key)
 
 
-def _is_private(url: str) -> bool:
-    """Whether nobody on the way to the server can read a request: https, or this machine."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    if parts.scheme.lower() == "https" or host == "localhost":
-        return True
+def host_of(url: str) -> str:
+    """The host of a URL as it is written there: of IPv6 in brackets."""
+    host = urlsplit(url).hostname or ""
+    return f"[{host}]" if ":" in host else host
+
+
+def is_here(url: str) -> bool:
+    """Whether the host is this machine."""
+    host = urlsplit(url).hostname or ""
     try:
-        return ip_address(host).is_loopback
+        return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
 
 
-def redacted(text: str, key: str) -> str:
-    """The text without the key."""
-    return text.replace(key, "[key]") if len(key) >= SHORTEST_SECRET else text
+def _is_private(url: str) -> bool:
+    """Whether nobody on the way to the server can read a request."""
+    return urlsplit(url).scheme.lower() == "https" or is_here(url)
 
 
 def url_of(base: str, path: str) -> str:

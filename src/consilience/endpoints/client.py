@@ -16,6 +16,7 @@ import httpx2
 from consilience.choices import Connection
 from consilience.endpoints.allowance import is_free
 from consilience.endpoints.journal import Journal
+from consilience.endpoints.pace import CLOCK, Clock
 from consilience.endpoints.replies import Refused
 from consilience.endpoints.sending import Sender, Sent
 from consilience.endpoints.usage import Usage
@@ -44,12 +45,13 @@ class Client:
         *,
         journal: Journal | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
+        clock: Clock = CLOCK,
     ) -> None:
         if transport is not None and not isinstance(transport, httpx2.AsyncBaseTransport):
             raise TypeError("transport: expected one of httpx2's asynchronous transports")
         self.connection = connection
         self.journal = journal
-        self._sender = Sender(connection, transport)
+        self._sender = Sender(connection, transport, clock)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property

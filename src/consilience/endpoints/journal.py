@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from consilience.files import cannot_write
+from consilience.errors import ConsilienceError
+from consilience.files import cannot_write, lock_file
 from consilience.read import parse_json
 
-NAME = "replies.jsonl"
+REPLIES = "replies.jsonl"
 """The file in the folder of a run; it is there until the run is complete."""
 
 
@@ -24,14 +26,25 @@ class Journal:
     """
 
     def __init__(self, path: Path) -> None:
+        """Open the file, without the end of a line that a killed process did not complete.
+
+        A file that another process has open raises: both would pay for the same replies.
+        """
         self.path = path
         self._section = ""
         self._times: Counter[str] = Counter()
         self._places: dict[str, tuple[int, int]] = {}
         try:
-            self._file = path.open("a+b", buffering=0)
+            self._appended = path.open("ab", buffering=0)
+            if not lock_file(self._appended):
+                raise ConsilienceError(
+                    "another process asks a model in this folder",
+                    where=str(path.parent),
+                    todo="Wait until it has ended, or choose another folder.",
+                )
+            self._lines = path.open("rb")
             self._end = self._read()
-            self._file.truncate(self._end)  # a line that a killed process did not complete
+            self._appended.truncate(self._end)
         except OSError as error:
             raise cannot_write(path, error) from error
 
@@ -57,25 +70,27 @@ class Journal:
     def reply(self, key: str) -> Any:
         """The reply that was kept under a key."""
         start, size = self._places[key]
-        self._file.seek(start)
-        return parse_json(self._file.read(size))["reply"]
+        self._lines.seek(start)
+        return parse_json(self._lines.read(size))["reply"]
 
     def keep(self, key: str, reply: Any) -> None:
         """Append a reply: the whole line, or nothing that is read again."""
-        line = json.dumps({"key": key, "reply": reply}, ensure_ascii=True).encode() + b"\n"
+        line = json.dumps({"key": key, "reply": reply}).encode() + b"\n"
         try:
-            written = self._file.write(line)
+            written = 0
             while written < len(line):  # a full disk takes a part, and then raises
-                written += self._file.write(line[written:])
+                written += self._appended.write(line[written:])
         except OSError as error:
-            self._file.truncate(self._end)
+            with suppress(OSError):
+                self._appended.truncate(self._end)
             raise cannot_write(self.path, error) from error
         self._places[key] = (self._end, len(line))
         self._end += len(line)
 
     def close(self) -> None:
         """Close the file; the replies are kept."""
-        self._file.close()
+        self._appended.close()
+        self._lines.close()
 
     def remove(self) -> None:
         """Remove the file, as the run is complete."""
@@ -85,14 +100,12 @@ class Journal:
     def _read(self) -> int:
         """Find the complete lines; where the last of them ends."""
         end = 0
-        self._file.seek(0)
-        with self.path.open("rb") as lines:
-            for line in lines:
-                if not line.endswith(b"\n"):
-                    break
-                if (key := _key_of(line)) is not None:
-                    self._places[key] = (end, len(line))
-                end += len(line)
+        for line in self._lines:
+            if not line.endswith(b"\n"):
+                break
+            if (key := _key_of(line)) is not None:
+                self._places[key] = (end, len(line))
+            end += len(line)
         return end
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 START = 2
 """Requests in flight at first: the server has the next one when it has answered one."""
@@ -30,13 +31,27 @@ STEADY = 16
 """Measurements at the fastest number before a larger one is tried again."""
 
 
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The time, and how it passes."""
+
+    now: Callable[[], float] = time.monotonic
+    """Seconds since some moment."""
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    """Waits so many seconds."""
+
+
+CLOCK = Clock()
+"""The clock of the machine."""
+
+
 class Pace:
     """Lets requests start. Everything runs in one event loop.
 
     ``fixed``: always this many in flight at most; None for as many as are answered best.
     """
 
-    def __init__(self, fixed: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, fixed: int | None, clock: Clock = CLOCK) -> None:
         self.limit = fixed or START
         """Requests that may be in flight."""
         self.in_flight = 0
@@ -55,8 +70,8 @@ class Pace:
     async def enter(self) -> None:
         """Wait until a request may start, in the order of the calls."""
         while True:
-            if (pause := self._paused_until - self._clock()) > 0:
-                await asyncio.sleep(pause)
+            if (pause := self._paused_until - self._clock.now()) > 0:
+                await self._clock.sleep(pause)
             elif self.in_flight < self.limit:
                 break
             else:
@@ -68,7 +83,7 @@ class Pace:
                     self._wake()
                     raise
         if not self.in_flight:
-            self._busy_since = self._clock()
+            self._busy_since = self._clock.now()
         self.in_flight += 1
         self._was_full |= self.in_flight == self.limit
 
@@ -76,7 +91,7 @@ class Pace:
         """A request has ended, whatever its end was."""
         self.in_flight -= 1
         if not self.in_flight:
-            self.seconds += self._clock() - self._busy_since
+            self.seconds += self._clock.now() - self._busy_since
         self._wake()
 
     def replied(self) -> None:
@@ -95,10 +110,10 @@ class Pace:
     def overloaded(self, wait: float | None) -> None:
         """The server has too many requests; ``wait``: seconds in which none starts."""
         if wait:
-            self._paused_until = max(self._paused_until, self._clock() + wait)
-        if not self._fixed and self._clock() >= self._halved_until:
+            self._paused_until = max(self._paused_until, self._clock.now() + wait)
+        if not self._fixed and self._clock.now() >= self._halved_until:
             self.limit = self._ceiling = max(1, self.limit // 2)
-            self._halved_until = self._clock() + 1.0  # one storm of refusals halves once
+            self._halved_until = self._clock.now() + 1.0  # one storm of refusals halves once
             self._best = (0.0, self.limit)
             self._restart()
 
@@ -129,7 +144,7 @@ class Pace:
 
     def _busy(self) -> float:
         """Time up to now in which at least one request was in flight."""
-        return self.seconds + (self._clock() - self._busy_since if self.in_flight else 0.0)
+        return self.seconds + (self._clock.now() - self._busy_since if self.in_flight else 0.0)
 
     def _wake(self) -> None:
         """Let those that wait look again, as many as may start."""

@@ -93,9 +93,10 @@ def _value_of(headers: Mapping[str, str], body: str, where: str) -> Any:
     except json.JSONDecodeError as error:
         is_page = body.lstrip()[:1] == "<"
         message = "an HTML page" if is_page else f"no JSON: {error}"
-        shown = truncated(" ".join(body.split()), LONGEST_MESSAGE)
+        message += f" of type '{kind}'" if kind else ""
+        shown = truncated(" ".join(body.split()), LONGEST_MESSAGE) or "an empty reply"
         raise ConsilienceError(
-            f"{message} of type '{kind}': {shown}" if kind else f"{message}: {shown}",
+            f"{message}: {shown}",
             expected="JSON from an API",
             where=where,
             todo="Check --base-url: the address of the API usually ends in /v1." if is_page else "",

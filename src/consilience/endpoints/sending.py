@@ -7,14 +7,15 @@ import json
 import random
 import ssl
 from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import httpx2
 
 from consilience.choices import Connection
-from consilience.endpoints.address import base_url_of, key_of, redacted, url_of
+from consilience.endpoints.address import base_url_of, host_of, is_here, key_of, url_of
 from consilience.endpoints.allowance import Allowance, is_free
-from consilience.endpoints.pace import Pace
+from consilience.endpoints.pace import CLOCK, Clock, Pace
 from consilience.endpoints.replies import Refused, Trouble, meaning_of
 from consilience.endpoints.usage import Usage
 from consilience.errors import ConsilienceError
@@ -67,10 +68,13 @@ class Sender:
     """Sends requests to one server. Everything but ``usage`` belongs to one event loop."""
 
     def __init__(
-        self, connection: Connection, transport: httpx2.AsyncBaseTransport | None = None
+        self,
+        connection: Connection,
+        transport: httpx2.AsyncBaseTransport | None = None,
+        clock: Clock = CLOCK,
     ) -> None:
         self.usage = Usage()
-        self.pace = Pace(connection.concurrency)
+        self.pace = Pace(connection.concurrency, clock)
         self._connection = connection
         self._base = base_url_of(connection)
         self._key = key_of(connection)
@@ -78,14 +82,14 @@ class Sender:
         self._transport = transport
         self._http: httpx2.AsyncClient | None = None
         self._random = random.Random(0)
-        self._sleep = asyncio.sleep
+        self._clock = clock
         self._successes = 0
         self._ids: set[int] = set()
 
     async def reply(self, request: Sent) -> Any:
         """The JSON value of the reply, or ``Refused``; sent again while that may help."""
         tries = timeouts = 0
-        successes = None
+        successes, progress = None, self._successes
         while True:
             outcome = await self._try(request)
             if not isinstance(outcome, Trouble):
@@ -94,13 +98,16 @@ class Sender:
                 return outcome
             tries, timeouts = tries + 1, timeouts + outcome.is_timeout
             successes = self._successes if successes is None else successes
+            if outcome.is_overload and self._successes > progress:
+                tries = 1  # of a limit that is not of this request
+            progress = self._successes
             if tries >= TRIES or timeouts >= TIMEOUTS or request.is_last_try:
                 tried = f"{outcome.message} ({counted(tries, 'try', 'tries')})"
                 if self._successes == successes:
                     raise ConsilienceError(tried, where=self._url(request), todo=RESUME)
                 self.usage.refused += 1
                 return Refused(outcome.status, tried)
-            await self._sleep(self._wait(tries, outcome, request))
+            await self._clock.sleep(self._wait(tries, outcome, request))
             self.usage.retries += 1
 
     async def close(self) -> None:
@@ -154,20 +161,20 @@ class Sender:
             async with asyncio.timeout(limit):
                 status, headers, body = await self._exchange(request)
         except TimeoutError:
-            return Trouble(0, f"no complete reply in {duration(limit)}", is_timeout=True)
+            return Trouble(0, f"no complete reply in {limit:g} s", is_timeout=True)
         except (httpx2.ConnectError, httpx2.ProxyError) as error:
             return self._unconnected(error, request)
         except httpx2.TransportError as error:
-            reason = redacted(str(error), self._key) or type(error).__name__
+            reason = self._key.removed_from(str(error)) or type(error).__name__
             return Trouble(0, f"the connection broke: {reason}")
         except httpx2.DecodingError as error:
             raise ConsilienceError(
                 f"a reply that cannot be unpacked: {error}", where=self._url(request)
             ) from None
-        return meaning_of(status, headers, redacted(body, self._key), where=self._url(request))
+        return meaning_of(status, headers, body, where=self._url(request))
 
-    async def _exchange(self, request: Sent) -> tuple[int, httpx2.Headers, str]:
-        """Send a request; the status, the headers and the whole text of the reply."""
+    async def _exchange(self, request: Sent) -> tuple[int, dict[str, str], str]:
+        """Send a request; the status, headers and whole text of the reply, without the key."""
         http = self._http = self._http or self._new_http()
         method = "GET" if request.body is None else "POST"
         url = url_of(self._base, request.path)
@@ -182,22 +189,29 @@ class Sender:
                 if size > LARGEST_REPLY:
                     problem = f"a reply of more than {LARGEST_REPLY >> 20} MiB"
                     raise self._unreadable(request, problem, "a smaller one")
-            text = b"".join(parts).decode(errors="replace")
-            return response.status_code, response.headers, text
+            shown = self._key.removed_from
+            texts = {name: shown(value) for name, value in response.headers.items()}
+            return response.status_code, texts, shown(b"".join(parts).decode(errors="replace"))
 
     def _new_http(self) -> httpx2.AsyncClient:
         headers = {"accept-encoding": "gzip", "user-agent": "consilience"}
         headers["content-type"] = headers["accept"] = "application/json"
-        if self._key:
-            headers["authorization"] = f"Bearer {self._key}"
-        return httpx2.AsyncClient(
-            headers=headers,
-            timeout=httpx2.Timeout(None, connect=CONNECT),
-            limits=httpx2.Limits(),
-            follow_redirects=False,
-            cookies=None,
-            transport=self._transport,
-        )
+        direct = {f"all://{host_of(self._base)}": None} if is_here(self._base) else None
+        try:
+            return httpx2.AsyncClient(
+                headers={**headers, **self._key.headers},
+                timeout=httpx2.Timeout(None, connect=CONNECT),
+                limits=httpx2.Limits(),
+                follow_redirects=False,
+                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # none is kept
+                transport=self._transport,
+                mounts=direct,  # a server on this machine is not asked through a proxy
+            )
+        except (ImportError, ValueError, OSError) as error:
+            raise ConsilienceError(
+                f"the proxy or the certificates of the environment cannot be used: {error}",
+                todo="Check HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE, or add the host to NO_PROXY.",
+            ) from error
 
     def _unconnected(self, error: Exception, request: Sent) -> Trouble:
         """A connection that was not made; what no wait mends raises."""
@@ -206,7 +220,7 @@ class Sender:
         while cause is not None and len(causes) < 10:
             causes.append(cause)
             cause = cause.__cause__ or cause.__context__
-        reason = redacted(str(error), self._key) or type(error).__name__
+        reason = self._key.removed_from(str(error)) or type(error).__name__
         if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
             todo = "Use the host name of the certificate, or set SSL_CERT_FILE to the authority's."
         elif not self._successes:

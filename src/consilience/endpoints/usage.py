@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from consilience.text import counted
 
 TOKENS_READ = ("prompt_tokens", "input_tokens", "tokens_evaluated")
 """Names of the number of tokens that a server read."""
@@ -63,9 +67,37 @@ class Usage:
         """The cost at a price for a million tokens read and a million written."""
         return (self.tokens_read * price[0] + self.tokens_written * price[1]) / MILLION
 
-    def to_dict(self) -> dict[str, Any]:
-        """All fields, for a record."""
-        return asdict(self)
+
+def cost_record(
+    usage: Usage, price: tuple[float, float] | None, before: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a run cost so far: its usage, and the record of it from before it was interrupted."""
+    sums = {name: value + before.get(name, 0) for name, value in asdict(usage).items()}
+    record: dict[str, Any] = {**sums, "seconds": round(sums["seconds"], 3)}
+    if price is not None:
+        record |= {"price_read": price[0], "price_written": price[1]}
+        record["cost"] = Usage(**sums).cost(price)
+    return record
+
+
+def cost_in_words(record: Mapping[str, float]) -> str:
+    """The record of a cost in words."""
+    counts: Counter[str] = Counter({name: int(value) for name, value in record.items()})
+    text = counted(counts["requests"], "request")
+    if counts["retries"]:
+        text += f" ({counts['retries']:,} sent again)"
+    text += f", {counts['tokens_read']:,} tokens read"
+    if counts["tokens_cached"]:
+        text += f" ({counts['tokens_cached']:,} cached)"
+    text += f" and {counts['tokens_written']:,} written"
+    if counts["uncounted"]:
+        text += f", not counted in {counted(counts['uncounted'], 'reply', 'replies')}"
+    if counts["refused"]:
+        text += f", {counted(counts['refused'], 'request')} refused"
+    if {"cost", "price_read", "price_written"} <= record.keys():
+        read, written = record["price_read"], record["price_written"]
+        text += f"; cost {record['cost']:.4g} at {read:g} and {written:g} for a million tokens"
+    return text
 
 
 def tokens_of(reply: Any) -> tuple[int, int, int] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from consilience.endpoints.usage import cost_in_words
 from consilience.report.page import Facts, Folded, Part, Section, Text
 
 
@@ -66,5 +67,6 @@ def _origin(name: str, record: Mapping[str, Any]) -> Facts:
             ("Git", str(record.get("git") or "an installed package")),
             ("Questions", f"SHA-256 {settings.get('suite_digest') or settings.get('pairs')}"),
             ("Weights", weights),
+            *([("Cost", cost_in_words(cost))] if (cost := record.get("cost")) else []),
         ]
     )

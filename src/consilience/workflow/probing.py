@@ -85,10 +85,12 @@ def probe(
     if whole is not None:
         source["folder"] = str(save_suite(whole, folder.path / "suite").resolve())
     folder.describe("suite_source", source)
+    folder.pay_for(getattr(model, "client", None))
     if options.keep_scores:
         words = {relation.id: relation.candidates.words for relation in suite.relations}
         folder.describe("words", words)
     answers = {"": _ask(options, suite, model, folder, watch)}
+    folder.begin("noise floor")
     noise = _noise_floor(options, suite, model, setup.load, watch) if options.noise_floor else None
     name = model_name(options.model)
     counted = count_answers(answers, suite, protocol, name, options.seed, noise)

@@ -286,6 +286,7 @@ def _probe_model(questions: _Questions, name: str, watch: Watch) -> _ProbedModel
     options, task, pairs = questions.options, questions.task, questions.pairs
     model, form = questions.load(name, watch)
     run = RunFolder(*questions.run_of(name, model))
+    run.pay_for(getattr(model, "client", None))
     if products := getattr(model, "products", None):
         run.multiplied_by(products.record())
     presented = present_pairs(

@@ -64,6 +64,7 @@ def probe_questions(
     """
     setup = QuestionSetup.of(options, watch, questions, model)
     folder = RunFolder(setup.folder, setup.settings)
+    folder.pay_for(getattr(setup.model, "client", None))
     folder.note([*setup.questions.notes, *fixed_note(options.vary, setup.questions)])
     if expectations := setup.questions.expectations:
         folder.describe(EXPECTATIONS, [expectation.to_record() for expectation in expectations])
@@ -76,6 +77,7 @@ def probe_questions(
         folder.note(setup.writer.notes(pl.concat(tables, how="diagonal")))
     answers = {"": pl.concat(tables, how="diagonal")}
     name = model_name(options.model)
+    folder.begin("noise floor")
     noise = _noise_floor(setup, watch) if options.noise_floor else None
     counted = count_answers(answers, setup.suite, "strict", name, options.seed, noise)
     return save_counted(counted, folder)

@@ -1,0 +1,259 @@
+"""Servers that fail in every way that a transport can, and what the client makes of it."""
+
+import asyncio
+import gzip
+import itertools
+import threading
+import time
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import pytest
+
+from consilience.choices import Connection
+from consilience.endpoints import sending
+from consilience.endpoints.client import Client
+from consilience.endpoints.pace import Clock
+from consilience.endpoints.replies import Refused, message_of, wait_of
+from consilience.errors import ConsilienceError
+from replay_server import completion, raw, replay
+
+KEY = "sk-secret-0123456789"
+JSON = b"content-type: application/json\r\n"
+OK = b"HTTP/1.1 200 OK\r\n" + JSON
+
+
+class FakeTime:
+    """A clock that waits for nothing; ``waits`` are the seconds that it was to wait."""
+
+    def __init__(self):
+        self.time, self.waits = 0.0, []
+        self.clock = Clock(lambda: self.time, self.sleep)
+
+    async def sleep(self, seconds):
+        self.waits.append(seconds)
+        self.time += seconds
+        await asyncio.sleep(0)
+
+
+@contextmanager
+def client_of(answer, *, timeout=5.0, **connection):
+    """A client of a server that answers so; time passes at once where the client waits."""
+    fake = FakeTime()
+    with replay(answer) as server:
+        client = Client(Connection(server.url, timeout=timeout, **connection), clock=fake.clock)
+        client.server, client.waits = server, fake.waits
+        yield client
+        client.close()
+
+
+def first(*replies, then=None):
+    """An answer that gives these replies once each, and then the last, or ``then``."""
+    queue = itertools.chain(replies, itertools.repeat(then or replies[-1]))
+    return lambda path, body, headers: next(queue)
+
+
+def html(path, body, headers):
+    return 200, b"<!doctype html><h1>Welcome</h1>", {"content-type": "text/html"}
+
+
+def chunked(*chunks):
+    lines = [b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks]
+    return raw(OK + b"transfer-encoding: chunked\r\n\r\n", *lines)
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (raw(OK + b'content-length: 9\r\n\r\n{"a": 1, '), "no JSON: Expecting property name"),
+        (raw(OK + b'content-length: 3\r\n\r\n{"a": 1}'), "no JSON: Unterminated string"),
+        (raw(OK + b"content-length: 0\r\n\r\n"), "no JSON: Expecting value"),
+        ((200, b"[" * 5000, {}), "no JSON: nested too deeply"),
+        ((200, b"\xff\xfe\x00", {}), "no JSON"),
+        ((200, b"<html>hello", {"content-type": "text/html"}), "an HTML page of type 'text/html'"),
+        ((404, {"detail": "Not Found"}, {}), "status 404: Not Found.*usually ends in /v1"),
+        ((403, {"error": "forbidden"}, {}), "status 403: forbidden; expected a key"),
+        ((405, b"", {}), "status 405: no message"),
+        ((302, b"", {"location": "http://other.example/v1"}), "redirect to 'http://other.example"),
+        ((308, b"", {"location": "/v2/completions"}), "redirect to '/v2/completions'"),
+        ((200, b"x", {"content-encoding": "br"}), "a reply with the encoding 'br'; expected gzip"),
+        ((200, b"not gzip", {"content-encoding": "gzip"}), "a reply that cannot be unpacked"),
+        ((429, {"error": {"code": "insufficient_quota", "message": "no credit"}}, {}), "Pay for"),
+        ((429, {}, {"retry-after": "3600"}), "asks to wait 60 min"),
+    ],
+)
+def test_a_reply_that_another_try_would_repeat_ends_the_run_at_once(reply, message):
+    with client_of(first(reply)) as client:
+        with pytest.raises(ConsilienceError, match=message):
+            client.post("completions", {"prompt": "x"})
+        assert len(client.server.received) == 1
+
+
+def test_a_redirect_to_another_host_is_not_followed_and_takes_no_key(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with replay(lambda path, body, headers: {}) as other:
+        with client_of(first((307, b"", {"location": other.url}))) as client:
+            with pytest.raises(ConsilienceError, match="Give the address that answers"):
+                client.post("completions", {})
+            assert client.server.headers[0]["authorization"] == f"Bearer {KEY}"
+        assert not other.received
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        raw(OK + b'content-length: 90\r\n\r\n{"a": 1}'),
+        raw(OK + b'transfer-encoding: chunked\r\n\r\n8\r\n{"a": '),
+        raw(),
+        raw(b"HTTP/1.1 banana\r\n\r\n"),
+        (500, b"<h1>Internal error</h1>", {"content-type": "text/html"}),
+        (502, {"error": {"message": "bad gateway"}}, {}),
+        (408, {}, {}),
+        (425, {}, {}),
+    ],
+)
+def test_trouble_that_passes_is_tried_again(reply):
+    with client_of(first(reply, reply, {"id": "x"})) as client:
+        assert client.post("completions", {"prompt": "x"}) == {"id": "x"}
+        assert (client.usage.requests, client.usage.retries) == (3, 2)
+        assert 0.25 <= client.waits[0] <= 0.5 <= client.waits[1] <= 1
+
+
+def test_trouble_that_does_not_pass_says_how_to_resume():
+    with client_of(first((500, {"message": "oops"}, {}))) as client:
+        with pytest.raises(ConsilienceError, match=r"oops \(8 tries\).*Run the same command again"):
+            client.post("completions", {})
+        assert client.usage.requests == sending.TRIES
+        assert 20 <= sum(client.waits) <= 62, "7 waits, of 0.5 to 30 s"
+
+
+def test_one_request_in_trouble_among_others_is_refused():
+    def answer(path, body, headers):
+        return (500, {"message": "bad row"}, {}) if body["n"] == 3 else completion(body)
+
+    with client_of(answer, concurrency=2) as client:
+        replies = dict(client.post_all("completions", ({"n": n} for n in range(30))))
+    assert replies[3] == Refused(500, "bad row (8 tries)")
+    assert all(isinstance(replies[n], dict) for n in replies if n != 3)
+    assert client.usage.refused == 1
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_storm_of_refusals_is_waited_out(status):
+    """Half of all requests are refused, and everything is answered in the end."""
+    turns = itertools.count()
+
+    def answer(path, body, headers):
+        return (status, {}, {}) if next(turns) % 2 else completion(body)
+
+    with client_of(answer) as client:
+        replies = dict(client.post_all("completions", ({"n": n} for n in range(40))))
+    assert all(isinstance(reply, dict) for reply in replies.values())
+    assert client.usage.retries == len(client.server.received) - 40 > 0
+
+
+def test_retry_after_is_waited_for_by_all_requests():
+    with client_of(first((429, {}, {"retry-after": "7"}), then={"id": "a"})) as client:
+        client.post("completions", {})
+    assert sum(client.waits) == pytest.approx(7)
+    later = {"retry-after": "Mon, 23 Nov 2026 12:00:30 GMT"}
+    noon = datetime(2026, 11, 23, 12, tzinfo=UTC)
+    assert wait_of(later, noon) == 30
+    assert wait_of({"retry-after": "Mon, 23 Nov 2026 11:00:00 GMT"}, noon) == 0
+    assert [wait_of({"retry-after": text}) for text in ("", "soon", "nan", "inf")] == [None] * 4
+
+
+def test_a_hang_ends_by_timeout():
+    released = threading.Event()
+
+    def hang(path, body, headers):
+        released.wait(5)
+        return {}
+
+    with client_of(hang, timeout=0.05) as client:
+        start = time.monotonic()
+        with pytest.raises(ConsilienceError, match=r"no complete reply in 0.05 s \(3 tries\)"):
+            client.post("completions", {})
+        assert time.monotonic() - start < 2
+        released.set()
+
+
+@pytest.mark.parametrize(
+    "beginning", [OK + b"content-length: 1000\r\n\r\n", b"HTTP/1.1 200 OK\r\n"]
+)
+def test_a_slow_drip_ends_by_timeout(beginning):
+    """Each byte comes in time, and the whole does not; in the body, and in the headers."""
+    released = threading.Event()
+
+    def drip(connection):
+        connection.sendall(beginning)
+        while not released.wait(0.01):
+            connection.sendall(b"x")
+
+    with client_of(first(drip), timeout=0.05) as client:
+        with pytest.raises(ConsilienceError, match="no complete reply"):
+            client.post("completions", {})
+        released.set()
+
+
+def test_an_endless_body_and_a_gzip_bomb_are_cut(monkeypatch):
+    monkeypatch.setattr(sending, "LARGEST_REPLY", 1 << 20)
+
+    def endless(connection):
+        connection.sendall(OK + b"transfer-encoding: chunked\r\n\r\n")
+        while True:
+            connection.sendall(b"10000\r\n" + b" " * 65536 + b"\r\n")
+
+    bomb = gzip.compress(b" " * (20 << 20))
+    assert len(bomb) < 32_000
+    for reply in (endless, (200, bomb, {"content-encoding": "gzip"})):
+        message = pytest.raises(ConsilienceError, match="a reply of more than 1 MiB")
+        with client_of(first(reply)) as client, message:
+            client.post("completions", {})
+
+
+def test_a_gzip_reply_is_read():
+    packed = gzip.compress(b'{"id": "a"}')
+    with client_of(first((200, packed, {"content-encoding": "gzip"}))) as client:
+        assert client.post("completions", {}) == {"id": "a"}
+        assert client.server.headers[0]["accept-encoding"] == "gzip"
+
+
+def test_the_key_is_in_nothing_that_comes_back(monkeypatch):
+    """A server may send back the key in any reply, a valid one included."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    replies = [{"seen": KEY}, (400, {"error": f"got {KEY}"}, {}), (200, KEY.encode(), {})]
+    with client_of(first(*replies)) as client:
+        assert client.post("completions", {}) == {"seen": "[key]"}
+        assert client.post("completions", {}) == Refused(400, "got [key]")
+        with pytest.raises(ConsilienceError, match=r"\[key\]") as raised:
+            client.post("completions", {})
+        assert KEY not in repr(vars(client._sender)) + str(raised.value)
+
+
+def test_cookies_are_not_sent_back():
+    with client_of(first((200, {}, {"set-cookie": "who=me; path=/"}))) as client:
+        client.post("completions", {})
+        client.post("completions", {})
+        assert "cookie" not in client.server.headers[1]
+
+
+def test_a_server_on_this_machine_is_asked_without_a_proxy(monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    with client_of(first({"id": "a"})) as client:
+        assert client.post("completions", {}) == {"id": "a"}
+
+
+def test_replies_with_the_same_id_and_without_counts_are_counted():
+    with client_of(first({"id": "same"})) as client:
+        list(client.post_all("completions", [{}, {}, {}]))
+    assert (client.usage.repeated_ids, client.usage.uncounted) == (2, 3)
+
+
+def test_messages_are_found_in_what_servers_send():
+    assert message_of('{"error": {"message": "a"}}') == "a"
+    assert message_of('{"detail": [{"msg": "b"}]}') == '[{"msg": "b"}]'
+    assert message_of("plain\n text") == "plain text"
+    assert message_of("") == ""
+    assert len(message_of("x" * 10_000)) < 400

@@ -1,0 +1,211 @@
+"""Runs of models behind a URL: nothing is paid for twice, and the record has what was paid."""
+
+import errno
+import json
+import subprocess
+import sys
+import zlib
+
+import pytest
+
+from consilience.choices import Connection
+from consilience.endpoints.client import Client
+from consilience.endpoints.journal import REPLIES, Journal
+from consilience.endpoints.usage import Usage, cost_in_words, cost_record, tokens_of
+from consilience.errors import ConsilienceError
+from consilience.models.functions import ScoringFunction
+from consilience.record import fault_of_run
+from consilience.run_folder import record_of
+from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.probing import probe
+from replay_server import completion, replay
+
+
+def score(path, body, headers):
+    """A score of any text, always the same."""
+    return completion(body, score=-float(zlib.crc32(body["prompt"].encode()) % 97))
+
+
+def served(url, *, stop_after=None, **connection):
+    """A model of facts behind a URL; Ctrl-C is pressed after so many replies."""
+    client, seen = Client(Connection(url, **connection)), []
+
+    def totals_of(sentences):
+        totals = [0.0] * len(sentences)
+        for at, reply in client.post_all("completions", ({"prompt": s} for s in sentences)):
+            totals[at] = reply["score"]
+            seen.append(at)
+            if len(seen) == stop_after:
+                raise KeyboardInterrupt
+        return totals
+
+    model = ScoringFunction(totals_of)
+    model.client = client
+    return model
+
+
+def options(folder, **more):
+    return ProbeOptions(
+        suite="mini",
+        groups=("continent", "animal_class"),
+        limit=2,
+        folder=folder,
+        model="served",
+        **more,
+    )
+
+
+def test_an_interrupted_run_sends_no_request_twice(tmp_path):
+    with replay(score) as server:
+        probe(options(tmp_path / "whole"), model=served(server.url))
+        expected = sorted(map(json.dumps, server.bodies()))
+        whole = record_of(tmp_path / "whole")["cost"]
+        server.received.clear()
+
+        folder = tmp_path / "interrupted"
+        for stop_after in (7, 30):
+            with pytest.raises(KeyboardInterrupt):
+                probe(options(folder), model=served(server.url, stop_after=stop_after))
+            assert (folder / REPLIES).is_file()
+        with pytest.raises(ConsilienceError, match="--max-requests 3 is reached"):
+            probe(options(folder), model=served(server.url, max_requests=3))
+        counted = probe(options(folder), model=served(server.url, price=(1.0, 2.0)))
+
+    assert sorted(map(json.dumps, server.bodies())) == expected
+    assert not (folder / REPLIES).exists()
+    cost = counted.record["cost"]
+    assert cost == record_of(folder)["cost"]
+    counts = ("tokens_read", "tokens_written")
+    assert [cost[name] for name in counts] == [whole[name] for name in counts]
+    assert cost["tokens_read"] == 3 * len(expected)
+    assert cost["cost"] == pytest.approx((3 * 1.0 + 1 * 2.0) * len(expected) / 1e6)
+    assert cost["requests"] + cost["from_journal"] == len(expected)
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from consilience.choices import Connection
+from consilience.endpoints.client import Client
+from consilience.endpoints.journal import Journal
+client = Client(Connection(sys.argv[1]), journal=Journal(Path(sys.argv[2])))
+for number, _ in enumerate(client.post_all("completions", ({"prompt": str(n)} for n in range(60)))):
+    if number == 20:
+        os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_killed_process_leaves_what_it_paid_for(tmp_path):
+    """Only requests that had no reply yet when it was killed are sent again."""
+    path = tmp_path / REPLIES
+    with replay(score) as server:
+        command = [sys.executable, "-c", KILLED, server.url, str(path)]
+        assert subprocess.run(command, check=False).returncode == -9
+        kept = len(path.read_bytes().splitlines())
+        first = len(server.received)
+        with path.open("ab") as file:
+            file.write(b'{"key": "torn')
+        client = Client(Connection(server.url), journal=Journal(path))
+        bodies = [{"prompt": str(n)} for n in range(60)]
+        replies = dict(client.post_all("completions", bodies))
+        client.close()
+    assert 20 < kept <= first < 60
+    assert len(server.received) - first == 60 - kept == client.usage.requests
+    assert client.usage.from_journal == kept
+    expected = [score("", body, {})["score"] for body in bodies]
+    assert [replies[n]["score"] for n in range(60)] == expected
+
+
+def test_a_repeat_within_a_run_is_a_request_of_its_own(tmp_path):
+    """Also in another part of a run, whichever parts an interrupted run had completed."""
+    sections = {"group a": 2, "noise floor": 1}
+    with replay(score) as server:
+        for section, sent in ({"group b": 1}, 4), ({}, 4):
+            client = Client(Connection(server.url), journal=Journal(tmp_path / REPLIES))
+            for name, times in (sections | section).items():
+                client.journal.begin(name)
+                assert len(list(client.post_all("completions", [{"prompt": "x"}] * times))) == times
+            assert len(server.received) == sent
+            client.journal.close()
+            client.close()
+
+
+def test_damaged_lines_are_sent_again(tmp_path):
+    path = tmp_path / REPLIES
+    lines = [
+        b'{"key": "a", "reply": 1}\n',
+        b"\xff\n",
+        b"[]\n",
+        b'{"reply": 1}\n',
+        b'{"key": "b"}\n',
+    ]
+    path.write_bytes(b"".join(lines) + b'{"key": "c", "reply": 3}\n{"key": "d", "re')
+    journal = Journal(path)
+    assert len(journal) == 2
+    assert (journal.reply("a"), journal.reply("c")) == (1, 3)
+    journal.keep("e", {"text": "\ud83d\n"})
+    assert journal.reply("e") == {"text": "\ud83d\n"}
+    with pytest.raises(ConsilienceError, match="another process asks a model in this folder"):
+        Journal(path)
+    journal.close()
+    assert [key in Journal(path) for key in "acde"] == [True, True, False, True]
+
+
+def test_a_full_disk_keeps_whole_lines(tmp_path, monkeypatch):
+    """The disk takes half of a line; what was kept before is read again."""
+    journal = Journal(tmp_path / REPLIES)
+    journal.keep("a", 1)
+    appended = journal._appended
+
+    class Full:
+        """The file on a disk with room for five bytes."""
+
+        room = 5
+
+        def write(self, data):
+            if not self.room:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            written, self.room = appended.write(data[: self.room]), 0
+            return written
+
+        truncate, close = appended.truncate, appended.close
+
+    journal._appended = Full()
+    with pytest.raises(ConsilienceError, match="the disk is full.*give the same command again"):
+        journal.keep("b", 2)
+    journal.close()
+    again = Journal(tmp_path / REPLIES)
+    assert (len(again), again.reply("a")) == (1, 1)
+
+
+def test_a_record_with_a_damaged_cost_is_refused():
+    record = {"settings": {}, "started": "2026-11-23", "versions": {}, "warnings": []}
+    assert not fault_of_run(record | {"cost": {"requests": 3, "cost": 0.1}})
+    damaged = fault_of_run(record | {"cost": {"requests": "many"}})
+    assert damaged == """'cost' is {"requests": "many"}; expected an object of numbers"""
+
+
+def test_a_cost_in_words():
+    usage = Usage(requests=1234, retries=2, tokens_read=5000, tokens_written=100, uncounted=1)
+    record = cost_record(usage, (1.0, 4.0), {"requests": 1000, "tokens_read": 2_000_000})
+    assert cost_in_words(record) == (
+        "2,234 requests (2 sent again), 2,005,000 tokens read and 100 written, not counted in "
+        "1 reply; cost 2.005 at 1 and 4 for a million tokens"
+    )
+    assert (
+        cost_in_words(cost_record(Usage(), None, {})) == "0 requests, 0 tokens read and 0 written"
+    )
+
+
+def test_tokens_are_counted_in_the_fields_of_every_kind_of_server():
+    chat = {"usage": {"prompt_tokens": 9, "completion_tokens": 2}}
+    chat["usage"]["prompt_tokens_details"] = {"cached_tokens": 4}
+    responses = {"usage": {"input_tokens": 7, "output_tokens": 1}}
+    native = {"tokens_evaluated": 5, "tokens_predicted": 3, "tokens_cached": 6}
+    assert [tokens_of(reply) for reply in (chat, responses, native)] == [
+        (9, 4, 2),
+        (7, 0, 1),
+        (5, 0, 3),
+    ]
+    for reply in ({}, [], {"usage": None}, {"usage": {"prompt_tokens": "9"}}, {"usage": {}}):
+        assert tokens_of(reply) is None

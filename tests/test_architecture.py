@@ -14,8 +14,9 @@ SOURCE = ROOT / "src" / "consilience"
 LAYERS = [
     "early errors choices provenance record watch",
     "text particles read expectations numbers_in_text dates_in_text",
-    "cloze frames questions factors scoring_rules answer_files",
-    "design sentence_pairs files presentation free_text",
+    "cloze questions factors scoring_rules answer_files",
+    "design sentence_pairs files presentation free_text names",
+    "frames",
     "types template_files",
     "schemas",
     "endpoints",

@@ -129,3 +129,63 @@ def test_measure_takes_pandas_and_has_the_protocol_of_the_suite():
     assert_frame_equal(
         measure(pd.DataFrame(rows), suite), measure(pl.DataFrame(rows), suite, "strict")
     )
+
+
+CAPITALS = {
+    "subject": ["France", "Italy", None, None],
+    "object": ["Paris", "Rome", None, None],
+    "pattern": [
+        "The capital of [X] is [Y].",
+        "[Y] is the capital of [X].",
+        "Die Hauptstadt [X] ist [Y].",
+        "[X]の首都は[Y]です。",
+    ],
+    "language": [None, "en", "de", "ja"],
+    "subject_form": [None, None, "genitive", None],
+}
+NAMES = {
+    "name": ["France", "Italy", "Paris", "Rome"] * 2,
+    "language": ["de"] * 4 + ["ja"] * 4,
+    "form": ["genitive", "genitive", None, None] + [None] * 4,
+    "text": ["Frankreichs", "Italiens", "Paris", "Rom", "フランス", "イタリア", "パリ", "ローマ"],
+}
+
+
+@pytest.mark.parametrize("make", [pl.DataFrame, pd.DataFrame], ids=["polars", "pandas"])
+def test_a_frame_with_languages_is_the_suite_of_the_same_files(make, tmp_path):
+    suite = Suite.from_frame(make(CAPITALS), names=make(NAMES), name="capital")
+    relation = suite["capital"]
+    filled = [
+        query.pattern.fill(query.subject, query.gold)
+        for query in (relation.query(pattern, relation.facts[1]) for pattern in relation.patterns)
+    ]
+    assert filled[2:] == ["Die Hauptstadt Italiens ist Rom.", "イタリアの首都はローマです。"]
+    assert list(relation.design.languages) == ["en", "de", "ja"]
+    assert load_suite(str(save_suite(suite, tmp_path / "capital"))).digest == suite.digest
+
+
+def test_a_frame_in_one_other_language_needs_no_names(tmp_path):
+    frame = pl.DataFrame({"subject": ["Italia"], "object": ["Roma"]})
+    patterns = ["La capitale dell'[X] è [Y]."]
+    suite = Suite.from_frame(frame, patterns=patterns, language="it", name="capitals")
+    assert suite["capitals"].patterns[0].language == "it"
+    assert load_suite(str(save_suite(suite, tmp_path / "it"))).language == "it"
+
+
+@pytest.mark.parametrize(("names", "message"), [
+    (None, r"the frame, row 3: 2 of 2 objects of 'questions' without a name in 'de': 'Paris', 'Rom"),
+    ({"name": ["Rome"], "text": ["Rom"]}, "the frame of names: no column 'language'"),
+    ({**NAMES, "name": ["Frnace", *NAMES["name"][1:]]}, "names, row 1: 'Frnace'.*'France'"),
+    ({**NAMES, "language": ["german"] * 8}, "row 1: the language 'german'; expected a BCP 47 tag"),
+    ({**NAMES, "language": ["de"] * 8}, "row 7: duplicate name 'Paris'"),
+])  # fmt: skip
+def test_a_fault_of_names_says_what_to_add(names, message):
+    frame = None if names is None else pl.DataFrame(names)
+    with pytest.raises(ConsilienceError, match=message):
+        Suite.from_frame(pl.DataFrame(CAPITALS), names=frame)
+
+
+def test_a_text_is_one_pattern():
+    twice = {**CAPITALS, "pattern": ["[X]: [Y]"] * 4}
+    with pytest.raises(ConsilienceError, match="row 3: the pattern .* in another language or form"):
+        Suite.from_frame(pl.DataFrame(twice), names=pl.DataFrame(NAMES))

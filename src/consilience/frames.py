@@ -8,13 +8,17 @@ from typing import Any
 
 import polars as pl
 
+from consilience.cloze import ENGLISH, Pattern
 from consilience.errors import ConsilienceError, did_you_mean, missing_column
-from consilience.text import control_in, names_a_group
+from consilience.names import NameTable, Writing, WrittenName
+from consilience.text import LANGUAGE_TAG, control_in, is_language_tag, names_a_group
 
-COLUMNS = ("relation", "subject", "object", "pattern", "item")
-"""The columns of a frame of facts and patterns (``Suite.from_frame``)."""
+NAME_COLUMNS = ("name", "language", "text")
+"""The columns that a frame of names needs (``Suite.from_frame``)."""
 
 THE_FRAME = "the frame"
+
+THE_NAMES = "the frame of names"
 
 
 def as_polars(frame: object, where: str = THE_FRAME) -> pl.DataFrame:
@@ -69,12 +73,23 @@ def _is_pandas(frame: object) -> bool:
 class RelationTexts:
     """The texts of one relation, and where each was first: a row, or a position in a list."""
 
-    patterns: dict[str, str] = field(default_factory=dict)
-    """Texts of patterns, the base pattern first, and their places."""
+    patterns: dict[Pattern, str] = field(default_factory=dict)
+    """The patterns, the base pattern first, and their places."""
     facts: dict[tuple[str, str, str], str] = field(default_factory=dict)
     """Item (empty where the facts are numbered), subject and object, and their places."""
     items: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     """The fact of each item."""
+
+    def add_pattern(self, pattern: Pattern, where: str) -> None:
+        """Add a pattern. The same again changes nothing; its text in another language raises."""
+        for known, earlier in self.patterns.items():
+            if known.text == pattern.text and known != pattern:
+                raise ConsilienceError(
+                    f"the pattern '{pattern.text}' in another language or form than in {earlier}",
+                    expected="each text once, because it names the variant",
+                    where=where,
+                )
+        self.patterns.setdefault(pattern, where)
 
     def add_fact(self, item: str, subject: str, object_: str, where: str) -> None:
         """Add a fact. The same fact again changes nothing; another fact of its item raises."""
@@ -94,11 +109,14 @@ Texts = dict[str, RelationTexts]
 """Relation -> its texts."""
 
 
-def texts_of_frame(frame: object, patterns: object = None, relation: str = "facts") -> Texts:
+def texts_of_frame(
+    frame: object, patterns: object = None, relation: str = "facts", language: str = ENGLISH
+) -> Texts:
     """The facts and patterns of a frame by relation.
 
     ``patterns``: the patterns of all relations, or of each by its name, where the frame has none.
-    ``relation``: the name of the relation where the frame has no such column.
+    ``relation``: the name of the relation where the frame has no such column. ``language``: of
+    patterns that name none.
     """
     table = as_polars(frame)
     _check_columns(table, has_patterns=patterns is not None)
@@ -106,7 +124,42 @@ def texts_of_frame(frame: object, patterns: object = None, relation: str = "fact
         (f"{THE_FRAME}, row {at}", {"relation": relation} | row)
         for at, row in enumerate(table.iter_rows(named=True), start=1)
     )
-    return _texts_of_rows(rows, patterns)
+    return _texts_of_rows(rows, patterns, language=language)
+
+
+def names_of_frame(frame: object, language: str, texts: Texts) -> NameTable:
+    """The names of a frame, in a suite whose facts are in ``language``."""
+    table = as_polars(frame, THE_NAMES)
+    for name in NAME_COLUMNS:
+        if name not in table.columns:
+            raise missing_column(
+                name, table.columns,
+                expected="the columns name, language and text; form and relation are optional",
+                where=THE_NAMES,
+            )  # fmt: skip
+    known = {
+        id_: {name for _, *fact in of_relation.facts for name in fact}
+        for id_, of_relation in texts.items()
+    }
+    known[""] = set().union(*known.values())
+    rows: dict[tuple[str, Writing], dict[str, WrittenName]] = {}
+    for at, row in enumerate(table.iter_rows(named=True), start=1):
+        where = f"{THE_NAMES}, row {at}"
+        relation = _optional(row, "relation", where)
+        name, text = _text(row, "name", where), _text(row, "text", where)
+        if relation not in known or name not in known[relation]:
+            problem = f"'{name}' is no subject or object of '{relation or 'the facts'}'"
+            names = sorted(known.get(relation, known[""]))
+            raise ConsilienceError(problem, where=where, todo=did_you_mean(name, names))
+        of_writing = rows.setdefault((relation, _writing(row, "form", language, where)), {})
+        if name in of_writing:
+            raise ConsilienceError(
+                f"duplicate name '{name}' in the same language and form",
+                where=where,
+                todo=f"Remove it; the first is {of_writing[name].where}.",
+            )
+        of_writing[name] = WrittenName(text, where)
+    return NameTable(language, rows)
 
 
 def texts_of_lists(patterns: object, facts: object, relation: str = "facts") -> Texts:
@@ -130,7 +183,10 @@ def texts_of_lists(patterns: object, facts: object, relation: str = "facts") -> 
 
 
 def _texts_of_rows(
-    rows: Iterable[tuple[str, Mapping[str, Any]]], patterns: object, relations: Iterable[Any] = ()
+    rows: Iterable[tuple[str, Mapping[str, Any]]],
+    patterns: object,
+    relations: Iterable[Any] = (),
+    language: str = ENGLISH,
 ) -> Texts:
     """The facts and patterns of rows, each with its place; ``patterns`` as in a frame.
 
@@ -141,12 +197,12 @@ def _texts_of_rows(
         id_ = _relation_id(_text(row, "relation", where), where)
         texts_of_relation = texts.setdefault(id_, RelationTexts())
         if row.get("pattern") is not None:
-            texts_of_relation.patterns.setdefault(_text(row, "pattern", where), where)
+            texts_of_relation.add_pattern(_pattern(row, language, where), where)
         if row.get("subject") is not None or row.get("object") is not None or patterns is not None:
             item = _text(row, "item", where) if row.get("item") is not None else ""
             subject, object_ = (_text(row, column, where) for column in ("subject", "object"))
             texts_of_relation.add_fact(item, subject, object_, where)
-    _add_patterns(texts, patterns)
+    _add_patterns(texts, patterns, language)
     return texts
 
 
@@ -173,7 +229,7 @@ def _check_columns(table: pl.DataFrame, *, has_patterns: bool) -> None:
         raise ConsilienceError("no rows", where=THE_FRAME)
 
 
-def _add_patterns(texts: Texts, patterns: object) -> None:
+def _add_patterns(texts: Texts, patterns: object, language: str) -> None:
     """Add patterns that were given apart from the facts."""
     if patterns is None:
         return
@@ -190,7 +246,32 @@ def _add_patterns(texts: Texts, patterns: object) -> None:
     for name, of_relation in by_relation.items():
         for at, pattern in enumerate(_strings(of_relation), start=1):
             row, where = {"pattern": pattern}, f"{name}, pattern {at}"
-            texts[name].patterns.setdefault(_text(row, "pattern", where), where)
+            texts[name].add_pattern(_pattern(row, language, where), where)
+
+
+def _pattern(row: Mapping[str, Any], language: str, where: str) -> Pattern:
+    """The pattern of a row, in its language and with the forms that it needs."""
+    tag, object_form = _writing(row, "form", language, where)
+    return Pattern.parse(
+        _text(row, "pattern", where),
+        language=tag,
+        object_form=object_form,
+        subject_form=_optional(row, "subject_form", where),
+        where=where,
+    )
+
+
+def _writing(row: Mapping[str, Any], form: str, language: str, where: str) -> Writing:
+    """The language and the form of a row; ``language`` where it names none."""
+    tag = _optional(row, "language", where) or language
+    if not is_language_tag(tag):
+        raise ConsilienceError(f"the language '{tag}'", expected=LANGUAGE_TAG, where=where)
+    return tag, _optional(row, form, where)
+
+
+def _optional(row: Mapping[str, Any], column: str, where: str) -> str:
+    """The text of a cell that may be empty."""
+    return "" if row.get(column) in (None, "") else _text(row, column, where)
 
 
 def _strings(patterns: object) -> Sequence[Any]:

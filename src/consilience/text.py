@@ -94,6 +94,9 @@ def names_a_file(id_: str) -> bool:
     return is_plain and 0 < size <= MAX_NAME_BYTES
 
 
+LANGUAGE_TAG = "a BCP 47 tag such as de, pt-BR or zh-Hant"
+"""What a language is, in messages."""
+
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{1,8})*")
 
 

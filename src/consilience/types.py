@@ -20,7 +20,8 @@ from consilience.cloze import ENGLISH, Pattern
 from consilience.design import Design, Edge, VariantPair
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.expectations import Expectation
-from consilience.frames import RelationTexts, texts_of_frame, texts_of_lists
+from consilience.frames import RelationTexts, names_of_frame, texts_of_frame, texts_of_lists
+from consilience.names import NameTable, Writing
 from consilience.text import counted
 
 Cardinality = Literal["N-1", "N-M"]
@@ -55,11 +56,6 @@ class Candidates:
 
     def __repr__(self) -> str:
         return f"Candidates({len(self.words)}: {_listed(self.words)})"
-
-
-Writing = tuple[str, str]
-"""A language and a form in which names are written, such as ``("de", "dative")``; the base form is
-empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +174,15 @@ class Suite:
         object.__setattr__(self, "relations", tuple(self.relations))
 
     @classmethod
-    def from_frame(cls, frame: Any, *, patterns: Any = None, name: str = "questions") -> Suite:
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        patterns: Any = None,
+        names: Any = None,
+        language: str = ENGLISH,
+        name: str = "questions",
+    ) -> Suite:
         """A suite of facts from a pandas or polars frame.
 
         Each row has a fact (columns ``subject`` and ``object``), a pattern (column ``pattern``), or
@@ -186,8 +190,17 @@ class Suite:
         Every fact is asked in every pattern of its relation. A fact or pattern may be in several
         rows. Where the frame has no column ``pattern``, ``patterns`` is a list of them, or one list
         for each relation: ``{"capital": ["The capital of [X] is [Y]."]}``.
+
+        ``language``: of the facts, and of patterns that name none in the column ``language``. The
+        columns ``form`` and ``subject_form`` name the forms in which a pattern needs its object and
+        subject. ``names``: a frame that says how they are written, with the columns ``name``,
+        ``language`` and ``text``, and if needed ``form`` and ``relation`` (``docs/suites.md``).
         """
-        return cls._of_texts(texts_of_frame(frame, patterns, name), name)
+        texts = texts_of_frame(frame, patterns, name, language)
+        table = NameTable(language)
+        if names is not None:
+            table = names_of_frame(names, language, texts)
+        return cls._of_texts(texts, name, table)
 
     @classmethod
     def from_patterns(cls, patterns: Any, facts: Any, *, name: str = "questions") -> Suite:
@@ -196,11 +209,12 @@ class Suite:
         ``facts`` may also be a dictionary from subjects to objects. For several relations both are
         dictionaries from their names.
         """
-        return cls._of_texts(texts_of_lists(patterns, facts, name), name)
+        return cls._of_texts(texts_of_lists(patterns, facts, name), name, NameTable(ENGLISH))
 
     @classmethod
-    def _of_texts(cls, texts: Mapping[str, RelationTexts], name: str) -> Suite:
-        return cls(name, tuple(_relation_of(id_, of_group) for id_, of_group in texts.items()))
+    def _of_texts(cls, texts: Mapping[str, RelationTexts], name: str, names: NameTable) -> Suite:
+        groups = tuple(_relation_of(id_, of_group, names) for id_, of_group in texts.items())
+        return cls(name, groups, language=names.language)
 
     def __repr__(self) -> str:
         facts = [fact for group in self for fact in group.facts]
@@ -272,14 +286,13 @@ class Suite:
         )
 
 
-def _relation_of(id_: str, texts: RelationTexts) -> Relation:
-    """A relation of texts; one without a fact or a pattern raises."""
+def _relation_of(id_: str, texts: RelationTexts, names: NameTable) -> Relation:
+    """A relation of texts; one without a fact, a pattern or a name raises."""
     for values, noun in ((texts.facts, "fact"), (texts.patterns, "pattern")):
         if not values:
             raise ConsilienceError(
                 f"the relation '{id_}' has no {noun}", todo=f"Add {noun}s to it, or remove it."
             )
-    patterns = tuple(Pattern.parse(text, where=where) for text, where in texts.patterns.items())
     facts = tuple(
         Fact(item or f"{id_}-{at}", subject, object_)
         for at, (item, subject, object_) in enumerate(texts.facts, start=1)
@@ -287,7 +300,15 @@ def _relation_of(id_: str, texts: RelationTexts) -> Relation:
     golds = {(fact.subject, fact.object) for fact in facts}
     is_many = len({subject for subject, _ in golds}) < len(golds)
     cardinality: Cardinality = "N-M" if is_many else "N-1"
-    return Relation(id_, id_, cardinality, patterns, facts, {}, Candidates.of(facts))
+    problems: list[ConsilienceError] = []
+    written = names.of_relation(
+        id_, [(fact.subject, fact.object) for fact in facts], texts.patterns, problems
+    )
+    if problems:
+        raise problems[0]
+    return Relation(
+        id_, id_, cardinality, tuple(texts.patterns), facts, {}, Candidates.of(facts), names=written
+    )
 
 
 def _listed(words: Sequence[str], most: int = 3) -> str:

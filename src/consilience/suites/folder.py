@@ -10,10 +10,11 @@ from pathlib import Path
 from consilience.cloze import ENGLISH, Pattern
 from consilience.design import Edge
 from consilience.errors import ConsilienceError, did_you_mean
+from consilience.names import NameTable
 from consilience.read import parse_json, read_text
-from consilience.suites.name_tables import NameTable
-from consilience.suites.rows import LANGUAGE_TAG, Problems, Row, find_table, require, suite_rows
-from consilience.text import control_in, is_language_tag
+from consilience.suites.name_tables import read_names
+from consilience.suites.rows import Problems, Row, find_table, require, suite_rows
+from consilience.text import LANGUAGE_TAG, control_in, is_language_tag
 from consilience.types import Candidates, Cardinality, Fact, Relation, Suite
 
 CARDINALITIES: tuple[Cardinality, ...] = ("N-1", "N-M")
@@ -53,7 +54,8 @@ class _Draft:
         )
         if not facts:
             return relation
-        return replace(relation, names=names.of_relation(relation, self.places, problems))
+        pairs = [(fact.subject, fact.object) for fact in facts]
+        return replace(relation, names=names.of_relation(self.id, pairs, self.places, problems))
 
 
 Drafts = dict[str, _Draft]
@@ -84,7 +86,7 @@ def read_folder(folder: Path, problems: Problems) -> Suite:
     names = NameTable(language)
     if path := find_table(folder, "names"):
         facts_of = {id_: draft.facts for id_, draft in drafts.items()}
-        names = NameTable.read(path, language, facts_of, problems)
+        names = read_names(path, language, facts_of, problems)
     finished = tuple(draft.relation(names, problems) for draft in drafts.values())
     return Suite(name, finished, protocol="strict", language=language)
 

@@ -12,7 +12,7 @@ from typing import Any
 from consilience.cloze import ENGLISH, Pattern
 from consilience.errors import ConsilienceError, shortened
 from consilience.read import Faults, read_rows
-from consilience.text import control_in, is_language_tag, names_a_group
+from consilience.text import LANGUAGE_TAG, control_in, is_language_tag, names_a_group
 
 FIELDS = {
     "relation", "label", "cardinality", "pattern", "subject", "object", "item", "pattern_a",
@@ -21,7 +21,6 @@ FIELDS = {
 }  # fmt: skip
 """Fields that tables may have; any other field may be a misspelt one of them."""
 
-LANGUAGE_TAG = "a BCP 47 tag such as de, pt-BR or zh-Hant"
 
 MAKE_A_SUITE = (
     "Make a suite of the facts with patterns: "

@@ -20,13 +20,13 @@ def test_probe_shows_the_summary_and_where_more_is(consilience, tmp_path):
     assert status == 0
     assert len(out.splitlines()) <= 12
     assert out.startswith(
-        "baseline:majority on mini: 12 of 14 relations, 48 facts, 9 patterns each (strict)"
+        "baseline:majority on mini: 13 of 15 relations, 52 facts, 9 patterns each (strict)"
     )
     (folder,) = (tmp_path / "runs").iterdir()
     assert f"Report:  consilience report runs/{folder.name}\n" in out
     assert f"Details: consilience score runs/{folder.name} --by group" in out
     assert {path.name for path in folder.iterdir()} == {"run.json", "answers", "metrics.csv"}
-    assert err.startswith("asking: 504 queries\nasking: 504 queries in ")
+    assert err.startswith("asking: 540 queries\nasking: 540 queries in ")
     metrics = pl.read_csv(folder / "metrics.csv")
     assert metrics.filter(pl.col("group") == "MACRO").height >= 9
 
@@ -204,7 +204,7 @@ def test_data_list_check_stats(consilience, tmp_path, write_suite):
     assert "mini" in out
     assert f"not in {tmp_path / 'data'}" in out
     status, out, _ = consilience("suite", "check", "mini")
-    assert (status, out) == (0, "mini: good; 14 relations, 126 patterns, 799 facts\n")
+    assert (status, out) == (0, "mini: good; 15 relations, 135 patterns, 885 facts\n")
     document = json.loads(consilience("suite", "list", "--json")[1])
     assert [row["suite"] for row in document["suites"]] == [
         "mini",
@@ -229,7 +229,7 @@ def test_data_list_check_stats(consilience, tmp_path, write_suite):
     assert (status, out) == (2, "")
     status, out, _ = consilience("suite", "stats", "mini", "--json")
     document = json.loads(out)
-    assert (status, document["suite"], document["patterns"]) == (0, "mini", 126)
+    assert (status, document["suite"], document["patterns"]) == (0, "mini", 135)
     assert consilience("suite", "stats", "mini")[1].count("\n") > 25
     bad = write_suite(facts='{"relation": "capital", "subject": "", "object": "x"}\nnonsense\n')
     status, out, err = consilience("suite", "check", bad)
@@ -303,7 +303,7 @@ def test_a_run_is_scored_by_its_own_protocol_and_another_is_noted(
     assert own["run"]["settings"]["protocol"] == "published"
     other = json.loads(consilience("score", tmp_path / "r", "--protocol", "strict", *run)[1])
     assert "the run was asked under published" in other["warnings"][-1]
-    assert "no answers for 13 relations" in other["warnings"][0]
+    assert "no answers for 14 relations" in other["warnings"][0]
 
 
 def test_notes_stay_when_a_finished_run_is_repeated(consilience, model_folder, tmp_path):

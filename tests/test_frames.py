@@ -97,7 +97,7 @@ def test_a_value_of_a_wrong_type_is_refused_with_what_to_pass(call, message):
 
 def test_representations_are_short_and_groups_are_found_by_id_and_label():
     mini = load_suite("mini")
-    assert (len(mini), len(list(mini))) == (14, 14)
+    assert (len(mini), len(list(mini))) == (15, 15)
     assert mini["capital"] is mini["capital of a country"] is mini.relation("capital")
     assert "capital" in mini
     assert "capitol" not in mini

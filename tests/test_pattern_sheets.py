@@ -56,12 +56,12 @@ def test_a_task_has_five_patterns_and_two_controls_with_the_same_names():
     key = draw_pattern_sheets(load_suite("mini"), annotators=PEOPLE, seed=3)
     per_relation = Counter(relation for relation, _ in key.patterns.values())
     assert set(per_relation.values()) == {5}
-    assert len(key.patterns) == 70
+    assert len(key.patterns) == 75
     golds = [item.gold for item in key.items.values()]
-    assert golds.count(DIFFERENT) == 28
+    assert golds.count(DIFFERENT) == 30
     for questions in key.sheets.values():
-        assert len(set(questions)) == 98
-        for start in range(0, 98, 7):
+        assert len(set(questions)) == 105
+        for start in range(0, 105, 7):
             task = Counter(key.items[item].gold for item, _ in questions[start : start + 7])
             assert task == {SAME: 5, DIFFERENT: 2}
     assert key.sheets["Ana"] != key.sheets["Ben"]

@@ -52,7 +52,7 @@ def result():
 
 def test_the_result_is_the_summary_in_a_terminal_and_in_a_notebook(result):
     text = repr(result)
-    assert text.startswith("baseline:majority on mini: 12 of 14 relations, 48 facts, 9 patterns")
+    assert text.startswith("baseline:majority on mini: 13 of 15 relations, 52 facts, 9 patterns")
     assert re.search(r"Accuracy +\d+\.\d", text)
     lines = text.splitlines()
     assert len(lines) < 20
@@ -70,7 +70,7 @@ def test_the_numbers_are_a_frame_of_either_library(result):
     assert frame.shape == result.metrics.shape
     value = result.metrics.filter(metric="accuracy", group="MACRO", subset="all")["value"].item()
     assert frame.query("metric == 'accuracy' and group == 'MACRO'")["value"].iloc[0] == value
-    assert result.answers.height == 14 * 4 * 9
+    assert result.answers.height == 15 * 4 * 9
 
 
 def test_figures_are_charts_of_their_own(result):

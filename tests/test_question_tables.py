@@ -35,10 +35,10 @@ def test_the_suites_made_of_mini_are_listed_checked_and_counted(consilience):
     assert named["mini-questions"] == named["mini-open"] == named["mini"]
     status, out, err = consilience("suite", "check", "mini-questions")
     assert (status, err) == (0, "")
-    assert "good; 14 groups, 799 questions with options, 4,794 phrasings" in out
+    assert "good; 15 groups, 885 questions with options, 5,310 phrasings" in out
     _, out, _ = consilience("suite", "stats", "mini-open", "--json")
     counts = json.loads(out)
-    assert (counts["questions"], counts["groups"]) == (672, 12)
+    assert (counts["questions"], counts["groups"]) == (758, 13)
     assert counts["by_group"][0]["max_options"] == 0
     status, _, err = consilience("analyze", "syntax", "mini-questions")
     assert (status, "is a suite of questions" in err) == (2, True)

@@ -117,7 +117,7 @@ def test_sentence_pairs_are_exported_in_every_form_and_written_labels_are_scored
 def test_exports_are_the_same_every_time_and_options_of_other_suites_are_refused(consilience):
     first = exported(consilience, "mini", "--limit", "2", "--perturbations", "lower_case")
     assert first == exported(consilience, "mini", "--limit", "2", "--perturbations", "lower_case")
-    assert len(first) == 14 * 2 * 9 * 2
+    assert len(first) == 15 * 2 * 9 * 2
     assert len({(row["group"], row["item"], row["variant"]) for row in first}) == len(first)
     status, _, err = consilience("suite", "export", "mini", "--data", "x.tsv")
     assert (status, "--data with a suite of facts" in err) == (2, True)

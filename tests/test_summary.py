@@ -108,7 +108,7 @@ def test_the_rows_of_facts_are_the_means_of_the_metrics_table(mini):
         for name in ("value", "low", "high"):
             assert getattr(row, name) == pytest.approx(found[name], nan_ok=True, abs=0)
         assert math.isnan(row.std)
-    assert summary.title == "toy on mini: 12 of 14 relations, 72 facts, 9 patterns each (strict)"
+    assert summary.title == "toy on mini: 13 of 15 relations, 78 facts, 9 patterns each (strict)"
     assert summary.chance == by_name["chance_consistency"]["value"]
     assert [row.baseline for row in summary.rows[1:3]] == [
         1.0,
@@ -179,7 +179,7 @@ def test_a_constant_model_has_a_note_and_no_extremes(mini):
     summary = summary_of(answers_to(mini, "baseline:majority"), mini)
     assert (summary.least, summary.most) == ([], [])
     assert summary.notes[0].startswith(
-        "In 14 of 14 relations over 90 % of the answers are the same"
+        "In 15 of 15 relations over 90 % of the answers are the same"
     )
     for row in summary.rows:
         assert row.value == pytest.approx(row.baseline, nan_ok=True)

@@ -25,7 +25,7 @@ BUNDLED = {"mini": MINI, "mini-languages": MINI.with_name("mini_languages")}
 """The suites of facts in the package, and their folders."""
 
 NAMES = {
-    "mini": "bundled with consilience: 14 relations, Apache-2.0",
+    "mini": "bundled with consilience: 15 relations, Apache-2.0",
     "mini-languages": "7 relations of mini in English, German, Spanish and Japanese, Apache-2.0",
     **mini_questions.NAMES,
     "pararel": "ParaRel, Elazar et al. 2021; `consilience suite fetch pararel` gets it",

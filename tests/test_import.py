@@ -34,6 +34,10 @@ def texts(folder, relation="capital"):
     ("[X] was born in [Y] .", "[X]  was Born in [Y]", "duplicate"),
     ("[X] is in [Y];", "[X] is in [Y]..", "duplicate"),
     ("[X] , a city in [Y]", "[X], a city in [Y].", "duplicate"),
+    ("[X], the capital of [Y].", "[X] the capital of [Y]", "duplicate"),
+    ("[X] is the co-founder of [Y]", "\u00bb[X]\u00ab is the co founder of [Y]", "duplicate"),
+    ("\u00bf[X] est\u00e1 en [Y]?", "[X] esta\u0301 en [Y]", "duplicate"),
+    ("[X] is in [Y]", "[X] is in y", None),
     ("[X] is the capital of [Y].", "[X] is a capital of [Y].", "determiners"),
     ("[X] is capital of [Y].", "[X] is the capital of the [Y].", "determiners"),
     ("[X] was born in [Y].", "[X] is born in [Y].", "one token"),
@@ -377,5 +381,5 @@ def test_lpaqa_is_read(tmp_path):
     plan = imported(SHARED / "lpaqa" / "prompt" / "mine" / "P19.jsonl", tmp_path / "new",
                     facts_from="pararel", data_dir=SHARED, dry_run=True)  # fmt: skip
     assert plan.format == "lpaqa"
-    assert (len(plan.patterns), plan.relations, len(plan.facts)) == (29, ("P19",), 779)
+    assert (len(plan.patterns), plan.relations, len(plan.facts)) == (28, ("P19",), 779)
     assert plan.patterns[0].pattern == "[X] was born in [Y] ."

@@ -97,12 +97,11 @@ def test_each_rule_refuses_and_is_counted():
     drafts, refusals = draft_rewrites(SUITE, writer, 8)
     assert [(d.pattern.text, d.sample) for d in drafts] == [
         ("[X]'s capital is [Y].", 1),
-        ("[X]\u2019s Capital is [Y]!", 8),
     ]
     assert [(r.relation, r.reason) for r in refusals] == [
         ("river", "no script"), ("capital", "slots"), ("capital", "same as the base pattern"),
         ("capital", "duplicate"), ("capital", "length"), ("capital", "language"),
-        ("capital", "language"), ("capital", "duplicate"),
+        ("capital", "language"), ("capital", "duplicate"), ("capital", "duplicate"),
     ]  # fmt: skip
 
 

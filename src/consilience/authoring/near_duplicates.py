@@ -22,25 +22,28 @@ slots.
 LEAST = 3
 """Tokens besides the slots of the longer of two patterns that may differ in one token."""
 
-TOKEN = re.compile(rf"\[[xy]\]|[{WITHOUT_SPACES}]|[^\W{WITHOUT_SPACES}]+|[^\w\s]")
-"""A slot, a character of a script without spaces, a word, or a punctuation mark."""
+TOKEN = re.compile(rf"\[[xy]\]|[{WITHOUT_SPACES}]|[^\s{WITHOUT_SPACES}]+")
+"""A slot, a character of a script without spaces, or a word."""
 
 SLOTS = ("[x]", "[y]")
 
 
 @lru_cache(maxsize=4096)
 def normal_form(pattern: str) -> str:
-    """A pattern without what duplicates may differ in: case, spaces and the end of the sentence.
+    """A pattern or a phrasing without what duplicates may differ in: case, spaces, punctuation.
 
-    Unicode is composed (NFC), case folded, every run of spaces is one space, spaces before
-    punctuation are dropped, and so is all that follows the last letter, digit or slot.
+    Unicode is composed (NFC) and case folded. Each run of spaces and punctuation is one space;
+    slots are words.
     """
-    text = " ".join(unicodedata.normalize("NFC", pattern).casefold().split())
-    text = re.sub(r" (?=[^\w\s\[])", "", text)
-    end = len(text)
-    while end and not (_is_of_word(text[end - 1]) or text[:end].endswith(SLOTS)):
-        end -= 1
-    return text[:end]
+    text = unicodedata.normalize("NFC", pattern).casefold()
+    parts = re.split(r"(\[[xy]\])", text)
+    words = [part if part in SLOTS else without_punctuation(part) for part in parts]
+    return " ".join(" ".join(words).split())
+
+
+def without_punctuation(text: str) -> str:
+    """A text with a space for each punctuation mark and each kind of space."""
+    return "".join(" " if unicodedata.category(sign)[0] in "PZ" else sign for sign in text)
 
 
 def likeness(a: str, b: str, *, in_english: bool = True) -> Likeness | None:
@@ -54,14 +57,9 @@ def likeness(a: str, b: str, *, in_english: bool = True) -> Likeness | None:
     return "one token" if is_long and differ_in_one(tokens, others) else None
 
 
-def _is_of_word(character: str) -> bool:
-    """Whether a character is a letter, a digit, or a mark on one."""
-    return unicodedata.category(character)[0] in "LMN"
-
-
 @lru_cache(maxsize=4096)
 def tokens_of(pattern: str) -> tuple[str, ...]:
-    """The tokens of a pattern in ``normal_form``: words, punctuation and slots."""
+    """The tokens of a pattern in ``normal_form``: words and slots."""
     return tuple(TOKEN.findall(normal_form(pattern)))
 
 

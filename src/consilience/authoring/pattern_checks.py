@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from consilience.authoring.checks import FactMaterial, Finding, check
-from consilience.cloze import ENGLISH, OBJECT_SLOT, SUBJECT_SLOT, Pattern
+from consilience.authoring.near_duplicates import normal_form
+from consilience.cloze import ENGLISH, Pattern
 from consilience.text import closes_sentence, counted, listed
 
 SPACE_FAULT = re.compile(r"\s{2,}|[^\S ]|^\s|\s$|\s(?=[.,](?:\s|$))")
@@ -168,7 +168,7 @@ def duplicate_patterns(material: FactMaterial) -> Iterator[Finding]:
     for relation in material.suite:
         first: dict[str, str] = {}
         for pattern in relation.patterns:
-            words = plain(pattern.text)
+            words = normal_form(pattern.text)
             if words in first:
                 evidence = f"'{first[words]}' and '{pattern.text}'"
                 places = material.places.pattern(relation.id, first[words], pattern.text)
@@ -190,7 +190,7 @@ def asks_another_relation(material: FactMaterial) -> Iterator[Finding]:
     for relation in material.suite:
         parsed = (material.signatures or {}).get(relation.id, [None] * len(relation.patterns))
         for pattern, signature in zip(relation.patterns, parsed, strict=True):
-            keys = [key for key in (plain(pattern.text), signature) if key]
+            keys = [key for key in (normal_form(pattern.text), signature) if key]
             other = next((known[key] for key in keys if key in known), None)
             if other and other[0] != relation.id:
                 evidence = f"'{pattern.text}' asks as {other[0]} does: '{other[1]}'"
@@ -201,13 +201,6 @@ def asks_another_relation(material: FactMaterial) -> Iterator[Finding]:
                 yield Finding(relation.id, evidence, places)
             for key in keys:
                 known.setdefault(key, (relation.id, pattern.text))
-
-
-def plain(text: str) -> str:
-    """A text in lower case with a space for each run of spaces and punctuation; slots are words."""
-    slots = text.replace(SUBJECT_SLOT, " \ue000 ").replace(OBJECT_SLOT, " \ue001 ").casefold()
-    letters = (" " if unicodedata.category(letter)[0] in "PZ" else letter for letter in slots)
-    return " ".join("".join(letters).split())
 
 
 def _patterns(

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from consilience.authoring.annotation import SheetItem, SheetKey
-from consilience.authoring.pattern_checks import plain
+from consilience.authoring.near_duplicates import normal_form
 from consilience.cloze import Pattern
 from consilience.design import ORIGINAL
 from consilience.errors import ConsilienceError
@@ -149,14 +149,14 @@ def _controls(
     for judged in (*drawn, *(one for one in task if one not in drawn)):
         if len(controls) == size:
             break
-        texts = {plain(pattern.text) for pattern in judged.relation.patterns}
+        texts = {normal_form(pattern.text) for pattern in judged.relation.patterns}
         others = [
             (relation.id, pattern)
             for relation in suite
             if relation is not judged.relation
             for pattern in relation.patterns
             if pattern.language == judged.base.language
-            and plain(pattern.text) not in texts
+            and normal_form(pattern.text) not in texts
             and judged.is_known_in(pattern, suite.language)
         ]
         if others:

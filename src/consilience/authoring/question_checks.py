@@ -8,7 +8,8 @@ from itertools import combinations
 
 from consilience.authoring.checks import Finding, check
 from consilience.authoring.fact_checks import contains, without_accents
-from consilience.authoring.pattern_checks import SPACE_FAULT, plain
+from consilience.authoring.near_duplicates import normal_form
+from consilience.authoring.pattern_checks import SPACE_FAULT
 from consilience.questions import Question
 from consilience.suites.question_collection import Questions
 from consilience.suites.question_rows import normal
@@ -132,7 +133,7 @@ def same_phrasings(questions: Questions) -> Iterator[Finding]:
     for question in questions.items:
         for texts in question.paraphrases.values():
             for one, two in combinations(texts, 2):
-                if plain(one) == plain(two):
+                if normal_form(one) == normal_form(two):
                     evidence = f"'{one}' and '{two}' (item {question.item})"
                     yield Finding(question.group, evidence, _places([question]), 2)
 

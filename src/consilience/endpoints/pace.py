@@ -1,12 +1,14 @@
 """How many requests are in flight: as many as the server answers best.
 
-The number doubles while that makes replies arrive faster, and then stays at the fastest. A server
-with too many requests halves it; from then on it grows by one at a time.
+The number doubles while that makes replies arrive faster, and then stays at the fastest; now and
+then a larger one is tried. A server with too many requests halves it, and all wait for a moment.
+Then it grows to one less than was refused, and after that by one at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -18,8 +20,8 @@ START = 2
 MOST = 256
 """Requests in flight, at most."""
 
-GAIN = 1.1
-"""How much faster replies must arrive for a larger number to be kept."""
+GAIN = 0.1
+"""The share of the growth by which replies must arrive faster for a larger number to be kept."""
 
 ROUNDS = 3
 """Replies of a measurement, for each request in flight."""
@@ -28,7 +30,12 @@ FEWEST = 8
 """Replies of a measurement, at least."""
 
 STEADY = 16
-"""Measurements at the fastest number before a larger one is tried again."""
+"""Measurements at the fastest number before a larger one is tried; twice as many each time that it
+is refused again."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.125, 5.0
+"""Seconds in which no request starts after a server refused one, and at most; they double with each
+refusal until there is a reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +67,18 @@ class Pace:
         """Time in which at least one request was in flight."""
         self._fixed, self._clock = fixed is not None, clock
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._paused_until = 0.0
-        self._busy_since = 0.0
-        self._ceiling = MOST
-        self._best = (0.0, self.limit)
-        self._steady = 0
+        self._paused_until = self._busy_since = 0.0
+        self._best = (math.inf, self.limit)  # the rate of replies at the best limit so far
+        self._steady = 0  # measurements at the best limit
+        self._is_enough = False  # whether a larger limit was no better
+        self._ceiling = MOST  # one less than the limit that was refused
+        self._refused_before = 0  # the ceiling after the last refusal
+        self._patience = STEADY
+        self._storms, self._halved = 0, -math.inf
         self._restart()
 
-    async def enter(self) -> None:
-        """Wait until a request may start, in the order of the calls."""
+    async def enter(self) -> float:
+        """Wait until a request may start, in the order of the calls; when it starts."""
         while True:
             if (pause := self._paused_until - self._clock.now()) > 0:
                 await self._clock.sleep(pause)
@@ -86,6 +96,7 @@ class Pace:
             self._busy_since = self._clock.now()
         self.in_flight += 1
         self._was_full |= self.in_flight == self.limit
+        return self._clock.now()
 
     def leave(self) -> None:
         """A request has ended, whatever its end was."""
@@ -96,6 +107,7 @@ class Pace:
 
     def replied(self) -> None:
         """A reply has arrived."""
+        self._storms = 0
         if self._fixed:
             return
         self._replies += 1
@@ -107,36 +119,42 @@ class Pace:
         self._restart()
         self._wake()
 
-    def overloaded(self, wait: float | None) -> None:
-        """The server has too many requests; ``wait``: seconds in which none starts."""
+    def overloaded(self, started: float, wait: float | None) -> None:
+        """The server has refused a request as one too many.
+
+        ``started``: what ``enter`` returned. Requests that were sent before the number was halved
+        do not halve it again. ``wait``: seconds in which no request starts.
+        """
+        now = self._clock.now()
+        if started >= self._halved:
+            self._halved, self._storms = now, self._storms + 1
+            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._storms)
+            self._paused_until = max(self._paused_until, now + pause)
+            if not self._fixed:
+                ceiling = max(1, self.limit - 1)
+                self._patience *= 2 if ceiling == self._refused_before else 1
+                self._ceiling = self._refused_before = ceiling
+                self.limit = max(1, self.limit // 2)
+                self._best = (math.inf, self.limit)
+                self._restart()
         if wait:
-            self._paused_until = max(self._paused_until, self._clock.now() + wait)
-        if not self._fixed and self._clock.now() >= self._halved_until:
-            self.limit = self._ceiling = max(1, self.limit // 2)
-            self._halved_until = self._clock.now() + 1.0  # one storm of refusals halves once
-            self._best = (0.0, self.limit)
-            self._restart()
+            self._paused_until = max(self._paused_until, now + wait)
 
     def _adapt(self, rate: float) -> None:
         """A new limit from the rate of replies at the present one."""
         best_rate, best = self._best
-        if rate > best_rate * GAIN or self.limit == best:
-            self._best = (rate, self.limit)
-            self._steady = 0 if rate > best_rate * GAIN else self._steady + 1
-            if self._steady == 0 or self._steady >= STEADY:
-                self._steady = 1
-                self.limit = self._larger()
+        if self.limit == best:
+            self._best, self._steady = (rate, best), self._steady + 1
+        elif rate > best_rate * (1 + GAIN * (self.limit / best - 1)):
+            self._best, self._steady, self._is_enough = (rate, self.limit), 1, False
         else:
-            self.limit, self._steady = best, 1
-
-    def _larger(self) -> int:
-        """The next number to try: twice as many, or one more than what a server once refused."""
-        if self.limit < self._ceiling:
-            return min(self._ceiling, 2 * self.limit)
-        self._ceiling = min(MOST, self.limit + 1)
-        return self._ceiling
-
-    _halved_until = 0.0
+            self.limit, self._steady, self._is_enough = best, 0, True
+        is_settled = self._is_enough or self.limit >= self._ceiling
+        if self._steady >= (self._patience if is_settled else 1):
+            self._steady = 0
+            if self.limit >= self._ceiling:
+                self._ceiling = min(MOST, self.limit + 1)
+            self.limit = min(self._ceiling, 2 * self.limit)
 
     def _restart(self) -> None:
         """Begin a measurement."""

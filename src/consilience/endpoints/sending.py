@@ -120,13 +120,13 @@ class Sender:
         """Send a request once, when its turn has come and the limits admit it."""
         is_paid = not is_free(request.path)
         tokens = self._allowance.estimate(request.content, request.body) if is_paid else 0
-        await self._enter(tokens, is_paid)
+        started = await self._enter(tokens, is_paid)
         self._allowance.reserved += tokens
         self.usage.requests += is_paid
         request.in_flight = True
         try:
             outcome = await self._send(request)
-            self._note(outcome, tokens, request, is_paid)
+            self._note(outcome, tokens, request, started)
             return outcome
         finally:
             request.in_flight = False
@@ -134,25 +134,26 @@ class Sender:
             self.pace.leave()
             self.usage.seconds = self.pace.seconds
 
-    def _note(self, outcome: Any, tokens: int, request: Sent, is_paid: bool) -> None:
+    def _note(self, outcome: Any, tokens: int, request: Sent, started: float) -> None:
         """Count a reply, and let it decide how many requests are in flight."""
         if isinstance(outcome, Trouble):
             if outcome.is_overload:
-                self.pace.overloaded(outcome.wait)
-        elif is_paid and not isinstance(outcome, Refused):
+                self.pace.overloaded(started, outcome.wait)
+        elif not is_free(request.path) and not isinstance(outcome, Refused):
             self.pace.replied()
             self._allowance.settle(tokens, request.content, outcome)
             self._note_id(outcome)
 
-    async def _enter(self, tokens: int, is_paid: bool) -> None:
-        """Wait until a request may be sent."""
-        await self.pace.enter()
+    async def _enter(self, tokens: int, is_paid: bool) -> float:
+        """Wait until a request may be sent; when it is."""
+        started = await self.pace.enter()
         try:
             while is_paid and not self._allowance.admits(tokens):
                 await asyncio.sleep(0.02)  # until a request in flight has used fewer than reserved
         except BaseException:
             self.pace.leave()
             raise
+        return started
 
     async def _send(self, request: Sent) -> Any:
         """What one exchange with the server means: a value, ``Refused`` or ``Trouble``."""

@@ -1,0 +1,123 @@
+"""How many requests are in flight, on servers that are simulated in virtual time; and limits."""
+
+import asyncio
+
+import pytest
+
+from consilience.choices import Connection
+from consilience.endpoints.allowance import Allowance
+from consilience.endpoints.pace import Clock, Pace
+from consilience.endpoints.usage import Usage
+from consilience.errors import ConsilienceError
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time passes at once where nothing is ready."""
+
+    now = 0.0
+
+    def time(self):
+        return self.now
+
+    def _run_once(self):
+        if not self._ready and self._scheduled:
+            self.now = max(self.now, self._scheduled[0].when())
+        super()._run_once()
+
+
+def simulate(requests, slots, *, seconds=0.1, refuses=False, fixed=None):
+    """The pace after so many requests to a server with slots, the time, and refused requests.
+
+    A server that ``refuses`` has no queue: it refuses what finds no slot.
+    """
+    loop = VirtualLoop()
+    pace = Pace(fixed, Clock(loop.time))
+    server, refused = asyncio.Semaphore(slots), []
+
+    async def request():
+        while True:
+            started = await pace.enter()
+            try:
+                if refuses and server.locked():
+                    pace.overloaded(started, None)
+                    refused.append(loop.time())
+                else:
+                    async with server:
+                        await asyncio.sleep(seconds)
+                    pace.replied()
+                    return
+            finally:
+                pace.leave()
+            await asyncio.sleep(0.5)
+
+    async def all_requests():
+        await asyncio.gather(*(request() for _ in range(requests)))
+
+    loop.run_until_complete(all_requests())
+    loop.close()
+    return pace, loop.now, refused
+
+
+@pytest.mark.parametrize("slots", [1, 2, 5, 16, 100])
+def test_requests_in_flight_grow_while_that_helps_and_no_further(slots):
+    """At least as many as the server has slots; little more than twice as many."""
+    pace, seconds, _ = simulate(1200, slots)
+    assert slots <= pace.limit <= 4 * slots
+    assert seconds <= 1.15 * 1200 * 0.1 / slots + 1.5
+
+
+def test_a_fixed_number_stays():
+    pace, seconds, _ = simulate(60, 8, fixed=3)
+    assert pace.limit == 3
+    assert seconds == pytest.approx(60 * 0.1 / 3)
+
+
+@pytest.mark.parametrize("slots", [1, 6, 20])
+def test_a_server_that_refuses_halves_the_number(slots):
+    pace, seconds, refused = simulate(1200, slots, refuses=True)
+    assert pace.limit <= slots + 2
+    assert len(refused) < 0.1 * 1200
+    assert seconds < 2 * 1200 * 0.1 / slots + 5
+
+
+def test_one_storm_halves_once_and_a_wait_stops_all():
+    now = 0.0
+    pace = Pace(None, Clock(lambda: now))
+    pace.limit = 16
+    now = 1.0
+    for _ in range(16):
+        pace.overloaded(0.0, None)
+    assert pace.limit == 8
+    now = 2.0
+    pace.overloaded(1.5, 3.0)
+    assert pace.limit == 4
+    fixed = Pace(16, Clock(lambda: now))
+    fixed.overloaded(1.5, None)
+    assert fixed.limit == 16, "a number that the user set stays"
+
+
+def allowance(**limits):
+    return Allowance(Connection("http://127.0.0.1/v1", **limits), Usage())
+
+
+def test_tokens_are_estimated_from_the_bytes_of_requests():
+    """One token a byte before the first reply; then as many as the server counted, at most."""
+    limits = allowance(max_tokens=200)
+    content, body = b"x" * 100, {"prompt": "x", "max_tokens": 7}
+    assert limits.estimate(content, body) == 100 + 1 + 7
+    limits.settle(108, content, {"usage": {"prompt_tokens": 25, "completion_tokens": 3}})
+    assert limits.spent == 28
+    assert limits.estimate(content, body) == 25 + 1 + 7
+    assert limits.estimate(content, {"n_predict": 4, "n": 2}) == 25 + 1 + 8
+    limits.settle(33, content, {"no": "counts"})
+    assert limits.spent == 28 + 33, "a server that counts nothing is believed to use the estimate"
+
+
+def test_a_request_that_may_exceed_the_tokens_is_not_sent():
+    limits = allowance(max_tokens=100)
+    assert limits.admits(100)
+    with pytest.raises(ConsilienceError, match="--max-tokens 100 is reached.*may use 101"):
+        limits.admits(101)
+    limits.reserved = 60
+    assert limits.admits(40)
+    assert not limits.admits(41), "it waits for those in flight, which may use fewer"

@@ -17,7 +17,7 @@ LAYERS = [
     "cloze questions factors scoring_rules answer_files",
     "design sentence_pairs files presentation free_text names",
     "frames",
-    "types template_files",
+    "types template_files option_answers",
     "schemas",
     "endpoints",
     "run_folder suites models metrics",

@@ -30,8 +30,11 @@ def file(model_folder, tmp_path_factory):
     return write_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf", model_folder("gpt2"))
 
 
-def write_gguf(path, gpt2):
-    """A llama of two layers with the tokenizer of the tiny GPT-2; one tensor in eight bits."""
+def write_gguf(path, gpt2, texts=()):
+    """A llama of two layers with the tokenizer of the tiny GPT-2; one tensor in eight bits.
+
+    ``texts``: further metadata, pairs of a key and a text.
+    """
     described = json.loads((gpt2 / "tokenizer.json").read_text())
     vocabulary = described["model"]["vocab"] | {
         each["content"]: each["id"] for each in described["added_tokens"]
@@ -56,6 +59,8 @@ def write_gguf(path, gpt2):
     writer.add_token_types([3 if at == end else 1 for at in range(len(tokens))])
     writer.add_bos_token_id(end)
     writer.add_eos_token_id(end)
+    for key, text in texts:
+        writer.add_string(key, text)
     rng = np.random.default_rng(0)
 
     def weight(*shape):

@@ -15,6 +15,7 @@ import polars as pl
 from consilience.ask import Progress
 from consilience.errors import ConsilienceError
 from consilience.factors import FACTORS, Cell, FactorialDesign
+from consilience.option_answers import chosen, written
 from consilience.presentation import (
     Presentation,
     Prompt,
@@ -116,6 +117,10 @@ class Presenter:
     """How options are scored."""
     _groups: Mapping[str, list[Question]] = field(init=False, repr=False)
     """The pool by group."""
+    _requests: dict[object, Mapping[str, Prompt]] = field(
+        init=False, repr=False, default_factory=dict
+    )
+    """The prompt of each item in a request with others, by presentation, group and context."""
 
     def __post_init__(self) -> None:
         labels = {self.presentation(cell).labels for cell in self.design.cells}
@@ -141,13 +146,45 @@ class Presenter:
             separator=levels.get("separator", base.separator),
             case=levels.get("case", base.case),
             draw=int(levels["examples"]) - 1 if "examples" in levels else base.draw,
+            batch=int(levels.get("batch", base.batch)),
         )
 
     def prompt(self, question: Question, cell: Cell) -> Prompt | None:
         """The prompt of a question in a variant; None if it has no such variant."""
         presentation = replace(self.presentation(cell), reply=self.rule.reply)
+        if presentation.batch > 1:
+            return self._in_company(question, presentation)
         examples = self.drawn_examples(question, presentation.draw)
         return present(question, presentation, examples, seed=self.seed)
+
+    def _in_company(self, question: Question, presentation: Presentation) -> Prompt | None:
+        """The prompt of a question in a request with others of its group and context.
+
+        The questions of a group that have this variant are divided into requests, in an order that
+        ``seed`` draws; the last request is filled up with questions of others. None if there are
+        too few for one request.
+        """
+        key = presentation, question.group, question.context
+        if key not in self._requests:
+            alike = [
+                (one.item, prompt)
+                for one in self._groups.get(question.group, [])
+                if one.context == question.context
+                and (prompt := present(one, presentation, seed=self.seed)) is not None
+            ]
+            size = presentation.batch
+            order = _shuffled(len(alike), f"{self.seed} {size} {question.group} {question.context}")
+            drawn = [alike[at] for at in order] if len(alike) >= size else []
+            requests: dict[str, Prompt] = {}
+            for start in range(0, len(drawn), size):
+                members = [*drawn, *drawn][start : start + size]
+                prompts = [prompt for _, prompt in members]
+                for position, (item, prompt) in enumerate(members):
+                    others = tuple(prompts[:position] + prompts[position + 1 :])
+                    if item not in requests:
+                        requests[item] = replace(prompt, others=others, position=position)
+            self._requests[key] = requests
+        return self._requests[key].get(question.item)
 
     def drawn_examples(self, question: Question, draw: int) -> Sequence[Question]:
         """The solved questions before a question: of its group, never itself.
@@ -267,7 +304,9 @@ def _ask_some(
         for position, row in enumerate(scores.rows.tolist()):
             at, _, prompt = rows[askable[row]]
             values = scores.totals[position]
-            if scores.tokens is None:
+            if scores.refused and scores.refused[position]:
+                answers[askable[row]] = {"excluded": scores.refused[position]}
+            elif scores.tokens is None:
                 answers[askable[row]] = written(
                     values, scores.texts[position], prompt, questions[at]
                 )
@@ -279,7 +318,8 @@ def _ask_some(
                     without = model.score_alone(premises[row]) if premises else None
                     alone = model.score_alone(prompt)
                     values = presenter.rule.scores(alone, tokens, prompt.answers, without)
-                answers[askable[row]] = chosen(values, tokens, prompt, questions[at])
+                bounds = scores.bounds[position] if scores.bounds else None
+                answers[askable[row]] = chosen(values, tokens, prompt, questions[at], bounds)
         progress(len(scores.rows))
     return answers_of(questions, presenter.design, rows, answers, suite)
 
@@ -337,55 +377,3 @@ def answers_of(
         record |= {name: of_cells[variant] for name, of_cells in levels.items()}
         records.append(record | answer)
     return pl.DataFrame(records, schema=pl.Schema(dict(schema)))
-
-
-def written(totals: Floats, text: str, prompt: Prompt, question: Question) -> dict[str, object]:
-    """The answer columns of one prompt of a model that chose an answer, or wrote a text.
-
-    ``totals`` (answer,) are minus infinity for all but the chosen answer. A text that is none of
-    the answers is a wrong answer without an option. An empty one is no answer.
-    """
-    if not np.isfinite(totals).any():
-        if not text:
-            return {"excluded": "the model wrote no text"}
-        return {"answer": text, "label": text, "n_candidates": len(totals)}
-    at = int(totals.argmax())
-    option = prompt.options[at]
-    return {
-        "answer": question.options[option].text,
-        "option": option,
-        "label": prompt.answers[at],
-        "n_candidates": len(totals),
-    }
-
-
-def chosen(scores: Floats, tokens: Ints, prompt: Prompt, question: Question) -> dict[str, object]:
-    """The answer columns of one prompt from the scores (answer,) of its answers.
-
-    ``tokens`` (answer,): how many were scored of each.
-    The answer is the option with the highest score, of equal ones the first in the given order.
-    """
-    by_option = np.empty(len(scores))
-    by_option[list(prompt.options)] = scores
-    tokens_by_option = np.empty(len(tokens), dtype=np.int64)
-    tokens_by_option[list(prompt.options)] = tokens
-    logprob = by_option - np.logaddexp.reduce(by_option)
-    best, gold = int(by_option.argmax()), question.gold_position
-    ahead = (by_option > by_option[gold]) | (
-        (by_option == by_option[gold]) & (np.arange(len(by_option)) < gold)
-    )
-    others = np.delete(by_option, best)
-    return {
-        "answer": question.options[best].text,
-        "option": best,
-        "label": prompt.answers[prompt.options.index(best)],
-        "logprob": float(logprob[best]),
-        "gold_logprob": float(logprob[gold]),
-        "gold_rank": 1 + int(ahead.sum()),
-        "margin": float(by_option[best] - others.max()),
-        "text_logprob": float(by_option[best]),
-        "gold_text_logprob": float(by_option[gold]),
-        "n_candidates": len(by_option),
-        "option_scores": by_option.tolist(),
-        "option_tokens": tokens_by_option.tolist(),
-    }

@@ -147,6 +147,8 @@ class Presentation:
     """One of ``CASES``."""
     draw: int = 0
     """The draw of the examples."""
+    batch: int = 1
+    """How many questions a request has."""
     reply: Reply = "label"
     """What the model is to answer with; the text where the options have no labels."""
 
@@ -178,6 +180,14 @@ class Prompt:
     """The system prompt of a chat."""
     group: str = ""
     """The group of the question; no model but a baseline may read it."""
+    context: str = ""
+    """The text that the question is about; a model that reads the turns has it there."""
+    question: str = ""
+    """The question itself, without its context and options."""
+    others: tuple[Prompt, ...] = ()
+    """The other questions of a request that has several, in their order."""
+    position: int = 0
+    """The position of the question among all of its request."""
 
     @property
     def text(self) -> str:
@@ -203,6 +213,10 @@ class PromptScores:
     """For each row the tokens of its answers (answer,); None of a model without probabilities."""
     texts: Sequence[str] = ()
     """For each row what a model without probabilities wrote."""
+    bounds: Sequence[npt.NDArray[np.bool_]] = ()
+    """For each row which of its totals are only upper bounds (answer,); empty where none is."""
+    refused: Sequence[str | None] = ()
+    """For each row why a server gave no answer, None where it did; empty where it always did."""
 
 
 def present(
@@ -247,6 +261,8 @@ def present(
         template.is_chat,
         template.system,
         question.group,
+        question.context,
+        question.paraphrases[presentation.language][presentation.paraphrase],
     )
 
 

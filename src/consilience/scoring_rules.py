@@ -102,7 +102,15 @@ RULES: Mapping[str, ScoringRule] = {
         ),
     )
 }
-"""The scoring rules by name."""
+"""The scoring rules of language models by name."""
+
+DECISION = ScoringRule(
+    "decision",
+    "label",
+    "logarithm of the probability that a decision model gives the option",
+    "System One API; OpenAI, Decisions API",
+)
+"""The scoring rule of decision models, which give the probability of each option."""
 
 
 def rule_for(name: str, labels: Sequence[str]) -> ScoringRule:
@@ -112,6 +120,8 @@ def rule_for(name: str, labels: Sequence[str]) -> ScoringRule:
     options without labels raises.
     """
     has_labels = "none" not in labels
+    if name == DECISION.name:
+        return DECISION
     if not name:
         return RULES["label" if has_labels else "sum"]
     if name not in RULES:

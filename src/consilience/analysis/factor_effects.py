@@ -35,7 +35,7 @@ NAN = float("nan")
 MOST_NATS = 1000.0
 """An upper bound of POSIX for its interval, which so far from it is that of its logarithm."""
 
-LOG_PROBABILITIES = ("label", "sum", "mean")
+LOG_PROBABILITIES = ("label", "sum", "mean", "decision")
 """The scoring rules whose scores and tokens give the log-probability of an option."""
 
 NO_VARIANT = {"lowest_variant": "", "highest_variant": "", "n_lowest": 0, "n_highest": 0}

@@ -55,7 +55,7 @@ class Journal:
 
     def key(self, path: str, body: Any) -> str:
         """The key of the next request of this route and body."""
-        content = json.dumps([self._section, path, body], sort_keys=True)
+        content = json.dumps([self._section, path, body])  # the order of options is in its keys
         digest = hashlib.sha256(content.encode()).hexdigest()
         self._times[digest] += 1
         return f"{digest}.{self._times[digest]}"

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol as Interface
 
 from consilience.choices import Loading, MultiToken, Protocol
+from consilience.endpoints.decisions import ROUTES
 from consilience.errors import ConsilienceError
 from consilience.models.baselines import BASELINES, load_baseline
 from consilience.types import Candidates, Query, Scores
@@ -76,6 +77,12 @@ def load_model(
         if fast:
             raise _not_fast("a baseline")
         return load_baseline(name, seed)
+    if scheme in ROUTES:
+        raise ConsilienceError(
+            f"facts asked directly of {spec}, a decision model, which chooses among options",
+            expected="questions with options",
+            todo="Ask the facts as questions: --as-questions 4.",
+        )
     try:
         from consilience.models.causal import CausalModel
         from consilience.models.fast import ScreenedModel, check_speedup, measured_screen

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from consilience.choices import DEFAULT_LOADING, Loading
+from consilience.choices import DEFAULT_LOADING, Connection, Loading
+from consilience.endpoints.decisions import ROUTES, DecisionModel, connected
 from consilience.models.prompt_functions import PromptBaseline, prompt_baseline
 from consilience.questions import Question
 
@@ -20,15 +21,23 @@ def load_prompt_model(
     loading: Loading = DEFAULT_LOADING,
     seed: int = 0,
     longest: int = 0,
-) -> OptionScorer | PromptBaseline:
-    """The model of that name: a causal or sequence-to-sequence model, or a baseline.
+    connection: Connection | None = None,
+) -> OptionScorer | PromptBaseline | DecisionModel:
+    """The model of that name: a causal or sequence-to-sequence model, a decision model, a baseline.
 
     ``questions``: those of the suite, for ``baseline:majority``. ``seed``: of ``baseline:random``.
     ``longest``: tokens of a prompt with its answer, 0 for as many as the model takes.
+    ``connection``: how a model behind a URL is reached.
     """
     scheme, _, name = spec.partition(":")
     if scheme == "baseline":
         return prompt_baseline(name, questions, seed)
+    if scheme in ROUTES and connection is not None:
+        return connected(spec, connection)
+    if scheme in ROUTES:
+        from consilience.models.decision_pipeline import load_decision_pipeline
+
+        return load_decision_pipeline(name, loading, longest)
     from consilience.models.loading import load_pretrained
     from consilience.models.prompted import OptionScorer
 

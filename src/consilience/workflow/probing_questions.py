@@ -37,6 +37,7 @@ from consilience.suites.question_suites import (
 from consilience.types import Suite
 from consilience.watch import Advance, Watch
 from consilience.workflow.counting import CountedRun, count_answers, save_counted
+from consilience.workflow.deciding import decides, decision_prompting, refuse_batches
 from consilience.workflow.options import shared_fields
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
 from consilience.workflow.probe_plan import (
@@ -92,7 +93,8 @@ class QuestionSetup:
     questions: Questions
     """The chosen questions."""
     pool: Sequence[Question]
-    """All questions of the suite, from which examples are drawn."""
+    """All questions of the suite, from which examples are drawn; of a decision model the chosen
+    ones, which share requests."""
     design: FactorialDesign
     """The variants."""
     prompting: Prompting
@@ -120,6 +122,9 @@ class QuestionSetup:
         samples = writing.factors if writing else []
         factors = factors_of(options.vary, chosen, template_names(options.template), samples)
         design = design_of(options.design, factors, options.seed)
+        if decides(options.model, model):
+            return cls._of_decisions(options, watch, whole, chosen, design, model)
+        refuse_batches(factors, options.model)
         prompting = _prompting(options, factors, is_chat=model is None or is_chat_model(model))
         presenter = prompting.presenter(design, whole.items)  # the rule fits the labels
         if presenter.rule.reply == "label" and any(not of.writes_freely for of in groups):
@@ -139,6 +144,24 @@ class QuestionSetup:
                 writing = replace(writing, match=None)
             writer = Writer(writing, as_writer(model), judge, linked_questions(compared))
         return cls(options, chosen, whole.items, design, prompting, groups, model, writer)
+
+    @classmethod
+    def _of_decisions(
+        cls,
+        options: ProbeOptions,
+        watch: Watch,
+        whole: Questions,
+        chosen: Questions,
+        design: FactorialDesign,
+        model: PromptModel | None,
+    ) -> QuestionSetup:
+        """The setup of a model that gives the probability of every option."""
+        groups = groups_of_questions(chosen)
+        prompting = decision_prompting(options, design.factors, groups)
+        if model is None:
+            with watch.loading(options.model):
+                model = _load(options, whole, None)
+        return cls(options, chosen, chosen.items, design, prompting, groups, model, None)
 
     def presenter(self, group: GroupOfQuestions) -> Presenter:
         """How the questions of a group are presented."""
@@ -233,6 +256,7 @@ def _load(options: ProbeOptions, questions: Questions, writing: Writing | None) 
         loading=options.loading,
         seed=options.seed,
         longest=options.longest or 0,
+        connection=options.connection,
     )
 
 

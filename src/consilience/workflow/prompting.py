@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from consilience.ask_questions import Presenter
-from consilience.errors import ConsilienceError
+from consilience.errors import ConsilienceError, unknown_name
 from consilience.factors import Factor, FactorialDesign
 from consilience.presentation import TEMPLATES, Presentation, Template
 from consilience.questions import Question
+from consilience.scoring_rules import DECISION, RULES
 from consilience.template_files import AUTO, templates_of, with_system
 
 
@@ -30,6 +31,8 @@ class Prompting:
     """How many solved questions precede each question."""
     seed: int = 0
     """Decides shuffled orders and the draws of examples."""
+    labels: str = Presentation().labels
+    """The style of the labels where it does not vary."""
 
     @classmethod
     def of(
@@ -50,6 +53,8 @@ class Prompting:
         ``template`` name templates. ``system``: the system prompt. ``is_chat``: whether the model
         has a chat template.
         """
+        if rule_name == DECISION.name:
+            raise unknown_name(f"no scoring rule '{rule_name}'", rule_name, RULES)
         named = templates_of([template or AUTO], is_chat=is_chat)
         known = {**TEMPLATES, **named}
         varied = {factor.name: factor.levels for factor in factors}.get("template")
@@ -63,7 +68,8 @@ class Prompting:
     @property
     def base(self) -> Presentation:
         """The presentation where no factor varies."""
-        return Presentation(template=next(iter(self.templates.values())))
+        template = next(iter(self.templates.values()))
+        return Presentation(template=template, labels=self.labels)
 
     def presenter(self, design: FactorialDesign, pool: Sequence[Question]) -> Presenter:
         """The presenter of a group; ``pool``: the questions that examples are drawn from."""

@@ -1,0 +1,72 @@
+"""Questions to decision models: which options of ``probe`` they have, and how prompts are made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from consilience.endpoints.decisions import ROUTES, DecisionModel
+from consilience.errors import ConsilienceError
+from consilience.factors import Factor
+from consilience.presentation import Template
+from consilience.scoring_rules import DECISION
+from consilience.suites.question_suites import GroupOfQuestions
+from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.prompting import Prompting
+
+TEMPLATE = Template("decision", "{context}\n{question}\n{options}")
+"""What a request says, as one text; the server has a template of its own."""
+
+OF_TEMPLATES = ("template", "separator", "case", "examples", "sample")
+"""The factors that decision models do not have."""
+
+UNUSED = ("template", "system", "shots", "option_score", "generate")
+"""The options that decision models do not have."""
+
+
+def decides(spec: str, model: object = None) -> bool:
+    """Whether a model, by its name or itself, gives the probability of every option."""
+    if model is not None:
+        return isinstance(model, DecisionModel)
+    return spec.partition(":")[0] in ROUTES
+
+
+def decision_prompting(
+    options: ProbeOptions, factors: Sequence[Factor], groups: Sequence[GroupOfQuestions]
+) -> Prompting:
+    """How questions become requests; open questions and options that change nothing raise.
+
+    An option is named by its text where labels do not vary.
+    """
+    if any(group.writes_freely for group in groups):
+        raise ConsilienceError(
+            "open questions to a decision model, which chooses among options",
+            expected="questions with options",
+            todo="Give them options; facts have some with --as-questions 4.",
+        )
+    for name in UNUSED:
+        if getattr(options, name):
+            raise _unused(f"--{name.replace('_', '-')}", "the server writes the prompt itself")
+    for factor in factors:
+        if factor.name in OF_TEMPLATES:
+            raise _unused(
+                f"--vary {factor.name}", "the factors language, paraphrase, order, labels and batch"
+            )
+    return Prompting({TEMPLATE.name: TEMPLATE}, DECISION.name, 0, options.seed, labels="none")
+
+
+def _unused(option: str, expected: str) -> ConsilienceError:
+    return ConsilienceError(
+        f"{option} with a decision model",
+        expected=f"questions with options, each with a probability; {expected}",
+        todo=f"Leave {option} out.",
+    )
+
+
+def refuse_batches(factors: Sequence[Factor], spec: str) -> None:
+    """Raise for requests of several questions to a model that reads one."""
+    if any(factor.name == "batch" for factor in factors):
+        raise ConsilienceError(
+            f"--vary batch with {spec}, which reads one question at a time",
+            expected="a decision model: systemone:NAME or decisions:NAME",
+            todo="Leave it out.",
+        )

@@ -1,0 +1,446 @@
+"""Decision models: requests and replies of both routes, real servers, refusals, and batches."""
+
+import json
+import time
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from conftest import _tokenizer
+from consilience.ask_questions import Presenter, ask_options
+from consilience.choices import Connection
+from consilience.endpoints.decisions import ROUTES, DecisionModel, connected, fault_of, log_scores
+from consilience.endpoints.journal import Journal
+from consilience.endpoints.replies import Refused
+from consilience.errors import ConsilienceError
+from consilience.factors import Factor, FactorialDesign
+from consilience.presentation import Presentation, present
+from consilience.questions import Choice, Question
+from replay_server import replay
+
+CHAT = (
+    "{% for turn in messages %}<{{ turn['role'] }}>{{ turn['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+TEXTS = {
+    "france": ("The capital of France is", "Paris", "Berlin", "Rome"),
+    "germany": ("The capital of Germany is", "Berlin", "Paris", "Rome"),
+    "italy": ("The capital of Italy is", "Rome", "Madrid", "Oslo"),
+    "spain": ("The capital of Spain is", "Madrid", "Lisbon"),
+    "norway": ("Is Oslo in Norway?", "yes", "no"),
+}
+QUESTIONS = [
+    Question(item, "g", {"": (text,)}, Choice(options[0]), tuple(map(Choice, options)))
+    for item, (text, *options) in TEXTS.items()
+]
+
+
+def presenter(**levels):
+    """Presents questions in these levels of factors; without any, as they are."""
+    factors = [Factor(name, tuple(of)) for name, of in levels.items()]
+    base = Presentation(labels="none")
+    design = FactorialDesign.full(factors)
+    return Presenter(design, {}, base, pool=QUESTIONS, rule_name="decision")
+
+
+def prompts(labels="none", order="given"):
+    shown = Presentation(labels=labels, order=order)
+    return [present(question, shown) for question in QUESTIONS]
+
+
+def scores_of(model, asked):
+    """The scores of each prompt, in its order."""
+    values = [None] * len(asked)
+    for scores in model.score(asked):
+        for at, row in enumerate(scores.rows):
+            values[row] = scores.totals[at]
+    return values
+
+
+@pytest.fixture(scope="module")
+def chat_folder(tmp_path_factory):
+    """A tiny random chat model."""
+    import torch
+    import transformers
+
+    folder = tmp_path_factory.mktemp("chat")
+    tokenizer = _tokenizer("causal")
+    tokenizer.chat_template = CHAT
+    config = transformers.LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, max_position_embeddings=256, initializer_range=0.3,
+        bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def local(chat_folder):
+    from consilience.models.prompt_models import load_prompt_model
+
+    return load_prompt_model(f"systemone:{chat_folder}", QUESTIONS)
+
+
+@pytest.fixture(scope="module")
+def served(chat_folder):
+    """The URL of ``transformers serve``, in a thread of this process."""
+    pytest.importorskip("uvicorn", reason="the extra test-server is not installed")
+    from transformers.cli.serve import Serve
+
+    server = Serve(
+        force_model=str(chat_folder), host="127.0.0.1", port=0, device="cpu", dtype="float32",
+        non_blocking=True,
+    )  # fmt: skip
+    try:
+        while not server.server.started:
+            time.sleep(0.01)
+        port = server.server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        server.kill_server()
+
+
+def test_transformers_serve_gives_the_scores_of_the_pipeline_here(served, local, chat_folder):
+    remote = connected(f"systemone:{chat_folder}", Connection(served))
+    for asked in (prompts(), prompts("A", "reversed")):
+        here, there = scores_of(local, asked), scores_of(remote, asked)
+        for expected, values in zip(here, there, strict=True):
+            assert values == pytest.approx(expected, abs=1e-5)
+            assert np.exp(values).sum() == pytest.approx(1)
+    remote.client.close()
+
+
+ASKED = (
+    "{{ state }}{{ instructions }}{% for option in options %}{{ '\\n' }}{{ option.label }}. "
+    "{{ option.key }}{% endfor %}{{ '\\n' }}Answer:"
+)
+"""The template of the decision model of llama.cpp."""
+
+
+def test_llama_cpp_gives_the_label_scores_of_the_same_weights_here(model_folder, tmp_path):
+    """A GGUF file is a decision model by its metadata: here one that reads the labels A, B, C."""
+    xllamacpp = pytest.importorskip("xllamacpp", reason="the extra test-server is not installed")
+    from consilience.models.loading import load_pretrained
+    from test_gguf import write_gguf
+
+    metadata = [("llama.decision.type", "nimble"), ("tokenizer.chat_template.systemone", ASKED)]
+    file = write_gguf(tmp_path / "tiny.gguf", model_folder("gpt2"), metadata)
+    parameters = xllamacpp.CommonParams()
+    parameters.model.path, parameters.hostnames, parameters.port = str(file), ["127.0.0.1"], 0
+    parameters.cpuparams.n_threads, parameters.n_parallel, parameters.verbosity = 1, 1, -1
+    server = xllamacpp.Server(parameters)
+    remote = connected("systemone:tiny", Connection(f"{server.listening_address}/v1"))
+    loaded, asked = load_pretrained(str(file)), prompts()
+    for prompt, values in zip(asked, scores_of(remote, asked), strict=True):
+        lines = [f"{label}. {text}" for label, text in zip("ABC", prompt.answers, strict=False)]
+        text = "\n".join([prompt.question, *lines, "Answer:"])
+        inputs = loaded.tokenizer(text, return_tensors="pt")
+        labels = [ids[0] for ids in loaded.tokenizer(list("ABC"[: len(lines)]))["input_ids"]]
+        expected = loaded.model(**inputs).logits[0, -1, labels].log_softmax(-1)
+        assert values == pytest.approx(expected.tolist(), abs=0.1)  # kernels in eight bits
+    assert remote.notes == [f"the server calls the model '{file}'"]
+    remote.client.close()
+
+
+def decided(local):
+    """A server of /v1/decisions: OpenAI's shapes, checked by its package, of a tiny model here."""
+    from openai.types import Decision
+    from openai.types.decision_create_params import DecisionCreateParams
+    from pydantic import TypeAdapter
+
+    params = TypeAdapter(DecisionCreateParams)
+
+    def answer(path, body, headers):
+        params.validate_python(body)
+        asked = {
+            one["name"]: {
+                "type": "choice", "instructions": one["instructions"],
+                "criteria": {each["value"]: each.get("description") for each in one["choices"]},
+            }
+            for one in body["questions"]
+        }  # fmt: skip
+        [(_, reply)] = local._send([{"state": body["input"], "questions": asked}])
+        answers = [
+            {
+                "type": "choice", "name": name, "choice": one["choice"],
+                "confidence": one["confidence"],
+                "probabilities": [
+                    {"value": value, "probability": share}
+                    for value, share in one["probabilities"].items()
+                ],
+            }
+            for name, one in reply["answers"].items()
+        ]  # fmt: skip
+        none = {"cache_write_tokens": 0, "cached_tokens": 0}
+        usage = {
+            "input_tokens": 9, "input_tokens_details": none, "output_tokens": 0,
+            "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 9,
+        }  # fmt: skip
+        return Decision.model_validate(
+            {"answers": answers, "model": body["model"], "usage": usage}
+        ).model_dump()
+
+    return answer
+
+
+def test_decisions_of_a_server_of_openais_shape_equal_those_here(local):
+    with replay(decided(local)) as server:
+        remote = connected("decisions:gpt", Connection(server.url))
+        for asked in (prompts(), prompts("A", "reversed")):
+            here, there = scores_of(local, asked), scores_of(remote, asked)
+            for expected, values in zip(here, there, strict=True):
+                assert values == pytest.approx(expected, abs=1e-5)
+        (body, *_) = server.bodies("/v1/decisions")
+        remote.client.close()
+    assert body == {
+        "model": "gpt",
+        "input": "",
+        "questions": [
+            {
+                "type": "choice", "name": "q1", "instructions": "The capital of France is",
+                "choices": [{"value": "Paris"}, {"value": "Berlin"}, {"value": "Rome"}],
+            }
+        ],
+    }  # fmt: skip
+
+
+def test_a_request_has_the_context_the_question_and_the_options_as_they_are_shown():
+    question = Question(
+        "a", "g", {"": ("Who is it?",)}, Choice("Ann"), (Choice("Ann"), Choice("Bob")), "Ann spoke."
+    )
+    shown = present(question, Presentation(labels="1", order="reversed"))
+    body = ROUTES["systemone"].body("m", [shown])
+    assert body == {
+        "model": "m",
+        "state": "Ann spoke.",
+        "questions": {
+            "q1": {
+                "type": "choice", "instructions": "Who is it?",
+                "criteria": {"1": "Bob", "2": "Ann"},
+            }
+        },
+    }  # fmt: skip
+    assert list(body["questions"]["q1"]["criteria"]) == ["1", "2"]
+    (choice,) = ROUTES["decisions"].body("m", [shown])["questions"]
+    assert choice["choices"][0] == {"value": "1", "description": "Bob"}
+
+
+def test_two_orders_of_options_are_two_requests_of_a_journal(tmp_path):
+    """Otherwise a resumed run could give the reply to one order to the other."""
+    journal = Journal(tmp_path / "replies.jsonl")
+    bodies = [ROUTES["systemone"].body("m", [prompts(order=of)[0]]) for of in ("given", "reversed")]
+    first, second = (journal.key("systemone", body) for body in bodies)
+    assert first.split(".")[0] != second.split(".")[0]
+    journal.close()
+
+
+SHARES = {"Paris": 0.7, "Berlin": 0.2, "Rome": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("shares", "fault"),
+    [
+        (SHARES, None),
+        ({**SHARES, "Rome": 0.104}, None),  # rounded
+        ({"Paris": 0.7, "Berlin": 0.3}, "the server gave no probability of 'Rome'"),
+        ({**SHARES, "Oslo": 0.0}, "the server gave a probability of 'Oslo', which is no option"),
+        (
+            {"paris": 0.7, "Berlin": 0.2, "Rome": 0.1},
+            "the server renamed an option: 'paris' is there, and no 'Paris'",
+        ),
+        ({**SHARES, "Rome": 0.3}, "the probabilities sum to 1.2, not to 1"),
+        ({**SHARES, "Rome": None}, "the server gave 'Rome' the probability None"),
+        ({**SHARES, "Rome": -0.1}, "the server gave 'Rome' the probability -0.1"),
+        ({**SHARES, "Rome": float("nan")}, "the server gave 'Rome' the probability nan"),
+        ({**SHARES, "Rome": True}, "the server gave 'Rome' the probability True"),
+    ],
+)
+def test_probabilities_that_are_not_those_of_the_options_are_named(shares, fault):
+    assert fault_of(shares, ("Paris", "Berlin", "Rome")) == fault
+
+
+def replying(*replies, route="systemone", **options):
+    """A decision model whose server gives these replies to its requests, one after another."""
+    model = DecisionModel("m", ROUTES[route], lambda bodies: enumerate(replies), {}, **options)
+    model.identity["model"] = "m"
+    return model
+
+
+def choice(shares, name="q1"):
+    return {"answers": {name: {"type": "choice", "probabilities": shares}}}
+
+
+def rows_of(model, questions=QUESTIONS, **levels):
+    return ask_options(questions, presenter(**levels), model, "s")
+
+
+def test_a_probability_of_0_is_a_bound_and_never_minus_infinity():
+    """A server that rounds: the order is known, the logarithm of 0 is not."""
+    values, is_bound = log_scores([0.75, 0.0, 0.25])
+    assert values == pytest.approx(np.log([0.75, 0.25, 0.25]))
+    assert is_bound.tolist() == [False, True, False]
+    model = replying(choice({"Paris": 0.0, "Berlin": 0.75, "Rome": 0.25}))
+    (row,) = rows_of(model, QUESTIONS[:1]).rows(named=True)
+    assert row["answer"] == "Berlin"
+    assert row["option_scores"] == [None, pytest.approx(np.log(0.75)), pytest.approx(np.log(0.25))]
+    assert row["gold_logprob"] is row["gold_rank"] is row["gold_text_logprob"] is None
+    assert row["margin"] == pytest.approx(np.log(3))
+    assert model.notes == [
+        "1 of 3 probabilities of options are 0, as the server rounds them: their logarithms are "
+        "unknown"
+    ]
+    sure = replying(choice({"Paris": 1, "Berlin": 0, "Rome": 0}))
+    (row,) = rows_of(sure, QUESTIONS[:1]).rows(named=True)
+    assert [row["answer"], row["logprob"], row["gold_rank"], row["margin"]] == ["Paris", 0, 1, None]
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (Refused(422, "at most 2 options"), "refused the request (422): at most 2 options"),
+        ({"answers": {"q1": {"type": "refusal"}}}, "the model refused to answer"),
+        ({"answers": {}}, "the server gave no answer to the question"),
+        ({"answers": {"q1": {"type": "noul", "noul": 1}}}, "answered with 'noul' in place of"),
+        (choice({"Paris": 1.0}), "the server gave no probability of 'Berlin'"),
+    ],
+)
+def test_an_answer_that_cannot_be_used_is_excluded_with_its_reason(reply, reason):
+    whole = choice(dict.fromkeys(("Berlin", "Paris", "Rome"), 1 / 3))
+    table = rows_of(replying(reply, whole), QUESTIONS[:2])
+    assert table["answer"].to_list() == [None, "Berlin"]
+    assert reason in table["excluded"][0]
+    assert table["excluded"][1] is None
+
+
+@pytest.mark.parametrize("reply", [{"choices": []}, [], {"answers": {"q1": {"type": "choice"}}}])
+def test_a_reply_of_another_api_ends_the_run(reply):
+    with pytest.raises(ConsilienceError, match="expected the reply of /v1/systemone"):
+        rows_of(replying(reply), QUESTIONS[:1])
+
+
+def test_an_option_twice_in_a_reply_is_excluded():
+    twice = [{"value": "Paris", "probability": 0.5}] * 2
+    reply = {"answers": [{"type": "choice", "name": None, "probabilities": twice}]}
+    table = rows_of(replying(reply, route="decisions"), QUESTIONS[:1])
+    assert table["excluded"].to_list() == ["the server gave several probabilities of one option"]
+
+
+def test_questions_that_no_decision_takes_are_not_sent():
+    many = tuple(Choice(str(at)) for at in range(256))
+    large = Question("many", "g", {"": ("Which?",)}, many[0], many)
+    alike = replace(large, options=(Choice("a"), Choice("a"), many[0]))
+    alone = replace(large, options=many[:1])
+    reasons = [
+        replying().why_not(present(question, Presentation(labels="none")))
+        for question in (large, alike, alone, replace(large, options=many[:255]))
+    ]
+    assert reasons == [
+        "256 options, and a decision takes 255",
+        "two options have the same text",
+        "1 option, and a decision needs two or more",
+        None,
+    ]
+
+
+def test_requests_of_two_questions_of_a_group_by_seed():
+    """Five questions in requests of two: each once, the last with one of another request."""
+    shown = presenter(batch=("1", "2"))
+    design = shown.design
+    both = [shown.prompt(question, design.cells[1]) for question in QUESTIONS]
+    alone = [shown.prompt(question, design.cells[0]) for question in QUESTIONS]
+    assert [one.others for one in alone] == [()] * 5
+    assert all(len(one.others) == 1 and one.position in (0, 1) for one in both)
+    texts = [replying().text(one) for one in both]
+    assert sorted(map(texts.count, {*texts})) == [1, 2, 2]
+    for question, text in zip(QUESTIONS, texts, strict=True):
+        assert text.count(question.paraphrases[""][0]) == 1
+    again = presenter(batch=("1", "2"))
+    assert [again.prompt(question, design.cells[1]) for question in QUESTIONS] == both
+    other = replace(shown, seed=1)
+    assert [other.prompt(question, design.cells[1]) for question in QUESTIONS] != both
+    # A question without another one of its context has no such variant.
+    apart = replace(QUESTIONS[0], context="a text of its own")
+    assert replace(shown, pool=[apart, *QUESTIONS[1:]]).prompt(apart, design.cells[1]) is None
+
+
+def test_an_answer_is_that_of_its_question_in_the_request(local):
+    """The pipeline reads the questions of a request one by one: nothing changes in company."""
+    sent = []
+
+    def send(bodies):
+        sent.extend(bodies)
+        return local._send(bodies)
+
+    model = DecisionModel("m", ROUTES["systemone"], send, {})
+    table = rows_of(model, batch=("1", "3"))
+    assert len(sent) == 5 + 2
+    by_batch = table.partition_by("batch", as_dict=True)
+    alone, together = by_batch["1",], by_batch["3",]
+    assert alone["item"].to_list() == together["item"].to_list()
+    assert alone["option_scores"].to_list() == together["option_scores"].to_list()
+
+
+QUIZ = "question,question_2,options,answer\n" + "".join(
+    f"{text},Say: {text},{';'.join(options)},{options[0]}\n" for text, *options in TEXTS.values()
+)
+
+
+@pytest.fixture
+def quiz(tmp_path):
+    path = tmp_path / "quiz.csv"
+    path.write_text(QUIZ, encoding="utf-8")
+    return path
+
+
+def test_a_run_over_http_has_its_requests_and_distances(consilience, local, quiz, tmp_path):
+    run = tmp_path / "run"
+    with replay(decided(local)) as server:
+        arguments = ["--model", "decisions:gpt", "--base-url", server.url, "--suite", quiz]
+        vary = ["--vary", "paraphrase", "--vary", "labels=none,A", "--vary", "batch=1,2"]
+        status, shown, said = consilience("probe", *arguments, *vary, "--out", run)
+        assert status == 0, said
+        assert "Consistency, batch" in shown
+        asked = len(server.received)
+        assert asked == 2 * 2 * (5 + 3)
+    prompts = pl.read_parquet(run / "prompts" / "quiz.parquet")
+    body = json.loads(prompts["prompt"][0])
+    assert body["questions"][0]["choices"] == [
+        {"value": "Paris"}, {"value": "Berlin"}, {"value": "Rome"}
+    ]  # fmt: skip
+    metrics = pl.read_csv(run / "metrics.csv").filter(group="MICRO")
+    of_batch = metrics.filter(metric="total_variation", subset="batch")["value"].item()
+    of_labels = metrics.filter(metric="total_variation", subset="labels")["value"].item()
+    assert of_batch == pytest.approx(0, abs=1e-6)
+    assert 0 < of_labels < 1
+    assert "replies.jsonl" not in {path.name for path in run.iterdir()}
+    status, _, said = consilience("analyze", "factors", run)
+    assert status == 0, said
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--template", "chat"], "--template with a decision model"),
+        (["--vary", "case=given,upper"], "--vary case with a decision model"),
+        (["--option-score", "sum"], "--option-score with a decision model"),
+        (["--generate"], "--generate with a decision model"),
+        (["--shots", "1"], "--shots with a decision model"),
+        (["--vary", "batch=1,x"], "--vary batch=1,x; expected numbers of questions in a request"),
+        (["--suite", "mini"], "asked directly of systemone:m, a decision model"),
+        (["--suite", "mini-open"], "open questions to a decision model"),
+        (["--model", "baseline:first", "--vary", "batch=1,2"], "--vary batch with baseline:first"),
+        (["--model", "baseline:first", "--option-score", "decision"], "no scoring rule 'decision'"),
+    ],
+)
+def test_what_decision_models_do_not_have_is_refused(consilience, quiz, options, message):
+    arguments = ["--model", "systemone:m", "--base-url", "http://127.0.0.1:9/v1", "--suite", quiz]
+    if "--model" in options:
+        arguments = ["--suite", quiz]
+    status, _, said = consilience("probe", *arguments, *options)
+    assert status == 2
+    assert message in " ".join(said.split())

@@ -139,6 +139,22 @@ def test_the_key_comes_back_and_sheets_do_not_tell_what_it_holds(tmp_path):
     assert read_key(tmp_path / "sheets" / "key.json") == key
 
 
+def test_a_browser_keeps_the_answers_of_each_sheet_apart(tmp_path):
+    key = made_key(5, 2, ("reverse",))
+    for folder in ("first", "again"):
+        write_sheets(key, tmp_path / folder)
+
+    def name_of_answers(path):
+        return re.search(r'"id": "(\w+)"', (tmp_path / path).read_text(encoding="utf-8"))[1]
+
+    sheets = [f"{folder}/annotator-{at}.html" for folder in ("first", "again") for at in (1, 2)]
+    assert len({name_of_answers(sheet) for sheet in sheets}) == 4
+    before = name_of_answers(sheets[0])
+    (tmp_path / sheets[0]).unlink()
+    write_sheets(key, tmp_path / "first")  # a lost page finds the answers of the first one
+    assert name_of_answers(sheets[0]) == before
+
+
 def hostile_key():
     pair = TextPair("0", HOSTILE, "b", "entailment")
     return draw_sheets(Pairs((pair,)), RTE, chosen(["reverse"]), annotators=1)

@@ -13,7 +13,7 @@ import json
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -155,7 +155,8 @@ def write_sheets(key: SheetKey, folder: Path) -> None:
 
     Table and page have the same questions; neither tells gold, item or variant. A folder that
     already holds these sheets gets the missing ones. A folder that holds anything else raises: it
-    may hold answers.
+    may hold answers. The same sheets in another folder are others, because a person may judge
+    again: a browser keeps their answers apart.
     """
     fields = {"made": datetime.now(UTC).isoformat()} | {
         name: value
@@ -173,8 +174,11 @@ def write_sheets(key: SheetKey, folder: Path) -> None:
             todo=f"{OTHER_OUT}.",
         )
     folder.mkdir(parents=True, exist_ok=True)
-    if not is_same:
+    if is_same:
+        fields["made"] = read_key(key_file).made
+    else:
         write_whole(key_file, content)
+    key = replace(key, made=str(fields["made"]))
     for name in key.sheets:
         for suffix, sheet in ((".csv", _table(key, name)), (".html", page(key, name))):
             if not (folder / f"{name}{suffix}").exists():
@@ -201,7 +205,8 @@ def page(key: SheetKey, annotator: str) -> str:
     """The page of an annotator: one file that loads nothing, its texts as data, not as HTML."""
     sheet: dict[str, object] = {"name": annotator, "question": key.question, "labels": key.labels}
     sheet |= {"columns": COLUMNS, "rows": key.texts(annotator)}
-    sheet["id"] = hashlib.sha256(json.dumps(sheet).encode()).hexdigest()  # of its kept answers
+    # In a browser, the answers are kept under this name.
+    sheet["id"] = hashlib.sha256(json.dumps([key.made, sheet]).encode()).hexdigest()
     data = json.dumps(sheet)  # all but ASCII escaped, U+2028 and U+2029 too
     for sign in "<>&":
         data = data.replace(sign, f"\\u{ord(sign):04x}")

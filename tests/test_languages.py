@@ -10,6 +10,12 @@ from consilience import compare, suites
 from consilience.ask import ask, ask_suite
 from consilience.ask_writing import answered
 from consilience.authoring.audit import cautions
+from consilience.authoring.audit_fixes import corrected
+from consilience.authoring.checks import FactMaterial
+from consilience.authoring.corpus import sentences
+from consilience.authoring.fact_checks import without_accents
+from consilience.authoring.pattern_checks import final_punctuation
+from consilience.authoring.rewriting import scripts
 from consilience.cloze import Pattern
 from consilience.design import Design
 from consilience.errors import ConsilienceError
@@ -31,7 +37,7 @@ from consilience.suites.pattern_forms import lower_case, no_period, typo
 from consilience.suites.saving import save_suite
 from consilience.suites.selection import filter_vocabulary, replace_facts, select_languages
 from consilience.text import whole_words
-from consilience.types import Query
+from consilience.types import Candidates, Fact, Query, Relation, Suite
 from consilience.workflow.exporting import fact_rows
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import choose_suite
@@ -339,6 +345,57 @@ def test_subjects_that_are_written_alike_have_a_note(tmp_path):
     assert cautions(suites.load_suite(folder)) == [
         "capital: ja: France, Switzerland are all written 'フランス'"
     ]
+
+
+@pytest.mark.parametrize(("text", "choice"), [
+    ("istanbul", "İstanbul"), ("İSTANBUL", "istanbul"),  # Turkish: I with a dot
+    ("STRASSE", "Straße"), ("Ελλας", "ΕΛΛΑΣ"),  # German, and the final sigma of Greek
+    ("مُحَمَّد", "محمد"), ("محمـــد", "محمد"), ("שָׁלוֹם", "שלום"),  # points that most texts leave out
+    ("\u200fالقاهرة\u200f.", "القاهرة"), ("ドイツ。", "ドイツ"), ("दिल्ली।", "दिल्ली"),
+])  # fmt: skip
+def test_answers_that_differ_in_what_does_not_matter_in_their_script(text, choice):
+    assert match(text, [Choice(choice)], RULES["normalized"]).position == 0
+
+
+@pytest.mark.parametrize(("text", "choice", "position"), [
+    ("यह भारतीय है।", "भारत", None),  # the vowel sign belongs to the word
+    ("यह भारत है।", "भारत", 0), ("राजधानी दिल्ली है", "दिल्ली", 0), ("राजधानी दिल्लीवाला है", "दिल्ली", None),
+    ("เมืองหลวงคือกรุงเทพ", "กรุงเทพ", 0), ("首都は東京です。", "東京", 0), ("수도는 서울이다.", "서울", 0),
+])  # fmt: skip
+def test_words_within_an_answer_end_where_their_script_ends_them(text, choice, position):
+    assert match(text, [Choice(choice)], RULES["contains"]).position == position
+
+
+@pytest.mark.parametrize(("one", "two", "same"), [
+    ("Curaçao", "Curacao", True), ("Ёлка", "Елка", True),
+    ("がき", "かき", False), ("ปู", "ปุ", False), ("कम", "क्म", False), ("한국", "하국", False),
+])  # fmt: skip
+def test_accents_are_no_letters_of_other_scripts(one, two, same):
+    assert (without_accents(one) == without_accents(two)) is same
+
+
+def test_sentences_end_with_the_marks_of_their_script():
+    text = "هل هذا صحيح؟ نعم. ¿Es Madrid? ¡Sí! これは本です。次です。यह है। वह है।"
+    assert list(sentences(text)) == [
+        "هل هذا صحيح؟", "نعم.", "¿Es Madrid?", "¡Sí!", "これは本です。", "次です。", "यह है।", "वह है।",
+    ]  # fmt: skip
+
+
+def test_endings_are_compared_within_a_language():
+    patterns = [
+        Pattern("The capital of [X] is [Y]."), Pattern("[X] मुंबई [Y] की", language="hi"),
+        Pattern("[X] की राजधानी [Y] है।", language="hi"), Pattern("[X] อยู่ที่ [Y]", language="th"),
+    ]  # fmt: skip
+    facts = [Fact("1", "a", "b")]
+    relation = Relation("r", "r", "N-1", tuple(patterns), tuple(facts), {}, Candidates.of(facts))
+    findings = [*final_punctuation(FactMaterial(Suite("s", (relation,))))]
+    assert [finding.evidence for finding in findings] == ["'[X] मुंबई [Y] की'"]
+    assert corrected("[X] मुंबई [Y] की", "।") == "[X] मुंबई [Y] की।"
+
+
+def test_the_two_kana_and_chinese_characters_are_one_writing():
+    assert scripts("[X]の領域はエリアー[Y]々") == {"KANA", "CJK"}
+    assert scripts("1.ª [X] [Y]") == {"LATIN"}
 
 
 def test_words_of_every_script():

@@ -15,7 +15,7 @@ from consilience.dates_in_text import dates_in
 from consilience.errors import ConsilienceError, unknown_name
 from consilience.numbers_in_text import numbers_in, shown
 from consilience.questions import Choice
-from consilience.text import whole_words
+from consilience.text import fold_case, whole_words
 
 DEFAULT_RULE = "normalized"
 """The rule where none is named, but for open questions."""
@@ -43,6 +43,9 @@ _LEAD_IN = re.compile(
 """Announces the answer: what precedes its end is no part of it."""
 
 _ARTICLE = re.compile(r"^(?:a|an|the) (?=.)")
+_VOWEL_POINTS = "\u0591-\u05bd\u05bf\u05c1\u05c2\u0640\u064b-\u0652\u0670"
+"""Points that most texts leave out, and the stroke that stretches an Arabic word."""
+
 _GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _KEPT = frozenset("+#%&@\N{DEGREE SIGN}")
 
@@ -95,8 +98,8 @@ def normalized(text: str) -> str:
     """A text without what does not matter to an answer, in these steps.
 
     1. Unicode form NFKC, case folded, NFKC once more; spaces collapsed.
-    2. The comma between groups of three digits, apostrophes, and full stops after a letter are
-       removed: ``1,000`` is ``1000``, ``U.S.`` is ``us``.
+    2. The comma between groups of three digits, apostrophes, full stops after a letter, and vowel
+       points of Arabic and Hebrew are removed: ``1,000`` is ``1000``, ``U.S.`` is ``us``.
     3. Every other character becomes a space, but for letters, their marks, digits, signs of
        currencies, ``+ # % & @``, the degree sign, a point between digits, and a minus before a
        digit where neither letter nor digit precedes it.
@@ -105,10 +108,10 @@ def normalized(text: str) -> str:
 
     Where nothing is left, the text is that of step 1.
     """
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    folded = unicodedata.normalize("NFKC", fold_case(unicodedata.normalize("NFKC", text)))
     folded = " ".join(folded.replace("\N{MINUS SIGN}", "-").split())
     plain = _GROUPED.sub("", folded)
-    plain = re.sub(r"['\u2019\u02bc`]|(?<=[^\W\d_])\.", "", plain)
+    plain = re.sub(rf"['\u2019\u02bc`{_VOWEL_POINTS}]|(?<=[^\W\d_])\.", "", plain)
     letters = [letter if _matters(plain, at) else " " for at, letter in enumerate(plain)]
     return _ARTICLE.sub("", " ".join("".join(letters).split()), count=1) or folded
 

@@ -64,9 +64,34 @@ WITHOUT_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9
 """Scripts without spaces between words, as a range of a regular expression: Thai, Lao, Burmese,
 Khmer, Japanese and Chinese."""
 
-_WORD = rf"[^\W{WITHOUT_SPACES}\uac00-\ud7af]"
+
+def _marks() -> str:
+    """The marks that belong to a letter, such as vowel signs, as a range of a regular expression.
+
+    Regular expressions of Python count them as no part of a word. Without those of
+    ``WITHOUT_SPACES``.
+    """
+    without_spaces = re.compile(f"[{WITHOUT_SPACES}]")
+    marks = (
+        chr(code)
+        for code in range(0x300, 0xAC00)
+        if unicodedata.category(chr(code))[0] == "M" and not without_spaces.match(chr(code))
+    )
+    return "".join(marks)
+
+
+MARKS = _marks()
+"""Combining marks: accents, the vowel signs of Hindi and other scripts of India, vowel points of
+Arabic and Hebrew."""
+
+_WORD = rf"(?:[^\W{WITHOUT_SPACES}\uac00-\ud7af]|[{MARKS}])"
 """A character of a word that has no other word next to it. Korean particles follow a name without
 a space, so Hangul is none."""
+
+
+def fold_case(text: str) -> str:
+    """A text without case: ``Straße`` becomes ``strasse``, Turkish ``İzmir`` becomes ``izmir``."""
+    return text.casefold().replace("i\u0307", "i")
 
 
 def whole_words(text: str) -> re.Pattern[str]:

@@ -12,7 +12,7 @@ import polars as pl
 
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.metrics.counts import Prepared, prepared
-from consilience.text import whole_words
+from consilience.text import fold_case, whole_words
 from consilience.types import Suite
 
 
@@ -277,7 +277,7 @@ def _names_gold(subject: str, gold: str) -> bool:
     """Whether the gold is a word or several words of the subject, in any case."""
     if subject.isascii() and gold.isascii() and gold.lower() not in subject.lower():
         return False
-    return whole_words(gold.casefold()).search(subject.casefold()) is not None
+    return whole_words(fold_case(gold)).search(fold_case(subject)) is not None
 
 
 def with_prompts(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -91,7 +92,8 @@ def corrected(pattern: str, ending: str) -> str:
     """A pattern with plain spaces, and with an ending if it stops after a word or a slot."""
     text = re.sub(r"\s+", " ", pattern).strip()
     text = re.sub(r" (?=[.,](?: |$))", "", text)
-    is_open = text[-1:].isalnum() or text[-1:] == "]"
+    is_word = bool(text) and unicodedata.category(text[-1])[0] in "LMN"
+    is_open = is_word or text[-1:] == "]"
     return text + ending if is_open and not has_ending(text) else text
 
 

@@ -12,6 +12,7 @@ import polars as pl
 
 from consilience.errors import ConsilienceError, missing_column
 from consilience.read import POLARS_FAULTS, parse_json
+from consilience.text import ENDINGS
 
 BATCH = 10_000
 """Rows of a Parquet file that are read at once."""
@@ -153,9 +154,12 @@ ABBREVIATIONS = frozenset(
 )
 """Words after which a full stop does not end a sentence; initials are treated alike."""
 
+_WIDE = "\u3002\uff0e\uff61\uff01\uff1f"
+_NARROW = re.escape("".join(sorted(ENDINGS - set(_WIDE))))
+
 BOUNDARY = re.compile(
-    r"[.!?\u2026\u06d4\u0964]+[\"')\]\u201d\u2019\u00bb]*\s+(?=[\"'(\[\u201c\u2018\u00ab]?[^\W_])"
-    r"|[\u3002\uff01\uff1f]+[\u300d\u300f\u201d\uff09]*|\n+"
+    rf"[{_NARROW}]+[\"')\]\u201d\u2019\u00bb]*\s+(?=[\"'(\[\u201c\u2018\u00ab\u00bf\u00a1]?[^\W_])"
+    rf"|[{_WIDE}]+[\u300d\u300f\u201d\uff09]*|\n+"
 )
 """Where a sentence may end: a mark and a space; in Chinese and Japanese the mark alone."""
 

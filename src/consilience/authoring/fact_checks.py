@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
 from consilience.authoring.checks import FactMaterial, Finding, check
-from consilience.text import counted, listed, whole_words
+from consilience.text import counted, fold_case, listed, whole_words
 from consilience.types import Relation
 
 
@@ -84,7 +84,7 @@ def _spellings(names: Iterable[str]) -> Iterator[list[str]]:
     """Each group of different names that are one name without case, repeated spaces and NFC."""
     spellings: dict[str, list[str]] = defaultdict(list)
     for name in dict.fromkeys(names):
-        folded = unicodedata.normalize("NFC", name).casefold()
+        folded = fold_case(unicodedata.normalize("NFC", name))
         spellings[" ".join(folded.split())].append(name)
     return (same for same in spellings.values() if len(same) > 1)
 
@@ -140,16 +140,24 @@ def same_candidates(material: FactMaterial) -> Iterator[Finding]:
         for answers in material.aliases.get(relation.id, ()):
             pairs += combinations([word for word in words if word in answers], 2)
         for one, two in dict.fromkeys(pairs):
-            if one.casefold() != two.casefold():  # ``same_spelling`` reports these
+            if fold_case(one) != fold_case(two):  # ``same_spelling`` reports these
                 places = _of_objects(material, relation, (one, two))
                 yield Finding(relation.id, f"'{one}' and '{two}'", places, 2)
 
 
+ACCENTS = re.compile("[\u0300-\u036f]")
+"""The combining marks of Latin, Greek and Cyrillic letters."""
+
+
 def without_accents(text: str) -> str:
-    """A text in lower case, without accents, hyphens and repeated spaces."""
-    letters = unicodedata.normalize("NFKD", text.casefold())
-    base = "".join(letter for letter in letters if not unicodedata.combining(letter))
-    return " ".join(re.sub(r"[-\u2010\u2013]", " ", base).split())
+    """A text in lower case, without accents, hyphens and repeated spaces.
+
+    Accents are those of Latin, Greek and Cyrillic letters. In other scripts marks are letters or
+    vowels of their own, such as those of Thai, Hindi and Japanese.
+    """
+    base = ACCENTS.sub("", unicodedata.normalize("NFKD", fold_case(text)))
+    plain = unicodedata.normalize("NFC", re.sub(r"[-\u2010\u2013]", " ", base))
+    return " ".join(plain.split())
 
 
 @check(
@@ -199,7 +207,7 @@ def object_in_subject(material: FactMaterial) -> Iterator[Finding]:
 
 def contains(text: str, part: str) -> bool:
     """Whether a part is in a text as whole words; case does not matter."""
-    text, part = text.casefold(), part.casefold()
+    text, part = fold_case(text), fold_case(part)
     return part in text and whole_words(part).search(text) is not None
 
 

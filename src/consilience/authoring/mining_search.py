@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from consilience.text import WITHOUT_SPACES
+from consilience.text import MARKS, WITHOUT_SPACES
 
-WORD = re.compile(rf"[{WITHOUT_SPACES}]|(?:(?![{WITHOUT_SPACES}])\w)+|[^\w\s]")
+WORD = re.compile(rf"[{WITHOUT_SPACES}]|(?:[^\W{WITHOUT_SPACES}]|[{MARKS}])+|[^\w\s]")
 """A character of a script without spaces, a word, or a punctuation mark."""
 
 Span = tuple[int, int]

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Literal
 
 from consilience.analysis.syntax import DETERMINERS
-from consilience.text import WITHOUT_SPACES
+from consilience.text import WITHOUT_SPACES, fold_case
 
 Likeness = Literal["duplicate", "determiners", "one token"]
 """How a pattern is like another one.
@@ -35,15 +35,16 @@ def normal_form(pattern: str) -> str:
     Unicode is composed (NFC) and case folded. Each run of spaces and punctuation is one space;
     slots are words.
     """
-    text = unicodedata.normalize("NFC", pattern).casefold()
+    text = fold_case(unicodedata.normalize("NFC", pattern))
     parts = re.split(r"(\[[xy]\])", text)
     words = [part if part in SLOTS else without_punctuation(part) for part in parts]
     return " ".join(" ".join(words).split())
 
 
 def without_punctuation(text: str) -> str:
-    """A text with a space for each punctuation mark and each kind of space."""
-    return "".join(" " if unicodedata.category(sign)[0] in "PZ" else sign for sign in text)
+    """A text with a space for each punctuation mark and each space, without marks of direction."""
+    signs = ((sign, unicodedata.category(sign)) for sign in text)
+    return "".join(" " if kind[0] in "PZ" else sign for sign, kind in signs if kind != "Cf")
 
 
 def likeness(a: str, b: str, *, in_english: bool = True) -> Likeness | None:

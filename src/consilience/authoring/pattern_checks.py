@@ -40,12 +40,14 @@ def spaces(material: FactMaterial) -> Iterator[Finding]:
     todo="Run `suite audit --fix`; end patterns that stop at a comma by hand.",
 )
 def final_punctuation(material: FactMaterial) -> Iterator[Finding]:
-    """Patterns without an ending, where any other pattern of the suite has one."""
+    """Patterns without an ending, where any other pattern in their language has one.
+
+    A suite may have fragments only, and some scripts, such as Thai, do without.
+    """
     patterns = list(_patterns(material))
-    if not any(has_ending(pattern.text) for _, pattern in patterns):
-        return  # a suite of fragments, or a script that does without
+    ends = {pattern.language for _, pattern in patterns if has_ending(pattern.text)}
     for relation, pattern in patterns:
-        if not has_ending(pattern.text):
+        if pattern.language in ends and not has_ending(pattern.text):
             yield _of_pattern(material, relation, pattern, f"'{pattern.text}'")
 
 

@@ -108,7 +108,8 @@ def _breaks_length(relation: Relation, text: str, vocabulary: Vocabulary) -> boo
 
 def _breaks_language(relation: Relation, text: str, vocabulary: Vocabulary) -> bool:
     """Whether it has a script that the base pattern has not, or no word of the suite's patterns."""
-    strange = scripts(text) - scripts(relation.patterns[0].text)
+    known = scripts(relation.patterns[0].text)
+    strange = scripts(text) - (known | {"CJK"} if "KANA" in known else known)
     return bool(strange) or not vocabulary.words.intersection(tokens_of(text))
 
 
@@ -122,11 +123,21 @@ RULES: Mapping[str, Rule] = {
 """The rules in their order; the first one that a text breaks refuses it."""
 
 
+SCRIPTS = {
+    **dict.fromkeys(("HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"), "KANA"),
+    "IDEOGRAPHIC": "CJK",
+    **dict.fromkeys(("FEMININE", "MASCULINE"), "LATIN"),
+}
+"""Scripts of letters whose Unicode names begin with another word: Japanese uses both kana, and
+``\u00aa`` is the feminine ordinal indicator."""
+
+
 def scripts(text: str) -> set[str]:
     """The scripts of the letters of a pattern besides its slots, such as ``LATIN``."""
     rest = text.replace(SUBJECT_SLOT, "").replace(OBJECT_SLOT, "")
     names = (unicodedata.name(letter, "") for letter in rest if letter.isalpha())
-    return {name.partition(" ")[0] for name in names if name}
+    first_words = {name.partition(" ")[0] for name in names if name}
+    return {SCRIPTS.get(word, word) for word in first_words} - {"MODIFIER"}
 
 
 def rewrite_prompt(pattern: Pattern, *, is_chat: bool) -> Prompt:

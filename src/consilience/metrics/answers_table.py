@@ -10,6 +10,7 @@ import polars as pl
 from consilience.errors import ConsilienceError, did_you_mean, missing_column
 from consilience.metrics.grid import SCORES
 from consilience.metrics.option_probabilities import OF_OPTIONS
+from consilience.text import fold_case
 from consilience.types import Relation, Suite
 
 NEEDED = ("group", "item", "subject", "variant", "gold", "answer")
@@ -313,7 +314,7 @@ def unknown_answers(table: pl.DataFrame, suite: Suite) -> list[str]:
 
 def _plain(word: str) -> str:
     """A word in a normal form: without outer spaces, without case, in Unicode form NFC."""
-    return unicodedata.normalize("NFC", word.strip()).casefold()
+    return fold_case(unicodedata.normalize("NFC", word.strip()))
 
 
 def _likeness(answer: str, word: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import ConsilienceError
-from consilience.text import counted, truncated
+from consilience.text import counted, fold_case, truncated
 from consilience.types import Candidates, Query, Scores
 
 BLANK = "___"
@@ -119,7 +119,7 @@ def match_candidate(text: str, query: Query, words: Sequence[str]) -> str | None
 
 def _folded(text: str) -> str:
     """Without case, Unicode form and repeated spaces."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return " ".join(fold_case(unicodedata.normalize("NFKC", text)).split())
 
 
 def _plain(text: str) -> str:

@@ -18,7 +18,7 @@ from consilience.errors import ConsilienceError
 from consilience.questions import ALIAS_SEPARATOR, DEFAULT_LANGUAGE, Choice, Question
 from consilience.suites.question_columns import COLUMNS, check_columns, recognised, renamed, unused
 from consilience.suites.rows import Problems, Row
-from consilience.text import names_a_group
+from consilience.text import fold_case, names_a_group
 
 OPTION_SEPARATOR = ";"
 """Separates options that are in one cell of a table."""
@@ -283,7 +283,7 @@ def _are_distinct(row: Row, options: tuple[Choice, ...]) -> bool:
 
 def normal(text: str) -> str:
     """A text in Unicode form NFC, without case and surrounding or repeated space."""
-    return " ".join(unicodedata.normalize("NFC", text).split()).casefold()
+    return fold_case(" ".join(unicodedata.normalize("NFC", text).split()))
 
 
 def _shuffled(options: tuple[Choice, ...], item: str) -> tuple[Choice, ...]:

@@ -2,11 +2,13 @@
 
 import json
 import re
+import zipfile
 
 import pytest
 
 from conftest import ROOT
 from consilience import ConsilienceError, load_suite
+from consilience.answer_files import read_answer_file
 from consilience.authoring.near_duplicates import likeness, normal_form
 from consilience.suites import check_suite
 from consilience.suites.proposals import Proposal, provenance_of, write_proposals
@@ -383,3 +385,59 @@ def test_lpaqa_is_read(tmp_path):
     assert plan.format == "lpaqa"
     assert (len(plan.patterns), plan.relations, len(plan.facts)) == (28, ("P19",), 779)
     assert plan.patterns[0].pattern == "[X] was born in [Y] ."
+
+
+def workbook(path, rows):
+    """A workbook with one sheet; a whole number in a cell ("date", 30000) is a date."""
+    cells = []
+    for at, row in enumerate(rows, start=1):
+        texts = []
+        for column, value in zip("ABCDEF", row, strict=False):
+            if isinstance(value, tuple):
+                texts.append(f'<c r="{column}{at}" s="1"><v>{value[1]}</v></c>')
+            elif isinstance(value, str):
+                texts.append(f'<c r="{column}{at}" t="inlineStr"><is><t>{value}</t></is></c>')
+            elif value is not None:
+                texts.append(f'<c r="{column}{at}"><v>{value}</v></c>')
+        cells.append(f'<row r="{at}">{"".join(texts)}</row>')
+    main = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
+    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    package = 'xmlns="http://schemas.openxmlformats.org/package/2006/'
+    parts = {
+        "[Content_Types].xml": f'<Types {package}content-types"/>',
+        "_rels/.rels": f'<Relationships {package}relationships"><Relationship Id="r1" '
+        f'Type="{office}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
+        "xl/workbook.xml": f'<workbook {main} xmlns:r="{office}"><sheets>'
+        '<sheet name="one" sheetId="1" r:id="r1"/></sheets></workbook>',
+        "xl/_rels/workbook.xml.rels": f'<Relationships {package}relationships">'
+        f'<Relationship Id="r1" Type="{office}/worksheet" Target="worksheets/sheet1.xml"/>'
+        f'<Relationship Id="r2" Type="{office}/styles" Target="styles.xml"/></Relationships>',
+        "xl/styles.xml": f'<styleSheet {main}><cellXfs><xf numFmtId="0"/><xf numFmtId="14"/>'
+        "</cellXfs></styleSheet>",
+        "xl/worksheets/sheet1.xml": f"<worksheet {main}><sheetData>{''.join(cells)}</sheetData>"
+        "</worksheet>",
+    }
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    return path
+
+
+def test_a_workbook_is_imported_with_the_rows_that_a_spreadsheet_shows(tmp_path):
+    pytest.importorskip("fastexcel")
+    source = workbook(tmp_path / "facts.xlsx", [
+        ["relation", "pattern", "subject", "object"],
+        [],
+        ["born", "[X]は[Y]に生まれました。", "Ada", ("date", 30000)],
+        ["born", "[X] was born in", "Bob", 1970],
+    ])  # fmt: skip
+    plan = imported(source, tmp_path / "suite")
+    assert [str(problem) for problem in plan.refused] == [
+        f"{source}, row 4: the pattern '[X] was born in' has 0 [Y]; expected exactly one [Y] for "
+        "the object. Correct the pattern."
+    ]
+    assert [fact.object for fact in load_suite(tmp_path / "suite")["born"].facts] == [
+        "1982-02-18", "1970",
+    ]  # fmt: skip
+    answers = workbook(tmp_path / "a.xlsx", [["item", "answer"], [], ["a", 2]])
+    assert read_answer_file(answers).rows() == [("a", "2")]

@@ -32,7 +32,7 @@ def read_answer_file(path: Path) -> pl.DataFrame:
         names = dict.fromkeys(name for row in rows for name in row)
         return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String))
     if path.suffix == ".xlsx":
-        return _read_workbook(path)
+        return read_workbook(path).filter(~pl.all_horizontal(pl.all().is_null()))
     *others, last = ENDINGS
     raise ConsilienceError(
         f"a table in '{path.suffix or path.name}'",
@@ -62,8 +62,11 @@ def text_of(value: Any) -> str | None:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _read_workbook(path: Path) -> pl.DataFrame:
-    """The first sheet of an Excel workbook."""
+def read_workbook(path: Path) -> pl.DataFrame:
+    """The first sheet of an Excel workbook, with its empty rows; a date is text such as 2026-11-23.
+
+    Row 1 names the columns.
+    """
     try:
         import fastexcel
     except ImportError as error:
@@ -73,9 +76,9 @@ def _read_workbook(path: Path) -> pl.DataFrame:
             todo=f"{how_to_install('excel')} Or save the table as CSV.",
         ) from error
     try:
-        table = pl.read_excel(path, infer_schema_length=0)
+        table = pl.read_excel(path, infer_schema_length=0, drop_empty_rows=False)
     except (*POLARS_FAULTS, fastexcel.FastExcelError) as error:
         raise ConsilienceError(
             f"cannot be read as a workbook: {str(error).splitlines()[0]}", where=str(path)
         ) from error
-    return table
+    return table.with_columns(pl.all().str.replace(r"^(\d{4}-\d\d-\d\d) 00:00:00$", "$1"))

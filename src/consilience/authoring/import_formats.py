@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from consilience.answer_files import ENDINGS, read_answer_file
+from consilience.answer_files import ENDINGS, read_answer_file, read_workbook
 from consilience.authoring.import_content import (
     WIKIDATA,
     Content,
@@ -257,8 +257,9 @@ def _is_table(path: Path) -> bool:
 def _table_rows(path: Path, content: Content) -> Iterable[tuple[str, Mapping[str, Any]]]:
     if path.suffix in (".jsonl", ".csv", ".tsv"):
         return read_rows(path, faults=content.problems)
-    rows = read_answer_file(path).rows(named=True)
-    return ((f"{path}, row {number}", row) for number, row in enumerate(rows, start=2))
+    table = read_workbook(path) if path.suffix == ".xlsx" else read_answer_file(path)
+    rows = enumerate(table.rows(named=True), start=2)
+    return ((f"{path}, row {number}", row) for number, row in rows if any(row.values()))
 
 
 def _read_table(content: Content) -> None:

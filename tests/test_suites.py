@@ -12,10 +12,10 @@ from conftest import cases, real_data
 from consilience import ConsilienceError, load_suite
 from consilience.authoring.audit import cautions
 from consilience.design import Edge
-from consilience.suites import MINI, check_suite
+from consilience.suites import check_suite
 from consilience.suites.layouts import load_folder
 from consilience.suites.proposals import provenance_of
-from consilience.suites.question_suites import load_questions
+from consilience.suites.question_suites import is_questions, load_questions
 from consilience.suites.selection import (
     filter_vocabulary,
     replace_facts,
@@ -23,6 +23,7 @@ from consilience.suites.selection import (
     select_relations,
 )
 from consilience.suites.sizes import suite_statistics
+from consilience.suites.suite_names import MINI
 from consilience.types import Candidates
 
 
@@ -395,3 +396,15 @@ def test_a_copy_of_mini_is_a_suite_of_facts(tmp_path):
     copy = shutil.copytree(MINI, tmp_path / "copy")
     assert check_suite(copy) == []
     assert load_suite(copy).digest == load_suite("mini").digest
+
+
+def test_the_name_of_a_suite_or_task_is_never_that_of_a_folder(tmp_path, monkeypatch):
+    for name in ("mini", "pararel", "mrpc", "own"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "questions.csv").write_text("question,answer\nHow?,So\n")
+    monkeypatch.chdir(tmp_path)
+    assert [is_questions(name) for name in ("mini", "pararel", "mrpc", "own")] == [False] * 3 + [
+        True
+    ]
+    assert is_questions("./mini")
+    assert load_suite("mini").name == "mini"

@@ -28,7 +28,7 @@ def _tasks(options: Mapping[str, Any], incomplete: str) -> list[str]:
 
 
 def _suites(options: Mapping[str, Any], incomplete: str) -> list[str]:
-    from consilience.suites import NAMES
+    from consilience.suites.suite_names import NAMES
 
     names = [name for name in NAMES if name.startswith(incomplete)]
     return names + _tasks(options, incomplete)

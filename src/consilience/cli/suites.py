@@ -25,6 +25,7 @@ from consilience.suites.question_sizes import QuestionStatistics, question_stati
 from consilience.suites.question_suites import is_questions, load_questions
 from consilience.suites.signoff import signoff_notes
 from consilience.suites.sizes import suite_statistics
+from consilience.suites.suite_names import NAMES
 from consilience.suites.tasks import is_task, load_task
 from consilience.text import counted
 from consilience.workflow.export_options import ExportOptions
@@ -44,7 +45,7 @@ def list_suites(options: SuiteListOptions, output: JsonOutput) -> None:
     """Print the names of suites, and their folders."""
     data = suites.data_dir(options.data_dir)
     rows = []
-    for name, description in suites.NAMES.items():
+    for name, description in NAMES.items():
         try:
             is_made_of_mini = name in mini_questions.NAMES
             folder: str | None = str(suites.suite_folder("mini" if is_made_of_mini else name, data))

@@ -17,19 +17,9 @@ from consilience.suites.layouts import check_folder, load_folder
 from consilience.suites.question_files import SUFFIXES
 from consilience.suites.question_suites import check_questions, is_questions, is_table_of_facts
 from consilience.suites.rows import MAKE_A_SUITE
+from consilience.suites.suite_names import BUNDLED, NAMES
 from consilience.suites.tasks import TASKS, is_task, load_task
 from consilience.types import Suite
-
-MINI = Path(__file__).parent / "mini"
-BUNDLED = {"mini": MINI, "mini-languages": MINI.with_name("mini_languages")}
-"""The suites of facts in the package, and their folders."""
-
-NAMES = {
-    "mini": "bundled with consilience: 15 relations, Apache-2.0",
-    "mini-languages": "7 relations of mini in English, German, Spanish and Japanese, Apache-2.0",
-    **mini_questions.NAMES,
-    "pararel": "ParaRel, Elazar et al. 2021; `consilience suite fetch pararel` gets it",
-}
 
 
 def data_dir(folder: Path | None = None) -> Path:

@@ -18,11 +18,14 @@ from consilience.files import path_of
 from consilience.questions import Question
 from consilience.read import read_rows, read_text
 from consilience.suites.expectation_files import FILE_STEM, expectation_file, with_expectations
-from consilience.suites.mini_questions import NAMES, mini_questions
+from consilience.suites.mini_questions import NAMES as QUESTION_SUITES
+from consilience.suites.mini_questions import mini_questions
 from consilience.suites.question_collection import Questions
 from consilience.suites.question_files import SUFFIXES, read_question_file
 from consilience.suites.question_rows import questions_of_rows
 from consilience.suites.rows import Problems, find_table, holds_facts, raise_first
+from consilience.suites.suite_names import NAMES
+from consilience.suites.tasks import TASKS
 from consilience.types import Candidates, Fact, Relation, Suite
 
 HUB = "hub:"
@@ -55,10 +58,13 @@ class GroupOfQuestions:
 def is_questions(spec: str) -> bool:
     """Whether a suite is one of questions: a data set of the Hub, a file or a folder of them.
 
-    A folder with patterns is one of facts, also where it says how they are asked as questions.
+    A folder with patterns is one of facts, also where it says how they are asked as questions. The
+    name of a suite or of a task is never that of a folder.
     """
-    if spec.startswith(HUB) or spec in NAMES:
+    if spec.startswith(HUB) or spec in QUESTION_SUITES:
         return True
+    if spec in NAMES or spec in TASKS:
+        return False
     path = Path(spec)
     if path.suffix == ".toml":
         return path.is_file() and "questions" in read_text(path)
@@ -100,7 +106,7 @@ def check_questions(spec: str, columns: Mapping[str, str] | None = None) -> Prob
 
 
 def _read(spec: str, columns: Mapping[str, str], problems: Problems) -> Questions:
-    if spec in NAMES:
+    if spec in QUESTION_SUITES:
         return mini_questions(spec)
     if spec.startswith(HUB):
         name = spec.removeprefix(HUB)

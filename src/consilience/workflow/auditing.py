@@ -22,10 +22,10 @@ from consilience.metrics.intervals import Floats
 from consilience.read import read_rows
 from consilience.run import open_runs
 from consilience.suites.layouts import layout_of
-from consilience.suites.mini_questions import NAMES as OF_MINI
 from consilience.suites.places import places_in
 from consilience.suites.question_suites import is_questions, load_questions
 from consilience.suites.rows import find_table
+from consilience.suites.suite_names import NAMES
 from consilience.types import Relation, Suite
 from consilience.workflow.audit_options import AuditOptions
 from consilience.workflow.question_design import columns_of
@@ -88,9 +88,7 @@ def writable_folder(spec: str, data_dir: Path | None) -> Path:
     """The folder of a suite in our layout that may be changed; another one raises."""
     folder = suites.suite_folder(spec, suites.data_dir(data_dir))
     layout, root = layout_of(folder)
-    is_bundled = spec in (*suites.NAMES, *OF_MINI) or root.resolve().is_relative_to(
-        Path(suites.__file__).parent
-    )
+    is_bundled = spec in NAMES or root.resolve().is_relative_to(Path(suites.__file__).parent)
     if is_bundled or layout.name != "ours":
         raise ConsilienceError(
             "a bundled or released suite, which is not changed",

@@ -17,6 +17,7 @@ from consilience.suites.question_collection import Questions
 from consilience.suites.question_sizes import QuestionStatistics, question_statistics
 from consilience.suites.question_suites import is_questions, load_questions
 from consilience.suites.sizes import SuiteStatistics, suite_statistics
+from consilience.suites.suite_names import NAMES
 from consilience.types import Suite
 from consilience.workflow import (
     analyses,
@@ -91,7 +92,7 @@ def write_report(runs: Any, page: str | Path, **options: Any) -> Path:
 
 def list_suites() -> dict[str, str]:
     """The suites that have a name, and what they are."""
-    return dict(suites.NAMES)
+    return dict(NAMES)
 
 
 def list_tables() -> dict[str, str]:

@@ -11,13 +11,15 @@ import pytest
 from consilience.choices import Connection
 from consilience.endpoints.client import Client
 from consilience.endpoints.journal import REPLIES, Journal
+from consilience.endpoints.planning import PlannedUsage
+from consilience.endpoints.replies import Refused
 from consilience.endpoints.usage import Usage, cost_in_words, cost_record, tokens_of
 from consilience.errors import ConsilienceError
 from consilience.models.functions import ScoringFunction
 from consilience.record import fault_of_run
 from consilience.run_folder import record_of
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probing import probe
+from consilience.workflow.probing import plan_probe, probe
 from replay_server import completion, replay
 
 
@@ -33,6 +35,8 @@ def served(url, *, stop_after=None, **connection):
     def totals_of(sentences):
         totals = [0.0] * len(sentences)
         for at, reply in client.post_all("completions", ({"prompt": s} for s in sentences)):
+            if isinstance(reply, Refused):
+                continue
             totals[at] = reply["score"]
             seen.append(at)
             if len(seen) == stop_after:
@@ -209,3 +213,28 @@ def test_tokens_are_counted_in_the_fields_of_every_kind_of_server():
     ]
     for reply in ({}, [], {"usage": None}, {"usage": {"prompt_tokens": "9"}}, {"usage": {}}):
         assert tokens_of(reply) is None
+
+
+def test_a_dry_run_sends_nothing_and_counts_requests_and_cost(tmp_path):
+    with replay(score) as server:
+        folder = tmp_path / "run"
+        model = served(server.url, price=(1.0, 10.0))
+        plan = plan_probe(options(folder), model=model)
+        assert (server.received, folder.exists()) == ([], False)
+        probe(options(folder), model=model)
+        sent = server.bodies()
+    assert plan.usage.requests == len(sent), "every fact is in the sample"
+    assert plan.usage.tokens_read == sum(len(body["prompt"].encode()) for body in sent) / 4
+    assert plan.usage.tokens_written == 0
+    assert plan.cost == pytest.approx(plan.usage.tokens_read / 1e6, abs=1e-6)
+    assert (plan.sent, plan.rate, plan.seconds) == (0, 0, 0)
+
+
+def test_planned_tokens_are_those_of_all_prompts_of_a_request():
+    planned = PlannedUsage()
+    planned.add({"prompt": [[1, 2, 3], [4]], "max_tokens": 2})
+    assert planned == PlannedUsage(1, 4, 4)
+    planned.add({"prompt": "12345678", "max_tokens": 5, "n": 2})
+    assert planned == PlannedUsage(2, 6, 14, True)
+    assert planned.times(2.5) == PlannedUsage(5, 15, 35, True)
+    assert planned.cost((1.0, 2.0)) == pytest.approx((6 + 2 * 14) / 1e6)

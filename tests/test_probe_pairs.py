@@ -475,8 +475,10 @@ def test_labels_that_a_model_writes(taught, perturb, tmp_path):
 
 def test_a_causal_model_that_writes(model_folder, perturb, tmp_path):
     """Nothing that it writes is a label, so nothing agrees; what it chooses is one of the labels."""
-    status, _, _ = perturb(model_folder("llama"), "--generate", "--template", "{text}:", "--json")
-    assert status == 0
+    options = (model_folder("llama"), "--generate", "--template", "{text}:", "--json")
+    plan = json.loads(perturb(*options, "--dry-run")[1])["plan"]
+    assert (plan["queries"], plan["sampled"], plan["usage"]) == (48, 48, None)
+    assert perturb(*options)[0] == 0
     said = metrics_of(tmp_path / "run").filter(pl.col("group") == "mrpc-generated")
     assert row_of(said, "no_label")["value"] == 1
     assert row_of(said, "consistency")["value"] == 0

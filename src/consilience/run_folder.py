@@ -165,9 +165,9 @@ class RunFolder:
     def pay_for(self, client: Client | None) -> None:
         """Keep the replies of a model behind a URL until the run is complete, and what they cost.
 
-        None: the model runs here.
+        Nothing of a model that runs here.
         """
-        if client is not None:
+        if client is not None and not client.is_free:
             self._client = client
             self._journal = client.journal = Journal(self.path / REPLIES)
             self._cost_before = self.record.get("cost", {})

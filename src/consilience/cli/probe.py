@@ -9,6 +9,7 @@ from consilience.choices import By
 from consilience.cli.console import Screen, out, warn
 from consilience.cli.output_options import ProbeOutput, ScoreOutput
 from consilience.cli.printing import print_json, print_lines, print_tables, rows_of, without_nan
+from consilience.endpoints.planning import BYTES_A_TOKEN, PlannedUsage
 from consilience.endpoints.usage import cost_in_words
 from consilience.errors import ConsilienceError
 from consilience.files import csv_of, write_whole
@@ -19,7 +20,7 @@ from consilience.report.summary import brief_notes, fitted_summary
 from consilience.report.table import Table
 from consilience.suites.question_suites import is_questions
 from consilience.suites.tasks import is_task
-from consilience.text import duration
+from consilience.text import counted, duration
 from consilience.types import FACT_WORDS, PAIR_WORDS, QUESTION_WORDS, SuiteWords
 from consilience.workflow import probing
 from consilience.workflow.counting import CountedRun
@@ -80,19 +81,38 @@ def _show_plan(plan: ProbePlan, *, as_json: bool) -> None:
     if as_json:
         print_json({"plan": plan.to_dict()})
         return
-    left = plan.queries - plan.complete
     folder = "new" if plan.is_new else f"resumes: {plan.complete:,} of {plan.queries:,} complete"
     rows = {
         "Groups": f"{plan.groups:,}",
         "Items": f"{plan.items:,}, each in {plan.variants}",
         "Queries": f"{plan.queries:,}, each with {plan.candidates} candidates",
         "Folder": f"{plan.folder} ({folder})",
-        "Time": f"about {duration(plan.seconds)} to ask {left:,} queries; loading took "
-        f"{duration(plan.loading)}",
-        "Measured": f"{plan.rate:,.1f} queries/s in a sample of {plan.sampled:,}",
+        **(_time_of(plan) if plan.usage is None else _usage_of(plan, plan.usage)),
     }
     out.print(f"Plan: {plan.model} on {plan.suite} ({plan.protocol}). Nothing is written.")
     print_lines(f"{name:9} {text}" for name, text in rows.items())
+
+
+def _time_of(plan: ProbePlan) -> dict[str, str]:
+    """How long a model of this machine would take."""
+    return {
+        "Time": f"about {duration(plan.seconds)} to ask {plan.queries - plan.complete:,} queries; "
+        f"loading took {duration(plan.loading)}",
+        "Measured": f"{plan.rate:,.1f} queries/s in a sample of {plan.sampled:,}",
+    }
+
+
+def _usage_of(plan: ProbePlan, usage: PlannedUsage) -> dict[str, str]:
+    """What a model behind a URL would be sent."""
+    estimate = f"estimated at {BYTES_A_TOKEN} bytes a token" if usage.is_estimated else "counted"
+    rows = {
+        "Requests": f"about {usage.requests:,} for {plan.queries - plan.complete:,} queries, made "
+        f"from a sample of {plan.sampled:,} and not sent",
+        "Tokens": f"about {round(usage.tokens_read):,} read ({estimate}), at most "
+        f"{usage.tokens_written:,} written",
+        "Sent": f"{counted(plan.sent, 'request')}, to find out what the server can do",
+    }
+    return rows | ({} if plan.cost is None else {"Cost": f"about {plan.cost:.4g}"})
 
 
 TABLES: Mapping[SuiteWords, Sequence[By]] = {

@@ -43,7 +43,7 @@ class Allowance:
     def estimate(self, content: bytes, body: Any) -> int:
         """Tokens that a request may use."""
         ratio = 1.0 if self.tokens_per_byte is None else self.tokens_per_byte
-        return int(len(content) * ratio) + 1 + _most_written(body)
+        return int(len(content) * ratio) + 1 + most_written(body)
 
     def admits(self, tokens: int) -> bool:
         """Whether a request may be sent now; False where one in flight must end first.
@@ -84,10 +84,18 @@ class Allowance:
         )
 
 
-def _most_written(body: Any) -> int:
+def most_written(body: Any) -> int:
     """How many tokens a request lets the server write; 0 where it does not say."""
     if not isinstance(body, dict):
         return 0
     limits = [body[name] for name in ANSWER_LIMITS if isinstance(body.get(name), int)]
-    answers = body.get("n")
-    return int(max([0, *limits])) * (answers if isinstance(answers, int) else 1)
+    answers = body.get("n") if isinstance(body.get("n"), int) else 1
+    return int(max([0, *limits])) * int(answers or 1) * len(prompts_of(body))
+
+
+def prompts_of(body: Any) -> list[Any]:
+    """The prompts of a request, each a text or a list of token ids; the whole body for another."""
+    prompt = body.get("prompt") if isinstance(body, dict) else None
+    if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
+        return prompt
+    return [body if prompt is None else prompt]

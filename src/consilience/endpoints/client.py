@@ -17,6 +17,7 @@ from consilience.choices import Connection
 from consilience.endpoints.allowance import is_free
 from consilience.endpoints.journal import Journal
 from consilience.endpoints.pace import CLOCK, Clock
+from consilience.endpoints.planning import PlannedUsage
 from consilience.endpoints.replies import Refused
 from consilience.endpoints.sending import Sender, Sent
 from consilience.endpoints.usage import Usage
@@ -37,7 +38,11 @@ class Client:
     ``journal`` keeps replies, and gives those that an interrupted run kept; it may be set later.
     ``transport``: how the server is reached in place of TCP, such as
     ``httpx2.AsyncHTTPTransport(uds=PATH)`` for a Unix socket.
+    ``plan``: where it is not None, requests are counted there and not sent; each is ``Refused``.
     """
+
+    is_free = False
+    """Whether requests cost nothing, because the server is in this process."""
 
     def __init__(
         self,
@@ -51,6 +56,7 @@ class Client:
             raise TypeError("transport: expected one of httpx2's asynchronous transports")
         self.connection = connection
         self.journal = journal
+        self.plan: PlannedUsage | None = None
         self._sender = Sender(connection, transport, clock)
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -113,8 +119,13 @@ class Client:
 
     def _submit(self, batch: _Batch, index: int, body: Any) -> None:
         """Send a request in the event loop, or take its reply from the journal."""
-        request, key = Sent.of(batch.path, body), None
-        if self.journal is not None and not is_free(batch.path):
+        is_paid, key = not is_free(batch.path), None
+        if self.plan is not None and is_paid:
+            self.plan.add(body)
+            batch.arrived.put((index, Refused(0, "not sent, because this is a dry run")))
+            return
+        request = Sent.of(batch.path, body)
+        if self.journal is not None and is_paid:
             key = self.journal.key(batch.path, body)
             if key in self.journal:
                 reply = self.journal.reply(key)

@@ -33,6 +33,9 @@ STEADY = 16
 """Measurements at the fastest number before a larger one is tried; twice as many each time that it
 is refused again."""
 
+MUCH_LESS = 0.7
+"""A trial of a larger number ends after a round at less than this share of the best rate."""
+
 FIRST_PAUSE, LONGEST_PAUSE = 0.125, 5.0
 """Seconds in which no request starts after a server refused one, and at most; they double with each
 refusal until there is a reply."""
@@ -111,13 +114,14 @@ class Pace:
         if self._fixed:
             return
         self._replies += 1
-        if self._replies < max(FEWEST, ROUNDS * self.limit):
-            return
         rate = self._replies / max(self._busy() - self._since, 1e-9)
-        if self._was_full:
-            self._adapt(rate)
-        self._restart()
-        self._wake()
+        best_rate, best = self._best
+        is_worse = self.limit != best and rate < MUCH_LESS * best_rate
+        if self._replies >= max(FEWEST, self.limit * (1 if is_worse else ROUNDS)):
+            if self._was_full:
+                self._adapt(rate)
+            self._restart()
+            self._wake()
 
     def overloaded(self, started: float, wait: float | None) -> None:
         """The server has refused a request as one too many.

@@ -7,10 +7,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from consilience.choices import Protocol
+from consilience.endpoints.planning import PlannedUsage
 from consilience.run_folder import FORMAT, record_of, refuse_other_run
+
+if TYPE_CHECKING:
+    from consilience.endpoints.client import Client
 
 SAMPLED_GROUPS, SAMPLED_ITEMS = 6, 8
 """How many groups, and items of each of them, are asked to measure the rate."""
@@ -47,7 +51,13 @@ class ProbePlan:
     sampled: int
     """Number of queries that were asked to measure the rate."""
     rate: float
-    """Queries in a second, in the sample."""
+    """Queries in a second, in the sample; 0 where it was not measured."""
+    usage: PlannedUsage | None = None
+    """Of a model behind a URL: the requests and tokens of what is not yet complete."""
+    sent: int = 0
+    """Of a model behind a URL: the requests that were sent, to find out how it is asked."""
+    cost: float | None = None
+    """What these requests and tokens would cost; None where no price was given."""
 
     @property
     def seconds(self) -> float:
@@ -80,6 +90,41 @@ def measured_rate(samples: Sequence[Callable[[], int]]) -> tuple[int, float]:
     start = time.monotonic()
     sampled = sum(ask() for ask in samples)
     return sampled, sampled / max(time.monotonic() - start, 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOfQueries:
+    """A group that a plan is for."""
+
+    ask: Callable[[], int]
+    """Asks some of its queries, and returns their number."""
+    left: int
+    """The number of queries that are not yet complete."""
+
+
+def sampled_plan(model: object, groups: Sequence[GroupOfQueries]) -> dict[str, Any]:
+    """The fields of a plan that a sample gives: its size, and the rate or the usage.
+
+    A model behind a URL is asked nothing: some requests of each group are made, and not sent.
+    """
+    client: Client | None = getattr(model, "client", None)
+    if client is None or client.is_free:
+        sampled, rate = measured_rate([group.ask for group in evenly(groups, SAMPLED_GROUPS)])
+        return {"sampled": sampled, "rate": rate}
+    total, usage = 0, PlannedUsage()
+    try:
+        for group in groups:
+            if group.left:
+                client.plan = PlannedUsage()
+                sampled = group.ask()
+                usage += client.plan.times(group.left / max(1, sampled))
+                total += sampled
+    finally:
+        client.plan = None
+    price = client.connection.price
+    cost = None if price is None else usage.cost(price)
+    sent = client.usage.requests
+    return {"sampled": total, "rate": 0.0, "usage": usage, "sent": sent, "cost": cost}
 
 
 def complete_groups(folder: Path, settings: Mapping[str, object]) -> tuple[bool, set[str]]:

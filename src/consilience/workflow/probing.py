@@ -44,12 +44,12 @@ from consilience.watch import SILENT, Watch
 from consilience.workflow.counting import CountedRun, count_answers, count_run, save_counted
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
 from consilience.workflow.probe_plan import (
-    SAMPLED_GROUPS,
     SAMPLED_ITEMS,
+    GroupOfQueries,
     ProbePlan,
     complete_groups,
     evenly,
-    measured_rate,
+    sampled_plan,
     spread,
 )
 from consilience.workflow.probing_pairs import plan_pairs, probe_pairs
@@ -148,7 +148,8 @@ def plan_probe(
 ) -> ProbePlan:
     """What ``probe`` would ask with these options; nothing is written.
 
-    The model is loaded, and a few facts of some relations are asked to measure the rate.
+    The model is loaded, and a few facts of some relations are asked to measure the rate; of a
+    model behind a URL their requests are counted and not sent.
     ``suite`` and ``model``: values in place of those that the options name.
     """
     options.check_connection()
@@ -163,11 +164,13 @@ def plan_probe(
     relations = setup.suite.relations
     is_new, complete = complete_groups(setup.folder, setup.settings)
     sizes = {relation.id: len(relation.facts) * len(relation.patterns) for relation in relations}
-    samples = [
-        partial(_ask_sample, options, setup, relation)
-        for relation in evenly(relations, SAMPLED_GROUPS)
+    groups = [
+        GroupOfQueries(
+            partial(_ask_sample, options, setup, relation),
+            0 if relation.id in complete else sizes[relation.id],
+        )
+        for relation in relations
     ]
-    sampled, rate = measured_rate(samples)
     is_open = options.candidates == "vocabulary"
     return ProbePlan(
         model_name(options.model),
@@ -184,8 +187,7 @@ def plan_probe(
         folder=str(setup.folder),
         is_new=is_new,
         loading=loading,
-        sampled=sampled,
-        rate=rate,
+        **sampled_plan(setup.model, groups),
     )
 
 

@@ -41,10 +41,11 @@ from consilience.watch import Watch
 from consilience.workflow.counting import CountedRun, count_answers, seed_notes
 from consilience.workflow.probe_options import DEFAULT_MODEL, ProbeOptions, refuse_options
 from consilience.workflow.probe_plan import (
+    GroupOfQueries,
     ProbePlan,
     complete_groups,
     evenly,
-    measured_rate,
+    sampled_plan,
 )
 from consilience.workflow.run_settings import default_folder, perturbation_settings
 
@@ -319,7 +320,8 @@ def _probe_model(questions: _Questions, name: str, watch: Watch) -> _ProbedModel
 def plan_pairs(options: ProbeOptions, watch: Watch, model: PairModel | None = None) -> ProbePlan:
     """What ``probe`` would ask of sentence pairs; nothing is written.
 
-    The first model is loaded, and some pairs are asked to measure the rate.
+    The first model is loaded, and some pairs are asked to measure the rate; of a model behind a
+    URL their requests are counted and not sent.
     """
     questions = _Questions.of(options, model)
     task, pairs, perturbations = questions.task, questions.pairs, questions.perturbations
@@ -331,8 +333,14 @@ def plan_pairs(options: ProbeOptions, watch: Watch, model: PairModel | None = No
     is_new, groups = complete_groups(folder, settings)
     some = evenly(pairs.items, SAMPLED_PAIRS)
     presented = present_pairs(task, some, form, perturbations, model, long=options.long)
-    sampled, rate = measured_rate([lambda: ask_labels(presented, model).height])
     queries = len(pairs.items) * (1 + len(perturbations))
+    samples = {task.name: lambda: ask_labels(presented, model).height}
+    if write := getattr(model, "write", None):
+        samples[generated_group(task)] = lambda: ask_text(presented, write).height
+    left = [
+        GroupOfQueries(ask, 0 if group in groups else queries * len(questions.models))
+        for group, ask in samples.items()
+    ]
     return ProbePlan(
         model_name(options.model),
         task.name,
@@ -341,11 +349,10 @@ def plan_pairs(options: ProbeOptions, watch: Watch, model: PairModel | None = No
         items=len(pairs.items),
         variants=f"{1 + len(perturbations)} forms",
         candidates=str(len(task.labels)),
-        queries=queries * (1 + options.generate) * len(questions.models),
+        queries=queries * len(samples) * len(questions.models),
         complete=queries * len(groups),
         folder=str(folder.parent if name else folder),
         is_new=is_new,
         loading=loading,
-        sampled=sampled,
-        rate=rate,
+        **sampled_plan(model, left),
     )

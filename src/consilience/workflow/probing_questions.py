@@ -41,12 +41,12 @@ from consilience.workflow.deciding import decides, decision_prompting, refuse_ba
 from consilience.workflow.options import shared_fields
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
 from consilience.workflow.probe_plan import (
-    SAMPLED_GROUPS,
     SAMPLED_ITEMS,
+    GroupOfQueries,
     ProbePlan,
     complete_groups,
     evenly,
-    measured_rate,
+    sampled_plan,
     spread,
 )
 from consilience.workflow.prompting import Prompting, template_names
@@ -327,7 +327,8 @@ def plan_questions(
 ) -> ProbePlan:
     """What ``probe`` would ask of questions; nothing is written.
 
-    The model is loaded, and some questions are asked to measure the rate.
+    The model is loaded, and some questions are asked to measure the rate; of a model behind a URL
+    their requests are counted and not sent.
     """
     start = time.monotonic()
     setup = QuestionSetup.of(options, watch, questions, model)
@@ -342,9 +343,10 @@ def plan_questions(
         some = evenly(by_group[group.id], SAMPLED_ITEMS)
         return setup.ask(group, some).height
 
-    sampled, rate = measured_rate(
-        [partial(ask, group) for group in evenly(setup.groups, SAMPLED_GROUPS)]
-    )
+    groups = [
+        GroupOfQueries(partial(ask, group), 0 if group.id in complete else sizes[group.id])
+        for group in setup.groups
+    ]
     return ProbePlan(
         model_name(options.model),
         setup.questions.name,
@@ -358,6 +360,5 @@ def plan_questions(
         folder=str(setup.folder),
         is_new=is_new,
         loading=loading,
-        sampled=sampled,
-        rate=rate,
+        **sampled_plan(setup.model, groups),
     )

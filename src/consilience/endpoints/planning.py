@@ -1,0 +1,62 @@
+"""What requests would cost that are not sent."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from consilience.endpoints.allowance import most_written, prompts_of
+from consilience.endpoints.usage import Usage
+
+BYTES_A_TOKEN = 4
+"""Bytes of a text for each of its tokens, where no reply says how many there are."""
+
+
+@dataclass(slots=True)
+class PlannedUsage:
+    """Requests that were not sent, and the tokens that they would use."""
+
+    requests: int = 0
+    """Requests."""
+    tokens_read: float = 0.0
+    """Tokens of their prompts: counted where a prompt is token ids, else estimated."""
+    tokens_written: int = 0
+    """Tokens that the server may write, at most."""
+    is_estimated: bool = False
+    """Whether tokens were estimated from the bytes of a text."""
+
+    def add(self, body: Any) -> None:
+        """Count a request."""
+        self.requests += 1
+        self.tokens_written += most_written(body)
+        for prompt in prompts_of(body):
+            if isinstance(prompt, list):
+                self.tokens_read += len(prompt)
+            else:
+                text = prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False)
+                self.tokens_read += len(text.encode()) / BYTES_A_TOKEN
+                self.is_estimated = True
+
+    def __add__(self, other: PlannedUsage) -> PlannedUsage:
+        """Those of both."""
+        return PlannedUsage(
+            self.requests + other.requests,
+            self.tokens_read + other.tokens_read,
+            self.tokens_written + other.tokens_written,
+            self.is_estimated or other.is_estimated,
+        )
+
+    def times(self, factor: float) -> PlannedUsage:
+        """That of more requests of the same kind."""
+        return PlannedUsage(
+            round(self.requests * factor),
+            self.tokens_read * factor,
+            round(self.tokens_written * factor),
+            self.is_estimated,
+        )
+
+    def cost(self, price: tuple[float, float]) -> float:
+        """The cost at a price for a million tokens read and a million written."""
+        usage = Usage(tokens_read=round(self.tokens_read), tokens_written=self.tokens_written)
+        return usage.cost(price)

@@ -162,7 +162,7 @@ def pair_run(folder, flip):
                 })  # fmt: skip
     run.write_answers("rte", pl.DataFrame(rows, schema=ANSWERS_SCHEMA))
     run.note(["two items were truncated"])
-    run.finish(pl.DataFrame())
+    run.finish(pl.DataFrame(schema=METRICS_SCHEMA))
     pl.DataFrame(changed).write_csv(folder / "inconsistent.csv")
     return folder
 

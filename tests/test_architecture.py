@@ -23,7 +23,7 @@ LAYERS = [
     "run_folder suites models metrics",
     "run ask",
     "ask_pairs ask_questions noise analysis",
-    "ask_writing train report",
+    "ask_writing server_noise train report",
     "answer_clusters authoring",
     "reproduce",
     "workflow",

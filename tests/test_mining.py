@@ -8,10 +8,11 @@ import pytest
 import consilience as cs
 from conftest import ROOT, cases
 from consilience.authoring.corpus import read_corpus, read_sentences, sentences, with_title
-from consilience.authoring.mining import mine, wilson_bound
+from consilience.authoring.mining import mine
 from consilience.authoring.mining_examples import ExampleMatch, ExampleQuery, example_pattern
 from consilience.authoring.mining_search import FactIndex, NameTrie
 from consilience.errors import ConsilienceError
+from consilience.metrics.intervals import wilson_interval
 from consilience.suites.proposals import provenance_of, read_proposals
 from consilience.workflow.facts_alone import load_facts
 from consilience.workflow.mining_options import MineOptions
@@ -151,13 +152,6 @@ def test_articles_fit_the_next_word():
     assert with_articles("an university, a one, a uncle") == "a university, a one, an uncle"
 
 
-def test_the_bound_by_hand():
-    """One of one: 1 / (1 + z^2). Half of four: (1/2 + z^2/8 - z sqrt(1/16 + z^2/64)) / (1 + z^2/4)."""
-    assert wilson_bound(1.0, 1) == pytest.approx(1 / (1 + 1.959964**2), abs=1e-6)
-    assert wilson_bound(0.5, 4) == pytest.approx(0.15004, abs=1e-5)
-    assert wilson_bound(1.0, 50) > wilson_bound(1.0, 5) > wilson_bound(0.9, 5)
-
-
 @pytest.fixture(scope="module")
 def parser(spacy):
     """A pipeline that knows the trees of three forms of sentences."""
@@ -211,7 +205,7 @@ def test_patterns_are_ranked_by_the_facts_of_their_relation(parser):
         1,
         1,
     )
-    assert second.specificity == wilson_bound(2 / 3, 1)
+    assert second.specificity == wilson_interval(2 / 3, 1)[0]
     assert second.evidence == ("Paris left France.", "Rome left Italy.")
     (only,) = mined.ranked("friend")
     assert (only.text, only.facts, only.other_facts) == ("[X] left [Y].", 1, 2)

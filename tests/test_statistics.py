@@ -19,7 +19,11 @@ from consilience.metrics.correlations import correlation
 from consilience.metrics.differences import compare, few_relations
 from consilience.metrics.flips import flip
 from consilience.metrics.grid import Grid
-from consilience.metrics.intervals import bootstrap_interval, detectable_difference
+from consilience.metrics.intervals import (
+    bootstrap_interval,
+    detectable_difference,
+    wilson_interval,
+)
 from consilience.metrics.registry import METRICS
 from consilience.metrics.resampling import Resampling
 from consilience.metrics.significance import (
@@ -180,6 +184,15 @@ def test_where_nothing_varies_only_a_proportion_has_an_interval():
     ):
         found = bootstrap_interval(value, zero + value, 10, bounds, proportion=proportion)
         assert all(map(math.isnan, found)), (value, bounds)
+
+
+def test_wilsons_interval_is_that_of_scipy():
+    """One of one: 1 / (1 + z^2) to 1, and 0 of 64 to z^2 / (64 + z^2) = 5.7 %."""
+    assert wilson_interval(1.0, 1) == pytest.approx((1 / (1 + 1.959964**2), 1), abs=1e-6)
+    assert wilson_interval(0.0, 64) == pytest.approx((0, 0.0566), abs=1e-4)
+    wilson = stats.binomtest(3, 40).proportion_ci(method="wilson")
+    assert wilson_interval(3 / 40, 40) == pytest.approx((wilson.low, wilson.high))
+    assert np.isnan(wilson_interval(float("nan"), 0)).all()
 
 
 def test_the_interval_is_that_of_the_t_distribution_on_the_logit_scale():

@@ -17,6 +17,7 @@ from typing import Protocol as Interface
 import polars as pl
 
 from consilience.ask_writing import EMPTY
+from consilience.metrics.intervals import wilson_interval
 from consilience.questions import Question
 from consilience.text import counted
 
@@ -85,10 +86,8 @@ class JudgeError:
 def _with_interval(hits: int, total: int) -> str:
     if not total:
         return "undefined"
-    from scipy import stats
-
-    bounds = stats.binomtest(hits, total).proportion_ci(method="wilson")
-    return f"{hits / total:.0%} ({bounds.low:.0%} to {bounds.high:.0%})"
+    low, high = wilson_interval(hits / total, total)
+    return f"{hits / total:.0%} ({low:.0%} to {high:.0%})"
 
 
 @cache

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 import polars as pl
 
 from consilience.ask import Progress, judge
+from consilience.metrics.intervals import wilson_interval
 from consilience.models import LanguageModel
-from consilience.schemas import METRICS_SCHEMA
+from consilience.schemas import FLIPS, METRICS_SCHEMA
 from consilience.types import Candidates, Query, Suite
 
 QUERIES = 256
@@ -62,19 +63,20 @@ def noise_floor(
 
 
 def flips_row(suite: str, variation: str, first: Answers, again: Answers) -> dict[str, object]:
-    """A row of the metrics table: the share of answers that differ."""
+    """A row of the metrics table: the share of answers that differ, with Wilson's interval."""
     pairs = [(a, b) for a, b in zip(first, again, strict=True) if None not in (a, b)]
     flips = sum(a != b for a, b in pairs)
-    nan = float("nan")
+    share = flips / len(pairs) if pairs else float("nan")
+    low, high = wilson_interval(share, len(pairs))
     return {
-        "metric": "flips",
+        "metric": FLIPS,
         "suite": suite,
         "group": "MICRO",
         "subset": variation,
-        "value": flips / len(pairs) if pairs else nan,
-        "std": nan,
-        "low": nan,
-        "high": nan,
+        "value": share,
+        "std": float("nan"),
+        "low": low,
+        "high": high,
         "n": len(pairs),
         "n_excluded": len(first) - len(pairs),
     }

@@ -44,6 +44,12 @@ SEVERAL_TOKENS = "split into"
 SEVERAL_TOKENS_BEFORE = "cut into"
 """The reason's text in answers of earlier versions."""
 
+FLIPS = "flips"
+"""The metric of a noise floor: the share of answers of a sample that changed."""
+
+SCORE_CHANGE = "score_change"
+"""The metric of a server's noise floor: the largest change of a score, in nats."""
+
 METRICS_SCHEMA: dict[str, type[pl.DataType]] = {
     "metric": pl.String,
     "suite": pl.String,
@@ -59,7 +65,7 @@ METRICS_SCHEMA: dict[str, type[pl.DataType]] = {
     "seed_low": pl.Float64,
     "seed_high": pl.Float64,
 }
-"""One row a number: a fraction from 0 to 1, NaN where there is no data.
+"""One row a number: a fraction from 0 to 1, ``score_change`` in nats; NaN where there is no data.
 
 - ``subset``: ``all``, an edit kind, or a form of the items.
 - ``std``: sample standard deviation, of ``MACRO`` over the groups, else over the seeds.

@@ -7,7 +7,6 @@ there are more than ``MOST_PATTERNS``.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from consilience.authoring.mining_patterns import NoPatternError, path_patterns
 from consilience.authoring.mining_search import FactIndex, FactSentence
+from consilience.metrics.intervals import wilson_interval
 from consilience.suites.proposals import Proposal
 from consilience.text import truncated
 from consilience.watch import Advance
@@ -23,9 +23,6 @@ from consilience.watch import Advance
 if TYPE_CHECKING:
     from spacy.language import Language
     from spacy.tokens import Doc
-
-Z = 1.959963984540054
-"""The 97.5 % quantile of the standard normal distribution."""
 
 BATCH = 512
 """Sentences whose parses are in memory together."""
@@ -140,22 +137,12 @@ class RankedPattern:
         that one sentence lists are no ten observations.
         """
         facts = self.facts + self.other_facts
-        return wilson_bound(self.facts / facts, min(facts, self.texts))
+        return wilson_interval(self.facts / facts, min(facts, self.texts))[0]
 
     @property
     def order(self) -> tuple[float, int, int, int, str]:
         """What ranks it: specificity, then facts, texts and brevity."""
         return -self.specificity, -self.facts, -self.texts, len(self.text), self.text
-
-
-def wilson_bound(share: float, observations: int) -> float:
-    """The lower bound of Wilson's 95 % interval of a share (Wilson 1927), from 0 to 1.
-
-    ``(p + z^2/2n - z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)``. One of one: 0.207.
-    """
-    extra = Z * Z / observations
-    spread = Z * math.sqrt(share * (1 - share) / observations + extra / 4 / observations)
-    return max(0.0, (share + extra / 2 - spread) / (1 + extra))
 
 
 def mine(

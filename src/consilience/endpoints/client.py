@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
@@ -59,6 +61,7 @@ class Client:
         self.plan: PlannedUsage | None = None
         self._sender = Sender(connection, transport, clock)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._order: random.Random | None = None
 
     @property
     def usage(self) -> Usage:
@@ -88,6 +91,27 @@ class Client:
         """
         return self._replies(path, bodies)
 
+    @contextmanager
+    def in_flight(self, most: int | None = None) -> Iterator[None]:
+        """Send at most so many requests at once, until the end of the block; None changes nothing.
+
+        More than the connection allows are never in flight.
+        """
+        if most is None:
+            yield
+            return
+        with self._sender.pace.held(min(most, self.connection.concurrency or most)):
+            yield
+
+    @contextmanager
+    def reordered(self, seed: int) -> Iterator[None]:
+        """Send the requests of each ``post_all`` in a drawn order, until the end of the block."""
+        self._order = random.Random(seed)
+        try:
+            yield
+        finally:
+            self._order = None
+
     def close(self) -> None:
         """Close the connections. The client may be used again."""
         loop, self._loop = self._loop, None
@@ -97,7 +121,11 @@ class Client:
 
     def _replies(self, path: str, bodies: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         batch = _Batch(path)
-        source = enumerate(bodies)
+        source: Iterator[tuple[int, Any]] = enumerate(bodies)
+        if self._order is not None:
+            drawn = list(source)
+            self._order.shuffle(drawn)
+            source = iter(drawn)
         waiting, is_read = 0, False
         try:
             while True:

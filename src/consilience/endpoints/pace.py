@@ -11,7 +11,8 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 START = 2
@@ -79,6 +80,17 @@ class Pace:
         self._patience = STEADY
         self._storms, self._halved = 0, -math.inf
         self._restart()
+
+    @contextmanager
+    def held(self, limit: int) -> Iterator[None]:
+        """Always this many in flight at most; nothing is in flight at the begin and the end."""
+        before = self.limit, self._fixed
+        self.limit, self._fixed = limit, True
+        try:
+            yield
+        finally:
+            self.limit, self._fixed = before
+            self._restart()
 
     async def enter(self) -> float:
         """Wait until a request may start, in the order of the calls; when it starts."""

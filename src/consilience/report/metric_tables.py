@@ -20,6 +20,7 @@ from consilience.report.columns import (
 from consilience.report.run_view import values_of
 from consilience.report.summary import FACT_ROWS
 from consilience.report.table import CI, NAN, Cell, Column, Table, Value, bounds_of, estimate
+from consilience.schemas import FLIPS
 from consilience.suites.sizes import SuiteStatistics
 from consilience.types import Suite
 
@@ -87,8 +88,9 @@ def metric_table(metrics: pl.DataFrame, title: str, note: str = "") -> Table:
     """One row a metric: mean and standard deviation over relations, and all counts together.
 
     The interval is that of the mean. Indented: consistency over the pairs of patterns that differ
-    in that way. Flips: answers of a sample that changed when nothing about the question did. Of
-    sentence pairs: one block a task. Languages have a table of their own (``language_tables``).
+    in that way. Flips: answers of a sample that changed when nothing about the question did, with
+    Wilson's interval. Of sentence pairs: one block a task. Languages have a table of their own
+    (``language_tables``).
     ``note``: a line below the table.
     """
     names = metrics["group"].unique(maintain_order=True).to_list()
@@ -102,9 +104,10 @@ def metric_table(metrics: pl.DataFrame, title: str, note: str = "") -> Table:
             rows.append({"metric": label} | mean_row(row, micro[name, subset]))
     empty = {"value": None, "std": NAN, "low": None, "high": None, "n": None}
     for (name, subset), row in micro.items():
-        if name == "flips":
+        if name == FLIPS:
             label = f"Flips, {subset.replace('_', ' ')}"
-            rows.append({"metric": label} | mean_row(empty, row))
+            bounds = {"low": row["low"], "high": row["high"]}
+            rows.append({"metric": label} | mean_row(empty | bounds, row))
     return frame_table(rows, title, MEANS, [note] if note else [])
 
 

@@ -16,6 +16,7 @@ from consilience.metrics.registry import (
 )
 from consilience.report.columns import FORM_CHANGES, MEANS, POINTS, frame_table
 from consilience.report.metric_tables import form_metrics, form_table, mean_row
+from consilience.report.noise_tables import noise_table
 from consilience.report.page import Beside, Facts, Folded, Part, Points, Section, Text
 from consilience.report.repeat import described
 from consilience.report.run_view import (
@@ -26,6 +27,7 @@ from consilience.report.run_view import (
     values_of,
 )
 from consilience.report.table import CI, Cell, Column, Table, Value, with_interval
+from consilience.schemas import FLIPS, SCORE_CHANGE
 from consilience.sentence_pairs import Task
 from consilience.text import AGGREGATES, counted
 from consilience.types import FACT_WORDS, QUESTION_WORDS, SuiteWords
@@ -243,28 +245,25 @@ def _accuracy_changes(name: str, changes: pl.DataFrame) -> list[Part]:
 
 def _forms_of(run: RunView) -> list[str]:
     """The forms of a run besides the original one."""
-    forms = run.metrics["subset"].unique(maintain_order=True).to_list()
+    is_noise = pl.col("metric").is_in([FLIPS, SCORE_CHANGE])
+    forms = run.metrics.filter(~is_noise)["subset"].unique(maintain_order=True).to_list()
     return [form for form in forms if form != "all"]
 
 
 def caveats(runs: Sequence[RunView]) -> Section:
-    """Warnings, queries without an answer, and the noise floor of runs on facts."""
+    """Warnings, queries without an answer, and the noise floor."""
     parts: list[Part] = []
     if warnings := by_run({run.name: run.warnings for run in runs}):
         parts.append(Points(warnings))
     for run in runs:
         if run.facts is not None and run.facts.excluded.height:
             parts.append(_unanswered(_prefix(run, runs), run.facts.excluded))
-    floors = {run.name: _noise_floor(run.metrics) for run in runs if run.facts}
-    unmeasured = [name for name, rows in floors.items() if not rows]
+    unmeasured = []
     for run in runs:
-        if rows := floors.get(run.name):
-            title = "Noise floor: answers of a sample that changed when only this did, in percent"
-            columns = [
-                Column("what changed"), Column("answers changed", "share"),
-                Column("queries", "count"),
-            ]  # fmt: skip
-            parts.append(Table(_prefix(run, runs) + title, columns, rows, sortable=False))
+        if table := noise_table(run.metrics, _prefix(run, runs)):
+            parts.append(table)
+        elif run.facts:
+            unmeasured.append(run.name)
     sentences = []
     if fact_views(runs) and all(facts.excluded.is_empty() for _, facts in fact_views(runs)):
         sentences.append("Every query has an answer.")
@@ -307,9 +306,3 @@ def _unanswered(prefix: str, excluded: pl.DataFrame) -> Folded:
         title += f", the {MOST_REASONS} most common reasons"
     columns = [Column("relation"), Column("reason"), Column("queries", "count")]
     return Folded(title, [Table(title, columns, rows)])
-
-
-def _noise_floor(metrics: pl.DataFrame) -> list[list[Value]]:
-    """How many answers changed when nothing about the question did; empty where not measured."""
-    flips = metrics.filter(pl.col("metric") == "flips").to_dicts()
-    return [[row["subset"].replace("_", " "), row["value"], row["n"]] for row in flips]

@@ -15,6 +15,7 @@ from consilience.design import BETWEEN, ORIGINAL, WITHIN
 from consilience.expectations import KINDS
 from consilience.factors import FACTORS
 from consilience.metrics.notes import constant_answers
+from consilience.report.noise_tables import noise_sentence
 from consilience.report.notebook import table_text
 from consilience.report.table import CI, DASH, NAN, NO_DATA, Cell, Column, Table, Value
 from consilience.report.terminal import fitted_text
@@ -391,10 +392,5 @@ def _notes(metrics: pl.DataFrame, suite: Suite, groups: Sequence[Relation]) -> I
     several = sum(group.cardinality == "N-M" for group in groups)
     if 0 < several < len(groups):
         yield f"Means leave out {counted(several, 'relation')} with several right answers."
-    flips = metrics.filter(pl.col("metric") == "flips")["value"].drop_nans()
-    if len(flips):
-        worst = float(flips.max()) * 100  # type: ignore[arg-type]
-        yield (
-            f"Noise floor: up to {worst:.1f} % of a sample's answers changed when only the batch, "
-            "order, threads or precision did."
-        )
+    if sentence := noise_sentence(metrics):
+        yield sentence

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from consilience.metrics.intervals import wilson_interval
 from consilience.report.measured import Measured
 from consilience.report.papers import NAN, Key
 from consilience.reproduce.recipe import ADDED, Recipe, RecipeResult
@@ -136,12 +137,10 @@ def tuples(recipe: Recipe, work: Work) -> RecipeResult:
 
 def agreement(recipe: Recipe, work: Work) -> RecipeResult:
     """The shares of the pairs, with Wilson's interval."""
-    from scipy import stats
-
     numbers: dict[Key, Measured] = {}
     for row, (intended, pairs) in recipe.details["counts"].items():
-        bounds = stats.binomtest(intended, pairs).proportion_ci(method="wilson")
-        share = Measured(100 * intended / pairs, NAN, 100 * bounds.low, 100 * bounds.high)
+        low, high = wilson_interval(intended / pairs, pairs)
+        share = Measured(100 * intended / pairs, NAN, 100 * low, 100 * high)
         numbers |= {("", row, "Pairs"): Measured(pairs), ("", row, "Agreement"): share}
     return RecipeResult(numbers)
 

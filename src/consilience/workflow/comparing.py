@@ -14,13 +14,16 @@ from consilience.frames import as_pandas
 from consilience.metrics.counts import OtherQuestionsError
 from consilience.metrics.differences import compare, few_relations
 from consilience.metrics.language_differences import compare_languages
+from consilience.metrics.registry import label_of
 from consilience.report.comparison_tables import comparison_table
 from consilience.report.language_tables import language_differences
+from consilience.report.noise_tables import worst_flips
 from consilience.report.notebook import table_html, table_text
 from consilience.report.table import Table
 from consilience.run import Run, open_runs
 from consilience.text import truncated
 from consilience.types import Suite
+from consilience.workflow.counting import noise_floor_of
 from consilience.workflow.run_options import CompareOptions
 from consilience.workflow.suite import any_suite_of, suite_notes, task_of_run
 
@@ -47,6 +50,9 @@ SHOWN_VALUES = 3
 
 SHOWN_TEXT = 60
 """Characters of a sentence in a message."""
+
+SHARES_OF_ANSWERS = ("accuracy", "consistency", "consistent_accuracy")
+"""Headline numbers that answers which flip change by about their share."""
 
 TRUNCATED = "items were too long for"
 """Part of a run's note on truncated forms (``ask_pairs.present_pairs``)."""
@@ -127,7 +133,7 @@ def compare_opened(runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: 
         table = compare_languages(runs[0].tables, suite, protocol, seed)
     else:
         table, notes = differences_of(runs, suite, protocol, seed)
-    notes = suite_notes(runs[0], suite) + settings_notes(runs) + notes
+    notes = suite_notes(runs[0], suite) + settings_notes(runs) + notes + noise_notes(runs, table)
     return Comparison(runs, suite, protocol, table, notes)
 
 
@@ -305,4 +311,37 @@ def settings_notes(runs: Sequence[Run]) -> list[str]:
                     f"{run.label} was asked with another {name}: {theirs}, {first.label} with "
                     f"{ours}"
                 )
+    return notes
+
+
+def noise_notes(runs: Sequence[Run], table: pl.DataFrame) -> list[str]:
+    """Which headline differences are no larger than the noise floor of one of the two runs."""
+    floors = {run.label: noise_floor_of(run.path) for run in runs}
+    worst = {
+        name: flips
+        for name, rows in floors.items()
+        if rows is not None and (flips := worst_flips(rows)) is not None
+    }
+    headlines = table.filter(
+        pl.col("metric").is_in(SHARES_OF_ANSWERS)
+        & (pl.col("subset") == "all")
+        & (pl.col("difference").abs() > 0)
+    )
+    pool = "MACRO" if "MACRO" in headlines["group"] else "MICRO"
+    if pool in headlines["group"]:
+        headlines = headlines.filter(group=pool)
+    notes = []
+    for (first, second), rows in headlines.group_by("first", "second", maintain_order=True):
+        known = [(worst[name], name) for name in (first, second) if name in worst]
+        if not known:
+            continue
+        floor, name = max(known, key=lambda pair: pair[0]["value"])
+        inside = rows.filter(pl.col("difference").abs() <= floor["value"])["metric"]
+        if len(inside):
+            named = ", ".join(dict.fromkeys(map(label_of, inside)))
+            notes.append(
+                f"{second} against {first}: inside the noise floor, so no difference between the "
+                f"models: {named}; {floor['value']:.1%} of {floor['n']} answers of {name} changed "
+                "when nothing was changed in the prompts"
+            )
     return notes

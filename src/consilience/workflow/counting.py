@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -21,7 +22,7 @@ from consilience.read import read_csv
 from consilience.report.summary import Key, Summary, summarize
 from consilience.run import Run
 from consilience.run_folder import RunFolder
-from consilience.schemas import METRICS_SCHEMA
+from consilience.schemas import FLIPS, METRICS_SCHEMA, SCORE_CHANGE
 from consilience.types import PAIR_WORDS, QUESTION_WORDS, Suite
 from consilience.workflow.majority import majority_baseline
 
@@ -82,7 +83,7 @@ def count_run(
     names = [part.label if run.parts else "" for part in run.seeds]
     tables = answers or run.tables
     by_seed = dict(zip(names, tables, strict=True))
-    return count_answers(by_seed, suite, protocol, run.label, seed, noise_floor_of(run))
+    return count_answers(by_seed, suite, protocol, run.label, seed, noise_floor_of(run.path))
 
 
 def count_answers(
@@ -139,15 +140,15 @@ def save_counted(counted: CountedRun, folder: RunFolder) -> CountedRun:
     return replace(counted, notes=folder.record["warnings"], record=record)
 
 
-def noise_floor_of(run: Run) -> pl.DataFrame | None:
-    """The noise floor that a run measured, as rows of the metrics table."""
-    file = run.path / "metrics.csv"
-    if run.is_of_pairs or not file.is_file():
+def noise_floor_of(run: Path) -> pl.DataFrame | None:
+    """The noise floor that the run in a folder measured, as rows of the metrics table."""
+    file = run / "metrics.csv"
+    if not file.is_file():
         return None
     metrics = texts_of(read_csv(file))
     known = [name for name in METRICS_SCHEMA if name in metrics.columns]
-    flips = metrics.filter(pl.col("metric") == "flips")
-    return flips.select(pl.col(name).cast(METRICS_SCHEMA[name]) for name in known)
+    rows = metrics.filter(pl.col("metric").is_in([FLIPS, SCORE_CHANGE]))
+    return rows.select(pl.col(name).cast(METRICS_SCHEMA[name]) for name in known)
 
 
 def record_notes(run: Run) -> list[str]:

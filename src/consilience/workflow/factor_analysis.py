@@ -14,7 +14,7 @@ from consilience.metrics.counts import Prepared, prepared_seeds
 from consilience.metrics.shown_positions import position_notes
 from consilience.report.factor_tables import FactorView
 from consilience.run import Run, open_runs
-from consilience.schemas import METRICS_SCHEMA
+from consilience.schemas import FLIPS, METRICS_SCHEMA
 from consilience.suites.selection import select_relations
 from consilience.types import Relation, Suite
 from consilience.workflow.analysis_options import FactorsOptions
@@ -125,9 +125,10 @@ def factor_views(run: Run, groups: Sequence[str] | None = None, seed: int = 0) -
     designs: dict[FactorialDesign, list[str]] = {}
     for relation in suite.relations:
         designs.setdefault(_design_of(run, relation), []).append(relation.id)
-    noise = noise_floor_of(run)
+    noise = noise_floor_of(run.path)
     if noise is None:
         noise = pl.DataFrame(schema=METRICS_SCHEMA)
+    noise = noise.filter(metric=FLIPS)
     views = []
     for design, names in designs.items():
         seeds = _answers_of(run, select_relations(suite, names), design)

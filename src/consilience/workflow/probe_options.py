@@ -67,6 +67,9 @@ BEHIND_A_URL = ("openai", "decisions", "systemone")
 MAYBE_HERE = ("systemone",)
 """Prefixes of models that run here if no URL is given."""
 
+SERVED = (*BEHIND_A_URL, "llamacpp")
+"""Prefixes of models that answer requests, there or in this process."""
+
 OF_LLAMACPP = ("scoring",)
 """Options of models behind a URL that a model of llama.cpp in this process has, too."""
 

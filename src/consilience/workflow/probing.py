@@ -18,7 +18,6 @@ from consilience.ask_questions import PromptModel
 from consilience.choices import Loading, Protocol
 from consilience.errors import ConsilienceError
 from consilience.models import LanguageModel, load_model
-from consilience.noise import noise_floor
 from consilience.provenance import git_revision, versions
 from consilience.run import Run, model_name
 from consilience.run_folder import RunFolder
@@ -42,6 +41,7 @@ from consilience.suites.tasks import is_task
 from consilience.types import Relation, Suite
 from consilience.watch import SILENT, Watch
 from consilience.workflow.counting import CountedRun, count_answers, count_run, save_counted
+from consilience.workflow.noise_floors import fact_noise_floor
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
 from consilience.workflow.probe_plan import (
     SAMPLED_ITEMS,
@@ -89,11 +89,10 @@ def probe(
     if options.keep_scores:
         words = {relation.id: relation.candidates.words for relation in suite.relations}
         folder.describe("words", words)
-    answers = {"": _ask(options, suite, model, folder, watch)}
-    folder.begin("noise floor")
-    noise = _noise_floor(options, suite, model, setup.load, watch) if options.noise_floor else None
+    answers = _ask(options, suite, model, folder, watch)
+    noise = fact_noise_floor(options, suite, model, setup.load, folder, answers, watch)
     name = model_name(options.model)
-    counted = count_answers(answers, suite, protocol, name, options.seed, noise)
+    counted = count_answers({"": answers}, suite, protocol, name, options.seed, noise)
     if options.fast:
         counted = replace(counted, notes=[*counted.notes, screening_note(folder.record)])
     return save_counted(counted, folder)
@@ -214,27 +213,6 @@ def _ask(
             folder,
             whole_vocabulary=options.candidates == "vocabulary",
             keep_scores=options.keep_scores,
-            progress=advance,
-        )
-
-
-def _noise_floor(
-    options: ProbeOptions,
-    suite: Suite,
-    model: LanguageModel,
-    load: Callable[..., LanguageModel] | None,
-    watch: Watch,
-) -> pl.DataFrame:
-    """Rows of the metrics table on a sample that is asked again."""
-    is_exact = model.identity.get("dtype") == "float32"
-    half = partial(load, dtype="bfloat16", fast=False) if load and is_exact else None
-    with watch.loading(""), watch.steps("noise floor", None, "queries") as advance:
-        return noise_floor(
-            suite,
-            model,
-            whole_vocabulary=options.candidates == "vocabulary",
-            in_half_precision=half,
-            seed=options.seed,
             progress=advance,
         )
 

@@ -12,6 +12,7 @@ import polars as pl
 
 from consilience.ask_pairs import (
     PairModel,
+    Presented,
     ask_labels,
     ask_text,
     changed_answers,
@@ -26,6 +27,7 @@ from consilience.models.label_functions import label_baseline
 from consilience.run import SENTENCE_PAIRS, model_name, seed_folders
 from consilience.run_folder import RunFolder
 from consilience.sentence_pairs import Form, Task, TextPair
+from consilience.server_noise import AskedGroup
 from consilience.suites.pairs import (
     TASK_SUITE,
     Pairs,
@@ -39,6 +41,7 @@ from consilience.suites.perturbations import PAPERS, Perturbation, chosen, origi
 from consilience.suites.tasks import load_task
 from consilience.watch import Watch
 from consilience.workflow.counting import CountedRun, count_answers, seed_notes
+from consilience.workflow.noise_floors import noise_of_server
 from consilience.workflow.probe_options import DEFAULT_MODEL, ProbeOptions, refuse_options
 from consilience.workflow.probe_plan import (
     GroupOfQueries,
@@ -75,7 +78,8 @@ def probe_pairs(options: ProbeOptions, watch: Watch, model: PairModel | None = N
     forms = [ORIGINAL, *questions.perturbations]
     suite = suite_of_task(task, forms, writes_freely=options.generate)
     answers = {name: run.answers for name, run in probed.items()}
-    counted = count_answers(answers, suite, "strict", model_name(options.model), options.seed)
+    name, noise = model_name(options.model), next(iter(probed.values())).noise
+    counted = count_answers(answers, suite, "strict", name, options.seed, noise)
     changed = pl.concat(
         [run.changed.with_columns(pl.lit(name).alias("seed")) for name, run in probed.items()]
     ).sort("margin", descending=True, nulls_last=True)
@@ -167,6 +171,8 @@ class _ProbedModel:
     """The answers that a perturbation changed."""
     notes: Sequence[str]
     """What a reader of the run should know."""
+    noise: pl.DataFrame | None
+    """The noise floor of a server, as rows of the metrics table; None where it was not measured."""
 
 
 def _check(options: ProbeOptions, *, is_named: bool) -> None:
@@ -294,16 +300,16 @@ def _probe_model(questions: _Questions, name: str, watch: Watch) -> _ProbedModel
         task, pairs.items, form, questions.perturbations, model, long=options.long
     )
     run.note([*pairs.notes, *presented.notes])
-    groups = {task.name: partial(ask_labels, presented, model)}
+    groups: dict[str, Callable[..., pl.DataFrame]] = {task.name: partial(ask_labels, model=model)}
     if write := getattr(model, "write", None):
-        groups[generated_group(task)] = partial(ask_text, presented, write)
+        groups[generated_group(task)] = partial(ask_text, write=write)
     size = len(presented.pairs) * len(presented.names)
     tables = {}
     for group, ask in reversed(groups.items()):  # writing also reads what choosing needs
         answers = run.answers(group, size)
         if answers is None:
             with watch.steps(f"asking {run.path.name}", size, "forms") as advance:
-                answers = ask(progress=advance)
+                answers = ask(presented, progress=advance)
             run.write_answers(group, answers)
         tables[group] = answers
     run.note(model.notes)
@@ -312,9 +318,34 @@ def _probe_model(questions: _Questions, name: str, watch: Watch) -> _ProbedModel
     metrics = measure(answers, suite, "strict", options.seed)
     run.note(notes_on(answers, metrics, suite, "strict"))
     run.describe("data", options.data)
-    run.finish(metrics)
+    noise = None
+    if (client := getattr(model, "client", None)) is not None:
+        parts = [
+            AskedGroup(tables[group], partial(_ask_again, presented, ask))
+            for group, ask in groups.items()
+        ]
+        noise = noise_of_server(parts, client, run, options, TASK_SUITE, watch)
+    run.finish(metrics if noise is None else pl.concat([metrics, noise], how="diagonal"))
     changed = pl.concat([changed_answers(presented, tables[group]) for group in groups])
-    return _ProbedModel(run.path, answers, changed, run.record["warnings"])
+    return _ProbedModel(run.path, answers, changed, run.record["warnings"], noise)
+
+
+def _ask_again(
+    presented: Presented,
+    ask: Callable[[Presented], pl.DataFrame],
+    items: Sequence[str],
+    variants: Sequence[int],
+) -> pl.DataFrame:
+    """The answers to some pairs in some forms."""
+    rows = [at for at, pair in enumerate(presented.pairs) if pair.item in items]
+    some = replace(
+        presented,
+        pairs=tuple(presented.pairs[at] for at in rows),
+        names=tuple(presented.names[form] for form in variants),
+        forms=tuple(tuple(presented.forms[at][form] for form in variants) for at in rows),
+        reasons=tuple(presented.reasons[at] for at in rows),
+    )
+    return ask(some)
 
 
 def plan_pairs(options: ProbeOptions, watch: Watch, model: PairModel | None = None) -> ProbePlan:

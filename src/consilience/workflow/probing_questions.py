@@ -27,6 +27,7 @@ from consilience.models.prompt_models import is_chat_model, load_prompt_model
 from consilience.questions import Question
 from consilience.run import EXPECTATIONS, PROMPTS, QUESTIONS, model_name
 from consilience.run_folder import RunFolder
+from consilience.server_noise import AskedGroup
 from consilience.suites.question_collection import Questions
 from consilience.suites.question_suites import (
     GroupOfQuestions,
@@ -38,8 +39,9 @@ from consilience.types import Suite
 from consilience.watch import Advance, Watch
 from consilience.workflow.counting import CountedRun, count_answers, save_counted
 from consilience.workflow.deciding import decides, decision_prompting, refuse_batches
+from consilience.workflow.noise_floors import noise_of_server
 from consilience.workflow.options import shared_fields
-from consilience.workflow.probe_options import ProbeOptions, refuse_options
+from consilience.workflow.probe_options import SERVED, ProbeOptions, refuse_options
 from consilience.workflow.probe_plan import (
     SAMPLED_ITEMS,
     GroupOfQueries,
@@ -78,8 +80,7 @@ def probe_questions(
         folder.note(setup.writer.notes(pl.concat(tables, how="diagonal")))
     answers = {"": pl.concat(tables, how="diagonal")}
     name = model_name(options.model)
-    folder.begin("noise floor")
-    noise = _noise_floor(setup, watch) if options.noise_floor else None
+    noise = _noise_floor(setup, folder, tables, watch)
     counted = count_answers(answers, setup.suite, "strict", name, options.seed, noise)
     return save_counted(counted, folder)
 
@@ -223,7 +224,8 @@ class QuestionSetup:
 def _writing_of(options: ProbeOptions, groups: Sequence[GroupOfQuestions]) -> Writing | None:
     """How answers are written; None where no group is. Options of writing then raise."""
     writing = Writing(**shared_fields(options, Writing))
-    if options.noise_floor and all(group.writes_freely for group in groups):
+    is_here = options.model.partition(":")[0] not in SERVED
+    if options.noise_floor and is_here and all(group.writes_freely for group in groups):
         raise ConsilienceError(
             "--noise-floor of written answers",
             expected="questions with options, of which one is chosen",
@@ -273,15 +275,26 @@ def _prompting(options: ProbeOptions, factors: Sequence[Factor], *, is_chat: boo
     )
 
 
-def _noise_floor(setup: QuestionSetup, watch: Watch) -> pl.DataFrame | None:
-    """Rows of the metrics table on a sample that is asked again; None where all is written."""
+def _noise_floor(
+    setup: QuestionSetup, folder: RunFolder, tables: Sequence[pl.DataFrame], watch: Watch
+) -> pl.DataFrame | None:
+    """Rows of the metrics table on a sample that is asked again; None without one.
+
+    ``tables``: the answers of the run to each group.
+    """
     options, by_group = setup.options, setup.questions.groups
+    if (client := getattr(setup.model, "client", None)) is not None:
+        parts = [
+            AskedGroup(_as_written(setup, answers), partial(_ask_again, setup, group))
+            for group, answers in zip(setup.groups, tables, strict=True)
+        ]
+        return noise_of_server(parts, client, folder, options, setup.questions.name, watch)
     groups = [
         (by_group[group.id], setup.presenter(group))
         for group in setup.groups
         if not group.writes_freely
     ]
-    if not groups:
+    if not (options.noise_floor and groups):
         return None
     half = partial(
         load_prompt_model,
@@ -300,6 +313,27 @@ def _noise_floor(setup: QuestionSetup, watch: Watch) -> pl.DataFrame | None:
             seed=options.seed,
             progress=advance,
         )
+
+
+def _ask_again(
+    setup: QuestionSetup, group: GroupOfQuestions, items: Sequence[str], variants: Sequence[int]
+) -> pl.DataFrame:
+    """The answers to some questions of a group in some variants."""
+    presenter, name = setup.presenter(group), setup.questions.name
+    cells = tuple(presenter.design.cells[at] for at in variants)
+    design = FactorialDesign(presenter.design.factors, cells)
+    some = replace(presenter, design=design, rule_name=presenter.rule.name)
+    questions = [one for one in setup.questions.groups[group.id] if one.item in items]
+    if group.writes_freely and setup.writer:
+        return _as_written(setup, setup.writer.ask(questions, some, name))
+    return ask_options(questions, some, setup.model, name)
+
+
+def _as_written(setup: QuestionSetup, answers: pl.DataFrame) -> pl.DataFrame:
+    """Answers before a judge merged them, because which ones are merged depends on all of them."""
+    if "text" not in answers.columns or not (setup.writer and setup.writer.judge):
+        return answers
+    return answers.with_columns(option=None, answer="text")
 
 
 def _answers_of(

@@ -1,0 +1,206 @@
+"""The noise floor of a server: the same prompts again, alone, in company and in another order."""
+
+import math
+import threading
+import time
+import zlib
+from collections import Counter
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from consilience.choices import Connection
+from consilience.endpoints.client import Client
+from consilience.errors import ConsilienceError
+from consilience.models.functions import ScoringFunction
+from consilience.report.noise_tables import noise_table
+from consilience.report.table import text_of
+from consilience.run import Run
+from consilience.run_folder import record_of
+from consilience.schemas import METRICS_SCHEMA
+from consilience.server_noise import AskedGroup, sample, sample_size
+from consilience.workflow.comparing import noise_notes
+from consilience.workflow.counting import noise_floor_of
+from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.probing import probe
+from replay_server import completion, replay
+
+
+class Wavering:
+    """A server whose scores depend on how often it got a prompt: the 3rd time they are larger by
+    0.25, the 4th time they are negated. It counts the requests that it has at once."""
+
+    def __init__(self):
+        self.times, self.lock, self.now = Counter(), threading.Lock(), 0
+        self.most = Counter()
+
+    def __call__(self, path, body, headers):
+        prompt = body["prompt"]
+        with self.lock:
+            self.times[prompt] += 1
+            self.now += 1
+            times = self.times[prompt]
+            self.most[times] = max(self.most[times], self.now)
+        time.sleep(0.0005)
+        score = -1.0 - zlib.crc32(prompt.encode()) % 9973 / 1000
+        with self.lock:
+            self.now -= 1
+        return completion(body, score={3: score + 0.25, 4: -score}.get(times, score))
+
+
+def served(url, **connection):
+    """A model of facts behind a URL."""
+    client = Client(Connection(url, **connection))
+
+    def totals_of(sentences):
+        replies = client.post_all("completions", ({"prompt": s} for s in sentences))
+        by_row = dict(replies)
+        return [by_row[at]["score"] for at in range(len(sentences))]
+
+    model = ScoringFunction(totals_of)
+    model.client = client
+    return model
+
+
+def options(folder, **more):
+    return ProbeOptions(
+        suite="mini", groups=("continent", "animal_class"), limit=4, folder=folder,
+        model="served", **more,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def wavering(tmp_path_factory):
+    """A run on the server, its folder, and the requests of the run and of a second call of it."""
+    folder, answer = tmp_path_factory.mktemp("runs") / "run", Wavering()
+    with replay(answer) as server:
+        counted = probe(options(folder), model=served(server.url))
+        requests = list(server.bodies())
+        probe(options(folder), model=served(server.url))
+        assert server.bodies() == requests, "a complete run is not asked again"
+    return counted, folder, answer, requests
+
+
+def rows(metrics, metric):
+    return metrics.filter(pl.col("metric") == metric).rows_by_key("subset", named=True, unique=True)
+
+
+def test_what_changes_answers_and_scores_is_named(wavering):
+    counted, folder, _, _ = wavering
+    flips, changes = (rows(counted.metrics, name) for name in ("flips", "score_change"))
+    assert list(flips) == list(changes) == ["repeated", "alone", "in_company", "reordered"]
+    size = flips["alone"]["n"]
+    assert size == 18
+    shares = {name: row["value"] for name, row in flips.items()}
+    assert shares == {"repeated": 0, "alone": 0, "in_company": 1, "reordered": 0}
+    bound = 1.959964**2 / (size + 1.959964**2)
+    assert (flips["alone"]["low"], flips["alone"]["high"]) == pytest.approx((0, bound))
+    assert changes["alone"]["value"] == pytest.approx(0.25)
+    assert changes["in_company"]["value"] > 1
+    assert (changes["repeated"]["value"], changes["reordered"]["value"]) == (0, 0)
+    kept = pl.read_csv(folder / "metrics.csv").filter(pl.col("metric") == "score_change")
+    assert kept["value"].to_list() == pytest.approx([row["value"] for row in changes.values()])
+    assert counted.metrics.schema == METRICS_SCHEMA
+
+
+def test_alone_is_one_request_at_once_and_company_is_many(wavering):
+    _, _, answer, requests = wavering
+    assert answer.most[3] == 1
+    assert answer.most[4] > 4
+    sampled = {prompt for prompt, times in answer.times.items() if times == 5}
+    assert set(answer.times.values()) == {1, 5}
+    order = [body["prompt"] for body in requests if body["prompt"] in sampled]
+    repeated, reordered = order[-4 * len(sampled) : -3 * len(sampled)], order[-len(sampled) :]
+    assert sorted(repeated) == sorted(reordered) != repeated
+    assert len({repeated.index(one) - at for at, one in enumerate(reordered)}) > 10
+
+
+def test_how_many_prompts_are_sent_again():
+    """A fortieth of the run, from 30 to 64, and at most a quarter; 256 or the run on request."""
+    sizes = [sample_size(run, is_requested=False) for run in (0, 12, 500, 2000, 10**6)]
+    assert sizes == [0, 3, 30, 50, 64]
+    assert [sample_size(run, is_requested=True) for run in (12, 2000)] == [12, 256]
+
+
+def test_the_sample_is_of_answered_prompts_of_few_groups():
+    """32 prompts are 8 of each of 4 of the 9 groups: 4 items in 2 variants, which have answers."""
+
+    def group(name, answer):
+        answers = [{"item": f"{name}{i}", "variant_index": v, "variant": str(v), "answer": answer}
+                   for i in range(20) for v in range(5)]  # fmt: skip
+        return AskedGroup(pl.DataFrame(answers, schema_overrides={"answer": pl.String}), None)
+
+    groups = [group(name, "x") for name in "abcdefghi"]
+    parts = sample(groups, 32, seed=1)
+    assert [(len(part.items), len(part.variants)) for part in parts] == [(4, 2)] * 4
+    assert [part.first.height for part in parts] == [8] * 4
+    again = sample(groups, 32, seed=1)
+    assert [part.items for part in again] == [part.items for part in parts]
+    assert sample([group("a", None)], 32, seed=1) == []
+    assert sample([], 0, seed=1) == []
+
+
+def test_a_limit_in_the_noise_floor_keeps_the_run(tmp_path):
+    """With --noise-floor it is an error that the same command resumes; without it is a note."""
+    chosen = replace(options(tmp_path), limit=2)
+    with replay(Wavering()) as server:
+        model = served(server.url, max_requests=300)
+        with pytest.raises(ConsilienceError, match="--max-requests 300 is reached"):
+            probe(replace(chosen, noise_floor=True), model=model)
+        model.client.journal.close()
+        counted = probe(chosen, model=served(server.url, max_requests=20))
+    assert record_of(tmp_path)["finished"]
+    [note] = [note for note in counted.notes if "noise floor" in note]
+    assert "not measured: --max-requests 20 is reached" in note
+    assert rows(counted.metrics, "flips") == {}
+
+
+def test_a_connection_with_one_request_in_flight_has_no_company(tmp_path):
+    with replay(Wavering()) as server:
+        chosen = replace(options(tmp_path), groups=("animal_class",), limit=1)
+        counted = probe(chosen, model=served(server.url, concurrency=1))
+    flips = rows(counted.metrics, "flips")
+    assert list(flips) == ["repeated", "reordered"]
+    assert math.isclose(flips["repeated"]["value"], 0)
+
+
+def test_the_summary_says_below_what_a_difference_means_nothing(wavering):
+    counted, folder, _, _ = wavering
+    [note] = [note for note in counted.summary.notes if note.startswith("Noise floor")]
+    assert note.startswith("Noise floor: 100.0 % of 18 answers (95 % interval 82.4 to 100.0 %)")
+    assert note.endswith("when prompts were sent again; a smaller difference means nothing.")
+    table = noise_table(counted.metrics, "served: ")
+    assert table.title.startswith("served: Noise floor")
+    shown = [
+        text_of(cell, column) for cell, column in zip(table.cells(1), table.columns, strict=True)
+    ]
+    assert shown == ["alone", "0.0", "0.0 to 17.6", "0.25", "18"]
+    assert noise_table(counted.metrics.filter(metric="accuracy")) is None
+    assert noise_floor_of(folder).height == 8
+
+
+def test_comparing_says_which_differences_are_inside_the_noise_floor(tmp_path):
+    """3 of 30 answers changed: 10 % is inside, 11 % is not; unknown floors say nothing."""
+    floor = [
+        {"metric": "flips", "group": "MICRO", "subset": name, "value": value, "n": 30}
+        for name, value in (("alone", 0.0), ("in_company", 0.1))
+    ]
+    differences = [
+        {"metric": "accuracy", "group": "MACRO", "difference": -0.1},
+        {"metric": "consistency", "group": "MACRO", "difference": 0.11},
+        {"metric": "consistent_accuracy", "group": "MACRO", "difference": 0.0},
+        {"metric": "consistency", "group": "capital", "difference": 0.01},
+    ]
+    names = {"subset": "all", "first": "one", "second": "two"}
+    table = pl.DataFrame([row | names for row in differences])
+    runs = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        runs.append(Run.open(tmp_path / name))
+    assert noise_notes(runs, table) == []
+    pl.DataFrame(floor).write_csv(tmp_path / "two" / "metrics.csv")
+    assert noise_notes(runs, table) == [
+        "two against one: inside the noise floor, so no difference between the models: Accuracy; "
+        "10.0% of 30 answers of two changed when nothing was changed in the prompts"
+    ]

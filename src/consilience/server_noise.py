@@ -36,6 +36,9 @@ TOGETHER = 8
 VARIANTS = 2
 """Variants of each item in a sample."""
 
+ALONE = "alone"
+"""The variation in which a prompt is sent when there is a reply to the one before it."""
+
 COMPANY = 16
 """Requests in flight when prompts are sent in company."""
 
@@ -70,9 +73,12 @@ class Part:
         is_in = pl.col("item").is_in(self.items) & pl.col("variant_index").is_in(self.variants)
         return self.group.answers.filter(is_in)
 
-    def again(self) -> pl.DataFrame:
-        """The answers now."""
-        return self.group.ask(self.items, self.variants)
+    def again(self, *, one_by_one: bool = False) -> pl.DataFrame:
+        """The answers now, to all prompts in one call or in a call for each prompt."""
+        if not one_by_one:
+            return self.group.ask(self.items, self.variants)
+        calls = [([item], [variant]) for item in self.items for variant in self.variants]
+        return pl.concat([self.group.ask(*call) for call in calls], how="diagonal_relaxed")
 
 
 def sample_size(prompts: int, *, is_requested: bool) -> int:
@@ -115,7 +121,7 @@ def variations(client: Client) -> dict[str, Callable[[], AbstractContextManager[
     """How a sample is sent again; of a connection with one request in flight, less."""
     again: dict[str, Callable[[], AbstractContextManager[None]]] = {"repeated": nullcontext}
     if client.connection.concurrency != 1:
-        again["alone"] = lambda: client.in_flight(1)
+        again[ALONE] = lambda: client.in_flight(1)
         again["in_company"] = lambda: client.in_flight(COMPANY)
     again["reordered"] = lambda: client.reordered(seed=0)
     return again
@@ -133,10 +139,11 @@ def server_noise_floor(
     """
     rows = []
     for name, varied in variations(client).items():
+        one_by_one = name == ALONE
         changes = []
         for part in parts:
             with varied():
-                again = part.again()
+                again = part.again(one_by_one=one_by_one)
             changes += list(_changes(part.first, again))
             progress(again.height)
         rows.append(

@@ -106,8 +106,9 @@ def _usage_of(plan: ProbePlan, usage: PlannedUsage) -> dict[str, str]:
     """What a model behind a URL would be sent."""
     estimate = f"estimated at {BYTES_A_TOKEN} bytes a token" if usage.is_estimated else "counted"
     rows = {
-        "Requests": f"about {usage.requests:,} for {plan.queries - plan.complete:,} queries, made "
-        f"from a sample of {plan.sampled:,} and not sent",
+        "Requests": f"about {usage.requests:,} for {plan.queries - plan.complete:,} queries and "
+        f"{plan.repeated:,} repeats for the noise floor, made from a sample of {plan.sampled:,} "
+        "and not sent",
         "Tokens": f"about {round(usage.tokens_read):,} read ({estimate}), at most "
         f"{usage.tokens_written:,} written",
         "Sent": f"{counted(plan.sent, 'request')}, to find out what the server can do",

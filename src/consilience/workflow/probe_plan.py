@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from consilience.choices import Protocol
 from consilience.endpoints.planning import PlannedUsage
 from consilience.run_folder import FORMAT, record_of, refuse_other_run
+from consilience.server_noise import sample_size, variations
 
 if TYPE_CHECKING:
     from consilience.endpoints.client import Client
@@ -54,6 +55,8 @@ class ProbePlan:
     """Queries in a second, in the sample; 0 where it was not measured."""
     usage: PlannedUsage | None = None
     """Of a model behind a URL: the requests and tokens of what is not yet complete."""
+    repeated: int = 0
+    """Of a model behind a URL: the prompts that are sent again, for the noise floor."""
     sent: int = 0
     """Of a model behind a URL: the requests that were sent, to find out how it is asked."""
     cost: float | None = None
@@ -102,10 +105,13 @@ class GroupOfQueries:
     """The number of queries that are not yet complete."""
 
 
-def sampled_plan(model: object, groups: Sequence[GroupOfQueries]) -> dict[str, Any]:
+def sampled_plan(
+    model: object, groups: Sequence[GroupOfQueries], *, noise_floor: bool
+) -> dict[str, Any]:
     """The fields of a plan that a sample gives: its size, and the rate or the usage.
 
     A model behind a URL is asked nothing: some requests of each group are made, and not sent.
+    ``noise_floor``: whether ``--noise-floor`` is given; a server has one without it, too.
     """
     client: Client | None = getattr(model, "client", None)
     if client is None or client.is_free:
@@ -121,10 +127,16 @@ def sampled_plan(model: object, groups: Sequence[GroupOfQueries]) -> dict[str, A
                 total += sampled
     finally:
         client.plan = None
+    left = sum(group.left for group in groups)
+    repeated = sample_size(left, is_requested=noise_floor) * len(variations(client))
+    usage += usage.times(repeated / max(1, left))
     price = client.connection.price
     cost = None if price is None else usage.cost(price)
     sent = client.usage.requests
-    return {"sampled": total, "rate": 0.0, "usage": usage, "sent": sent, "cost": cost}
+    return {
+        "sampled": total, "rate": 0.0, "usage": usage, "repeated": repeated, "sent": sent,
+        "cost": cost,
+    }  # fmt: skip
 
 
 def complete_groups(folder: Path, settings: Mapping[str, object]) -> tuple[bool, set[str]]:

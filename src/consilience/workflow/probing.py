@@ -186,7 +186,7 @@ def plan_probe(
         folder=str(setup.folder),
         is_new=is_new,
         loading=loading,
-        **sampled_plan(setup.model, groups),
+        **sampled_plan(setup.model, groups, noise_floor=options.noise_floor),
     )
 
 

@@ -385,5 +385,5 @@ def plan_pairs(options: ProbeOptions, watch: Watch, model: PairModel | None = No
         folder=str(folder.parent if name else folder),
         is_new=is_new,
         loading=loading,
-        **sampled_plan(model, left),
+        **sampled_plan(model, left, noise_floor=options.noise_floor),
     )

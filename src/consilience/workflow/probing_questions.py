@@ -394,5 +394,5 @@ def plan_questions(
         folder=str(setup.folder),
         is_new=is_new,
         loading=loading,
-        **sampled_plan(setup.model, groups),
+        **sampled_plan(setup.model, groups, noise_floor=options.noise_floor),
     )

@@ -15,6 +15,8 @@ from consilience.endpoints.client import Client
 from consilience.errors import ConsilienceError
 from consilience.models.functions import ScoringFunction
 from consilience.report.noise_tables import noise_table
+from consilience.report.run_view import RunView
+from consilience.report.server_sections import server_line, server_sections
 from consilience.report.table import text_of
 from consilience.run import Run
 from consilience.run_folder import record_of
@@ -46,7 +48,9 @@ class Wavering:
         score = -1.0 - zlib.crc32(prompt.encode()) % 9973 / 1000
         with self.lock:
             self.now -= 1
-        return completion(body, score={3: score + 0.25, 4: -score}.get(times, score))
+        return completion(
+            body, model="replayed", score={3: score + 0.25, 4: -score}.get(times, score)
+        )
 
 
 def served(url, **connection):
@@ -204,3 +208,34 @@ def test_comparing_says_which_differences_are_inside_the_noise_floor(tmp_path):
         "two against one: inside the noise floor, so no difference between the models: Accuracy; "
         "10.0% of 30 answers of two changed when nothing was changed in the prompts"
     ]
+
+
+def test_the_report_says_which_server_answered_and_how_it_scored(wavering):
+    counted, _, _, _ = wavering
+    record = dict(counted.record)
+    assert record["served_as"] == ["replayed"]
+    record["settings"] = {"model": {"model": "openai:small", "server": "http://host/v1"}}
+    record["scoring"] = {
+        "strategy": "top-k", "gives": "the first token", "requests": 9, "repeated": 1e-6,
+        "other_route": None, "total_probability": 0.345, "refused": {"echo": "it is ignored"},
+    }  # fmt: skip
+    note = "the server gave only a bound of some candidates in 3 of 72 answers"
+    view = RunView("small", [record], counted.suite, counted.metrics, counted.summary, {}, [note])
+    [section] = server_sections([view])
+    rows = dict(section.parts[0].rows)
+    assert rows["Name in replies"] == "replayed"
+    assert rows["Scoring"] == "top-k (the first token)"
+    assert rows["Proof"] == (
+        "9 requests on known prompts; equal requests differ by 1.0e-06 nats; the probabilities of "
+        "some next tokens have a sum of 0.345"
+    )
+    assert rows["Other strategies"] == "echo: it is ignored"
+    assert rows["Limits and notes"] == note.replace("the server", "The server") + "."
+    assert rows["Noise floor"].startswith("100.0 % of 18 answers")
+    requests = rows["Requests"].partition(",")[0]
+    assert server_line(view) == [
+        f"Server: openai:small at http://host/v1; scored by top-k (the first token); {requests}."
+    ]
+    here = replace(view, records=[{"settings": {"model": {"model": "gpt2"}}}])
+    assert (server_sections([here]), server_line(here)) == ([], [])
+    assert len(server_sections([here, view])[0].parts) == 1

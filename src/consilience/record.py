@@ -89,6 +89,8 @@ RUN: Fields = {
     "screened": object_of(object_of(NUMBER)),
     "suite_source": object_of(TEXT),
     "cost": object_of(NUMBER),
+    "served_as": list_of(TEXT),
+    "scoring": OBJECT,
     "words": object_of(list_of(TEXT)),
     "data": TEXT,
 }

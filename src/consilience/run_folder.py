@@ -107,7 +107,7 @@ class RunFolder:
             self.record[name] = before
             if name in CHANGED and now != before:
                 self.note([f"{CHANGED[name]}: {_show(now)}, first {_show(before)}"])
-        for name in ("products", "screened", "cost"):
+        for name in ("products", "screened", "cost", "served_as"):
             if name in existing:
                 self.record[name] = existing[name]
 
@@ -216,6 +216,8 @@ class RunFolder:
         if self._client is not None:
             price = self._client.connection.price
             self.record["cost"] = cost_record(self._client.usage, price, self._cost_before)
+            named = {*self.record.get("served_as", ()), *self._client.models}
+            self.record["served_as"] = sorted(named)
 
     def finish(self, metrics: pl.DataFrame) -> None:
         """Write the metrics and the end of the run."""

@@ -6,7 +6,7 @@ import asyncio
 import random
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -67,6 +67,11 @@ class Client:
     def usage(self) -> Usage:
         """What was sent so far, and what the server counted."""
         return self._sender.usage
+
+    @property
+    def models(self) -> Sequence[str]:
+        """The names that replies give the model, in alphabetical order."""
+        return sorted(self._sender.models)
 
     def get(self, path: str) -> Any:
         """The JSON value of a route, or ``Refused``.

@@ -19,7 +19,7 @@ from consilience.endpoints.pace import CLOCK, Clock, Pace
 from consilience.endpoints.replies import Refused, Trouble, meaning_of
 from consilience.endpoints.usage import Usage
 from consilience.errors import ConsilienceError
-from consilience.text import counted, duration
+from consilience.text import counted, duration, truncated
 
 TRIES, TIMEOUTS = 8, 3
 """How often a request is sent at most, and how often it may end without a reply in time."""
@@ -38,6 +38,9 @@ LARGEST_REPLY = 64 << 20
 
 ENCODINGS = ("", "identity", "gzip")
 """Content encodings of replies that are read."""
+
+LONGEST_NAME = 200
+"""Characters of a model's name in a reply that are kept."""
 
 RESUME = "Run the same command again to resume; replies are kept."
 
@@ -74,6 +77,7 @@ class Sender:
         clock: Clock = CLOCK,
     ) -> None:
         self.usage = Usage()
+        self.models: set[str] = set()
         self.pace = Pace(connection.concurrency, clock)
         self._connection = connection
         self._base = base_url_of(connection)
@@ -142,7 +146,7 @@ class Sender:
         elif not is_free(request.path) and not isinstance(outcome, Refused):
             self.pace.replied()
             self._allowance.settle(tokens, request.content, outcome)
-            self._note_id(outcome)
+            self._note_names(outcome)
 
     async def _enter(self, tokens: int, is_paid: bool) -> float:
         """Wait until a request may be sent; when it is."""
@@ -250,9 +254,12 @@ class Sender:
         longest: float = min(LONGEST_WAIT, FIRST_WAIT * 2 ** (tries - 1))
         return max(trouble.wait or 0.0, longest * (0.5 + self._random.random() / 2))
 
-    def _note_id(self, reply: Any) -> None:
-        """Count an id that an earlier reply had."""
-        identity = reply.get("id") if isinstance(reply, dict) else None
+    def _note_names(self, reply: Any) -> None:
+        """Keep the name of the model in a reply, and count an id that an earlier reply had."""
+        names = reply if isinstance(reply, dict) else {}
+        if (model := names.get("model")) and isinstance(model, str):
+            self.models.add(truncated(model, LONGEST_NAME))
+        identity = names.get("id")
         if isinstance(identity, str) and identity:
             digest = hash(identity)
             self.usage.repeated_ids += digest in self._ids

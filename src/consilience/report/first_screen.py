@@ -29,6 +29,7 @@ from consilience.report.run_view import (
     groups_with_forms,
     relation_values,
 )
+from consilience.report.server_sections import server_line
 from consilience.report.summary import FEWEST_FACTS, VIOLATIONS, SummaryRow
 from consilience.report.table import NAN, Cell, Column, Table, Value
 from consilience.types import QUESTION_WORDS
@@ -386,8 +387,11 @@ def _least_consistent(pairs: pl.DataFrame) -> str:
 
 
 def _short_notes(runs: Sequence[RunView]) -> list[Points]:
-    """The least and most consistent groups, and the notes of the summaries."""
+    """The servers, the least and most consistent groups, and the notes of the summaries."""
     notes = by_run(
-        {run.name: [*run.summary.groups_in_words(UNIT), *run.summary.notes] for run in runs}
+        {
+            run.name: [*server_line(run), *run.summary.groups_in_words(UNIT), *run.summary.notes]
+            for run in runs
+        }
     )
     return [Points(notes)] if notes else []

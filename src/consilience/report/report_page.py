@@ -18,6 +18,7 @@ from consilience.report.page import Page
 from consilience.report.page_words import page_in_words
 from consilience.report.repeat import again
 from consilience.report.run_view import RunView, group_names
+from consilience.report.server_sections import server_sections
 from consilience.types import QUESTION_WORDS
 
 SHOWN = 3
@@ -45,6 +46,7 @@ def report_page(
         *form_sections(runs),
         *factor_sections(runs),
         *expectation_sections(runs),
+        *server_sections(runs),
         caveats(runs),
         setup(runs),
         again(_records(runs)),

@@ -6,7 +6,7 @@ import pytest
 
 from consilience.choices import Connection
 from consilience.endpoints.allowance import Allowance
-from consilience.endpoints.pace import Clock, Pace
+from consilience.endpoints.pace import MOST, Clock, Pace
 from consilience.endpoints.usage import Usage
 from consilience.errors import ConsilienceError
 
@@ -25,13 +25,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super()._run_once()
 
 
-def simulate(requests, slots, *, seconds=0.1, refuses=False, fixed=None):
+def simulate(requests, slots, *, seconds=0.1, refuses=False, fixed=None, most=MOST):
     """The pace after so many requests to a server with slots, the time, and refused requests.
 
     A server that ``refuses`` has no queue: it refuses what finds no slot.
     """
     loop = VirtualLoop()
     pace = Pace(fixed, Clock(loop.time))
+    pace.most = most
     server, refused = asyncio.Semaphore(slots), []
 
     async def request():
@@ -64,6 +65,14 @@ def test_requests_in_flight_grow_while_that_helps_and_no_further(slots):
     pace, seconds, _ = simulate(1200, slots)
     assert slots <= pace.limit <= 4 * slots
     assert seconds <= 1.15 * 1200 * 0.1 / slots + 1.5
+
+
+def test_a_server_that_says_how_many_it_takes_gets_no_more():
+    assert simulate(600, 20, most=6)[0].limit == 6
+    pace = Pace(None)
+    pace.most = 6
+    with pace.held(16):
+        assert pace.limit == 6
 
 
 def test_a_fixed_number_stays():

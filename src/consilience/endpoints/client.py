@@ -117,6 +117,13 @@ class Client:
         finally:
             self._order = None
 
+    def set_most_in_flight(self, most: int) -> None:
+        """Never have more requests in flight: a server that queues more does so out of order.
+
+        A number that the user chose stays.
+        """
+        self._sender.pace.most = most
+
     def close(self) -> None:
         """Close the connections. The client may be used again."""
         loop, self._loop = self._loop, None

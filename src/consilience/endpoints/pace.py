@@ -75,6 +75,8 @@ class Pace:
         self._best = (math.inf, self.limit)  # the rate of replies at the best limit so far
         self._steady = 0  # measurements at the best limit
         self._is_enough = False  # whether a larger limit was no better
+        self.most = MOST
+        """Requests that a server can have in flight."""
         self._ceiling = MOST  # one less than the limit that was refused
         self._refused_before = 0  # the ceiling after the last refusal
         self._patience = STEADY
@@ -85,7 +87,7 @@ class Pace:
     def held(self, limit: int) -> Iterator[None]:
         """Always this many in flight at most; nothing is in flight at the begin and the end."""
         before = self.limit, self._fixed
-        self.limit, self._fixed = limit, True
+        self.limit, self._fixed = min(limit, self.most), True
         try:
             yield
         finally:
@@ -169,8 +171,8 @@ class Pace:
         if self._steady >= (self._patience if is_settled else 1):
             self._steady = 0
             if self.limit >= self._ceiling:
-                self._ceiling = min(MOST, self.limit + 1)
-            self.limit = min(self._ceiling, 2 * self.limit)
+                self._ceiling = self.limit + 1
+            self.limit = min(self._ceiling, 2 * self.limit, self.most)
 
     def _restart(self) -> None:
         """Begin a measurement."""

@@ -245,8 +245,9 @@ def read_key(path: Path) -> SheetKey:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
         raise ConsilienceError(
             "no key of sheets" if path.is_file() else "no such file",
-            expected="the key.json that `consilience suite annotate` wrote",
+            expected="the key of the sheets",
             where=str(path),
+            todo="Name the folder that `consilience suite annotate sheet` or `patterns` wrote.",
         ) from error
     return key
 

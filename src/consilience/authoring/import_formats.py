@@ -17,7 +17,7 @@ from consilience.authoring.import_content import (
     SourceFact,
     align_languages,
 )
-from consilience.errors import ConsilienceError, did_you_mean, missing_column
+from consilience.errors import ConsilienceError, did_you_mean, missing_column, unknown_name
 from consilience.read import parse_json, read_rows, read_text
 from consilience.suites.layouts import load_folder
 from consilience.suites.proposals import Proposal, provenance_of, read_proposals, scores_of
@@ -267,11 +267,7 @@ def _read_table(content: Content) -> None:
     columns, path = content.reading.columns, content.root
     for name in columns:
         if name not in TABLE_COLUMNS:
-            raise ConsilienceError(
-                f"--columns {name}={columns[name]}",
-                expected=", ".join(TABLE_COLUMNS),
-                todo=did_you_mean(name, list(TABLE_COLUMNS)),
-            )
+            raise unknown_name(f"--columns {name}={columns[name]}", name, TABLE_COLUMNS)
     for number, (where, cells) in enumerate(_table_rows(path, content)):
         if number == 0:
             _require(cells, columns, content.reading, where)

@@ -57,8 +57,11 @@ class ReleasedFile:
 def listing(name: str) -> list[ReleasedFile]:
     """The files of a suite that can be fetched."""
     if name not in SOURCES:
+        hint = did_you_mean(name, list(SOURCES))
         raise ConsilienceError(
-            f"nothing to fetch for '{name}'", todo=did_you_mean(name, list(SOURCES))
+            f"nothing to fetch for '{name}'",
+            expected=f"{', '.join(SOURCES)}; other suites come with consilience",
+            todo=hint if hint.startswith("Did") else "`consilience suite list` has all suites.",
         )
     lines = (Path(__file__).parent / f"{name}.sha256").read_text(encoding="utf-8").splitlines()
     rows = (line.split(maxsplit=2) for line in lines if not line.startswith("#"))

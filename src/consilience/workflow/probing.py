@@ -303,7 +303,7 @@ def _languages_of(vary: Sequence[str] | None) -> list[str] | None:
         raise ConsilienceError(
             f"--vary {others[0]} with a suite of facts",
             expected="--vary language=L,L: facts are asked in all patterns of these languages",
-            todo="Leave it out, or ask facts as questions with --as-questions.",
+            todo="Leave it out, or ask facts as questions: `consilience probe --as-questions K`.",
         )
     value = values.get("language", "all")
     languages = [part.strip() for part in value.split(",") if part.strip()]

@@ -53,6 +53,13 @@ def write_card(options: CardOptions) -> WrittenCard:
 
     Of README.md only the part between its marks is replaced.
     """
+    if is_questions(options.suite):
+        raise ConsilienceError(
+            "a data card of a suite of questions",
+            expected="a suite of facts in our layout",
+            where=options.suite,
+            todo="Write its README.md by hand.",
+        )
     folder = writable_folder(options.suite, options.data_dir)
     shared = _shared(folder)
     card, metadata = folder / CARD, folder / METADATA

@@ -22,6 +22,14 @@ FLOATS = ("logprob", "gold_logprob", "margin", "text_logprob", "gold_text_logpro
 WHOLE_NUMBERS = ("gold_rank", "n_candidates")
 WORDS = ("gold_token", "answer", "excluded")
 
+N_BOUNDS = "n_bounds"
+"""The column of answers with the number of candidates of which only a bound is known, where a
+server lists the most probable tokens only."""
+
+UNCERTAIN = "a candidate of which only a bound is known may be the most probable"
+"""In ``excluded``: the server lists the most probable tokens only, and the answer is not among
+them."""
+
 Column = npt.NDArray[np.float64] | npt.NDArray[np.object_]
 
 
@@ -60,8 +68,24 @@ def ask_suite(
                 _keep(answers, relation.id, model, folder)
         else:
             progress(size)
-        tables.append(answers.select(list(ANSWERS_SCHEMA)))
-    return pl.concat(tables)
+        tables.append(answers)
+    answers = pl.concat(tables, how="diagonal")
+    if folder is not None:
+        folder.note(bound_notes(answers))
+    return answers.select(list(ANSWERS_SCHEMA))
+
+
+def bound_notes(answers: pl.DataFrame) -> list[str]:
+    """A note on answers where a server gave only bounds of some candidates."""
+    if N_BOUNDS not in answers.columns:
+        return []
+    some = answers.filter(pl.col(N_BOUNDS) > 0)
+    lost = some.filter(pl.col("excluded") == UNCERTAIN).height
+    return [
+        f"the server gave only a bound of some candidates in {some.height:,} of "
+        f"{answers.height:,} answers; {lost:,} of these answers are excluded, because a candidate "
+        "with a bound may be the most probable. Scores, ranks and margins are unknown there"
+    ]
 
 
 def _keep(answers: pl.DataFrame, group: str, model: LanguageModel, folder: RunFolder) -> None:
@@ -114,6 +138,7 @@ def ask(
     columns = no_answers(len(queries))
     width = len(relation.candidates.words) if keep_scores else 0
     every_score = np.full((len(queries), width), np.nan)
+    n_bounds = np.zeros(len(queries), dtype=np.int32)
     for positions, written in relation.by_candidates(queries):
         chosen = [queries[at] for at in positions]
         candidates = None if whole_vocabulary else written
@@ -121,6 +146,8 @@ def ask(
         for scores in model.score(chosen, candidates, every=keep_scores):
             rows = np.array(positions)[scores.rows]
             judged = judge(scores, [queries[row].gold for row in rows])
+            if scores.bounds is not None:
+                n_bounds[rows] = scores.bounds.sum(axis=1)
             if relation.names:
                 answers = [name_of.get(word, word) for word in judged["answer"]]
                 judged["answer"] = np.array(answers, dtype=np.object_)
@@ -132,6 +159,8 @@ def ask(
     items = [(fact.item, fact.subject, fact.object) for fact in relation.facts]
     variants = [pattern.name for pattern in relation.patterns]
     table = answers_table(suite_name, relation.id, items, variants, columns)
+    if n_bounds.any():
+        table = table.with_columns(pl.Series(N_BOUNDS, n_bounds))
     if not keep_scores:
         return table
     flat = pl.Series("scores", every_score.ravel()).fill_nan(None)
@@ -214,10 +243,16 @@ def judge(scores: Scores, golds: Sequence[str]) -> dict[str, Column]:
         columns |= _compared(value, known, best, gold_at)
     if scores.totals is not None and not scores.answers_only:
         columns["text_logprob"] = scores.totals[rows, best]
-        columns["gold_text_logprob"] = scores.totals[rows, gold_at]
+        gold_total = scores.totals[rows, gold_at]
+        if scores.bounds is not None:
+            gold_total = np.where(scores.bounds[rows, gold_at], np.nan, gold_total)
+        columns["gold_text_logprob"] = gold_total
+    uncertain = np.zeros(size, dtype=bool)
+    if scores.bounds is not None:
+        uncertain = scores.bounds[rows, best]
     reasons = [
-        _why_excluded(scores, gold, at, bool(row.any()))
-        for gold, at, row in zip(golds, word_at.tolist(), known, strict=True)
+        _why_excluded(scores, gold, at, bool(row.any())) or (UNCERTAIN if open_ else None)
+        for gold, at, row, open_ in zip(golds, word_at.tolist(), known, uncertain, strict=True)
     ]
     out = np.array([reason is not None for reason in reasons])
     for values in columns.values():

@@ -162,11 +162,14 @@ class RunFolder:
         self.record.setdefault("screened", {})[group] = dict(summary)
         self._save_record()
 
-    def pay_for(self, client: Client | None) -> None:
+    def pay_for(self, model: object) -> None:
         """Keep the replies of a model behind a URL until the run is complete, and what they cost.
 
-        Nothing of a model that runs here.
+        How its server scores, and the proof of it, is kept too. Nothing of a model that runs here.
         """
+        client: Client | None = getattr(model, "client", None)
+        if proof := getattr(model, "proof", None):
+            self.describe("scoring", proof.record())
         if client is not None and not client.is_free:
             self._client = client
             self._journal = client.journal = Journal(self.path / REPLIES)

@@ -354,6 +354,9 @@ class Scores:
     candidate); ``text_logprob`` of the answers table."""
     answers_only: bool = False
     """Whether the scores only order the candidates."""
+    bounds: npt.NDArray[np.bool_] | None = None
+    """Which totals are only upper bounds, of a server that lists the most probable tokens (row,
+    candidate); ``logprob`` is then None."""
 
     def __repr__(self) -> str:
         return f"Scores({len(self.rows)} queries, {len(self.words)} candidates)"

@@ -16,11 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol as Interface
 
-from consilience.choices import Loading, MultiToken, Protocol
+from consilience.choices import Connection, Loading, MultiToken, Protocol
 from consilience.endpoints.decisions import ROUTES
 from consilience.errors import ConsilienceError
 from consilience.models.baselines import BASELINES, load_baseline
 from consilience.types import Candidates, Query, Scores
+
+SERVED = ("openai", "llamacpp")
+"""Prefixes of models that a server scores: behind a URL, or llama.cpp's in this process."""
 
 
 class LanguageModel(Interface):
@@ -56,11 +59,14 @@ def load_model(
     template: str | None = None,
     trust_remote_code: bool = False,
     fast: bool = False,
+    connection: Connection | None = None,
+    scoring: str | None = None,
 ) -> LanguageModel:
     """Load a model.
 
-    - ``spec``: a Hub id, a local folder, a GGUF file, ``packaged:smollm2`` (in a PyPI package) or
-      ``baseline:majority|random|oracle|constant``.
+    - ``spec``: a Hub id, a local folder, a GGUF file, ``packaged:smollm2`` (in a PyPI package),
+      ``baseline:majority|random|oracle|constant``, ``openai:NAME`` behind a URL, or
+      ``llamacpp:FILE`` for llama.cpp in this process.
     - ``protocol``: which token represents a candidate (``models/candidates.py``).
     - ``seed``: of ``baseline:random``.
     - ``multi_token``: what a masked model does with a candidate of several tokens
@@ -70,6 +76,8 @@ def load_model(
     - ``trust_remote_code``: run the Python code that comes with the model.
     - ``fast``: answers only, screened in bfloat16 and settled in float32
       (``models/fast/screening.py``); refused where a measurement shows no gain.
+    - ``connection``: how a model behind a URL is reached. ``scoring``: the strategy of one that a
+      server scores (``endpoints/strategies.py``); None for the first that is proved.
     """
     scheme, _, name = spec.partition(":")
     if scheme == "baseline":
@@ -78,11 +86,10 @@ def load_model(
             raise _not_fast("a baseline")
         return load_baseline(name, seed)
     if scheme in ROUTES:
-        raise ConsilienceError(
-            f"facts asked directly of {spec}, a decision model, which chooses among options",
-            expected="questions with options",
-            todo="Ask the facts as questions: --as-questions 4.",
-        )
+        raise _not_direct(spec)
+    if scheme in SERVED and not fast:
+        _refuse_template(template, f"{scheme}:")
+        return _served(spec, connection, scoring)
     try:
         from consilience.models.causal import CausalModel
         from consilience.models.fast import ScreenedModel, check_speedup, measured_screen
@@ -96,8 +103,8 @@ def load_model(
             todo="Install it with `pip install consilience`, or use a baseline: "
             f"{', '.join(f'baseline:{known}' for known in BASELINES)}.",
         ) from error
-    if fast and dtype != "float32":
-        raise _not_fast(f"--dtype {dtype}")
+    if fast and (dtype != "float32" or scheme in SERVED):
+        raise _not_fast(f"--model {spec}" if scheme in SERVED else f"--dtype {dtype}")
     loaded = load_pretrained(spec, Loading(device, dtype, revision, trust_remote_code))
     if loaded.kind == "seq2seq":
         if fast:
@@ -114,6 +121,20 @@ def load_model(
         return model
     check_speedup(measured_screen(model.model, head=model.head_is_packed), loaded.kind)
     return ScreenedModel(model)
+
+
+def _served(spec: str, connection: Connection | None, scoring: str | None) -> LanguageModel:
+    from consilience.models.served import ServedCausalModel
+
+    return ServedCausalModel.open(spec, connection, scoring)
+
+
+def _not_direct(spec: str) -> ConsilienceError:
+    return ConsilienceError(
+        f"facts asked directly of {spec}, a decision model, which chooses among options",
+        expected="questions with options",
+        todo="Ask the facts as questions: --as-questions 4.",
+    )
 
 
 def _not_fast(reason: str) -> ConsilienceError:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from consilience.choices import DEFAULT_LOADING, Connection, Loading
 from consilience.endpoints.decisions import ROUTES, DecisionModel, connected
+from consilience.models import SERVED
 from consilience.models.prompt_functions import PromptBaseline, prompt_baseline
 from consilience.questions import Question
 
 if TYPE_CHECKING:
     from consilience.models.prompted import OptionScorer
+    from consilience.models.served_prompts import ServedOptionScorer
 
 
 def load_prompt_model(
@@ -22,12 +24,14 @@ def load_prompt_model(
     seed: int = 0,
     longest: int = 0,
     connection: Connection | None = None,
-) -> OptionScorer | PromptBaseline | DecisionModel:
+    scoring: str | None = None,
+) -> OptionScorer | PromptBaseline | DecisionModel | ServedOptionScorer:
     """The model of that name: a causal or sequence-to-sequence model, a decision model, a baseline.
 
     ``questions``: those of the suite, for ``baseline:majority``. ``seed``: of ``baseline:random``.
     ``longest``: tokens of a prompt with its answer, 0 for as many as the model takes.
-    ``connection``: how a model behind a URL is reached.
+    ``connection``: how a model behind a URL is reached. ``scoring``: the strategy of one that a
+    server scores.
     """
     scheme, _, name = spec.partition(":")
     if scheme == "baseline":
@@ -38,6 +42,10 @@ def load_prompt_model(
         from consilience.models.decision_pipeline import load_decision_pipeline
 
         return load_decision_pipeline(name, loading, longest)
+    if scheme in SERVED:
+        from consilience.models.served_prompts import load_served_scorer
+
+        return load_served_scorer(spec, connection, scoring, longest)
     from consilience.models.loading import load_pretrained
     from consilience.models.prompted import OptionScorer
 
@@ -45,6 +53,6 @@ def load_prompt_model(
 
 
 def is_chat_model(model: object) -> bool:
-    """Whether a model has a chat template."""
+    """Whether a model has a chat template, or a server that has one for it."""
     tokenizer = getattr(model, "tokenizer", None)
-    return bool(getattr(tokenizer, "chat_template", None))
+    return bool(getattr(tokenizer, "chat_template", None) or getattr(model, "takes_chats", False))

@@ -121,10 +121,13 @@ class PromptTokens:
         if prompt.is_chat and not self.has_template:
             return "the model has no chat template"
         texts = [*(text for _, text in prompt.turns), prompt.system, *answers]
-        for token in self.tokenizer.all_special_tokens:
-            if any(token in text for text in texts):
-                return f"has the special token '{token}' in it"
-        return None
+        find = getattr(self.tokenizer, "special_in", self._special_in)
+        token = next(filter(None, map(find, texts)), None)
+        return token and f"has the special token '{token}' in it"
+
+    def _special_in(self, text: str) -> str | None:
+        tokens = self.tokenizer.all_special_tokens
+        return next((token for token in tokens if token in text), None)
 
 
 def _common(sequences: Sequence[list[int]]) -> list[int]:

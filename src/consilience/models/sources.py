@@ -12,7 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import transformers
 from huggingface_hub import is_offline_mode
 
 from consilience.choices import DEFAULT_LOADING, Loading
@@ -150,6 +149,8 @@ def errors_of(source: ModelSource) -> Iterator[None]:
 
 def _advice(source: ModelSource) -> str:
     """What to do where a model cannot be loaded."""
+    import transformers
+
     if source.files:
         return (
             "Check that the files are those of a model that transformers "

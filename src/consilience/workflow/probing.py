@@ -85,7 +85,7 @@ def probe(
     if whole is not None:
         source["folder"] = str(save_suite(whole, folder.path / "suite").resolve())
     folder.describe("suite_source", source)
-    folder.pay_for(getattr(model, "client", None))
+    folder.pay_for(model)
     if options.keep_scores:
         words = {relation.id: relation.candidates.words for relation in suite.relations}
         folder.describe("words", words)
@@ -339,6 +339,8 @@ def loader(options: ProbeOptions, protocol: Protocol) -> Callable[..., LanguageM
         multi_token=options.multi_token,
         template=options.template,
         fast=options.fast,
+        connection=options.connection,
+        scoring=options.scoring,
         **asdict(options.loading),
     )
 

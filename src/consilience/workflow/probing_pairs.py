@@ -23,6 +23,7 @@ from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.files import csv_of, write_whole
 from consilience.metrics.measure import measure
 from consilience.metrics.notes import notes_on
+from consilience.models import SERVED
 from consilience.models.label_functions import label_baseline
 from consilience.run import SENTENCE_PAIRS, model_name, seed_folders
 from consilience.run_folder import RunFolder
@@ -274,6 +275,12 @@ def _load_classifier(
 
 def _load_writer(spec: str, options: ProbeOptions, task: Task) -> tuple[PairModel, OriginalForm]:
     """A model that writes, and the original form: T5's where there is no template."""
+    if spec.partition(":")[0] in SERVED:
+        from consilience.models.served_labels import ServedLabelWriter
+
+        served = ServedLabelWriter.open(spec, options.connection, options.scoring)
+        served.ask_for(task, options.template, options.longest or 0)
+        return served, partial(original, indicators=task.indicators)
     from consilience.models.label_writer import LabelWriter
     from consilience.models.loading import load_pretrained
 
@@ -293,7 +300,7 @@ def _probe_model(questions: _Questions, name: str, watch: Watch) -> _ProbedModel
     options, task, pairs = questions.options, questions.task, questions.pairs
     model, form = questions.load(name, watch)
     run = RunFolder(*questions.run_of(name, model))
-    run.pay_for(getattr(model, "client", None))
+    run.pay_for(model)
     if products := getattr(model, "products", None):
         run.multiplied_by(products.record())
     presented = present_pairs(

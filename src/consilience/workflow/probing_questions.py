@@ -61,13 +61,10 @@ from consilience.workflow.written_answers import Writer, Writing, as_writer
 def probe_questions(
     options: ProbeOptions, watch: Watch, questions: Questions, model: PromptModel | None = None
 ) -> CountedRun:
-    """Ask a model every question in every variant, and measure its answers; the run is kept.
-
-    ``model``: in place of the one that the options name.
-    """
+    """Ask a model (``model``, or the one that the options name) every question in every variant."""
     setup = QuestionSetup.of(options, watch, questions, model)
     folder = RunFolder(setup.folder, setup.settings)
-    folder.pay_for(getattr(setup.model, "client", None))
+    folder.pay_for(setup.model)
     folder.note([*setup.questions.notes, *fixed_note(options.vary, setup.questions)])
     if expectations := setup.questions.expectations:
         folder.describe(EXPECTATIONS, [expectation.to_record() for expectation in expectations])
@@ -79,9 +76,9 @@ def probe_questions(
     if setup.writer:
         folder.note(setup.writer.notes(pl.concat(tables, how="diagonal")))
     answers = {"": pl.concat(tables, how="diagonal")}
-    name = model_name(options.model)
     noise = _noise_floor(setup, folder, tables, watch)
-    counted = count_answers(answers, setup.suite, "strict", name, options.seed, noise)
+    name, seed = model_name(options.model), options.seed
+    counted = count_answers(answers, setup.suite, "strict", name, seed, noise)
     return save_counted(counted, folder)
 
 
@@ -251,7 +248,10 @@ def _writing_of(options: ProbeOptions, groups: Sequence[GroupOfQuestions]) -> Wr
 
 def _load(options: ProbeOptions, questions: Questions, writing: Writing | None) -> PromptModel:
     if writing and not options.model.startswith("baseline:"):
-        return writing.load_model(options.model, options.loading, options.longest or 0)
+        writer: PromptModel = writing.load_model(
+            options.model, options.loading, options.longest or 0, options.connection
+        )
+        return writer
     return load_prompt_model(
         options.model,
         questions.items,
@@ -259,6 +259,7 @@ def _load(options: ProbeOptions, questions: Questions, writing: Writing | None) 
         seed=options.seed,
         longest=options.longest or 0,
         connection=options.connection,
+        scoring=options.scoring,
     )
 
 

@@ -100,6 +100,12 @@ def load_models(options: RewriteOptions) -> tuple[WritingModel, MeaningJudge]:
     )
     writer = writing.load_model(options.model, options.loading)
     if options.judge in (None, options.model):
+        is_here = isinstance(writer, OptionScorer)
+        if not is_here:
+            raise ConsilienceError(
+                f"--model {options.model} without --judge",
+                expected="a judge that runs here, such as --judge packaged:smollm2",
+            )
         return writer, ParaphraseJudge(writer)
     loading = Loading(options.device, options.dtype, None, options.trust_remote_code)
     return writer, ParaphraseJudge(OptionScorer(load_pretrained(str(options.judge), loading)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import Any, cast
 
 import polars as pl
 
@@ -18,15 +18,13 @@ from consilience.answer_clusters import (
 from consilience.ask import Progress
 from consilience.ask_questions import Presenter
 from consilience.ask_writing import EMPTY, WritingModel, ask_writing, notes_on_writing
-from consilience.choices import DEFAULT_LOADING, Loading
+from consilience.choices import DEFAULT_LOADING, Connection, Loading
 from consilience.errors import ConsilienceError
 from consilience.factors import Factor
 from consilience.free_text import DEFAULT_RULES, Rule, normalized, rule_of, usual_rule
+from consilience.models import SERVED
 from consilience.questions import Question
 from consilience.text import counted
-
-if TYPE_CHECKING:
-    from consilience.models.answer_writer import AnswerWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +71,28 @@ class Writing:
         return {"match": match, "samples": self.samples, "equivalence": self.equivalence}
 
     def load_model(
-        self, spec: str, loading: Loading = DEFAULT_LOADING, longest: int = 0
-    ) -> AnswerWriter:
-        """The language model of that name; ``longest``: tokens of a prompt, 0 for its limit."""
+        self,
+        spec: str,
+        loading: Loading = DEFAULT_LOADING,
+        longest: int = 0,
+        connection: Connection | None = None,
+    ) -> Any:
+        """The language model of that name; ``longest``: tokens of a prompt, 0 for its limit.
+
+        ``connection``: how a model behind a URL is reached.
+        """
+        if spec.partition(":")[0] in SERVED:
+            from consilience.models.served import open_server
+            from consilience.models.served_prompts import ServedWriter
+
+            return ServedWriter(
+                open_server(spec, connection),
+                spec,
+                most_written=self.max_new_tokens,
+                temperature=self.temperature,
+                seed=self.seed,
+                longest=longest,
+            )
         from consilience.models.answer_writer import AnswerWriter
         from consilience.models.loading import load_pretrained
 

@@ -1,0 +1,376 @@
+"""Strategies: how a server is asked for the log-probability of given tokens.
+
+A strategy makes requests of token ids and reads replies. ``whole`` gives the log-probability of all
+tokens of a continuation, ``first`` those of several tokens as the next one. Each is proved
+(``proving.py``) before it is used, and a reply that lacks what a field asks for raises
+``UnprovedError`` with the name of the field. docs/endpoints.md says which servers have which.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from consilience.errors import ConsilienceError, unknown_name
+
+Ids = Sequence[int]
+Body = dict[str, Any]
+
+
+class UnprovedError(Exception):
+    """A server does not do what a field asks for."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        self.field = field
+        super().__init__(f"'{field}': {problem}")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a reply says about the next token."""
+
+    values: Mapping[int, float]
+    """Log-probabilities, by token id."""
+    bound: float | None
+    """No other token has a larger one; None where every token that was asked for has a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """How a server is asked for log-probabilities."""
+
+    name: str
+    """Names it."""
+    gives: str
+    """What a reader of the scores should know."""
+    path: str
+    """The route."""
+    whole: Callable[[Ids, Sequence[Ids]], Body] | None = None
+    """The request for continuations of a prefix; None where ``first`` is repeated instead."""
+    read_whole: Callable[[Any, Ids, Sequence[Ids]], list[float]] | None = None
+    """The log-probabilities of the continuations, from a reply."""
+    first: Callable[[Ids, Ids], Body] | None = None
+    """The request for the next token after a prefix, among wanted ones; None without it."""
+    read_first: Callable[[Any, Ids, Callable[[int], str]], Known] | None = None
+    """What a reply says about the wanted tokens; the function gives the text of a token."""
+    takes_several: bool = False
+    """Whether one request takes all continuations of a prefix."""
+    merges: bool = False
+    """Whether requests that differ in their prompt only may be sent as one."""
+    is_censored: bool = False
+    """Whether some tokens have only a bound."""
+
+
+def _choices(reply: Any, size: int, field: str = "prompt") -> list[Mapping[str, Any]]:
+    """The choices of a reply to ``size`` prompts, in their order."""
+    choices = reply.get("choices") if isinstance(reply, Mapping) else None
+    if not isinstance(choices, list) or len(choices) != size:
+        problem = len(choices) if isinstance(choices, list) else "no"
+        raise UnprovedError(field, f"{problem} choices for {size} prompts")
+    if not all(isinstance(choice, Mapping) for choice in choices):
+        raise UnprovedError("choices", "a choice that is no object")
+    try:
+        return sorted(choices, key=lambda choice: int(choice.get("index", 0)))
+    except (TypeError, ValueError) as error:
+        raise UnprovedError("index", "a choice without a number") from error
+
+
+def _number(value: Any, field: str) -> float:
+    """A log-probability."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise UnprovedError(field, f"{value!r} in place of a log-probability")
+    if value > TOLERANCE:
+        raise UnprovedError(field, f"a log-probability of {value:g}, above 0")
+    return float(value)
+
+
+TOLERANCE = 1e-3
+"""By how many nats a log-probability may be above 0, and a sum of probabilities above 1."""
+
+
+def _continued(prefix: Ids, targets: Sequence[Ids]) -> Body:
+    return {"prompt": [[*prefix, *target] for target in targets], "max_tokens": 1, "temperature": 0}
+
+
+def _ask_prompt_logprobs(prefix: Ids, targets: Sequence[Ids]) -> Body:
+    return _continued(prefix, targets) | {"prompt_logprobs": 1}
+
+
+def _read_prompt_logprobs(reply: Any, prefix: Ids, targets: Sequence[Ids]) -> list[float]:
+    field, totals = "prompt_logprobs", []
+    for choice, target in zip(_choices(reply, len(targets)), targets, strict=True):
+        entries = choice.get(field)
+        if not isinstance(entries, list):
+            raise UnprovedError(field, "the server ignored it")
+        if len(entries) != len(prefix) + len(target):
+            raise UnprovedError(
+                field, f"{len(entries)} entries for {len(prefix) + len(target)} tokens of a prompt"
+            )
+        total = 0.0
+        for token, entry in zip(target, entries[len(prefix) :], strict=True):
+            value = entry.get(str(token)) if isinstance(entry, Mapping) else None
+            if not isinstance(value, Mapping):
+                raise UnprovedError(field, f"no entry of the token {token}")
+            total += _number(value.get("logprob"), field)
+        totals.append(total)
+    return totals
+
+
+def _ask_echo(prefix: Ids, targets: Sequence[Ids]) -> Body:
+    return _continued(prefix, targets) | {"echo": True, "logprobs": 1}
+
+
+def _read_echo(reply: Any, prefix: Ids, targets: Sequence[Ids]) -> list[float]:
+    totals = []
+    expected = sum(len(prefix) + len(target) for target in targets)
+    counts = reply.get("usage") if isinstance(reply, Mapping) else None
+    counted_prompt = counts.get("prompt_tokens") if isinstance(counts, Mapping) else None
+    for choice, target in zip(_choices(reply, len(targets)), targets, strict=True):
+        record = choice.get("logprobs")
+        if not isinstance(record, Mapping):
+            raise UnprovedError("logprobs", "the server ignored it")
+        values = record.get("token_logprobs")
+        if not isinstance(values, list):
+            missing = "echo" if "content" in record else "logprobs"
+            raise UnprovedError(missing, "no list `token_logprobs`; the server ignored it")
+        size = len(prefix) + len(target)
+        if len(values) not in (size, size + 1) or counted_prompt not in (None, expected):
+            problem = f"{len(values)} log-probabilities for {size} tokens of a prompt"
+            raise UnprovedError(
+                "echo", f"{problem}{' (it was ignored)' if len(values) <= 1 else ''}"
+            )
+        totals.append(sum(_number(value, "echo") for value in values[len(prefix) : size]))
+    return totals
+
+
+def _ask_grammar(prefix: Ids, targets: Sequence[Ids]) -> Body:
+    (target,) = targets
+    tokens = " ".join(f"<[{token}]>" for token in target)
+    return _native(prefix, len(target)) | {"n_probs": 1, "grammar": f"root ::= {tokens}"}
+
+
+def _native(prefix: Ids, size: int) -> Body:
+    """A request to llama.cpp's own route: greedy, with the ids of the tokens in the reply."""
+    return {
+        "prompt": list(prefix),
+        "n_predict": size,
+        "temperature": 0,
+        "samplers": [],
+        "return_tokens": True,
+        "cache_prompt": True,
+    }
+
+
+def _read_grammar(reply: Any, prefix: Ids, targets: Sequence[Ids]) -> list[float]:
+    (target,) = targets
+    return [sum(_of_forced(reply, target, "grammar"))]
+
+
+def _of_forced(reply: Any, target: Ids, field: str) -> list[float]:
+    """The log-probabilities of tokens that a server was made to write."""
+    entries = reply.get("completion_probabilities") if isinstance(reply, Mapping) else None
+    if not isinstance(entries, list):
+        raise UnprovedError("n_probs", "the server ignored it")
+    written = [entry.get("id") if isinstance(entry, Mapping) else None for entry in entries]
+    if written != list(target):
+        raise UnprovedError(field, f"the tokens {written} in place of {list(target)}")
+    return [_number(entry.get("logprob"), "n_probs") for entry in entries]
+
+
+MOST_LIKELY = 256
+"""Next tokens that llama.cpp is asked for. More take longer to write than the others alone."""
+
+FORCED = 1000
+"""The bias, in nats, of the only token that may be written."""
+
+
+def _ask_forced(prefix: Ids, targets: Sequence[Ids]) -> Body:
+    (target,) = targets
+    if len(target) > 1:
+        return _ask_grammar(prefix, targets)
+    return _native(prefix, 1) | {"n_probs": 1, "logit_bias": [[target[0], FORCED]]}
+
+
+def _read_forced(reply: Any, prefix: Ids, targets: Sequence[Ids]) -> list[float]:
+    (target,) = targets
+    return [sum(_of_forced(reply, target, "logit_bias" if len(target) == 1 else "grammar"))]
+
+
+def _ask_most_likely(prefix: Ids, wanted: Ids) -> Body:
+    return _native(prefix, 1) | {"n_probs": MOST_LIKELY}
+
+
+def _read_most_likely(reply: Any, wanted: Ids, piece: Callable[[int], str]) -> Known:
+    entries = reply.get("completion_probabilities") if isinstance(reply, Mapping) else None
+    if not isinstance(entries, list) or len(entries) != 1 or not isinstance(entries[0], Mapping):
+        raise UnprovedError("n_probs", "the server ignored it")
+    top = entries[0].get("top_logprobs")
+    if not isinstance(top, list) or not all(isinstance(entry, Mapping) for entry in top):
+        raise UnprovedError("n_probs", "no list `top_logprobs`")
+    values = {entry.get("id"): _number(entry.get("logprob"), "n_probs") for entry in top}
+    return _among(values, wanted, min(values.values(), default=0.0))
+
+
+def _among(values: Mapping[Any, float], wanted: Ids, bound: float) -> Known:
+    """What is known of wanted tokens; ``bound`` of the others."""
+    known = {token: values[token] for token in wanted if token in values}
+    return Known(known, None if len(known) == len(set(wanted)) else bound)
+
+
+def _ask_label_ids(prefix: Ids, wanted: Ids) -> Body:
+    return _next_token(prefix) | {"logprobs": 1, "logprob_token_ids": list(dict.fromkeys(wanted))}
+
+
+def _next_token(prefix: Ids) -> Body:
+    return {
+        "prompt": list(prefix),
+        "max_tokens": 1,
+        "temperature": 0,
+        "return_tokens_as_token_ids": True,
+    }
+
+
+def _read_label_ids(reply: Any, wanted: Ids, piece: Callable[[int], str]) -> Known:
+    values, _ = _top(reply, wanted, piece)
+    missing = [token for token in wanted if token not in values]
+    if missing:
+        raise UnprovedError(
+            "logprob_token_ids", f"no value of the token {missing[0]}; it was ignored"
+        )
+    return Known({token: values[token] for token in wanted}, None)
+
+
+def _top(
+    reply: Any, wanted: Ids, piece: Callable[[int], str]
+) -> tuple[dict[int, float], list[tuple[str, float]]]:
+    """The wanted tokens among the next ones that a reply lists, and all of these by their text."""
+    (choice,) = _choices(reply, 1)
+    record = choice.get("logprobs")
+    if not isinstance(record, Mapping):
+        raise UnprovedError("logprobs", "the server ignored it")
+    entries = named_tokens(record)
+    ids = {f"token_id:{token}": token for token in wanted}
+    if not any(name.startswith("token_id:") for name, _ in entries):
+        pieces = {token: piece(token) for token in wanted}
+        readable = {token: text for token, text in pieces.items() if BROKEN not in text}
+        ids = {text: token for token, text in readable.items()}
+        if len(ids) < len(readable):
+            raise UnprovedError("return_tokens_as_token_ids", "two tokens with the same text")
+    known = {ids[name]: value for name, value in entries if name in ids and BROKEN not in name}
+    return known, entries
+
+
+def named_tokens(record: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """The texts of the next tokens that a record ``logprobs`` lists, and their values.
+
+    The record is that of completions or of chats. A token that is part of a character has no text.
+    """
+    content = record.get("content")
+    if isinstance(content, list) and content and isinstance(content[0], Mapping):
+        top = content[0].get("top_logprobs")
+        entries = top if isinstance(top, list) else []
+        pairs = [(entry.get("token"), entry.get("logprob")) for entry in entries]
+    else:
+        tops = record.get("top_logprobs")
+        first = tops[0] if isinstance(tops, list) and tops else None
+        if not isinstance(first, Mapping):
+            raise UnprovedError("logprobs", "no list `top_logprobs`")
+        pairs = list(first.items())
+    return [(str(name), _number(value, "top_logprobs")) for name, value in pairs]
+
+
+def top_k(size: int) -> Strategy:
+    """The strategy that reads the ``size`` most probable tokens; others have a bound."""
+
+    def ask(prefix: Ids, wanted: Ids) -> Body:
+        return _next_token(prefix) | {"logprobs": size}
+
+    def read(reply: Any, wanted: Ids, piece: Callable[[int], str]) -> Known:
+        values, entries = _top(reply, wanted, piece)
+        return _among(values, wanted, bound_of(entries, size))
+
+    return Strategy(
+        "top-k",
+        f"a bound for tokens that are not among the {size} most probable",
+        "completions",
+        first=ask,
+        read_first=read,
+        is_censored=True,
+    )
+
+
+BROKEN = "\ufffd"
+"""In the text of a token that is part of a character, which does not say which token it is."""
+
+
+def bound_of(entries: Sequence[tuple[str, float]], size: int) -> float:
+    """What no token exceeds that is not listed: the smallest of the ``size`` largest values.
+
+    ``entries``: the texts of the listed tokens, and their log-probabilities. A server may add the
+    token that it wrote. Fewer entries than ``size`` raise, and so do probabilities with a sum
+    above 1. A token without a readable text may be any; several of these may be listed as one.
+    """
+    is_readable = not any(BROKEN in name for name, _ in entries)
+    if len(entries) < size and is_readable:
+        raise UnprovedError("logprobs", f"{len(entries)} tokens where {size} were asked for")
+    largest = sorted((value for _, value in entries), reverse=True)[:size]
+    total = sum(map(math.exp, largest))
+    if total > 1 + TOLERANCE:
+        raise UnprovedError("logprobs", f"probabilities with a sum of {total:.3f}")
+    return max([largest[-1], *(value for name, value in entries if BROKEN in name)])
+
+
+STRATEGIES: Mapping[str, Strategy] = {
+    strategy.name: strategy
+    for strategy in (
+        Strategy(
+            "prompt-logprobs",
+            "exact",
+            "completions",
+            _ask_prompt_logprobs,
+            _read_prompt_logprobs,
+            takes_several=True,
+        ),
+        Strategy("echo", "exact", "completions", _ask_echo, _read_echo, takes_several=True),
+        Strategy(
+            "forced-tokens",
+            "exact",
+            "/completion",
+            _ask_forced,
+            _read_forced,
+            _ask_most_likely,
+            _read_most_likely,
+            merges=True,
+        ),
+        Strategy("token-grammar", "exact", "/completion", _ask_grammar, _read_grammar, merges=True),
+        Strategy(
+            "label-ids",
+            "exact",
+            "completions",
+            first=_ask_label_ids,
+            read_first=_read_label_ids,
+        ),
+        top_k(20),
+    )
+}
+"""The strategies by name, in the order in which they are tried."""
+
+
+def strategy_named(name: str) -> Strategy:
+    """The strategy of that name; an unknown one raises."""
+    if name not in STRATEGIES:
+        raise unknown_name(f"no scoring strategy '{name}'", name, STRATEGIES)
+    return STRATEGIES[name]
+
+
+def unproved_error(reasons: Mapping[str, str]) -> ConsilienceError:
+    """The error of a server of which no strategy is proved."""
+    tried = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+    return ConsilienceError(
+        f"the server gives no log-probabilities of given texts ({tried})",
+        expected="a server in the table of docs/endpoints.md",
+        todo="Let the model write its answers: questions and sentence pairs with --generate, facts "
+        "with --as-questions 4 --generate.",
+    )

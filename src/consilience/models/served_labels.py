@@ -1,0 +1,134 @@
+"""Models behind a URL that answer sentence pairs with the word of a label (``label_writer.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from consilience.endpoints.proving import Proof
+from consilience.endpoints.scorer import Continuations, Scorer
+from consilience.endpoints.server import Server
+from consilience.errors import ConsilienceError
+from consilience.models.label_writer import MOST_WRITTEN, REPLY, TEMPLATES, filled
+from consilience.models.pair_input import Encoded, as_string
+from consilience.models.score_tables import excluded, log_softmax
+from consilience.models.served import ServedModel
+from consilience.models.served_prompts import prompt_tokens, text_of
+from consilience.sentence_pairs import Form, Task
+from consilience.types import Scores
+
+Ints = npt.NDArray[np.int64]
+
+
+class ServedLabelWriter(ServedModel):
+    """A causal language model on a server that is asked for a label in words."""
+
+    def __init__(self, server: Server, spec: str, scorer: Scorer, proof: Proof) -> None:
+        super().__init__(server, spec, scorer, proof)
+        self.prompts = prompt_tokens(server, spec)
+        self.longest = (server.context or 1 << 30) - MOST_WRITTEN
+        self.template = ""
+        self.labels: tuple[str, ...] = ()
+
+    def ask_for(self, task: Task, template: str | None, longest: int = 0) -> ServedLabelWriter:
+        """The same model, asked for the labels of a task; ``template``: None for ours."""
+        self.template = filled(TEMPLATES[task.kind] if template is None else template, task)
+        self.labels = task.labels
+        self.longest = min(self.longest, longest or self.longest)
+        self.reply = self.template.partition(REPLY)[2]
+        self.targets = [tuple(self._target(label)) for label in task.labels]
+        self.identity |= {
+            "template": self.template,
+            "chat": self.prompts.has_template,
+            "longest": self.longest,
+        }
+        return self
+
+    def _target(self, label: str) -> list[int]:
+        """The tokens of a label as an answer; in a chat with the token that ends the turn."""
+        if not self.prompts.has_template:
+            return self.prompts.ids([" " + label])[0]
+        turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": label}]
+        after = self.prompts.ids([self._chat(turns, is_asked=False).rpartition(label)[2]])[0]
+        ends = list(self.prompts.ends)
+        gap = " " if self.reply and not self.reply[-1].isspace() else ""
+        end = [token for token in [*after, *ends] if token in ends][:1]
+        return [*self.prompts.ids([gap + label])[0], *end]
+
+    def _chat(self, turns: Sequence[dict[str, str]], *, is_asked: bool) -> str:
+        return str(
+            self.tokenizer.apply_chat_template(
+                turns, tokenize=False, add_generation_prompt=is_asked
+            )
+        )
+
+    def prompt(self, form: Form) -> str:
+        """The text that the model reads."""
+        before, after = self.template.split("{text}")
+        question, _, reply = after.partition(REPLY)
+        prompt = before + as_string(form) + question
+        if not self.prompts.has_template:
+            return prompt + reply
+        turn = {"role": "user", "content": prompt.rstrip("\n") if reply else prompt}
+        return self._chat([turn], is_asked=True) + reply
+
+    def encode(self, forms: Sequence[Form]) -> list[Encoded]:
+        """The ids of each prompt, of any length."""
+        start = [] if self.prompts.has_template else self.prompts.beginning
+        every = self.prompts.ids([self.prompt(form) for form in forms]) if forms else []
+        return [{"input_ids": [*start, *ids]} for ids in every]
+
+    def fit(self, forms: Sequence[Form]) -> list[Form]:
+        """Texts that are too long for a server are not truncated."""
+        raise ConsilienceError(
+            f"a sentence pair with more than {self.longest} tokens",
+            expected="pairs that fit, with a model behind a URL",
+            todo="Add --long exclude.",
+        )
+
+    def why_not(self, form: Form) -> str | None:
+        """Why the model cannot read a form; None if it can."""
+        find = getattr(self.tokenizer, "special_in", None)
+        for segment in form:
+            if find and (token := find(segment.sentence)):
+                return f"has the special token '{token}' in it"
+        return None
+
+    def write(self, forms: Sequence[Form]) -> Iterator[tuple[Ints, list[str]]]:
+        """Positions of forms, and what the model writes after them, greedily."""
+        route = "completions"
+        bodies = (
+            {
+                "model": self.server.name,
+                "prompt": encoded["input_ids"],
+                "max_tokens": MOST_WRITTEN,
+                "temperature": 0,
+                **self.server.plain_sampling,
+            }
+            for encoded in self.encode(forms)
+        )
+        for at, reply in self.server.client.post_all(route, bodies):
+            yield np.array([at]), [text_of(reply).strip()]
+
+    def score(self, forms: Sequence[Form]) -> Iterator[Scores]:
+        """Log-probabilities, in nats, of the labels for each form, normalised over the labels."""
+        parts = [
+            Continuations(tuple(encoded["input_ids"]), tuple(self.targets))
+            for encoded in self.encode(forms)
+        ]
+        for at, totals in self.scorer.totals(parts):
+            if totals.refused:
+                yield excluded([at], self.labels, totals.refused)
+                continue
+            values = totals.values[None]
+            bounds = totals.is_bound[None]
+            has_bounds = bool(bounds.any())
+            yield Scores(
+                np.array([at]),
+                self.labels,
+                None if has_bounds else log_softmax(values),
+                totals=values,
+                bounds=bounds if has_bounds else None,
+            )

@@ -1,0 +1,166 @@
+"""A server that computes log-probabilities of a tiny model in the documented shapes of others.
+
+The shapes are those that docs/endpoints.md names: completions of vLLM, SGLang, llama-cpp-python and
+OpenAI, and chats of OpenAI. ``ways`` says what a server does, and what it does wrong.
+"""
+
+from contextlib import contextmanager
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from replay_server import replay
+
+VLLM = frozenset({"prompt_logprobs", "echo", "logprob_token_ids", "tokenize", "ids"})
+SGLANG = frozenset({"echo", "tokenize", "ids"})
+LLAMA_CPP_PYTHON = frozenset({"echo"})
+OPENAI = frozenset({"ids", "most=5"})
+OLLAMA = frozenset({"most=20"})
+
+
+class TinyServer:
+    """Answers requests by a model of a folder."""
+
+    def __init__(self, folder, ways, chat_template=None):
+        self.model = AutoModelForCausalLM.from_pretrained(folder).eval()
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.ways = set(ways)
+        self.tokenizer.chat_template = chat_template
+        self.most = next((int(way[5:]) for way in ways if way.startswith("most=")), 20)
+
+    def __call__(self, path, body, headers):
+        routes = {"/v1/completions": self.complete, "/v1/chat/completions": self.chat}
+        if "tokenize" in self.ways:
+            routes |= {"/tokenize": self.tokenize, "/detokenize": self.detokenize}
+        if path not in routes:
+            return 404, {"error": {"message": f"no route {path}"}}, {}
+        return routes[path](body)
+
+    def tokenize(self, body):
+        if "messages" in body:
+            if self.tokenizer.chat_template is None:
+                return 400, {"error": {"message": "no chat template"}}, {}
+            asked = body.get("add_generation_prompt", True)
+            text = self.tokenizer.apply_chat_template(
+                body["messages"], tokenize=False, add_generation_prompt=asked
+            )
+            ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        else:
+            special = body.get("add_special_tokens", True)
+            ids = self.tokenizer(body["prompt"], add_special_tokens=special)
+            ids = ids["input_ids"]
+        return {"tokens": ids, "count": len(ids), "max_model_len": 64}
+
+    def detokenize(self, body):
+        return {"prompt": self.tokenizer.decode(body["tokens"])}
+
+    @torch.inference_mode()
+    def logprobs(self, ids):
+        """Log-probabilities (token, vocabulary) of the token after each."""
+        return self.model(torch.tensor([ids])).logits[0].double().log_softmax(-1)
+
+    def piece(self, token, body):
+        if body.get("return_tokens_as_token_ids") and "tokenize" in self.ways:
+            return f"token_id:{token}"
+        return self.tokenizer.decode([token])
+
+    def complete(self, body):
+        prompt = body["prompt"]
+        prompts = (
+            prompt if isinstance(prompt, list) and not isinstance(prompt[0], int) else [prompt]
+        )
+        if "ids" not in self.ways and not isinstance(prompt, str):
+            return 400, {"error": {"message": "prompt: expected a text"}}, {}
+        if (body.get("logprobs") or 0) > self.most:
+            return 400, {"error": {"message": f"logprobs: at most {self.most}"}}, {}
+        every = [self.tokenizer(p)["input_ids"] if isinstance(p, str) else p for p in prompts]
+        choices = [self.choice(at, ids, body) for at, ids in enumerate(every)]
+        counts = {"prompt_tokens": sum(map(len, every)), "completion_tokens": len(every)}
+        if "shuffled" in self.ways:
+            choices.reverse()
+        return {"choices": choices, "usage": counts}
+
+    def choice(self, index, ids, body):
+        values = self.logprobs(ids)
+        written = int(values[-1].argmax())
+        text = self.written(ids, body)
+        choice = {"index": index, "text": text, "logprobs": None}
+        if body.get("prompt_logprobs") is not None and "prompt_logprobs" in self.ways:
+            entries = [
+                {
+                    str(token): {
+                        "logprob": float(values[at, token]),
+                        "rank": 1,
+                        "decoded_token": self.tokenizer.decode([token]),
+                    }
+                }
+                for at, token in enumerate(ids[1:])
+            ]
+            choice["prompt_logprobs"] = [None, *entries]
+        if body.get("logprobs") is not None and "no logprobs" not in self.ways:
+            choice["logprobs"] = self.record(ids, written, values, body)
+        return choice
+
+    def written(self, ids, body):
+        """The greedy continuation, up to a stop text or the end token."""
+        new = []
+        while len(new) < body["max_tokens"]:
+            new.append(int(self.logprobs([*ids, *new])[-1].argmax()))
+            text = self.tokenizer.decode(new)
+            if new[-1] == self.tokenizer.eos_token_id:
+                return self.tokenizer.decode(new[:-1])
+            for stop in body.get("stop", []):
+                if stop in text:
+                    return text.partition(stop)[0]
+        return self.tokenizer.decode(new)
+
+    def record(self, ids, written, values, body):
+        top = self.listed(values[-1], body["logprobs"])
+        if "logprob_token_ids" in self.ways and "logprob_token_ids" in body:
+            wanted = [*body["logprob_token_ids"], written]
+            top = {token: float(values[-1, token]) for token in wanted}
+        known = {self.piece(token, body): value for token, value in top.items()}
+        tokens, logprobs, tops = [written], [float(values[-1, written])], [known]
+        if body.get("echo") and "echo" in self.ways:
+            echoed = [float(values[at, token]) for at, token in enumerate(ids[1:])]
+            tokens, logprobs = [*ids, *tokens], [None, *echoed, *logprobs]
+            tops = [None] * len(ids) + tops
+        return {
+            "tokens": [self.piece(token, body) for token in tokens],
+            "token_logprobs": logprobs,
+            "top_logprobs": tops,
+            "text_offset": [0] * len(tokens),
+        }
+
+    def listed(self, values, size):
+        """The most probable tokens; a server may list fewer, or values of other things."""
+        size -= 1 if "fewer" in self.ways else 0
+        shift = 3.0 if "above 1" in self.ways else 0.0
+        top = values.topk(size)
+        pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        return {token: min(value + shift, 0.0) for token, value in pairs}
+
+    def chat(self, body):
+        if body.get("top_logprobs", 0) > 20:
+            return 400, {"error": {"message": "top_logprobs: at most 20"}}, {}
+        ids = self.tokenizer.apply_chat_template(
+            body["messages"], tokenize=True, add_generation_prompt=True, return_dict=False
+        )
+        values = self.logprobs(ids)[-1]
+        record = None
+        if body.get("logprobs") and "no logprobs" not in self.ways:
+            top = [
+                {"token": self.tokenizer.decode([token]), "logprob": value, "bytes": []}
+                for token, value in self.listed(values, body["top_logprobs"]).items()
+            ]
+            record = {"content": [{**top[0], "top_logprobs": top}]}
+        message = {"role": "assistant", "content": self.written(ids, body)}
+        choice = {"index": 0, "message": message, "logprobs": record, "finish_reason": "length"}
+        return {"choices": [choice], "usage": {"prompt_tokens": len(ids), "completion_tokens": 1}}
+
+
+@contextmanager
+def scoring_server(folder, ways, **more):
+    """A running server; its ``url`` and the requests it ``received``."""
+    with replay(TinyServer(folder, ways, **more)) as state:
+        yield state

@@ -1,0 +1,125 @@
+"""Scores over HTTP: those of the same weights here, or a refusal that names the field."""
+
+import numpy as np
+import pytest
+
+from consilience.ask import UNCERTAIN, judge
+from consilience.choices import Connection
+from consilience.errors import ConsilienceError
+from consilience.models import load_model
+from consilience.models.served import ServedCausalModel
+from reference import QUERIES, words_of
+from scoring_server import LLAMA_CPP_PYTHON, OLLAMA, OPENAI, SGLANG, VLLM, scoring_server
+
+WORDS = words_of("Paris", "Rome", "Berlin", "London", "Italy", "a b")
+SOME = QUERIES[::3]
+
+
+@pytest.fixture(scope="module")
+def folder(model_folder):
+    return model_folder("llama")
+
+
+@pytest.fixture(scope="module")
+def local(folder):
+    """Log-probabilities (query, candidate) of the model in this process."""
+    values = np.full((len(SOME), len(WORDS.words)), np.nan)
+    for scores in load_model(str(folder)).score(SOME, WORDS):
+        values[scores.rows] = scores.logprob
+    return values
+
+
+def served(url, folder=None, **more):
+    connection = Connection(url, tokenizer=str(folder) if folder else None, **more)
+    return ServedCausalModel.open("openai:tiny", connection, more.get("scoring"))
+
+
+@pytest.mark.parametrize(
+    ("ways", "scoring", "has_tokenizer"),
+    [
+        (VLLM, "prompt-logprobs", True),
+        (VLLM | {"shuffled"}, "prompt-logprobs", True),
+        (VLLM - {"prompt_logprobs"}, "echo", True),
+        (VLLM - {"prompt_logprobs", "echo"}, "label-ids", True),
+        (SGLANG, "echo", True),
+        (LLAMA_CPP_PYTHON, "echo", False),
+    ],
+)
+def test_scores_are_those_of_the_same_weights_here(folder, local, ways, scoring, has_tokenizer):
+    """The first strategy that is proved; a server without token ids gets texts."""
+    with scoring_server(folder, ways) as server:
+        model = served(server.url, None if has_tokenizer else folder)
+        assert model.proof.strategy == model.identity["scoring"] == scoring
+        assert model.proof.as_text == (not has_tokenizer)
+        assert model.proof.repeated == 0
+        assert (model.proof.other_route or 0) < 1e-9 and (model.proof.other_route is None) == (
+            not has_tokenizer
+        )
+        assert 0 < model.proof.total_probability <= 1
+        answered = []
+        for scores in model.score(SOME, WORDS):
+            answered += scores.rows.tolist()
+            np.testing.assert_allclose(scores.logprob, local[scores.rows], atol=3e-5)
+        assert sorted(answered) == list(range(len(SOME)))
+
+
+@pytest.mark.parametrize("ways", [VLLM, VLLM - {"prompt_logprobs", "echo"}])
+def test_the_best_candidate_and_the_gold_are_those_of_all_scores(folder, local, ways):
+    with scoring_server(folder, ways) as server:
+        for scores in served(server.url).score(SOME, WORDS, every=False):
+            (row,) = scores.rows
+            assert np.nanargmax(scores.totals[0]) == local[row].argmax()
+            gold = WORDS.words.index(SOME[row].gold) if SOME[row].gold in WORDS.words else None
+            assert gold is None or not np.isnan(scores.totals[0, gold])
+
+
+@pytest.mark.parametrize(("ways", "has_tokenizer"), [(OPENAI, False), (OLLAMA, False)])
+def test_candidates_that_are_not_listed_have_bounds(folder, local, ways, has_tokenizer):
+    """A bound is never below the value, an answer is the one of all scores, and none is made up."""
+    with scoring_server(folder, ways) as server:
+        model = served(server.url, folder)
+        assert model.proof.strategy == "top-k"
+        kinds = set()
+        for scores in model.score(SOME, WORDS):
+            (row,) = scores.rows
+            judged = judge(scores, [SOME[row].gold])
+            bounds = np.zeros((1, 6), bool) if scores.bounds is None else scores.bounds
+            exact = np.flatnonzero(~bounds[0])
+            if len(exact) > 1:
+                differences = scores.totals[0, exact] - local[row, exact]
+                np.testing.assert_allclose(differences, differences[0], atol=3e-5)
+            if len(exact):
+                offset = scores.totals[0, exact[0]] - local[row, exact[0]]
+                assert (scores.totals[0] >= local[row] + offset - 3e-5).all()
+            if judged["excluded"][0] is None:
+                assert judged["answer"][0] == WORDS.words[local[row].argmax()]
+            else:
+                assert judged["excluded"][0] in (UNCERTAIN, "the gold is not among the candidates")
+            kinds.add((bool(bounds.any()), judged["excluded"][0]))
+        assert (True, UNCERTAIN) in kinds
+
+
+@pytest.mark.parametrize(
+    ("ways", "message"),
+    [
+        ({"tokenize", "ids", "no logprobs"}, "'logprobs': the server ignored it"),
+        ({"tokenize", "ids"}, "'prompt_logprobs': the server ignored it"),
+        ({"tokenize", "ids", "no logprobs"}, "echo: 'logprobs'"),
+        ({"tokenize", "ids", "fewer", "most=20"}, "'logprobs': 4 tokens where 5 were asked for"),
+        ({"tokenize", "ids", "above 1"}, "'logprobs': probabilities with a sum of"),
+    ],
+)
+def test_a_server_that_ignores_a_field_is_refused_by_its_name(folder, ways, message):
+    strategies = {"'prompt_logprobs'": "prompt-logprobs"}
+    scoring = next((name for field, name in strategies.items() if field in message), None)
+    with scoring_server(folder, ways) as server, pytest.raises(ConsilienceError) as error:
+        served(server.url, scoring=scoring)
+    assert message in str(error.value) and "--generate" in error.value.todo
+
+
+def test_a_server_without_a_tokenizer_says_what_is_missing(folder):
+    with (
+        scoring_server(folder, OPENAI) as server,
+        pytest.raises(ConsilienceError, match="name a local tokenizer with --tokenizer"),
+    ):
+        served(server.url)

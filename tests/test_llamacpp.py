@@ -1,0 +1,121 @@
+"""llama.cpp in this process: exact scores by tokens, and how far its quantised products are off."""
+
+import gc
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from consilience import Pattern, Query
+from consilience.endpoints import llamacpp
+from consilience.endpoints.llamacpp import LlamaCppClient
+from consilience.endpoints.scorer import Continuations, Scorer
+from consilience.endpoints.server import Server
+from consilience.endpoints.strategies import STRATEGIES
+from consilience.errors import ConsilienceError
+from consilience.models import load_model
+from consilience.models.served import file_of
+from consilience.models.served_prompts import prompt_tokens
+from reference import words_of
+
+pytest.importorskip("xllamacpp", reason="needs the extra llamacpp")
+
+FLOAT32 = json.loads((Path(__file__).parent / "data" / "smollm2_float32.json").read_text())
+"""Log-probabilities of candidates by transformers, from the expanded weights in float32."""
+
+LARGEST, MEDIAN = 1.0, 0.25
+"""Bounds of the difference to these, in nats (docs/endpoints.md)."""
+
+
+def has_smollm2():
+    try:
+        return bool(file_of("packaged:smollm2"))
+    except ConsilienceError:
+        return False
+
+
+pytestmark = pytest.mark.skipif(not has_smollm2(), reason="needs the package with SmolLM2")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_core():
+    """One thread: torch is loaded here, and its OpenMP spins while other tests run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(llamacpp, "cores", lambda: 1)
+        yield
+
+
+@pytest.fixture(scope="module")
+def model(one_core):
+    """One server for all tests of this module."""
+    model = load_model("llamacpp:packaged:smollm2")
+    yield model
+    model.server.client.close()
+
+
+def test_scores_are_those_of_the_expanded_weights_within_a_bound(model):
+    """The weights are quantised to 4 bits in both; llama.cpp quantises the activations, too."""
+    differences, answers = [], 0
+    for row in FLOAT32:
+        query = Query(Pattern.parse(row["pattern"]), row["subject"], row["words"][0])
+        [scores] = model.score([query], words_of(*row["words"]))
+        differences += np.abs(scores.logprob[0] - row["logprobs"]).tolist()
+        answers += scores.logprob[0].argmax() == np.argmax(row["logprobs"])
+    assert max(differences) < LARGEST and np.median(differences) < MEDIAN
+    assert answers == len(FLOAT32)
+    [best] = model.score([query], words_of(*row["words"]), every=False)
+    assert np.nanargmax(best.totals[0]) == scores.logprob[0].argmax()
+
+
+def test_two_strategies_and_the_chain_over_the_vocabulary_agree(model):
+    """`` Antananarivo`` is several tokens: a grammar of texts would let others spell it."""
+    tokens = prompt_tokens(model.server, "smollm2")
+    prefix, *targets = tokens.ids(["The capital of France is", " Antananarivo", " Paris"])
+    parts = Continuations(tuple(prefix), tuple(map(tuple, targets)))
+    found = {}
+    for name in ("forced-tokens", "token-grammar"):
+        [(_, totals)] = Scorer(model.server, STRATEGIES[name]).totals([parts])
+        assert not totals.is_bound.any()
+        found[name] = totals.values
+    chain = []
+    for target in targets:
+        total = 0.0
+        for at, token in enumerate(target):
+            body = {"prompt": prefix + target[:at], "n_predict": 1, "n_probs": 49152}
+            reply = model.server.client.post("/completion", body | {"temperature": 0})
+            top = reply["completion_probabilities"][0]["top_logprobs"]
+            total += next(entry["logprob"] for entry in top if entry["id"] == token)
+        chain.append(total)
+    np.testing.assert_allclose(found["forced-tokens"], chain, atol=1e-3)
+    np.testing.assert_allclose(found["token-grammar"], chain, atol=1e-3)
+
+
+@pytest.mark.parametrize("scoring", ["prompt-logprobs", "echo"])
+def test_fields_that_the_server_ignores_are_named(model, scoring):
+    field = scoring.replace("-", "_")
+    with pytest.raises(ConsilienceError, match=f"'{field}'"):
+        load_model("llamacpp:packaged:smollm2", scoring=scoring)
+
+
+def test_what_is_no_model_is_refused(tmp_path):
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF nonsense")
+    with pytest.raises(ConsilienceError, match="llama.cpp cannot load 'bad.gguf'"):
+        load_model(f"llamacpp:{tmp_path / 'bad.gguf'}")
+    with pytest.raises(ConsilienceError, match="names no file"):
+        load_model("llamacpp:")
+    with pytest.raises(ConsilienceError, match="no such file"):
+        load_model(f"llamacpp:{tmp_path / 'none.gguf'}")
+
+
+def test_nothing_is_left_when_a_model_is_no_longer_used():
+    """Neither its folder nor its memory; and a second one loads after it."""
+    before = set(Path(tempfile.gettempdir()).glob("consilience-*"))
+    for _ in range(2):
+        client = LlamaCppClient(Path(file_of("packaged:smollm2")))
+        assert Server(client, "smollm2").kind == "llama.cpp"
+        assert len(set(Path(tempfile.gettempdir()).glob("consilience-*")) - before) == 1
+        del client
+        gc.collect()
+        assert not set(Path(tempfile.gettempdir()).glob("consilience-*")) - before

@@ -41,18 +41,28 @@ _FRACTION = re.compile(r"([-+]?\d+)/(\d+)")
 _THIN_SPACE = re.compile(r"(?<=\d)[\u00a0\u2009\u202f'](?=\d{3}(?!\d))")
 
 
+_VULGAR = re.compile(r"(\d*)([\u00bc-\u00be\u2150-\u215e])")
+
+
+def _without_vulgar(match: re.Match[str]) -> str:
+    """``7/2`` for ``3½``."""
+    fraction = Fraction(unicodedata.numeric(match[2])).limit_denominator(10)
+    return str(int(match[1] or 0) + fraction)
+
+
 def numbers_in(text: str) -> list[Fraction]:
     """The numbers of a text, in its order, as exact values.
 
     - Digits: ``1,000``, ``1000``, ``1e3`` and ``1 000`` with a no-break or thin space are equal.
       The comma separates groups of three digits, the point begins the decimals; ``1,5`` and
-      ``1.000.000`` are no numbers. ``1/2`` is a half. A number that is part of a word, as in B12,
-      is none; letters after a number, as in 5km or 3rd, do not count.
+      ``1.000.000`` are no numbers. ``1/2`` and ``½`` are a half. A number that is part of a word,
+      as in B12, is none; letters after a number, as in 5km or 3rd, do not count. Digits may be
+      those of any script.
     - Percent: ``5 %``, ``5%`` and ``5 percent`` are 0.05.
     - English words: zero to nineteen, the tens, hundred, thousand, million, billion and trillion,
       as in ``one hundred and five``, ``twenty-one`` or ``3 million``; ``minus`` and ``negative``.
     """
-    joined = _THIN_SPACE.sub("", text)
+    joined = _VULGAR.sub(_without_vulgar, _THIN_SPACE.sub("", text))
     plain = unicodedata.normalize("NFKC", joined).casefold().replace("\u2212", "-")
     numbers: list[Fraction] = []
     words: list[str] = []

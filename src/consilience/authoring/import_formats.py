@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,9 +22,7 @@ from consilience.suites.layouts import load_folder
 from consilience.suites.proposals import Proposal, provenance_of, read_proposals, scores_of
 from consilience.suites.rows import Row, suite_rows
 from consilience.suites.trex import LAMA_CARDINALITIES, pararel_root
-
-LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
-"""A folder name that is a BCP 47 tag."""
+from consilience.text import is_language_tag
 
 PATTERN_FIELDS = ("pattern", "template")
 """The fields that files with one relation each have for a pattern: ParaRel's and LPAQA's."""
@@ -165,7 +162,7 @@ def _language_folders(root: Path) -> dict[Path, str]:
         for parent in parents
         if parent.is_dir()
         for folder in sorted(parent.iterdir())
-        if folder.is_dir() and LANGUAGE.fullmatch(folder.name) and any(folder.glob("*.jsonl"))
+        if folder.is_dir() and is_language_tag(folder.name) and any(folder.glob("*.jsonl"))
     }
 
 

@@ -205,13 +205,22 @@ def test_tokens_are_counted_in_the_fields_of_every_kind_of_server():
     chat = {"usage": {"prompt_tokens": 9, "completion_tokens": 2}}
     chat["usage"]["prompt_tokens_details"] = {"cached_tokens": 4}
     responses = {"usage": {"input_tokens": 7, "output_tokens": 1}}
-    native = {"tokens_evaluated": 5, "tokens_predicted": 3, "tokens_cached": 6}
-    assert [tokens_of(reply) for reply in (chat, responses, native)] == [
+    native = {"tokens_evaluated": 5, "tokens_predicted": 3, "timings": {"cache_n": 4}}
+    assert [tokens_of(reply) for reply in (chat, responses, native, [native, chat])] == [
         (9, 4, 2),
         (7, 0, 1),
-        (5, 0, 3),
+        (5, 4, 3),
+        (14, 8, 5),
     ]
-    for reply in ({}, [], {"usage": None}, {"usage": {"prompt_tokens": "9"}}, {"usage": {}}):
+    for reply in (
+        [native, {}],
+        [native, 1],
+        {},
+        [],
+        {"usage": None},
+        {"usage": {"prompt_tokens": "9"}},
+        {"usage": {}},
+    ):
         assert tokens_of(reply) is None
 
 

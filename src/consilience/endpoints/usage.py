@@ -15,8 +15,11 @@ TOKENS_READ = ("prompt_tokens", "input_tokens", "tokens_evaluated")
 TOKENS_WRITTEN = ("completion_tokens", "output_tokens", "tokens_predicted")
 """Names of the number of tokens that a server wrote."""
 
-DETAILS = ("prompt_tokens_details", "input_tokens_details")
-"""Names of the record that has ``cached_tokens``."""
+DETAILS = ("prompt_tokens_details", "input_tokens_details", "timings")
+"""Names of the record that has the number of cached tokens."""
+
+TOKENS_CACHED = ("cached_tokens", "cache_n")
+"""Names of the number of tokens that a server had in its cache."""
 
 MILLION = 1_000_000
 
@@ -101,7 +104,16 @@ def cost_in_words(record: Mapping[str, float]) -> str:
 
 
 def tokens_of(reply: Any) -> tuple[int, int, int] | None:
-    """Tokens that a server read, had in its cache and wrote; None where a reply does not say."""
+    """Tokens that a server read, had in its cache and wrote; None where a reply does not say.
+
+    A list has the replies to several prompts of one request.
+    """
+    if isinstance(reply, list):
+        parts = [part for part in map(tokens_of, reply) if part is not None]
+        if not parts or len(parts) < len(reply):
+            return None
+        columns = tuple(zip(*parts, strict=True))
+        return sum(columns[0]), sum(columns[1]), sum(columns[2])
     if not isinstance(reply, dict):
         return None
     usage = reply.get("usage")
@@ -112,8 +124,7 @@ def tokens_of(reply: Any) -> tuple[int, int, int] | None:
     details: dict[str, Any] = next(
         (counts[name] for name in DETAILS if isinstance(counts.get(name), dict)), {}
     )
-    cached = _first(details, ("cached_tokens",)) or 0
-    return read, min(cached, read), written or 0
+    return read, min(_first(details, TOKENS_CACHED) or 0, read), written or 0
 
 
 def _first(counts: dict[str, Any], names: tuple[str, ...]) -> int | None:

@@ -84,9 +84,9 @@ def cost_record(
 
 
 def cost_in_words(record: Mapping[str, float]) -> str:
-    """The record of a cost in words."""
+    """The record of a cost in words; the requests of an interrupted run are among them."""
     counts: Counter[str] = Counter({name: int(value) for name, value in record.items()})
-    text = counted(counts["requests"], "request")
+    text = counted(counts["requests"] + counts["from_journal"], "request")
     if counts["retries"]:
         text += f" ({counts['retries']:,} sent again)"
     text += f", {counts['tokens_read']:,} tokens read"

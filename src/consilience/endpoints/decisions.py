@@ -258,7 +258,7 @@ class DecisionModel:
         requests = list(rows.values())
         for at, reply in self._send([self._body(prompts[of[0]]) for of in requests]):
             yield self._scores(requests[at], prompts, reply)
-        self.notes = list(self._remarks())
+        self.notes[:] = self._remarks()
 
     def score_alone(self, prompt: Prompt) -> Floats:
         """The logarithms of the probabilities (option,) of a prompt."""

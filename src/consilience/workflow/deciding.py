@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from typing import cast
 
+from consilience.endpoints.decision_pairs import DecisionPairs
 from consilience.endpoints.decisions import ROUTES, DecisionModel
 from consilience.errors import ConsilienceError
 from consilience.factors import Factor
+from consilience.models.prompt_models import load_prompt_model
 from consilience.presentation import Template
+from consilience.questions import Question
 from consilience.scoring_rules import DECISION
+from consilience.sentence_pairs import Task
 from consilience.suites.question_suites import GroupOfQuestions
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.prompting import Prompting
@@ -19,8 +25,18 @@ TEMPLATE = Template("decision", "{context}\n{question}\n{options}")
 OF_TEMPLATES = ("template", "separator", "case", "examples", "sample")
 """The factors that decision models do not have."""
 
-UNUSED = ("template", "system", "shots", "option_score", "generate")
+UNUSED = ("template", "system", "shots", "option_score", "generate", "scoring", "tokenizer")
 """The options that decision models do not have."""
+
+OF_PAIRS = {
+    "generate": "--generate",
+    "scoring": "--scoring",
+    "tokenizer": "--tokenizer",
+    "joined": "--input",
+    "pool": "--pool",
+    "model_labels": "--model-labels",
+}
+"""Options of sentence pairs that decision models do not have, and what they are called."""
 
 
 def decides(spec: str, model: object = None) -> bool:
@@ -31,7 +47,10 @@ def decides(spec: str, model: object = None) -> bool:
 
 
 def decision_prompting(
-    options: ProbeOptions, factors: Sequence[Factor], groups: Sequence[GroupOfQuestions]
+    options: ProbeOptions,
+    factors: Sequence[Factor],
+    groups: Sequence[GroupOfQuestions],
+    questions: Sequence[Question],
 ) -> Prompting:
     """How questions become requests; open questions and options that change nothing raise.
 
@@ -51,15 +70,45 @@ def decision_prompting(
             raise _unused(
                 f"--vary {factor.name}", "the factors language, paraphrase, order, labels and batch"
             )
+    _refuse_large_batches(factors, questions)
     return Prompting({TEMPLATE.name: TEMPLATE}, DECISION.name, 0, options.seed, labels="none")
+
+
+def load_decider(options: ProbeOptions, task: Task) -> DecisionPairs:
+    """A decision model of sentence pairs; options that change nothing raise."""
+    for name, option in OF_PAIRS.items():
+        if getattr(options, name):
+            raise _unused(option, "the server writes the prompt itself")
+    model = load_prompt_model(
+        options.model,
+        (),
+        loading=options.loading,
+        longest=options.longest or 0,
+        connection=options.connection,
+    )
+    return DecisionPairs(cast(DecisionModel, model), task)
 
 
 def _unused(option: str, expected: str) -> ConsilienceError:
     return ConsilienceError(
         f"{option} with a decision model",
-        expected=f"questions with options, each with a probability; {expected}",
+        expected=f"a probability for every option; {expected}",
         todo=f"Leave {option} out.",
     )
+
+
+def _refuse_large_batches(factors: Sequence[Factor], questions: Sequence[Question]) -> None:
+    """Raise for requests of more questions than any group has with one context."""
+    sizes = Counter((question.group, question.context) for question in questions)
+    most = max(sizes.values())
+    for factor in factors:
+        for level in factor.levels if factor.name == "batch" else ():
+            if int(level) > most:
+                raise ConsilienceError(
+                    f"--vary batch={','.join(factor.levels)}: no group has {level} questions",
+                    expected=f"at most {most}, the most questions of a group that have one context",
+                    todo="Name smaller numbers, or raise --limit.",
+                )
 
 
 def refuse_batches(factors: Sequence[Factor], spec: str) -> None:

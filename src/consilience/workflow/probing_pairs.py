@@ -42,6 +42,7 @@ from consilience.suites.perturbations import PAPERS, Perturbation, chosen, origi
 from consilience.suites.tasks import load_task
 from consilience.watch import Watch
 from consilience.workflow.counting import CountedRun, count_answers, seed_notes
+from consilience.workflow.deciding import decides, load_decider
 from consilience.workflow.noise_floors import noise_of_server
 from consilience.workflow.probe_options import DEFAULT_MODEL, ProbeOptions, refuse_options
 from consilience.workflow.probe_plan import (
@@ -143,6 +144,9 @@ class _Questions:
             return self.ready, form
         if scheme == "baseline":
             return label_baseline(baseline, task.labels, self.pairs.items, options.seed), form
+        if decides(spec):
+            with watch.loading(spec):
+                return load_decider(options, task), form
         with watch.loading(spec):
             return (_load_writer if options.generate else _load_classifier)(spec, options, task)
 

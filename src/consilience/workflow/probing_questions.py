@@ -155,7 +155,7 @@ class QuestionSetup:
     ) -> QuestionSetup:
         """The setup of a model that gives the probability of every option."""
         groups = groups_of_questions(chosen)
-        prompting = decision_prompting(options, design.factors, groups)
+        prompting = decision_prompting(options, design.factors, groups, chosen.items)
         if model is None:
             with watch.loading(options.model):
                 model = _load(options, whole, None)

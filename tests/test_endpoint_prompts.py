@@ -7,13 +7,15 @@ import pytest
 
 from consilience.ask_questions import Presenter, prompts_of
 from consilience.choices import Connection
+from consilience.errors import ConsilienceError
+from consilience.models import served_chats
 from consilience.models.answer_writer import AnswerWriter
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import OptionScorer
 from consilience.models.served import open_server
 from consilience.models.served_prompts import ServedWriter, load_served_scorer
 from consilience.presentation import Presentation, Template
-from scoring_server import LLAMA_CPP_PYTHON, VLLM, scoring_server
+from scoring_server import LLAMA_CPP_PYTHON, OPENAI, VLLM, scoring_server
 from test_prompted import CHAT, DESIGN, QUESTIONS
 
 PLAIN = Template("short", "{question} {options}")
@@ -74,3 +76,45 @@ def test_written_answers_are_those_of_the_same_weights_here(loaded, ways, templa
         for rows, texts in model.write(asked, [1] * len(asked)):
             found |= dict(zip(rows.tolist(), texts, strict=True))
     assert found == expected and any(found.values())
+
+
+def test_a_server_of_chats_has_values_of_listed_labels_and_bounds_of_others(loaded, monkeypatch):
+    """The first token of an answer is all that such a server tells."""
+    monkeypatch.setattr(served_chats, "KNOWN", ())
+    asked = prompts(SYSTEM)
+    expected = {}
+    for scores in OptionScorer(loaded).score(asked):
+        expected |= dict(zip(scores.rows.tolist(), scores.totals, strict=True))
+    with scoring_server(loaded.model.name_or_path, OPENAI, chat_template=CHAT) as server:
+        model = load_served_scorer("openai:tiny", Connection(server.url))
+        assert model.why_not(prompts(PLAIN)[0]) and not any(map(model.why_not, asked))
+        assert model.text(asked[0]).startswith("system: Be calm.\nuser: ")
+        for scores in model.score(asked):
+            (row,), (values,), (bounds,) = scores.rows, scores.totals, scores.bounds
+            np.testing.assert_allclose(values[~bounds], expected[row][~bounds], atol=3e-5)
+            assert (values[bounds] >= expected[row][bounds]).all()
+
+
+def test_labels_that_are_not_listed_have_the_smallest_value_as_bound():
+    listed = [("A", -0.5), (" B", -1.5), *((f"x{at}", -5.0 - at / 10) for at in range(18))]
+    values, bounds = served_chats.values_of(listed, ["A", "B", "C"])
+    assert values.tolist() == [-0.5, -6.7, -6.7] and bounds.tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("ways", "message"),
+    [
+        (OPENAI | {"no logprobs"}, "chat-top-k: 'logprobs': the server ignored it"),
+        (OPENAI | {"fewer"}, "'top_logprobs': 19 tokens where 20 were asked for"),
+        (OPENAI | {"above 1"}, "'logprobs': probabilities with a sum of"),
+        (OPENAI, "'top_logprobs': 'no word' is not listed as an answer to 'x'"),
+    ],
+)
+def test_a_server_of_chats_that_ignores_a_field_is_refused(loaded, monkeypatch, ways, message):
+    monkeypatch.setattr(served_chats, "KNOWN", (("x", "no word"),))
+    with (
+        scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server,
+        pytest.raises(ConsilienceError) as error,
+    ):
+        load_served_scorer("openai:tiny", Connection(server.url))
+    assert message in str(error.value)

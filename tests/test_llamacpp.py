@@ -69,16 +69,13 @@ def test_scores_are_those_of_the_expanded_weights_within_a_bound(model):
     assert np.nanargmax(best.totals[0]) == scores.logprob[0].argmax()
 
 
-def test_two_strategies_and_the_chain_over_the_vocabulary_agree(model):
+def test_scores_are_those_of_a_chain_over_the_vocabulary(model):
     """`` Antananarivo`` is several tokens: a grammar of texts would let others spell it."""
     tokens = prompt_tokens(model.server, "smollm2")
-    prefix, *targets = tokens.ids(["The capital of France is", " Antananarivo", " Paris"])
+    prefix, *targets = tokens.ids(["The capital of France is", " Antananarivo<|im_end|>", " Paris"])
     parts = Continuations(tuple(prefix), tuple(map(tuple, targets)))
-    found = {}
-    for name in ("forced-tokens", "token-grammar"):
-        [(_, totals)] = Scorer(model.server, STRATEGIES[name]).totals([parts])
-        assert not totals.is_bound.any()
-        found[name] = totals.values
+    [(_, totals)] = Scorer(model.server, STRATEGIES["forced-tokens"]).totals([parts])
+    assert not totals.is_bound.any()
     chain = []
     for target in targets:
         total = 0.0
@@ -88,8 +85,7 @@ def test_two_strategies_and_the_chain_over_the_vocabulary_agree(model):
             top = reply["completion_probabilities"][0]["top_logprobs"]
             total += next(entry["logprob"] for entry in top if entry["id"] == token)
         chain.append(total)
-    np.testing.assert_allclose(found["forced-tokens"], chain, atol=1e-3)
-    np.testing.assert_allclose(found["token-grammar"], chain, atol=1e-3)
+    np.testing.assert_allclose(totals.values, chain, atol=1e-3)
 
 
 @pytest.mark.parametrize("scoring", ["prompt-logprobs", "echo"])

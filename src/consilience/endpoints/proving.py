@@ -173,7 +173,6 @@ def _field(strategy: Strategy) -> str:
         "prompt-logprobs": "prompt_logprobs",
         "echo": "echo",
         "forced-tokens": "logit_bias",
-        "token-grammar": "grammar",
         "label-ids": "logprob_token_ids",
     }.get(strategy.name, "logprobs")
 

@@ -171,6 +171,7 @@ class Scorer:
         """Finish continuations, by a request for each group of them."""
         strategy = self.strategy
         assert strategy.whole is not None and strategy.read_whole is not None
+        end = self.server.tokenizer.eos_token_id
         jobs = [(work, group) for work, of in zip(works, waiting, strict=True) for group in of]
 
         def parts(work: _Work, group: Sequence[int]) -> tuple[list[int], list[tuple[int, ...]]]:
@@ -178,7 +179,10 @@ class Scorer:
             if len(group) > 1:
                 return list(work.parts.prefix), [targets[at] for at in group]
             target, done = targets[group[0]], work.done[group[0]]
-            return [*work.parts.prefix, *target[:done]], [target[done:]]
+            rest = target[done:]
+            if len(rest) > 1 and rest[-1] == end and not strategy.takes_several:
+                rest = rest[:-1]  # a grammar of llama.cpp has no place for the token that ends all
+            return [*work.parts.prefix, *target[:done]], [rest]
 
         bodies = (strategy.whole(*parts(work, group)) for work, group in jobs)
         for index, reply in self._post_all(bodies):

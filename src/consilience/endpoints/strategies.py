@@ -145,12 +145,6 @@ def _read_echo(reply: Any, prefix: Ids, targets: Sequence[Ids]) -> list[float]:
     return totals
 
 
-def _ask_grammar(prefix: Ids, targets: Sequence[Ids]) -> Body:
-    (target,) = targets
-    tokens = " ".join(f"<[{token}]>" for token in target)
-    return _native(prefix, len(target)) | {"n_probs": 1, "grammar": f"root ::= {tokens}"}
-
-
 def _native(prefix: Ids, size: int) -> Body:
     """A request to llama.cpp's own route: greedy, with the ids of the tokens in the reply."""
     return {
@@ -161,11 +155,6 @@ def _native(prefix: Ids, size: int) -> Body:
         "return_tokens": True,
         "cache_prompt": True,
     }
-
-
-def _read_grammar(reply: Any, prefix: Ids, targets: Sequence[Ids]) -> list[float]:
-    (target,) = targets
-    return [sum(_of_forced(reply, target, "grammar"))]
 
 
 def _of_forced(reply: Any, target: Ids, field: str) -> list[float]:
@@ -187,10 +176,13 @@ FORCED = 1000
 
 
 def _ask_forced(prefix: Ids, targets: Sequence[Ids]) -> Body:
+    """One token by its bias, several by a grammar of tokens; a grammar of texts is inexact."""
     (target,) = targets
-    if len(target) > 1:
-        return _ask_grammar(prefix, targets)
-    return _native(prefix, 1) | {"n_probs": 1, "logit_bias": [[target[0], FORCED]]}
+    body = _native(prefix, len(target)) | {"n_probs": 1}
+    if len(target) == 1:
+        return body | {"logit_bias": [[target[0], FORCED]]}
+    tokens = " ".join(f"<[{token}]>" for token in target)
+    return body | {"grammar": f"root ::= {tokens}"}
 
 
 def _read_forced(reply: Any, prefix: Ids, targets: Sequence[Ids]) -> list[float]:
@@ -344,7 +336,6 @@ STRATEGIES: Mapping[str, Strategy] = {
             _read_most_likely,
             merges=True,
         ),
-        Strategy("token-grammar", "exact", "/completion", _ask_grammar, _read_grammar, merges=True),
         Strategy(
             "label-ids",
             "exact",

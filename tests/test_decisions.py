@@ -104,7 +104,8 @@ def served(chat_folder):
         non_blocking=True,
     )  # fmt: skip
     try:
-        while not server.server.started:
+        end = time.monotonic() + 60
+        while not server.server.started and time.monotonic() < end:
             time.sleep(0.01)
         port = server.server.servers[0].sockets[0].getsockname()[1]
         yield f"http://127.0.0.1:{port}/v1"
@@ -465,12 +466,14 @@ def test_sentence_pairs_have_their_labels_as_options(consilience, local, tmp_pat
         model = ["--model", "decisions:gpt", "--base-url", server.url]
         status, _, said = consilience("probe", *model, *arguments)
         assert status == 0, said
-        body = server.bodies("/v1/decisions")[0]
+        bodies = server.bodies("/v1/decisions")
         for unused in (["--generate"], ["--tokenizer", "t"]):
             assert "with a decision model" in consilience("probe", *model, *arguments, *unused)[2]
-    assert body["input"].startswith("Sentence1: ")
-    assert "\nSentence2: " in body["input"]
-    (question,) = body["questions"]
+    contexts = [body["input"] for body in bodies]
+    text = "Sentence1: The capital of France is Paris.\nSentence2: Paris is the capital of France."
+    assert text in contexts
+    assert "\n".join(text.split("\n")[::-1]) in contexts  # the form reverse
+    (question,) = bodies[0]["questions"]
     assert question["instructions"] == "How do Sentence1 and Sentence2 relate?"
     assert [one["value"] for one in question["choices"]] == list(SAME)
     answers = pl.read_parquet(tmp_path / "run" / "answers" / "mrpc.parquet")

@@ -342,7 +342,8 @@ def labels_of(style: str, count: int) -> tuple[str, ...]:
         raise ConsilienceError(
             f"{count} options with letters as labels",
             expected=f"at most {len(letters)}",
-            todo="Ask with numbers and without labels: --vary labels=1,none --option-score sum.",
+            todo="Ask with numbers: --vary labels=1,none; a language model then needs "
+            "--option-score sum.",
         )
     return tuple(letters[:count])
 

@@ -13,7 +13,8 @@ from consilience.models.answer_writer import AnswerWriter
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import OptionScorer
 from consilience.models.served import open_server
-from consilience.models.served_prompts import ServedWriter, load_served_scorer
+from consilience.models.served_chats import load_served_scorer
+from consilience.models.served_prompts import ServedWriter
 from consilience.presentation import Presentation, Template
 from scoring_server import LLAMA_CPP_PYTHON, OPENAI, VLLM, scoring_server
 from test_prompted import CHAT, DESIGN, QUESTIONS

@@ -44,7 +44,7 @@ def load_prompt_model(
 
         return load_decision_pipeline(name, loading, longest)
     if scheme in SERVED:
-        from consilience.models.served_prompts import load_served_scorer
+        from consilience.models.served_chats import load_served_scorer
 
         return load_served_scorer(spec, connection, scoring, longest)
     from consilience.models.loading import load_pretrained

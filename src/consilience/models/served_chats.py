@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from consilience.endpoints.proving import Proof
+from consilience.choices import Connection
+from consilience.endpoints.proving import Proof, prove
 from consilience.endpoints.replies import Refused
 from consilience.endpoints.server import Server
 from consilience.endpoints.strategies import UnprovedError, bound_of, named_tokens, unproved_error
 from consilience.errors import ConsilienceError
-from consilience.models.served_prompts import messages_of
+from consilience.models.served import open_server
+from consilience.models.served_prompts import ServedOptionScorer, messages_of
 from consilience.presentation import Prompt, PromptScores
 
 MOST_LISTED = 20
@@ -153,3 +155,18 @@ def values_of(
     listed, bound = dict(entries), bound_of(entries, MOST_LISTED)
     values = np.array([listed.get(label, bound) for label in labels])
     return values, np.array([label not in listed for label in labels])
+
+
+def load_served_scorer(
+    spec: str, connection: Connection | None, scoring: str | None = None, longest: int = 0
+) -> ServedOptionScorer | ServedChatScorer:
+    """The model of that name, with the first strategy that its server proves.
+
+    A server without tokens is asked chats, of which it lists the most probable first tokens.
+    """
+    server = open_server(spec, connection, scoring)
+    if server.tokenizer is None:
+        return ServedChatScorer(server, spec)
+    model = ServedOptionScorer(server, spec, *prove(server))
+    model.longest = longest or model.longest
+    return model

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from consilience.choices import Connection
-from consilience.endpoints.proving import Proof, prove
+from consilience.endpoints.proving import Proof
 from consilience.endpoints.replies import Refused
 from consilience.endpoints.scorer import Continuations, Scorer
 from consilience.endpoints.server import Server
 from consilience.errors import ConsilienceError
 from consilience.models.prompt_tokens import PromptTokens
-from consilience.models.served import ServedModel, open_server
+from consilience.models.served import ServedModel
 from consilience.presentation import Prompt, PromptScores
-
-if TYPE_CHECKING:
-    from consilience.models.served_chats import ServedChatScorer
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -220,20 +216,3 @@ def text_of(reply: Any) -> str:
             expected="choices with a text or a message",
         )
     return text
-
-
-def load_served_scorer(
-    spec: str, connection: Connection | None, scoring: str | None = None, longest: int = 0
-) -> ServedOptionScorer | ServedChatScorer:
-    """The model of that name, with the first strategy that its server proves.
-
-    A server without tokens is asked chats, of which it lists the most probable first tokens.
-    """
-    server = open_server(spec, connection, scoring)
-    if server.tokenizer is None:
-        from consilience.models.served_chats import ServedChatScorer
-
-        return ServedChatScorer(server, spec)
-    model = ServedOptionScorer(server, spec, *prove(server))
-    model.longest = longest or model.longest
-    return model

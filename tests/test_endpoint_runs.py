@@ -247,4 +247,7 @@ def test_planned_tokens_are_those_of_all_prompts_of_a_request():
     planned.add({"prompt": "12345678", "max_tokens": 5, "n": 2})
     assert planned == PlannedUsage(2, 6, 14, True)
     assert planned.times(2.5) == PlannedUsage(5, 15, 35, True)
+    planned.more = PlannedUsage(10, 20, 30)
+    assert planned.most == PlannedUsage(12, 26, 44, True)
+    assert (planned + planned).times(2).most == PlannedUsage(48, 104, 176, True)
     assert planned.cost((1.0, 2.0)) == pytest.approx((6 + 2 * 14) / 1e6)

@@ -5,6 +5,7 @@ import pytest
 
 from consilience.ask import UNCERTAIN, judge
 from consilience.choices import Connection
+from consilience.endpoints.planning import PlannedUsage
 from consilience.errors import ConsilienceError
 from consilience.models import load_model
 from consilience.models.served import ServedCausalModel
@@ -61,6 +62,20 @@ def test_scores_are_those_of_the_same_weights_here(folder, local, ways, scoring,
             answered += scores.rows.tolist()
             np.testing.assert_allclose(scores.logprob, local[scores.rows], atol=3e-5)
         assert sorted(answered) == list(range(len(SOME)))
+
+
+@pytest.mark.parametrize("ways", [VLLM, SGLANG])
+def test_a_dry_run_makes_the_requests_of_a_run(folder, ways):
+    with scoring_server(folder, ways) as server:
+        client = (model := served(server.url)).client
+        before = client.usage.requests
+        client.plan = PlannedUsage()
+        list(model.score(SOME, WORDS))
+        planned, client.plan = client.plan, None
+        assert client.usage.requests == before
+        list(model.score(SOME, WORDS))
+    assert planned.requests == client.usage.requests - before > 0
+    assert (planned.more, planned.is_estimated) == (None, False)
 
 
 @pytest.mark.parametrize("ways", [VLLM, VLLM - {"prompt_logprobs", "echo"}])

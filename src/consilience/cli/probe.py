@@ -25,7 +25,7 @@ from consilience.types import FACT_WORDS, PAIR_WORDS, QUESTION_WORDS, SuiteWords
 from consilience.workflow import probing
 from consilience.workflow.counting import CountedRun
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probe_plan import ProbePlan
+from consilience.workflow.probe_plan import ProbePlan, spread
 from consilience.workflow.run_options import ScoreOptions
 
 SUMMARY_LINES = 12
@@ -105,15 +105,17 @@ def _time_of(plan: ProbePlan) -> dict[str, str]:
 def _usage_of(plan: ProbePlan, usage: PlannedUsage) -> dict[str, str]:
     """What a model behind a URL would be sent."""
     estimate = f"estimated at {BYTES_A_TOKEN} bytes a token" if usage.is_estimated else "counted"
+    most = usage.most
+    requests = spread([usage.requests, most.requests])
+    read = spread([round(usage.tokens_read), round(most.tokens_read)])
     rows = {
-        "Requests": f"about {usage.requests:,} for {plan.queries - plan.complete:,} queries and "
+        "Requests": f"about {requests} for {plan.queries - plan.complete:,} queries and "
         f"{plan.repeated:,} repeats for the noise floor, made from a sample of {plan.sampled:,} "
         "and not sent",
-        "Tokens": f"about {round(usage.tokens_read):,} read ({estimate}), at most "
-        f"{usage.tokens_written:,} written",
+        "Tokens": f"about {read} read ({estimate}), at most {most.tokens_written:,} written",
         "Sent": f"{counted(plan.sent, 'request')}, to find out what the server can do",
     }
-    return rows | ({} if plan.cost is None else {"Cost": f"about {plan.cost:.4g}"})
+    return rows | ({} if plan.cost is None else {"Cost": f"at most about {plan.cost:.4g}"})
 
 
 TABLES: Mapping[SuiteWords, Sequence[By]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from consilience.endpoints.allowance import most_written, prompts_of
@@ -25,6 +25,8 @@ class PlannedUsage:
     """Tokens that the server may write, at most."""
     is_estimated: bool = False
     """Whether tokens were estimated from the bytes of a text."""
+    more: PlannedUsage | None = None
+    """Those of requests that are sent or not, depending on replies; None if there are none."""
 
     def add(self, body: Any) -> None:
         """Count a request."""
@@ -45,6 +47,7 @@ class PlannedUsage:
             self.tokens_read + other.tokens_read,
             self.tokens_written + other.tokens_written,
             self.is_estimated or other.is_estimated,
+            self.more + other.more if self.more and other.more else self.more or other.more,
         )
 
     def times(self, factor: float) -> PlannedUsage:
@@ -54,7 +57,13 @@ class PlannedUsage:
             self.tokens_read * factor,
             round(self.tokens_written * factor),
             self.is_estimated,
+            self.more.times(factor) if self.more else None,
         )
+
+    @property
+    def most(self) -> PlannedUsage:
+        """With all requests that depend on replies."""
+        return replace(self, more=None) + (self.more or PlannedUsage())
 
     def cost(self, price: tuple[float, float]) -> float:
         """The cost at a price for a million tokens read and a million written."""

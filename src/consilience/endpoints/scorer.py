@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from consilience.endpoints.planning import PlannedUsage
 from consilience.endpoints.replies import Refused
 from consilience.endpoints.server import Server
-from consilience.endpoints.strategies import Body, Strategy, UnprovedError
+from consilience.endpoints.strategies import FORCED, Body, Strategy, UnprovedError
 from consilience.errors import ConsilienceError
 
 AT_ONCE = 512
@@ -128,6 +130,8 @@ class Scorer:
         strategy = self.strategy
         if strategy.first:
             self._look(works, [list(range(len(work.parts.targets))) for work in works])
+        if self.server.client.plan is not None:
+            self._plan(works, every)
         while any(waiting := [work.open(every=every) for work in works]):
             if strategy.whole is None:
                 self._look(works, waiting)
@@ -135,6 +139,27 @@ class Scorer:
                 self._complete(works, [[of] if of else [] for of in waiting])
             else:
                 self._complete(works, [[[at] for at in of] for of in waiting])
+
+    def _plan(self, works: Sequence[_Work], every: bool) -> None:
+        """Make the requests of a dry run, which brings no reply and therefore ends after it.
+
+        Which continuations could still be the best is not known. So with ``every`` False those that
+        follow the first request of a prefix are counted apart (``PlannedUsage.more``).
+        """
+        strategy, client = self.strategy, self.server.client
+        if strategy.whole is None:
+            return
+        plan, depends = client.plan, strategy.first is not None and not every
+        if plan is not None and depends:
+            client.plan = plan.more = plan.more or PlannedUsage()
+        shortest = 2 if strategy.first else 1
+        waiting = [
+            [at for at, target in enumerate(work.parts.targets) if len(target) >= shortest]
+            for work in works
+        ]
+        several = strategy.takes_several and not self.as_text
+        self._complete(works, [[of] if several and of else [[at] for at in of] for of in waiting])
+        client.plan = plan
 
     def _look(self, works: Sequence[_Work], waiting: Sequence[Sequence[int]]) -> None:
         """Add the next token of continuations, one request for each different text before it."""
@@ -153,6 +178,9 @@ class Scorer:
             )
             for (work, group), ids in zip(nodes, wanted, strict=True)
         )
+        if strategy.writes_any:
+            letter = {"logit_bias": [[self._letter, FORCED]]}
+            bodies = (body | letter for body in bodies)
         for index, reply in self._post_all(bodies):
             work, group = nodes[index]
             if isinstance(reply, Refused):
@@ -212,6 +240,8 @@ class Scorer:
             elif isinstance(reply, list) and len(reply) == len(group):
                 replies = sorted(reply, key=lambda one: int(one.get("index", 0)))
                 yield from zip(group, replies, strict=True)
+            elif self.server.client.plan is not None:
+                yield from ((row, reply) for row in group)
             else:  # one prompt was refused, so each is sent alone
                 for index, alone in post_all(path, (every[row] for row in group)):
                     yield group[index], alone
@@ -230,6 +260,11 @@ class Scorer:
         if beginning == [tokenizer.bos_token_id] and list(ids[:1]) == beginning:
             ids = ids[1:]
         return str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
+
+    @cached_property
+    def _letter(self) -> int:
+        """A token whose text is a letter."""
+        return int(self.server.tokenizer("a")["input_ids"][-1])
 
     def _piece(self, token: int) -> str:
         return str(self.server.tokenizer.decode([token]))

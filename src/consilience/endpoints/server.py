@@ -13,6 +13,9 @@ from consilience.errors import ConsilienceError
 ServerKind = Literal["llama.cpp", "vLLM", "other"]
 """Servers with a tokenizer of their own, and all others. SGLang has the routes of vLLM."""
 
+QUEUED = 2
+"""Requests that wait in llama.cpp's server for a slot. Of more, some wait for all others."""
+
 ABSENT = ("status 404", "status 405", "status 501", "an HTML page")
 """How an error begins where a server does not have a route."""
 
@@ -47,6 +50,8 @@ class Server:
             self.version = str(props.get("build_info", ""))
             self.context = _whole(props["default_generation_settings"], "n_ctx")
             self.tokenizer = ServerTokenizer.of_llamacpp(self.client, props)
+            if slots := _whole(props, "total_slots"):
+                self.client.set_most_in_flight(slots + QUEUED)
             return
         reply = optional(self.client, "/tokenize", {"model": self.name, "prompt": "a"})
         if isinstance(reply, dict) and isinstance(reply.get("tokens"), list):

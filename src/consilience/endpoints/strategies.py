@@ -61,6 +61,9 @@ class Strategy:
     """Whether requests that differ in their prompt only may be sent as one."""
     is_censored: bool = False
     """Whether some tokens have only a bound."""
+    writes_any: bool = False
+    """Whether the request for the next token writes one that nobody reads. llama.cpp samples it and
+    gives no log-probabilities if it is a part of a character, so a letter is forced."""
 
 
 def _choices(reply: Any, size: int, field: str = "prompt") -> list[Mapping[str, Any]]:
@@ -335,6 +338,7 @@ STRATEGIES: Mapping[str, Strategy] = {
             _ask_most_likely,
             _read_most_likely,
             merges=True,
+            writes_any=True,
         ),
         Strategy(
             "label-ids",

@@ -60,7 +60,7 @@ class ProbePlan:
     sent: int = 0
     """Of a model behind a URL: the requests that were sent, to find out how it is asked."""
     cost: float | None = None
-    """What these requests and tokens would cost; None where no price was given."""
+    """What these requests and tokens would cost, at most; None where no price was given."""
 
     @property
     def seconds(self) -> float:
@@ -131,7 +131,7 @@ def sampled_plan(
     repeated = sample_size(left, is_requested=noise_floor) * len(variations(client))
     usage += usage.times(repeated / max(1, left))
     price = client.connection.price
-    cost = None if price is None else usage.cost(price)
+    cost = None if price is None else usage.most.cost(price)
     sent = client.usage.requests
     return {
         "sampled": total, "rate": 0.0, "usage": usage, "repeated": repeated, "sent": sent,

@@ -15,7 +15,7 @@ from consilience.endpoints.server import Server
 from consilience.endpoints.strategies import UnprovedError, bound_of, named_tokens, unproved_error
 from consilience.errors import ConsilienceError
 from consilience.models.served import open_server
-from consilience.models.served_prompts import ServedOptionScorer, messages_of
+from consilience.models.served_prompts import ServedOptionScorer, bounds_note, messages_of
 from consilience.presentation import Prompt, PromptScores
 
 MOST_LISTED = 20
@@ -70,6 +70,7 @@ class ServedChatScorer:
     def score(self, prompts: Sequence[Prompt]) -> Iterator[PromptScores]:
         """The log-probabilities of the labels of prompts, or bounds of these."""
         bodies = (self._body(messages_of(prompt)) for prompt in prompts)
+        some = 0
         for at, reply in self.client.post_all("chat/completions", bodies):
             answers = prompts[at].answers
             sizes = np.ones(len(answers), dtype=np.int64)
@@ -81,7 +82,9 @@ class ServedChatScorer:
                 totals, is_bound = values_of(_listed(reply), answers)
             except UnprovedError as error:
                 raise ConsilienceError(f"a reply that is not as in the proof: {error}") from error
+            some += bool(is_bound.any())
             yield PromptScores(np.array([at]), [totals], [sizes], bounds=[is_bound])
+        self.notes += bounds_note(some, len(prompts))
 
     def score_alone(self, prompt: Prompt) -> npt.NDArray[np.float64]:
         """Log-probabilities (answer,) in nats, of a prompt that is sent alone."""

@@ -58,7 +58,9 @@ class ServedOptionScorer(ServedModel):
             Continuations(tuple(ids), tuple(map(tuple, targets)))
             for ids, targets in map(self.tokens.encode, prompts)
         ]
+        some = 0
         for at, totals in self.scorer.totals(parts):
+            some += bool(totals.is_bound.any())
             sizes = np.array([len(target) for target in parts[at].targets])
             yield PromptScores(
                 np.array([at]),
@@ -67,11 +69,19 @@ class ServedOptionScorer(ServedModel):
                 bounds=[totals.is_bound] if totals.is_bound.any() else (),
                 refused=[totals.refused] if totals.refused else (),
             )
+        self.notes += bounds_note(some, len(prompts))
 
     def score_alone(self, prompt: Prompt) -> Floats:
         """Log-probabilities (answer,) in nats, of a prompt that is sent alone."""
         [scores] = self.score([prompt])
         return scores.totals[0]
+
+
+def bounds_note(some: int, every: int) -> list[str]:
+    """A note on prompts of which a server gave only a bound of some options."""
+    if not some:
+        return []
+    return [f"the server gave only a bound of some options of {some:,} of {every:,} prompts"]
 
 
 def prompt_tokens(server: Server, spec: str) -> PromptTokens:

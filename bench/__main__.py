@@ -25,6 +25,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 import contenders
 import counting
+import endpoints
 import machine
 import pairs
 import polars as pl
@@ -519,6 +520,22 @@ def start_up(lines: list[str]) -> None:
     )
 
 
+def servers(lines: list[str]) -> None:
+    """Models behind a URL."""
+    say(
+        lines,
+        "## Models behind a URL",
+        "",
+        f"llama.cpp's server (xllamacpp) with SmolLM2-135M and {endpoints.SLOTS} slots, in a "
+        "process of its own on the same processor; lm-eval 0.4.13's `local-completions`; a plain "
+        "loop of one request after the other on one connection. Nobody gets the prompts of "
+        "another method or round, so no method finds them in the server's cache.",
+        "",
+        *endpoints.tables(in_turn, REPEATS),
+        "",
+    )
+
+
 def memory(lines: list[str]) -> None:
     """Peak memory beyond the loaded model, against the number of queries."""
     rows = []
@@ -590,6 +607,7 @@ PARTS: dict[str, Callable[[list[str]], None]] = {
     "labels": labels,
     "options": options,
     "starts": start_up,
+    "endpoints": servers,
 }
 """What is measured, by the names that ``python bench NAME ...`` takes."""
 

@@ -124,7 +124,12 @@ class TinyServer:
         if body.get("echo") and "echo" in self.ways:
             echoed = [float(values[at, token]) for at, token in enumerate(ids[1:])]
             tokens, logprobs = [*ids, *tokens], [None, *echoed, *logprobs]
-            tops = [None] * len(ids) + tops
+            listed = (
+                {self.piece(token, body): float(values[at, token])}
+                | {self.piece(t, body): v for t, v in self.listed(values[at], 1).items()}
+                for at, token in enumerate(ids[1:])
+            )
+            tops = [None, *listed, *tops]
         return {
             "tokens": [self.piece(token, body) for token in tokens],
             "token_logprobs": logprobs,

@@ -232,9 +232,10 @@ def test_a_dry_run_sends_nothing_and_counts_requests_and_cost(tmp_path):
         assert (server.received, folder.exists()) == ([], False)
         probe(options(folder), model=model)
         sent = {body["prompt"] for body in server.bodies()}
-    assert (plan.queries, plan.repeated) == (36, 4 * 9), "as many prompts again for the noise floor"
-    assert plan.usage.requests == 2 * len(sent), "every fact is in the sample"
-    assert plan.usage.tokens_read == 2 * sum(len(prompt.encode()) for prompt in sent) / 4
+    assert (plan.queries, plan.repeated) == (36, 4 * 4), "the noise floor repeats a tenth"
+    assert plan.usage.requests == len(sent) * (36 + 16) / 36, "every fact is in the sample"
+    tokens = sum(len(prompt.encode()) for prompt in sent) / 4
+    assert plan.usage.tokens_read == pytest.approx(tokens * (36 + 16) / 36)
     assert plan.usage.tokens_written == 0
     assert plan.cost == pytest.approx(plan.usage.tokens_read / 1e6, abs=1e-6)
     assert (plan.sent, plan.rate, plan.seconds) == (0, 0, 0)

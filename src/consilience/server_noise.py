@@ -84,13 +84,13 @@ class Part:
 def sample_size(prompts: int, *, is_requested: bool) -> int:
     """How many prompts of a run are sent again in each variation.
 
-    A fortieth of the run, at least 30 and at most 64, and never more than a quarter: so a tenth
-    more is sent, and at most as much again as the run. ``is_requested`` by ``--noise-floor``: 256,
-    or the whole run.
+    A fortieth of the run, at least 30 and at most 64, and never more than a tenth: in four
+    variations a tenth more is sent than without it, and at most two fifths. ``is_requested`` by
+    ``--noise-floor``: 256, or the whole run.
     """
     if is_requested:
         return min(QUERIES, prompts)
-    return min(max(FEWEST, prompts // SHARE), MOST, -(-prompts // 4))
+    return min(max(FEWEST, prompts // SHARE), MOST, -(-prompts // 10))
 
 
 def sample(groups: Sequence[AskedGroup], size: int, seed: int) -> list[Part]:

@@ -32,19 +32,19 @@ def noise_sentence(metrics: pl.DataFrame) -> str:
     worst = worst_flips(metrics)
     if worst is None:
         return ""
-    share = f"{worst['value'] * 100:.1f} %"
     changes = [change["value"] for _, change in noise_rows(metrics) if change]
     if not changes:
         return (
-            f"Noise floor: up to {share} of a sample's answers changed when only the batch, "
-            "order, threads or precision did."
+            f"Noise floor: up to {worst['value'] * 100:.1f} % of a sample's answers changed when "
+            "only the batch, order, threads or precision did."
         )
     low, high = (f"{worst[name] * 100:.1f}" for name in ("low", "high"))
     known = [change for change in changes if not math.isnan(change)]
-    scores = f" and scores by up to {max(known):.2g} nats" if known else ""
+    scores = f", and scores by up to {max(known):.2g} nats" if known else ""
+    flips = round(worst["value"] * worst["n"])
     return (
-        f"Noise floor: {share} of {worst['n']} answers (95 % interval {low} to {high} %) changed"
-        f"{scores} when prompts were sent again; a smaller difference means nothing."
+        f"Noise floor: {flips} of {worst['n']} answers (95 % interval {low} to {high} %) changed "
+        f"when prompts were sent again{scores}; a smaller difference means nothing."
     )
 
 

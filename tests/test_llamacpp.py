@@ -105,13 +105,14 @@ def test_what_is_no_model_is_refused(tmp_path):
         load_model(f"llamacpp:{tmp_path / 'none.gguf'}")
 
 
-def test_nothing_is_left_when_a_model_is_no_longer_used():
+def test_nothing_is_left_when_a_model_is_no_longer_used(monkeypatch):
     """Neither its folder nor its memory; and a second one loads after it."""
-    before = set(Path(tempfile.gettempdir()).glob("consilience-*"))
-    for _ in range(2):
-        client = LlamaCppClient(Path(file_of("packaged:smollm2")))
-        assert Server(client, "smollm2").kind == "llama.cpp"
-        assert len(set(Path(tempfile.gettempdir()).glob("consilience-*")) - before) == 1
-        del client
-        gc.collect()
-        assert not set(Path(tempfile.gettempdir()).glob("consilience-*")) - before
+    with tempfile.TemporaryDirectory() as folder:  # a socket's path is short
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        for _ in range(2):
+            client = LlamaCppClient(Path(file_of("packaged:smollm2")))
+            assert Server(client, "smollm2").kind == "llama.cpp"
+            assert len(list(Path(folder).iterdir())) == 1
+            del client
+            gc.collect()
+            assert not list(Path(folder).iterdir())

@@ -14,11 +14,16 @@ from consilience.models.loading import load_pretrained
 from consilience.models.prompted import OptionScorer
 from consilience.models.served import open_server
 from consilience.models.served_chats import load_served_scorer
+from consilience.models.served_labels import ServedLabelWriter
 from consilience.models.served_prompts import ServedWriter
 from consilience.presentation import Presentation, Template
+from consilience.sentence_pairs import TextPair
+from consilience.suites.perturbations import original
+from consilience.suites.tasks import TASKS
 from scoring_server import LLAMA_CPP_PYTHON, OPENAI, VLLM, scoring_server
 from test_prompted import CHAT, DESIGN, QUESTIONS
 
+PAIRS = [("Rome is big.", "Paris is big."), ("a b", "c d")]
 PLAIN = Template("short", "{question} {options}")
 SYSTEM = replace(PLAIN, is_chat=True, system="Be calm.")
 
@@ -120,3 +125,21 @@ def test_a_server_of_chats_that_ignores_a_field_is_refused(loaded, monkeypatch, 
     ):
         load_served_scorer("openai:tiny", Connection(server.url))
     assert message in str(error.value)
+
+
+def test_labels_of_sentence_pairs_are_those_of_the_same_weights_here(writer):
+    """Scores of the labels, and what is written, after the same prompts."""
+    task = TASKS["mrpc"]
+    pairs = [TextPair(str(at), *texts, task.labels[0]) for at, texts in enumerate(PAIRS)]
+    forms = [original(pair, indicators=task.indicators) for pair in pairs]
+    local = writer("llama")
+    expected = {}
+    for scores in local.score(forms):
+        expected |= dict(zip(scores.rows.tolist(), scores.logprob, strict=True))
+    with scoring_server(local.model.name_or_path, VLLM) as server:
+        model = ServedLabelWriter.open("openai:tiny", Connection(server.url))
+        model.ask_for(task, None)
+        assert [model.prompt(form) for form in forms] == [local.prompt(form) for form in forms]
+        for scores in model.score(forms):
+            np.testing.assert_allclose(scores.logprob[0], expected[scores.rows[0]], atol=3e-5)
+        assert sorted(int(rows[0]) for rows, _ in model.write(forms)) == [0, 1]

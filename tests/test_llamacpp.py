@@ -72,7 +72,7 @@ def test_scores_are_those_of_the_expanded_weights_within_a_bound(model):
 def test_scores_are_those_of_a_chain_over_the_vocabulary(model):
     """`` Antananarivo`` is several tokens: a grammar of texts would let others spell it."""
     tokens = prompt_tokens(model.server, "smollm2")
-    prefix, *targets = tokens.ids(["The capital of France is", " Antananarivo<|im_end|>", " Paris"])
+    prefix, *targets = tokens.ids(["The capital of France is", " Antananarivo<|im_end|>"])
     parts = Continuations(tuple(prefix), tuple(map(tuple, targets)))
     [(_, totals)] = Scorer(model.server, STRATEGIES["forced-tokens"]).totals([parts])
     assert not totals.is_bound.any()

@@ -143,6 +143,10 @@ def test_the_sample_is_of_answered_prompts_of_few_groups():
     assert [part.items for part in again] == [part.items for part in parts]
     assert sample([group("a", None)], 32, seed=1) == []
     assert sample([], 0, seed=1) == []
+    small = [
+        AskedGroup(one.answers.filter(pl.col("item").str.ends_with("7")), None) for one in groups
+    ]
+    assert sum(part.first.height for part in sample(small, 32, seed=1)) >= 32, "5 or 10 of each"
 
 
 def test_a_limit_in_the_noise_floor_keeps_the_run(tmp_path):

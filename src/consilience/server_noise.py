@@ -97,10 +97,11 @@ def sample(groups: Sequence[AskedGroup], size: int, seed: int) -> list[Part]:
     """About ``size`` prompts that have answers, drawn by the seed: some items of some groups."""
     generator = random.Random(seed)
     answered = [group for group in groups if group.answers["answer"].count()]
-    some = generator.sample(answered, min(len(answered), max(1, size // TOGETHER)))
-    parts, left = [], size
-    for at, group in enumerate(some):
-        share = -(-left // (len(some) - at))
+    groups_wanted, parts, left = min(len(answered), max(1, size // TOGETHER)), [], size
+    for at, group in enumerate(generator.sample(answered, len(answered))):
+        if left <= 0:
+            break
+        share = -(-left // max(1, groups_wanted - at))
         parts.append(_part(group, share, generator))
         left -= parts[-1].first.height
     return parts

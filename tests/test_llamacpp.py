@@ -88,6 +88,19 @@ def test_scores_are_those_of_a_chain_over_the_vocabulary(model):
     np.testing.assert_allclose(totals.values, chain, atol=1e-3)
 
 
+def test_tokens_that_are_parts_of_characters_are_scored_one_by_one(model):
+    """llama.cpp fails where a grammar forces them; values of transformers in float32."""
+    float32 = {"日本": -8.201, "Paris": -13.257}
+    tokenizer = model.server.tokenizer
+    targets = [tuple(tokenizer.ids(word)) for word in float32]
+    assert [any(token in tokenizer.parts for token in ids) for ids in targets] == [True, False]
+    parts = Continuations(tuple(tokenizer.ids("フランスの首都は")), tuple(targets))
+    scorer = Scorer(model.server, STRATEGIES["forced-tokens"])
+    [(_, totals)] = scorer.totals([parts])
+    assert not totals.is_bound.any()
+    np.testing.assert_allclose(totals.values, list(float32.values()), atol=LARGEST)
+
+
 @pytest.mark.parametrize("scoring", ["prompt-logprobs", "echo"])
 def test_fields_that_the_server_ignores_are_named(model, scoring):
     field = scoring.replace("-", "_")

@@ -1,11 +1,12 @@
 """Scoring rules: which number decides between the options, by hand."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from consilience.ask_questions import Presenter, ask_options
+from consilience.ask_questions import NO_PREMISE, Presenter, ask_options
 from consilience.errors import ConsilienceError
 from consilience.factors import Factor, FactorialDesign
 from consilience.presentation import (
@@ -141,6 +142,22 @@ def test_near_ties_of_the_rule_are_decided_alone():
     model.tie = 1.6
     asked("pmi", model)
     assert [prompt.text == "Answer:" for prompt in model.alone] == [True, False] * 2
+
+
+@pytest.mark.parametrize(
+    "known", [{"bounds": [np.array([False, True, False])]}, {"refused": ["too long"]}]
+)
+def test_a_difference_is_not_known_where_the_subtrahend_is_none(known):
+    """An upper bound of what is subtracted gives a lower bound, which decides nothing."""
+
+    class Bounded(Written):
+        def score(self, prompts):
+            for scores in super().score(prompts):
+                is_premise = "café" not in prompts[0].text
+                yield replace(scores, **known) if is_premise else scores
+
+    assert asked("pmi", Bounded())["excluded"].to_list() == [NO_PREMISE] * 2
+    assert asked("sum", Bounded())["answer"].to_list() == ["here"] * 2
 
 
 def test_equal_scores_are_decided_by_the_order_of_the_file():

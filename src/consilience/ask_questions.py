@@ -56,6 +56,9 @@ SCHEMA = ANSWERS_SCHEMA | dict(QUESTION_COLUMNS)
 PROMPTS_AT_ONCE = 4096
 """Prompts whose texts and token ids are in memory at once; one question may have more."""
 
+NO_PREMISE = "the score of an option without the question is not known"
+"""Why an option has no score by a rule that subtracts it."""
+
 PROMPT_SCHEMA: Mapping[str, type[pl.DataType] | pl.DataType] = {
     "item": pl.String,
     "variant": pl.String,
@@ -306,6 +309,8 @@ def _ask_some(
             values = scores.totals[position]
             if scores.refused and scores.refused[position]:
                 answers[askable[row]] = {"excluded": scores.refused[position]}
+            elif premises and np.isnan(unconditional[row]).any():
+                answers[askable[row]] = {"excluded": NO_PREMISE}
             elif scores.tokens is None:
                 answers[askable[row]] = written(
                     values, scores.texts[position], prompt, questions[at]
@@ -325,14 +330,21 @@ def _ask_some(
 
 
 def _distinct_scores(prompts: Sequence[Prompt], model: PromptModel) -> list[Floats]:
-    """The log-probabilities (answer,) of each prompt; those with the same answers once."""
+    """The log-probabilities (answer,) of each prompt; those with the same answers once.
+
+    NaN where the model refuses a prompt, or gives only a bound of an answer.
+    """
     totals: dict[Prompt, dict[str, float]] = {_sorted(prompt): {} for prompt in prompts}
     distinct = list(totals)
     if distinct:
         for scores in model.score(distinct):
-            for row, values in zip(scores.rows.tolist(), scores.totals, strict=True):
+            for at, (row, values) in enumerate(zip(scores.rows, scores.totals, strict=True)):
+                is_unknown = np.full(len(values), bool(scores.refused and scores.refused[at]))
+                if scores.bounds:
+                    is_unknown |= scores.bounds[at]
+                known = np.where(is_unknown, np.nan, values)
                 answers = distinct[row].answers
-                totals[distinct[row]].update(zip(answers, values.tolist(), strict=True))
+                totals[distinct[row]].update(zip(answers, known.tolist(), strict=True))
     return [
         np.array([totals[_sorted(prompt)][answer] for answer in prompt.answers])
         for prompt in prompts

@@ -70,7 +70,9 @@ class LlamaCppClient(Client):
 
 def cores() -> int:
     """The cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _library() -> Any:

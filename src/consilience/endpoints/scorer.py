@@ -18,7 +18,15 @@ import numpy.typing as npt
 from consilience.endpoints.planning import PlannedUsage
 from consilience.endpoints.replies import Refused
 from consilience.endpoints.server import Server
-from consilience.endpoints.strategies import FORCED, Body, Strategy, UnprovedError
+from consilience.endpoints.server_tokenizer import ServerTokenizer
+from consilience.endpoints.strategies import (
+    ALL_TOKENS,
+    BROKEN,
+    FORCED,
+    Body,
+    Strategy,
+    UnprovedError,
+)
 from consilience.errors import ConsilienceError
 
 AT_ONCE = 512
@@ -138,7 +146,35 @@ class Scorer:
             elif strategy.takes_several and not self.as_text:
                 self._complete(works, [[of] if of else [] for of in waiting])
             else:
-                self._complete(works, [[[at] for at in of] for of in waiting])
+                parts = [
+                    self._with_parts(work, of) for work, of in zip(works, waiting, strict=True)
+                ]
+                if any(parts):
+                    self._look(works, parts, lists_all=True)
+                self._complete(
+                    works,
+                    [
+                        [[at] for at in of if at not in of_parts]
+                        for of, of_parts in zip(waiting, parts, strict=True)
+                    ],
+                )
+
+    def _with_parts(self, work: _Work, waiting: Sequence[int]) -> list[int]:
+        """The continuations whose next tokens have one that is a part of a character.
+
+        llama.cpp cannot be made to write such a token.
+        """
+        if not self.strategy.writes_any:
+            return []
+        targets, done = work.parts.targets, work.done
+        return [at for at in waiting if any(map(self._is_part, targets[at][done[at] :]))]
+
+    def _is_part(self, token: int) -> bool:
+        """Whether a token is a part of a character."""
+        tokenizer = self.server.tokenizer
+        if isinstance(tokenizer, ServerTokenizer):
+            return token in tokenizer.parts
+        return BROKEN in self._piece(token)
 
     def _plan(self, works: Sequence[_Work], every: bool) -> None:
         """Make the requests of a dry run, which brings no reply and therefore ends after it.
@@ -161,8 +197,17 @@ class Scorer:
         self._complete(works, [[of] if several and of else [[at] for at in of] for of in waiting])
         client.plan = plan
 
-    def _look(self, works: Sequence[_Work], waiting: Sequence[Sequence[int]]) -> None:
-        """Add the next token of continuations, one request for each different text before it."""
+    def _look(
+        self,
+        works: Sequence[_Work],
+        waiting: Sequence[Sequence[int]],
+        *,
+        lists_all: bool = False,
+    ) -> None:
+        """Add the next token of continuations, one request for each different text before it.
+
+        ``lists_all``: the server lists all tokens that may be next, which takes longer.
+        """
         strategy = self.strategy
         assert strategy.first is not None and strategy.read_first is not None
         nodes: list[tuple[_Work, list[int]]] = []
@@ -180,7 +225,7 @@ class Scorer:
         )
         if strategy.writes_any:
             letter = {"logit_bias": [[self._letter, FORCED]]}
-            bodies = (body | letter for body in bodies)
+            bodies = (body | letter | (ALL_TOKENS if lists_all else {}) for body in bodies)
         for index, reply in self._post_all(bodies):
             work, group = nodes[index]
             if isinstance(reply, Refused):
@@ -189,7 +234,11 @@ class Scorer:
             known = strategy.read_first(reply, wanted[index], self._piece)
             for at, token in zip(group, wanted[index], strict=True):
                 if token in known.values:
+                    if work.done[at] == 0:
+                        work.totals.values[at] = 0.0
                     work.add(at, known.values[token], 1, is_bound=False)
+                elif lists_all:
+                    raise UnprovedError("n_probs", f"no value of the token {token}")
                 elif strategy.whole is None:
                     work.add(at, _bound(known.bound), 1, is_bound=True)
                 else:

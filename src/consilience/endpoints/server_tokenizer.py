@@ -33,12 +33,16 @@ class ServerTokenizer:
     model_max_length = 1 << 30
 
     def __init__(self, client: Client, fields: Mapping[str, Any], text: str) -> None:
-        """``fields``: of all requests. ``text``: the name of the field that has a text."""
+        """``fields``: of all requests. ``text``: the name of the field that has a text.
+
+        ``parts`` becomes the tokens of texts so far that are parts of a character (llama.cpp).
+        """
         self._client = client
         self._fields = dict(fields)
         self._text = text
         self._known: dict[tuple[str, bool], list[int]] = {}
         self._pieces: dict[int, str] = {}
+        self.parts: set[int] = set()
         self.name_or_path = str(fields.get("model", "the server"))
         self.bos_token: str | None = None
         self.eos_token: str | None = None
@@ -103,9 +107,12 @@ class ServerTokenizer:
     def _requested(self, texts: Sequence[str], special: bool) -> Iterator[tuple[int, list[int]]]:
         """Position and token ids of each text, by one request each."""
         name = "add_special" if self.is_llamacpp else "add_special_tokens"
-        bodies = ({**self._fields, self._text: text, name: special} for text in texts)
+        pieces = {"with_pieces": True} if self.is_llamacpp else {}
+        bodies = ({**self._fields, self._text: text, name: special, **pieces} for text in texts)
         for at, reply in self._client.post_all("/tokenize", bodies):
             ids = reply.get("tokens") if isinstance(reply, dict) else None
+            if self.is_llamacpp and isinstance(ids, list):
+                ids = [self._id_of(entry) for entry in ids]
             if not isinstance(ids, list) or not all(isinstance(id_, int) for id_ in ids):
                 raise ConsilienceError(
                     f"the server did not tokenise a text: {reply}",
@@ -113,6 +120,15 @@ class ServerTokenizer:
                     todo="Name a local tokenizer with --tokenizer.",
                 )
             yield at, ids
+
+    def _id_of(self, entry: Any) -> Any:
+        """The id of a token that llama.cpp names with its text, or its bytes if they are none."""
+        if not isinstance(entry, dict):
+            return entry
+        id_: Any = entry.get("id")
+        if isinstance(entry.get("piece"), list):
+            self.parts.add(id_)
+        return id_
 
     @cached_property
     def _separator(self) -> tuple[str, int] | None:

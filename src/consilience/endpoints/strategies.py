@@ -148,6 +148,16 @@ def _read_echo(reply: Any, prefix: Ids, targets: Sequence[Ids]) -> list[float]:
     return totals
 
 
+REPLY_FIELDS = (
+    "index",
+    "completion_probabilities",
+    "tokens_evaluated",
+    "tokens_predicted",
+    "timings",
+)
+"""What llama.cpp is asked to reply; the rest, a copy of all settings, is four times as long."""
+
+
 def _native(prefix: Ids, size: int) -> Body:
     """A request to llama.cpp's own route: greedy, with the ids of the tokens in the reply."""
     return {
@@ -155,8 +165,8 @@ def _native(prefix: Ids, size: int) -> Body:
         "n_predict": size,
         "temperature": 0,
         "samplers": [],
-        "return_tokens": True,
         "cache_prompt": True,
+        "response_fields": REPLY_FIELDS,
     }
 
 
@@ -173,6 +183,9 @@ def _of_forced(reply: Any, target: Ids, field: str) -> list[float]:
 
 MOST_LIKELY = 256
 """Next tokens that llama.cpp is asked for. More take longer to write than the others alone."""
+
+ALL_TOKENS = {"n_probs": 1_000_000}
+"""In a request to llama.cpp: the log-probabilities of all next tokens."""
 
 FORCED = 1000
 """The bias, in nats, of the only token that may be written."""

@@ -75,6 +75,9 @@ def test_a_pattern_of_another_relation_is_found_by_its_words_and_by_its_parse():
 @pytest.mark.parametrize(("name", "facts", "wrong"), [
     ("same_spelling", [("A", "New York"), ("B", "new  york"), ("C", "York")], 2),
     ("same_spelling", [("Rhine", "Sea"), ("rhine", "Sea"), ("Rhine", "Lake"), ("Po", "Sea")], 2),
+    ("same_spelling", [("A", "l'euro"), ("B", "l\u2019euro"), ("C", "euro")], 2),
+    ("same_candidates", [("A", "l'euro"), ("B", "l\u2019euro"), ("C", "l\u2019eurò")], 4),
+    ("same_candidates", [("A", "pes\xf2"), ("B", "peso\u0300")], 0),
     ("same_candidates", [("A", "São Tomé"), ("B", "Sao Tome"), ("C", "Rome")], 2),
     ("same_candidates", [("A", "city"), ("B", "cities"), ("C", "bus"), ("D", "buses")], 4),
     ("same_candidates", [("A", "Rome"), ("B", "rome")], 0),

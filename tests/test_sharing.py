@@ -126,7 +126,8 @@ def test_the_card_keeps_what_the_author_wrote(folder, consilience):
     assert renewed.endswith(END + "\n\nBelow.\n")
     assert renewed.count(BEGIN) == 1
     for line in (
-        "| licence | CC0-1.0 |", "| patterns accepted by people | 1 of 3 |", "| facts | 3 |",
+        "| creator | Ana |", "| date | 2026-11-23 |", "| licence | CC0-1.0 |",
+        "| patterns accepted by people | 1 of 3 |", "| facts | 3 |",
         "| written | us | CC0-1.0 | 3 |", "| Ana | 1 | 1 | 1 |", "* Not derived: no parser here.",
     ):  # fmt: skip
         assert line in renewed

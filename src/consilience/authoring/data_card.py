@@ -100,6 +100,7 @@ def _tables(shared: SharedSuite) -> Iterator[Table]:
     suite = shared.suite
     languages = dict.fromkeys(pattern.language for group in suite for pattern in group.patterns)
     facts: list[list[Value]] = [
+        *([name, shared.about.get(name) or "not stated"] for name in ("creator", "url", "date")),
         ["licence", shared.licence or "not stated"],
         ["languages", ", ".join(languages)],
         ["patterns with a provenance", f"{len(shared.provenance)} of {len(shared.patterns)}"],

@@ -64,7 +64,7 @@ def duplicate_facts(material: FactMaterial) -> Iterator[Finding]:
 
 @check(
     "warning",
-    meaning="subjects, or candidates, that differ only in case, spaces or Unicode form",
+    meaning="subjects or candidates that differ only in case, spaces, apostrophes or Unicode form",
     todo="Write each name in one way.",
     is_quick=True,
 )
@@ -81,18 +81,31 @@ def same_spelling(material: FactMaterial) -> Iterator[Finding]:
 
 
 def _spellings(names: Iterable[str]) -> Iterator[list[str]]:
-    """Each group of different names that are one name without case, repeated spaces and NFC."""
+    """Each group of different names with the same ``one_spelling``."""
     spellings: dict[str, list[str]] = defaultdict(list)
     for name in dict.fromkeys(names):
-        folded = fold_case(unicodedata.normalize("NFC", name))
-        spellings[" ".join(folded.split())].append(name)
+        spellings[one_spelling(name)].append(name)
     return (same for same in spellings.values() if len(same) > 1)
+
+
+APOSTROPHES = str.maketrans("\u2018\u2019\u02bc`", "''''")
+"""Every apostrophe -> the straight one."""
+
+
+def one_spelling(name: str) -> str:
+    """A name without case and repeated spaces, with straight apostrophes, in Unicode form NFC."""
+    folded = fold_case(unicodedata.normalize("NFC", name)).translate(APOSTROPHES)
+    return " ".join(folded.split())
 
 
 def _how_they_differ(words: Sequence[str]) -> str:
     quoted = [f"'{word}'" for word in sorted(words)]
-    forms = {unicodedata.normalize("NFC", word) for word in words}
-    how = "case or spaces" if len(forms) == len(words) else "case, spaces or Unicode form"
+    ways = ["case", "spaces"]
+    if len({word.translate(APOSTROPHES) for word in words}) < len(words):
+        ways.append("apostrophes")
+    if len({unicodedata.normalize("NFC", word) for word in words}) < len(words):
+        ways.append("Unicode form")
+    how = f"{', '.join(ways[:-1])} or {ways[-1]}"
     return f"{', '.join(quoted[:-1])} and {quoted[-1]} differ only in {how}"
 
 
@@ -140,7 +153,7 @@ def same_candidates(material: FactMaterial) -> Iterator[Finding]:
         for answers in material.aliases.get(relation.id, ()):
             pairs += combinations([word for word in words if word in answers], 2)
         for one, two in dict.fromkeys(pairs):
-            if fold_case(one) != fold_case(two):  # ``same_spelling`` reports these
+            if one_spelling(one) != one_spelling(two):  # ``same_spelling`` reports these
                 places = _of_objects(material, relation, (one, two))
                 yield Finding(relation.id, f"'{one}' and '{two}'", places, 2)
 
@@ -150,12 +163,12 @@ ACCENTS = re.compile("[\u0300-\u036f]")
 
 
 def without_accents(text: str) -> str:
-    """A text in lower case, without accents, hyphens and repeated spaces.
+    """``one_spelling`` of a text, without accents and hyphens.
 
     Accents are those of Latin, Greek and Cyrillic letters. In other scripts marks are letters or
     vowels of their own, such as those of Thai, Hindi and Japanese.
     """
-    base = ACCENTS.sub("", unicodedata.normalize("NFKD", fold_case(text)))
+    base = ACCENTS.sub("", unicodedata.normalize("NFKD", one_spelling(text)))
     plain = unicodedata.normalize("NFC", re.sub(r"[-\u2010\u2013]", " ", base))
     return " ".join(plain.split())
 

@@ -1,5 +1,7 @@
 """Suites from data frames and lists, and what they look like."""
 
+from dataclasses import replace
+
 import pandas as pd
 import polars as pl
 import pytest
@@ -109,6 +111,31 @@ def test_representations_are_short_and_groups_are_found_by_id_and_label():
 def test_a_suite_that_is_saved_is_the_same_when_it_is_read(tmp_path):
     mini = load_suite("mini")
     assert load_suite(save_suite(mini, str(tmp_path / "own"))).digest == mini.digest
+
+
+def test_saving_never_changes_a_folder_that_has_content(tmp_path):
+    suite = Suite.from_patterns(PATTERNS, [("Redis", "6379"), ("PostgreSQL", "5432")])
+    folder = save_suite(suite, tmp_path / "own")
+    about = '{"name": "questions", "licence": "CC0-1.0"}'
+    (folder / "suite.json").write_text(about)
+    assert save_suite(suite, folder) == folder, "the same suite"
+    other = Suite.from_patterns(PATTERNS, [("Redis", "6379")])
+    with pytest.raises(ConsilienceError, match="'questions', which is another one.*Nothing was w"):
+        save_suite(other, folder)
+    assert (folder / "suite.json").read_text() == about
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "my.txt").write_text("x")
+    for path in (tmp_path / "notes", tmp_path / "notes" / "my.txt"):
+        with pytest.raises(ConsilienceError, match="expected a new or empty folder"):
+            save_suite(suite, path)
+
+
+def test_a_suite_that_cannot_be_saved_leaves_no_folder(tmp_path):
+    suite = load_suite("mini")
+    sample = replace(suite["capital"], facts=suite["capital"].facts[:2])
+    with pytest.raises(ConsilienceError, match="cannot be written as a folder"):
+        save_suite(Suite("part", (sample,)), tmp_path / "part")
+    assert not list(tmp_path.iterdir())
 
 
 def test_frames_go_to_pandas_and_back_with_their_gaps():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -94,7 +95,9 @@ def writable_folder(spec: str, data_dir: Path | None) -> Path:
             "a bundled or released suite, which is not changed",
             expected="a folder of your own in our layout",
             where=spec,
-            todo="Copy it: load_suite and save_suite in Python write a suite as a folder.",
+            todo=f"Copy it: `cp -r {shlex.quote(str(root))} my-suite`."
+            if layout.name == "ours"
+            else "Import it into a new folder: `consilience suite import SOURCE --into my-suite`.",
         )
     return root
 

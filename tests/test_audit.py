@@ -175,6 +175,16 @@ def test_checks_of_other_suites_and_checks_without_a_parser_say_why_they_were_no
     assert cautions(Questions("s", ())) == []
 
 
+def test_rules_of_english_are_not_run_on_patterns_in_other_languages(write_suite, consilience):
+    rows = [{"relation": "capital", "pattern": f"{text} [X] è [Y]."}
+            for text in ("La capitale di", "Il capoluogo di")]  # fmt: skip
+    folder = write_suite(patterns=rows)
+    (folder / "suite.json").write_text('{"name": "s", "language": "it"}', encoding="utf-8")
+    out = consilience("suite", "audit", folder)[1]
+    names = "differs_in_meaning, edges, article, number, tense"
+    assert f"not run: {names} (English only; the patterns are in it)" in out
+
+
 @pytest.fixture
 def bare(monkeypatch):
     """Neither a parser nor an encoder."""

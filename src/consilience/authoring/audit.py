@@ -88,6 +88,7 @@ def check_rows() -> Iterator[tuple[str, str, str, str, str]]:
 
 
 NEEDS = {
+    "english": "English patterns",
     "edges": "a parser (spaCy)",
     "signatures": "a parser (spaCy)",
     "meaning": "an encoder",

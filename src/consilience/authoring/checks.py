@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from consilience.cloze import ENGLISH, Pattern
 from consilience.design import Edge, VariantPair
 from consilience.metrics.intervals import Floats
 from consilience.suites.places import Places
@@ -108,3 +109,14 @@ class FactMaterial:
     """Relation -> cosine similarity (pattern, pattern); None without an encoder."""
     agreement: Mapping[str, Floats] | None = None
     """Relation -> agreement (pattern, pattern), mean over runs; None without runs."""
+
+    @property
+    def english(self) -> list[Pattern] | None:
+        """The patterns that the rules of English apply to; None without any."""
+        patterns = (pattern for relation in self.suite for pattern in relation.patterns)
+        return list(filter(is_english, patterns)) or None
+
+
+def is_english(pattern: Pattern) -> bool:
+    """Whether the rules of English apply to a pattern."""
+    return pattern.language.partition("-")[0] == ENGLISH

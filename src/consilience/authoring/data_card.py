@@ -11,7 +11,7 @@ import polars as pl
 
 from consilience.analysis.paraphrases import base_types
 from consilience.analysis.syntax import load_parser
-from consilience.authoring.pattern_checks import is_english
+from consilience.authoring.checks import is_english
 from consilience.errors import ConsilienceError
 from consilience.report.export import as_markdown
 from consilience.report.metric_tables import statistics_tables

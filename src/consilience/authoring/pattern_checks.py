@@ -6,9 +6,9 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from consilience.authoring.checks import FactMaterial, Finding, check
+from consilience.authoring.checks import FactMaterial, Finding, check, is_english
 from consilience.authoring.near_duplicates import normal_form
-from consilience.cloze import ENGLISH, Pattern
+from consilience.cloze import Pattern
 from consilience.text import closes_sentence, counted, listed
 
 SPACE_FAULT = re.compile(r"\s{2,}|[^\S ]|^\s|\s$|\s(?=[.,](?:\s|$))")
@@ -76,6 +76,7 @@ def few_for_causal_models(material: FactMaterial) -> Iterator[Finding]:
     "note",
     meaning="'a' or 'an' before [Y] that fits only some of the candidates",
     todo="Write the pattern without an article, or leave out the candidates that it does not fit.",
+    needs="english",
 )
 def article(material: FactMaterial) -> Iterator[Finding]:
     """The published protocol skips such a pattern where the article gives the answer away."""
@@ -97,6 +98,7 @@ def article(material: FactMaterial) -> Iterator[Finding]:
     "warning",
     meaning="'is' after a slot where other patterns of the relation have 'are', or the reverse",
     todo="Use one number throughout the relation.",
+    needs="english",
 )
 def number(material: FactMaterial) -> Iterator[Finding]:
     """Patterns whose verb has the rarer number after the same slot."""
@@ -212,11 +214,6 @@ def _patterns(
         for pattern in relation.patterns:
             if not english_only or is_english(pattern):
                 yield relation.id, pattern
-
-
-def is_english(pattern: Pattern) -> bool:
-    """Whether the rules of English apply to a pattern."""
-    return pattern.language.partition("-")[0] == ENGLISH
 
 
 def _of_pattern(

@@ -14,9 +14,8 @@ from consilience import suites
 from consilience.analysis.patterns import mean_agreement
 from consilience.authoring.audit import Audit, run_checks
 from consilience.authoring.audit_fixes import Change, fix_folder
-from consilience.authoring.checks import FactMaterial, Finding
+from consilience.authoring.checks import FactMaterial, Finding, is_english
 from consilience.authoring.outlier_checks import FEWEST
-from consilience.authoring.pattern_checks import is_english
 from consilience.design import Edge, VariantPair
 from consilience.errors import ConsilienceError
 from consilience.metrics.intervals import Floats
@@ -121,8 +120,15 @@ def _material(suite: Suite, options: AuditOptions) -> tuple[FactMaterial, dict[s
     """What the checks read, and why some of it is missing."""
     _, root = layout_of(suites.suite_folder(options.suite, suites.data_dir(options.data_dir)))
     missing: dict[str, str] = {}
-    parsed = _or_missing(lambda: _parsed(suite), ("edges", "signatures", "tenses"), missing)
-    agreement = None
+    parsed = meaning = agreement = None
+    if FactMaterial(suite).english:
+        parsed = _or_missing(lambda: _parsed(suite), ("edges", "signatures", "tenses"), missing)
+        meaning = _or_missing(lambda: _meaning(suite), ("meaning",), missing) or None
+        missing.setdefault("meaning", f"no relation has {FEWEST} patterns, all of them English")
+    else:
+        languages = dict.fromkeys(pattern.language for one in suite for pattern in one.patterns)
+        reason = f"English only; the patterns are in {', '.join(languages)}"
+        missing |= dict.fromkeys(("english", "edges", "tenses", "meaning"), reason)
     if options.runs:
         agreement = _agreement(suite, options)
     else:
@@ -135,7 +141,7 @@ def _material(suite: Suite, options: AuditOptions) -> tuple[FactMaterial, dict[s
         edges,
         signatures,
         tenses,
-        _or_missing(lambda: _meaning(suite), ("meaning",), missing),
+        meaning,
         agreement,
     )
     return material, missing

@@ -285,6 +285,45 @@ def test_patterns_in_another_language_need_names_first(write_suite, tmp_path):
     assert load_suite(folder).relation("capital").patterns[-1].subject_form == "genitive"
 
 
+def test_a_new_suite_is_in_the_language_that_is_named(tmp_path):
+    (tmp_path / "it.csv").write_text(
+        "relation,pattern,subject,object\ncapitale,La capitale: [X] - [Y].,Italia,Roma\n"
+    )
+    imported(tmp_path / "it.csv", tmp_path / "table", languages=["it"])
+    facts, patterns = tmp_path / "facts.csv", tmp_path / "a.txt"
+    facts.write_text("relation,subject,object\ncapitale,Italia,Roma\n")
+    patterns.write_text("La capitale: [X] - [Y].\n")
+    options = {"relation": "capitale", "facts_from": str(facts)}
+    imported(patterns, tmp_path / "list", languages=["it"], **options)
+    for folder in (tmp_path / "table", tmp_path / "list"):
+        suite = load_suite(folder)
+        assert (suite.language, suite["capitale"].patterns[0].language) == ("it", "it")
+        assert "language" not in provenance_of(folder)[0].row()
+    patterns.write_text("[X] ha per capitale [Y].\n")
+    imported(patterns, tmp_path / "list", **options)
+    assert load_suite(tmp_path / "list")["capitale"].patterns[1].language == "it"
+    with pytest.raises(ConsilienceError, match="--language italiano; expected"):
+        imported(patterns, tmp_path / "new", languages=["italiano"], **options)
+
+
+def test_patterns_join_relations_that_have_none(write_suite, tmp_path):
+    folder = write_suite(
+        relations=[{"relation": "capital", "label": "capital of", "cardinality": "N-M"}]
+    )
+    (folder / "patterns.jsonl").unlink()
+    (tmp_path / "a.txt").write_text("[X] has its seat in [Y].\n")
+    plan = imported(tmp_path / "a.txt", folder, relation="capital")
+    assert (plan.is_new, plan.relations, texts(folder)) == (False, (), ["[X] has its seat in [Y]."])
+    relation = load_suite(folder)["capital"]
+    assert (relation.label, relation.cardinality, len(relation.facts)) == ("capital of", "N-M", 3)
+    with (folder / "relations.jsonl").open("a") as relations:
+        relations.write('{"relation": "river"}\n')
+    with (folder / "facts.jsonl").open("a") as facts:
+        facts.write('{"relation": "river", "subject": "Oslo", "object": "Akerselva"}\n')
+    imported(tmp_path / "a.txt", folder, relation="river")
+    assert texts(folder, "river") == ["[X] has its seat in [Y]."]
+
+
 def test_a_table_of_facts_is_no_suite_and_says_how_to_make_one(consilience, tmp_path):
     (tmp_path / "facts.csv").write_text("relation,subject,object\nmoon,Io,Jupiter\n")
     (tmp_path / "a.txt").write_text("[X] orbits [Y].\n")

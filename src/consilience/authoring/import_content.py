@@ -12,7 +12,7 @@ from consilience.errors import ConsilienceError
 from consilience.suites.proposals import Proposal
 from consilience.suites.rows import Problems
 from consilience.suites.trex import N_TO_1, N_TO_M
-from consilience.text import counted
+from consilience.text import LANGUAGE_TAG, counted, is_language_tag
 from consilience.types import Cardinality
 
 WIKIDATA = re.compile(r"P\d+")
@@ -36,13 +36,16 @@ class Reading:
 
     @property
     def language(self) -> str:
-        """The language of the patterns of a source that names none; empty for that of the suite."""
+        """The language of a source that names none; empty for that of the suite."""
         if len(self.languages) > 1:
             raise ConsilienceError(
                 f"--language {','.join(self.languages)}",
                 expected="one language for a source whose patterns are in one language",
             )
-        return self.languages[0] if self.languages else ""
+        language = self.languages[0] if self.languages else ""
+        if language and not is_language_tag(language):
+            raise ConsilienceError(f"--language {language}", expected=LANGUAGE_TAG)
+        return language
 
 
 @dataclass(frozen=True, slots=True)

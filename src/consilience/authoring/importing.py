@@ -21,9 +21,10 @@ from consilience.cloze import ENGLISH
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.files import write_whole
 from consilience.read import read_text
-from consilience.suites.layouts import check_folder, load_folder
+from consilience.suites.folder import folder_root, read_folder
+from consilience.suites.layouts import check_folder
 from consilience.suites.proposals import TABLE, Proposal
-from consilience.suites.rows import Problems, find_table
+from consilience.suites.rows import Problems, find_table, raise_first
 from consilience.text import counted
 from consilience.types import Suite
 
@@ -153,9 +154,14 @@ def plan_import(
     A pattern that is a duplicate of an earlier one of its relation is left out (``normal_form``). A
     near-duplicate is kept or left out, as ``near`` says. A new relation needs a pattern and a fact,
     else it is refused. ``facts_of``: the suite whose facts, labels and cardinalities replace those
-    of the source.
+    of the source. Facts whose source names no language are in that of the folder; of a new folder,
+    in that of the patterns.
     """
     suite = _suite_in(folder)
+    if facts_of is not None:
+        _replace_facts(content, facts_of)
+    if suite is None:
+        content.language = content.language or content.reading.language
     if suite and content.language not in ("", suite.language):
         raise ConsilienceError(
             f"facts in '{content.language}' for a suite in '{suite.language}'",
@@ -163,8 +169,6 @@ def plan_import(
             where=str(folder),
             todo=f"Import them into a new folder, or with --language {suite.language} too.",
         )
-    if facts_of is not None:
-        _replace_facts(content, facts_of)
     refused = list(content.problems)
     patterns, similar = _new_patterns(content, suite, near, refused)
     known = {group.id for group in suite} if suite else set()
@@ -205,13 +209,19 @@ def plan_import(
 
 
 def _suite_in(folder: Path) -> Suite | None:
-    """The suite in a folder; None for a new or empty folder. Other content raises."""
-    if folder.is_dir() and any((folder / f"patterns{end}").is_file() for end in (".jsonl", ".tsv")):
-        return load_folder(folder)
+    """The suite in a folder, also without patterns; None for a new or empty folder.
+
+    Other content raises.
+    """
+    if folder.is_dir() and folder_root(folder):
+        problems: Problems = []
+        suite = read_folder(folder, problems, needs_patterns=False)
+        raise_first(problems)
+        return suite
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConsilienceError(
             "a file" if not folder.is_dir() else "a folder that is not empty and holds no suite",
-            expected="a suite folder with patterns.jsonl, a new folder, or an empty one",
+            expected="a suite folder with relations and facts, a new folder, or an empty one",
             where=str(folder),
             todo="Name another folder with --into.",
         )

@@ -43,9 +43,12 @@ class _Draft:
     edges: dict[tuple[int, int], Edge] = field(default_factory=dict)
     """How pairs of its patterns differ."""
 
-    def relation(self, names: NameTable, problems: Problems) -> Relation:
+    def relation(
+        self, names: NameTable, problems: Problems, *, needs_patterns: bool = True
+    ) -> Relation:
         """The relation; a missing pattern, fact or name is reported."""
-        require(self.patterns, "pattern", self.id, self.where, problems)
+        if needs_patterns:
+            require(self.patterns, "pattern", self.id, self.where, problems)
         require(self.facts, "fact", self.id, self.where, problems)
         patterns, facts = tuple(self.patterns.values()), tuple(self.facts)
         candidates = Candidates.of(facts)
@@ -67,11 +70,14 @@ def folder_root(folder: Path) -> Path | None:
     return folder if is_suite else None
 
 
-def read_folder(folder: Path, problems: Problems) -> Suite:
-    """Read a suite and report everything that is wrong with it."""
-    relations, patterns, facts = (
-        _required_table(folder, name) for name in ("relations", "patterns", "facts")
-    )
+def read_folder(folder: Path, problems: Problems, *, needs_patterns: bool = True) -> Suite:
+    """Read a suite and report everything that is wrong with it.
+
+    ``needs_patterns=False``: relations may still be without patterns, and the table may be missing.
+    """
+    patterns = _required_table(folder, "patterns") if needs_patterns else None
+    patterns = patterns or find_table(folder, "patterns")
+    relations, facts = (_required_table(folder, name) for name in ("relations", "facts"))
     drafts = _read_relations(relations, problems)
     if not drafts:
         no_relation = ConsilienceError(
@@ -79,7 +85,8 @@ def read_folder(folder: Path, problems: Problems) -> Suite:
         )
         raise problems.pop(0) if problems else no_relation
     name, language = _about(folder)
-    _read_patterns(patterns, drafts, language, problems)
+    if patterns:
+        _read_patterns(patterns, drafts, language, problems)
     _read_facts(facts, drafts, problems)
     if edges := find_table(folder, "edges"):
         _read_edges(edges, drafts, problems)
@@ -87,7 +94,9 @@ def read_folder(folder: Path, problems: Problems) -> Suite:
     if path := find_table(folder, "names"):
         facts_of = {id_: draft.facts for id_, draft in drafts.items()}
         names = read_names(path, language, facts_of, problems)
-    finished = tuple(draft.relation(names, problems) for draft in drafts.values())
+    finished = tuple(
+        draft.relation(names, problems, needs_patterns=needs_patterns) for draft in drafts.values()
+    )
     return Suite(name, finished, protocol="strict", language=language)
 
 

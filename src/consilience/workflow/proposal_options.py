@@ -66,7 +66,8 @@ class ImportOptions:
         Sequence[str],
         Option(
             "Import these languages of mParaRel, such as en,de; or name the language of the "
-            "patterns of another source [default: all; en].",
+            "patterns of another source, and of the facts of a new folder [default: all; that of "
+            "the suite, or en].",
             metavar="L,L",
             flag="--language",
         ),

@@ -127,6 +127,13 @@ def test_trouble_that_does_not_pass_says_how_to_resume():
         assert 20 <= sum(client.waits) <= 62, "7 waits, of 0.5 to 30 s"
 
 
+def test_what_a_server_cannot_do_is_not_tried_again():
+    with client_of(first((501, {"message": "no decision model"}, {}))) as client:
+        with pytest.raises(ConsilienceError, match="status 501: no decision model"):
+            client.post("completions", {})
+        assert client.usage.requests == 1 and not client.waits
+
+
 def test_one_request_in_trouble_among_others_is_refused():
     def answer(path, body, headers):
         return (500, {"message": "bad row"}, {}) if body["n"] == 3 else completion(body)

@@ -95,6 +95,12 @@ def prove(server: Server) -> tuple[Scorer, Proof]:
                     return scorer, _proof(scorer, dict(refused))
                 except UnprovedError as error:
                     refused[strategy.name] = str(error)
+    if named:
+        raise ConsilienceError(
+            f"--scoring {named}: {refused[strategies[0].name]}",
+            expected="a strategy that the server proves (docs/endpoints.md)",
+            todo="Leave --scoring out: the first strategy that is proved is used.",
+        )
     raise unproved_error(refused)
 
 

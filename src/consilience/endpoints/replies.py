@@ -21,7 +21,10 @@ OVERLOADS = (429, 503, 529)
 """Statuses of a server that has too many requests."""
 
 TRANSIENT = (408, 425, *OVERLOADS)
-"""Statuses that may be others a moment later, apart from all of 500 and more."""
+"""Statuses that may be others a moment later, apart from those of 500 and more."""
+
+UNSUPPORTED = 501
+"""The status of a server that lacks a route or what the route needs."""
 
 NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached")
 """Codes of a 429 that no wait ends."""
@@ -75,7 +78,7 @@ def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str
     message = message_of(body) or "no message"
     if status in REFUSALS:
         return Refused(status, message)
-    if status in TRANSIENT or status >= 500:
+    if status in TRANSIENT or (status >= 500 and status != UNSUPPORTED):
         if any(code in body for code in NO_CREDIT):
             raise ConsilienceError(
                 f"status {status}: {message}",
@@ -112,6 +115,8 @@ def _fatal(status: int, headers: Mapping[str, str], message: str, where: str) ->
     elif status == 404:
         expected = "a route and a model that the server has"
         todo = "Check --base-url (it usually ends in /v1) and the name of the model."
+    elif status == UNSUPPORTED:
+        todo = "Check that the server can do this with the model (docs/endpoints.md)."
     elif 300 <= status < 400:
         message = f"a redirect to '{headers.get('location', '')}'"
         expected = "an answer; a redirect is not followed, because the key goes to one server only"

@@ -192,6 +192,7 @@ def shown(**change):
     frames = json.loads((CASES / "report_view.json").read_text(encoding="utf-8"))
     facts = {name: pl.DataFrame(rows) for name, rows in frames.items()}
     facts |= {"protocol": "strict", "examples": {"both": [example]}}
+    facts["prompts"] = {("R", "1", "[X] [Y]"): "Ada ___", ("R", "1", "[Y] [X]"): "___ Ada"}
     facts |= {"by_other": metrics_rows(accuracy=0.3, consistency=0.4)} | change
     summary = summary_of(("accuracy", 0.2, 0.1), ("consistency", 0.5, 1.0))
     views = {"warnings": ["mind the gap"], "facts": FactView(**facts)}

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from consilience import compare, suites
+from consilience.analysis.examples import examples
 from consilience.ask import ask, ask_suite
 from consilience.ask_writing import answered
 from consilience.authoring.audit import cautions
@@ -27,6 +28,7 @@ from consilience.models.functions import ScoringFunction, TextFunction, match_ca
 from consilience.particles import with_particle
 from consilience.presentation import Presentation, present
 from consilience.questions import Choice
+from consilience.report import run_view
 from consilience.report.comparison_tables import comparison_table
 from consilience.report.fact_sections import language_section
 from consilience.report.language_tables import language_table
@@ -42,6 +44,7 @@ from consilience.workflow.exporting import fact_rows
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import choose_suite
 from consilience.workflow.scoring_answers import answers_to_facts
+from consilience.workflow.viewing import _filled
 
 CAPITALS = {"France": "Paris", "Switzerland": "Bern", "Italy": "Rome"}
 PATTERNS = [
@@ -531,6 +534,27 @@ def test_languages_are_compared_on_the_same_facts(tmp_path):
     assert accuracy["en", "ja"] == (1.0, 0.5, 2)
     assert accuracy["en", "de"] == differences(compared, "accuracy")["en", "de"]
     assert differences(without, "consistency")["en", "ja"] == (1.0, 0.5, 2)
+
+
+def test_examples_show_names_in_the_language_and_form_that_was_asked(tmp_path):
+    suite = suites.load_suite(write(tmp_path / "capitals"))
+    items = {fact.subject: fact.item for fact in suite["capital"].facts}
+    table = held(HELD).with_columns(pl.col("item").replace_strict(items))
+    chosen = examples(table, suite, ["right_and_wrong"], 1)
+    (example,) = chosen["right_and_wrong"]
+    prompts = _filled(suite, chosen)
+    german, japanese = suite["capital"].patterns[2:4]
+    subject = {"France": "von Frankreich", "Switzerland": "der Schweiz", "Italy": "von Italien"}
+    key = "capital", example.item
+    assert (
+        prompts[*key, german.name]
+        == f"Die Hauptstadt {subject[example.subject]} ist {run_view.BLANK}."
+    )
+    assert (
+        japanese.text.partition("の")[2].replace("[Y]", run_view.BLANK)
+        in prompts[*key, japanese.name]
+    )
+    assert len(prompts) == 5  # of the one example
 
 
 def test_languages_that_answer_alike_do_not_differ(tmp_path):

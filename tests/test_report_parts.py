@@ -40,6 +40,7 @@ from report_builders import (
     FORMS,
     Html,
     form_metrics,
+    metrics_rows,
     page_of_facts,
     page_of_pairs,
     shown,
@@ -114,7 +115,12 @@ def test_headline_numbers_in_plain_sentences():
     )
     (row,) = summary_of(("consistency", 0.5, 1.0)).rows
     between = replace(run, summary=replace(run.summary, rows=[replace(row, subset=BETWEEN)]))
-    assert next(first_screen._tiles(between)).sentence.startswith("Two patterns of two languages")
+    chance = metrics_rows(chance_consistency=0.2).with_columns(subset=pl.lit(BETWEEN))
+    of_group = chance.filter(group="R").with_columns(value=pl.lit(0.1))
+    between = replace(between, metrics=pl.concat([of_group, chance.filter(group="MACRO")]))
+    (tile,) = first_screen._tiles(between)
+    assert tile.sentence.startswith("Two patterns of two languages")
+    assert tile.sentence.endswith("(20.0\xa0% expected by chance).")
     below = summary_of(("corrected_consistency", -0.1, 0.0))
     (tiles,) = (part for part in sections_of(report_page([replace(shown(), summary=below)]))["summary"]
                 if isinstance(part, Tiles))  # fmt: skip

@@ -153,12 +153,10 @@ def _chance_of(run: RunView, row: SummaryRow) -> float:
         return NAN
     if row.subset == "all":
         return row.chance
-    is_pooled = run.suite.words is QUESTION_WORDS
-    rows = run.metrics.filter(
-        (pl.col("metric") == "chance_consistency")
-        & (pl.col("subset") == row.subset)
-        & ((pl.col("group") == "MICRO") | pl.lit(not is_pooled))
-    )
+    rows = run.metrics.filter(metric="chance_consistency", subset=row.subset)
+    if run.pairs is None:
+        pool = "MICRO" if run.suite.words is QUESTION_WORDS else "MACRO"
+        rows = rows.filter(group=pool)
     return float(rows["value"][0]) if rows.height else NAN
 
 

@@ -46,7 +46,8 @@ class FactView:
     excluded: pl.DataFrame
     """How many questions have no answer, by relation and reason: ``group, excluded, len``."""
     prompts: Mapping[tuple[str, str, str], str] = field(default_factory=dict, repr=False)
-    """What was sent, by group, item and variant; empty of facts, whose patterns say it."""
+    """What was sent, by group, item and variant; of facts the pattern of each example, filled in as
+    it was asked."""
     violations: pl.DataFrame = field(default_factory=partial(pl.DataFrame, schema=EXAMPLES))
     """Examples of violated expectations (``EXAMPLES``)."""
     vectors: pl.DataFrame | None = None
@@ -55,9 +56,9 @@ class FactView:
     """The vectors of one relation, drawn."""
 
     def prompt(self, example: Any, reply: Any) -> str:
-        """The prompt that was sent, or the pattern with its subject."""
-        pattern: str = reply.variant.replace("[X]", example.subject).replace("[Y]", BLANK)
-        return self.prompts.get((example.group, example.item, reply.variant)) or pattern
+        """The prompt that was sent, or the variant where it is not kept."""
+        variant: str = reply.variant
+        return self.prompts.get((example.group, example.item, variant)) or variant
 
 
 @dataclass(frozen=True, slots=True)

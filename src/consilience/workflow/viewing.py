@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from consilience.analysis.examples import KINDS, about, examples, with_prompts
+from consilience.analysis.examples import KINDS, Example, about, examples, with_prompts
 from consilience.analysis.expectation_tables import violated_examples
 from consilience.analysis.patterns import (
     annotated_kinds,
@@ -26,7 +27,7 @@ from consilience.metrics.answers_table import is_blank
 from consilience.metrics.counts import Prepared
 from consilience.metrics.measure import measure
 from consilience.read import read_csv, read_parquet
-from consilience.report.run_view import FactView, PairView, RunView
+from consilience.report.run_view import BLANK, FactView, PairView, RunView
 from consilience.run import PROMPTS, Run
 from consilience.types import FACT_WORDS, Suite
 from consilience.workflow.counting import count_run, record_notes
@@ -63,6 +64,8 @@ def fact_view(
     chosen = examples(table, suite, list(KINDS), EXAMPLES)
     if run.is_of_questions:
         chosen = with_prompts(chosen, run.seeds[0].answers, of_items)
+    else:
+        prompts = _filled(suite, chosen)
     vectors, drawing = _vectors(run, counted.metrics, seed)
     facts = FactView(
         protocol=protocol,
@@ -107,6 +110,21 @@ def _prompts(run: Run) -> dict[tuple[str, str, str], str]:
         .select("item", "variant", "prompt")
         .iter_rows()
     }
+
+
+def _filled(
+    suite: Suite, chosen: Mapping[str, Sequence[Example]]
+) -> dict[tuple[str, str, str], str]:
+    """The patterns of examples with the subject as it was asked, in its language and form."""
+    items = {(one.group, one.item) for of_kind in chosen.values() for one in of_kind}
+    filled = {}
+    for relation in suite:
+        facts = [fact for fact in relation.facts if (relation.id, fact.item) in items]
+        for fact, pattern in product(facts, relation.patterns):
+            text = pattern.fill_blank(relation.query(pattern, fact).subject, BLANK)
+            prefix = f"{pattern.form}: " if pattern.form else ""
+            filled[relation.id, fact.item, pattern.name] = prefix + text
+    return filled
 
 
 def _without_answer(answers: pl.DataFrame) -> pl.DataFrame:

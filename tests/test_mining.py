@@ -211,6 +211,16 @@ def test_patterns_are_ranked_by_the_facts_of_their_relation(parser):
     assert (only.text, only.facts, only.other_facts) == ("[X] left [Y].", 1, 2)
 
 
+def test_a_fact_of_two_relations_is_no_other_fact(parser):
+    """As ``left`` above, and all facts of ``capital`` are also those of ``seat``: 2 of 3."""
+    capitals = list(CAPITALS.items())
+    index = FactIndex.of({"capital": capitals, "seat": capitals, "friend": [("Paris", "Norway")]})
+    mined = mine(TEXTS, index, parser, lambda steps: None)
+    for relation in ("capital", "seat"):
+        counts = [(one.facts, one.other_facts) for one in mined.ranked(relation)]
+        assert counts == [(3, 0), (2, 1)]
+
+
 def test_a_sentence_is_found_by_example(parser):
     query = ExampleQuery.of(example_pattern("X is the seat of Y"), FactIndex.of({}))
     assert query.words == {"seat", "of"}
@@ -260,6 +270,15 @@ def test_proposals_of_a_corpus(tmp_path):
     assert not problems and row.row() == proposal.row()
     plan = cs.import_patterns(str(out), into=tmp_path / "suite", facts_from=str(facts))
     assert [row.pattern for row in plan.patterns] == ["[Y] is the capital of [X]."]
+    none = tmp_path / "none.jsonl"
+    result = mine_patterns(MineOptions(corpus, suite=str(facts), groups=["moon"], file=none))
+    assert (result.file, none.exists()) == (None, False)
+    assert result.notes[0].startswith("no pattern of moon: no sentence has the subject")
+    listed = write(tmp_path / "listed.txt", "Paris, France.")
+    result = mine_patterns(MineOptions(listed, suite=str(facts), groups=["capital"]))
+    assert result.notes[0] == (
+        "no pattern of capital: 1 sentence with facts, of which none gives one"
+    )
     matches = mine_patterns(MineOptions(corpus, suite=str(facts), like="X is the capital of Y"))
     assert [(match.subject, match.object) for match in matches.matches] == [
         ("Paris", "France"),

@@ -82,11 +82,12 @@ class Mined:
     def ranked(self, relation: str, top: int | None = None) -> Iterator[RankedPattern]:
         """The patterns of a relation, the most specific first."""
         at = self.index.relations.index(relation)
+        also_in_others = self.index.shared_with(at)
         ranked = []
         for text, support in self.supports.items():
             if at in support.evidence:
                 facts = sum(self.index.relation_of[fact] == at for fact in support.facts)
-                others = len(support.facts) - facts
+                others = len(support.facts - also_in_others) - facts
                 evidence = tuple(support.evidence[at])
                 ranked.append(RankedPattern(text, facts, others, support.texts, evidence))
         return islice(sorted(ranked, key=lambda pattern: pattern.order), top)
@@ -123,7 +124,7 @@ class RankedPattern:
     facts: int
     """Distinct facts of the relation that it connects."""
     other_facts: int
-    """Distinct facts of all other relations that it connects."""
+    """Distinct facts of all other relations that it connects, but for facts of this relation."""
     texts: int
     """Distinct texts with it."""
     evidence: tuple[str, ...]

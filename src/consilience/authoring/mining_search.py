@@ -133,6 +133,16 @@ class FactIndex:
         fixed = {subject: frozenset(objects) for subject, objects in objects_of.items()}
         return cls(tuple(facts), relation_of, facts_of, fixed, NameTrie.of(names), without_search)
 
+    def shared_with(self, relation: int) -> frozenset[int]:
+        """The facts of other relations whose subject and object are a fact of ``relation``, too."""
+        return frozenset(
+            fact
+            for facts in self.facts_of.values()
+            if any(self.relation_of[fact] == relation for fact in facts)
+            for fact in facts
+            if self.relation_of[fact] != relation
+        )
+
     def pairs_in(self, sentence: str) -> tuple[NamedPair, ...]:
         """The facts in a sentence; of repeated names, the closest subject and object."""
         places: dict[str, list[Span]] = {}

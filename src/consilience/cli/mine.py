@@ -20,7 +20,9 @@ def mine(options: MineOptions, output: JsonOutput) -> None:
         _print_matches(result, output)
     else:
         _print_patterns(result, output)
-    if options.file and not output.as_json:
+    if options.file and not result.file:
+        warn([f"{options.file} is not written: there is nothing to write"])
+    elif options.file and not output.as_json:
         out.print(f"Written: {options.file}")
 
 

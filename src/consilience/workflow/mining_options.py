@@ -43,7 +43,7 @@ class MineOptions:
         Sequence[str] | None,
         Option(
             "Also count the facts of these suites as facts of other relations; relations with the "
-            "same id are left out.",
+            "same id, and facts that are also in --suite, are left out.",
             metavar="S,S",
             panel=QUESTIONS,
         ),

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from consilience.authoring.corpus import read_sentences
@@ -37,6 +38,8 @@ class MinedPatterns:
     """All patterns with their counts."""
     notes: Sequence[str]
     """What a reader should know."""
+    file: Path | None
+    """The file that was written; None where none was wanted, or nothing is in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ class Matches:
     """
     total: int
     """All matches."""
+    file: Path | None
+    """The file that was written; None where none was wanted, or nothing is in it."""
 
 
 def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns | Matches:
@@ -80,10 +85,11 @@ def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns 
         group: list(mined.proposals(group, options.top, source=source, licence=licence))
         for group in groups
     }
-    if options.file:
-        rows = [proposal for of_group in proposals.values() for proposal in of_group]
-        write_proposals(options.file, rows)
-    return MinedPatterns(proposals, mined, _notes(mined, proposals))
+    rows = [proposal for of_group in proposals.values() for proposal in of_group]
+    file = options.file if rows else None
+    if file:
+        write_proposals(file, rows)
+    return MinedPatterns(proposals, mined, _notes(mined, proposals), file)
 
 
 def _list_matches(options: MineOptions, watch: Watch) -> Matches:
@@ -99,14 +105,15 @@ def _list_matches(options: MineOptions, watch: Watch) -> Matches:
         matches = list(islice(found_matches, options.top))
         total = len(matches) + sum(1 for _ in found_matches)
     relations = [_relations_of(match, index) for match in matches] if options.suite else None
-    if options.file:
+    file = options.file if matches else None
+    if file:
         rows = [
             {**asdict(match), "relations": list(ids)}
             for match, ids in zip(matches, relations or [()] * len(matches), strict=True)
         ]
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        write_whole(options.file, lines.encode())
-    return Matches(pattern.text, matches, relations, total)
+        write_whole(file, lines.encode())
+    return Matches(pattern.text, matches, relations, total, file)
 
 
 def _relations_of(match: ExampleMatch, index: FactIndex) -> tuple[str, ...]:
@@ -158,8 +165,16 @@ def _pairs(spec: str, options: MineOptions) -> dict[str, list[tuple[str, str]]]:
 
 def _notes(mined: Mined, proposals: Mapping[str, Sequence[Proposal]]) -> list[str]:
     notes = []
-    if empty := [group for group, rows in proposals.items() if not rows]:
-        notes.append(f"no pattern of {', '.join(empty)}: no sentence connects their facts")
+    empty = [group for group, rows in proposals.items() if not rows]
+    if absent := [group for group in empty if not mined.by_relation[group]]:
+        notes.append(
+            f"no pattern of {', '.join(absent)}: no sentence has the subject and the object of a "
+            "fact, as they are written in the facts"
+        )
+    for group in empty:
+        if group not in absent:
+            sentences = counted(mined.by_relation[group], "sentence")
+            notes.append(f"no pattern of {group}: {sentences} with facts, of which none gives one")
     if count := mined.index.without_search:
         notes.append(f"{counted(count, 'fact')} left out: the subject is the object")
     if mined.refused:

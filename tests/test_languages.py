@@ -313,11 +313,23 @@ def test_wrong_rows_of_names(tmp_path):
         in (of(text="ベルン", relation="capital")[0])
     )
     assert "the language 'Japanese'" in of(text="羅馬", language="Japanese")[0]
-    assert "'Rom' is no subject or object of the facts. Did you mean 'Rome'?" in (
-        of(text="羅馬", name="Rom")[0].replace("; expected", ".")
-    )
+    misspelt = [row | {"name": row["name"].replace("Rome", "Rom")} for row in NAMES]
+    first, *_, last = problems(tmp_path, names=misspelt)
+    assert "'Rom' is no subject or object of the facts. Did you mean 'Rome'?" in first
+    assert "1 of 3 objects of 'capital' without a name in" in last
     assert "Did you mean 'capital'?" in of(text="羅馬", relation="capitals")[0]
     assert "no field 'text'" in of(form="x")[0]
+
+
+def test_names_of_facts_to_come_are_a_note(tmp_path):
+    later = [{"name": "Chile", "language": "ja", "text": "チリ"}]
+    folder = write(tmp_path / "suite", PATTERNS, [*NAMES, *later])
+    assert not suites.check_suite(folder)
+    (note,) = suites.load_suite(folder).notes
+    assert note == (
+        "1 unused row of the table names: names.jsonl:13: 'Chile' is no subject or object of the "
+        "facts."
+    )
 
 
 def test_unicode_forms_of_one_text_are_the_same_name(tmp_path):

@@ -140,7 +140,7 @@ def _notes_and_size(options: CheckOptions) -> tuple[list[str], str]:
         "fact": statistics.facts,
     }
     _, root = layout_of(suites.suite_folder(suite, suites.data_dir(options.data_dir)))
-    notes = [*cautions(chosen), *signoff_notes(root, chosen)]
+    notes = [*chosen.notes, *cautions(chosen), *signoff_notes(root, chosen)]
     return notes, ", ".join(counted(number, name) for name, number in parts.items())
 
 

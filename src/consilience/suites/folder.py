@@ -12,7 +12,7 @@ from consilience.design import Edge
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.names import NameTable
 from consilience.read import parse_json, read_text
-from consilience.suites.name_tables import read_names
+from consilience.suites.name_tables import read_names, unused_names_note
 from consilience.suites.rows import Problems, Row, find_table, require, suite_rows
 from consilience.text import LANGUAGE_TAG, control_in, is_language_tag
 from consilience.types import Candidates, Cardinality, Fact, Relation, Suite
@@ -90,14 +90,18 @@ def read_folder(folder: Path, problems: Problems, *, needs_patterns: bool = True
     _read_facts(facts, drafts, problems)
     if edges := find_table(folder, "edges"):
         _read_edges(edges, drafts, problems)
-    names = NameTable(language)
+    names, unused = NameTable(language), Problems()
     if path := find_table(folder, "names"):
         facts_of = {id_: draft.facts for id_, draft in drafts.items()}
-        names = read_names(path, language, facts_of, problems)
+        names = read_names(path, language, facts_of, problems, unused)
+    before = len(problems)
     finished = tuple(
         draft.relation(names, problems, needs_patterns=needs_patterns) for draft in drafts.values()
     )
-    return Suite(name, finished, protocol="strict", language=language)
+    if len(problems) > before:  # an unused name may be a missing one that is misspelt
+        problems[before:before] = unused
+    notes = unused_names_note(unused)
+    return Suite(name, finished, protocol="strict", notes=notes, language=language)
 
 
 def _required_table(folder: Path, name: str) -> Path:

@@ -12,6 +12,7 @@ from consilience.authoring.outlier_checks import limit, outliers, robust_deviati
 from consilience.design import Edge
 from consilience.errors import ConsilienceError
 from consilience.questions import Choice, Question
+from consilience.suites import check_suite
 from consilience.suites.layouts import load_folder
 from consilience.suites.places import places_in
 from consilience.suites.question_collection import Questions
@@ -237,6 +238,22 @@ def test_the_command_fixes_what_is_mechanical_and_lists_every_change(
     assert (tmp_path / "f.csv").read_text(encoding="utf-8").startswith("check,severity,group")
     assert fix_folder(folder) == []
     assert consilience("suite", "audit", folder)[1].count("final_punctuation") == 3
+
+
+def test_duplicates_in_two_unicode_forms_are_named_and_removed(write_suite, consilience, bare):
+    rows = [{"relation": "capital", "pattern": f"[X] {word} [Y]."} for word in
+            ("\xe8", "has", "e\u0300")]  # fmt: skip
+    facts = [{"relation": "capital", "subject": "Perù", "object": "Lima"} for _ in range(2)]
+    facts[1]["subject"] = "Peru\u0300"
+    folder = write_suite(patterns=rows, facts=facts)
+    (problem,) = check_suite(folder)
+    assert problem.found.endswith("of 'capital', in another Unicode form (NFC or NFD)")
+    assert f"the first is {folder / 'patterns.jsonl'}:1" in problem.todo
+    status, out, _ = consilience("suite", "audit", folder, "--fix")
+    assert status == 0
+    for table in ("patterns", "facts"):
+        assert f"(removed: a duplicate of {table}.jsonl:1, in another Unicode form" in out
+    assert check_suite(folder) == [] == fix_folder(folder)
 
 
 def test_tsv_tables_are_fixed_line_by_line(write_suite):

@@ -47,6 +47,8 @@ class Change:
     """The text, or the row, as it was."""
     after: str
     """The text as it is now; empty for a row that was removed as a duplicate."""
+    duplicate_of: str = ""
+    """``file:line`` of the row that a removed one repeats, and whether its Unicode form differs."""
 
 
 def fix_folder(folder: Path) -> list[Change]:
@@ -54,8 +56,8 @@ def fix_folder(folder: Path) -> list[Change]:
 
     Runs of spaces become one space; spaces at the ends and before a stop or comma go; a pattern
     without an ending gets that of most patterns in its language; of rows that are the same fact, or
-    the same pattern of a relation, the first stays. All tables that name a pattern follow. Lines
-    without a change stay as they are, byte by byte.
+    the same pattern of a relation, in one Unicode form or two, the first stays. All tables that
+    name a pattern follow. Lines without a change stay as they are, byte by byte.
     """
     renamed = _corrections(folder)
     changes: list[Change] = []
@@ -130,7 +132,7 @@ def _corrected_table(path: Path, name: str, renamed: Renamed) -> tuple[str, list
     lines = read_text(path).split("\n")
     read, remaining = _reader(path, lines), lines[: _first(path)]
     changes: list[Change] = []
-    seen: set[tuple[str, ...]] = set()
+    seen: dict[tuple[str, ...], tuple[str, tuple[str, ...]]] = {}
     for number, line in enumerate(lines[_first(path) :], _first(path) + 1):
         cells = read(line) if line.strip() else None
         if cells is None:
@@ -143,11 +145,14 @@ def _corrected_table(path: Path, name: str, renamed: Renamed) -> tuple[str, list
                 changes.append(Change(where, cells[column], text))
                 cells[column] = text
                 after = _written(path, cells, line)
-        key = tuple(str(cells.get(column)) for column in KEYS.get(name, ()))
+        written = tuple(str(cells.get(column)) for column in KEYS.get(name, ()))
+        key = tuple(unicodedata.normalize("NFC", text) for text in written)
         if key and (key in seen or (name == "edges" and key[1] == key[2])):
-            changes.append(Change(where, line.strip(), ""))
+            first, as_first = seen.get(key, ("", written))
+            form = "" if as_first == written else ", in another Unicode form (NFC or NFD)"
+            changes.append(Change(where, line.strip(), "", first + form))
             continue
-        seen.add(key)
+        seen[key] = where, written
         remaining.append(after)
     return "\n".join(remaining), changes
 

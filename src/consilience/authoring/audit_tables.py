@@ -22,8 +22,7 @@ def audit_tables(suite: str, audit: Audit, changes: Sequence[Change]) -> Iterato
     if changes:
         columns = [Column("place"), Column("before"), Column("after")]
         rows: list[list[Value]] = [
-            [change.where, change.before, change.after or "(removed: a duplicate)"]
-            for change in changes
+            [change.where, change.before, change.after or _removed(change)] for change in changes
         ]
         yield Table(f"{suite}: {counted(len(changes), 'change')}", columns, rows)
     sizes = Counter(finding.severity for finding in audit.findings)
@@ -37,6 +36,10 @@ def audit_tables(suite: str, audit: Audit, changes: Sequence[Change]) -> Iterato
     not_run = [f"not run: {name} ({reason})" for name, reason in _by_reason(audit.not_run)]
     headings = [Column("check"), Column("severity"), Column("findings", "count")]
     yield Table(f"{suite}: findings by check", headings, counts, not_run)
+
+
+def _removed(change: Change) -> str:
+    return f"(removed: a duplicate{' of ' if change.duplicate_of else ''}{change.duplicate_of})"
 
 
 def _findings(title: str, audit: Audit) -> Table:

@@ -182,9 +182,12 @@ def _read_patterns(path: Path, drafts: Drafts, language: str, problems: Problems
         if draft is None or pattern is None:
             continue
         text = _composed(pattern.text)
-        if text in draft.patterns:
+        if first := draft.patterns.get(text):
+            form = "" if first.text == pattern.text else ", in another Unicode form (NFC or NFD)"
             row.report(
-                f"duplicate pattern '{pattern.text}' of '{draft.id}'", todo="Remove one of the two."
+                f"duplicate pattern '{pattern.text}' of '{draft.id}'{form}",
+                todo=f"Remove one of the two; the first is {draft.places[first]}. "
+                "`suite audit --fix` keeps the first.",
             )
         draft.patterns[text] = pattern
         draft.places[pattern] = row.where

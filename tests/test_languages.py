@@ -2,6 +2,7 @@
 """Suites with patterns in several languages: names, particles, asking, and pairs by language."""
 
 import json
+import math
 
 import polars as pl
 import pytest
@@ -21,6 +22,7 @@ from consilience.cloze import Pattern
 from consilience.design import Design
 from consilience.errors import ConsilienceError
 from consilience.free_text import RULES, match
+from consilience.metrics.differences import compare as differences_of_models
 from consilience.metrics.language_differences import compare_languages
 from consilience.metrics.measure import measure
 from consilience.models.baselines import load_baseline
@@ -29,9 +31,10 @@ from consilience.particles import with_particle
 from consilience.presentation import Presentation, present
 from consilience.questions import Choice
 from consilience.report import run_view
+from consilience.report.columns import contradictions
 from consilience.report.comparison_tables import comparison_table
 from consilience.report.fact_sections import language_section
-from consilience.report.language_tables import language_table
+from consilience.report.language_tables import language_differences, language_table
 from consilience.report.run_view import RunView
 from consilience.schemas import COMPARISON_SCHEMA
 from consilience.suites.cloze_questions import BLANK, questions_of_suite
@@ -614,3 +617,37 @@ def test_a_comparison_by_language():
     )
     table = comparison_table(compared, suites.load_suite("mini-languages"), by="factor")
     assert [table.cells(at)[0].value for at in range(len(table.rows))] == ["de and ja"]
+
+
+def difference(**change):
+    row = {"test": "sign flips of subjects", "p": 0.01, "low": 0.1, "high": 0.2} | change
+    return pl.DataFrame([row], schema_overrides={"low": pl.Float64, "high": pl.Float64})
+
+
+def test_a_note_says_where_p_and_the_interval_disagree():
+    assert not contradictions(difference())
+    assert not contradictions(difference(p=0.2, low=-0.1))
+    assert not contradictions(difference(low=math.nan, high=math.nan))
+    assert not contradictions(difference(low=-0.1, test="paired permutation of relations"))
+    for row in (difference(low=-0.1), difference(p=0.2), difference(p=0.2, low=-0.2, high=-0.1)):
+        (note,) = contradictions(row)
+        assert note.startswith("In 1 row only one of p < 0.05 and an interval without 0 holds")
+
+
+def test_a_metric_without_a_mean_has_a_dash(tmp_path):
+    """A constant model has no chance-corrected consistency in any language."""
+    suite = suites.load_suite(write(tmp_path / "capitals"))
+    constant = held({subject: ["Paris"] * 5 for subject in CAPITALS})
+    shown = language_differences(
+        compare_languages(constant, suite, "strict"), suite, ["accuracy", "corrected_consistency"]
+    )
+    assert shown.blocks.count("Chance-corrected consistency") == 2  # en -> ja, within -> between
+    last = shown.cells(len(shown.rows) - 1)
+    assert last[0].value == "within -> between"
+    assert all(math.isnan(cell.value) for cell in last[1:4])
+
+
+def test_one_language_is_not_compared(tmp_path):
+    alone = select_languages(suites.load_suite(write(tmp_path / "capitals")), ["ja"])
+    with pytest.raises(ConsilienceError, match=r"1 run .* All patterns of this run are in 'ja'"):
+        differences_of_models({"one": held(HELD)}, alone, "strict")

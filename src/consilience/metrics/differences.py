@@ -69,6 +69,7 @@ def compare(
             f"{len(names)} run to compare",
             expected="two runs or more, the first is the reference, or one run of facts in "
             "several languages",
+            todo=_one_language(suite),
         )
     cache = ResampleCache() if len(names) > 2 else None
     first, *others = names
@@ -90,6 +91,13 @@ def compare(
         table = pl.DataFrame([{**pair, **row} for row in rows], schema=COMPARISON_SCHEMA)
         tables.append(_adjusted(table, suite))
     return pl.concat(tables)
+
+
+def _one_language(suite: Suite) -> str:
+    """What to do with a single run that has no languages to compare."""
+    languages = {pattern.language for group in suite for pattern in group.patterns}
+    second = "Name a second run of the same questions."
+    return f"All patterns of this run are in '{min(languages)}'. {second}" if languages else second
 
 
 CountBoth = Callable[

@@ -8,8 +8,10 @@ from typing import Any
 
 import polars as pl
 
+from consilience.metrics.paired import SUBJECTS
 from consilience.metrics.registry import label_of, short_label_of
 from consilience.report.table import CI, Column, Table, Value, bounds_of
+from consilience.text import counted
 from consilience.types import FACT_WORDS, SuiteWords
 
 Columns = Mapping[str | tuple[str, str], Column]
@@ -70,6 +72,24 @@ def difference_columns(rows: pl.DataFrame, first: Column, second: Column) -> Col
         **seeds,
         "detectable": Column("detectable", "share", is_extra=True),
     }
+
+
+def contradictions(rows: pl.DataFrame) -> list[str]:
+    """A note on rows (``COMPARISON_SCHEMA``) where only one of p and the interval is clear.
+
+    Both are over the same subjects. Sign flips (``metrics.flips``) give a small p where nearly all
+    subjects differ in one direction. The bootstrap interval is wide where one of them differs most.
+    """
+    by_subjects = rows.filter(pl.col("test") == SUBJECTS).drop_nans(["p", "low", "high"])
+    is_clear = (pl.col("low") > 0) | (pl.col("high") < 0)
+    count = by_subjects.filter((pl.col("p") < 0.05) != is_clear).height
+    if not count:
+        return []
+    return [
+        f"In {counted(count, 'row')} only one of p < 0.05 and an interval without 0 holds: p flips "
+        "the signs of the subjects' differences, the interval resamples the subjects. They differ "
+        "near the limit, with few subjects, and if few subjects make up most of the difference."
+    ]
 
 
 POINTS = Column("difference", "points", "diff.")

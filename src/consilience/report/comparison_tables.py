@@ -14,7 +14,7 @@ from consilience.errors import ConsilienceError
 from consilience.factors import FACTORS
 from consilience.metrics.differences import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
-from consilience.report.columns import Columns, difference_columns, frame_table
+from consilience.report.columns import Columns, contradictions, difference_columns, frame_table
 from consilience.report.language_tables import OVER, known_metrics, language_label
 from consilience.report.metric_tables import SUBSETS
 from consilience.report.summary import FACT_ROWS, FORM_ROWS, VIOLATIONS
@@ -222,6 +222,7 @@ def _notes(
     if by is None:
         yield from _most_different(compared, labels)
     yield from (f"{note}." for note in few_relations(rows, suite))
+    yield from contradictions(rows)
     undefined = rows.filter((pl.col("metric") == CORRECTED) & pl.col("difference").is_nan())
     if by is None and undefined.height:
         yield "A constant model is 100 % consistent: compare chance-corrected consistency."

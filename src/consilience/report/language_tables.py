@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import polars as pl
+import polars.selectors as cs
 
 from consilience.design import BETWEEN, OF_LANGUAGE, WITHIN, is_language_kind
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.metrics.differences import few_relations
 from consilience.metrics.registry import label_of
-from consilience.report.columns import Columns, difference_columns, frame_table
+from consilience.report.columns import Columns, contradictions, difference_columns, frame_table
 from consilience.report.run_view import values_of
 from consilience.report.table import CI, Cell, Column, Table
 from consilience.types import Suite
@@ -78,6 +80,15 @@ def known_metrics(compared: pl.DataFrame, metrics: Sequence[str]) -> Sequence[st
     return metrics
 
 
+def _means(compared: pl.DataFrame) -> pl.DataFrame:
+    """The means over relations of every two languages; NaN where no relation has the number."""
+    keys = ["metric", "subset", "first", "second"]
+    means = compared.filter(group="MACRO")
+    rows = compared.select(keys).unique(maintain_order=True)
+    rows = rows.join(means, on=keys, how="left", maintain_order="left").select(compared.columns)
+    return rows.with_columns(pl.col("group").fill_null("MACRO"), cs.float().fill_null(math.nan))
+
+
 def language_differences(
     compared: pl.DataFrame, suite: Suite, metrics: Sequence[str] = (), *, by_group: bool = False
 ) -> Table:
@@ -90,7 +101,7 @@ def language_differences(
     rank = pl.col("metric").replace_strict(
         {name: at for at, name in enumerate(names)}, default=None, return_dtype=pl.Int64
     )
-    rows = compared.filter(rank.is_not_null() & (by_group | (pl.col("group") == "MACRO")))
+    rows = (compared if by_group else _means(compared)).filter(rank.is_not_null())
     rows = rows.sort(rank, maintain_order=True)
     columns: Columns = {
         "name": Column("relation" if by_group else "languages"),
@@ -106,6 +117,7 @@ def language_differences(
     tests = ", ".join(rows["test"].drop_nulls().unique(maintain_order=True))
     notes = [
         *(f"{note}." for note in few_relations(rows, suite)),
+        *contradictions(rows),
         f"{NOTE}. Only facts that have the number in both languages count.",
         f"p: {tests}. p (Holm) is adjusted over the pairs of languages, intervals are not.",
         "detectable: the minimum detectable difference (80 % power). * .05 ** .01 *** .001",

@@ -245,8 +245,9 @@ def test_duplicates_in_two_unicode_forms_are_named_and_removed(write_suite, cons
             ("\xe8", "has", "e\u0300")]  # fmt: skip
     facts = [{"relation": "capital", "subject": "Perù", "object": "Lima"} for _ in range(2)]
     facts[1]["subject"] = "Peru\u0300"
-    folder = write_suite(patterns=rows, facts=facts)
-    (problem,) = check_suite(folder)
+    origins = [row | {"origin": "written"} for row in rows[1:]]
+    folder = write_suite(patterns=rows, facts=facts, provenance=origins)
+    problem = check_suite(folder)[0]
     assert problem.found.endswith("of 'capital', in another Unicode form (NFC or NFD)")
     assert f"the first is {folder / 'patterns.jsonl'}:1" in problem.todo
     status, out, _ = consilience("suite", "audit", folder, "--fix")

@@ -59,19 +59,25 @@ def fix_folder(folder: Path) -> list[Change]:
     the same pattern of a relation, in one Unicode form or two, the first stays. All tables that
     name a pattern follow. Lines without a change stay as they are, byte by byte.
     """
-    renamed = _corrections(folder)
+    renamed, references = _corrections(folder)
     changes: list[Change] = []
     for name in dict.fromkeys([*PATTERN_TABLES, *KEYS]):
         path = find_table(folder, name)
         if path is not None:
-            text, of_table = _corrected_table(path, name, renamed)
+            names = renamed if name == "patterns" else references
+            text, of_table = _corrected_table(path, name, names)
             if of_table:
                 write_whole(path, text.encode())
             changes += of_table
     return changes
 
 
-def _corrections(folder: Path) -> Renamed:
+def _corrections(folder: Path) -> tuple[Renamed, Renamed]:
+    """The corrections of the table ``patterns``, and of patterns as other tables name them.
+
+    Other tables may name a pattern in another Unicode form: the second has NFC as its keys, and
+    leads to the first of the patterns that are the same.
+    """
     path = find_table(folder, "patterns")
     rows = (
         [cells for _, cells in _rows(path) if isinstance(cells.get("pattern"), str)] if path else []
@@ -81,13 +87,22 @@ def _corrections(folder: Path) -> Renamed:
         if has_ending(cells["pattern"]):
             language = endings.setdefault(str(cells.get("language", "")), Counter())
             language[cells["pattern"].rstrip()[-1]] += 1
-    renamed = {}
+    renamed: dict[tuple[str, str], str] = {}
+    references: dict[tuple[str, str], str] = {}
+    first: dict[tuple[str, str], str] = {}
     for cells in rows:
+        relation, pattern = str(cells.get("relation")), cells["pattern"]
         common = endings.get(str(cells.get("language", "")), Counter()).most_common(1)
-        after = corrected(cells["pattern"], common[0][0] if common else "")
-        if after != cells["pattern"]:
-            renamed[str(cells.get("relation")), cells["pattern"]] = after
-    return renamed
+        after = corrected(pattern, common[0][0] if common else "")
+        if after != pattern:
+            renamed[relation, pattern] = after
+        remaining = first.setdefault((relation, _composed(after)), after)
+        references[relation, _composed(pattern)] = remaining
+    return renamed, references
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
 
 
 def corrected(pattern: str, ending: str) -> str:
@@ -140,13 +155,15 @@ def _corrected_table(path: Path, name: str, renamed: Renamed) -> tuple[str, list
             continue
         where, after = f"{path.name}:{number}", line
         for column in PATTERN_TABLES.get(name, ()):
-            text = renamed.get((str(cells.get("relation")), str(cells.get(column))))
-            if text is not None:
+            before = str(cells.get(column))
+            key_text = before if name == "patterns" else _composed(before)
+            text = renamed.get((str(cells.get("relation")), key_text), before)
+            if text != before:
                 changes.append(Change(where, cells[column], text))
                 cells[column] = text
                 after = _written(path, cells, line)
         written = tuple(str(cells.get(column)) for column in KEYS.get(name, ()))
-        key = tuple(unicodedata.normalize("NFC", text) for text in written)
+        key = tuple(map(_composed, written))
         if key and (key in seen or (name == "edges" and key[1] == key[2])):
             first, as_first = seen.get(key, ("", written))
             form = "" if as_first == written else ", in another Unicode form (NFC or NFD)"

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import polars as pl
 import pytest
 
 from consilience.authoring.audit import cautions, run_checks
@@ -317,3 +318,30 @@ def test_runs_show_patterns_whose_answers_are_apart(consilience, bare, write_sui
     audit = auditing.audit_suite(AuditOptions(str(folder), runs=("a.jsonl",))).audit
     (one,) = [finding for finding in audit.findings if finding.check == "differs_in_answers"]
     assert one.places == ("patterns.jsonl:6",)
+
+
+def test_meaning_is_that_of_the_sentences_that_are_asked(monkeypatch):
+    """Names are written in the form that each pattern needs."""
+    seen = []
+
+    class Judge:
+        def __init__(self, name):
+            pass
+
+        def similarities(self, pairs):
+            seen.extend(first for _, first, _ in pairs)
+            return np.ones(len(pairs))
+
+    monkeypatch.setattr("consilience.models.equivalence.EmbeddingJudge", Judge)
+    patterns = [
+        {"pattern": f"{verb} [X] is [Y].", "subject_form": "of" if verb == "e" else ""}
+        for verb in "abcde"
+    ]
+    facts = [{"subject": "s", "object": "o"}]
+    names = [{"name": "s", "language": "en", "form": "of", "text": "of s"}]
+    named = Suite.from_frame(
+        pl.DataFrame([*patterns, *facts], infer_schema_length=None), names=pl.DataFrame(names)
+    )
+    (matrix,) = auditing._meaning(named).values()
+    assert set(seen) == {"a s is o.", "b s is o.", "c s is o.", "d s is o.", "e of s is o."}
+    assert (matrix == 1).all()

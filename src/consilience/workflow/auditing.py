@@ -15,6 +15,7 @@ from consilience.analysis.patterns import mean_agreement
 from consilience.authoring.audit import Audit, run_checks
 from consilience.authoring.audit_fixes import Change, fix_folder
 from consilience.authoring.checks import FactMaterial, Finding, is_english
+from consilience.authoring.meaning import sentence
 from consilience.authoring.outlier_checks import FEWEST
 from consilience.design import Edge, VariantPair
 from consilience.errors import ConsilienceError
@@ -204,7 +205,7 @@ def _meaning(suite: Suite) -> dict[str, Floats]:
         matrix = np.zeros((size, size))
         facts = relation.facts[:: max(1, len(relation.facts) // FILLED)][:FILLED]
         for fact in facts:
-            texts = [pattern.fill(fact.subject, fact.object) for pattern in relation.patterns]
+            texts = [sentence(relation, pattern, fact) for pattern in relation.patterns]
             pairs = [("", one, two) for one in texts for two in texts]
             matrix += np.reshape(judge.similarities(pairs), (size, size)) / len(facts)
         similarity[relation.id] = matrix

@@ -364,6 +364,10 @@ def test_an_import_that_refuses_everything_fails(consilience, write_suite, tmp_p
     ("a.txt", "[X] [Y]", {}, "a list of patterns without a relation.*--relation ID"),
     ("a.csv", "pattern\n[X] is [Y]\n", {}, "no column 'relation'.*--relation ID"),
     ("a.csv", "relation,patern\na,[X] is [Y]\n", {}, "no column 'patern'|no column 'pattern'.*mean 'patern'"),
+    ("a.csv", "relation,pattern,subjectform\na,[X] is [Y],x\n", {}, "'subjectform'.*mean 'subject_form'"),
+    ("a.csv", "relation,pattern,lang\na,[X] is [Y],de\n", {}, "'lang'.*mean 'language'"),
+    ("a.csv", "Relation,pattern\na,[X] is [Y]\n", {"relation": "a"}, "mean 'relation'"),
+    ("a.jsonl", '{"relation": "a", "pattern": "[X] [Y] b"}\n{"relation": "a", "patern": "c"}\n', {}, "a.jsonl:2: the column 'patern'"),
     ("a.csv", "x\n1\n", {"columns": ["patern=x"]}, "--columns patern=x.*mean 'pattern'"),
     ("a.jsonl", "", {}, "no pattern and no fact, read as table"),
     ("a.pdf", "", {}, "nothing that can be imported.*Name the format"),
@@ -374,6 +378,14 @@ def test_what_cannot_be_imported_has_a_message(name, text, options, message, tmp
     with pytest.raises(ConsilienceError, match=message):
         imported(tmp_path / name, tmp_path / "new", **options)
     assert not (tmp_path / "new").exists()
+
+
+def test_other_columns_of_a_table_are_ignored(tmp_path):
+    table = tmp_path / "a.csv"
+    table.write_text(
+        "Lang,relation,Sprache,language,pattern,checked by,subject,object\n,a,x,en,[X] is in [Y],me,b,c\n"
+    )
+    assert len(imported(table, tmp_path / "new", columns=["label=Lang"]).patterns) == 1
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path):

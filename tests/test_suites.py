@@ -76,6 +76,7 @@ def broken(write_suite, file, content):
     ("facts.jsonl", "[" * 100_000 + "\n", ":1: not JSON: nested too deeply at column 1"),
     ("facts.jsonl", FACT.replace('"Paris"', "1" * 5000), ":1: not JSON: too long a number at column 56"),
     ("facts.tsv", b"relation\xff\n", "not UTF-8 at byte 8"),
+    ("suite.json", '{"name": "a", "langage": "it"}', "the key 'langage'.*Did you mean 'language'"),
     ("suite.json", "[" * 100_000, r"suite\.json: not a JSON object with a 'name'"),
     ("suite.json", "\ud800".encode("utf-8", "surrogatepass"), r"suite\.json: not UTF-8 at byte 0"),
 ])  # fmt: skip

@@ -20,7 +20,7 @@ from consilience.errors import ConsilienceError, did_you_mean, missing_column, u
 from consilience.read import parse_json, read_rows, read_text
 from consilience.suites.layouts import load_folder
 from consilience.suites.proposals import Proposal, provenance_of, read_proposals, scores_of
-from consilience.suites.rows import Row, suite_rows
+from consilience.suites.rows import Row, refuse_misspelt, suite_rows
 from consilience.suites.trex import LAMA_CARDINALITIES, pararel_root
 from consilience.text import is_language_tag
 
@@ -265,9 +265,14 @@ def _read_table(content: Content) -> None:
     for name in columns:
         if name not in TABLE_COLUMNS:
             raise unknown_name(f"--columns {name}={columns[name]}", name, TABLE_COLUMNS)
+    checked: set[str] = set()
     for number, (where, cells) in enumerate(_table_rows(path, content)):
         if number == 0:
             _require(cells, columns, content.reading, where)
+        if not cells.keys() <= checked:
+            others = [name for name in cells if name not in columns.values()]
+            refuse_misspelt(others, [name for name in TABLE_COLUMNS if name not in columns], where)
+            checked |= cells.keys()
         named = {name: cells.get(columns.get(name, name)) for name in TABLE_COLUMNS}
         filled = {name: value for name, value in named.items() if value not in (None, "")}
         filled.setdefault("relation", content.reading.relation or None)

@@ -13,11 +13,18 @@ from consilience.errors import ConsilienceError, did_you_mean
 from consilience.names import NameTable
 from consilience.read import parse_json, read_text
 from consilience.suites.name_tables import read_names, unused_names_note
-from consilience.suites.rows import Problems, Row, find_table, require, suite_rows
+from consilience.suites.rows import Problems, Row, find_table, refuse_misspelt, require, suite_rows
 from consilience.text import LANGUAGE_TAG, control_in, is_language_tag
 from consilience.types import Candidates, Cardinality, Fact, Relation, Suite
 
 CARDINALITIES: tuple[Cardinality, ...] = ("N-1", "N-M")
+
+
+ABOUT = (
+    "name", "language", "description", "licence", "license", "creator", "url", "date", "version",
+    "citation",
+)  # fmt: skip
+"""The keys of ``suite.json``; others are the user's own."""
 
 
 @dataclass(slots=True)
@@ -130,6 +137,7 @@ def _about(folder: Path) -> tuple[str, str]:
         return name, ENGLISH
     try:
         content = parse_json(read_text(about))
+        refuse_misspelt(dict(content), ABOUT, str(about), "key")
         name, language = content["name"], content.get("language") or ENGLISH
         if not isinstance(name, str) or not name.strip():
             raise ValueError("no name")

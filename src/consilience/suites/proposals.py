@@ -11,13 +11,19 @@ import json
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal, cast, get_args
 
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.files import write_whole
-from consilience.suites.rows import Problems, Row, find_table, raise_first, suite_rows
+from consilience.suites.rows import (
+    Problems,
+    Row,
+    find_table,
+    raise_first,
+    refuse_misspelt,
+    suite_rows,
+)
 from consilience.types import Suite
 
 Origin = Literal["written", "mined", "imported", "rewritten"]
@@ -111,10 +117,11 @@ def _proposal(row: Row) -> Proposal:
 
 def _report_misspelt(row: Row) -> None:
     """Report a column that holds no number and is called almost as one of a proposal's."""
-    for name, cell in row.cells.items():
-        close = get_close_matches(name, COLUMNS, n=1, cutoff=0.8)
-        if name not in COLUMNS and close and close[0] not in row.cells and _number(cell) is None:
-            row.report(f"the column '{name}'", todo=f"Did you mean '{close[0]}'?")
+    texts = [name for name, cell in row.cells.items() if name in COLUMNS or _number(cell) is None]
+    try:
+        refuse_misspelt(texts, COLUMNS, "")
+    except ConsilienceError as error:
+        row.report(error.found, todo=error.todo)
 
 
 def _origin(row: Row) -> Origin:

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from consilience.errors import ConsilienceError, did_you_mean
-from consilience.suites.rows import MAKE_A_SUITE, holds_facts
+from consilience.suites.rows import MAKE_A_SUITE, holds_facts, plain_name
 
 COLUMNS: Mapping[str, str] = {
     "question": "the question, or a list of its phrasings",
@@ -135,14 +135,14 @@ def _meant(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, st
     has_options = bool(known & {*WITH_OPTIONS})
     others = unused(cells, columns)
     run = [] if has_options else _run_of_options(others)
-    plain = {_plain(column): column for column in reversed(others) if column not in run}
+    plain = {plain_name(column): column for column in reversed(others) if column not in run}
     meant = {"options": COLUMN_JOIN.join(run)} if run else {}
     for name in COLUMNS:
         if name in known or ((has_options or run) and name in WITH_OPTIONS):
             continue
         names = [name, *(OPTION_NAMES[:-2] if name == "options" else ())]
-        exact = [plain[_plain(one)] for one in names if _plain(one) in plain]
-        close = get_close_matches(_plain(name), plain, n=1, cutoff=SIMILAR)
+        exact = [plain[plain_name(one)] for one in names if plain_name(one) in plain]
+        close = get_close_matches(plain_name(name), plain, n=1, cutoff=SIMILAR)
         if exact or close:
             meant[name] = exact[0] if exact else plain[close[0]]
     return meant
@@ -161,11 +161,6 @@ def _run_of_options(columns: Sequence[str]) -> list[str]:
             if len(run) > 1 and {*run} == {*first}:
                 return [run[label] for label in first]
     return []
-
-
-def _plain(column: str) -> str:
-    """A name without case, punctuation and the plural."""
-    return re.sub(r"[^a-z0-9]", "", column.casefold()).removesuffix("s")
 
 
 def _mapping(columns: Mapping[str, str], *, in_python: bool) -> str:

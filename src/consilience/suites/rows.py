@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -27,6 +28,12 @@ MAKE_A_SUITE = (
     "`consilience suite import PATTERNS --into FOLDER --facts-from TABLE`."
 )
 """What to do where a table of facts is given for a suite."""
+
+SIMILAR = 0.82
+"""From this similarity (``difflib``) a name is taken for a misspelt one."""
+
+SHORT = 4
+"""The fewest letters of the beginning of a name that are taken for it, such as ``lang``."""
 
 Problems = Faults
 """Everything that is wrong with a suite, in the order of its files."""
@@ -150,6 +157,35 @@ def suite_rows(path: Path, problems: Problems) -> Iterator[Row]:
                 yield Row(where, cells, problems)
     except ConsilienceError as error:
         problems.append(error)
+
+
+def refuse_misspelt(
+    names: Collection[str], known: Collection[str], where: str, noun: str = "column"
+) -> None:
+    """Raise for a name that is almost one of the ``known`` names that are not there."""
+    missing = [name for name in known if name not in names]
+    for name in names:
+        if name not in known and (meant := almost(name, missing)):
+            raise ConsilienceError(
+                f"the {noun} '{shortened(name, 200)}'",
+                expected=", ".join(known),
+                where=where,
+                todo=f"Did you mean '{meant}'?",
+            )
+
+
+def almost(name: str, known: Iterable[str]) -> str:
+    """The known name that a name almost is: misspelt, shortened or in other case; or empty."""
+    plain, short = {plain_name(one): one for one in known}, plain_name(shortened(name, 200))
+    exact = [one for full, one in plain.items() if full == short]
+    longer = [one for full, one in plain.items() if len(short) >= SHORT and full.startswith(short)]
+    close = get_close_matches(short, plain, n=1, cutoff=SIMILAR)
+    return next(iter([*exact, *longer, *(plain[full] for full in close)]), "")
+
+
+def plain_name(column: str) -> str:
+    """A name without case, punctuation and the plural."""
+    return re.sub(r"[^a-z0-9]", "", column.casefold()).removesuffix("s")
 
 
 def holds_facts(cells: Mapping[str, Any]) -> bool:

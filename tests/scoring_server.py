@@ -21,7 +21,8 @@ OLLAMA = frozenset({"most=20"})
 class TinyServer:
     """Answers requests by a model of a folder."""
 
-    def __init__(self, folder, ways, chat_template=None):
+    def __init__(self, folder, ways, chat_template=None, longest=64):
+        self.longest = longest
         self.model = AutoModelForCausalLM.from_pretrained(folder).eval()
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.ways = set(ways)
@@ -49,7 +50,7 @@ class TinyServer:
             special = body.get("add_special_tokens", True)
             ids = self.tokenizer(body["prompt"], add_special_tokens=special)
             ids = ids["input_ids"]
-        return {"tokens": ids, "count": len(ids), "max_model_len": 64}
+        return {"tokens": ids, "count": len(ids), "max_model_len": self.longest}
 
     def detokenize(self, body):
         return {"prompt": self.tokenizer.decode(body["tokens"])}

@@ -24,6 +24,7 @@ from consilience.models.prompted import OptionScorer
 from consilience.suites.proposals import read_proposals
 from consilience.workflow.proposal_options import RewriteOptions
 from consilience.workflow.suite_rewriting import rewrite_patterns, rewrite_suite
+from scoring_server import VLLM, scoring_server
 
 FACTS = {"capital": [("France", "Paris"), ("Italy", "Rome")], "river": [("Paris", "Seine")]}
 PATTERNS = {
@@ -253,7 +254,32 @@ def test_the_command_runs_with_a_model(consilience, model_folder, write_suite, t
     assert (tmp_path / "p.jsonl").read_text() == ""
 
 
+def test_a_model_behind_a_url_writes_and_one_that_is_here_judges(
+    consilience, model_folder, write_suite, tmp_path
+):
+    with scoring_server(model_folder("mamba"), VLLM, longest=512) as server:
+        arguments = ["suite", "rewrite", write_suite(), "--model", "openai:tiny", "--samples", "2"]
+        arguments += [
+            "--base-url",
+            server.url,
+            "--max-new-tokens",
+            "4",
+            "--out",
+            "p.jsonl",
+            "--json",
+        ]
+        status, _, err = consilience(*arguments)
+        assert status == 2 and "--model openai:tiny without --judge" in err
+        status, out, err = consilience(*arguments, "--judge", model_folder("mamba"))
+    assert status == 0, err
+    document = json.loads(out)
+    assert document["run"]["settings"]["model"]["model"] == "openai:tiny"
+    assert sum(document["refused"].values()) == 2
+
+
 @pytest.mark.parametrize(("options", "message"), [
+    ({"model": "openai:tiny"}, "openai:tiny needs --base-url"),
+    ({"base_url": "http://127.0.0.1:9/v1"}, "an option of models behind a URL with --model none"),
     ({"model": "baseline:random"}, "'baseline:random' does not write.*--model"),
     ({"file": Path(__file__)}, "a file already, and it may have edits.*--out"),
     ({"temperature": 0.0}, "--samples 8 at temperature 0"),

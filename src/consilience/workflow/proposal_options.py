@@ -7,16 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from consilience.choices import Loading
+from consilience.choices import Connection, Loading
+from consilience.errors import ConsilienceError
 from consilience.workflow.options import (
     MODEL,
     OUTPUT,
     QUESTIONS,
+    ApiKeyEnv,
+    BaseUrl,
     DataDir,
     Device,
     Dtype,
     FactsFrom,
     Groups,
+    MaxRequests,
     Option,
     Revision,
     SuiteArgument,
@@ -159,8 +163,29 @@ class RewriteOptions:
     dtype: Dtype = "float32"
     trust_remote_code: TrustRemoteCode = False
     data_dir: DataDir = None
+    base_url: BaseUrl = None
+    api_key_env: ApiKeyEnv = None
+    max_requests: MaxRequests = None
 
     @property
     def loading(self) -> Loading:
         """How the model that writes is loaded."""
         return Loading(self.device, self.dtype, self.revision, self.trust_remote_code)
+
+    @property
+    def connection(self) -> Connection | None:
+        """How a model that writes behind a URL is reached; None for a model that runs here."""
+        is_behind = self.model.startswith("openai:")
+        if is_behind and self.base_url is None:
+            raise ConsilienceError(
+                f"{self.model} needs --base-url, such as http://127.0.0.1:8000/v1"
+            )
+        if self.base_url is None or not is_behind:
+            if self.base_url or self.api_key_env or self.max_requests:
+                raise ConsilienceError(
+                    f"an option of models behind a URL with --model {self.model}",
+                    expected="--model openai:NAME",
+                    todo="Leave --base-url, --api-key-env and --max-requests out.",
+                )
+            return None
+        return Connection(self.base_url, self.api_key_env, self.max_requests)

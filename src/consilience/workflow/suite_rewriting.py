@@ -98,7 +98,7 @@ def load_models(options: RewriteOptions) -> tuple[WritingModel, MeaningJudge]:
     writing = Writing(
         temperature=options.temperature, max_new_tokens=options.max_new_tokens, seed=options.seed
     )
-    writer = writing.load_model(options.model, options.loading)
+    writer = writing.load_model(options.model, options.loading, connection=options.connection)
     if options.judge in (None, options.model):
         is_here = isinstance(writer, OptionScorer)
         if not is_here:

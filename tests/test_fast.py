@@ -20,11 +20,11 @@ from consilience.models.batches import (
     _out_of_memory,
     equal_length_batches,
     halving,
-    log_softmax,
     side_by_side,
 )
 from consilience.models.fast import AtMask, Decoding, Tree, speed_up
 from consilience.models.fast.tree_reader import TreeReader, best_and_gold
+from consilience.models.score_tables import log_softmax
 from reference import decoder_sum
 
 SOURCE = ROOT / "src" / "consilience"

@@ -194,7 +194,7 @@ def _same_files(place: Path, whole: Path, *, complete: bool) -> None:
 
 
 def _undated(path: Path) -> bytes:
-    return re.sub(rb'"made": "[0-9T:.+-]+"', b"", path.read_bytes())
+    return re.sub(rb"\d{4}-\d\d-\d\dT[0-9:.+-]+", b"", path.read_bytes())
 
 
 @target

@@ -160,6 +160,19 @@ def distinct_candidates(
     return CandidateTokens(words, tuple(sequences), same, reasons)
 
 
+def candidates_after_space(
+    tokenizer: PreTrainedTokenizerBase, words: tuple[str, ...]
+) -> CandidateTokens:
+    """The tokens of words after a space; those that the tokenizer does not know are excluded."""
+    tokens = encode(tokenizer, [f"x {word}" for word in words])
+    reasons = {
+        word: reason
+        for word, ids in zip(words, tokens, strict=True)
+        if (reason := unusable(tokenizer, ids))
+    }
+    return distinct_candidates(words, tokens, reasons)
+
+
 def slot_anchor(left: str, protocol: Protocol) -> str:
     """The character on the left of a slot, which decides the form of a word there.
 

@@ -22,11 +22,10 @@ from consilience.models.batches import side_by_side, workers_on
 from consilience.models.candidates import (
     CandidateLookup,
     CandidateTokens,
-    distinct_candidates,
+    candidates_after_space,
     encode,
     slot_anchor,
     start_token,
-    unusable,
 )
 from consilience.models.fast import room_for_tokens, tree_scorer
 from consilience.models.forward import Floats, Ints, next_token_logits, sentence_logprobs
@@ -85,7 +84,7 @@ class CausalModel(ReadyModel):
                 for rows_of_subject in _by_subject(queries, rows, MOST_QUERIES):
                     yield from self._score_next_word(pattern, rows_of_subject, words)
             return
-        sheet = self._candidate_tokens(candidates.words)
+        sheet = candidates_after_space(self.tokenizer, candidates.words)
         reasons: list[Scores] = []
         chunks = self._chunks(queries, rows_of, sheet, reasons)
 
@@ -150,16 +149,6 @@ class CausalModel(ReadyModel):
         if self.tree_scorer is None:
             return MOST_QUERIES
         return max(1, min(MOST_QUERIES, room_for_tokens(self.model) // TOKENS_A_QUERY))
-
-    def _candidate_tokens(self, words: tuple[str, ...]) -> CandidateTokens:
-        """Which words the tokenizer knows and does not confuse, after a space."""
-        tokens = encode(self.tokenizer, [f"x {word}" for word in words])
-        reasons = {
-            word: reason
-            for word, ids in zip(words, tokens, strict=True)
-            if (reason := unusable(self.tokenizer, ids))
-        }
-        return distinct_candidates(words, tokens, reasons)
 
     def _score_next_word(
         self, pattern: Pattern, rows_of: dict[str, list[int]], words: tuple[str, ...]

@@ -17,10 +17,9 @@ from consilience.endpoints.strategies import unproved_error
 from consilience.errors import ConsilienceError
 from consilience.models.candidates import (
     CandidateTokens,
-    distinct_candidates,
+    candidates_after_space,
     encode,
     start_token,
-    unusable,
 )
 from consilience.models.score_tables import excluded, log_softmax
 from consilience.types import Candidates, Query, Scores
@@ -120,7 +119,7 @@ class ServedCausalModel(ServedModel):
                 "--candidates vocabulary with a model behind a URL",
                 expected="--candidates objects: a server scores texts that are given",
             )
-        sheet = self._candidate_tokens(candidates.words)
+        sheet = candidates_after_space(self.tokenizer, candidates.words)
         index = sheet.index_of_scored()
         words = [sheet.words[position] for position in sheet.scored]
         texts = [query.pattern.fill(query.subject, word) for query in queries for word in words]
@@ -164,16 +163,6 @@ class ServedCausalModel(ServedModel):
             totals=spread,
             bounds=bounds if is_bound.any() else None,
         )
-
-    def _candidate_tokens(self, words: tuple[str, ...]) -> CandidateTokens:
-        """Which words the tokenizer knows and does not confuse, after a space."""
-        tokens = encode(self.tokenizer, [f"x {word}" for word in words])
-        reasons = {
-            word: reason
-            for word, ids in zip(words, tokens, strict=True)
-            if (reason := unusable(self.tokenizer, ids))
-        }
-        return distinct_candidates(words, tokens, reasons)
 
 
 def _continuations(start: int, sentences: Sequence[Sequence[int]], gold: int) -> Continuations:

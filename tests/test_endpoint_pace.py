@@ -6,7 +6,7 @@ import pytest
 
 from consilience.choices import Connection
 from consilience.endpoints.allowance import Allowance
-from consilience.endpoints.pace import MOST, Clock, Pace
+from consilience.endpoints.pace import Clock, Pace
 from consilience.endpoints.usage import Usage
 from consilience.errors import ConsilienceError
 
@@ -25,14 +25,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super()._run_once()
 
 
-def simulate(requests, slots, *, seconds=0.1, refuses=False, fixed=None, most=MOST):
+def simulate(requests, slots, *, seconds=0.1, refuses=False, fixed=None, most=None):
     """The pace after so many requests to a server with slots, the time, and refused requests.
 
     A server that ``refuses`` has no queue: it refuses what finds no slot.
     """
     loop = VirtualLoop()
     pace = Pace(fixed, Clock(loop.time))
-    pace.most = most
+    if most is not None:
+        pace.take_at_most(most)
     server, refused = asyncio.Semaphore(slots), []
 
     async def request():
@@ -68,9 +69,11 @@ def test_requests_in_flight_grow_while_that_helps_and_no_further(slots):
 
 
 def test_a_server_that_says_how_many_it_takes_gets_no_more():
-    assert simulate(600, 20, most=6)[0].limit == 6
+    pace, seconds, _ = simulate(600, 20, most=6)
+    assert pace.limit == 6
+    assert seconds == pytest.approx(600 * 0.1 / 6), "as many from the first request on"
     pace = Pace(None)
-    pace.most = 6
+    pace.take_at_most(6)
     with pace.held(16):
         assert pace.limit == 6
 

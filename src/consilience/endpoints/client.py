@@ -118,11 +118,11 @@ class Client:
             self._order = None
 
     def set_most_in_flight(self, most: int) -> None:
-        """Never have more requests in flight: a server that queues more does so out of order.
+        """Have so many requests in flight and never more: a server queues more out of order.
 
         A number that the user chose stays.
         """
-        self._sender.pace.most = most
+        self._sender.pace.take_at_most(most)
 
     def close(self) -> None:
         """Close the connections. The client may be used again."""

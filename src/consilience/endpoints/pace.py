@@ -1,8 +1,9 @@
 """How many requests are in flight: as many as the server answers best.
 
-The number doubles while that makes replies arrive faster, and then stays at the fastest; now and
-then a larger one is tried. A server with too many requests halves it, and all wait for a moment.
-Then it grows to one less than was refused, and after that by one at a time.
+A server that says how many it takes gets that many. For others the number doubles while that makes
+replies arrive faster, and then stays at the fastest; now and then a larger one is tried. A server
+with too many requests halves it, and all wait for a moment. Then it grows to one less than was
+refused, and after that by one at a time.
 """
 
 from __future__ import annotations
@@ -82,6 +83,14 @@ class Pace:
         self._patience = STEADY
         self._storms, self._halved = 0, -math.inf
         self._restart()
+
+    def take_at_most(self, most: int) -> None:
+        """Begin with as many requests in flight as the server says that it takes; never more."""
+        self.most = most
+        if not self._fixed:
+            self.limit = most
+            self._best = (math.inf, most)
+            self._restart()
 
     @contextmanager
     def held(self, limit: int) -> Iterator[None]:

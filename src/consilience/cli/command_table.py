@@ -10,6 +10,7 @@ from consilience.cli.output_options import (
     JsonOutput,
     ProbeOutput,
     ScoreOutput,
+    StudyRunOutput,
     TableOutput,
 )
 from consilience.workflow import (
@@ -21,6 +22,7 @@ from consilience.workflow import (
     proposal_options,
     reproduce_options,
     run_options,
+    study_options,
     suite_options,
     training_options,
 )
@@ -199,6 +201,19 @@ SUITE = {
     ),
 }
 
+STUDY = {
+    "run": Entry(
+        source="study:run",
+        options=(study_options.StudyRunOptions, StudyRunOutput),
+        examples=("study run sizes.toml --dry-run", "study run sizes.toml"),
+    ),
+    "status": Entry(
+        source="study:status",
+        options=(study_options.StudyStatusOptions, JsonOutput),
+        examples=("study status sizes.toml", "study status sizes.toml --json"),
+    ),
+}
+
 COMMANDS = {
     "probe": Entry(
         source="probe:probe",
@@ -235,6 +250,11 @@ COMMANDS = {
             "report runs/bert",
             "report runs/before runs/after --out both.html --figures figures",
         ),
+    ),
+    "study": Entry(
+        about="Ask many models many suites from one file, and report all runs together.",
+        panel=MEASURE,
+        commands=STUDY,
     ),
     "analyze": Entry(
         about="Analyze a finished run: by pattern, edit, example, accuracy or hidden states.",

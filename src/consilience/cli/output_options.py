@@ -104,6 +104,20 @@ class ProbeOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class StudyRunOutput:
+    """How far a study is."""
+
+    dry_run: Annotated[
+        bool,
+        Option(
+            "Print the runs and check their options; load no model, and write nothing.",
+            panel=OUTPUT,
+        ),
+    ] = False
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True, slots=True)
 class ScoreOutput:
     """The summary of answers, or one of their tables."""
 

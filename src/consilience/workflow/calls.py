@@ -30,6 +30,8 @@ from consilience.workflow import (
     pattern_mining,
     reproduction,
     sharing,
+    study_status,
+    studying,
     suite_import,
     suite_rewriting,
     task_effects,
@@ -53,6 +55,7 @@ from consilience.workflow.proposal_options import ImportOptions, RewriteOptions
 from consilience.workflow.reporting import report, save_report
 from consilience.workflow.reproduce_options import ReproduceOptions
 from consilience.workflow.run_options import ReportOptions
+from consilience.workflow.study_options import StudyRunOptions, StudyStatusOptions
 from consilience.workflow.suite_options import ScoreSheetsOptions, SheetOptions
 from consilience.workflow.training_options import FinetuneOptions, ImproveOptions
 from consilience.workflow.vector_clusters import cluster_representations
@@ -69,6 +72,8 @@ write_card = by_keywords(sharing.write_card, CardOptions)
 make_pattern_sheets = by_keywords(annotators.make_pattern_sheets, PatternSheetOptions)
 make_sheets = by_keywords(annotators.make_sheets, SheetOptions)
 score_sheets = by_keywords(annotators.count_sheets, ScoreSheetsOptions)
+run_study = by_keywords(studying.run_study, StudyRunOptions)
+study_state = by_keywords(study_status.study_status, StudyStatusOptions)
 analyze_patterns = by_keywords(analyses.analyze_patterns, PatternsOptions)
 analyze_edits = by_keywords(analyses.analyze_edits, EditsOptions)
 analyze_examples = by_keywords(analyses.find_examples, ExamplesOptions)

@@ -1,0 +1,43 @@
+"""study: many models on many suites, from one file."""
+
+from __future__ import annotations
+
+from consilience.cli.console import Screen, out, warn
+from consilience.cli.output_options import JsonOutput, StudyRunOutput
+from consilience.cli.printing import print_json
+from consilience.provenance import git_revision, versions
+from consilience.workflow.study_file import Study
+from consilience.workflow.study_options import StudyRunOptions, StudyStatusOptions
+from consilience.workflow.study_status import StudyState, study_status
+
+
+def run(options: StudyRunOptions, output: StudyRunOutput) -> int:
+    """Ask what is not complete, and print how far the study is; status 2 if a run failed."""
+    from consilience.workflow.studying import check_study, run_study
+
+    if output.dry_run:
+        _show(check_study(options), as_json=output.as_json)
+        return 0
+    state = run_study(options, Screen())
+    _show(state, as_json=output.as_json)
+    return 2 if state.failed else 0
+
+
+def status(options: StudyStatusOptions, output: JsonOutput) -> None:
+    """Print how far each run is."""
+    _show(study_status(options), as_json=output.as_json)
+
+
+def _record(study: Study) -> dict[str, object]:
+    settings = {"study": str(study.file), "folder": str(study.folder)}
+    return {"settings": settings, "versions": versions(), "git": git_revision()}
+
+
+def _show(state: StudyState, *, as_json: bool) -> None:
+    if as_json:
+        runs = [one.to_dict() for one in state.runs]
+        print_json({"run": _record(state.study), "runs": runs, "warnings": state.failures()})
+        return
+    out.print(state.table())
+    if state.failed:
+        warn(["rerun `consilience study run` to try what failed again"])

@@ -1,0 +1,207 @@
+"""Which runs of a study are complete, from their records alone: no model and no suite is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+
+from consilience.errors import ConsilienceError
+from consilience.read import POLARS_FAULTS, parse_json
+from consilience.report.table import Column, Table, Value
+from consilience.run import seed_folders
+from consilience.run_folder import record_of
+from consilience.text import counted, listed
+from consilience.workflow.study_file import FAILURES, Study, StudyRun, read_study
+from consilience.workflow.study_options import StudyStatusOptions
+
+Progress = Literal["complete", "part", "waiting", "failed"]
+"""complete: finished. part: some groups have answers. waiting: none has. failed: with a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run failed, as ``failures/NAME.json`` keeps it until the run is asked again."""
+
+    run: str
+    """The name of the run."""
+    message: str
+    """The message, in one line."""
+    traceback: str = ""
+    """Where a bug is; empty for wrong input and for a process that was killed."""
+
+    @staticmethod
+    def file_of(study: Study, run: StudyRun) -> Path:
+        """The file of a run's failure."""
+        return study.folder / FAILURES / f"{run.name.replace('/', '__')}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """How far a run of a study is."""
+
+    run: StudyRun
+    """The run."""
+    state: Progress
+    """How far it is."""
+    done: int = 0
+    """Groups with answers."""
+    groups: int | None = None
+    """All groups; None where the record does not tell."""
+    answers: int = 0
+    """Answers that are files."""
+    started: str | None = None
+    """When it began."""
+    finished: str | None = None
+    """When it was complete."""
+    message: str = ""
+    """Why it failed."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields for a JSON document."""
+        fields = asdict(self)
+        run = {
+            "run": self.run.name, "model": self.run.model, "suite": self.run.suite,
+            "factors": dict(self.run.factors), "seed": self.run.seed,
+            "folder": str(self.run.folder),
+        }  # fmt: skip
+        return run | {name: fields[name] for name in fields if name != "run"}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StudyState:
+    """How far the runs of a study are."""
+
+    study: Study
+    """The study."""
+    runs: Sequence[RunState]
+    """Its runs, in the order of the file."""
+
+    @property
+    def unfinished(self) -> list[RunState]:
+        """The runs that are not complete."""
+        return [state for state in self.runs if state.state != "complete"]
+
+    @property
+    def failed(self) -> list[RunState]:
+        """The runs that failed."""
+        return [state for state in self.runs if state.state == "failed"]
+
+    def table(self) -> Table:
+        """One row for each run; failures are below the rows."""
+        columns = [
+            Column("run"), Column("state"), Column("groups"), Column("answers", "count"),
+            Column("started"), Column("finished"),
+        ]  # fmt: skip
+        rows: list[list[Value]] = [
+            [
+                state.run.name, state.state, _groups(state), state.answers,
+                _minute(state.started), _minute(state.finished),
+            ]
+            for state in self.runs
+        ]  # fmt: skip
+        title = f"{self.study.name}: {self.in_words()}, in {self.study.folder}"
+        return Table(title, columns, rows, self.failures())
+
+    def failures(self) -> list[str]:
+        """Why runs failed, each message once with the runs that it is of."""
+        by_message: dict[str, list[str]] = {}
+        for state in self.failed:
+            by_message.setdefault(state.message, []).append(state.run.name)
+        return [f"Failed: {listed(names)}: {text}" for text, names in by_message.items()]
+
+    def in_words(self) -> str:
+        """How many runs are in which state, and the number of answers."""
+        states = [state.state for state in self.runs]
+        counts = {name: states.count(name) for name in ("complete", "part", "waiting", "failed")}
+        parts = [f"{count} {name}" for name, count in counts.items() if count]
+        answers = counted(sum(state.answers for state in self.runs), "answer")
+        return f"{counted(len(states), 'run')}: {', '.join(parts)}; {answers}"
+
+    def __repr__(self) -> str:
+        return f"StudyState({self.study.name!r}: {self.in_words()})"
+
+
+def study_status(options: StudyStatusOptions) -> StudyState:
+    """How far the runs of a study are."""
+    return state_of(read_study(options.file))
+
+
+def state_of(study: Study) -> StudyState:
+    """How far the runs of a study are."""
+    return StudyState(study, [_state(study, run) for run in study.runs])
+
+
+def _state(study: Study, run: StudyRun) -> RunState:
+    try:
+        parts = [(folder, record_of(folder)) for folder in _folders(run)]
+    except ConsilienceError as error:
+        return RunState(run, "failed", message=str(error))
+    records = [record for _, record in parts if record]
+    files = [file for folder, record in parts for file in _kept(folder, record)]
+    sizes = [len(groups) for one in records if (groups := one["settings"].get("groups"))]
+    groups = sum(sizes) if len(sizes) == len(parts) else None
+    is_whole = groups is None or len(files) >= groups
+    finished = [str(record.get("finished") or "") for record in records]
+    is_complete = bool(files) and len(records) == len(parts) and all(finished) and is_whole
+    message = "" if is_complete else _failure(Failure.file_of(study, run))
+    state: Progress = "part" if files else "waiting"
+    return RunState(
+        run,
+        "complete" if is_complete else "failed" if message else state,
+        len(files),
+        groups,
+        _rows(files),
+        min((record["started"] for record in records), default=None),
+        max(finished) if is_complete else None,
+        message,
+    )
+
+
+def _folders(run: StudyRun) -> list[Path]:
+    """The folder of the run, or that of each seed of a classifier that ``finetune`` trained."""
+    if (run.folder / "run.json").exists():
+        return [run.folder]
+    seeds = seed_folders(Path(run.options.model))
+    return [run.folder / seed.name for seed in seeds] or [run.folder]
+
+
+def _kept(folder: Path, record: Mapping[str, Any]) -> Iterator[Path]:
+    """The answers files that the record of the run has."""
+    known = record.get("answers", {})
+    return (file for file in (folder / "answers").glob("*.parquet") if file.stem in known)
+
+
+def _rows(files: Sequence[Path]) -> int:
+    """The rows of Parquet files, from their footers; a damaged one has none."""
+    try:
+        counts = pl.collect_all(
+            [pl.scan_parquet(file, glob=False).select(pl.len()) for file in files]
+        )
+    except POLARS_FAULTS:
+        return 0
+    return sum(int(count.item()) for count in counts)
+
+
+def _failure(file: Path) -> str:
+    """The message of a failure; empty without one."""
+    try:
+        document = parse_json(file.read_bytes())
+    except (OSError, ValueError):
+        return ""
+    message = document.get("message") if isinstance(document, dict) else None
+    return message if isinstance(message, str) else ""
+
+
+def _groups(state: RunState) -> str:
+    if state.groups is None:
+        return str(state.done or "")
+    return str(state.done) if state.done == state.groups else f"{state.done} of {state.groups}"
+
+
+def _minute(time: str | None) -> str:
+    """A time of a record to the minute (UTC)."""
+    return time[:16].replace("T", " ") if time else ""

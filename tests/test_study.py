@@ -1,0 +1,246 @@
+"""Studies: the runs of a file, what happens to each, and how far they are."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import study_workers
+from consilience.errors import ConsilienceError
+from consilience.workflow.probing import probe
+from consilience.workflow.study_file import by_model, read_study
+from consilience.workflow.study_options import StudyRunOptions
+from consilience.workflow.study_status import Failure, state_of
+from consilience.workflow.studying import run_study
+
+WHOLE = """
+folder = "out"
+[options]
+limit = 2
+device = "cpu"
+[[models]]
+model = "baseline:majority"
+[[models]]
+name = "trained"
+model = "models/size-{seed}/seed-{seed}"
+seeds = [0, 7]
+limit = 5
+[[suites]]
+suite = "mini"
+groups = "capital,sport"
+[[suites]]
+name = "qs"
+suite = "data/questions.csv"
+[factors]
+protocol = ["strict", "published"]
+fast = [true]
+[[skip]]
+suite = "qs"
+protocol = ["published"]
+"""
+
+
+@pytest.fixture
+def study_of(tmp_path, monkeypatch):
+    """``study_of(text)``: the study in a file with this text."""
+    monkeypatch.chdir(tmp_path)
+
+    def read(text, name="sizes.toml"):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        return read_study(name)
+
+    return read
+
+
+def test_runs_are_models_by_suites_by_factors_by_seeds_without_those_skipped(study_of):
+    study = study_of(WHOLE)
+    fast = "fast=true"
+    inside = [f"mini/protocol=strict,{fast}", f"mini/protocol=published,{fast}",
+              f"qs/protocol=strict,{fast}"]  # fmt: skip
+    assert [run.name for run in study.runs] == [
+        *(f"baseline-majority/{name}" for name in inside),
+        *(f"trained/{name}/seed-{seed}" for name in inside for seed in (0, 7)),
+    ]
+    assert (study.name, study.reference, study.pairs) == ("sizes", "baseline:majority", "reference")
+    last = study.runs[-1]
+    assert (last.model, last.suite, last.seed) == ("trained", "qs", 7)
+    assert last.factors == (("protocol", "strict"), ("fast", "true"))
+    options = last.options
+    assert (options.model, options.suite) == ("models/size-7/seed-7", "data/questions.csv")
+    assert (options.limit, options.device, options.protocol) == (5, "cpu", "strict")
+    assert str(options.folder) == f"out/{last.name}"
+    assert study.runs[0].options.groups == ("capital", "sport")
+    assert study.runs[0].options.limit == 2
+    assert [len(runs) for runs in by_model(study.runs)] == [3, 3, 3]
+
+
+def test_a_value_that_cannot_name_a_folder_has_a_digest(study_of):
+    study = study_of(
+        '[[models]]\nmodel = "m"\n[[suites]]\nsuite = "s"\n[factors]\ntemplate = ["a b", "a/b"]'
+    )
+    names = [run.name for run in study.runs]
+    assert len(set(names)) == 2
+    assert all(name.startswith("m/s/template=a-b-") for name in names)
+
+
+BASE = '[[models]]\nmodel = "m"\n[[suites]]\nsuite = "mini"\n'
+MISTAKES = {
+    "": "models: missing; expected one table or more: [[models]]",
+    "models = [1]": "[[models]] 1: 1; expected a table",
+    "[[models]]\nname = 'a'": "[[models]] 1 model: missing; expected a text",
+    '[[models]]\nmodel = "m"': "suites: missing",
+    "limit = 3\n" + BASE: "no key 'limit'. Options of all runs belong to the table [options].",
+    "refrence = 'm'\n" + BASE: "no key 'refrence'. Did you mean 'reference'?",
+    "reference = 'n'\n" + BASE: "reference: no model 'n'. Known: m.",
+    "pairs = 'some'\n" + BASE: "pairs: 'some'; expected 'reference' or 'all'",
+    "name = 3\n" + BASE: "name: 3; expected a text",
+    BASE + "lmit = 3": "[[suites]] 1 (mini): no option 'lmit'. Did you mean 'limit'?",
+    BASE + "limit = 'x'": "[[suites]] 1 (mini): limit='x'; expected a whole number",
+    BASE + "limit = 0": "limit=0; expected 1 or more",
+    BASE + "out = 'x'": "'out' as an option. A study makes a folder for each run",
+    BASE + "[options]\nmodel = 'x'": "[options]: 'model' as an option. Write it in a [[models]]",
+    BASE + "[factors]\nprotocol = 'strict'": "[factors] protocol: 'strict'; expected a list",
+    BASE + "[factors]\nprotocol = ['strikt']": "[factors] protocol: protocol='strikt'; expected",
+    BASE + "[factors]\nlimit = [1, 1]": "[factors] limit: [1, 1]; expected every value once",
+    BASE + "limit = 3\n[factors]\nlimit = [1]": "[[suites]] 1 (mini) and [factors]: both set limit",
+    BASE + "[[skip]]\nmodel = 'n'": "[[skip]] 1: matches no run",
+    BASE + "[[skip]]\nmodels = 'm'": "[[skip]] 1: no key 'models'. Did you mean 'model'?",
+    BASE + "[[skip]]\nmodel = 'm'": "[[skip]]: every run is skipped",
+    BASE + '[[suites]]\nsuite = "MINI"': "[[suites]] 2: duplicate name 'MINI'",
+    BASE + '[[models]]\nname = "logs"\nmodel = "x"': "[[models]] 2 name: 'logs'; expected a short",
+    '[[models]]\nmodel = "a"\nseeds = [1]\n': "[[models]] 1 model: 'a', with seeds; expected a model",
+    '[[models]]\nmodel = "a{seed}"\nseeds = []\n': "[[models]] 1 seeds: []; expected whole numbers",
+    '[[models]]\nmodel = "a{seed}"\nseeds = [1]\n': "seeds without a name. Name the model",
+    '[[models]]\nmodel = "a{seed}"\n': "'{seed}' in model, but no seeds; expected seeds = [0, 1]",
+    "models = ": "cannot be read: ",
+}
+
+
+@pytest.mark.parametrize("text", MISTAKES, ids=range(len(MISTAKES)))
+def test_a_mistake_in_the_file_is_named_with_its_place(text, study_of):
+    with pytest.raises(ConsilienceError) as raised:
+        study_of(text)
+    assert str(raised.value).startswith("sizes.toml: ")
+    assert MISTAKES[text] in str(raised.value)
+
+
+def test_a_file_that_is_no_toml_is_refused(study_of):
+    with pytest.raises(ConsilienceError, match=r"expected a TOML file, \.toml"):
+        study_of(BASE, "sizes.yaml")
+
+
+@pytest.fixture(scope="module")
+def studied(tmp_path_factory):
+    """A study whose first run kills its process: its file and its state."""
+    folder = tmp_path_factory.mktemp("study")
+    (folder / "study.toml").write_text(
+        f"""
+        folder = '{folder}/out'
+        [options]
+        limit = 1
+        groups = "capital,sport"
+        [[models]]
+        name = "oracle"
+        model = "baseline:oracle"
+        [[suites]]
+        name = "deadly"
+        suite = "mini"
+        [[suites]]
+        name = "good"
+        suite = "mini"
+        """,
+        encoding="utf-8",
+    )
+    options = StudyRunOptions(folder / "study.toml")
+    return options.file, run_study(options, work=study_workers.dies)
+
+
+def test_a_process_that_is_killed_fails_its_run_and_not_the_others(studied):
+    file, state = studied
+    assert [(one.run.name, one.state, one.done, one.answers) for one in state.runs] == [
+        ("oracle/deadly", "failed", 0, 0),
+        ("oracle/good", "complete", 2, 18),
+    ]
+    message = "killed by signal 9 (SIGKILL), perhaps out of memory."
+    assert state.failures() == [f"Failed: oracle/deadly: {message}"]
+    failure = json.loads(Failure.file_of(state.study, state.runs[0].run).read_text())
+    assert failure == {"run": "oracle/deadly", "message": message, "traceback": ""}
+    assert state_of(read_study(file)).in_words() == "2 runs: 1 complete, 1 failed; 18 answers"
+
+
+def test_a_rerun_asks_what_is_not_complete_and_a_success_clears_the_failure(studied):
+    file, before = studied
+    after = run_study(StudyRunOptions(file), work=study_workers.leaves)
+    assert after.runs[1] == before.runs[1], "a complete run is not asked again"
+    log = before.study.folder / "logs" / "oracle__deadly.txt"
+    assert after.runs[0].message == f"its process ended with status 3. Its output is in {log}."
+    probe(after.runs[0].run.options)
+    assert [one.state for one in state_of(after.study).runs] == ["complete", "complete"]
+
+
+def test_a_run_without_all_groups_is_not_complete(studied):
+    run = studied[1].runs[1].run
+    kept = run.folder / "answers" / "sport.parquet"
+    content = kept.read_bytes()
+    kept.unlink()
+    try:
+        state = state_of(studied[1].study).runs[1]
+    finally:
+        kept.write_bytes(content)
+    assert (state.state, state.done, state.groups, state.answers) == ("part", 1, 2, 9)
+
+
+def test_status_is_printed_and_is_a_document(studied, consilience):
+    file, state = studied
+    status, out, _ = consilience("study", "status", file)
+    assert status == 0
+    assert "oracle/good    complete" in out
+    document = json.loads(consilience("study", "status", file, "--json")[1])
+    assert set(document) == {"run", "runs", "warnings"}
+    row = document["runs"][1]
+    assert (row["state"], row["answers"], row["factors"], row["seed"]) == ("complete", 18, {}, None)
+    assert row["folder"] == str(state.runs[1].run.folder)
+
+
+def test_run_ends_with_status_2_if_a_run_failed(consilience, tmp_path):
+    text = '[options]\nlimit = 1\n[[models]]\nmodel = "baseline:no"\n[[suites]]\nsuite = "mini"'
+    (tmp_path / "s.toml").write_text(text, encoding="utf-8")
+    status, out, _ = consilience("study", "run", "s.toml", "--dry-run")
+    assert status == 0
+    assert "1 run: 1 waiting; 0 answers" in out
+    assert not (tmp_path / "runs").exists()
+    status, out, err = consilience("study", "run", "s.toml")
+    assert status == 2
+    assert "1 run: 1 failed; 0 answers" in out
+    assert "model 1 of 1: baseline:no, 1 run\nbaseline-no/mini failed: " in err
+
+
+@pytest.mark.parametrize(
+    ("suite", "message"),
+    [
+        ('suite = "minni"', "s.toml: baseline-random/minni: "),
+        ('suite = "mini"\nshots = 2', "--shots with the suite 'mini'"),
+    ],
+)
+def test_wrong_suites_and_their_options_are_found_before_anything_is_asked(
+    suite, message, consilience, tmp_path
+):
+    text = f'[[models]]\nmodel = "baseline:random"\n[[suites]]\n{suite}'
+    (tmp_path / "s.toml").write_text(text, encoding="utf-8")
+    status, out, err = consilience("study", "run", "s.toml")
+    assert (status, out) == (2, "")
+    assert message in err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_status_needs_no_model_library(studied):
+    script = f"""
+import sys
+from pathlib import Path
+from consilience.workflow.study_options import StudyStatusOptions
+from consilience.workflow.study_status import study_status
+study_status(StudyStatusOptions(Path({str(studied[0])!r}))).table()
+assert not {{"torch", "transformers", "scipy"}} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -44,8 +44,8 @@ from consilience.suites.selection import filter_vocabulary, replace_facts, selec
 from consilience.text import whole_words
 from consilience.types import Candidates, Fact, Query, Relation, Suite
 from consilience.workflow.exporting import fact_rows
+from consilience.workflow.fact_setup import choose_suite
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probing import choose_suite
 from consilience.workflow.scoring_answers import answers_to_facts
 from consilience.workflow.viewing import _filled
 

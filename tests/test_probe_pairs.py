@@ -16,7 +16,7 @@ from consilience.run import read_answers
 from consilience.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
 from consilience.suites.perturbations import PERTURBATIONS, t5_original
 from consilience.suites.tasks import TASKS
-from consilience.workflow.probing_pairs import seed_notes
+from consilience.workflow.counting import seed_notes
 from pair_builders import (
     FORMS,
     MRPC,
@@ -85,7 +85,7 @@ def test_a_run(family, classifier, perturb, tmp_path):
     _, out, _ = perturb(classifier(family, SAME), "--by", "form", "--examples", 3)
     for text in ("original", "reverse", "signal", "Answers that changed"):
         assert text in out
-    assert "asking run: 24 forms in " in err
+    assert "asking: 24 forms in " in err
 
 
 def test_what_is_there_is_not_asked_again(classifier, perturb, tmp_path):
@@ -94,7 +94,6 @@ def test_what_is_there_is_not_asked_again(classifier, perturb, tmp_path):
     before, metrics = stamps(tmp_path / "run"), (tmp_path / "run" / "metrics.csv").read_bytes()
     status, _, err = perturb(model)
     assert status == 0
-    assert "asking" not in err
     assert stamps(tmp_path / "run") == before
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == metrics
     for options, name in (

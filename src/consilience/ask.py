@@ -47,32 +47,61 @@ def ask_suite(
     With a ``folder`` each relation is kept there when it is complete, and a complete one is read
     instead of asked.
     """
-    tables: list[pl.DataFrame] = []
+    relations = {relation.id: relation for relation in suite.relations}
+
+    def answers_of(group: str, progress: Progress) -> pl.DataFrame:
+        return ask(
+            relations[group],
+            model,
+            suite.name,
+            whole_vocabulary=whole_vocabulary,
+            keep_scores=keep_scores,
+            progress=progress,
+        )
+
     if folder is not None:
-        folder.note([*suite.notes, *model.notes])
-        if products := getattr(model, "products", None):
-            folder.multiplied_by(products.record())
-    for relation in suite.relations:
-        size = len(relation.facts) * len(relation.patterns)
-        answers = folder.answers(relation.id, size) if folder else None
-        if answers is None:
-            answers = ask(
-                relation,
-                model,
-                suite.name,
-                whole_vocabulary=whole_vocabulary,
-                keep_scores=keep_scores,
-                progress=progress,
-            )
-            if folder is not None:
-                _keep(answers, relation.id, model, folder)
-        else:
-            progress(size)
-        tables.append(answers)
-    answers = pl.concat(tables, how="diagonal")
+        folder.note(suite.notes)
+    tables = ask_groups(query_counts(suite), answers_of, model, folder, progress)
+    answers = pl.concat(tables.values(), how="diagonal")
     if folder is not None:
         folder.note(bound_notes(answers))
     return answers.select(list(ANSWERS_SCHEMA))
+
+
+def query_counts(suite: Suite) -> dict[str, int]:
+    """The number of queries of each relation."""
+    return {
+        relation.id: len(relation.facts) * len(relation.patterns) for relation in suite.relations
+    }
+
+
+def ask_groups(
+    groups: Mapping[str, int],
+    answers_of: Callable[[str, Progress], pl.DataFrame],
+    model: Any,
+    folder: RunFolder | None = None,
+    progress: Progress = lambda done: None,
+) -> dict[str, pl.DataFrame]:
+    """The answers of each group, by ``answers_of``, which asks the model a whole group.
+
+    ``groups``: the number of queries of each. With a ``folder`` a group is kept there when it is
+    complete, with what a reader of it should know, and a complete one is read instead of asked.
+    """
+    if folder is not None:
+        folder.note(model.notes)
+        if products := getattr(model, "products", None):
+            folder.multiplied_by(products.record())
+    tables = {}
+    for group, size in groups.items():
+        answers = folder.answers(group, size) if folder else None
+        if answers is not None:
+            progress(size)
+        else:
+            answers = answers_of(group, progress)
+            if folder is not None:
+                _keep(answers, group, model, folder)
+        tables[group] = answers
+    return tables
 
 
 def bound_notes(answers: pl.DataFrame) -> list[str]:
@@ -88,8 +117,8 @@ def bound_notes(answers: pl.DataFrame) -> list[str]:
     ]
 
 
-def _keep(answers: pl.DataFrame, group: str, model: LanguageModel, folder: RunFolder) -> None:
-    """Write the answers of a complete relation, and what a reader of them should know."""
+def _keep(answers: pl.DataFrame, group: str, model: Any, folder: RunFolder) -> None:
+    """Write the answers of a complete group, and what a reader of them should know."""
     folder.write_answers(group, answers)
     folder.note(model.notes)
     if screened := getattr(model, "screened", None):

@@ -31,9 +31,6 @@ QUESTIONS = "questions"
 EXPECTATIONS = "expectations"
 """What should hold between the answers of a run of questions, in its record."""
 
-PROMPTS = "prompts"
-"""The folder of a run of questions with what was sent: a table for each group."""
-
 
 def read_answers(path: str | Path) -> pl.DataFrame:
     """The answers table in a file of somebody (``read_answer_file``), or in the folder of a run."""

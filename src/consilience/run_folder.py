@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 FORMAT = 2
 """Increased when runs of older versions can no longer be resumed."""
 
+PROMPTS = "prompts"
+"""The folder of a run of questions with what was sent: a table for each group."""
+
 CHANGED = {
     "versions": "resumed with other versions of libraries",
     "git": "resumed at another revision of consilience",
@@ -213,6 +216,13 @@ class RunFolder:
         with locked(self.path):
             self._write_record({group: hashlib.sha256(content).hexdigest()})
             write_whole(path, content)
+
+    def write_prompts(self, group: str, prompts: pl.DataFrame) -> None:
+        """Keep what is sent for a group: the whole file or nothing."""
+        path, buffer = path_in(self.path / PROMPTS, group, ".parquet"), io.BytesIO()
+        path.parent.mkdir(exist_ok=True)
+        prompts.write_parquet(buffer)
+        write_whole(path, buffer.getvalue())
 
     def _count_cost(self) -> None:
         """Put into the record what was paid, by this process and by those before."""

@@ -30,7 +30,8 @@ from consilience.metrics.counts import prepared_seeds
 from consilience.metrics.expected import unchecked_note
 from consilience.metrics.measure import measure
 from consilience.read import read_parquet
-from consilience.run import PROMPTS, Run, open_runs
+from consilience.run import Run, open_runs
+from consilience.run_folder import PROMPTS
 from consilience.suites.selection import select_relations
 from consilience.types import Suite
 from consilience.workflow.analysis_options import (

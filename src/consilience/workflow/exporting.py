@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from consilience.ask_questions import Presenter, prompts_of
@@ -15,9 +16,7 @@ from consilience.questions import Question
 from consilience.sentence_pairs import Task
 from consilience.suites.cloze_questions import BLANK
 from consilience.suites.pairs import TASK_SUITE, Pairs
-from consilience.suites.pattern_forms import PATTERN_PERTURBATIONS, with_perturbed_patterns
 from consilience.suites.perturbations import Perturbation, forms_of, original
-from consilience.suites.perturbations import chosen as choose_perturbations
 from consilience.suites.question_suites import (
     groups_of_questions,
     is_questions,
@@ -27,10 +26,10 @@ from consilience.suites.question_suites import (
 from consilience.suites.tasks import is_task
 from consilience.types import Relation, Suite
 from consilience.workflow.export_options import ExportOptions
+from consilience.workflow.fact_setup import fact_setup
 from consilience.workflow.options import shared_fields
+from consilience.workflow.pair_setup import ChosenPairs
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
-from consilience.workflow.probing import choose_suite
-from consilience.workflow.probing_pairs import chosen_pairs
 from consilience.workflow.prompting import Prompting, template_names
 from consilience.workflow.question_design import columns_of, design_of, factors_of
 
@@ -60,13 +59,11 @@ def export_prompts(options: ExportOptions) -> Iterator[ExportedRow]:
     """The prompts of a suite, item by item. An option of another suite raises at once."""
     chosen = ProbeOptions(**shared_fields(options, ProbeOptions))
     if is_task(options.suite):
-        return pair_rows(*chosen_pairs(chosen), options.template)
+        pairs = ChosenPairs.of(replace(chosen, generate=True))
+        return pair_rows(pairs.task, pairs.pairs, pairs.perturbations, options.template)
     if is_questions(options.suite):
         return _question_prompts(chosen)
-    refuse_options(chosen, "facts", "a suite of facts")
-    suite, _ = choose_suite(chosen)
-    forms = choose_perturbations(options.perturbations or (), PATTERN_PERTURBATIONS)
-    return fact_rows(with_perturbed_patterns(suite, forms))
+    return fact_rows(fact_setup(chosen).suite)
 
 
 def _question_prompts(options: ProbeOptions) -> Iterator[ExportedRow]:

@@ -2,80 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from consilience.ask import ask
 from consilience.errors import ConsilienceError
-from consilience.models import LanguageModel
-from consilience.noise import noise_floor
 from consilience.run_folder import RunFolder
 from consilience.server_noise import AskedGroup, sample, sample_size, server_noise_floor, variations
-from consilience.types import Relation, Suite
 from consilience.watch import Watch
 from consilience.workflow.counting import noise_floor_of
 from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.setup import Loaded, Setup
 
 if TYPE_CHECKING:
     from consilience.endpoints.client import Client
 
 
-def fact_noise_floor(
-    options: ProbeOptions,
-    suite: Suite,
-    model: LanguageModel,
-    load: Callable[..., LanguageModel] | None,
+def noise_floor_of_run(
+    setup: Setup,
+    loaded: Loaded,
     folder: RunFolder,
-    answers: pl.DataFrame,
+    tables: Mapping[str, pl.DataFrame],
     watch: Watch,
 ) -> pl.DataFrame | None:
-    """Rows of the metrics table on a sample of facts that is asked again; None without one.
+    """Rows of the metrics table on a sample that is asked again; None without one.
 
-    ``load`` loads the model in another precision. ``answers``: those of the run.
+    ``tables``: the answers of the run to each group.
     """
-    if (client := getattr(model, "client", None)) is not None:
-        by_id = {relation.id: relation for relation in suite.relations}
+    options = setup.options
+    if (client := getattr(loaded.model, "client", None)) is not None:
         groups = [
-            AskedGroup(of_group, partial(_ask_facts, by_id[str(name)], model, options))
-            for (name,), of_group in answers.group_by("group", maintain_order=True)
+            AskedGroup(_as_written(options, answers), partial(_ask_again, options, loaded, group))
+            for group, answers in tables.items()
         ]
-        return noise_of_server(groups, client, folder, options, suite.name, watch)
-    if not options.noise_floor:
+        return noise_of_server(groups, client, folder, options, setup.suite.name, watch)
+    if not (options.noise_floor and loaded.noise_floor):
         return None
-    is_exact = model.identity.get("dtype") == "float32"
-    half = partial(load, dtype="bfloat16", fast=False) if load and is_exact else None
-    with watch.loading(""), watch.steps("noise floor", None, "queries") as advance:
-        return noise_floor(
-            suite,
-            model,
-            whole_vocabulary=options.candidates == "vocabulary",
-            in_half_precision=half,
-            seed=options.seed,
-            progress=advance,
-        )
+    with watch.loading(""), watch.steps("noise floor", None, setup.unit) as advance:
+        return loaded.noise_floor(advance)
 
 
-def _ask_facts(
-    relation: Relation,
-    model: LanguageModel,
-    options: ProbeOptions,
-    items: Sequence[str],
-    variants: Sequence[int],
+def _ask_again(
+    options: ProbeOptions, loaded: Loaded, group: str, items: Sequence[str], variants: Sequence[int]
 ) -> pl.DataFrame:
-    """The answers to some facts of a relation in some patterns."""
-    facts = tuple(fact for fact in relation.facts if fact.item in items)
-    patterns = tuple(relation.patterns[at] for at in variants)
-    return ask(
-        replace(relation, facts=facts, patterns=patterns),
-        model,
-        options.suite,
-        whole_vocabulary=options.candidates == "vocabulary",
-        keep_scores=options.keep_scores,
-    )
+    """The answers to some items of a group in some variants."""
+    return _as_written(options, loaded.ask(group, items, variants))
+
+
+def _as_written(options: ProbeOptions, answers: pl.DataFrame) -> pl.DataFrame:
+    """Answers before a judge merged them, because which ones are merged depends on all of them."""
+    if options.equivalence is None or "text" not in answers.columns:
+        return answers
+    return answers.with_columns(option=None, answer="text")
 
 
 def noise_of_server(

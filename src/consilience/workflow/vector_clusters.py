@@ -19,9 +19,9 @@ from consilience.run_folder import RunFolder
 from consilience.types import Relation
 from consilience.watch import SILENT, Watch
 from consilience.workflow.analysis_options import VectorOptions
+from consilience.workflow.fact_setup import fact_setup
 from consilience.workflow.options import shared_fields
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probing import choose_suite, loader, settings_of
 from consilience.workflow.run_settings import default_folder
 
 SETTINGS = ("suite", "suite_digest", "groups", "limit", "seed", "protocol", "model")
@@ -44,20 +44,16 @@ class VectorClusters:
 
 def cluster_representations(options: VectorOptions, watch: Watch = SILENT) -> VectorClusters:
     """Ask a model, keep its vectors where the object is predicted, and cluster them."""
-    probing = ProbeOptions(**shared_fields(options, ProbeOptions))
-    suite, source = choose_suite(probing, watch)
+    setup = fact_setup(ProbeOptions(**shared_fields(options, ProbeOptions)), watch)
+    suite, protocol = setup.suite, setup.protocol
     if options.draw is not None:
         suite.relation(options.draw)  # an unknown one raises
-    protocol: Protocol = options.protocol or suite.protocol
-    with watch.loading(options.model):
-        model = loader(probing, protocol)()
-    settings = settings_of(probing, suite, protocol, model)
-    settings = {name: settings[name] for name in SETTINGS}
+    loaded = setup.load()
+    model, settings = loaded.model, {name: loaded.settings[name] for name in SETTINGS}
     settings["layers"] = ",".join(map(str, options.layers))
     run = RunFolder(options.folder or default_folder(options.model, settings, "-vectors"), settings)
-    run.describe("suite_source", source)
-    queries = sum(len(relation.facts) * len(relation.patterns) for relation in suite.relations)
-    with watch.steps("asking", queries, "queries") as advance:
+    loaded.describe(run)
+    with watch.steps("asking", sum(setup.groups.values()), setup.unit) as advance:
         answers = ask_suite(suite, model, run, progress=advance)
     metrics = measure(answers, suite, protocol)
     tables = []

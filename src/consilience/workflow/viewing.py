@@ -28,7 +28,8 @@ from consilience.metrics.counts import Prepared
 from consilience.metrics.measure import measure
 from consilience.read import read_csv, read_parquet
 from consilience.report.run_view import BLANK, FactView, PairView, RunView
-from consilience.run import PROMPTS, Run
+from consilience.run import Run
+from consilience.run_folder import PROMPTS
 from consilience.types import FACT_WORDS, Suite
 from consilience.workflow.counting import count_run, record_notes
 from consilience.workflow.factor_analysis import factor_views

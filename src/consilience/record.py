@@ -78,6 +78,7 @@ Fields = Mapping[str, Kind]
 
 RUN: Fields = {
     "settings": OBJECT,
+    "options": OBJECT,
     "started": TIME,
     "finished": either(TIME, NULL),
     "command": TEXT,

@@ -10,7 +10,8 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,12 +89,14 @@ class RunFolder:
             "warnings": [],
             "answers": {},
         }
-        existing = self._read_record()
-        if existing is not None:
-            self._go_on_with(existing)
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            self._save_record()
+            if not path.exists():
+                path.mkdir(parents=True, exist_ok=True)
+            with locked(path):
+                existing = self._read_record()
+                if existing is not None:
+                    self._go_on_with(existing)
+                self._write_record()
             (path / "answers").mkdir(exist_ok=True)
             for folder in (path, path / "answers"):
                 remove_stale_parts(folder)
@@ -101,18 +104,20 @@ class RunFolder:
             raise cannot_write(path, error) from error
 
     def _go_on_with(self, existing: dict[str, Any]) -> None:
-        """Keep when and with what the run began, what was noted then, and its digests."""
+        """Keep what was recorded before, but for the end of the run."""
+        now = self.record
+        self.record = now | {
+            name: value for name, value in existing.items() if name not in ("settings", "finished")
+        }
         if "answers" not in existing:  # of a version that kept no digests
             files = sorted((self.path / "answers").glob("*.parquet"))
             self.record["answers"] = {file.stem: digest_of(file) for file in files}
-        for name in ("warnings", "started", "command", "versions", "git"):
-            now, before = self.record[name], existing.get(name, self.record[name])
-            self.record[name] = before
-            if name in CHANGED and now != before:
-                self.note([f"{CHANGED[name]}: {_show(now)}, first {_show(before)}"])
-        for name in ("products", "screened", "cost", "served_as"):
-            if name in existing:
-                self.record[name] = existing[name]
+        changed = [
+            f"{text}: {_show(now[name])}, first {_show(self.record[name])}"
+            for name, text in CHANGED.items()
+            if now[name] != self.record[name]
+        ]
+        self.record["warnings"] = list(dict.fromkeys([*self.record["warnings"], *changed]))
 
     def _read_record(self) -> dict[str, Any] | None:
         path = self.path / "run.json"
@@ -139,15 +144,15 @@ class RunFolder:
 
     def note(self, notes: Iterable[str]) -> None:
         """Keep what a reader of the answers should know, each thing once."""
-        warnings = list(dict.fromkeys([*self.record["warnings"], *notes]))
-        if warnings != self.record["warnings"]:
-            self.record["warnings"] = warnings
-            self._save_record()
+        new = [note for note in notes if note not in self.record["warnings"]]
+        if new:
+            with self._changing() as record:
+                record["warnings"] = list(dict.fromkeys([*record["warnings"], *new]))
 
     def describe(self, name: str, value: object) -> None:
         """Keep something that a reader of the answers needs, under a name of its own."""
-        self.record[name] = value
-        self._save_record()
+        with self._changing() as record:
+            record[name] = value
 
     def multiplied_by(self, products: Mapping[str, Any]) -> None:
         """Keep which library multiplied on which processor when the run began.
@@ -155,15 +160,15 @@ class RunFolder:
         A resumed run on another one gets a note. No answer depends on it, so it is no part of what
         the run was asked (docs/decisions/0007).
         """
-        before = self.record.setdefault("products", dict(products))
+        with self._changing() as record:
+            before = record.setdefault("products", dict(products))
         if any(before.get(name) != products[name] for name in ("library", "processor")):
             self.note([f"resumed with products of {_library(products)}, not {_library(before)}"])
-        self._save_record()
 
     def screened(self, group: str, summary: Mapping[str, Any]) -> None:
         """Keep how the answers of a group came about that were screened (``models/fast.py``)."""
-        self.record.setdefault("screened", {})[group] = dict(summary)
-        self._save_record()
+        with self._changing() as record:
+            record.setdefault("screened", {})[group] = dict(summary)
 
     def pay_for(self, model: object) -> None:
         """Keep the replies of a model behind a URL until the run is complete, and what they cost.
@@ -190,7 +195,8 @@ class RunFolder:
         if not path.is_file():
             return None
         with locked(self.path):
-            is_changed = digest_of(path) != self._digests().get(group)
+            self._refresh()
+            is_changed = digest_of(path) != self.record["answers"].get(group)
         if is_changed:
             self.note([f"{group}: the answers had been changed, so the group was asked again"])
             return None
@@ -212,9 +218,11 @@ class RunFolder:
         path, buffer = self._answers_path(group), io.BytesIO()
         answers.write_parquet(buffer, metadata={"consilience": self.fingerprint})
         content = buffer.getvalue()
-        self._count_cost()
         with locked(self.path):
-            self._write_record({group: hashlib.sha256(content).hexdigest()})
+            self._refresh()
+            self._count_cost(self.record)
+            self.record["answers"][group] = hashlib.sha256(content).hexdigest()
+            self._write_record()
             write_whole(path, content)
 
     def write_prompts(self, group: str, prompts: pl.DataFrame) -> None:
@@ -224,20 +232,19 @@ class RunFolder:
         prompts.write_parquet(buffer)
         write_whole(path, buffer.getvalue())
 
-    def _count_cost(self) -> None:
+    def _count_cost(self, record: dict[str, Any]) -> None:
         """Put into the record what was paid, by this process and by those before."""
         if self._client is not None:
             price = self._client.connection.price
-            self.record["cost"] = cost_record(self._client.usage, price, self._cost_before)
-            named = {*self.record.get("served_as", ()), *self._client.models}
-            self.record["served_as"] = sorted(named)
+            record["cost"] = cost_record(self._client.usage, price, self._cost_before)
+            record["served_as"] = sorted({*record.get("served_as", ()), *self._client.models})
 
     def finish(self, metrics: pl.DataFrame) -> None:
         """Write the metrics and the end of the run."""
         write_whole(self.path / "metrics.csv", csv_of(metrics))
-        self.record["finished"] = _now()
-        self._count_cost()
-        self._save_record()
+        with self._changing() as record:
+            record["finished"] = _now()
+            self._count_cost(record)
         if self._client is not None and self._journal is not None:
             self._client.journal = None
             self._journal.remove()
@@ -245,18 +252,22 @@ class RunFolder:
     def _answers_path(self, group: str) -> Path:
         return path_in(self.path / "answers", group, ".parquet")
 
-    def _digests(self) -> dict[str, str]:
-        """The digest of each answers file; those of other processes in this folder too."""
-        digests: dict[str, str] = record_of(self.path).get("answers", self.record["answers"])
-        return digests
-
-    def _save_record(self) -> None:
+    @contextmanager
+    def _changing(self) -> Iterator[dict[str, Any]]:
+        """The record, with what other processes in this folder wrote; a change of it is written."""
         with locked(self.path):
-            self._write_record({})
+            self._refresh()
+            yield self.record
+            self._write_record()
 
-    def _write_record(self, digests: Mapping[str, str]) -> None:
-        """Write the record, with ``digests`` of new answers; the folder is locked."""
-        self.record["answers"] = {**self._digests(), **digests}
+    def _refresh(self) -> None:
+        """Read the record again, if it is there."""
+        path = self.path / "run.json"
+        if path.exists():
+            self.record = _read_record(path, f"{OTHER_OUT}.")
+
+    def _write_record(self) -> None:
+        """Write the record; the folder is locked."""
         text = json.dumps(self.record, indent=2, ensure_ascii=False) + "\n"
         # what is no Unicode, of names that are not UTF-8, becomes an escape of JSON
         write_whole(self.path / "run.json", text.encode(errors="backslashreplace"))

@@ -175,9 +175,13 @@ def _values_of(
 ]:
     """The fields of ``ProbeOptions``, the suite and the model; None for one that is a name."""
     fields = by_field(ProbeOptions, options)
-    chosen = _chosen(suite, _columns(fields.pop("columns", None)))
+    columns = _columns(fields.pop("columns", None))
+    is_file = isinstance(suite, str | PathLike) and is_questions(os.fspath(suite))
+    chosen = None if is_file else _chosen(suite, columns)
+    if is_file and columns:
+        fields["columns"] = [f"{name}={column}" for name, column in columns.items()]
     loaded: LanguageModel | PairModel | PromptModel | None
-    if isinstance(chosen, Questions):
+    if is_file or isinstance(chosen, Questions):
         loaded = _prompt_model_of(model)
     else:
         task = str(suite) if chosen is None and is_task(str(suite)) else None
@@ -188,9 +192,7 @@ def _values_of(
 
 
 def _chosen(suite: object, columns: Mapping[str, str]) -> Suite | Questions | None:
-    """The suite as a value: questions are read; None for any other name or folder."""
-    if isinstance(suite, str | PathLike) and is_questions(os.fspath(suite)):
-        return load_questions(suite, columns)
+    """The suite as a value; None for a name or a folder."""
     if columns and isinstance(suite, Questions | Suite | str | PathLike):
         _refuse_columns(suite)
     if isinstance(suite, Questions | Suite):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import polars as pl
 
@@ -35,6 +36,7 @@ from consilience.workflow.probe_plan import (
 )
 from consilience.workflow.question_setup import question_setup, questions_of
 from consilience.workflow.run_options import ScoreOptions
+from consilience.workflow.run_settings import options_record
 from consilience.workflow.scored_tables import score_facts, score_pairs, score_questions
 from consilience.workflow.setup import Loaded, Setup
 from consilience.workflow.suite import any_suite_of, protocol_notes
@@ -52,7 +54,8 @@ def probe(
     ``suite`` and ``model``: values in place of those that the options name.
     """
     setups = setups_of(options, watch, suite=suite, model=model)
-    return setups[0].together({setup.seed: _probe_one(setup, watch) for setup in setups})
+    named = options_record(options, {"suite": suite, "model": model})
+    return setups[0].together({setup.seed: _probe_one(setup, named, watch) for setup in setups})
 
 
 def setups_of(
@@ -75,11 +78,15 @@ def setups_of(
     return [fact_setup(options, watch, whole, cast(LanguageModel | None, model))]
 
 
-def _probe_one(setup: Setup, watch: Watch) -> CountedRun:
-    """Ask one model, and count and keep its answers; existing ones are not asked again."""
+def _probe_one(setup: Setup, named: Mapping[str, Any], watch: Watch) -> CountedRun:
+    """Ask one model, and count and keep its answers; existing ones are not asked again.
+
+    ``named``: the options, for the record.
+    """
     loaded, options = setup.load(), setup.options
     folder = RunFolder(loaded.folder, loaded.settings)
     folder.pay_for(loaded.model)
+    folder.describe("options", named)
     loaded.describe(folder)
     queries = sum(setup.groups.values())
     with watch.steps(f"asking {setup.seed}".strip(), queries, setup.unit) as advance:

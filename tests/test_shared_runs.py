@@ -1,0 +1,123 @@
+"""Several processes in the folder of one run, and the options in its record."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import consilience as cs
+from consilience.errors import ConsilienceError
+from consilience.run_folder import RunFolder, record_of
+from consilience.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
+from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.probing import probe
+from consilience.workflow.run_settings import options_of_record, options_record
+
+SETTINGS = {"suite": "mini", "model": {"model": "baseline:random"}}
+NO_METRICS = pl.DataFrame(schema=METRICS_SCHEMA)
+
+
+def answers(group):
+    return pl.DataFrame({"group": [group]}, schema_overrides=ANSWERS_SCHEMA).select(
+        pl.col(name) if name == "group" else pl.lit(None, dtype).alias(name)
+        for name, dtype in ANSWERS_SCHEMA.items()
+    )
+
+
+def test_what_two_processes_record_is_kept(tmp_path):
+    one, two = (RunFolder(tmp_path, SETTINGS) for _ in range(2))
+    one.note(["first"])
+    two.note(["second"])
+    one.screened("a", {"queries": 1})
+    two.screened("b", {"queries": 2})
+    one.write_answers("a", answers("a"))
+    two.write_answers("b", answers("b"))
+    two.describe("words", {"b": ["x"]})
+    one.finish(NO_METRICS)
+    two.note(["third"])
+    record = record_of(tmp_path)
+    assert record["warnings"] == ["first", "second", "third"]
+    assert record["screened"] == {"a": {"queries": 1}, "b": {"queries": 2}}
+    assert sorted(record["answers"]) == ["a", "b"]
+    assert record["words"] == {"b": ["x"]}
+    assert record["finished"]
+    assert one.answers("b", 1) is not None
+    assert two.answers("a", 1) is not None
+    assert RunFolder(tmp_path, SETTINGS).record["finished"] is None
+
+
+CHILD = """
+import sys
+from consilience.run_folder import RunFolder
+from test_shared_runs import SETTINGS, answers
+folder, name = sys.argv[1:]
+run = RunFolder(folder, SETTINGS)
+for at in range(5):
+    run.note([f"{name}{at}"])
+    run.write_answers(f"{name}{at}", answers(name))
+"""
+
+
+def test_processes_at_once_lose_nothing(tmp_path):
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(tmp_path / "run"), name],
+            env=os.environ | {"PYTHONPATH": path},
+        )
+        for name in "ab"
+    ]
+    assert [child.wait(60) for child in children] == [0, 0]
+    names = [f"{name}{at}" for name in "ab" for at in range(5)]
+    record = record_of(tmp_path / "run")
+    assert sorted(record["warnings"]) == names
+    assert sorted(record["answers"]) == names
+    run = RunFolder(tmp_path / "run", SETTINGS)
+    assert all(run.answers(name, 1) is not None for name in names)
+
+
+def test_a_run_is_repeated_from_its_record(tmp_path):
+    options = ProbeOptions(
+        model="baseline:majority", suite="mini", groups=("capital",), limit=2, folder=tmp_path
+    )
+    record = probe(options).record
+    assert record["options"] == {
+        "model": "baseline:majority", "groups": ["capital"], "limit": 2, "folder": str(tmp_path)
+    }  # fmt: skip
+    assert options_of_record(record_of(tmp_path), str(tmp_path)) == options
+
+
+def test_options_of_every_type_are_recorded():
+    options = replace(
+        ProbeOptions(), seed=3, timeout=1.5, fast=True, columns=("a=b",), price=(1.0, 2.0)
+    )
+    assert options_of_record({"options": options_record(options, {})}, "run") == options
+    assert options_record(ProbeOptions(), {}) == {}
+
+
+def test_python_values_cannot_be_repeated(tmp_path):
+    def always(prompts):
+        return ["Paris"] * len(prompts)
+
+    result = cs.evaluate("mini", always, groups=["capital"], limit=1, folder=tmp_path / "run")
+    assert result.run.record["options"]["model"] is None
+    with pytest.raises(ConsilienceError, match="the model of this run was a Python value"):
+        options_of_record(result.run.record, "run")
+    with pytest.raises(ConsilienceError, match="does not have the options"):
+        options_of_record({}, "run")
+    with pytest.raises(ConsilienceError, match="unknown option 'nosuch'"):
+        options_of_record({"options": {"nosuch": 1}}, "run")
+
+
+def test_a_file_of_questions_is_recorded_by_its_path(tmp_path):
+    file = tmp_path / "own.csv"
+    file.write_text("stem,a,b,answer\nCapital of France?,Paris,Rome,Paris\n")
+    columns = {"question": "stem", "options": "a+b"}
+    result = cs.evaluate(str(file), "baseline:random", columns=columns, folder=tmp_path / "run")
+    options = options_of_record(result.run.record, "run")
+    assert options.suite == str(file)
+    assert probe(options).metrics.equals(result.metrics)

@@ -97,8 +97,8 @@ class Design:
     """The names of the variants, the base variant first."""
     forms: Mapping[str, tuple[int, ...]] = field(repr=False)
     """The variants of each form, the base form first. Each form has numbers of its own."""
-    compared: tuple[VariantPair, ...] = field(repr=False)
-    """The pairs of variants that are compared."""
+    compared: tuple[VariantPair, ...] | None = field(repr=False)
+    """The pairs of variants that are compared; None for every two."""
     kinds: Mapping[str, tuple[VariantPair, ...]] = field(repr=False)
     """The compared pairs by how the two variants differ; a kind is a ``subset`` in the tables."""
     unit: Literal["tuple", "item"]
@@ -129,8 +129,8 @@ class Design:
         for at, pattern in enumerate(patterns):
             forms.setdefault(pattern.form or ORIGINAL, []).append(at)
         kinds: dict[str, list[VariantPair]] = {}
+        compared: tuple[VariantPair, ...] | None = None
         if len(forms) == 1:
-            compared = list(combinations(range(len(patterns)), 2))
             for pair, edge in sorted(edges.items()):
                 kinds.setdefault(edge.kind, []).append(pair)
             kinds |= _language_kinds(patterns)
@@ -141,11 +141,11 @@ class Design:
                 for form, variants in forms.items()
                 if form != ORIGINAL
             }
-            compared = [pair for pairs in kinds.values() for pair in pairs]
+            compared = tuple(pair for pairs in kinds.values() for pair in pairs)
         return cls(
             variants=tuple(pattern.name for pattern in patterns),
             forms={form: tuple(variants) for form, variants in forms.items()},
-            compared=tuple(compared),
+            compared=compared,
             kinds={kind: tuple(pairs) for kind, pairs in kinds.items()},
             unit="tuple",
             is_averaged=True,
@@ -188,7 +188,7 @@ class Design:
         return cls(
             variants=design.names,
             forms={ORIGINAL: tuple(range(size))},
-            compared=tuple(combinations(range(size), 2)),
+            compared=None,
             kinds={name: pairs for name, pairs in design.pairs_by_factor().items() if pairs},
             unit="item",
             is_averaged=True,

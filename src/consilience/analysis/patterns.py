@@ -39,6 +39,9 @@ PAIRS_SCHEMA: dict[str, type[pl.DataType]] = {
 }
 
 
+ROUNDING = 1e-12
+"""A pattern is an outlier only if its agreement is lower than the others' by more than this."""
+
 Seeds = Answers | Sequence[Answers]
 """The answers of one run, or those of each seed, whose numbers are averaged (``over_seeds``)."""
 
@@ -49,6 +52,7 @@ def pair_table(answers: Seeds, suite: Suite, protocol: Protocol, seed: int = 0) 
     One row a pair: ``group, first, second`` (positions of the patterns), ``edit`` (kind of the
     released edge, null without one), ``agreement`` with a 95 % interval ``low, high``, ``n`` items,
     and ``CHANGE_SCHEMA``: the accuracy of both and its paired change. Intervals resample subjects.
+    Of relations with more than ``MANY_VARIANTS`` patterns, only pairs with the base pattern.
     """
     tables = [_pair_table(table, protocol, seed) for table in prepared_seeds(answers, suite)]
     return over_seeds(tables, ["group", "first", "second"])
@@ -59,6 +63,8 @@ def _pair_table(ready: Prepared, protocol: Protocol, seed: int) -> pl.DataFrame:
 
     def of(group: tuple[Relation, Grid]) -> pl.DataFrame:
         relation, grid = group
+        if grid.has_many_pairs:
+            grid = grid.only_pairs([(0, at) for at in range(1, grid.answers.shape[1])])
         subjects, subject_indices = np.unique(grid.subjects.astype(str), return_inverse=True)
         draw = partial(ready.cache.resamples, len(subjects), seed)
         resampled = ClusterSampler(draw, subject_indices)
@@ -117,11 +123,11 @@ def _pattern_table(ready: Prepared, protocol: Protocol) -> pl.DataFrame:
     for relation, grid in _grids(ready, protocol):
         agreement = agreement_matrix(grid)
         right = quotient(grid.right.sum(axis=0), grid.taken.sum(axis=0))
+        among = mean_among_others(agreement)
         names = [pattern.text for pattern in relation.patterns] or relation.design.variants
         for at, name in enumerate(names):
             others = np.delete(agreement[at], at)
-            rest = np.delete(np.delete(agreement, at, axis=0), at, axis=1)
-            known, among = ~np.isnan(others).all(), rest[~np.isnan(rest)]
+            known = ~np.isnan(others).all()
             closest = int(np.nanargmax(agreement[at])) if known else None
             highest = float(np.nanmax(others)) if known else NAN
             rows.append(
@@ -133,7 +139,7 @@ def _pattern_table(ready: Prepared, protocol: Protocol) -> pl.DataFrame:
                     "agreement": float(np.nanmean(others)) if known else NAN,
                     "closest": closest,
                     "highest": highest,
-                    "apart": bool(known and len(among) and highest < among.mean()),
+                    "apart": bool(known and highest < among[at] - ROUNDING),
                     "n": int(grid.taken[:, at].sum()),
                 }
             )
@@ -180,9 +186,9 @@ def item_table(answers: Answers, suite: Suite, protocol: Protocol) -> pl.DataFra
     tables = []
     for relation, grid in _grids(prepared(answers, suite), protocol):
         if relation.cardinality == "N-1":
-            same, both = grid.same.sum(axis=1), grid.both.sum(axis=1)
-            columns = {"subject": grid.subjects.astype(str), "agreement": quotient(same, both)}
-            table = pl.DataFrame({**columns, "pairs": both})
+            agreement = quotient(grid.n_same.astype(float), grid.n_both.astype(float))
+            columns = {"subject": grid.subjects.astype(str), "agreement": agreement}
+            table = pl.DataFrame({**columns, "pairs": grid.n_both})
             tables.append(table.select(pl.lit(relation.id).alias("group"), pl.all()))
     schema = {"group": pl.String, "subject": pl.String, "agreement": pl.Float64, "pairs": pl.Int64}
     return pl.concat(tables) if tables else pl.DataFrame(schema=schema)
@@ -192,10 +198,25 @@ def agreement_matrix(grid: Grid) -> Floats:
     """Share of items with the same answer (variant, variant); NaN on the diagonal."""
     size = len(grid.answered)
     matrix = np.full((size, size), np.nan)
-    first, second = grid.pairs.T
-    matrix[first, second] = quotient(grid.same.sum(axis=0), grid.both.sum(axis=0))
-    matrix[second, first] = matrix[first, second]
+    if not grid.has_many_pairs:
+        first, second = grid.pairs.T
+        matrix[first, second] = quotient(grid.same.sum(axis=0), grid.both.sum(axis=0))
+        matrix[second, first] = matrix[first, second]
+        return matrix
+    answers, taken = grid.answers.T.astype(np.int32), grid.taken.astype(np.float32)
+    both = (taken.T @ taken).astype(np.float64)
+    for at in range(size - 1):
+        same = ((answers[at + 1 :] == answers[at]) & grid.taken[:, at]).sum(axis=1)
+        matrix[at, at + 1 :] = matrix[at + 1 :, at] = quotient(same, both[at, at + 1 :])
     return matrix
+
+
+def mean_among_others(agreement: Floats) -> Floats:
+    """The mean of an ``agreement_matrix`` without the row and column of each variant (variant,)."""
+    known = ~np.isnan(agreement)
+    values = np.where(known, agreement, 0)
+    sums, counts = (of.sum() - 2 * of.sum(axis=0) for of in (values, known.astype(np.int64)))
+    return quotient(sums, counts)
 
 
 def mean_agreement(answers: Seeds, suite: Suite, protocol: Protocol) -> dict[str, Floats]:
@@ -255,7 +276,9 @@ def _edit_table(ready: Prepared, protocol: Protocol, kinds: Kinds, seed: int) ->
     for relation, grid in _grids(ready, protocol):
         if relation.cardinality != "N-1":
             continue
-        of_pair = kinds.get(relation.id, {})
+        of_pair = kinds.get(relation.id)
+        if not of_pair:
+            continue
         known = np.array([tuple(pair) in of_pair for pair in grid.pairs.tolist()], dtype=np.bool_)
         for kind in sorted({name for names in of_pair.values() for name in names}):
             having = [kind in of_pair.get((a, b), ()) for a, b in grid.pairs.tolist()]

@@ -49,7 +49,7 @@ def consistency(grid: Grid) -> Tally:
     sentence pairs, only the pairs of the original form (k = 0) with another form are compared. In
     N-M relations the same number is called ``determinism`` (Section 3.1).
     """
-    return _tally(grid.subjects, grid.same, grid.both)
+    return _of_pairs(grid, grid.n_same)
 
 
 describe(
@@ -205,7 +205,8 @@ def uniform_consistency(grid: Grid) -> Tally:
     """Consistency of answers drawn uniformly: 1 / number of candidates. It has no interval."""
     size = grid.n_candidates
     return replace(
-        _tally(None, grid.same, grid.both),
+        _of_pairs(grid, grid.n_same),
+        clusters=None,
         finish=lambda sums: (sums[..., 1] / size, sums[..., 1]),
     )
 
@@ -219,7 +220,7 @@ def uniform_consistency(grid: Grid) -> Tally:
 )
 def agree_right(grid: Grid) -> Tally:
     """Share of pairs of variants that both get the right answer."""
-    return _tally(grid.subjects, grid.same & grid.right[:, grid.pairs[:, 0]], grid.both)
+    return _of_pairs(grid, grid.n_same_right)
 
 
 @metric(
@@ -231,7 +232,7 @@ def agree_right(grid: Grid) -> Tally:
 )
 def agree_wrong(grid: Grid) -> Tally:
     """Share of pairs of variants that get the same wrong answer."""
-    return _tally(grid.subjects, grid.same & ~grid.right[:, grid.pairs[:, 0]], grid.both)
+    return _of_pairs(grid, grid.n_same - grid.n_same_right)
 
 
 @metric(
@@ -242,7 +243,7 @@ def agree_wrong(grid: Grid) -> Tally:
 )
 def disagree(grid: Grid) -> Tally:
     """Share of pairs of variants that get different answers: 1 - ``consistency``."""
-    return _tally(grid.subjects, ~grid.same, grid.both)
+    return _of_pairs(grid, grid.n_both - grid.n_same)
 
 
 @metric("tuples", label="F1", meaning="F1 score of the last label of the task", one_form=True)
@@ -324,10 +325,19 @@ def _tally(clusters: npt.NDArray[np.object_] | None, hits: Bools, counted: Bools
     return Tally(np.stack(sums, axis=1).astype(np.float32), clusters, n, counted.size - n)
 
 
+def _of_pairs(grid: Grid, hits: npt.NDArray[np.int64], items: Bools | None = None) -> Tally:
+    """A tally of ``hits`` (item,) among the pairs of answers; ``items``: those counted (item,)."""
+    items = np.ones(len(hits), dtype=np.bool_) if items is None else items
+    counts = np.stack([hits, grid.n_both], axis=1) * items[:, None]
+    n = int(counts[:, 1].sum())
+    dtype = np.float64 if grid.has_many_pairs else np.float32
+    left_out = int(items.sum()) * grid.n_pairs - n
+    return Tally(counts.astype(dtype), grid.subjects, n, left_out)
+
+
 def _agreement(grid: Grid, items: Bools) -> Tally:
     """The consistency of some ``items`` (item,)."""
-    tally = _tally(grid.subjects, grid.same, grid.both & items[:, None])
-    return replace(tally, left_out=int(items.sum()) * len(grid.pairs) - tally.n)
+    return _of_pairs(grid, grid.n_same, items)
 
 
 def _pair_tally(
@@ -335,31 +345,14 @@ def _pair_tally(
     finish: Callable[[Floats], tuple[Floats, Floats]],
     slopes: Callable[[Floats], tuple[Floats, Floats]],
 ) -> Tally:
-    n = int(grid.both.sum())
-    left_out = grid.both.size - n
-    return Tally(grid.pair_counts, grid.subjects, n, left_out, finish, slopes, grid.answer_counts)
+    n = int(grid.n_both.sum())
+    left_out = len(grid.n_both) * grid.n_pairs - n
+    further = grid.class_and_answer_counts
+    return Tally(grid.pair_counts, grid.subjects, n, left_out, finish, slopes, further)
 
 
 def _pair_slopes(grid: Grid, sums: Floats) -> tuple[Floats, Floats, Floats]:
-    """Derivatives (column,) of the same pairs, of all pairs and of ``grid.chance`` at ``sums``.
-
-    Of ``sum_{k<l} n_kl sum_a p_k(a) p_l(a)`` by ``n_kl``: ``sum_a p_k(a) p_l(a)``; by the count of
-    the answer a in variant k, of N_k: ``(w_k(a) - sum_b w_k(b) p_k(b)) / N_k`` with
-    ``w_k(a) = sum_l n_kl p_l(a)``.
-    """
-    pairs, variants, words = len(grid.pairs), grid.answers.shape[1], len(grid.words)
-    both, answer_counts = np.split(sums[2:], [pairs])
-    by_variant = answer_counts.reshape(variants, words)
-    totals = np.maximum(by_variant.sum(axis=1, keepdims=True), 1)
-    shares = by_variant / totals
-    first, second = grid.pairs.T
-    compared = np.zeros((variants, variants))
-    np.add.at(compared, (first, second), both)
-    np.add.at(compared, (second, first), both)
-    weights = compared @ shares
-    mean_weights = (weights * shares).sum(axis=1, keepdims=True)
-    same, total, chance = np.zeros((3, len(sums)))
+    """Derivatives (column,) of the same pairs, of all pairs and of ``grid.chance`` at ``sums``."""
+    same, total = np.zeros((2, len(sums)))
     same[0] = total[1] = 1
-    chance[2 : 2 + pairs] = (shares[first] * shares[second]).sum(axis=1)
-    chance[2 + pairs :] = ((weights - mean_weights) / totals).ravel()
-    return same, total, chance
+    return same, total, grid.chance.slopes(sums)

@@ -120,10 +120,14 @@ def _patterns(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     """
     pairs = table.select("group", "variant").unique(maintain_order=True)
     rows: list[tuple[str, int]] = []
+    known: dict[str, tuple[list[str], dict[str, int]]] = {}
     for group, variant in pairs.iter_rows():
-        texts = list(suite.relation(group).design.variants)
-        if variant in texts:
-            rows.append((variant, texts.index(variant)))
+        if group not in known:
+            names = list(suite.relation(group).design.variants)
+            known[group] = names, {name: at for at, name in reversed(list(enumerate(names)))}
+        texts, places = known[group]
+        if variant in places:
+            rows.append((variant, places[variant]))
         elif variant.isdecimal() and int(variant) < len(texts):
             rows.append((texts[int(variant)], int(variant)))
         else:
@@ -135,8 +139,8 @@ def _patterns(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
                 where=f"the answers table, row {table.select(this.arg_max()).item() + 1}",
                 todo=did_you_mean(variant, texts),
             )
-    known = pl.DataFrame(rows, {"text": pl.String, "variant_index": pl.Int32}, orient="row")
-    return pairs.hstack(known)
+    indexed = pl.DataFrame(rows, {"text": pl.String, "variant_index": pl.Int32}, orient="row")
+    return pairs.hstack(indexed)
 
 
 def in_texts(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:

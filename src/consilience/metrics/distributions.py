@@ -91,7 +91,7 @@ def _tally(grid: Grid, counts: Floats) -> Tally | None:
     n = int(counts[:, 1].sum())
     if not n:
         return None
-    left_out = grid.both.size - n
+    left_out = len(counts) * grid.n_pairs - n
     return Tally(counts.astype(np.float32), grid.subjects, n, left_out, finish=ratio)
 
 

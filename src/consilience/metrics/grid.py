@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, hstack
 
 from consilience.choices import Protocol
 from consilience.design import Design, VariantPair
 from consilience.expectations import Counted, with_answers_of
+from consilience.metrics.articles import article_fits
+from consilience.metrics.chance import Chance, ChanceOfAll, ChanceOfPairs
 from consilience.metrics.option_probabilities import option_probabilities
 from consilience.types import Relation
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
-
+Counts = npt.NDArray[np.int64]
 View = Literal["tuples", "pairs"]
 """Accuracy is counted on ``tuples``, agreement on ``pairs``."""
 
@@ -32,7 +33,8 @@ INVALID = "no label in "
 """The beginning of the word that replaces an answer that is no label. The word differs between
 variants, so that two such answers never agree."""
 
-VOWELS = ("a", "e", "i", "o", "u")
+MANY_VARIANTS = 100
+"""With more variants, every two of which are compared, no array has a place for each pair."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,8 @@ class Grid:
     """The answer (item, variant); -1 for none."""
     golds: npt.NDArray[np.int64]
     """The gold (item, variant); -1 where the item was not asked in the variant."""
-    pairs: npt.NDArray[np.int64]
-    """The variants that are compared (pair, 2)."""
+    compared: npt.NDArray[np.int64] | None
+    """The variants that are compared (pair, 2); None if every two are."""
     subjects: npt.NDArray[np.object_]
     """The subject of each item (item,); items of one subject are not independent."""
     words: npt.NDArray[np.int64]
@@ -101,6 +103,24 @@ class Grid:
         return all_of((self.right | self.lacking)[:, self.answered], axis=1)
 
     @cached_property
+    def pairs(self) -> npt.NDArray[np.int64]:
+        """The variants that are compared (pair, 2)."""
+        if self.compared is not None:
+            return self.compared
+        return np.stack(np.triu_indices(self.answers.shape[1], 1), axis=1)
+
+    @property
+    def n_pairs(self) -> int:
+        """How many pairs of variants are compared."""
+        width = self.answers.shape[1]
+        return width * (width - 1) // 2 if self.compared is None else len(self.compared)
+
+    @property
+    def has_many_pairs(self) -> bool:
+        """Whether arrays (item, pair) would fill the memory."""
+        return self.compared is None and self.answers.shape[1] > MANY_VARIANTS
+
+    @cached_property
     def both(self) -> Bools:
         """Whether both answers of a pair are there (item, pair)."""
         first, second = self.pairs.T
@@ -121,10 +141,59 @@ class Grid:
         return np.where(self.taken, places, -1)
 
     @cached_property
-    def pair_counts(self) -> npt.NDArray[np.float32]:
-        """(item, column): same pairs, all pairs, then each pair."""
-        sums = [counts.sum(axis=1, keepdims=True) for counts in (self.same, self.both)]
-        return np.concatenate([*sums, self.both], axis=1, dtype=np.float32)
+    def n_both(self) -> Counts:
+        """How many pairs of an item have both answers (item,)."""
+        size = self.taken.sum(axis=1)
+        n_both: Counts = size * (size - 1) // 2
+        return n_both if self.compared is None else np.asarray(self.both.sum(axis=1))
+
+    @cached_property
+    def n_same(self) -> Counts:
+        """How many pairs of an item have the same answer twice (item,)."""
+        same = self._later if self.compared is None else self.same
+        return np.asarray(same.sum(axis=1))
+
+    @cached_property
+    def n_same_right(self) -> Counts:
+        """How many pairs of an item have the same answer twice, right in the first (item,)."""
+        if self.compared is None:
+            return np.asarray((self._later * self.right).sum(axis=1))
+        return np.asarray((self.same & self.right[:, self.compared[:, 0]]).sum(axis=1))
+
+    @cached_property
+    def _later(self) -> Counts:
+        """How many later variants have the same answer to the item (item, variant)."""
+        items, variants = self.taken.nonzero()
+        keys = items * (self.answers.max(initial=0) + 1) + self.answers[items, variants]
+        order = np.argsort(keys, kind="stable")
+        ends = np.searchsorted(keys[order], keys[order], side="right")
+        later = np.zeros(self.answers.shape, dtype=np.int64)
+        later[items[order], variants[order]] = ends - 1 - np.arange(len(order))
+        return later
+
+    @cached_property
+    def _classes(self) -> tuple[Bools, npt.NDArray[np.int64]]:
+        """The ways to lack answers (class, variant), and that of each item (item,)."""
+        classes, places = np.unique(self.taken, axis=0, return_inverse=True)
+        return classes, places.reshape(-1)
+
+    @cached_property
+    def pair_counts(self) -> npt.NDArray[np.floating]:
+        """(item, column): same pairs, all pairs, then each pair; without these where many are."""
+        sums = np.stack([self.n_same, self.n_both], axis=1)
+        if self.has_many_pairs:
+            return sums.astype(np.float64)
+        return np.concatenate([sums, self.both], axis=1, dtype=np.float32)
+
+    @cached_property
+    def class_and_answer_counts(self) -> csr_array:
+        """``answer_counts``; where many pairs are, after the class of each item (item, class)."""
+        if not self.has_many_pairs:
+            return self.answer_counts
+        classes, places = self._classes
+        ones, starts = np.ones(len(places), dtype=np.float32), np.arange(len(places) + 1)
+        of_class = csr_array((ones, places, starts), shape=(len(places), len(classes)))
+        return csr_array(hstack([of_class, self.answer_counts], format="csr"))
 
     @cached_property
     def answer_counts(self) -> csr_array:
@@ -140,25 +209,26 @@ class Grid:
 
     @cached_property
     def chance(self) -> Chance:
-        """Pairs expected to agree by chance, from sums of ``pair_counts`` and ``answer_counts``."""
-        return Chance(self.pairs, self.answers.shape[1], len(self.words))
+        """Pairs expected to agree by chance, from sums of ``pair_counts`` and what follows them."""
+        if self.has_many_pairs:
+            return ChanceOfAll(self._classes[0], len(self.words))
+        return ChanceOfPairs(self.pairs, self.answers.shape[1], len(self.words))
 
     def only_variants(self, variants: Sequence[int]) -> Grid:
         """Only these variants, and every pair of them."""
-        pairs = np.array(list(combinations(range(len(variants)), 2)), dtype=np.int64)
-        return self._of(list(variants), pairs)
+        return self._of(list(variants), None)
 
     def only_pairs(self, pairs: Sequence[VariantPair]) -> Grid:
         """Only these pairs and the variants in them."""
         variants, places = np.unique(np.array(pairs, dtype=np.int64), return_inverse=True)
-        return self._of(variants.tolist(), places)
+        return self._of(variants.tolist(), places.reshape(-1, 2))
 
-    def _of(self, variants: list[int], pairs: npt.NDArray[np.int64]) -> Grid:
+    def _of(self, variants: list[int], compared: npt.NDArray[np.int64] | None) -> Grid:
         return replace(
             self,
             answers=self.answers[:, variants],
             golds=self.golds[:, variants],
-            pairs=pairs.reshape(-1, 2),
+            compared=compared,
             scores={name: values[:, variants] for name, values in self.scores.items()},
             distributions=None if self.distributions is None else self.distributions[:, variants],
         )
@@ -173,35 +243,6 @@ class Grid:
         if (other.taken | ~self.taken).all() and instances == self.instances:
             return self
         return replace(self, answers=np.where(other.taken, self.answers, -1), instances=instances)
-
-
-class Chance:
-    """How many pairs of answers agree if each variant gives its own answers to random items.
-
-    ``sum_{k<l} n_kl sum_a p_k(a) p_l(a)``: ``p_k(a)`` is the share of the answer a among those of
-    variant k, ``n_kl`` the number of items answered in both. The last result is kept, because two
-    metrics need it of the same sums.
-    """
-
-    def __init__(self, pairs: npt.NDArray[np.int64], variants: int, words: int) -> None:
-        self._first, self._second = pairs.T
-        self._shape = variants, words
-        self._last: tuple[Floats, Floats] | None = None
-
-    def __call__(self, sums: Floats) -> Floats:
-        """(...) of sums (..., column) of ``Grid.pair_counts`` and ``Grid.answer_counts``."""
-        if self._last is None or self._last[0] is not sums:
-            self._last = sums, self._agree(sums)
-        return self._last[1]
-
-    def _agree(self, sums: Floats) -> Floats:
-        both, answer_counts = np.split(sums[..., 2:], [len(self._first)], axis=-1)
-        by_variant = answer_counts.reshape(*sums.shape[:-1], *self._shape)
-        totals = by_variant.sum(axis=-1, keepdims=True)
-        shares = by_variant / np.where(totals > 0, totals, 1)
-        expected = shares @ np.swapaxes(shares, -1, -2)
-        agree: Floats = (expected[..., self._first, self._second] * both).sum(axis=-1)
-        return agree
 
 
 def any_of(values: Bools, axis: int) -> Bools:
@@ -247,7 +288,7 @@ def grids(
         grid = grid_of(once, tuples, design, words, candidates, scores)
         return {"tuples": grid, "pairs": grid}
     fitting = answers.with_columns(
-        answer=pl.when(_article_fits(relation)).then("answer").otherwise(None)
+        answer=pl.when(article_fits(relation)).then("answer").otherwise(None)
     )
     return {
         "tuples": grid_of(answers, pl.col("item"), design, words, candidates, scores),
@@ -326,11 +367,11 @@ def grid_of(
             read[name][items, variants] = answers[name].cast(pl.Float64).to_numpy()
     subjects = np.full(shape[0], None, dtype=np.object_)
     subjects[items] = answers["subject"].to_numpy()
-    known = answers["n_candidates"].median()
+    known, compared = answers["n_candidates"].median(), design.compared
     return Grid(
         filled["answer"],
         filled["gold"],
-        np.array(design.compared, dtype=np.int64).reshape(-1, 2),
+        None if compared is None else np.array(compared, dtype=np.int64).reshape(-1, 2),
         subjects,
         np.unique(filled["answer"][filled["answer"] >= 0]),
         float(known) if isinstance(known, float) else float(candidates),
@@ -353,22 +394,3 @@ def _distributions(
     distributions = np.full((*shape, of_rows.shape[1]), np.nan)
     distributions[items, variants] = of_rows
     return distributions
-
-
-def _article_fits(relation: Relation) -> pl.Expr:
-    """Whether the word before ``[Y]``, if ``a`` or ``an``, fits the gold.
-
-    The released code looks at the first letter of the gold in its vocabulary form: with
-    the leading-space mark that RoBERTa's and ALBERT's tokens begin with, no gold starts with a
-    vowel (``docs/footguns.md``). ``gold_token`` holds that form; without it the gold itself counts.
-    """
-    wrong = {"a": True, "an": False}
-    articles = [pattern.article for pattern in relation.patterns]
-    form = pl.coalesce("gold_token", "gold").str.to_lowercase()
-    vowel = pl.any_horizontal(*(form.str.starts_with(letter) for letter in VOWELS))
-    unfit = [
-        (pl.col("variant_index") == index) & (vowel == wrong[article])
-        for index, article in enumerate(articles)
-        if article is not None
-    ]
-    return ~pl.any_horizontal(*unfit) if unfit else pl.lit(True)

@@ -14,7 +14,7 @@ from consilience.choices import Protocol
 from consilience.design import BETWEEN, OF_LANGUAGE, WITHIN, Design
 from consilience.metrics.counts import Prepared, name_of, prepared_seeds
 from consilience.metrics.differences import CountBoth, PairedComparison, Seeds
-from consilience.metrics.grid import Bools, Grid, any_of
+from consilience.metrics.grid import Bools, Grid
 from consilience.metrics.registry import METRICS, Metric
 from consilience.metrics.significance import benjamini_hochberg, holm
 from consilience.metrics.tally import Tally
@@ -82,7 +82,7 @@ def _on_same_items(metric: Metric, grids: Sequence[Grid | None]) -> list[Grid]:
     """Both grids with the answers to items that have a number in both; [] if one is missing."""
 
     def counts(grid: Grid) -> Bools:
-        return grid.taken[:, 0] if metric.one_form else any_of(grid.both, axis=1)
+        return grid.taken[:, 0] if metric.one_form else grid.n_both > 0
 
     known = [grid for grid in grids if grid is not None]
     if len(known) < 2:

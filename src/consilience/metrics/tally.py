@@ -64,7 +64,7 @@ def columns_of_total(sums: Floats) -> tuple[Floats, Floats]:
 class Tally:
     """What a metric counts."""
 
-    counts: npt.NDArray[np.float32]
+    counts: npt.NDArray[np.floating]
     """What is counted (unit, column)."""
     clusters: npt.NDArray[np.object_] | None
     """The subject of each unit (unit,); units of one cluster are not independent.

@@ -36,6 +36,9 @@ from consilience.report.table import Column, Table, Value
 MOST_APART = 8
 """Patterns that differ from the others and are named."""
 
+MOST_PATTERNS = 1_000
+"""Rows of the table of patterns; of more, those with the lowest agreement are shown."""
+
 
 def fact_sections(runs: Sequence[RunView]) -> list[Section]:
     """All of them; none without runs on facts."""
@@ -155,9 +158,21 @@ def _patterns(runs: Sequence[RunView]) -> Iterator[Section]:
     ]
     more = [f"{len(apart) - MOST_APART} more, in the table"] if len(apart) > MOST_APART else []
     points: Part = Points([*named_apart, *more]) if apart else Text(["No pattern is an outlier."])
-    table = frame_table(shown, "Every pattern, in percent", PATTERNS, [PATTERN_NOTE])
-    folded = Folded(f"Every pattern ({shown.height:,})", [table])
-    yield Section("patterns", "Patterns", intro, [points, folded])
+    yield Section("patterns", "Patterns", intro, [points, _folded_patterns(shown)])
+
+
+def _folded_patterns(patterns: pl.DataFrame) -> Folded:
+    """The table of patterns; of many only those with the lowest agreement."""
+    size, notes, title = patterns.height, [PATTERN_NOTE], "Every pattern"
+    if size > MOST_PATTERNS:
+        agreement = pl.col("agreement").fill_nan(None)
+        patterns = patterns.filter(agreement.rank("ordinal") <= MOST_PATTERNS)
+        title = f"The {patterns.height:,} patterns with the lowest agreement"
+        notes.append("`consilience analyze patterns --csv` writes all patterns.")
+    table = frame_table(patterns, f"{title}, in percent", PATTERNS, notes)
+    return Folded(
+        f"{title} ({size:,} in all)" if len(notes) > 1 else f"{title} ({size:,})", [table]
+    )
 
 
 def _edits(runs: Sequence[RunView]) -> Iterator[Section]:

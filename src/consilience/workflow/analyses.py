@@ -28,6 +28,7 @@ from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.metrics.counts import prepared_seeds
 from consilience.metrics.expected import unchecked_note
+from consilience.metrics.grid import MANY_VARIANTS
 from consilience.metrics.measure import measure
 from consilience.read import read_parquet
 from consilience.run import Run, open_runs
@@ -83,6 +84,12 @@ def analyze_patterns(options: PatternsOptions) -> Analysis:
         answers = [table.filter(is_chosen) for table in answers]
     pairs = pair_table(answers, suite, protocol, options.seed)
     patterns = with_changes(pattern_table(answers, suite, protocol), pairs)
+    notes += [
+        f"{relation.id}: more than {MANY_VARIANTS} patterns, so the only pairs in the table are "
+        "those with the base pattern"
+        for relation in suite.relations
+        if len(relation.patterns) > MANY_VARIANTS
+    ]
     return Analysis({"patterns": patterns, "pairs": pairs}, notes, suite, protocol)
 
 

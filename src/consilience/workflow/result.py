@@ -15,6 +15,7 @@ from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.files import path_of
 from consilience.frames import as_pandas
+from consilience.metrics.grid import MANY_VARIANTS
 from consilience.metrics.registry import label_of
 from consilience.report.charts import against_figure, interval_figure
 from consilience.report.fact_sections import accuracy_and_consistency
@@ -170,6 +171,14 @@ class Plots:
                 f"{relation.id} has one {variant}",
                 expected=f"two {variant}s or more, which may agree",
                 where=self.result.label,
+            )
+        if (size := len(relation.design.variants)) > MANY_VARIANTS:
+            raise ConsilienceError(
+                f"{relation.id} has {size:,} {variant}s",
+                expected=f"at most {MANY_VARIANTS}, to be legible",
+                where=self.result.label,
+                todo="The table of patterns has their mean agreement: "
+                "`consilience analyze patterns`.",
             )
         answers = [table.filter(pl.col("group") == relation.id) for table in tables]
         if answers[0].is_empty():

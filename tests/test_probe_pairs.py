@@ -171,6 +171,12 @@ def test_all_seeds_that_finetune_wrote(finetuned, perturb, tmp_path):
     document = json.loads(perturb(finetuned, "--seed", 3, "--json")[1])
     assert list(document["run"]["models"]) == ["seed-0", "seed-1"]
     assert stamps(tmp_path / "run") == before
+    assert "Left: seed-1/mrpc" in perturb(finetuned, "--seed", 3, "--shard", "1/2", out="part")[1]
+    assert (
+        perturb(finetuned, "--seed", 3, "--shard", "2/2", out="part")[1].splitlines()[1:-2]
+        == (out.splitlines()[1:-2])
+    )
+    assert comparable(metrics_of(tmp_path / "part")) == comparable(metrics)
     for part in ("seed-1", "seed-1/mrpc"):
         name = part.replace("/", "-")
         assert perturb(finetuned / part, "--seed", 3, out=name)[0] == 0

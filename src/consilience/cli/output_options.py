@@ -101,6 +101,15 @@ class ProbeOutput:
             "Print what would be asked, and an estimate of the time; write nothing.", panel=OUTPUT
         ),
     ] = False
+    shard: Annotated[
+        str | None,
+        Option(
+            "Ask only part I of N parts of the groups, such as 1/8. The process that completes the "
+            "run prints its numbers (docs/reliability.md).",
+            metavar="I/N",
+            panel=OUTPUT,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from consilience.workflow.counting import CountedRun
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probe_plan import ProbePlan, spread
 from consilience.workflow.run_options import ScoreOptions
+from consilience.workflow.sharding import Shard, ShardReport
 
 SUMMARY_LINES = 12
 """Lines of a summary on a screen, with the two that say what to do next."""
@@ -34,19 +35,48 @@ SUMMARY_LINES = 12
 
 def probe(options: ProbeOptions, output: ProbeOutput) -> None:
     """Ask a model, and print the summary of its answers or a table."""
+    shard = None if output.shard is None else Shard.parse(output.shard)
+    if output.dry_run and shard is not None:
+        _show_shard(probing.plan_shard(options, shard, Screen()), output, is_plan=True)
+        return
     if output.dry_run:
         plan = probing.plan_probe(options, Screen())
         _show_plan(plan, as_json=output.as_json or output.format_ == "json")
         return
     words = _words_of(options.suite)
     _refuse(output.by, words, has_forms=bool(options.perturbations))
-    probed = probing.probe(options, Screen())
+    if shard is None:
+        probed = probing.probe(options, Screen())
+    else:
+        result = probing.probe_shard(options, shard, Screen())
+        if isinstance(result, ShardReport):
+            _show_shard(result, output)
+            return
+        probed = result
     named = shlex.quote(str(probed.record["path"]))
     _show(probed, named, f"consilience report {named}", output)
     changed, is_document = probed.changed_answers, output.as_json or output.format_ == "json"
     if output.examples and not is_document and changed is not None and changed.height:
         tables = [metric_tables.changed_answers_table(changed, output.examples)]
         print_tables(tables, output.format_)
+
+
+def _show_shard(report: ShardReport, output: ProbeOutput, *, is_plan: bool = False) -> None:
+    """Print the part of a run that a shard asks, or has asked, and what is left."""
+    if output.as_json or output.format_ == "json":
+        print_json({"shard": report.to_dict()})
+        return
+    every = counted(report.total_groups, "group")
+    part = f"Shard {report.shard}: {len(report.groups):,} of {every}"
+    queries = f"{report.queries:,} of {report.total_queries:,} queries"
+    if not report.groups:
+        print_lines([f"Shard {report.shard} has none of {every}; nothing to ask."])
+    elif is_plan:
+        names = ", ".join(report.groups)
+        print_lines([f"{part}, {queries}. Nothing is written.", f"Groups: {names}"])
+    else:
+        left = ", ".join(report.left)
+        print_lines([f"{part} complete ({queries}) in {report.folder}", f"Left: {left}"])
 
 
 def score(options: ScoreOptions, output: ScoreOutput) -> None:

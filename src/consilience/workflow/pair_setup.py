@@ -159,7 +159,9 @@ def _load(
                 load = _load_writer if options.generate else _load_classifier
                 model, form = load(spec, options, task)
     settings = {**chosen_pairs.settings, "model": model.identity}
-    whole = options.folder or default_folder(options.model, settings | {"suite": task.name})
+    # The folder of several seeds is named by the folder of their models.
+    named = settings | {"suite": task.name} | ({"model": options.model} if seed else {})
+    whole = options.folder or default_folder(options.model, named)
     presented = cache(partial(chosen_pairs.presented, model, form))
 
     def describe(folder: RunFolder) -> None:

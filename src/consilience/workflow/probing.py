@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -39,6 +39,7 @@ from consilience.workflow.run_options import ScoreOptions
 from consilience.workflow.run_settings import options_record
 from consilience.workflow.scored_tables import score_facts, score_pairs, score_questions
 from consilience.workflow.setup import Loaded, Setup
+from consilience.workflow.sharding import Shard, ShardReport
 from consilience.workflow.suite import any_suite_of, protocol_notes
 
 
@@ -56,6 +57,72 @@ def probe(
     setups = setups_of(options, watch, suite=suite, model=model)
     named = options_record(options, {"suite": suite, "model": model})
     return setups[0].together({setup.seed: _probe_one(setup, named, watch) for setup in setups})
+
+
+def plan_shard(options: ProbeOptions, shard: Shard, watch: Watch = SILENT) -> ShardReport:
+    """The groups that a shard of ``probe`` asks; no model is loaded."""
+    return _part_of(setups_of(options, watch), shard)[0]
+
+
+def probe_shard(
+    options: ProbeOptions, shard: Shard, watch: Watch = SILENT
+) -> CountedRun | ShardReport:
+    """Ask a fixed part of the groups of a run.
+
+    Of the last shard, after which all groups are complete, the numbers of the run. A model behind a
+    URL raises: one process asks it.
+    """
+    if options.connection is not None:
+        raise ConsilienceError(
+            f"--shard with {options.model}, a model behind a URL",
+            expected="a model that runs here",
+            todo="Leave --shard out: one process sends many requests at once (--concurrency).",
+        )
+    setups = setups_of(options, watch)
+    report, parts = _part_of(setups, shard)
+    if not report.groups:
+        return report
+    named, left, folder = options_record(options, {}), list[str](), ""
+    # Of a seed without a group in this part the model is loaded only if all others are complete.
+    for setup in sorted(setups, key=lambda setup: not parts[setup.seed]):
+        missing = list(setup.groups)
+        if parts[setup.seed] or not left:
+            folder, missing = _ask_part(setup, named, watch, parts[setup.seed])
+        left += _names(setup, missing)
+    return replace(report, left=left, folder=folder) if left else probe(options, watch)
+
+
+def _ask_part(
+    setup: Setup, named: Mapping[str, Any], watch: Watch, groups: Mapping[str, int]
+) -> tuple[str, list[str]]:
+    """Ask some groups; the folder of the run, and the groups that are not yet complete."""
+    loaded, folder = _open_run(setup, named)
+    _ask(setup, loaded, folder, groups, watch)
+    complete = complete_groups(loaded.folder, loaded.settings)[1]
+    whole = folder.path.parent if setup.seed else folder.path
+    return str(whole), [group for group in setup.groups if group not in complete]
+
+
+def _part_of(
+    setups: Sequence[Setup], shard: Shard
+) -> tuple[ShardReport, dict[str, dict[str, int]]]:
+    """A shard of the groups of all seeds, and its groups with their sizes by seed."""
+    units = [(setup, group) for setup in setups for group in setup.groups]
+    sizes = [setup.groups[group] for setup, group in units]
+    part = shard.part(sizes)
+    parts: dict[str, dict[str, int]] = {setup.seed: {} for setup in setups}
+    names = []
+    for at in part:
+        setup, group = units[at]
+        parts[setup.seed][group] = sizes[at]
+        names += _names(setup, [group])
+    queries = sum(sizes[at] for at in part)
+    return ShardReport(str(shard), names, queries, len(units), sum(sizes)), parts
+
+
+def _names(setup: Setup, groups: Iterable[str]) -> list[str]:
+    """The groups of a seed, with its name before each."""
+    return [f"{setup.seed}/{group}" if setup.seed else group for group in groups]
 
 
 def setups_of(
@@ -83,15 +150,9 @@ def _probe_one(setup: Setup, named: Mapping[str, Any], watch: Watch) -> CountedR
 
     ``named``: the options, for the record.
     """
-    loaded, options = setup.load(), setup.options
-    folder = RunFolder(loaded.folder, loaded.settings)
-    folder.pay_for(loaded.model)
-    folder.describe("options", named)
-    loaded.describe(folder)
-    queries = sum(setup.groups.values())
-    with watch.steps(f"asking {setup.seed}".strip(), queries, setup.unit) as advance:
-        ask = partial(_ask_group, loaded, folder)
-        by_group = ask_groups(setup.groups, ask, loaded.model, folder, advance)
+    options = setup.options
+    loaded, folder = _open_run(setup, named)
+    by_group = _ask(setup, loaded, folder, setup.groups, watch)
     tables = {group.id: by_group[group.id].drop("scores", strict=False) for group in setup.suite}
     answers = pl.concat(tables.values(), how="diagonal")
     folder.note(loaded.notes_on(answers))
@@ -102,6 +163,26 @@ def _probe_one(setup: Setup, named: Mapping[str, Any], watch: Watch) -> CountedR
         counted = replace(counted, notes=[*counted.notes, screening_note(folder.record)])
     changed = loaded.changed(answers) if loaded.changed else None
     return replace(save_counted(counted, folder), changed_answers=changed)
+
+
+def _open_run(setup: Setup, named: Mapping[str, Any]) -> tuple[Loaded, RunFolder]:
+    """The model, and the folder of its run with what a reader of it should know."""
+    loaded = setup.load()
+    folder = RunFolder(loaded.folder, loaded.settings)
+    folder.pay_for(loaded.model)
+    folder.describe("options", named)
+    loaded.describe(folder)
+    return loaded, folder
+
+
+def _ask(
+    setup: Setup, loaded: Loaded, folder: RunFolder, groups: Mapping[str, int], watch: Watch
+) -> dict[str, pl.DataFrame]:
+    """The answers of some groups; existing ones are not asked again."""
+    title = f"asking {setup.seed}".strip()
+    with watch.steps(title, sum(groups.values()), setup.unit) as advance:
+        ask = partial(_ask_group, loaded, folder)
+        return ask_groups(groups, ask, loaded.model, folder, advance)
 
 
 def _ask_group(loaded: Loaded, folder: RunFolder, group: str, progress: Progress) -> pl.DataFrame:

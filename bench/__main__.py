@@ -26,6 +26,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 import contenders
 import counting
 import endpoints
+import load
 import machine
 import pairs
 import polars as pl
@@ -577,6 +578,14 @@ def counts(lines: list[str]) -> None:
     say(lines, "")
 
 
+def large_runs(lines: list[str]) -> None:
+    """score, compare and report of large runs, at four sizes each."""
+    say(lines, "## Load", "", f"{machine.name()}. Exponents are since the size before.", "")
+    for line in load.table():
+        say(lines, line)
+    say(lines, "")
+
+
 def measure_memory(part: int) -> None:
     """In a process of its own: a ``part``-th of the facts of every relation."""
     suite = questions.suite()
@@ -603,6 +612,7 @@ PARTS: dict[str, Callable[[list[str]], None]] = {
     "pairs": a_fine_tuning,
     "memory": memory,
     "counting": counts,
+    "load": large_runs,
     "causal": causal,
     "labels": labels,
     "options": options,

@@ -22,6 +22,7 @@ Functions:
 - ``analyze_patterns``, ``analyze_edits``, ``analyze_examples``, ``analyze_expectations``,
   ``analyze_factors``, ``analyze_knowledge``, ``analyze_syntax``, ``analyze_tasks``,
   ``analyze_representations``: why a model is inconsistent.
+- ``verify_run(run)``: whether this machine gives the answers of a run; a ``Verification``.
 - ``run_study(file)``, ``study_state(file)``: many models on many suites.
 - ``improve``, ``finetune``: training. ``reproduce_table``, ``list_tables``: the papers' tables.
 
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
     from consilience.workflow.calls import study_state as study_state
     from consilience.workflow.calls import suite_cautions as suite_cautions
     from consilience.workflow.calls import suite_stats as suite_stats
+    from consilience.workflow.calls import verify_run as verify_run
     from consilience.workflow.calls import write_card as write_card
     from consilience.workflow.calls import write_report as write_report
     from consilience.workflow.comparing import Comparison as Comparison
@@ -125,7 +127,8 @@ _MODULES = {
     "analyze_knowledge analyze_patterns analyze_representations analyze_syntax analyze_tasks "
     "audit_suite export_prompts fetch_suite finetune import_patterns improve list_suites "
     "list_tables make_pattern_sheets make_sheets mine_patterns reproduce_table rewrite_patterns "
-    "run_study score_sheets study_state suite_cautions suite_stats write_card write_report",
+    "run_study score_sheets study_state suite_cautions suite_stats verify_run write_card "
+    "write_report",
     "workflow.comparing": "Comparison",
     "workflow.evaluation": "compare evaluate open_run plan_probe score",
     "workflow.result": "Result",

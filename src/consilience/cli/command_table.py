@@ -242,6 +242,12 @@ COMMANDS = {
             "compare BERT=runs/bert RoBERTa=runs/roberta --csv differences.csv",
         ),
     ),
+    "verify": Entry(
+        source="verify:verify",
+        options=(run_options.VerifyOptions, JsonOutput),
+        panel=MEASURE,
+        examples=("verify runs/bert", "verify runs/bert --sample 500 --device cpu"),
+    ),
     "report": Entry(
         source="report:report",
         options=(run_options.ReportOptions, JsonOutput),

@@ -35,6 +35,7 @@ from consilience.workflow import (
     suite_import,
     suite_rewriting,
     task_effects,
+    verifying,
 )
 from consilience.workflow.analysis_options import (
     EditsOptions,
@@ -54,7 +55,7 @@ from consilience.workflow.mining_options import MineOptions
 from consilience.workflow.proposal_options import ImportOptions, RewriteOptions
 from consilience.workflow.reporting import report, save_report
 from consilience.workflow.reproduce_options import ReproduceOptions
-from consilience.workflow.run_options import ReportOptions
+from consilience.workflow.run_options import ReportOptions, VerifyOptions
 from consilience.workflow.study_options import StudyRunOptions, StudyStatusOptions
 from consilience.workflow.suite_options import ScoreSheetsOptions, SheetOptions
 from consilience.workflow.training_options import FinetuneOptions, ImproveOptions
@@ -73,6 +74,7 @@ make_pattern_sheets = by_keywords(annotators.make_pattern_sheets, PatternSheetOp
 make_sheets = by_keywords(annotators.make_sheets, SheetOptions)
 score_sheets = by_keywords(annotators.count_sheets, ScoreSheetsOptions)
 run_study = by_keywords(studying.run_study, StudyRunOptions)
+verify_run = by_keywords(verifying.verify, VerifyOptions)
 study_state = by_keywords(study_status.study_status, StudyStatusOptions)
 analyze_patterns = by_keywords(analyses.analyze_patterns, PatternsOptions)
 analyze_edits = by_keywords(analyses.analyze_edits, EditsOptions)

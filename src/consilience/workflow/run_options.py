@@ -82,6 +82,27 @@ class CompareOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """Ask a sample of a run again, and say whether this machine gives the same answers.
+
+    Answers files are checked against their digests. Exit status: 0 same answers, 3 answers
+    differ, 2 the run cannot be verified. Nothing is written.
+    """
+
+    run: Annotated[Path, Option("The folder of a run.", metavar="RUN", is_argument=True)]
+    sample: Annotated[
+        int, Option("Ask about this many queries again, whole items.", metavar="N", min=1)
+    ] = 100
+    seed: Annotated[int, Option("Choose the sample by this seed.", metavar="K")] = 0
+    model: Annotated[
+        str | None, Option("Ask this copy of the model [default: the run's].", metavar="M")
+    ] = None
+    device: Annotated[
+        str | None, Option("Compute on this device [default: the run's].", metavar="D")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
 class ReportOptions:
     """Make one page on a run, or on several side by side: numbers, figures, examples, cautions.
 

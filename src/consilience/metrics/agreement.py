@@ -293,7 +293,7 @@ def top_label(grid: Grid) -> Tally:
     """Share of items with the most frequent gold, among those answered in the base variant."""
     answered = grid.taken[:, 0]
     golds = grid.golds[answered, 0]
-    counts = (golds[:, None] == np.unique(golds)).astype(np.float32)
+    counts = np.unique(golds, return_counts=True)[1][None].astype(np.float32)
     return Tally(
         counts,
         None,

@@ -93,12 +93,12 @@ class VerifyOptions:
     sample: Annotated[
         int, Option("Ask about this many queries again, whole items.", metavar="N", min=1)
     ] = 100
-    seed: Annotated[int, Option("Choose the sample by this seed.", metavar="K")] = 0
+    seed: Annotated[int, Option("Choose the sample by this seed.", metavar="N")] = 0
     model: Annotated[
         str | None, Option("Ask this copy of the model [default: the run's].", metavar="M")
     ] = None
     device: Annotated[
-        str | None, Option("Compute on this device [default: the run's].", metavar="D")
+        str | None, Option("Compute on this device [default: the run's].", metavar="DEVICE")
     ] = None
 
 

@@ -338,6 +338,7 @@ FUNCTIONS = {
     "analyze syntax": "analyze_syntax", "analyze tasks": "analyze_tasks",
     "analyze representations": "analyze_representations", "improve": "improve",
     "study run": "run_study", "study status": "study_state",
+    "study report": "report_study",
     "finetune": "finetune", "reproduce": "reproduce_table list_tables",
     "suite list": "list_suites", "suite new": "new_suite", "suite fetch": "fetch_suite",
     "suite check": "check_suite suite_cautions", "suite stats": "suite_stats",

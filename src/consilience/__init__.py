@@ -23,7 +23,7 @@ Functions:
   ``analyze_factors``, ``analyze_knowledge``, ``analyze_syntax``, ``analyze_tasks``,
   ``analyze_representations``: why a model is inconsistent.
 - ``verify_run(run)``: whether this machine gives the answers of a run; a ``Verification``.
-- ``run_study(file)``, ``study_state(file)``: many models on many suites.
+- ``run_study(file)``, ``study_state(file)``, ``report_study(file)``: many models on many suites.
 - ``improve``, ``finetune``: training. ``reproduce_table``, ``list_tables``: the papers' tables.
 
 Types: ``Result``, ``Comparison``, ``Summary``, ``Run``; ``Suite``, ``Relation``, ``Pattern``,
@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from consilience.workflow.calls import make_pattern_sheets as make_pattern_sheets
     from consilience.workflow.calls import make_sheets as make_sheets
     from consilience.workflow.calls import mine_patterns as mine_patterns
+    from consilience.workflow.calls import report_study as report_study
     from consilience.workflow.calls import reproduce_table as reproduce_table
     from consilience.workflow.calls import rewrite_patterns as rewrite_patterns
     from consilience.workflow.calls import run_study as run_study
@@ -126,7 +127,8 @@ _MODULES = {
     "workflow.calls": "analyze_edits analyze_examples analyze_expectations analyze_factors "
     "analyze_knowledge analyze_patterns analyze_representations analyze_syntax analyze_tasks "
     "audit_suite export_prompts fetch_suite finetune import_patterns improve list_suites "
-    "list_tables make_pattern_sheets make_sheets mine_patterns reproduce_table rewrite_patterns "
+    "list_tables make_pattern_sheets make_sheets mine_patterns report_study reproduce_table "
+    "rewrite_patterns "
     "run_study score_sheets study_state suite_cautions suite_stats verify_run write_card "
     "write_report",
     "workflow.comparing": "Comparison",

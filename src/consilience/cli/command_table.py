@@ -212,6 +212,11 @@ STUDY = {
         options=(study_options.StudyStatusOptions, JsonOutput),
         examples=("study status sizes.toml", "study status sizes.toml --json"),
     ),
+    "report": Entry(
+        source="study:report",
+        options=(study_options.StudyReportOptions, JsonOutput),
+        examples=("study report sizes.toml", "study report sizes.toml --tables tables"),
+    ),
 }
 
 COMMANDS = {

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from consilience.cli.console import Screen, out, warn
 from consilience.cli.output_options import JsonOutput, StudyRunOutput
-from consilience.cli.printing import print_json
+from consilience.cli.printing import print_json, print_lines, print_tables, rows_of
 from consilience.provenance import git_revision, versions
 from consilience.workflow.study_file import Study
-from consilience.workflow.study_options import StudyRunOptions, StudyStatusOptions
+from consilience.workflow.study_options import (
+    StudyReportOptions,
+    StudyRunOptions,
+    StudyStatusOptions,
+)
 from consilience.workflow.study_status import StudyState, study_status
 
 
@@ -26,6 +30,23 @@ def run(options: StudyRunOptions, output: StudyRunOutput) -> int:
 def status(options: StudyStatusOptions, output: JsonOutput) -> None:
     """Print how far each run is."""
     _show(study_status(options), as_json=output.as_json)
+
+
+def report(options: StudyReportOptions, output: JsonOutput) -> None:
+    """Write the page, and print the numbers of all runs and their comparisons."""
+    from consilience.workflow.study_report import report_study
+
+    made = report_study(options, Screen())
+    files = [str(file) for file in made.files]
+    if output.as_json:
+        print_json({
+            "run": _record(made.study), "runs": made.to_dicts(),
+            "differences": rows_of(made.differences), "files": files, "warnings": made.notes,
+        })  # fmt: skip
+        return
+    print_tables(made.tables().values(), "table")
+    print_lines(files)
+    warn(made.notes)
 
 
 def _record(study: Study) -> dict[str, object]:

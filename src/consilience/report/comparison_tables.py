@@ -48,7 +48,7 @@ def comparison_table(
     """
     is_of_questions = suite.words is QUESTION_WORDS
     if by is None and not is_of_questions:
-        compared = _with_undefined_means(compared, suite)
+        compared = with_undefined_means(compared, suite)
     pool = "MICRO" if is_of_questions else "MACRO"
     rows = _chosen(compared, metrics or _defaults(compared, by), by, pool)
     if rows.is_empty():
@@ -104,7 +104,7 @@ def _defaults(compared: pl.DataFrame, by: By | None) -> list[str]:
     return sorted(known, key=lambda name: rank.get(name, len(rank)))
 
 
-def _with_undefined_means(compared: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+def with_undefined_means(compared: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     """Also a mean without a difference, where a constant run has no chance-corrected consistency.
 
     The value of the other run is its mean over relations.

@@ -12,7 +12,7 @@ from typing import Any
 
 from consilience.errors import ConsilienceError
 from consilience.report.figures import InScript, optional, spec_of
-from consilience.report.page import Beside, Facts, Figure, Page, Points, Text, Tiles
+from consilience.report.page import Beside, Facts, Figure, Links, Page, Points, Text, Tiles
 from consilience.report.table import (
     Cell,
     Column,
@@ -88,6 +88,7 @@ def render(page: Page) -> str:
     environment.tests["text"] = lambda part: isinstance(part, Text)
     environment.tests["tiles"] = lambda part: isinstance(part, Tiles)
     environment.tests["beside"] = lambda part: isinstance(part, Beside)
+    environment.tests["links"] = lambda part: isinstance(part, Links)
     environment.tests["points"] = lambda part: isinstance(part, Points)
     template = environment.from_string(
         (files("consilience.report") / "page.html").read_text(encoding="utf-8")

@@ -91,6 +91,14 @@ class Points:
 
 
 @dataclass(frozen=True, slots=True)
+class Links:
+    """A list of links to other pages."""
+
+    rows: Sequence[tuple[str, str]]
+    """Texts, and addresses relative to the page."""
+
+
+@dataclass(frozen=True, slots=True)
 class Folded:
     """Parts that a reader unfolds."""
 
@@ -100,7 +108,7 @@ class Folded:
     """The parts."""
 
 
-Part = Table | Figure | Facts | Text | Points | Folded | Tiles | Beside
+Part = Table | Figure | Facts | Text | Points | Links | Folded | Tiles | Beside
 
 
 @dataclass(frozen=True, slots=True)

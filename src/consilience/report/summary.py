@@ -334,13 +334,17 @@ def _chance(values: Values, key: Key) -> float:
 
 
 def _deviations(by_seed: Sequence[pl.DataFrame]) -> dict[Key, float]:
-    """Standard deviations over seeds of the means over relations, and of all items together."""
+    """Standard deviations over seeds of the means over relations, and of all items together.
+
+    None where a seed has no data.
+    """
     values: dict[Key, list[float]] = {}
     for metrics in by_seed:
         for row in _rows_of(metrics.filter(pl.col("group").is_in(["MACRO", "MICRO"]))):
             key = row["group"], row["metric"], row["subset"]
             values.setdefault(key, []).append(row["value"])
-    return {key: stdev(numbers) for key, numbers in values.items() if len(numbers) > 1}
+    known = {key: numbers for key, numbers in values.items() if not any(map(math.isnan, numbers))}
+    return {key: stdev(numbers) for key, numbers in known.items() if len(numbers) > 1}
 
 
 def _extremes(values: Values, groups: Sequence[Relation]) -> tuple[Shares, Shares]:

@@ -30,6 +30,7 @@ from consilience.workflow import (
     pattern_mining,
     reproduction,
     sharing,
+    study_report,
     study_status,
     studying,
     suite_import,
@@ -56,7 +57,11 @@ from consilience.workflow.proposal_options import ImportOptions, RewriteOptions
 from consilience.workflow.reporting import report, save_report
 from consilience.workflow.reproduce_options import ReproduceOptions
 from consilience.workflow.run_options import ReportOptions, VerifyOptions
-from consilience.workflow.study_options import StudyRunOptions, StudyStatusOptions
+from consilience.workflow.study_options import (
+    StudyReportOptions,
+    StudyRunOptions,
+    StudyStatusOptions,
+)
 from consilience.workflow.suite_options import ScoreSheetsOptions, SheetOptions
 from consilience.workflow.training_options import FinetuneOptions, ImproveOptions
 from consilience.workflow.vector_clusters import cluster_representations
@@ -75,6 +80,7 @@ make_sheets = by_keywords(annotators.make_sheets, SheetOptions)
 score_sheets = by_keywords(annotators.count_sheets, ScoreSheetsOptions)
 run_study = by_keywords(studying.run_study, StudyRunOptions)
 verify_run = by_keywords(verifying.verify, VerifyOptions)
+report_study = by_keywords(study_report.report_study, StudyReportOptions)
 study_state = by_keywords(study_status.study_status, StudyStatusOptions)
 analyze_patterns = by_keywords(analyses.analyze_patterns, PatternsOptions)
 analyze_edits = by_keywords(analyses.analyze_edits, EditsOptions)

@@ -1,0 +1,158 @@
+"""The report of a study: every run has a row, and p is adjusted over all comparisons."""
+
+import json
+import math
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from consilience.workflow.probing import probe
+from consilience.workflow.study_file import read_study
+from consilience.workflow.study_options import StudyReportOptions
+from consilience.workflow.study_report import adjusted_over_study, report_study
+
+STUDY = """
+folder = '{folder}/out'
+reference = "random"
+[options]
+limit = 2
+groups = "capital,sport"
+[[models]]
+name = "oracle"
+model = "baseline:oracle"
+[[models]]
+name = "random"
+model = "baseline:random"
+[[models]]
+name = "trained"
+model = "models/{{seed}}"
+seeds = [1, 2]
+[[models]]
+name = "wrong"
+model = "models/none"
+[[suites]]
+suite = "mini"
+[factors]
+protocol = ["strict", "published"]
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """A study whose runs are complete but for those of "wrong" and one seed of "trained"."""
+    folder = tmp_path_factory.mktemp("study")
+    path = folder / "family.toml"
+    path.write_text(STUDY.format(folder=folder), encoding="utf-8")
+    for run in read_study(path).runs:
+        is_missing = run.model == "wrong" or run.name.endswith("published/seed-2")
+        seeds = {None: run.options.model, 1: "baseline:random", 2: "baseline:majority"}
+        if not is_missing:
+            probe(replace(run.options, model=seeds[run.seed]))
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(file):
+    """Its report."""
+    return report_study(StudyReportOptions(file))
+
+
+def test_every_run_has_a_row_and_missing_ones_say_why(made):
+    assert [cell.name for cell in made.cells] == [
+        "mini, protocol=strict",
+        "mini, protocol=published",
+    ]
+    rows = {(cell.name, row.model): row for cell in made.cells for row in cell.rows}
+    assert len(rows) == 8
+    missing = {key: row.missing for key, row in rows.items() if row.missing}
+    assert missing == {
+        ("mini, protocol=published", "trained"): "missing: waiting, 1 of 2 seeds complete",
+        **{(cell.name, "wrong"): "missing: waiting" for cell in made.cells},
+    }
+    oracle = rows["mini, protocol=strict", "oracle"]
+    assert oracle.numbers["accuracy"].value == oracle.numbers["consistency"].value == 1.0
+    assert oracle.items == 4
+    assert rows["mini, protocol=strict", "trained"].numbers["consistency"].std > 0
+    table = made.tables()["study"]
+    assert table.title == "family: 5 runs in percent, 3 missing"
+    assert table.notes[-1].startswith("Missing: wrong on mini, protocol=strict, ")
+    assert [row[:2] for row in table.rows][3] == ["wrong", "missing: waiting"]
+
+
+def test_models_are_compared_with_the_reference_in_each_cell(made):
+    table = made.differences
+    pairs = table.select("cell", "first", "second").unique(maintain_order=True).rows()
+    assert pairs == [(cell.name, "random", "oracle") for cell in made.cells]
+    assert made.notes.count(
+        "mini, protocol=strict: trained is not compared with random: another number of seeds"
+    )
+    first = table.filter(pl.col("metric") == "accuracy").row(0, named=True)
+    cell = made.cells[0]
+    values = [row.numbers["accuracy"].value for row in (cell.rows[1], cell.rows[0])]
+    assert [first["first_value"], first["second_value"]] == values
+
+
+def test_p_is_adjusted_over_the_whole_study(made):
+    """Holm by hand: the k-th smallest of n times n - k + 1, and never below the one before."""
+    tested = sorted(p for p in made.differences["p"] if not math.isnan(p))
+    assert len(tested) == 8
+    by_p, largest = {}, 0.0
+    for at, p in enumerate(tested):
+        largest = max(largest, min(1.0, p * (len(tested) - at)))
+        by_p.setdefault(p, largest)
+    rows = made.differences.filter(pl.col("p").is_not_nan())
+    assert rows["p_holm"].to_list() == [
+        pytest.approx(max(by_p[q] for q in by_p if q <= p)) for p in rows["p"]
+    ]
+    assert "all 8 tests of this table, in 2 combinations" in made.tables()["comparisons"].notes[0]
+
+
+def test_adjusted_p_by_hand():
+    table = adjusted_over_study(pl.DataFrame({"p": [0.01, math.nan, 0.04, 0.03]}))
+    assert table["p_holm"].to_list() == pytest.approx([0.03, math.nan, 0.06, 0.06], nan_ok=True)
+    assert table["q_value"].to_list() == pytest.approx([0.03, math.nan, 0.04, 0.04], nan_ok=True)
+
+
+def test_all_pairs_are_compared_where_the_file_says_so(tmp_path):
+    models = "".join(
+        f'[[models]]\nname = "{name}"\nmodel = "baseline:{baseline}"\n'
+        for name, baseline in (("a", "oracle"), ("b", "random"), ("c", "random"))
+    )
+    text = f"pairs = 'all'\nfolder = '{tmp_path}/out'\n{models}[[suites]]\nsuite = 'mini'\n"
+    (tmp_path / "all.toml").write_text(f"{text}groups = 'sport'\nlimit = 3", encoding="utf-8")
+    for run in read_study(tmp_path / "all.toml").runs:
+        probe(run.options)
+    made = report_study(StudyReportOptions(tmp_path / "all.toml"))
+    pairs = made.differences.select("first", "second").unique(maintain_order=True).rows()
+    assert pairs == [("a", "b"), ("a", "c"), ("b", "c")]
+    alike = made.differences.filter(pl.col("first") == "b")
+    assert alike["difference"].to_list() == [0.0] * 4
+
+
+def test_the_page_the_tables_and_the_document(file, made, consilience, tmp_path):
+    page = made.study.folder / "report.html"
+    assert made.files == [page]
+    linked = made.study.folder / "oracle" / "mini" / "protocol=strict" / "report.html"
+    linked.write_text("", encoding="utf-8")
+    status, out, _ = consilience("study", "report", file, "--tables", tmp_path / "tables", "--json")
+    assert status == 0
+    document = json.loads(out)
+    text = page.read_text(encoding="utf-8")
+    assert '<a href="oracle/mini/protocol%3Dstrict/report.html">' in text
+    assert 'data-chart="headlines-2"' in text
+    names = {path.name for path in (tmp_path / "tables").iterdir()}
+    assert names == {
+        f"{name}.{end}" for name in ("study", "comparisons") for end in ("csv", "md", "tex")
+    }
+    assert set(document) == {"run", "runs", "differences", "files", "warnings"}
+    assert document["runs"][3]["missing"] == "missing: waiting"
+    assert document["runs"][0]["numbers"]["accuracy"]["value"] == 1.0
+
+
+def test_a_study_without_a_complete_run_says_what_to_do(consilience, tmp_path):
+    text = '[[models]]\nmodel = "baseline:oracle"\n[[suites]]\nsuite = "mini"\n'
+    (tmp_path / "new.toml").write_text(text, encoding="utf-8")
+    status, _, err = consilience("study", "report", "new.toml")
+    assert status == 2
+    assert "new.toml: no run is complete. Ask the models first: `consilience study run new" in err

@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # HASHES=yes installs the files of requirements/ci.txt, by SHA-256: Linux on x86-64, Python 3.11.
 HASHES ?=
 
-.PHONY: setup check format docs site notebooks test demo bench campaign clean
+.PHONY: setup check format docs site notebooks test test-ray demo bench campaign clean
 
 setup: $(READY)
 
@@ -52,6 +52,11 @@ $(VENV)/.site: $(READY) requirements/site.txt
 
 test: $(READY)
 	HF_HUB_OFFLINE=1 $(BIN)/pytest
+
+# Units of work on a Ray cluster of three nodes on this machine; needs more packages: the extra ray.
+test-ray: $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -c requirements/ray.txt -e '.[ray]'
+	HF_HUB_OFFLINE=1 $(BIN)/pytest -n 0 tests/test_ray.py
 
 demo: $(READY)
 	HF_HUB_OFFLINE=1 $(BIN)/consilience probe --model packaged:smollm2 --suite mini --limit 8

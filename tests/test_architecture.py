@@ -20,7 +20,7 @@ LAYERS = [
     "types template_files option_answers",
     "schemas",
     "endpoints",
-    "run_folder suites models metrics",
+    "run_folder suites models metrics engine",
     "run ask",
     "ask_pairs ask_questions noise analysis",
     "ask_writing server_noise train report",

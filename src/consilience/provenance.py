@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import shlex
 import subprocess
 import sys
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -27,6 +29,16 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return versions_by_name
+
+
+@cache
+def build() -> str:
+    """The version of this package, and a digest of its source: the same on all machines."""
+    digest = hashlib.sha256()
+    folder = Path(__file__).parent
+    for file in sorted(folder.rglob("*.py")):
+        digest.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes())
+    return f"{versions().get('consilience', 'uninstalled')} (source {digest.hexdigest()[:12]})"
 
 
 def git_revision() -> str | None:

@@ -1,0 +1,70 @@
+"""Work of test workers: importable functions for ``run_units``."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from consilience.errors import ConsilienceError
+
+
+def factory(key):
+    """Work for a key: ``"refused"`` and ``"dies"`` cannot be made; each worker tells its process."""
+    if key == "refused":
+        raise ConsilienceError("no such model", todo="Name another.")
+    if key == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    loaded = (key, os.getpid())
+
+    def work(payload, shared, advance):
+        return ACTIONS[payload[0]](*payload[1:], loaded=loaded, shared=shared, advance=advance)
+
+    return work
+
+
+def _tell(loaded, shared, **rest):
+    return (*loaded, shared)
+
+
+def _repeat(size, advance, **rest):
+    return b"x" * size
+
+
+def _sleep(seconds, loaded, **rest):
+    time.sleep(seconds)
+    return loaded
+
+
+def _steps(number, advance, **rest):
+    for _ in range(number):
+        advance(1)
+        time.sleep(0.21)
+
+
+def _raise(kind, **rest):
+    raise {"bug": ZeroDivisionError("by zero"), "input": ConsilienceError("wrong", expected="right"),
+           "file": FileNotFoundError(2, "No such file", "facts.tsv")}[kind]  # fmt: skip
+
+
+def _die(deaths, file, **rest):
+    """Kill the worker, the first ``deaths`` times."""
+    with Path(file).open("a") as log:
+        log.write("x")
+    if len(Path(file).read_text()) <= deaths:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "survived"
+
+
+ACTIONS = {"tell": _tell, "repeat": _repeat, "sleep": _sleep, "steps": _steps, "raise": _raise,
+           "die": _die}  # fmt: skip
+
+
+def _node(seconds, **rest):
+    """The id of the node that this worker of Ray is on."""
+    import ray
+
+    time.sleep(seconds)
+    return ray.get_runtime_context().get_node_id()
+
+
+ACTIONS["node"] = _node

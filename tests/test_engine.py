@@ -1,0 +1,213 @@
+"""Units of work on worker processes: none is lost, and no failure ends the others."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import pytest
+
+from conftest import ROOT
+from consilience.engine import Unit, run_units
+from consilience.engine.local_workers import LocalWorkers
+from consilience.engine.units import Event, described
+from engine_work import factory
+
+TESTS = ROOT / "tests"
+
+
+def units(*payloads, key="a", **fields):
+    return [Unit(f"{key}{at}", key, payload, **fields) for at, payload in enumerate(payloads)]
+
+
+def outcomes(work, count=1, logs=None, **options):
+    """The outcomes by id."""
+    ended = list(run_units(work, factory, LocalWorkers(count, logs), **options))
+    assert len({one.unit.id for one in ended}) == len(ended)
+    return {one.unit.id: one for one in ended}
+
+
+def test_no_units_start_no_worker():
+    workers = LocalWorkers(2)
+    assert list(run_units([], factory, workers)) == []
+    assert workers._started == 0
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """One run with everything that can happen, on two workers; its lines and its steps."""
+    folder, lines, steps = tmp_path_factory.mktemp("mixed"), [], []
+    work = [
+        *units(*[("tell",)] * 3, ("raise", "input"), ("raise", "file"), key="a", shared="one"),
+        *units(("repeat", 300_000), ("die", 1, folder / "once"), ("tell",), key="b", size=5),
+        *units(("raise", "bug"), ("tell",), key="c"),
+        *units(("tell",), ("tell",), key="refused"),
+        *units(("die", 9, folder / "always"), ("tell",), key="d"),
+    ]
+    ended = outcomes(work, 2, folder, shared={"one": {"n": 1}}, advance=steps.append,
+                     inform=lines.append)  # fmt: skip
+    return ended, lines, steps, folder
+
+
+def test_every_unit_has_one_outcome_and_all_steps_are_shown_once(mixed):
+    ended, _, steps, _ = mixed
+    assert len(ended) == 5 + 3 + 2 + 2 + 2
+    assert sum(steps) == 5 + 15 + 2 + 2 + 2
+
+
+def test_units_of_a_key_share_a_worker_and_get_the_shared_value(mixed):
+    values = [mixed[0][f"a{at}"].value for at in range(3)]
+    assert [(key, shared) for key, _, shared in values] == [("a", {"n": 1})] * 3
+    assert all(f"process {values[0][1]}" in mixed[0][f"a{at}"].where for at in range(3)) or (
+        len({process for _, process, _ in values}) <= 2
+    )
+
+
+def test_a_large_value_comes_back_whole(mixed):
+    assert mixed[0]["b0"].value == b"x" * 300_000
+
+
+def test_a_unit_that_raises_is_not_tried_again_and_wrong_input_has_no_traceback(mixed):
+    failures = {name: mixed[0][name].failure for name in ("a3", "a4", "c0")}
+    assert failures["a3"].message == "wrong; expected right."
+    assert failures["a4"].message == "facts.tsv: No such file."
+    assert failures["c0"].message == "a bug: ZeroDivisionError: by zero"
+    assert [bool(one.traceback) for one in failures.values()] == [False, False, True]
+    assert "in _raise" in failures["c0"].traceback
+
+
+def test_after_a_bug_the_worker_is_replaced_and_the_rest_is_done(mixed):
+    assert mixed[0]["c1"].value[0] == "c"
+
+
+def test_lack_of_memory_is_named():
+    assert described(MemoryError()).message == "out of memory."
+
+
+def test_a_unit_whose_worker_is_killed_is_tried_again(mixed):
+    ended, lines, _, folder = mixed
+    assert ended["b1"].value == "survived"
+    assert (folder / "once").read_text() == "xx"
+    told = [line for line in lines if line.startswith("b1: ")]
+    assert told == [
+        "b1: its process was killed by signal 9 (SIGKILL), perhaps out of memory. It is tried again."
+    ]
+
+
+def test_a_unit_that_always_kills_its_worker_fails_after_three_tries(mixed):
+    ended, _, _, folder = mixed
+    failure = ended["d0"].failure
+    assert failure.is_death
+    assert "killed by signal 9 (SIGKILL)" in failure.message
+    assert (folder / "always").read_text() == "xxx"
+    assert ended["d1"].value[0] == "d"
+
+
+def test_a_worker_that_cannot_be_made_fails_the_units_of_its_key_only(mixed):
+    messages = {mixed[0][f"refused{at}"].failure.message for at in range(2)}
+    assert messages == {"no such model. Name another."}
+
+
+def test_a_worker_that_dies_when_it_is_made_is_tried_three_times():
+    ended = outcomes([*units(("tell",), ("tell",), key="dies")])
+    assert all("SIGKILL" in one.failure.message and one.failure.is_death for one in ended.values())
+
+
+def test_long_units_report_their_steps_once():
+    steps = []
+    outcomes(units(("steps", 3), size=3), advance=steps.append)
+    assert sum(steps) == 3
+    assert len(steps) > 1
+
+
+class Recorder:
+    """Workers of no process, which do their units at once; what they did."""
+
+    def __init__(self, count):
+        self.count, self.keys, self.busy, self.log, self.largest = count, {}, {}, [], 0
+
+    def share(self, values):
+        pass
+
+    def start(self, factory, key, needs):
+        number = len(self.log)
+        self.log.append(key)
+        self.keys[number] = key
+        self.busy[number] = ("ready", "here")
+        return number
+
+    def give(self, worker, unit):
+        assert self.keys[worker] == unit.key
+        self.busy[worker] = ("done", unit.id)
+        self.largest = max(self.largest, len(self.busy))
+
+    def events(self):
+        worker = next(iter(self.busy))
+        return [Event(worker, *self.busy.pop(worker))]
+
+    def stop(self, worker):
+        self.busy.pop(worker, None)
+
+    def close(self):
+        self.busy.clear()
+
+
+def test_the_key_with_the_most_waiting_steps_for_each_worker_is_served_next():
+    """Of 12 and 3 steps the first key gets two workers; each loads its state once."""
+    work = [*units(*[("tell",)] * 4, key="large", size=3), *units(("tell",), key="small", size=3)]
+    workers = Recorder(2)
+    assert len(list(run_units(work, factory, workers))) == 5
+    assert workers.log == ["large", "large", "small"]
+
+
+def test_every_key_has_a_worker_where_there_is_room():
+    work = [unit for key in "abc" for unit in units(*[("tell",)] * 5, key=key)]
+    workers = Recorder(3)
+    assert len(list(run_units(work, factory, workers))) == 15
+    assert Counter(workers.log[:3]) == Counter("abc")
+
+
+def test_a_slow_reader_holds_the_workers_back():
+    """Each worker has at most one value that is not taken yet."""
+    workers = Recorder(2)
+    many = (Unit(str(at), "a", ("tell",)) for at in range(10_000))
+    for _ in run_units(many, factory, workers):
+        assert len(workers.busy) <= 2
+    assert workers.largest == 2
+
+
+def test_a_reader_that_stops_ends_the_workers():
+    running = run_units(units(*[("tell",)] * 3), factory, LocalWorkers())
+    process = next(running).value[1]
+    running.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)
+
+
+def test_ctrl_c_ends_the_workers(tmp_path):
+    """SIGINT to the whole process group, as a terminal sends it."""
+    script = tmp_path / "main.py"
+    script.write_text(f"""
+import sys
+sys.path.insert(0, {str(TESTS)!r})
+from consilience.engine import Unit, run_units
+from consilience.engine.local_workers import LocalWorkers
+from consilience.engine.units import Event, described
+from engine_work import factory
+if __name__ == "__main__":
+    units = [Unit("a", "k", ("tell",)), Unit("b", "k", ("sleep", 60))]
+    for one in run_units(units, factory, LocalWorkers()):
+        print(one.value[1], flush=True)
+""")
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, start_new_session=True) as running:  # fmt: skip
+        worker = int(running.stdout.readline())
+        os.killpg(running.pid, signal.SIGINT)
+        start = time.monotonic()
+        _, errors = running.communicate(timeout=20)
+    assert errors.strip().endswith("KeyboardInterrupt")
+    assert time.monotonic() - start < 4
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker, 0)

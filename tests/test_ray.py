@@ -1,0 +1,117 @@
+"""Units of work on a Ray cluster of three nodes on this machine; `make test-ray` installs Ray."""
+
+import os
+
+import pytest
+
+from consilience.engine import Needs, Unit, ray_workers, run_units
+from consilience.engine.ray_workers import RayWorkers
+from consilience.errors import ConsilienceError
+from engine_work import factory
+
+ray = pytest.importorskip("ray")
+
+SMALL = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A head without processors, and three nodes of one processor."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={**SMALL, "num_cpus": 0})
+    nodes = [
+        cluster.add_node(**SMALL, resources={f"place{at}": 1}, labels={"zone": f"z{at}"})
+        for at in range(3)
+    ]
+    cluster.wait_for_nodes()
+    yield cluster, nodes
+    cluster.shutdown()
+
+
+def units(*payloads, key="a", **fields):
+    return [Unit(f"{key}{at}", key, payload, **fields) for at, payload in enumerate(payloads)]
+
+
+def outcomes(work, address, count=None, **options):
+    workers = RayWorkers(address, count, options.get("inform", lambda line: None))
+    ended = list(run_units(work, factory, workers, **options))
+    assert len({one.unit.id for one in ended}) == len(ended)
+    return {one.unit.id: one for one in ended}
+
+
+def test_a_cluster_is_joined_by_its_address_and_failures_stay_alone(cluster, tmp_path):
+    lines, steps = [], []
+    work = [
+        *units(*[("tell",)] * 3, ("raise", "input"), ("raise", "bug"), shared="one", size=2),
+        *units(("die", 1, tmp_path / "once"), ("repeat", 300_000), key="b"),
+        *units(("die", 9, tmp_path / "always"), ("tell",), key="d"),
+        *units(("tell",), key="refused"),
+    ]
+    ended = outcomes(work, cluster[0].address, shared={"one": {"n": 1}}, inform=lines.append,
+                     advance=steps.append)  # fmt: skip
+    assert [ended[f"a{at}"].value[2] for at in range(3)] == [{"n": 1}] * 3
+    assert ended["a3"].failure.message == "wrong; expected right."
+    assert "in _raise" in ended["a4"].failure.traceback
+    assert (ended["b0"].value, (tmp_path / "once").read_text()) == ("survived", "xx")
+    assert ended["b1"].value == b"x" * 300_000
+    assert ended["d0"].failure.is_death
+    assert "its process died, perhaps out of memory" in ended["d0"].failure.message
+    assert (tmp_path / "always").read_text() == "xxx"
+    assert ended["d1"].value[0] == "d"
+    assert ended["refused0"].failure.message == "no such model. Name another."
+    assert sum(steps) == 10 + 2 + 2 + 1
+    assert sum("It is tried again." in line for line in lines) == 3
+
+
+def test_workers_are_where_their_needs_are_met(cluster):
+    work = [
+        *units(*[("node", 0)] * 2, key="a", needs=Needs(resources=(("place1", 1.0),))),
+        *units(*[("node", 0)] * 2, key="b", needs=Needs(labels=(("zone", "z2"),))),
+    ]
+    ended = outcomes(work, cluster[0].address)
+    nodes = [node.node_id for node in cluster[1]]
+    places = {name: nodes.index(one.value) for name, one in ended.items()}
+    assert places == {"a0": 1, "a1": 1, "b0": 2, "b1": 2}
+
+
+def test_units_of_a_lost_node_are_done_elsewhere(cluster):
+    """A node is killed in the middle; its worker had at most one value that was not read yet."""
+    whole, nodes = cluster
+    values, lines, lost = [], [], None
+    workers = RayWorkers(whole.address, inform=lines.append)
+    for one in run_units(units(*[("node", 0.5)] * 12), factory, workers, inform=lines.append):
+        assert one.failure is None
+        values.append((one.unit.id, one.value))
+        if len(values) == 4:
+            lost = next(node for node in nodes if node.node_id == one.value)
+            whole.remove_node(lost, allow_graceful=False)
+            nodes.remove(lost)
+    assert sorted(name for name, _ in values) == sorted(f"a{at}" for at in range(12))
+    assert [node for _, node in values[4:]].count(lost.node_id) <= 1
+    assert sum("It is tried again." in line for line in lines) == 1
+
+
+def test_another_version_is_refused_and_both_are_named(cluster, monkeypatch):
+    monkeypatch.setattr(ray_workers, "build", lambda: "9.9 (source 000)")
+    failure = outcomes(units(("tell",)), cluster[0].address)["a0"].failure
+    assert "expected 9.9 (source 000), as where the command was started" in failure.message
+    assert "Install the same version on all nodes." in failure.message
+    assert (
+        f"consilience {__import__('consilience.provenance').provenance.build()}" in failure.message
+    )
+
+
+def test_needs_that_no_node_meets_are_noted(cluster):
+    lines = []
+    workers = RayWorkers(cluster[0].address, 1, lines.append)
+    workers.start(factory, "a", Needs(gpus=2))
+    workers.close()
+    assert lines == ["no node of the cluster has CPU=1, GPU=2: waiting for one (Ctrl-C ends)"]
+
+
+def test_an_address_without_a_cluster_raises():
+    with pytest.raises(ConsilienceError, match="--ray-address 127.0.0.1:1: no cluster"):
+        RayWorkers("127.0.0.1:1")
+    assert not ray.is_initialized()
+    assert os.environ.get("RAY_ADDRESS") is None

@@ -4,6 +4,7 @@ The shapes are those that docs/endpoints.md names: completions of vLLM, SGLang, 
 OpenAI, and chats of OpenAI. ``ways`` says what a server does, and what it does wrong.
 """
 
+import json
 from contextlib import contextmanager
 
 import torch
@@ -138,6 +139,17 @@ class TinyServer:
             "text_offset": [0] * len(tokens),
         }
 
+    def enforced(self, ids, body):
+        """The most probable value of the enum, as JSON with spaces and escapes."""
+        schema = body["response_format"]["json_schema"]["schema"]
+        options = schema["properties"]["answer"]["enum"]
+        scores = []
+        for option in options:
+            target = self.tokenizer(option, add_special_tokens=False)["input_ids"]
+            values = self.logprobs([*ids, *target])[len(ids) - 1 : -1]
+            scores.append(float(values[range(len(target)), target].sum()))
+        return json.dumps({"answer": options[scores.index(max(scores))]}, indent=2)
+
     def listed(self, values, size):
         """The most probable tokens; a server may list fewer, or values of other things."""
         size -= 1 if "fewer" in self.ways else 0
@@ -149,6 +161,15 @@ class TinyServer:
     def chat(self, body):
         if body.get("top_logprobs", 0) > 20:
             return 400, {"error": {"message": "top_logprobs: at most 20"}}, {}
+        if "reasons" in self.ways:
+            for name in ("max_tokens", "temperature", "top_p", "logprobs"):
+                if name in body:
+                    other = "max_completion_tokens" * (name == "max_tokens")
+                    message = f"Unsupported parameter: '{name}'. Use '{other}' instead."
+                    return 400, {"error": {"message": message}}, {}
+            if body["max_completion_tokens"] < 100:
+                choice = {"message": {"content": ""}, "finish_reason": "length"}
+                return {"choices": [choice]}
         ids = self.tokenizer.apply_chat_template(
             body["messages"], tokenize=True, add_generation_prompt=True, return_dict=False
         )
@@ -160,8 +181,11 @@ class TinyServer:
                 for token, value in self.listed(values, body["top_logprobs"]).items()
             ]
             record = {"content": [{**top[0], "top_logprobs": top}]}
-        message = {"role": "assistant", "content": self.written(ids, body)}
-        choice = {"index": 0, "message": message, "logprobs": record, "finish_reason": "length"}
+        is_enforced = "response_format" in body and "enforces" in self.ways
+        content = self.enforced(ids, body) if is_enforced else self.written(ids, body)
+        end = "stop" if is_enforced else "length"
+        message = {"role": "assistant", "content": content}
+        choice = {"index": 0, "message": message, "logprobs": record, "finish_reason": end}
         return {"choices": [choice], "usage": {"prompt_tokens": len(ids), "completion_tokens": 1}}
 
 

@@ -15,6 +15,7 @@ from consilience.endpoints import sending
 from consilience.endpoints.client import Client
 from consilience.endpoints.pace import Clock
 from consilience.endpoints.replies import Refused, message_of, wait_of
+from consilience.endpoints.usage import cost_in_words, cost_record
 from consilience.errors import ConsilienceError
 from replay_server import completion, raw, replay
 
@@ -229,8 +230,11 @@ def test_a_gzip_reply_is_read():
 def test_the_key_is_in_nothing_that_comes_back(monkeypatch):
     """A server may send back the key in any reply, a valid one included."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    escaped = "".join(f"\\u{ord(character):04X}" for character in KEY)
     replies = [{"seen": KEY}, (400, {"error": f"got {KEY}"}, {}), (200, KEY.encode(), {})]
+    replies = [(200, f'{{"seen": "\\n{escaped} \\u00e9"}}'.encode(), {}), *replies]
     with client_of(first(*replies)) as client:
+        assert client.post("completions", {}) == {"seen": "\n[key] é"}
         assert client.post("completions", {}) == {"seen": "[key]"}
         assert client.post("completions", {}) == Refused(400, "got [key]")
         with pytest.raises(ConsilienceError, match=r"\[key\]") as raised:
@@ -256,6 +260,24 @@ def test_replies_with_the_same_id_and_without_counts_are_counted():
     with client_of(first({"id": "same"})) as client:
         list(client.post_all("completions", [{}, {}, {}]))
     assert (client.usage.repeated_ids, client.usage.uncounted) == (2, 3)
+    words = cost_in_words(cost_record(client.usage, None, {}))
+    assert "2 replies with the id of an earlier one (a cache may have sent them)" in words
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("HuggingFaceTB/SmolLM2", "HuggingFaceTB/SmolLM2"),
+        ("/home/me/models/a.gguf", "a.gguf"),
+        ("models/a.GGUF", "a.GGUF"),
+        ("C:\\models\\tiny", "tiny"),
+        ("/srv/models/llama/", "llama"),
+    ],
+)
+def test_the_folder_of_a_model_on_the_server_is_not_kept(name, kept):
+    with client_of(first({"model": name})) as client:
+        client.post("completions", {})
+        assert client.models == [kept]
 
 
 def test_messages_are_found_in_what_servers_send():

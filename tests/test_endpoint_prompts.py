@@ -1,5 +1,6 @@
 """Questions and sentence pairs over HTTP, against the same weights here."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from consilience.ask_questions import Presenter, prompts_of
 from consilience.choices import Connection
+from consilience.endpoints.answering import Answering
 from consilience.errors import ConsilienceError
 from consilience.models import served_chats
 from consilience.models.answer_writer import AnswerWriter
@@ -20,6 +22,7 @@ from consilience.presentation import Presentation, Template
 from consilience.sentence_pairs import TextPair
 from consilience.suites.perturbations import original
 from consilience.suites.tasks import TASKS
+from replay_server import replay
 from scoring_server import LLAMA_CPP_PYTHON, OPENAI, VLLM, scoring_server
 from test_prompted import CHAT, DESIGN, QUESTIONS
 
@@ -143,3 +146,101 @@ def test_labels_of_sentence_pairs_are_those_of_the_same_weights_here(writer):
         for scores in model.score(forms):
             np.testing.assert_allclose(scores.logprob[0], expected[scores.rows[0]], atol=3e-5)
         assert sorted(int(rows[0]) for rows, _ in model.write(forms)) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("ways", "scoring"),
+    [
+        (OPENAI | {"no logprobs", "enforces"}, None),
+        (OPENAI | {"reasons", "enforces"}, None),
+        (VLLM | {"enforces"}, "answers-only"),
+    ],
+)
+def test_answers_without_scores_are_those_of_the_same_weights_here(loaded, ways, scoring):
+    """A server that lists no tokens enforces an answer; one that has scores, only if asked."""
+    asked = prompts(SYSTEM)
+    best = {}
+    for scores in OptionScorer(loaded).score(asked):
+        best |= {
+            row: t.argmax() for row, t in zip(scores.rows.tolist(), scores.totals, strict=True)
+        }
+    with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server:
+        model = load_served_scorer("openai:tiny", Connection(server.url, scoring=scoring))
+        assert model.proof.strategy == model.identity["scoring"] == "answers-only"
+        assert ("chat-top-k" in model.proof.refused) == (scoring is None)
+        assert model.notes[0].startswith("the server gives answers that ")
+        assert ("temperature" in model.identity) == ("reasons" in ways) == (len(model.notes) == 2)
+        assert model.why_not(prompts(PLAIN)[0]) and not any(map(model.why_not, asked))
+        answers = {}
+        for scores in model.score(asked):
+            (row,), (totals,) = scores.rows.tolist(), scores.totals
+            assert (scores.tokens, scores.refused, sorted(totals)[:-1]) == (
+                None,
+                [None],
+                [-np.inf] * (len(totals) - 1),
+            )
+            answers[row] = totals.argmax()
+    assert answers == best
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        ({"content": "blue"}, "'response_format': 'blue' in place of one of the options; it was"),
+        ({"content": '{"answer": "blue"}'}, "in place of one of the options"),
+        ({"content": None}, "'' in place of one of the options"),
+        ({"content": None, "refusal": "I will not."}, "the model refused to answer: 'I will not.'"),
+        (None, "a reply without a message"),
+    ],
+)
+def test_a_server_that_does_not_enforce_answers_is_refused_by_the_field(reply, message):
+    def answer(path, body, headers):
+        if path != "/v1/chat/completions":
+            return 404, {}, {}
+        return {"choices": [] if reply is None else [{"message": reply, "finish_reason": "stop"}]}
+
+    with replay(answer) as server, pytest.raises(ConsilienceError) as error:
+        load_served_scorer("openai:x", Connection(server.url, scoring="answers-only"))
+    assert "answers-only: 'response_format': " in str(error.value) and message in str(error.value)
+
+
+def test_an_enforced_answer_that_does_not_come_is_excluded_or_ends_the_run():
+    """A limit and a refusal exclude one answer. Any other text shows that nothing is enforced."""
+    ends = [
+        ({"content": '{"answer": "B'}, "length"),
+        ({"content": None, "refusal": "No."}, "stop"),
+        ({"content": "B"}, "stop"),
+    ]
+
+    def answer(path, body, headers):
+        if path != "/v1/chat/completions":
+            return 404, {}, {}
+        options = body["response_format"]["json_schema"]["schema"]["properties"]["answer"]["enum"]
+        turns = [turn["content"] for turn in body["messages"]]
+        message, end = {"content": json.dumps({"answer": options[0]})}, "stop"
+        if turns[-1].isdigit():
+            message, end = ends[int(turns[-1])]
+        return {"choices": [{"message": message, "finish_reason": end}]}
+
+    with replay(answer) as server:
+        model = load_served_scorer("openai:x", Connection(server.url, scoring="answers-only"))
+        chats = [([{"role": "user", "content": text}], ["A", "B"]) for text in ("?", "0", "1")]
+        assert dict(model.answering.answers(chats)) == {
+            0: 0,
+            1: "the server ended the answer early ('finish_reason' is 'length')",
+            2: "the model refused to answer: 'No.'",
+        }
+        asked = replace(prompts(SYSTEM)[0], turns=(("user", "2"),))
+        with pytest.raises(ConsilienceError, match="not as in the proof: 'response_format': 'B'"):
+            list(model.score([asked]))
+
+
+def test_options_that_no_enum_takes_are_refused_with_their_number():
+    def why_not(*options):
+        return Answering.why_not(None, options)
+
+    assert why_not(*map(str, range(1000))) is None
+    assert why_not(*map(str, range(1001))) == "1,001 options, and an enum takes 1,000"
+    assert "15,060 characters" in why_not(*(f"{at:060}" for at in range(251)))
+    assert why_not(*(f"{at:060}" for at in range(250))) is None
+    assert why_not("A", "A") == "two options have the same text"

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -146,13 +147,42 @@ def test_damaged_lines_are_sent_again(tmp_path):
     path.write_bytes(b"".join(lines) + b'{"key": "c", "reply": 3}\n{"key": "d", "re')
     journal = Journal(path)
     assert len(journal) == 2
-    assert (journal.reply("a"), journal.reply("c")) == (1, 3)
+    assert (journal.entry("a"), journal.entry("c")) == ((1, 1), (3, 1))
     journal.keep("e", {"text": "\ud83d\n"})
-    assert journal.reply("e") == {"text": "\ud83d\n"}
-    with pytest.raises(ConsilienceError, match="another process asks a model in this folder"):
-        Journal(path)
-    journal.close()
+    assert journal.entry("e") == ({"text": "\ud83d\n"}, 1)
+    message = "another process asks a model in this folder"
+    with ThreadPoolExecutor() as pool, pytest.raises(ConsilienceError, match=message):
+        pool.submit(Journal, path).result()
     assert [key in Journal(path) for key in "acde"] == [True, True, False, True]
+
+
+def test_a_folder_is_free_again_while_a_traceback_holds_its_journal(tmp_path):
+    """As in a notebook, whose last error has the frames of an interrupted call."""
+
+    def interrupted():
+        journal = Journal(tmp_path / REPLIES)
+        journal.keep("a", 1)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as held:
+        interrupted()
+    assert Journal(tmp_path / REPLIES).entry("a") == (1, 1)
+    assert held.traceback[-1].frame.f_locals["journal"]
+
+
+def test_requests_that_were_sent_again_before_an_interruption_are_in_the_cost(tmp_path):
+    """They are kept with the reply: two were sent for the first prompt, one for the second."""
+    replies = iter([(500, {}, {}), completion({}, score=1), completion({}, score=2)])
+    with replay(lambda *_: next(replies)) as server:
+        for _ in range(2):
+            client = Client(Connection(server.url), journal=Journal(tmp_path / REPLIES))
+            for prompt in "ab":
+                client.post("completions", {"prompt": prompt})
+            client.close()
+        assert len(server.received) == 3
+    usage = client.usage
+    assert (usage.requests, usage.from_journal, usage.retries) == (0, 3, 1)
+    assert cost_in_words(cost_record(usage, None, {})).startswith("3 requests (1 sent again), ")
 
 
 def test_a_full_disk_keeps_whole_lines(tmp_path, monkeypatch):
@@ -179,7 +209,7 @@ def test_a_full_disk_keeps_whole_lines(tmp_path, monkeypatch):
         journal.keep("b", 2)
     journal.close()
     again = Journal(tmp_path / REPLIES)
-    assert (len(again), again.reply("a")) == (1, 1)
+    assert (len(again), again.entry("a")) == (1, (1, 1))
 
 
 def test_a_record_with_a_damaged_cost_is_refused():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit
 
@@ -82,8 +84,18 @@ class Key:
         return {"authorization": f"Bearer {self._text}"} if self._text else {}
 
     def removed_from(self, text: str) -> str:
-        """The text without the key."""
-        return text.replace(self._text, "[key]") if len(self._text) >= SHORTEST_SECRET else text
+        """The text without the key, also where its characters are escapes of JSON."""
+        if len(self._text) < SHORTEST_SECRET:
+            return text
+        if "\\" in text:
+            text = _escaped(self._text).sub("[key]", text)
+        return text.replace(self._text, "[key]")
+
+
+@lru_cache(maxsize=8)
+def _escaped(key: str) -> re.Pattern[str]:
+    """The key in JSON: each character as itself, after a backslash, or as its number."""
+    return re.compile("".join(rf"(?:\\?{re.escape(one)}|\\u(?i:{ord(one):04x}))" for one in key))
 
 
 def key_of(connection: Connection) -> Key:

@@ -168,8 +168,9 @@ class Client:
         if self.journal is not None and is_paid:
             key = self.journal.key(batch.path, body)
             if key in self.journal:
-                reply = self.journal.reply(key)
-                self.usage.from_journal += 1
+                reply, tries = self.journal.entry(key)
+                self.usage.from_journal += tries
+                self.usage.retries += tries - 1
                 self.usage.add_tokens(reply)
                 batch.arrived.put((index, reply))
                 return
@@ -187,7 +188,7 @@ class Client:
         """The reply to a request, kept under the key before anybody sees it."""
         reply = await self._sender.reply(request)
         if key is not None and self.journal is not None and not isinstance(reply, Refused):
-            self.journal.keep(key, reply)
+            self.journal.keep(key, reply, request.tries)
         return reply
 
     def _end(self, batch: _Batch) -> None:

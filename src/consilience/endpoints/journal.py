@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from consilience.errors import ConsilienceError
 from consilience.files import cannot_write, lock_file
@@ -15,6 +17,9 @@ from consilience.read import parse_json
 
 REPLIES = "replies.jsonl"
 """The file in the folder of a run; it is there until the run is complete."""
+
+_OPENED: WeakValueDictionary[tuple[Path, int], Journal] = WeakValueDictionary()
+"""The journals that are open, by their file and the thread that opened them."""
 
 
 class Journal:
@@ -28,9 +33,14 @@ class Journal:
     def __init__(self, path: Path) -> None:
         """Open the file, without the end of a line that a killed process did not complete.
 
-        A file that another process has open raises: both would pay for the same replies.
+        A file that another process has open raises: both would pay for the same replies. One that
+        this thread had open is closed: the traceback of an interrupted call can keep it open, as
+        in a notebook.
         """
         self.path = path
+        thread = path.absolute(), threading.get_ident()
+        if (earlier := _OPENED.get(thread)) is not None:
+            earlier.close()
         self._section = ""
         self._times: Counter[str] = Counter()
         self._places: dict[str, tuple[int, int]] = {}
@@ -47,6 +57,7 @@ class Journal:
             self._appended.truncate(self._end)
         except OSError as error:
             raise cannot_write(path, error) from error
+        _OPENED[thread] = self
 
     def begin(self, section: str) -> None:
         """Begin a section; requests are counted anew."""
@@ -67,15 +78,20 @@ class Journal:
     def __contains__(self, key: str) -> bool:
         return key in self._places
 
-    def reply(self, key: str) -> Any:
-        """The reply that was kept under a key."""
+    def entry(self, key: str) -> tuple[Any, int]:
+        """The reply that was kept under a key, and how often its request was sent."""
         start, size = self._places[key]
         self._lines.seek(start)
-        return parse_json(self._lines.read(size))["reply"]
+        record = parse_json(self._lines.read(size))
+        tries = record.get("tries")
+        return record["reply"], tries if isinstance(tries, int) else 1
 
-    def keep(self, key: str, reply: Any) -> None:
-        """Append a reply: the whole line, or nothing that is read again."""
-        line = json.dumps({"key": key, "reply": reply}).encode() + b"\n"
+    def keep(self, key: str, reply: Any, tries: int = 1) -> None:
+        """Append a reply: the whole line, or nothing that is read again.
+
+        ``tries``: how often its request was sent.
+        """
+        line = json.dumps({"key": key, "tries": tries, "reply": reply}).encode() + b"\n"
         try:
             written = 0
             while written < len(line):  # a full disk takes a part, and then raises

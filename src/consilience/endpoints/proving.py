@@ -22,10 +22,10 @@ from consilience.endpoints.strategies import (
     TOLERANCE,
     Strategy,
     UnprovedError,
+    UnprovedServerError,
     named_tokens,
     strategy_named,
     top_k,
-    unproved_error,
 )
 from consilience.errors import ConsilienceError
 
@@ -52,12 +52,12 @@ class Proof:
     """Whether prompts are sent as texts and not as token ids."""
     requests: int
     """How many requests it took."""
-    repeated: float
-    """The largest difference between equal requests, in nats."""
+    repeated: float | None
+    """The largest difference between equal requests, in nats; None without scores."""
     other_route: float | None
     """The difference between two routes, in nats; None where there is only one."""
-    total_probability: float
-    """The sum of the probabilities of some next tokens, at most 1."""
+    total_probability: float | None
+    """The sum of the probabilities of some next tokens, at most 1; None without scores."""
     refused: dict[str, str]
     """Why strategies that were tried before it are not used, by their name."""
 
@@ -68,6 +68,8 @@ class Proof:
     @property
     def note(self) -> str:
         """What a reader of the scores should know."""
+        if self.repeated is None:
+            return f"the server gives {self.gives} ({self.strategy}); proved on known prompts"
         form = ", prompts sent as texts" if self.as_text else ""
         other = ""
         if self.other_route is not None:
@@ -101,7 +103,7 @@ def prove(server: Server) -> tuple[Scorer, Proof]:
             expected="a strategy that the server proves (docs/endpoints.md)",
             todo="Leave --scoring out: the first strategy that is proved is used.",
         )
-    raise unproved_error(refused)
+    raise UnprovedServerError(refused)
 
 
 def _proof(scorer: Scorer, refused: dict[str, str]) -> Proof:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import ssl
 from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -59,6 +60,8 @@ class Sent:
     """Whether it is sent and has no reply yet."""
     is_last_try: bool = False
     """Whether it is not sent again."""
+    tries: int = 0
+    """How often it was sent."""
 
     @classmethod
     def of(cls, path: str, body: Any) -> Sent:
@@ -128,6 +131,7 @@ class Sender:
         self._allowance.reserved += tokens
         self.usage.requests += is_paid
         request.in_flight = True
+        request.tries += 1
         try:
             outcome = await self._send(request)
             self._note(outcome, tokens, request, started)
@@ -258,7 +262,7 @@ class Sender:
         """Keep the name of the model in a reply, and count an id that an earlier reply had."""
         names = reply if isinstance(reply, dict) else {}
         if (model := names.get("model")) and isinstance(model, str):
-            self.models.add(truncated(model, LONGEST_NAME))
+            self.models.add(truncated(_without_folder(model), LONGEST_NAME))
         identity = names.get("id")
         if isinstance(identity, str) and identity:
             digest = hash(identity)
@@ -267,3 +271,12 @@ class Sender:
 
     def _url(self, request: Sent) -> str:
         return url_of(self._base, request.path)
+
+
+def _without_folder(name: str) -> str:
+    """The name of a model; of a file or a folder on the server, which it may give, only the name.
+
+    ``owner/name`` of a hub stays.
+    """
+    is_path = name.lower().endswith(".gguf") or name[:1] in "/.~" or "\\" in name
+    return re.split(r"[/\\]", name.rstrip("/\\"))[-1] if is_path else name

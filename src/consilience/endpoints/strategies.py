@@ -366,19 +366,33 @@ STRATEGIES: Mapping[str, Strategy] = {
 """The strategies by name, in the order in which they are tried."""
 
 
+CHAT_TOP_K, ANSWERS_ONLY = "chat-top-k", "answers-only"
+"""Strategies of chats, of questions with options: the first tokens, and answers without scores."""
+
+
 def strategy_named(name: str) -> Strategy:
-    """The strategy of that name; an unknown one raises."""
+    """The strategy of that name; an unknown one raises, and one of chats."""
+    if name in (CHAT_TOP_K, ANSWERS_ONLY):
+        raise ConsilienceError(
+            f"--scoring {name}, which asks questions with options in chats",
+            expected=", ".join(STRATEGIES),
+            todo="Ask facts as questions: add --as-questions 4.",
+        )
     if name not in STRATEGIES:
-        raise unknown_name(f"no scoring strategy '{name}'", name, STRATEGIES)
+        known = [*STRATEGIES, CHAT_TOP_K, ANSWERS_ONLY]
+        raise unknown_name(f"no scoring strategy '{name}'", name, known)
     return STRATEGIES[name]
 
 
-def unproved_error(reasons: Mapping[str, str]) -> ConsilienceError:
-    """The error of a server of which no strategy is proved."""
-    tried = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-    return ConsilienceError(
-        f"the server gives no log-probabilities of given texts ({tried})",
-        expected="a server in the table of docs/endpoints.md",
-        todo="Let the model write its answers: questions and sentence pairs with --generate, facts "
-        "with --as-questions 4 --generate.",
-    )
+class UnprovedServerError(ConsilienceError):
+    """No strategy is proved for a server. ``reasons``: why not, by the name of the strategy."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        self.reasons = dict(reasons)
+        tried = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        super().__init__(
+            f"the server gives no log-probabilities of given texts ({tried})",
+            expected="a server in the table of docs/endpoints.md",
+            todo="Ask facts as questions with --as-questions 4. If the server does not score these "
+            "either, or enforce answers, add --generate: the model writes its answers.",
+        )

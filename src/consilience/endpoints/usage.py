@@ -33,7 +33,7 @@ class Usage:
     retries: int = 0
     """Requests that were sent because an earlier one of the same content failed."""
     from_journal: int = 0
-    """Replies that an interrupted run had kept; nothing was sent for them."""
+    """Requests of an interrupted run whose replies were kept, retries included; none is sent."""
     refused: int = 0
     """Requests that ended without an answer."""
     tokens_read: int = 0
@@ -97,6 +97,9 @@ def cost_in_words(record: Mapping[str, float]) -> str:
         text += f", not counted in {counted(counts['uncounted'], 'reply', 'replies')}"
     if counts["refused"]:
         text += f", {counted(counts['refused'], 'request')} refused"
+    if counts["repeated_ids"]:
+        text += f", {counted(counts['repeated_ids'], 'reply', 'replies')} with the id of an earlier"
+        text += " one (a cache may have sent them)"
     if {"cost", "price_read", "price_written"} <= record.keys():
         read, written = record["price_read"], record["price_written"]
         text += f"; cost {record['cost']:.4g} at {read:g} and {written:g} for a million tokens"

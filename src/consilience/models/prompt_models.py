@@ -13,8 +13,7 @@ from consilience.questions import Question
 
 if TYPE_CHECKING:
     from consilience.models.prompted import OptionScorer
-    from consilience.models.served_chats import ServedChatScorer
-    from consilience.models.served_prompts import ServedOptionScorer
+    from consilience.models.served_chats import ServedPromptModel
 
 
 def load_prompt_model(
@@ -26,7 +25,7 @@ def load_prompt_model(
     longest: int = 0,
     connection: Connection | None = None,
     scoring: str | None = None,
-) -> OptionScorer | PromptBaseline | DecisionModel | ServedOptionScorer | ServedChatScorer:
+) -> OptionScorer | PromptBaseline | DecisionModel | ServedPromptModel:
     """The model of that name: a causal or sequence-to-sequence model, a decision model, a baseline.
 
     ``questions``: those of the suite, for ``baseline:majority``. ``seed``: of ``baseline:random``.

@@ -13,7 +13,7 @@ from consilience.endpoints.llamacpp import LlamaCppClient
 from consilience.endpoints.proving import Proof, prove
 from consilience.endpoints.scorer import Continuations, Scorer, Totals
 from consilience.endpoints.server import Server
-from consilience.endpoints.strategies import unproved_error
+from consilience.endpoints.strategies import UnprovedServerError
 from consilience.errors import ConsilienceError
 from consilience.models.candidates import (
     CandidateTokens,
@@ -26,6 +26,9 @@ from consilience.types import Candidates, Query, Scores
 
 if TYPE_CHECKING:
     from consilience.choices import Connection
+
+NO_TOKENS = "it has no route /tokenize; name a local tokenizer with --tokenizer"
+"""Why nothing is scored by tokens."""
 
 
 class ServedModel:
@@ -51,9 +54,7 @@ class ServedModel:
         """The server of a model, with the first strategy that it proves."""
         server = open_server(spec, connection, scoring)
         if server.tokenizer is None:
-            raise unproved_error(
-                {"tokens": "it has no route /tokenize; name a local tokenizer with --tokenizer"}
-            )
+            raise UnprovedServerError({"tokens": NO_TOKENS})
         return cls(server, spec, *prove(server))
 
     def why_too_long(self, tokens: int) -> str | None:

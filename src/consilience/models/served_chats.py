@@ -1,28 +1,41 @@
-"""Chat models behind a URL that list the most probable first tokens: scores of labels."""
+"""Chat models behind a URL that have no tokens: scores of labels, or answers alone.
+
+A server that lists the most probable first tokens gives scores of labels. One that enforces answers
+gives the answer to a question with options, and no scores.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from consilience.choices import Connection
+from consilience.endpoints.answering import Answering
+from consilience.endpoints.chats import Chats
 from consilience.endpoints.proving import Proof, prove
 from consilience.endpoints.replies import Refused
 from consilience.endpoints.server import Server
-from consilience.endpoints.strategies import UnprovedError, bound_of, named_tokens, unproved_error
+from consilience.endpoints.strategies import (
+    ANSWERS_ONLY,
+    CHAT_TOP_K,
+    UnprovedError,
+    UnprovedServerError,
+    bound_of,
+    named_tokens,
+    strategy_named,
+)
 from consilience.errors import ConsilienceError
-from consilience.models.served import open_server
+from consilience.models.prompt_functions import only
+from consilience.models.served import NO_TOKENS, open_server
 from consilience.models.served_prompts import ServedOptionScorer, bounds_note, messages_of
 from consilience.presentation import Prompt, PromptScores
 
 MOST_LISTED = 20
 """Tokens that OpenAI and others list, at most."""
-
-NAME = "chat-top-k"
-"""The name of the strategy."""
 
 KNOWN = (
     ("Answer with one letter and nothing else. Which comes first in the alphabet?\nA\nB", "A"),
@@ -30,48 +43,55 @@ KNOWN = (
 )
 """Chats of the proof, and an answer to each."""
 
-LENGTHS = ("max_tokens", "max_completion_tokens")
-"""Names of the field that limits an answer; newer models of OpenAI refuse the first."""
+FIELDS = {"logprobs": True, "top_logprobs": MOST_LISTED}
+"""The fields of a chat whose first token is listed."""
 
 
-class ServedChatScorer:
+class ServedChat:
+    """A server that is asked in chats."""
+
+    tie = 0.0
+    takes_chats = True
+
+    def __init__(self, server: Server, spec: str, chats: Chats, proof: Proof) -> None:
+        self.server, self.client = server, server.client
+        self.chats, self.proof = chats, proof
+        self.identity: dict[str, object] = {
+            "model": spec,
+            "server": server.client.connection.base_url,
+            "kind": server.kind,
+            "scoring": proof.strategy,
+            **chats.identity,
+        }
+        self.notes: list[str] = [proof.note, *chats.notes]
+
+    def text(self, prompt: Prompt) -> str:
+        """The turns of a chat; the server joins them."""
+        return "".join(f"{turn['role']}: {turn['content']}\n" for turn in messages_of(prompt))
+
+
+class ServedChatScorer(ServedChat):
     """Scores labels of options by the first token of a chat's answer.
 
     A label has the value of the token with its very text. One that is not listed has an upper
     bound: the smallest of the listed values.
     """
 
-    tie = 0.0
-    takes_chats = True
-
     def __init__(self, server: Server, spec: str) -> None:
-        self.server = server
-        self.client = server.client
-        self.length = LENGTHS[0]
-        self.proof = self._proved()
-        self.identity: dict[str, object] = {
-            "model": spec,
-            "server": server.client.connection.base_url,
-            "kind": server.kind,
-            "scoring": NAME,
-        }
-        self.notes: list[str] = [self.proof.note]
-
-    def text(self, prompt: Prompt) -> str:
-        """The turns of a chat; the server joins them."""
-        return "".join(f"{turn['role']}: {turn['content']}\n" for turn in messages_of(prompt))
+        chats = Chats(server)
+        super().__init__(server, spec, chats, _proof_of_listed(chats))
 
     def why_not(self, prompt: Prompt) -> str | None:
         """Why a prompt cannot be asked; None where it can."""
         if not prompt.is_chat or not prompt.are_labels:
-            return "the server scores labels of options in chats only"
+            return "the server scores labels of options in chats; texts need --scoring answers-only"
         return None
 
     def score(self, prompts: Sequence[Prompt]) -> Iterator[PromptScores]:
         """The log-probabilities of the labels of prompts, or bounds of these."""
-        bodies = (self._body(messages_of(prompt)) for prompt in prompts)
+        bodies = (self.chats.body(messages_of(prompt), 1, FIELDS) for prompt in prompts)
         some = 0
-        for at, reply in self.client.post_all("chat/completions", bodies):
+        for at, reply in self.chats.post_all(bodies):
             answers = prompts[at].answers
             sizes = np.ones(len(answers), dtype=np.int64)
             if isinstance(reply, Refused):
@@ -91,46 +111,74 @@ class ServedChatScorer:
         [scores] = self.score([prompt])
         return scores.totals[0]
 
-    def _body(self, messages: Sequence[Any]) -> dict[str, Any]:
-        return {
-            "model": self.server.name,
-            "messages": list(messages),
-            self.length: 1,
-            "temperature": 0,
-            "logprobs": True,
-            "top_logprobs": MOST_LISTED,
-        }
 
-    def _proved(self) -> Proof:
-        """The proof: two chats, each twice."""
+class ServedAnswerer(ServedChat):
+    """Answers with an option that the server enforces; there are no scores.
+
+    The answer is what the model writes where it can write nothing but an option, token by token. Of
+    options of several tokens that is not always the most probable one.
+    """
+
+    def __init__(self, server: Server, spec: str) -> None:
+        self.answering = Answering(server)
+        super().__init__(server, spec, self.answering.chats, self.answering.proof)
+
+    def why_not(self, prompt: Prompt) -> str | None:
+        """Why a prompt cannot be asked; None where it can."""
+        if not prompt.is_chat:
+            return "the server enforces answers in chats only"
+        return self.answering.why_not(prompt.answers)
+
+    def score(self, prompts: Sequence[Prompt]) -> Iterator[PromptScores]:
+        """The answer that each prompt gets, or why it has none."""
+        chats = [(messages_of(prompt), prompt.answers) for prompt in prompts]
         try:
-            before = self.client.usage.requests
-            repeated, masses = 0.0, []
-            for question, answer in KNOWN:
-                first, again = (self._known(question) for _ in range(2))
-                masses.append(float(np.exp([value for _, value in first]).sum()))
-                both = dict(first), dict(again)
-                if answer not in both[0]:
-                    raise UnprovedError(
-                        "top_logprobs", f"'{answer}' is not listed as an answer to '{question}'"
-                    )
-                shared = both[0].keys() & both[1].keys()
-                repeated = max(repeated, *(abs(both[0][name] - both[1][name]) for name in shared))
+            for at, answer in self.answering.answers(chats):
+                answers = prompts[at].answers
+                is_answer = isinstance(answer, int)
+                yield PromptScores(
+                    np.array([at]),
+                    [only(answer if isinstance(answer, int) else None, len(answers))],
+                    texts=[answers[answer] if isinstance(answer, int) else ""],
+                    refused=[None if is_answer else str(answer)],
+                )
         except UnprovedError as error:
-            raise unproved_error({NAME: str(error)}) from error
-        gives = f"the first token; a bound for labels that are not among the {MOST_LISTED} listed"
-        requests = self.client.usage.requests - before
-        return Proof(NAME, gives, True, requests, repeated, None, max(masses, default=0.0), {})
+            raise ConsilienceError(f"a reply that is not as in the proof: {error}") from error
 
-    def _known(self, question: str) -> list[tuple[str, float]]:
-        messages = [{"role": "user", "content": question}]
-        reply = self.client.post("chat/completions", self._body(messages))
-        if isinstance(reply, Refused) and "max_completion_tokens" in reply.message:
-            self.length = LENGTHS[1]
-            reply = self.client.post("chat/completions", self._body(messages))
-        if isinstance(reply, Refused):
-            raise UnprovedError("top_logprobs", reply.reason)
-        return _listed(reply)
+    def score_alone(self, prompt: Prompt) -> npt.NDArray[np.float64]:
+        """The answer that the prompt gets."""
+        return next(self.score([prompt])).totals[0]
+
+
+def _proof_of_listed(chats: Chats) -> Proof:
+    """The proof that a server lists first tokens: two chats, each twice."""
+    client = chats.server.client
+    try:
+        before = client.usage.requests
+        repeated, masses = 0.0, []
+        for question, answer in KNOWN:
+            first, again = (_known(chats, question) for _ in range(2))
+            masses.append(float(np.exp([value for _, value in first]).sum()))
+            both = dict(first), dict(again)
+            if answer not in both[0]:
+                raise UnprovedError(
+                    "top_logprobs", f"'{answer}' is not listed as an answer to '{question}'"
+                )
+            shared = both[0].keys() & both[1].keys()
+            repeated = max(repeated, *(abs(both[0][name] - both[1][name]) for name in shared))
+    except UnprovedError as error:
+        raise UnprovedServerError({CHAT_TOP_K: str(error)}) from error
+    gives = f"the first token; a bound for labels that are not among the {MOST_LISTED} listed"
+    requests = client.usage.requests - before
+    return Proof(CHAT_TOP_K, gives, True, requests, repeated, None, max(masses, default=0.0), {})
+
+
+def _known(chats: Chats, question: str) -> list[tuple[str, float]]:
+    """The first tokens that are listed for a chat of the proof."""
+    reply = chats.known([{"role": "user", "content": question}], 1, FIELDS)
+    if isinstance(reply, Refused):
+        raise UnprovedError("top_logprobs", reply.reason)
+    return _listed(reply)
 
 
 def _listed(reply: Any) -> list[tuple[str, float]]:
@@ -162,14 +210,51 @@ def values_of(
 
 def load_served_scorer(
     spec: str, connection: Connection | None, scoring: str | None = None, longest: int = 0
-) -> ServedOptionScorer | ServedChatScorer:
-    """The model of that name, with the first strategy that its server proves.
+) -> ServedPromptModel:
+    """The model of that name, with the strategy that is named or the first that is proved.
 
-    A server without tokens is asked chats, of which it lists the most probable first tokens.
+    A server without tokens, or of which no strategy with tokens is proved, is asked in chats: for
+    the most probable first tokens, and where it lists none, for answers alone.
     """
     server = open_server(spec, connection, scoring)
-    if server.tokenizer is None:
-        return ServedChatScorer(server, spec)
-    model = ServedOptionScorer(server, spec, *prove(server))
-    model.longest = longest or model.longest
-    return model
+    named = server.client.connection.scoring
+    if named and named in IN_CHATS:
+        return IN_CHATS[named](server, spec)
+    reasons = {} if server.tokenizer else {"tokens": NO_TOKENS}
+    if server.tokenizer is not None:
+        try:
+            model = ServedOptionScorer(server, spec, *prove(server))
+        except UnprovedServerError as error:
+            reasons |= error.reasons
+        else:
+            model.longest = longest or model.longest
+            return model
+    elif named:
+        strategy_named(named)  # an unknown one raises
+        raise ConsilienceError(f"--scoring {named}: {NO_TOKENS}")
+    return _in_chats(server, spec, reasons)
+
+
+def _in_chats(
+    server: Server, spec: str, reasons: dict[str, str]
+) -> ServedChatScorer | ServedAnswerer:
+    """The first strategy of chats that is proved; ``reasons``: why no other one is."""
+    for kind in IN_CHATS.values():
+        try:
+            model = kind(server, spec)
+        except UnprovedServerError as error:
+            reasons |= error.reasons
+        else:
+            model.proof = replace(model.proof, refused=reasons)
+            return model
+    raise UnprovedServerError(reasons)
+
+
+ServedPromptModel = ServedOptionScorer | ServedChatScorer | ServedAnswerer
+"""A model of questions with options that a server has."""
+
+IN_CHATS: Mapping[str, type[ServedChatScorer | ServedAnswerer]] = {
+    CHAT_TOP_K: ServedChatScorer,
+    ANSWERS_ONLY: ServedAnswerer,
+}
+"""The strategies of chats by name, in the order in which they are tried."""

@@ -53,7 +53,7 @@ from consilience.models.fast import (
     speed_up,
 )
 from consilience.models.fast.screening import MINIMUM_SPEEDUP
-from consilience.models.label_writer import MOST_WRITTEN
+from consilience.models.label_prompts import MOST_WRITTEN
 from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.masked import MaskedModel
 from consilience.provenance import versions

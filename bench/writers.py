@@ -11,7 +11,8 @@ from transformers import GenerationConfig
 from consilience.choices import Loading
 from consilience.models.batches import CPU_TOKENS
 from consilience.models.fast import speed_up
-from consilience.models.label_writer import MOST_WRITTEN, LabelWriter
+from consilience.models.label_prompts import MOST_WRITTEN
+from consilience.models.label_writer import LabelWriter
 from consilience.models.loading import load_pretrained
 from consilience.sentence_pairs import Form, TextPair
 from consilience.suites.pairs import read_pairs

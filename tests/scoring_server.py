@@ -143,12 +143,18 @@ class TinyServer:
         """The most probable value of the enum, as JSON with spaces and escapes."""
         schema = body["response_format"]["json_schema"]["schema"]
         options = schema["properties"]["answer"]["enum"]
-        scores = []
-        for option in options:
-            target = self.tokenizer(option, add_special_tokens=False)["input_ids"]
+        totals = self.totals(ids, options)
+        return json.dumps({"answer": options[totals.index(max(totals))]}, indent=2)
+
+    @torch.inference_mode()
+    def totals(self, ids, texts):
+        """The log-probability of each text after a prompt."""
+        totals = []
+        for text in texts:
+            target = self.tokenizer(text, add_special_tokens=False)["input_ids"]
             values = self.logprobs([*ids, *target])[len(ids) - 1 : -1]
-            scores.append(float(values[range(len(target)), target].sum()))
-        return json.dumps({"answer": options[scores.index(max(scores))]}, indent=2)
+            totals.append(float(values[range(len(target)), target].sum()))
+        return totals
 
     def listed(self, values, size):
         """The most probable tokens; a server may list fewer, or values of other things."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from consilience.ask import judge
 from consilience.ask_questions import Presenter, prompts_of
 from consilience.choices import Connection
 from consilience.endpoints.answering import Answering
@@ -16,7 +17,7 @@ from consilience.models.loading import load_pretrained
 from consilience.models.prompted import OptionScorer
 from consilience.models.served import open_server
 from consilience.models.served_chats import load_served_scorer
-from consilience.models.served_labels import ServedLabelWriter
+from consilience.models.served_labels import ServedLabelChats, load_served_labels
 from consilience.models.served_prompts import ServedWriter
 from consilience.presentation import Presentation, Template
 from consilience.sentence_pairs import TextPair
@@ -140,7 +141,7 @@ def test_labels_of_sentence_pairs_are_those_of_the_same_weights_here(writer):
     for scores in local.score(forms):
         expected |= dict(zip(scores.rows.tolist(), scores.logprob, strict=True))
     with scoring_server(local.model.name_or_path, VLLM) as server:
-        model = ServedLabelWriter.open("openai:tiny", Connection(server.url))
+        model = load_served_labels("openai:tiny", Connection(server.url))
         model.ask_for(task, None)
         assert [model.prompt(form) for form in forms] == [local.prompt(form) for form in forms]
         for scores in model.score(forms):
@@ -244,3 +245,61 @@ def test_options_that_no_enum_takes_are_refused_with_their_number():
     assert "15,060 characters" in why_not(*(f"{at:060}" for at in range(251)))
     assert why_not(*(f"{at:060}" for at in range(250))) is None
     assert why_not("A", "A") == "two options have the same text"
+
+
+def test_labels_of_sentence_pairs_are_enforced_by_a_server_of_chats(writer):
+    """The label is the most probable one after the same chat; what is written has no scores."""
+    task = TASKS["mrpc"]
+    pairs = [TextPair(str(at), *texts, task.labels[0]) for at, texts in enumerate(PAIRS)]
+    forms = [original(pair, indicators=task.indicators) for pair in pairs]
+    folder = writer("llama").model.name_or_path
+    ways = OPENAI | {"enforces", "reasons"}
+    with scoring_server(folder, ways, chat_template=CHAT, longest=512) as server:
+        model = load_served_labels("openai:tiny", Connection(server.url)).ask_for(task, None)
+        assert isinstance(model, ServedLabelChats) and model.identity["scoring"] == "answers-only"
+        assert "Label:" not in model.prompt(forms[0]) and "Rome is big." in model.prompt(forms[0])
+        tiny = server.answer
+        for scores in model.score(forms):
+            (row,) = scores.rows
+            chat = [{"role": "user", "content": model.prompt(forms[row])}]
+            ids = tiny.tokenizer.apply_chat_template(
+                chat, add_generation_prompt=True, return_dict=False
+            )
+            totals = tiny.totals(ids, task.labels)
+            columns = judge(scores, [task.labels[0]])
+            assert columns["answer"].tolist() == [task.labels[totals.index(max(totals))]]
+            assert columns["excluded"].tolist() == [None] and "text_logprob" not in columns
+        with pytest.raises(ConsilienceError, match="of a server that takes whole chats only"):
+            model.ask_for(task, "{text} {reply}Label:")
+
+
+@pytest.mark.parametrize("scoring", ["echo", "chat-top-k", "nonsense"])
+def test_a_strategy_that_sentence_pairs_have_not_is_refused(loaded, scoring):
+    with (
+        scoring_server(loaded.model.name_or_path, OPENAI, chat_template=CHAT) as server,
+        pytest.raises(ConsilienceError, match=f"{scoring}"),
+    ):
+        load_served_labels("openai:tiny", Connection(server.url, scoring=scoring))
+
+
+def test_a_written_answer_that_does_not_come_is_excluded_and_not_wrong():
+    """A request that is refused, and a model that used up its tokens before it wrote."""
+
+    def answer(path, body, headers):
+        if path != "/v1/chat/completions":
+            return 404, {}, {}
+        if "temperature" in body or "max_tokens" in body:
+            field = "temperature" if "temperature" in body else "max_completion_tokens"
+            return 400, {"error": {"message": f"no such field here: {field}"}}, {}
+        if "Rust" in body["messages"][-1]["content"]:
+            return 400, {"error": {"message": "a bad word"}}, {}
+        choice = {"message": {"content": ""}, "finish_reason": "length"}
+        return {"choices": [choice], "usage": {"prompt_tokens": 1}}
+
+    with replay(answer) as server:
+        model = ServedWriter(open_server("openai:x", Connection(server.url)), "openai:x")
+        assert model.notes == ["the server takes no temperature: its answers are sampled"]
+        asked = [replace(prompts(SYSTEM)[0], turns=(("user", t),)) for t in ("Rust", "Go")]
+        texts = {int(rows[0]): text for rows, (text,) in model.write(asked, [1, 1])}
+    assert texts[0].reason == "the server refused the request (400): a bad word"
+    assert texts[1].reason.endswith("before its text began (--max-new-tokens)")

@@ -64,8 +64,12 @@ def test_scores_are_those_of_the_same_weights_here(folder, local, ways, scoring,
         assert sorted(answered) == list(range(len(SOME)))
 
 
-@pytest.mark.parametrize("ways", [VLLM, SGLANG])
+LABEL_IDS = VLLM - {"prompt_logprobs", "echo"}
+
+
+@pytest.mark.parametrize("ways", [VLLM, SGLANG, LABEL_IDS])
 def test_a_dry_run_makes_the_requests_of_a_run(folder, ways):
+    """Also of candidates of several tokens that are asked one token after another."""
     with scoring_server(folder, ways) as server:
         client = (model := served(server.url)).client
         before = client.usage.requests
@@ -78,7 +82,21 @@ def test_a_dry_run_makes_the_requests_of_a_run(folder, ways):
     assert (planned.more, planned.is_estimated) == (None, False)
 
 
-@pytest.mark.parametrize("ways", [VLLM, VLLM - {"prompt_logprobs", "echo"}])
+@pytest.mark.parametrize(("ways", "every"), [(LABEL_IDS, False), (OPENAI, True), (OPENAI, False)])
+def test_a_dry_run_has_a_range_where_requests_depend_on_replies(folder, ways, every):
+    with scoring_server(folder, ways) as server:
+        client = (model := served(server.url, folder)).client
+        client.plan = PlannedUsage()
+        list(model.score(SOME, WORDS, every=every))
+        planned, client.plan = client.plan, None
+        before = client.usage.requests
+        list(model.score(SOME, WORDS, every=every))
+    sent = client.usage.requests - before
+    assert planned.requests == len(SOME)
+    assert planned.requests <= sent <= planned.most.requests > len(SOME)
+
+
+@pytest.mark.parametrize("ways", [VLLM, LABEL_IDS])
 def test_the_best_candidate_and_the_gold_are_those_of_all_scores(folder, local, ways):
     with scoring_server(folder, ways) as server:
         for scores in served(server.url).score(SOME, WORDS, every=False):

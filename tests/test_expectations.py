@@ -560,8 +560,8 @@ def test_the_right_answers_meet_the_expectations_of_the_examples(folder):
     assert about == set(golds)  # no question without an expectation
 
 
-def test_there_are_six_examples():
-    assert len(EXAMPLES) == 6
+def test_there_are_seven_examples():
+    assert len(EXAMPLES) == 7
 
 
 def test_the_name_of_a_variant_tells_its_levels():

@@ -16,7 +16,7 @@ from consilience.models import prompt_reader
 from consilience.models.batches import Budget
 from consilience.models.fast import Prompts, tree_scorer
 from consilience.models.forward import logits_of
-from consilience.models.label_writer import MOST_WRITTEN
+from consilience.models.label_prompts import MOST_WRITTEN
 from consilience.models.loading import load_pretrained
 from consilience.sentence_pairs import TextPair
 from consilience.suites.perturbations import original, t5_original

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,12 +12,16 @@ import torch
 import transformers
 
 from conftest import SENTENCES, cases
+from consilience.ask_pairs import present_pairs
 from consilience.models.classifier import load_pair_classifier
+from consilience.models.label_functions import LabelFunction
+from consilience.noise import VARIATIONS
 from consilience.run import read_answers
 from consilience.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
-from consilience.suites.perturbations import PERTURBATIONS, t5_original
+from consilience.suites.perturbations import PERTURBATIONS, original, t5_original
 from consilience.suites.tasks import TASKS
 from consilience.workflow.counting import seed_notes
+from consilience.workflow.pair_noise import pair_noise_floor
 from pair_builders import (
     FORMS,
     MRPC,
@@ -491,3 +496,34 @@ def test_a_causal_model_that_writes(model_folder, perturb, tmp_path):
     assert (model["template"], model["chat"], model["kind"]) == ("{text}:", False, "causal")
     picked = pl.read_parquet(tmp_path / "run" / "answers" / "mrpc.parquet")["answer"]
     assert set(picked) <= set(SAME)
+
+
+@pytest.mark.parametrize("options", [[], ["--generate"]], ids=["classifier", "writer"])
+def test_the_noise_floor_of_pairs(options, classifier, taught, perturb, tmp_path):
+    """Of all 24 forms, also where the run has written before and keeps the scores of labels."""
+    model = taught if options else classifier("bert", SAME)
+    status, out, err = perturb(model, "--noise-floor", *options)
+    assert status == 0, err
+    floor = pl.read_csv(tmp_path / "run" / "metrics.csv").filter(pl.col("metric") == "flips")
+    assert floor["subset"].to_list() == [*VARIATIONS, "bfloat16"]
+    assert floor["n"].to_list() == [24] * 6 and floor["value"][:2].to_list() == [0, 0]
+    assert "Noise floor: up to " in out + err
+
+
+def test_labels_that_depend_on_company_are_noise():
+    """Alone a pair has the other label; a model that keeps what it computed forgets it first."""
+
+    class Alone(LabelFunction):
+        forgotten = 0
+
+        def forget(self):
+            self.forgotten += 1
+
+    model = Alone(lambda texts: [SAME[len(texts) > 1]] * len(texts), SAME)
+    forms = partial(original, indicators=MRPC.indicators)
+    presented = present_pairs(MRPC, PAIRS, forms, {}, model)
+    presented = replace(presented, reasons=("too long", *presented.reasons[1:]))
+    floor = pair_noise_floor(presented, model, queries=5, in_half_precision=lambda: model)
+    values = dict(floor.select("subset", "value").iter_rows())
+    assert (values.pop("one_by_one"), {*values.values()}, model.forgotten) == (1, {0}, 1)
+    assert floor["n"].to_list() == [5] * 6

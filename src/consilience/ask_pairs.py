@@ -15,6 +15,7 @@ from consilience.choices import Long
 from consilience.design import ORIGINAL
 from consilience.errors import ConsilienceError
 from consilience.free_text import matched_word
+from consilience.presentation import NoAnswer
 from consilience.sentence_pairs import Form, Task, TextPair
 from consilience.suites.pairs import TASK_SUITE, generated_group
 from consilience.suites.perturbations import Perturbation, forms_of
@@ -63,7 +64,7 @@ class PairModel(Interface):
         """Log-probabilities of the task's labels, each form in exactly one of the ``Scores``."""
 
 
-Write = Callable[[Sequence[Form]], Iterator[tuple[npt.NDArray[np.int64], list[str]]]]
+Write = Callable[[Sequence[Form]], Iterator[tuple[npt.NDArray[np.int64], Sequence[str | NoAnswer]]]]
 """A model's free answers to forms, with their places."""
 
 
@@ -215,9 +216,12 @@ def ask_text(
     columns = _columns(presented)
     labels = presented.task.labels
     for places, texts in write(forms):
-        answers = [matched_word(text, labels) or text for text in texts]
-        columns["answer"][rows[places]] = np.array(answers, dtype=np.object_)
-        columns["n_candidates"][rows[places]] = len(labels)
+        for row, text in zip(rows[places].tolist(), texts, strict=True):
+            if isinstance(text, NoAnswer):
+                columns["excluded"][row] = text.reason
+                continue
+            columns["answer"][row] = matched_word(text, labels) or text
+            columns["n_candidates"][row] = len(labels)
         progress(len(places))
     return _table(presented, generated_group(presented.task), columns)
 

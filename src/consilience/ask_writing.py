@@ -11,7 +11,7 @@ import polars as pl
 from consilience.ask import Progress
 from consilience.ask_questions import SCHEMA, Ints, Presenter, answers_of, prompts_of, slices_of
 from consilience.free_text import NO_CHOICE, Rule, match, usual_rule
-from consilience.presentation import Prompt, labels_of
+from consilience.presentation import NoAnswer, Prompt, labels_of
 from consilience.questions import Question
 from consilience.text import counted, truncated
 
@@ -49,7 +49,7 @@ class WritingModel(Interface):
 
     def write(
         self, prompts: Sequence[Prompt], samples: Sequence[int]
-    ) -> Iterator[tuple[Ints, list[str]]]:
+    ) -> Iterator[tuple[Ints, Sequence[str | NoAnswer]]]:
         """Positions of prompts, and the texts after them; ``samples``: which sample of each."""
 
 
@@ -88,6 +88,9 @@ def _ask_some(
     prompts = [rows[at][2] for at in askable]
     for positions, texts in model.write(prompts, [samples[rows[at][1]] for at in askable]):
         for position, text in zip(positions.tolist(), texts, strict=True):
+            if isinstance(text, NoAnswer):
+                answers[askable[position]] = {"excluded": text.reason}
+                continue
             at, variant, prompt = rows[askable[position]]
             style = presenter.presentation(presenter.design.cells[variant]).labels
             answers[askable[position]] = answered(text, prompt, questions[at], style, rule)

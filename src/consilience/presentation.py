@@ -219,6 +219,14 @@ class PromptScores:
     """For each row why a server gave no answer, None where it did; empty where it always did."""
 
 
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """In place of a text that a model wrote: there is none, and the answer is excluded."""
+
+    reason: str
+    """Why there is none."""
+
+
 def present(
     question: Question,
     presentation: Presentation,

@@ -82,3 +82,8 @@ class Segment:
 
 Form = tuple[Segment, ...]
 """An item written in one variant: its two sentences, in the order in which they are read."""
+
+
+def as_string(form: Form) -> str:
+    """The segments as one string with a space between."""
+    return " ".join(segment.text for segment in form)

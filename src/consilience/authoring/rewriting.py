@@ -19,7 +19,7 @@ from consilience.authoring.meaning import (
 from consilience.authoring.near_duplicates import has_words, normal_form, tokens_of
 from consilience.cloze import OBJECT_SLOT, SUBJECT_SLOT, Pattern
 from consilience.models.prompt_models import is_chat_model
-from consilience.presentation import Prompt
+from consilience.presentation import NoAnswer, Prompt
 from consilience.suites.proposals import Proposal
 from consilience.text import control_in
 from consilience.types import Fact, Relation, Suite
@@ -173,7 +173,7 @@ def draft_rewrites(
             refusals.append(Refusal(relations[at].id, "", reason))
         else:
             jobs += [(at, number + 1) for number in range(samples)]
-    texts = [""] * len(jobs)
+    texts: list[str | NoAnswer] = [""] * len(jobs)
     written = writer.write([prompts[at] for at, _ in jobs], [number for _, number in jobs])
     for rows, replies in written:
         for row, text in zip(rows.tolist(), replies, strict=True):
@@ -182,6 +182,9 @@ def draft_rewrites(
     drafts: list[Draft] = []
     for (at, number), reply in zip(jobs, texts, strict=True):
         relation = relations[at]
+        if isinstance(reply, NoAnswer):
+            refusals.append(Refusal(relation.id, "", reply.reason))
+            continue
         for text in written_patterns(reply) if reply.strip() else [""]:
             reason = next((r for r, rule in RULES.items() if rule(relation, text, vocabulary)), "")
             if reason:

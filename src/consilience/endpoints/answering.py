@@ -18,7 +18,7 @@ from consilience.endpoints.proving import Proof
 from consilience.endpoints.replies import Refused
 from consilience.endpoints.server import Server
 from consilience.endpoints.strategies import ANSWERS_ONLY, UnprovedError, UnprovedServerError
-from consilience.errors import shortened
+from consilience.errors import ConsilienceError, shortened
 from consilience.read import parse_json
 
 FIELD = "response_format"
@@ -96,8 +96,16 @@ class Answering:
         """The position of each chat, and that of its answer; or why it has none."""
         bodies = (self.chats.body(chat, *self._fields(options)) for chat, options in chats)
         for at, reply in self.chats.post_all(bodies):
-            refused = isinstance(reply, Refused)
-            yield at, reply.reason if refused else _answer_of(reply, chats[at][1])
+            if isinstance(reply, Refused):
+                yield at, reply.reason
+                continue
+            try:
+                yield at, _answer_of(reply, chats[at][1])
+            except UnprovedError as error:
+                raise ConsilienceError(
+                    f"a reply that is not as in the proof: {error}",
+                    todo="Ask one server: some that share an address do not enforce answers.",
+                ) from error
 
     def _fields(self, options: Sequence[str]) -> tuple[int, Mapping[str, Any]]:
         """The most tokens of an answer, and the field that enforces it."""

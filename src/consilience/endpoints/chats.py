@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from consilience.endpoints.replies import Refused
-from consilience.endpoints.server import Server
+from consilience.endpoints.server import ABSENT, Server
+from consilience.errors import ConsilienceError
 
 ROUTE = "chat/completions"
 
@@ -24,10 +25,11 @@ Messages = Sequence[Mapping[str, str]]
 class Chats:
     """Sends chats to a server. The first one finds out which fields the server takes."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, temperature: float = 0) -> None:
+        """``temperature``: 0 for the most probable token each time."""
         self.server = server
-        self.sampling: dict[str, Any] = {"temperature": 0, **server.plain_sampling}
-        """The fields that make an answer the most probable one; without those that are refused."""
+        self.sampling: dict[str, Any] = {"temperature": temperature, **server.plain_sampling}
+        """The fields that say how tokens are chosen; without those that the server refuses."""
         self.length = LENGTHS[0]
         """The name of the field that limits an answer."""
         self.room = 0
@@ -65,6 +67,14 @@ class Chats:
             reply = self.server.client.post(ROUTE, self.body(messages, length, fields))
             if not (isinstance(reply, Refused) and self._drops(reply.message)):
                 return reply
+
+    def settle(self) -> None:
+        """Find out which fields the server takes, by a short chat; nothing without chats."""
+        try:
+            self.known([{"role": "user", "content": "Hello"}], 16, {})
+        except ConsilienceError as error:
+            if not error.found.startswith(ABSENT):
+                raise
 
     def _drops(self, message: str) -> bool:
         """Leave out or rename a field that a server refuses by its name; whether there is one."""

@@ -196,10 +196,7 @@ class Client:
         if not batch.tasks or self._loop is None or sys.is_finalizing():
             return
         try:
-            for task, request in list(batch.tasks.items()):
-                request.is_last_try = True
-                if not request.in_flight:
-                    task.cancel()
+            self._loop.call_soon_threadsafe(batch.drop_unsent)
             wait(list(batch.tasks), min(LAST_REPLIES, self.connection.timeout))
         finally:  # no reply in time, or interrupted again
             for task in list(batch.tasks):
@@ -223,3 +220,11 @@ class _Batch:
     """Replies that nobody has seen yet, with the position of their request; or what was raised."""
     tasks: dict[Future[Any], Sent] = field(default_factory=dict)
     """Requests without a reply, by their task."""
+
+    def drop_unsent(self) -> None:
+        """Send nothing more; in the event loop, in which no request is sent at the same time."""
+        for task, request in list(self.tasks.items()):
+            request.is_last_try = True
+            request.is_dropped = not request.in_flight
+            if request.is_dropped:
+                task.cancel()

@@ -179,15 +179,19 @@ class Scorer:
     def _plan(self, works: Sequence[_Work], every: bool) -> None:
         """Make the requests of a dry run, which brings no reply and therefore ends after it.
 
-        Which continuations could still be the best is not known. So with ``every`` False those that
-        follow the first request of a prefix are counted apart (``PlannedUsage.more``).
+        Which continuations could still be the best, or have a token that is not listed, is not
+        known. So those that follow the first request of a prefix are then counted apart
+        (``PlannedUsage.more``).
         """
         strategy, client = self.strategy, self.server.client
-        if strategy.whole is None:
-            return
-        plan, depends = client.plan, strategy.first is not None and not every
+        plan = client.plan
+        depends = strategy.first is not None and (not every or strategy.is_censored)
         if plan is not None and depends:
             client.plan = plan.more = plan.more or PlannedUsage()
+        if strategy.whole is None:
+            self._plan_later_tokens(works)
+            client.plan = plan
+            return
         shortest = 2 if strategy.first else 1
         waiting = [
             [at for at, target in enumerate(work.parts.targets) if len(target) >= shortest]
@@ -196,6 +200,18 @@ class Scorer:
         several = strategy.takes_several and not self.as_text
         self._complete(works, [[of] if several and of else [[at] for at in of] for of in waiting])
         client.plan = plan
+
+    def _plan_later_tokens(self, works: Sequence[_Work]) -> None:
+        """Make the requests for all tokens of continuations but the first, one after another."""
+        longest = max((len(target) for work in works for target in work.parts.targets), default=0)
+        for done in range(1, longest):
+            waiting = [
+                [at for at, target in enumerate(work.parts.targets) if len(target) > done]
+                for work in works
+            ]
+            for work in works:
+                work.done = [done] * len(work.done)
+            self._look(works, waiting)
 
     def _look(
         self,

@@ -60,6 +60,8 @@ class Sent:
     """Whether it is sent and has no reply yet."""
     is_last_try: bool = False
     """Whether it is not sent again."""
+    is_dropped: bool = False
+    """Whether it is not sent at all."""
     tries: int = 0
     """How often it was sent."""
 
@@ -127,7 +129,7 @@ class Sender:
         """Send a request once, when its turn has come and the limits admit it."""
         is_paid = not is_free(request.path)
         tokens = self._allowance.estimate(request.content, request.body) if is_paid else 0
-        started = await self._enter(tokens, is_paid)
+        started = await self._enter(request, tokens, is_paid)
         self._allowance.reserved += tokens
         self.usage.requests += is_paid
         request.in_flight = True
@@ -152,12 +154,14 @@ class Sender:
             self._allowance.settle(tokens, request.content, outcome)
             self._note_names(outcome)
 
-    async def _enter(self, tokens: int, is_paid: bool) -> float:
+    async def _enter(self, request: Sent, tokens: int, is_paid: bool) -> float:
         """Wait until a request may be sent; when it is."""
         started = await self.pace.enter()
         try:
             while is_paid and not self._allowance.admits(tokens):
                 await asyncio.sleep(0.02)  # until a request in flight has used fewer than reserved
+            if request.is_dropped:
+                raise asyncio.CancelledError
         except BaseException:
             self.pace.leave()
             raise

@@ -376,7 +376,7 @@ def strategy_named(name: str) -> Strategy:
         raise ConsilienceError(
             f"--scoring {name}, which asks questions with options in chats",
             expected=", ".join(STRATEGIES),
-            todo="Ask facts as questions: add --as-questions 4.",
+            todo="Ask facts as questions: add --as-questions 3.",
         )
     if name not in STRATEGIES:
         known = [*STRATEGIES, CHAT_TOP_K, ANSWERS_ONLY]
@@ -393,6 +393,6 @@ class UnprovedServerError(ConsilienceError):
         super().__init__(
             f"the server gives no log-probabilities of given texts ({tried})",
             expected="a server in the table of docs/endpoints.md",
-            todo="Ask facts as questions with --as-questions 4. If the server does not score these "
+            todo="Ask facts as questions with --as-questions 3. If the server does not score these "
             "either, or enforce answers, add --generate: the model writes its answers.",
         )

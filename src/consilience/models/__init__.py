@@ -133,7 +133,7 @@ def _not_direct(spec: str) -> ConsilienceError:
     return ConsilienceError(
         f"facts asked directly of {spec}, a decision model, which chooses among options",
         expected="questions with options",
-        todo="Ask the facts as questions: --as-questions 4.",
+        todo="Ask the facts as questions: --as-questions 3.",
     )
 
 

@@ -6,7 +6,7 @@ tokenizer has a chat template. ``write`` returns what it writes freely, ``score`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,30 +14,13 @@ import numpy as np
 from consilience.errors import ConsilienceError
 from consilience.models.continuations import CONTINUATIONS
 from consilience.models.forward import Floats, Ints
+from consilience.models.label_prompts import MOST_WRITTEN, REPLY, TEMPLATES, filled
 from consilience.models.loading import Pretrained
-from consilience.models.pair_input import Encoded, as_string, fit
+from consilience.models.pair_input import Encoded, fit
 from consilience.models.prompt_reader import Manner, PromptReader, Replies
 from consilience.models.score_tables import log_softmax
-from consilience.sentence_pairs import Form, Task, TaskKind
+from consilience.sentence_pairs import Form, Task, as_string
 from consilience.types import Scores
-
-MOST_WRITTEN = 20
-"""Tokens that a model may write; no label of the tasks has half as many."""
-
-REPLY = "{reply}"
-"""In a template: what follows is the beginning of the model's reply."""
-
-TEMPLATES: Mapping[TaskKind, str] = {
-    "NLI": "{text}\n\nHow does {second} relate to {first}? Answer with one of these labels and "
-    "nothing else: {labels}.\n{reply}Label:",
-    "STS": "{text}\n\nHow do {first} and {second} relate? Answer with one of these labels and "
-    "nothing else: {labels}.\n{reply}Label:",
-}
-"""The template for a model without a form of its own, if none is given; ours.
-
-Small models that are not given the beginning of the reply write about the sentences instead
-(docs/free-text.md).
-"""
 
 
 class LabelWriter(PromptReader):
@@ -144,6 +127,10 @@ class LabelWriter(PromptReader):
         for rows, answers in self._answer([forms[row] for row in rest], writes=False):
             yield self._scores(rest[rows], np.array(answers.totals))
 
+    def forget(self) -> None:
+        """Compute scores anew that ``write`` computed."""
+        self._totals.clear()
+
     def _scores(self, rows: Ints, totals: Floats) -> Scores:
         return Scores(rows, self.labels, log_softmax(totals), totals=totals)
 
@@ -153,21 +140,3 @@ class LabelWriter(PromptReader):
         yield from self.replies(
             prompts, [self.targets] * len(prompts), [Manner()] * len(prompts) if writes else []
         )
-
-
-def filled(template: str, task: Task) -> str:
-    """A template with the labels and the indicators of the task in it."""
-    if template.count("{text}") != 1:
-        raise ConsilienceError(
-            f"the template '{template}'", expected="exactly one {text}, where the pair stands"
-        )
-    names = {"labels": ", ".join(task.labels)}
-    names |= dict(zip(("first", "second"), task.indicators, strict=True))
-    reply = template.partition(REPLY)[2]
-    if REPLY in reply or "{text}" in reply:
-        raise ConsilienceError(
-            f"the template '{template}'", expected=f"at most one {REPLY}, after {{text}}"
-        )
-    for name, value in names.items():
-        template = template.replace("{" + name + "}", value)
-    return template

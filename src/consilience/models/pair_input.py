@@ -15,7 +15,7 @@ from consilience.errors import ConsilienceError
 from consilience.models.loading import Kind
 from consilience.models.masked import positions
 from consilience.read import parse_json
-from consilience.sentence_pairs import Form
+from consilience.sentence_pairs import Form, as_string
 
 FILE = "consilience.json"
 """The file beside a fine-tuned model with the format that it was trained on."""
@@ -139,11 +139,6 @@ class PairInput:
     def fit(self, forms: Sequence[Form]) -> list[Form]:
         """All variants of one item, truncated so that each fits (function ``fit``)."""
         return fit(forms, self.encode, self.tokenizer, self.longest)
-
-
-def as_string(form: Form) -> str:
-    """The segments as one string with a space between."""
-    return " ".join(segment.text for segment in form)
 
 
 def fit(

@@ -132,18 +132,15 @@ class ServedAnswerer(ServedChat):
     def score(self, prompts: Sequence[Prompt]) -> Iterator[PromptScores]:
         """The answer that each prompt gets, or why it has none."""
         chats = [(messages_of(prompt), prompt.answers) for prompt in prompts]
-        try:
-            for at, answer in self.answering.answers(chats):
-                answers = prompts[at].answers
-                is_answer = isinstance(answer, int)
-                yield PromptScores(
-                    np.array([at]),
-                    [only(answer if isinstance(answer, int) else None, len(answers))],
-                    texts=[answers[answer] if isinstance(answer, int) else ""],
-                    refused=[None if is_answer else str(answer)],
-                )
-        except UnprovedError as error:
-            raise ConsilienceError(f"a reply that is not as in the proof: {error}") from error
+        for at, answer in self.answering.answers(chats):
+            answers = prompts[at].answers
+            chosen = None if isinstance(answer, str) else answer
+            yield PromptScores(
+                np.array([at]),
+                [only(chosen, len(answers))],
+                texts=["" if chosen is None else answers[chosen]],
+                refused=[answer if isinstance(answer, str) else None],
+            )
 
     def score_alone(self, prompt: Prompt) -> npt.NDArray[np.float64]:
         """The answer that the prompt gets."""

@@ -1,4 +1,7 @@
-"""Models behind a URL that answer sentence pairs with the word of a label (``label_writer.py``)."""
+"""Models behind a URL that answer sentence pairs with the word of a label (``label_writer.py``).
+
+A server with tokens scores the labels. One of chats only answers with a label that it enforces.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,25 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from consilience.endpoints.proving import Proof
+from consilience.choices import Connection
+from consilience.endpoints.answering import Answering
+from consilience.endpoints.proving import Proof, prove
 from consilience.endpoints.scorer import Continuations, Scorer
 from consilience.endpoints.server import Server
+from consilience.endpoints.strategies import (
+    ANSWERS_ONLY,
+    CHAT_TOP_K,
+    UnprovedServerError,
+    strategy_named,
+)
 from consilience.errors import ConsilienceError
-from consilience.models.label_writer import MOST_WRITTEN, REPLY, TEMPLATES, filled
-from consilience.models.pair_input import Encoded, as_string
+from consilience.models.label_functions import LabelFunction
+from consilience.models.label_prompts import MOST_WRITTEN, REPLY, TEMPLATES, filled
 from consilience.models.score_tables import excluded, log_softmax
-from consilience.models.served import ServedModel
+from consilience.models.served import NO_TOKENS, ServedModel, open_server
 from consilience.models.served_prompts import prompt_tokens, text_of
-from consilience.sentence_pairs import Form, Task
+from consilience.presentation import NoAnswer
+from consilience.sentence_pairs import Form, Task, as_string
 from consilience.types import Scores
 
 Ints = npt.NDArray[np.int64]
@@ -74,7 +86,7 @@ class ServedLabelWriter(ServedModel):
         turn = {"role": "user", "content": prompt.rstrip("\n") if reply else prompt}
         return self._chat([turn], is_asked=True) + reply
 
-    def encode(self, forms: Sequence[Form]) -> list[Encoded]:
+    def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
         """The ids of each prompt, of any length."""
         start = [] if self.prompts.has_template else self.prompts.beginning
         every = self.prompts.ids([self.prompt(form) for form in forms]) if forms else []
@@ -96,7 +108,7 @@ class ServedLabelWriter(ServedModel):
                 return f"has the special token '{token}' in it"
         return None
 
-    def write(self, forms: Sequence[Form]) -> Iterator[tuple[Ints, list[str]]]:
+    def write(self, forms: Sequence[Form]) -> Iterator[tuple[Ints, list[str | NoAnswer]]]:
         """Positions of forms, and what the model writes after them, greedily."""
         route = "completions"
         bodies = (
@@ -110,7 +122,7 @@ class ServedLabelWriter(ServedModel):
             for encoded in self.encode(forms)
         )
         for at, reply in self.server.client.post_all(route, bodies):
-            yield np.array([at]), [text_of(reply).strip()]
+            yield np.array([at]), [text_of(reply)]
 
     def score(self, forms: Sequence[Form]) -> Iterator[Scores]:
         """Log-probabilities, in nats, of the labels for each form, normalised over the labels."""
@@ -132,3 +144,106 @@ class ServedLabelWriter(ServedModel):
                 totals=values,
                 bounds=bounds if has_bounds else None,
             )
+
+
+class ServedLabelChats:
+    """A server of chats that is asked for a label: it enforces one, and there are no scores."""
+
+    longest = LabelFunction.longest
+
+    def __init__(self, server: Server, spec: str) -> None:
+        self.server, self.client = server, server.client
+        self.answering = Answering(server)
+        self.chats, self.proof = self.answering.chats, self.answering.proof
+        self.identity: dict[str, object] = {
+            "model": spec,
+            "server": server.client.connection.base_url,
+            "kind": server.kind,
+            "scoring": ANSWERS_ONLY,
+            **self.chats.identity,
+        }
+        self.notes = [self.proof.note, *self.chats.notes]
+        self.template, self.labels = "", tuple[str, ...]()
+
+    def ask_for(self, task: Task, template: str | None, longest: int = 0) -> ServedLabelChats:
+        """The same model, asked for the labels of a task; ``template``: None for ours.
+
+        The beginning of the reply, which only a server with tokens takes, is left out of ours.
+        """
+        if longest:
+            raise ConsilienceError(
+                "--max-length with a server that has no tokens", todo="Leave it out."
+            )
+        if template is not None and REPLY in template:
+            raise ConsilienceError(
+                f"{REPLY} in the template, of a server that takes whole chats only",
+                todo=f"Leave {REPLY} and what follows it out.",
+            )
+        text = TEMPLATES[task.kind].partition(REPLY)[0].rstrip() if template is None else template
+        self.template, self.labels = filled(text, task), task.labels
+        self.identity["template"] = self.template
+        return self
+
+    def prompt(self, form: Form) -> str:
+        """The turn of the chat."""
+        return self.template.replace("{text}", as_string(form))
+
+    def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
+        """The characters of each prompt."""
+        return [{"input_ids": list(map(ord, self.prompt(form)))} for form in forms]
+
+    def fit(self, forms: Sequence[Form]) -> list[Form]:
+        """The forms: the server says which are too long."""
+        return list(forms)
+
+    def why_not(self, form: Form) -> str | None:
+        """None: every form can be asked."""
+        return None
+
+    def write(self, forms: Sequence[Form]) -> Iterator[tuple[Ints, list[str | NoAnswer]]]:
+        """Positions of forms, and what the model writes after them if no label is enforced."""
+        bodies = (self.chats.body(self._chat(form), MOST_WRITTEN, {}) for form in forms)
+        for at, reply in self.chats.post_all(bodies):
+            yield np.array([at]), [text_of(reply)]
+
+    def score(self, forms: Sequence[Form]) -> Iterator[Scores]:
+        """The label of each form; there are no log-probabilities."""
+        chats = [(self._chat(form), self.labels) for form in forms]
+        for at, answer in self.answering.answers(chats):
+            if isinstance(answer, str):
+                yield excluded([at], self.labels, answer)
+                continue
+            totals = np.full((1, len(self.labels)), -np.inf)
+            totals[0, answer] = 0.0
+            yield Scores(np.array([at]), self.labels, None, totals=totals, answers_only=True)
+
+    def _chat(self, form: Form) -> list[dict[str, str]]:
+        return [{"role": "user", "content": self.prompt(form)}]
+
+
+def load_served_labels(
+    spec: str, connection: Connection | None, scoring: str | None = None
+) -> ServedLabelWriter | ServedLabelChats:
+    """The model of that name: scored by the tokens of the server, or by labels that it enforces."""
+    server = open_server(spec, connection, scoring)
+    named = server.client.connection.scoring
+    if named == ANSWERS_ONLY:
+        return ServedLabelChats(server, spec)
+    if named == CHAT_TOP_K:
+        raise ConsilienceError(
+            f"--scoring {CHAT_TOP_K} with sentence pairs, whose labels are words of several tokens",
+            todo=f"Write --scoring {ANSWERS_ONLY}.",
+        )
+    reasons = {"tokens": NO_TOKENS}
+    if server.tokenizer is not None:
+        try:
+            return ServedLabelWriter(server, spec, *prove(server))
+        except UnprovedServerError as error:
+            reasons = error.reasons
+    elif named:
+        strategy_named(named)  # an unknown one raises
+        raise ConsilienceError(f"--scoring {named}: {NO_TOKENS}")
+    try:
+        return ServedLabelChats(server, spec)
+    except UnprovedServerError as error:
+        raise UnprovedServerError(reasons | error.reasons) from error

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from consilience.endpoints.chats import Chats
 from consilience.endpoints.proving import Proof
 from consilience.endpoints.replies import Refused
 from consilience.endpoints.scorer import Continuations, Scorer
@@ -16,7 +17,7 @@ from consilience.endpoints.server import Server
 from consilience.errors import ConsilienceError
 from consilience.models.prompt_tokens import PromptTokens
 from consilience.models.served import ServedModel
-from consilience.presentation import Prompt, PromptScores
+from consilience.presentation import NoAnswer, Prompt, PromptScores
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -116,16 +117,20 @@ class ServedWriter:
         self.most_written, self.temperature, self.seed = most_written, temperature, seed
         self.longest = longest or server.context
         self.tokens = prompt_tokens(server, spec) if server.tokenizer is not None else None
+        self.chats = Chats(server, temperature)
+        if self.takes_chats:
+            self.chats.settle()
         self.identity: dict[str, object] = {
             "model": spec,
             "server": server.client.connection.base_url,
             "kind": server.kind,
             "max_new_tokens": most_written,
             "temperature": temperature,
+            **self.chats.identity,
         }
         if temperature:
             self.identity["sampling_seed"] = seed
-        self.notes: list[str] = []
+        self.notes: list[str] = [*self.chats.notes]
 
     def text(self, prompt: Prompt) -> str:
         """What the model reads; of a chat that the server joins, its turns."""
@@ -148,7 +153,7 @@ class ServedWriter:
 
     def write(
         self, prompts: Sequence[Prompt], samples: Sequence[int]
-    ) -> Iterator[tuple[Ints, list[str]]]:
+    ) -> Iterator[tuple[Ints, list[str | NoAnswer]]]:
         """Positions of prompts, and what the model writes after them; see ``AnswerWriter.write``.
 
         A text that is no chat ends with its first line. A server without seeds samples anew.
@@ -163,7 +168,7 @@ class ServedWriter:
             again = []
             for index, reply in self.server.client.post_all(route, (bodies[row] for row in rows)):
                 row = rows[index]
-                if "stop" in bodies[row] and not text_of(reply).strip():
+                if "stop" in bodies[row] and text_of(reply) == "":
                     again.append(row)  # it began with an empty line
                 else:
                     yield np.array([row]), [self._written(reply, prompts[row])]
@@ -172,16 +177,16 @@ class ServedWriter:
                 yield np.array([again[index]]), [self._written(reply, prompts[again[index]])]
 
     def _body(self, prompt: Prompt, sample: int) -> dict[str, Any]:
+        seed = {"seed": self._seed(prompt, sample)} if self.temperature else {}
+        if self.tokens is None and prompt.is_chat:
+            return self.chats.body(messages_of(prompt), self.most_written, seed)
         body: dict[str, Any] = {
             "model": self.server.name,
             "max_tokens": self.most_written,
             "temperature": self.temperature,
             **self.server.plain_sampling,
+            **seed,
         }
-        if self.temperature:
-            body["seed"] = self._seed(prompt, sample)
-        if self.tokens is None and prompt.is_chat:
-            return body | {"messages": messages_of(prompt)}
         if not prompt.is_chat:
             body["stop"] = ["\n"]
         if self.tokens is None or self.server.kind == "other":
@@ -193,9 +198,11 @@ class ServedWriter:
         text = f"{self.seed} {sample} {prompt.system} {prompt.turns}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
-    def _written(self, reply: Any, prompt: Prompt) -> str:
-        text = text_of(reply).strip()
-        return text if prompt.is_chat else text.split("\n")[0].strip()
+    def _written(self, reply: Any, prompt: Prompt) -> str | NoAnswer:
+        text = text_of(reply)
+        if isinstance(text, NoAnswer) or prompt.is_chat:
+            return text
+        return text.split("\n")[0].strip()
 
 
 def messages_of(prompt: Prompt) -> list[dict[str, str]]:
@@ -209,15 +216,22 @@ def _route(body: Mapping[str, Any]) -> str:
     return "chat/completions" if "messages" in body else "completions"
 
 
-def text_of(reply: Any) -> str:
-    """The text of a reply; of a refused request none."""
+def text_of(reply: Any) -> str | NoAnswer:
+    """The text of a reply; or why there is none.
+
+    A model that reasons first may use up all tokens before its text begins.
+    """
     if isinstance(reply, Refused):
-        return ""
+        return NoAnswer(reply.reason)
     try:
         choice = reply["choices"][0]
         text = choice["message"]["content"] if "message" in choice else choice["text"]
     except (KeyError, IndexError, TypeError):
         text = 0
+    if not text and text != 0 and "message" in choice and choice.get("finish_reason") == "length":
+        return NoAnswer(
+            "the limit of tokens ended the answer before its text began (--max-new-tokens)"
+        )
     if text is None:
         return ""
     if not isinstance(text, str):
@@ -225,4 +239,4 @@ def text_of(reply: Any) -> str:
             f"a reply without a text: {reply}",
             expected="choices with a text or a message",
         )
-    return text
+    return text.strip()

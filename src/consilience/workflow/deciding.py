@@ -60,7 +60,7 @@ def decision_prompting(
         raise ConsilienceError(
             "open questions to a decision model, which chooses among options",
             expected="questions with options",
-            todo="Give them options; facts have some with --as-questions 4.",
+            todo="Give them options; facts have some with --as-questions 3.",
         )
     for name in UNUSED:
         if getattr(options, name):

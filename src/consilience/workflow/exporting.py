@@ -13,7 +13,7 @@ from consilience.ask_questions import Presenter, prompts_of
 from consilience.choices import ExportFormat
 from consilience.presentation import Prompt
 from consilience.questions import Question
-from consilience.sentence_pairs import Task
+from consilience.sentence_pairs import Task, as_string
 from consilience.suites.cloze_questions import BLANK
 from consilience.suites.pairs import TASK_SUITE, Pairs
 from consilience.suites.perturbations import Perturbation, forms_of, original
@@ -137,8 +137,7 @@ def pair_rows(
 
     ``template``: a text with ``{text}`` and, if wanted, ``{labels}``; None for that of the task.
     """
-    from consilience.models.label_writer import TEMPLATES, filled
-    from consilience.models.pair_input import as_string
+    from consilience.models.label_prompts import TEMPLATES, filled
 
     before, after = filled(template or TEMPLATES[task.kind], task).split("{text}")
     for pair in pairs.items:

@@ -40,6 +40,7 @@ from consilience.types import Suite
 from consilience.watch import SILENT, Watch
 from consilience.workflow.counting import CountedRun, count_answers, noise_floor_of, seed_notes
 from consilience.workflow.deciding import decides, load_decider
+from consilience.workflow.pair_noise import pair_noise_floor
 from consilience.workflow.probe_options import DEFAULT_MODEL, ProbeOptions, refuse_options
 from consilience.workflow.probe_plan import evenly
 from consilience.workflow.run_settings import default_folder, perturbation_settings
@@ -156,8 +157,7 @@ def _load(
             if decides(spec):
                 model = load_decider(options, task)
             else:
-                load = _load_writer if options.generate else _load_classifier
-                model, form = load(spec, options, task)
+                model, form = _loaded_model(spec, options, task)
     settings = {**chosen_pairs.settings, "model": model.identity}
     # The folder of several seeds is named by the folder of their models.
     named = settings | {"suite": task.name} | ({"model": options.model} if seed else {})
@@ -187,7 +187,27 @@ def _load(
         tables = answers.partition_by("group", maintain_order=True)
         return pl.concat(changed_answers(presented(), table) for table in tables)
 
-    return Loaded(model, settings, whole / seed, describe, ask, changed=changed)
+    def noise_floor(progress: Progress) -> pl.DataFrame:
+        half = ready is None and model.identity.get("dtype") == "float32"
+        return pair_noise_floor(
+            presented(),
+            model,
+            in_half_precision=in_half if half else None,
+            seed=options.seed,
+            progress=progress,
+        )
+
+    def in_half() -> PairModel:
+        return _loaded_model(spec, replace(options, dtype="bfloat16"), task)[0]
+
+    return Loaded(
+        model, settings, whole / seed, describe, ask, changed=changed, noise_floor=noise_floor
+    )
+
+
+def _loaded_model(spec: str, options: ProbeOptions, task: Task) -> tuple[PairModel, OriginalForm]:
+    """A model that writes or classifies, and the form of a pair that it reads as the original."""
+    return (_load_writer if options.generate else _load_classifier)(spec, options, task)
 
 
 def _count_seeds(
@@ -317,9 +337,9 @@ def _load_classifier(
 def _load_writer(spec: str, options: ProbeOptions, task: Task) -> tuple[PairModel, OriginalForm]:
     """A model that writes, and the original form: T5's where there is no template."""
     if spec.partition(":")[0] in SERVED:
-        from consilience.models.served_labels import ServedLabelWriter
+        from consilience.models.served_labels import load_served_labels
 
-        served = ServedLabelWriter.open(spec, options.connection, options.scoring)
+        served = load_served_labels(spec, options.connection, options.scoring)
         served.ask_for(task, options.template, options.longest or 0)
         return served, partial(original, indicators=task.indicators)
     from consilience.models.label_writer import LabelWriter

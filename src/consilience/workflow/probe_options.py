@@ -159,7 +159,7 @@ class ProbeOptions:
         bool,
         Option(
             "Also measure how many answers change with batch size, order and precision.",
-            panel=FACTS_AND_OWN,
+            panel=COUNTING,
         ),
     ] = False
     fast: Annotated[

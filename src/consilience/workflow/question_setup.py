@@ -17,6 +17,7 @@ from consilience.ask_questions import (
     prompt_count,
     prompt_table,
 )
+from consilience.endpoints.strategies import ANSWERS_ONLY
 from consilience.errors import ConsilienceError
 from consilience.expectations import linked_questions
 from consilience.factors import Factor, FactorialDesign
@@ -190,6 +191,7 @@ def _load(
     if model is None:
         with watch.loading(options.model):
             model = _load_model(options, questionnaire.whole, writing)
+        _refuse_rule_without_scores(options, model)
         if not decides(options.model):
             is_chat = is_chat_model(model)
             prompting = _prompting(options, questionnaire.design.factors, is_chat=is_chat)
@@ -244,6 +246,16 @@ def _load_model(
         connection=options.connection,
         scoring=options.scoring,
     )
+
+
+def _refuse_rule_without_scores(options: ProbeOptions, model: PromptModel) -> None:
+    """Raise for a scoring rule where a server gives answers without scores."""
+    if options.option_score and model.identity.get("scoring") == ANSWERS_ONLY:
+        raise ConsilienceError(
+            f"--option-score {options.option_score} with a server that gives answers only",
+            expected="log-probabilities of the options",
+            todo="Leave it out; for options without labels add --vary labels=none.",
+        )
 
 
 def _writer_of(writing: Writing, model: PromptModel, questionnaire: Questionnaire) -> Writer:

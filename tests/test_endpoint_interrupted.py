@@ -1,0 +1,168 @@
+"""Whole runs of a server of chats, and such runs that a signal ended: nothing is paid for twice."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zlib
+
+import polars as pl
+import pytest
+
+from consilience.endpoints.answering import KNOWN
+from consilience.endpoints.journal import REPLIES
+from consilience.errors import ConsilienceError
+from consilience.report.run_view import RunView
+from consilience.report.server_sections import server_line
+from consilience.run_folder import record_of
+from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.probing import plan_probe, probe
+from pair_builders import write_pairs
+from replay_server import completion, replay
+
+CHATS = "/v1/chat/completions"
+OF_PROOFS = [question for question, _ in KNOWN]
+
+
+def answer(path, body, headers):
+    """A server of chats: an enforced answer by the text, or the beginning of a text."""
+    if path != CHATS:
+        return 404, {"error": {"message": f"no route {path}"}}, {}
+    text = json.dumps(body["messages"])
+    content = "equivalent, I think"
+    if "response_format" in body:
+        schema = body["response_format"]["json_schema"]["schema"]
+        options = schema["properties"]["answer"]["enum"]
+        content = json.dumps({"answer": options[zlib.crc32(text.encode()) % len(options)]})
+    if "logprobs" in body:
+        return 400, {"error": {"message": "logprobs: not for this model"}}, {}
+    choice = {"message": {"content": content}, "finish_reason": "stop"}
+    return completion(body, model="m", choices=[choice])
+
+
+@pytest.fixture
+def arguments(tmp_path):
+    """The options of ``probe`` for questions and for sentence pairs."""
+    rows = [f"q{at},What is {at} and {at}?,{at};{2 * at};x y,{2 * at}" for at in range(3, 15)]
+    questions = tmp_path / "sums.csv"
+    questions.write_text("\n".join(["item,question,options,answer", *rows]))
+    pairs = write_pairs(tmp_path / "pairs.jsonl")
+    shared = {"model": "openai:m", "concurrency": 2}
+    return {
+        "questions": shared | {"suite": str(questions), "vary": ("order=all", "labels=A,none")},
+        "pairs": shared | {"suite": "mrpc", "data": str(pairs), "generate": True},
+    }
+
+
+def paid(server):
+    """The requests of the suite, without those of the proof."""
+    bodies = server.bodies(CHATS)
+    of_suite = [one for one in bodies if one["messages"][-1]["content"] not in OF_PROOFS]
+    return sorted(json.dumps(one) for one in of_suite if "logprobs" not in one)
+
+
+def flags(options):
+    for name, value in options.items():
+        for one in value if isinstance(value, tuple) else (value,):
+            yield f"--{name.replace('_', '-')}"
+            if one is not True:
+                yield str(one)
+
+
+@pytest.mark.parametrize("kind", ["questions", "pairs"])
+def test_a_signal_and_the_same_command_again_pay_for_nothing_twice(kind, arguments, tmp_path):
+    """A process is ended in the middle, and the run is resumed.
+
+    By SIGTERM, which goes the way of Ctrl-C: a shell may start tests with Ctrl-C switched off. The
+    replies to the two requests in flight come after the signal, and are kept.
+    """
+    released = threading.Event()
+    released.set()
+
+    def gated(path, body, headers):
+        if path == CHATS and len(server.received) > 16:
+            released.wait(30)
+        return answer(path, body, headers)
+
+    options, folder = arguments[kind], tmp_path / "run"
+    if kind == "questions":
+        options |= {"scoring": "answers-only"}
+    with replay(gated) as server:
+        whole = probe(ProbeOptions(base_url=server.url, folder=tmp_path / "whole", **options))
+        expected = paid(server)
+        server.received.clear()
+        released.clear()
+        named = flags(options | {"base_url": server.url, "out": folder})
+        command = [sys.executable, "-m", "consilience", "probe", *named]
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        while len(server.received) < 18 and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.1)
+        released.set()
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 143, err
+        assert b"the same command resumes the work" in err
+        assert 0 < len(paid(server)) < len(expected)
+        assert len((folder / REPLIES).read_bytes().splitlines()) == len(paid(server))
+        resumed = probe(ProbeOptions(base_url=server.url, folder=folder, **options))
+    assert paid(server) == expected
+    assert resumed.metrics.equals(whole.metrics, null_equal=True)
+    assert not (folder / REPLIES).exists()
+
+
+def test_answers_only_are_in_the_run_without_scores(arguments, tmp_path):
+    """Chosen because nothing else is proved; the run and the report say so."""
+    folder = tmp_path / "run"
+    with replay(answer) as server:
+        options = ProbeOptions(base_url=server.url, folder=folder, **arguments["questions"])
+        planned = plan_probe(options)
+        assert (planned.queries, server.received == []) == (12 * (6 + 6), False)
+        assert server.received.count((CHATS, None)) == 0
+        counted = probe(options)
+    record = record_of(folder)
+    assert record["scoring"]["strategy"] == record["settings"]["model"]["scoring"] == "answers-only"
+    assert "logprobs: not for this model" in record["scoring"]["refused"]["chat-top-k"]
+    note = "the server gives answers that 'response_format' enforces, and no scores (answers-only)"
+    assert any(one.startswith(note) for one in counted.notes)
+    answers = pl.read_parquet(folder / "answers" / "*.parquet")
+    unknown = ["logprob", "gold_logprob", "gold_rank", "margin", "text_logprob", "option_scores"]
+    assert answers.select(pl.col(unknown).is_not_null().any()).row(0) == (False,) * len(unknown)
+    assert answers["option"].null_count() == answers["excluded"].count() == 0
+    assert "total_variation" not in counted.metrics["metric"].to_list()
+    changes = counted.metrics.filter(pl.col("metric") == "score_change")
+    assert changes["value"].is_nan().all() and changes["n"].sum() == 0
+    view = RunView("run", [record], counted.suite, counted.metrics, counted.summary)
+    assert "scored by answers-only (answers that 'response_format' enforces" in server_line(view)[0]
+
+
+def test_a_scoring_rule_needs_scores(arguments, tmp_path):
+    with replay(answer) as server, pytest.raises(ConsilienceError, match="--option-score sum with"):
+        probe(
+            ProbeOptions(
+                base_url=server.url,
+                folder=tmp_path / "run",
+                option_score="sum",
+                **arguments["questions"],
+            )
+        )
+
+
+def test_facts_that_a_server_of_chats_cannot_score_are_questions(tmp_path):
+    """The message names the command, and it works."""
+    facts = {"model": "openai:m", "suite": "mini", "groups": ("capital",), "limit": 2}
+    with replay(answer) as server:
+        options = ProbeOptions(base_url=server.url, folder=tmp_path / "run", **facts)
+        with pytest.raises(ConsilienceError, match="--as-questions 3"):
+            probe(options)
+        options = ProbeOptions(
+            base_url=server.url, folder=tmp_path / "run", as_questions=3, **facts
+        )
+        counted = probe(options)
+    assert counted.record["scoring"]["strategy"] == "answers-only"

@@ -1,6 +1,7 @@
 """Decision models: requests and replies of both routes, real servers, refusals, and batches."""
 
 import json
+import shutil
 import threading
 import time
 from dataclasses import replace
@@ -153,6 +154,71 @@ def test_llama_cpp_gives_the_label_scores_of_the_same_weights_here(model_folder,
         assert values == pytest.approx(expected.tolist(), abs=0.1)  # kernels in eight bits
     assert remote.notes == [f"the server calls the model '{file}'"]
     remote.client.close()
+
+
+@pytest.fixture(scope="module")
+def head_folder(chat_folder, tmp_path_factory):
+    """A tiny random model with a decision head of 24 - 8 = 16 options."""
+    import torch
+    import transformers
+
+    folder = tmp_path_factory.mktemp("head")
+    body = transformers.LlamaConfig.from_pretrained(chat_folder).to_dict()
+    torch.manual_seed(1)
+    config = transformers.JevConfig(hidden_size=32, text_config=body, initializer_range=0.5)
+    transformers.JevForDecision(config).save_pretrained(folder)
+    transformers.AutoTokenizer.from_pretrained(chat_folder).save_pretrained(folder)
+    return folder
+
+
+def test_a_decision_head_gives_the_probabilities_of_transformers(head_folder, local):
+    """Loaded by transformers itself, and not those of the labels."""
+    import transformers
+
+    from consilience.models.prompt_models import load_prompt_model
+
+    model = load_prompt_model(f"systemone:{head_folder}", QUESTIONS)
+    assert (model.identity["architecture"], model.most_options) == ("JevForDecision", 16)
+    pipeline = transformers.pipeline("decision", model=str(head_folder))
+    asked = prompts()
+    for prompt, scores in zip(asked, scores_of(model, asked), strict=True):
+        request = json.loads(model.text(prompt))
+        (answer,) = pipeline({name: request[name] for name in ("state", "questions")}).values()
+        np.testing.assert_allclose(
+            np.exp(scores), list(answer["probabilities"].values()), atol=1e-6
+        )
+    assert np.abs(scores - scores_of(local, asked)[-1]).max() > 0.01
+
+
+def test_a_decision_head_that_is_missing_or_elsewhere_is_refused(head_folder, tmp_path):
+    import torch
+    import transformers
+    from safetensors.torch import load_file, save_file
+
+    from consilience.models import load_model
+    from consilience.models.prompt_models import load_prompt_model
+
+    with pytest.raises(ConsilienceError, match="is a decision model.*--model systemone:"):
+        load_model(str(head_folder))
+    folder = tmp_path / "headless"
+    shutil.copytree(head_folder, folder)
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: value for name, value in weights.items() if not name.startswith("proj")}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ConsilienceError, match="tensors of a decision model, such as .proj"):
+        load_prompt_model(f"systemone:{folder}", QUESTIONS)
+    beside = tmp_path / "beside"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(head_folder)
+    config = transformers.Qwen2Config(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=2,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    transformers.Qwen2ForCausalLM(config).save_pretrained(beside)
+    tokenizer.save_pretrained(beside)
+    (beside / "decision_config.json").write_text('{"codes": ["A", "B"], "temperature": 1.0}')
+    with pytest.raises(ConsilienceError, match="has a decision head beside its weights"):
+        load_prompt_model(f"systemone:{beside}", QUESTIONS)
 
 
 def decided(local):

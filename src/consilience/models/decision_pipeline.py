@@ -1,4 +1,8 @@
-"""Decision models in this process: any chat model, through the DecisionPipeline of transformers."""
+"""Decision models in this process, through the DecisionPipeline of transformers.
+
+A model with a decision head (``XxxForDecision``) scores the options itself. Of any other chat model
+the pipeline reads the labels that it gives the options.
+"""
 
 from __future__ import annotations
 
@@ -7,47 +11,92 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from transformers import JevForDecision
+from transformers.decision import DecisionConfig
+from transformers.decision.modeling_utils import DecisionMixin
+from transformers.models.auto.modeling_auto import MODEL_FOR_DECISION_MAPPING_NAMES
 from transformers.pipelines.decision import DecisionPipeline
 
 from consilience.choices import DEFAULT_LOADING, Loading
 from consilience.endpoints.decisions import ROUTES, Body, DecisionModel
 from consilience.endpoints.replies import Refused
 from consilience.errors import ConsilienceError
-from consilience.models.loading import load_pretrained
+from consilience.models.loading import Pretrained, load_pretrained
 
 SYSTEMONE = "systemone"
+
+
+class _WithHead:
+    """Loads a model that was saved with its decision head, and says which weights it lacks."""
+
+    @staticmethod
+    def from_pretrained(location: str, **options: Any) -> tuple[Any, Any]:
+        """The model and the information of transformers on its weights.
+
+        ``DecisionMixin.from_pretrained`` does the same and cannot give that information.
+        """
+        load: Any = super(DecisionMixin, JevForDecision).from_pretrained
+        model, information = load(location, **options)
+        model.decision_config = DecisionConfig.from_pretrained(location)
+        return model, information
 
 
 def load_decision_pipeline(
     spec: str, loading: Loading = DEFAULT_LOADING, longest: int = 0
 ) -> DecisionModel:
-    """A causal language model with a chat template, asked as ``transformers serve`` asks it.
+    """A decision model, or a chat model, asked as ``transformers serve`` asks it.
 
-    Its probabilities are those of the labels (A, B, ...) that the pipeline gives the options.
-    ``longest``: tokens of a request, 0 for as many as the model takes.
+    The probabilities of a chat model are those of the labels (A, B, ...) that the pipeline gives
+    the options. ``longest``: tokens of a request, 0 for as many as the model takes.
     """
-    loaded = load_pretrained(spec, loading)
-    if loaded.kind != "causal" or not getattr(loaded.tokenizer, "chat_template", None):
-        raise ConsilienceError(
-            f"'{spec}' has no chat template"
-            if loaded.kind == "causal"
-            else f"'{spec}' is a {loaded.kind} language model",
-            expected="a chat model, which the DecisionPipeline of transformers can ask",
-            todo=f"Ask it without systemone: --model {spec}.",
-        )
+    loaded = load_pretrained(spec, loading, {"decision": _WithHead})
+    _refuse(spec, loaded)
     pipeline: Any = DecisionPipeline(
         model=loaded.model, tokenizer=loaded.tokenizer, device=loaded.model.device
     )
-    labels = pipeline.decision_config.labels.get("choice") or string.ascii_uppercase
-    most = longest or getattr(loaded.model.config, "max_position_embeddings", None) or 0
+    config: Any = loaded.model.config
+    sizes = config.get_text_config() if loaded.kind == "decision" else config
+    most = longest or getattr(sizes, "max_position_embeddings", None) or 0
     identity = {**loaded.identity, "model": f"{SYSTEMONE}:{spec}", "asked_by": "DecisionPipeline"}
+    labels = pipeline.decision_config.labels.get("choice") or string.ascii_uppercase
+    options = len(labels)
+    if loaded.kind == "decision":
+        options = min(options, config.num_verbalizers - config.offsets["choice"])
     return DecisionModel(
-        spec,
-        ROUTES[SYSTEMONE],
-        partial(_send, pipeline, most),
-        identity,
-        most_options=len(labels),
+        spec, ROUTES[SYSTEMONE], partial(_send, pipeline, most), identity, most_options=options
     )
+
+
+def _has_head_beside(loaded: Pretrained) -> bool:
+    """Whether the files of a language model have a decision head, too."""
+    if loaded.model.config.model_type not in MODEL_FOR_DECISION_MAPPING_NAMES:
+        return False
+    find: Any = JevForDecision.checkpoint_config
+    return find(loaded.model.name_or_path)[0] is not None
+
+
+def _refuse(spec: str, loaded: Pretrained) -> None:
+    """Raise for a model that the pipeline cannot ask, or not as it was trained."""
+    todo = f"Ask it without systemone: --model {spec}."
+    problem = ""
+    if loaded.kind == "decision":
+        config: Any = loaded.model.decision_config
+        if not (config.chat_template or getattr(loaded.tokenizer, "chat_template", None)):
+            problem, todo = f"'{spec}' has no template", "Add its decision_template.jinja."
+    elif _has_head_beside(loaded):
+        problem = f"'{spec}' has a decision head beside its weights, which is not read here"
+        todo = "Load it with JevForDecision.from_pretrained, save_pretrained to a folder, and ask "
+        todo += "systemone:FOLDER; or ask `transformers serve`."
+    elif loaded.kind != "causal":
+        problem = f"'{spec}' is a {loaded.kind} language model"
+    elif not getattr(loaded.tokenizer, "chat_template", None):
+        problem = f"'{spec}' has no chat template"
+    if problem:
+        raise ConsilienceError(
+            problem,
+            expected="a chat model, which the DecisionPipeline of transformers can ask",
+            todo=todo,
+        )
 
 
 def _send(pipeline: Any, longest: int, bodies: Sequence[Body]) -> Iterator[tuple[int, Any]]:

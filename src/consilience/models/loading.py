@@ -32,7 +32,7 @@ from consilience.errors import ConsilienceError
 from consilience.models.gguf import Parts, expanded, reading_once
 from consilience.models.sources import ModelSource, errors_of, first_line, locate
 
-Kind = Literal["masked", "causal", "seq2seq"]
+Kind = Literal["masked", "causal", "seq2seq", "decision"]
 
 AUTO_CLASSES: Mapping[Kind, Any] = {
     "masked": AutoModelForMaskedLM,
@@ -61,14 +61,19 @@ class Pretrained:
     """What distinguishes it from any other model."""
 
 
-def load_pretrained(spec: str, loading: Loading = DEFAULT_LOADING) -> Pretrained:
-    """Load a language model; one that lacks trained weights for its head is refused."""
-    loaded, missing, mismatched = _load(spec, loading, AUTO_CLASSES)
+def load_pretrained(
+    spec: str, loading: Loading = DEFAULT_LOADING, more: Mapping[Kind, Any] | None = None
+) -> Pretrained:
+    """Load a language model; one that lacks trained weights for its head is refused.
+
+    ``more``: classes for kinds that are no language models.
+    """
+    loaded, missing, mismatched = _load(spec, loading, {**AUTO_CLASSES, **(more or {})})
     if absent := sorted(missing | mismatched):
         raise ConsilienceError(
-            f"the weights of '{spec}' lack {len(absent)} tensors of a {loaded.kind} language "
-            f"model, such as '{absent[0]}'",
-            expected="a checkpoint with its language-model head",
+            f"the weights of '{spec}' lack {len(absent)} tensors of a {loaded.kind} "
+            f"{'language ' * (loaded.kind in AUTO_CLASSES)}model, such as '{absent[0]}'",
+            expected="a checkpoint with its head",
             todo="An encoder alone cannot answer; use the checkpoint that it was trained as.",
         )
     return loaded
@@ -151,6 +156,12 @@ def _load(
     with errors_of(source), _opened(source) as opened:
         config = AutoConfig.from_pretrained(opened.location, **opened.options)
         kind = _kind(config, spec)
+        if kind not in classes:
+            raise ConsilienceError(
+                f"'{spec}' is a {kind} model",
+                expected="a masked, causal or sequence-to-sequence language model",
+                todo=f"Ask it with --model systemone:{spec}.",
+            )
         tokenizer = AutoTokenizer.from_pretrained(opened.location, **opened.options)
         model, info = classes[kind].from_pretrained(
             opened.location,
@@ -227,8 +238,10 @@ def load_tokenizer(spec: str, loading: Loading = DEFAULT_LOADING) -> PreTrainedT
 
 
 def _kind(config: Any, spec: str) -> Kind:
-    """Masked, causal or seq2seq: what the checkpoint was saved as, else what its family can be."""
+    """What kind the checkpoint was saved as, else what its family can be."""
     for architecture in getattr(config, "architectures", None) or []:
+        if architecture.endswith("ForDecision"):
+            return "decision"
         if architecture.endswith("ForMaskedLM"):
             return "masked"
         if architecture.endswith(("ForCausalLM", "LMHeadModel")):

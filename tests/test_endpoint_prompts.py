@@ -190,6 +190,8 @@ def test_answers_without_scores_are_those_of_the_same_weights_here(loaded, ways,
         ({"content": "blue"}, "'response_format': 'blue' in place of one of the options; it was"),
         ({"content": '{"answer": "blue"}'}, "in place of one of the options"),
         ({"content": None}, "'' in place of one of the options"),
+        ({"content": "blue, or", "finish_reason": "length"}, "it was ignored"),
+        ({"content": '{"answer": "b', "finish_reason": "length"}, "ended the answer early"),
         ({"content": None, "refusal": "I will not."}, "the model refused to answer: 'I will not.'"),
         (None, "a reply without a message"),
     ],
@@ -198,7 +200,8 @@ def test_a_server_that_does_not_enforce_answers_is_refused_by_the_field(reply, m
     def answer(path, body, headers):
         if path != "/v1/chat/completions":
             return 404, {}, {}
-        return {"choices": [] if reply is None else [{"message": reply, "finish_reason": "stop"}]}
+        end = (reply or {}).get("finish_reason", "stop")
+        return {"choices": [] if reply is None else [{"message": reply, "finish_reason": end}]}
 
     with replay(answer) as server, pytest.raises(ConsilienceError) as error:
         load_served_scorer("openai:x", Connection(server.url, scoring="answers-only"))

@@ -10,6 +10,7 @@ import pytest
 
 from consilience import Pattern, Query
 from consilience.endpoints import llamacpp
+from consilience.endpoints.answering import Answering
 from consilience.endpoints.llamacpp import LlamaCppClient
 from consilience.endpoints.scorer import Continuations, Scorer
 from consilience.endpoints.server import Server
@@ -129,3 +130,13 @@ def test_nothing_is_left_when_a_model_is_no_longer_used(monkeypatch):
             del client
             gc.collect()
             assert not list(Path(folder).iterdir())
+
+
+def test_llama_cpp_enforces_one_of_the_options(model):
+    """Options that the model would not write, with quotes and letters of other alphabets."""
+    answering = Answering(model.server)
+    options = ['"quoted"', "日本", "7, or 8"]
+    chats = [([{"role": "user", "content": "What is the capital of France?"}], options)] * 2
+    (_, first), (_, again) = answering.answers(chats)
+    assert first == again and isinstance(first, int)
+    assert answering.proof.requests == 2 and not answering.chats.notes

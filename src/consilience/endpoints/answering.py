@@ -142,7 +142,8 @@ def _answer_of(reply: Any, options: Sequence[str]) -> int | str:
         return options.index(answer)
     if refusal := message.get("refusal"):
         return f"the model refused to answer: {_shown(refusal)}"
-    if (end := choice.get("finish_reason")) in ("length", "content_filter"):
+    end = choice.get("finish_reason")
+    if end == "content_filter" or (end == "length" and text.strip()[:1] in ("", "{")):
         return f"the server ended the answer early ('finish_reason' is '{end}')"
     raise UnprovedError(FIELD, f"{_shown(text)} in place of one of the options; it was ignored")
 

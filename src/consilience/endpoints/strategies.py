@@ -393,6 +393,6 @@ class UnprovedServerError(ConsilienceError):
         super().__init__(
             f"the server gives no log-probabilities of given texts ({tried})",
             expected="a server in the table of docs/endpoints.md",
-            todo="Ask facts as questions with --as-questions 3. If the server does not score these "
-            "either, or enforce answers, add --generate: the model writes its answers.",
+            todo="Questions: add --generate, and the model writes its answers. Facts: add "
+            "--as-questions 3, with --generate if that is refused, too.",
         )

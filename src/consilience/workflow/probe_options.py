@@ -292,7 +292,8 @@ class ProbeOptions:
             )
         if self.base_url is None:
             raise ConsilienceError(
-                f"{self.model} needs --base-url, such as http://127.0.0.1:8000/v1"
+                f"{self.model} needs --base-url, such as http://127.0.0.1:8000/v1 or "
+                "https://api.openai.com/v1"
             )
         if self.price is not None and len(self.price) != 2:
             raise ConsilienceError(
@@ -324,6 +325,8 @@ class ProbeOptions:
             todo = f"Leave {field.flag} out."
             if field.name == "base_url" and not name:
                 todo = f"Write --model openai:{self.model}."
+            elif field.name == "base_url" and scheme not in ("baseline", "llamacpp", "packaged"):
+                todo = "Write --model openai:NAME, with the name that the server gives the model."
             raise ConsilienceError(
                 f"{field.flag} with --model {self.model}",
                 expected="a model behind a URL: openai:NAME, decisions:NAME or systemone:NAME",

@@ -137,7 +137,11 @@ def stop(fault, evaluate, loss):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [('{"text": "a"}\n{"title": "b"}', "leads.jsonl:2"), ('{"text": "a"}', "at least 10"), ("", "0 articles")],
+    [
+        ('{"text": "a"}\n{"title": "b"}', "leads.jsonl:2"),
+        ('{"text": "a"}', "at least 10"),
+        ("", "0 articles"),
+    ],
 )
 def test_wrong_texts_are_named(tmp_path, content, message):
     (tmp_path / "leads.jsonl").write_text(content, encoding="utf-8")

@@ -16,7 +16,6 @@ import hashlib
 import itertools
 import json
 import math
-import os
 import re
 import sys
 import time
@@ -106,9 +105,7 @@ def load_tokenizer(folder: Path, texts: Sequence[str], vocabulary: int) -> PreTr
         trained.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         trained.decoder = decoders.WordPiece()
         names = list(SPECIAL.values())
-        trainer = WordPieceTrainer(
-            vocab_size=vocabulary, special_tokens=names, show_progress=False
-        )
+        trainer = WordPieceTrainer(vocab_size=vocabulary, special_tokens=names, show_progress=False)
         trained.train_from_iterator(texts, trainer)
         trained.post_processor = processors.BertProcessing(("[SEP]", SEP), ("[CLS]", CLS))
         PreTrainedTokenizerFast(tokenizer_object=trained, **SPECIAL).save_pretrained(folder)
@@ -313,7 +310,7 @@ class Training:
         }
         part = self.folder / "state.part"
         torch.save(state, part)
-        os.replace(part, self.folder / "state.pt")
+        part.replace(self.folder / "state.pt")
 
     def _resume(self) -> None:
         """Read the checkpoint; one of other settings raises."""

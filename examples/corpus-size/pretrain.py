@@ -223,8 +223,8 @@ class Training:
         self.folder, self.recipe, self.tokenizer = folder, recipe, tokenizer
         self.settings = asdict(recipe) | dict(settings)
         self.seed, self.size = int(settings["seed"]), len(tokenizer)
-        own, aside = split_articles(len(articles), recipe.held_out, settings["share"], self.seed)
-        self.corpus = Corpus([articles[at] for at in own])
+        chosen, aside = split_articles(len(articles), recipe.held_out, settings["share"], self.seed)
+        self.corpus = Corpus([articles[at] for at in chosen])
         held_out = list(Corpus([articles[at] for at in aside]).windows(recipe))
         self.held_out = mask(held_out, recipe, self.size, np.random.default_rng(0))
         torch.manual_seed(self.seed)

@@ -198,14 +198,13 @@ def in_percent(table: pl.DataFrame) -> pl.DataFrame:
     """A row for each number: its value and interval at each size, the slope, and its p."""
     rows = []
     for (name,), of_number in table.group_by(["number"], maintain_order=True):
-        cells = {
-            row["of"]: "{value:.1f} ({low:.1f} to {high:.1f})".format(
-                **{part: 100 * row[part] for part in ("value", "low", "high")}
-            )
-            for row in of_number.to_dicts()
-        }
+        cells = {}
+        for row in of_number.to_dicts():
+            value, low, high = (100 * row[part] for part in ("value", "low", "high"))
+            cells[row["of"]] = f"{value:z.1f} ({low:z.1f} to {high:z.1f})"
         last = of_number.row(-1, named=True)
-        rows.append({"number": name, **cells, "p": f"{last['p']:.3f}", "n": last["relations"]})
+        p = f"{last['p']:.3f}" if last["p"] >= 0.001 or math.isnan(last["p"]) else "<0.001"
+        rows.append({"number": name, **cells, "p": p, "n": last["relations"]})
     return pl.DataFrame(rows)
 
 

@@ -411,10 +411,9 @@ def test_questions_that_no_decision_takes_are_not_sent():
     large = Question("many", "g", {"": ("Which?",)}, many[0], many)
     alike = replace(large, options=(Choice("a"), Choice("a"), many[0]))
     alone = replace(large, options=many[:1])
-    reasons = [
-        replying().why_not(present(question, Presentation(labels="none")))
-        for question in (large, alike, alone, replace(large, options=many[:255]))
-    ]
+    questions = (large, alike, alone, replace(large, options=many[:255]))
+    bare = Presentation(labels="none")
+    reasons = replying().why_not([present(question, bare) for question in questions])
     assert reasons == [
         "256 options, and a decision takes 255",
         "two options have the same text",

@@ -59,7 +59,7 @@ def test_scores_of_options_are_those_of_the_same_weights_here(loaded, template, 
     with scoring_server(loaded.model.name_or_path, VLLM, chat_template=CHAT) as server:
         model = load_served_scorer("openai:tiny", Connection(server.url), longest=512)
         assert [model.text(prompt) for prompt in asked] == [local.text(prompt) for prompt in asked]
-        assert not any(map(model.why_not, asked))
+        assert not any(model.why_not(asked))
         rows = []
         for scores in model.score(asked):
             for row, totals, sizes in zip(scores.rows, scores.totals, scores.tokens, strict=True):
@@ -67,6 +67,23 @@ def test_scores_of_options_are_those_of_the_same_weights_here(loaded, template, 
                 assert (sizes == expected[int(row)][1]).all()
                 rows.append(int(row))
         assert sorted(rows) == list(range(len(asked)))
+
+
+@pytest.mark.parametrize("template", [PLAIN, SYSTEM])
+def test_prompts_are_tokenised_together_and_once(loaded, template):
+    """All texts by one request; a chat without and with an answer, each by one."""
+    asked = prompts(template, "none")
+    with scoring_server(loaded.model.name_or_path, VLLM, chat_template=CHAT) as server:
+        model = load_served_scorer("openai:tiny", Connection(server.url), longest=512)
+        before = len(server.bodies("/tokenize"))
+        model.why_not(asked)
+        sent = server.bodies("/tokenize")[before:]
+        list(model.score(asked))
+        assert server.bodies("/tokenize")[before:] == sent
+    assert len({json.dumps(body) for body in sent}) == len(sent)
+    chats = [body for body in sent if "messages" in body]
+    assert len(chats) == (2 * len(asked) if template is SYSTEM else 0)
+    assert template is SYSTEM or len(sent) == 1  # the turns of these chats end with the separator
 
 
 @pytest.mark.parametrize("ways", [VLLM, LLAMA_CPP_PYTHON])
@@ -97,7 +114,7 @@ def test_a_server_of_chats_has_values_of_listed_labels_and_bounds_of_others(load
         expected |= dict(zip(scores.rows.tolist(), scores.totals, strict=True))
     with scoring_server(loaded.model.name_or_path, OPENAI, chat_template=CHAT) as server:
         model = load_served_scorer("openai:tiny", Connection(server.url))
-        assert model.why_not(prompts(PLAIN)[0]) and not any(map(model.why_not, asked))
+        assert model.why_not(prompts(PLAIN))[0] and not any(model.why_not(asked))
         assert model.text(asked[0]).startswith("system: Be calm.\nuser: ")
         for scores in model.score(asked):
             (row,), (values,), (bounds,) = scores.rows, scores.totals, scores.bounds
@@ -171,7 +188,7 @@ def test_answers_without_scores_are_those_of_the_same_weights_here(loaded, ways,
         assert ("chat-top-k" in model.proof.refused) == (scoring is None)
         assert model.notes[0].startswith("the server gives answers that ")
         assert ("temperature" in model.identity) == ("reasons" in ways) == (len(model.notes) == 2)
-        assert model.why_not(prompts(PLAIN)[0]) and not any(map(model.why_not, asked))
+        assert model.why_not(prompts(PLAIN))[0] and not any(model.why_not(asked))
         answers = {}
         for scores in model.score(asked):
             (row,), (totals,) = scores.rows.tolist(), scores.totals

@@ -103,27 +103,22 @@ def test_a_chat_is_read_in_the_models_own_form(reader):
 def test_what_cannot_be_asked_says_why(reader):
     """A chat without a chat template, a special token in a question, a prompt that is too long."""
     model = reader("llama")
-    assert (
-        model.why_not(
-            Presenter(DESIGN, {}, Presentation(template=TEMPLATES["chat"])).prompt(
-                QUESTIONS[0], (0, 0)
-            )
-        )
-        == "the model has no chat template"
-    )
+    chat = Presentation(template=TEMPLATES["chat"])
+    prompt = Presenter(DESIGN, {}, chat).prompt(QUESTIONS[0], (0, 0))
+    assert model.why_not([prompt]) == ["the model has no chat template"]
     model.longest = 3
     prompt = Presenter(DESIGN, {}, Presentation(template=SHORT)).prompt(QUESTIONS[0], (0, 0))
-    assert "and the model takes 3" in model.why_not(prompt)
+    assert "and the model takes 3" in model.why_not([prompt])[0]
     odd = Question("q", "g", {"": ("<|endoftext|>",)}, Choice("a"), (Choice("a"), Choice("b")))
     model.longest = 512
     prompt = Presenter(DESIGN, {}, Presentation(template=SHORT)).prompt(odd, (0, 0))
-    assert "special token" in model.why_not(prompt)
+    assert "special token" in model.why_not([prompt])[0]
     same = Question(
         "q", "g", {"": ("Rome",)}, Choice("\u0b95"), (Choice("\u0b95"), Choice("\u0b99"))
     )
     model = reader("t5")  # without these letters
     prompt = Presenter(DESIGN, {}, Presentation(labels="none")).prompt(same, (0, 0))
-    assert model.why_not(prompt) == "two options have the same tokens"
+    assert model.why_not([prompt]) == ["two options have the same tokens"]
 
 
 class FirstLabel:
@@ -131,8 +126,8 @@ class FirstLabel:
 
     identity, notes, tie = {}, [], 0.0
 
-    def why_not(self, prompt):
-        return None
+    def why_not(self, prompts):
+        return [None] * len(prompts)
 
     def text(self, prompt):
         return prompt.text
@@ -257,7 +252,7 @@ def test_a_chat_without_a_system_role_says_so(reader, template, message):
     chat = Template("t", "{question}", is_chat=True, system="Rome .")
     prompt = Presenter(DESIGN, {}, Presentation(template=chat)).prompt(QUESTIONS[0], (0, 0))
     with pytest.raises(ConsilienceError, match=message):
-        model.why_not(prompt)
+        model.why_not([prompt])
 
 
 def test_what_a_chat_template_has_before_an_answer_is_read(reader):

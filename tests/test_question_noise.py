@@ -30,8 +30,8 @@ class AloneOrNot:
     notes = ()
     tie = 0.0
 
-    def why_not(self, prompt):
-        return None
+    def why_not(self, prompts):
+        return [None] * len(prompts)
 
     def score(self, prompts):
         totals = [np.arange(3.0) * (1 if len(prompts) > 1 else -1) for _ in prompts]

@@ -44,8 +44,8 @@ class ScriptedWriter:
     def __init__(self, texts):
         self.texts, self.identity, self.notes = texts, {"model": "a script"}, []
 
-    def why_not(self, prompt):
-        return None if self.key(prompt) else "no script"
+    def why_not(self, prompts):
+        return [None if self.key(prompt) else "no script" for prompt in prompts]
 
     def key(self, prompt):
         return next((base for base in self.texts if base in self.text(prompt)), None)

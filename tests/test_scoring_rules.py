@@ -40,8 +40,8 @@ class Written:
     def __init__(self):
         self.seen, self.alone = [], []
 
-    def why_not(self, prompt):
-        return None
+    def why_not(self, prompts):
+        return [None] * len(prompts)
 
     def text(self, prompt):
         return prompt.text

@@ -158,8 +158,8 @@ class Scripted:
     def __init__(self, *texts):
         self.texts = texts
 
-    def why_not(self, prompt):
-        return "too long" if "long" in prompt.text else None
+    def why_not(self, prompts):
+        return ["too long" if "long" in prompt.text else None for prompt in prompts]
 
     def text(self, prompt):
         return prompt.text

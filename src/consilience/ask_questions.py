@@ -85,8 +85,8 @@ class PromptModel(Interface):
     tie: float
     """If the best two scores are closer, ``score_alone`` decides; 0 of an exact model."""
 
-    def why_not(self, prompt: Prompt) -> str | None:
-        """Why a prompt cannot be asked; None where it can."""
+    def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
+        """Why each prompt cannot be asked; None where it can."""
 
     def text(self, prompt: Prompt) -> str:
         """What the model reads."""
@@ -294,7 +294,7 @@ def _ask_some(
 ) -> pl.DataFrame:
     """The answers to questions whose prompts are held at once."""
     rows = prompts_of(questions, presenter)
-    reasons = [model.why_not(prompt) for _, _, prompt in rows]
+    reasons = model.why_not([prompt for _, _, prompt in rows])
     askable = [at for at, reason in enumerate(reasons) if reason is None]
     premises = [
         premise_of(presenter.presentation(presenter.design.cells[rows[at][1]]), rows[at][2].answers)

@@ -41,8 +41,8 @@ class WritingModel(Interface):
     notes: list[str]
     """What a reader of the answers should know."""
 
-    def why_not(self, prompt: Prompt) -> str | None:
-        """Why a prompt cannot be asked; None where it can."""
+    def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
+        """Why each prompt cannot be asked; None where it can."""
 
     def text(self, prompt: Prompt) -> str:
         """What the model reads."""
@@ -81,7 +81,7 @@ def _ask_some(
 ) -> pl.DataFrame:
     """The written answers to questions whose prompts are held at once."""
     rows = prompts_of(questions, presenter)
-    reasons = [model.why_not(prompt) for _, _, prompt in rows]
+    reasons = model.why_not([prompt for _, _, prompt in rows])
     askable = [at for at, reason in enumerate(reasons) if reason is None]
     samples = _samples(presenter)
     answers: list[dict[str, object]] = [{"excluded": reason} for reason in reasons]

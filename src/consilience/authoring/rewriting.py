@@ -168,8 +168,8 @@ def draft_rewrites(
     prompts = [rewrite_prompt(group.patterns[0], is_chat=is_chat) for group in relations]
     refusals: list[Refusal] = []
     jobs: list[tuple[int, int]] = []
-    for at, prompt in enumerate(prompts):
-        if reason := writer.why_not(prompt):
+    for at, reason in enumerate(writer.why_not(prompts)):
+        if reason:
             refusals.append(Refusal(relations[at].id, "", reason))
         else:
             jobs += [(at, number + 1) for number in range(samples)]

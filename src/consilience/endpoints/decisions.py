@@ -238,8 +238,11 @@ class DecisionModel:
         questions.insert(prompt.position, prompt)
         return self.route.body(self.name, questions)
 
-    def why_not(self, prompt: Prompt) -> str | None:
-        """Why a prompt cannot be asked; None where it can."""
+    def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
+        """Why each prompt cannot be asked; None where it can."""
+        return [self._why_not(prompt) for prompt in prompts]
+
+    def _why_not(self, prompt: Prompt) -> str | None:
         for one in (prompt, *prompt.others):
             names = [name for name, _ in _options(one)]
             if len(names) < 2:

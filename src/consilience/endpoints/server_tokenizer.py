@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -21,11 +22,21 @@ MOST_JOINED = 20_000
 """Characters of texts that are tokenised by one request."""
 
 
+MOST_KNOWN = 100_000
+"""Texts, and chats, whose tokens are kept."""
+
+Turn = Mapping[str, str]
+"""The role and the content of a turn of a chat."""
+
+CLOSING = {"role": "user", "content": "?"}
+"""A turn after a chat that ends with an answer."""
+
+
 class ServerTokenizer:
     """Tokenises by requests to a server, whose routes cost nothing.
 
-    Texts are joined by a special token, at which every tokenizer splits, so that one request
-    tokenises many. It is tried first whether they get the same tokens as alone.
+    Texts are joined by a special token that none of them has, at which every tokenizer splits, so
+    that one request tokenises many. It is tried first whether they get the same tokens as alone.
     """
 
     is_fast = False
@@ -41,6 +52,7 @@ class ServerTokenizer:
         self._fields = dict(fields)
         self._text = text
         self._known: dict[tuple[str, bool], list[int]] = {}
+        self._chats: dict[str, str] = {}
         self._pieces: dict[int, str] = {}
         self.parts: set[int] = set()
         self.name_or_path = str(fields.get("model", "the server"))
@@ -65,7 +77,8 @@ class ServerTokenizer:
         if len(full) > len(plain) and full[: len(full) - len(plain)] != plain:
             tokenizer.bos_token = tokenizer.decode(full[:1])
         tokenizer.eos_token = next(iter(tokenizer.get_vocab()), None)
-        chat = client.post("/tokenize", tokenizer._chat_body([{"role": "user", "content": "a"}]))
+        chat_body = tokenizer._chat_body([{"role": "user", "content": "a"}], True)
+        chat = client.post("/tokenize", chat_body)
         tokenizer.chat_template = None if isinstance(chat, Refused) else "of the server"
         return tokenizer
 
@@ -80,7 +93,7 @@ class ServerTokenizer:
         """The token ids of a text, or of several."""
         if isinstance(texts, str):
             return {"input_ids": self.ids(texts, special=add_special_tokens)}
-        self._read(texts, add_special_tokens)
+        self.read(texts, special=add_special_tokens)
         return {"input_ids": [list(self._known[text, add_special_tokens]) for text in texts]}
 
     def ids(self, text: str, *, special: bool = False) -> list[int]:
@@ -90,19 +103,19 @@ class ServerTokenizer:
             self._known[text, special] = ids
         return list(self._known[text, special])
 
-    def _read(self, texts: Sequence[str], special: bool) -> None:
-        """Tokenise texts that are not known yet."""
+    def read(self, texts: Sequence[str], *, special: bool = False) -> None:
+        """Tokenise texts that are not known yet, many by one request."""
+        if len(self._known) > MOST_KNOWN:
+            self._known.clear()
         unknown = [text for text in dict.fromkeys(texts) if (text, special) not in self._known]
-        separator = None if special else self._separator
-        alone = [text for text in unknown if separator is None or separator[0] in text or not text]
-        if separator is not None:
-            joined = [text for text in unknown if text and separator[0] not in text]
-            parts = list(_parts(joined))
-            for at, ids in self._requested([separator[0].join(part) for part in parts], special):
-                for text, of_text in zip(parts[at], _split(ids, separator[1]), strict=True):
+        for token, id_ in () if special else self._separators:
+            parts = list(_parts([text for text in unknown if text and token not in text]))
+            for at, ids in self._requested([token.join(part) for part in parts], special):
+                for text, of_text in zip(parts[at], _split(ids, id_), strict=True):
                     self._known[text, special] = of_text
-        for at, ids in self._requested(alone, special):
-            self._known[alone[at], special] = ids
+            unknown = [text for text in unknown if (text, special) not in self._known]
+        for at, ids in self._requested(unknown, special):
+            self._known[unknown[at], special] = ids
 
     def _requested(self, texts: Sequence[str], special: bool) -> Iterator[tuple[int, list[int]]]:
         """Position and token ids of each text, by one request each."""
@@ -131,13 +144,15 @@ class ServerTokenizer:
         return id_
 
     @cached_property
-    def _separator(self) -> tuple[str, int] | None:
-        """A special token that texts are joined by, if they get the same tokens so."""
-        for token, id_ in self.get_vocab().items():
-            texts = ["The capital of France is Paris.", " x é中 1234", "a"]
+    def _separators(self) -> list[tuple[str, int]]:
+        """Special tokens that texts may be joined by: texts get the same tokens so as alone."""
+        proved = []
+        for token, id_ in self._vocabulary.items():
+            others = "".join(other for other in self._vocabulary if token not in other)
+            texts = ["The capital of France is Paris.", " x é中 1234", f"{others}a \n", "a"]
             if _split(self.ids(token.join(texts)), id_) == [self.ids(text) for text in texts]:
-                return token, id_
-        return None
+                proved.append((token, id_))
+        return proved
 
     def get_vocab(self) -> dict[str, int]:
         """The special tokens that are found, with their ids."""
@@ -171,17 +186,22 @@ class ServerTokenizer:
 
     def decode(self, ids: Sequence[int], **_: Any) -> str:
         """The text of token ids."""
-        body = {**self._fields, "tokens": list(ids)}
-        reply = self._client.post("/detokenize", body)
-        text = None
-        if isinstance(reply, dict):
-            text = reply.get("content" if self.is_llamacpp else "prompt")
-        if not isinstance(text, str):
-            raise ConsilienceError(
-                f"the server has no text for token ids: {reply}",
-                todo="Name a local tokenizer with --tokenizer.",
-            )
+        [(_at, text)] = self._decoded([ids])
         return text
+
+    def _decoded(self, every: Sequence[Sequence[int]]) -> Iterator[tuple[int, str]]:
+        """Position and text of each sequence of token ids."""
+        bodies = ({**self._fields, "tokens": list(ids)} for ids in every)
+        for at, reply in self._client.post_all("/detokenize", bodies):
+            text = None
+            if isinstance(reply, dict):
+                text = reply.get("content" if self.is_llamacpp else "prompt")
+            if not isinstance(text, str):
+                raise ConsilienceError(
+                    f"the server has no text for token ids: {reply}",
+                    todo="Name a local tokenizer with --tokenizer.",
+                )
+            yield at, text
 
     def convert_ids_to_tokens(self, ids: Any) -> Any:
         """The text of a token, or of each of several."""
@@ -192,25 +212,46 @@ class ServerTokenizer:
         return self._pieces[ids]
 
     def apply_chat_template(
-        self, turns: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = False, **_: Any
+        self, turns: Sequence[Turn], *, add_generation_prompt: bool = False, **_: Any
     ) -> str:
         """A chat as the text that the model reads."""
-        is_asked = add_generation_prompt
+        body = self._chat_body(turns, add_generation_prompt)
+        if (key := str(body)) not in self._chats:
+            self.read_chats([(turns, add_generation_prompt)])
+        return self._chats[key]
+
+    def read_chats(self, chats: Iterable[tuple[Sequence[Turn], bool]]) -> None:
+        """Let the server join the turns of chats, many at a time.
+
+        Each is with the beginning of the answer's turn, or without.
+        """
+        if len(self._chats) > MOST_KNOWN:
+            self._chats.clear()
+        bodies = itertools.starmap(self._chat_body, chats)
+        unknown = {key: body for body in bodies if (key := str(body)) not in self._chats}
+        keys = list(unknown)
+        for at, text in self._joined(list(unknown.values())):
+            self._chats[keys[at]] = text
+
+    def _joined(self, bodies: Sequence[dict[str, Any]]) -> Iterator[tuple[int, str]]:
+        """Position and text of each chat."""
         if not self.is_llamacpp:
-            body = self._chat_body(turns) | {"add_generation_prompt": is_asked}
-            reply = self._client.post("/tokenize", body)
-            return self.decode(_ids_of_chat(reply))
+            ids = {at: _ids_of_chat(of) for at, of in self._client.post_all("/tokenize", bodies)}
+            order = list(ids)
+            yield from ((order[at], text) for at, text in self._decoded(list(ids.values())))
+            return
+        for at, reply in self._client.post_all("/apply-template", bodies):
+            if not isinstance(reply, dict) or not isinstance(reply.get("prompt"), str):
+                raise ConsilienceError(f"the server's chat template refuses the prompt: {reply}")
+            yield at, str(reply["prompt"])
+
+    def _chat_body(self, turns: Sequence[Turn], is_asked: bool) -> dict[str, Any]:
+        fields = {**self._fields, "add_generation_prompt": is_asked}
+        if not self.is_llamacpp:
+            return {**fields, "messages": list(turns), "add_special_tokens": False}
         # A chat that ends with an answer is opened again to be continued: another turn closes it.
         is_open = not is_asked and turns[-1]["role"] == "assistant"
-        more = [{"role": "user", "content": "?"}] if is_open else []
-        body = {"messages": [*turns, *more], "add_generation_prompt": is_asked}
-        reply = self._client.post("/apply-template", body)
-        if not isinstance(reply, dict) or not isinstance(reply.get("prompt"), str):
-            raise ConsilienceError(f"the server's chat template refuses the prompt: {reply}")
-        return str(reply["prompt"])
-
-    def _chat_body(self, turns: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-        return {**self._fields, "messages": list(turns), "add_special_tokens": False}
+        return {**fields, "messages": [*turns, *([CLOSING] if is_open else [])]}
 
 
 def _ids_of_chat(reply: Any) -> list[int]:

@@ -53,8 +53,11 @@ class AnswerWriter(OptionScorer):
             return list(self.tokenizer(self.text(prompt), verbose=False)["input_ids"])
         return self.tokens.prompt_ids(prompt)
 
-    def why_not(self, prompt: Prompt) -> str | None:
-        """Why a prompt cannot be asked; None where it can."""
+    def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
+        """Why each prompt cannot be asked; None where it can."""
+        return [self._why_not(prompt) for prompt in prompts]
+
+    def _why_not(self, prompt: Prompt) -> str | None:
         tokens = len(self.prompt_ids(prompt))
         if tokens > self.longest:
             return f"{tokens} tokens, and the model takes {self.longest}"

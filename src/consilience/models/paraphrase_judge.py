@@ -56,7 +56,7 @@ class ParaphraseJudge:
         """``log p(Yes) - log p(No)`` (pair,) in nats; NaN where the model cannot read a pair."""
         prompts = [self.prompt(*pair) for pair in pairs]
         odds = np.full(len(pairs), np.nan)
-        readable = [at for at, prompt in enumerate(prompts) if not self.scorer.why_not(prompt)]
+        readable = [at for at, reason in enumerate(self.scorer.why_not(prompts)) if reason is None]
         for scores in self.scorer.score([prompts[at] for at in readable]):
             for row, totals in zip(scores.rows.tolist(), scores.totals, strict=True):
                 odds[readable[row]] = totals[0] - totals[1]

@@ -49,9 +49,9 @@ class PromptFunction:
         """The prompt that the function gets."""
         return f"{prompt.system}\n\n{prompt.text}" if prompt.system else prompt.text
 
-    def why_not(self, prompt: Prompt) -> str | None:
+    def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
         """None: every prompt can be asked."""
-        return None
+        return [None] * len(prompts)
 
     def score(self, prompts: Sequence[Prompt]) -> Iterator[PromptScores]:
         """The answer that each text is. Equal prompts are asked once."""
@@ -115,9 +115,9 @@ class PromptBaseline:
         """The prompt, which no baseline but ``random`` reads."""
         return prompt.text
 
-    def why_not(self, prompt: Prompt) -> str | None:
+    def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
         """None: every prompt can be asked."""
-        return None
+        return [None] * len(prompts)
 
     def score(self, prompts: Sequence[Prompt]) -> Iterator[PromptScores]:
         """The answer that each prompt gets."""

@@ -16,6 +16,10 @@ ANSWER = "\u2603answer\u2603"
 """Represents an answer in a chat, to find out what the chat template puts around it."""
 
 
+Turn = dict[str, str]
+"""The role and the content of a turn of a chat."""
+
+
 class PromptTokens:
     """How one model's tokenizer and chat template read prompts."""
 
@@ -47,10 +51,13 @@ class PromptTokens:
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """The token ids of a prompt, of any length, that a written answer follows."""
+        start = [] if self.is_chat(prompt) else self.beginning
+        return [*start, *self.ids([self.prompt_text(prompt)])[0]]
+
+    def prompt_text(self, prompt: Prompt) -> str:
+        """The text of a prompt that a written answer follows."""
         text = self.around(prompt)[0]
-        if self.is_chat(prompt):
-            return self.ids([text])[0]
-        return [*self.beginning, *self.ids([text.rstrip(" ")])[0]]
+        return text if self.is_chat(prompt) else text.rstrip(" ")
 
     def around(self, prompt: Prompt) -> tuple[str, str]:
         """What the model reads before an answer, and what ends the answer.
@@ -60,16 +67,20 @@ class PromptTokens:
         """
         if not self.is_chat(prompt):
             return prompt.text, "\n"
+        question, answered = self.chats(prompt)
+        opening = self._chat(question, prompt.system, is_asked=True)
+        before, is_there, after = self._chat(answered, prompt.system).partition(ANSWER)
+        return (before, after) if is_there and before.startswith(opening) else (opening, after)
+
+    @staticmethod
+    def chats(prompt: Prompt) -> tuple[list[Turn], list[Turn]]:
+        """The turns of a chat, without and with the turn of an answer."""
         turns = [{"role": role, "content": text} for role, text in prompt.turns]
         if prompt.system:
             turns.insert(0, {"role": "system", "content": prompt.system})
-        opening = self._chat(turns, prompt.system, is_asked=True)
-        answer = {"role": "assistant", "content": ANSWER}
-        chat = self._chat([*turns, answer], prompt.system)
-        before, is_there, after = chat.partition(ANSWER)
-        return (before, after) if is_there and before.startswith(opening) else (opening, after)
+        return turns, [*turns, {"role": "assistant", "content": ANSWER}]
 
-    def _chat(self, turns: list[dict[str, str]], system: str, *, is_asked: bool = False) -> str:
+    def _chat(self, turns: list[Turn], system: str, *, is_asked: bool = False) -> str:
         """A chat in the model's own form; one that refuses or ignores a system prompt raises.
 
         ``is_asked``: with the beginning of the answer's turn.
@@ -101,12 +112,9 @@ class PromptTokens:
         unless the ids of one answer begin another's (``1`` and ``10``): then all answers of the
         prompt are scored with what ends them.
         """
-        before, after = self.around(prompt)
-        stem = before.rstrip(" ")
-        gap = before[len(stem) :] or ("" if prompt.is_chat or stem.endswith("\n") else " ")
-        texts = [stem + gap + answer for answer in prompt.answers]
         start = [] if self.is_chat(prompt) else self.beginning
-        prompt_ids, *whole = ([*start, *ids] for ids in self.ids([stem, *texts]))
+        texts, after = self.texts(prompt)
+        prompt_ids, *whole = ([*start, *ids] for ids in self.ids(texts))
         shared = min(len(_common([prompt_ids, *whole])), *(len(ids) - 1 for ids in whole))
         targets = [ids[shared:] for ids in whole]
         if begins_another(targets) or (prompt.is_chat and not prompt.are_labels):
@@ -115,6 +123,13 @@ class PromptTokens:
             end = [last] if last is not None else ends[:1] or list(self.ends[:1])
             targets = [[*ids, *end] for ids in targets]
         return whole[0][:shared], targets
+
+    def texts(self, prompt: Prompt) -> tuple[list[str], str]:
+        """The text of a prompt and those of the prompt with each answer; what ends an answer."""
+        before, after = self.around(prompt)
+        stem = before.rstrip(" ")
+        gap = before[len(stem) :] or ("" if prompt.is_chat or stem.endswith("\n") else " ")
+        return [stem, *(stem + gap + answer for answer in prompt.answers)], after
 
     def refused(self, prompt: Prompt, answers: Sequence[str] = ()) -> str | None:
         """Why the texts of a prompt and its answers cannot be read; None where they can."""

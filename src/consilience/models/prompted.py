@@ -46,8 +46,11 @@ class OptionScorer(PromptReader):
             targets = [[*ids, *self.ends[:1]] for ids in targets]
         return list(self.tokenizer(self.text(prompt), verbose=False)["input_ids"]), targets
 
-    def why_not(self, prompt: Prompt) -> str | None:
-        """Why a prompt cannot be asked; None where it can."""
+    def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
+        """Why each prompt cannot be asked; None where it can."""
+        return [self._why_not(prompt) for prompt in prompts]
+
+    def _why_not(self, prompt: Prompt) -> str | None:
         if reason := self.tokens.refused(prompt, prompt.answers):
             return reason
         ids, targets = self.encode(prompt)

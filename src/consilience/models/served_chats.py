@@ -81,11 +81,10 @@ class ServedChatScorer(ServedChat):
         chats = Chats(server)
         super().__init__(server, spec, chats, _proof_of_listed(chats))
 
-    def why_not(self, prompt: Prompt) -> str | None:
-        """Why a prompt cannot be asked; None where it can."""
-        if not prompt.is_chat or not prompt.are_labels:
-            return "the server scores labels of options in chats; texts need --scoring answers-only"
-        return None
+    def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
+        """Why each prompt cannot be asked; None where it can."""
+        reason = "the server scores labels of options in chats; texts need --scoring answers-only"
+        return [None if prompt.is_chat and prompt.are_labels else reason for prompt in prompts]
 
     def score(self, prompts: Sequence[Prompt]) -> Iterator[PromptScores]:
         """The log-probabilities of the labels of prompts, or bounds of these."""
@@ -123,11 +122,13 @@ class ServedAnswerer(ServedChat):
         self.answering = Answering(server)
         super().__init__(server, spec, self.answering.chats, self.answering.proof)
 
-    def why_not(self, prompt: Prompt) -> str | None:
-        """Why a prompt cannot be asked; None where it can."""
-        if not prompt.is_chat:
-            return "the server enforces answers in chats only"
-        return self.answering.why_not(prompt.answers)
+    def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
+        """Why each prompt cannot be asked; None where it can."""
+        reason = "the server enforces answers in chats only"
+        return [
+            self.answering.why_not(prompt.answers) if prompt.is_chat else reason
+            for prompt in prompts
+        ]
 
     def score(self, prompts: Sequence[Prompt]) -> Iterator[PromptScores]:
         """The answer that each prompt gets, or why it has none."""

@@ -15,6 +15,7 @@ from consilience.endpoints.answering import Answering
 from consilience.endpoints.proving import Proof, prove
 from consilience.endpoints.scorer import Continuations, Scorer
 from consilience.endpoints.server import Server
+from consilience.endpoints.server_tokenizer import ServerTokenizer
 from consilience.endpoints.strategies import (
     ANSWERS_ONLY,
     CHAT_TOP_K,
@@ -78,16 +79,21 @@ class ServedLabelWriter(ServedModel):
 
     def prompt(self, form: Form) -> str:
         """The text that the model reads."""
-        before, after = self.template.split("{text}")
-        question, _, reply = after.partition(REPLY)
-        prompt = before + as_string(form) + question
+        question = self._question(form)
         if not self.prompts.has_template:
-            return prompt + reply
-        turn = {"role": "user", "content": prompt.rstrip("\n") if reply else prompt}
-        return self._chat([turn], is_asked=True) + reply
+            return question + self.reply
+        return self._chat(_turns(question), is_asked=True) + self.reply
+
+    def _question(self, form: Form) -> str:
+        """The text of the user's turn; of a model without chats, all before the reply."""
+        question = self.template.partition(REPLY)[0].replace("{text}", as_string(form))
+        is_chat = self.prompts.has_template
+        return question.rstrip("\n") if is_chat and self.reply else question
 
     def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
         """The ids of each prompt, of any length."""
+        if self.prompts.has_template and isinstance(self.tokenizer, ServerTokenizer):
+            self.tokenizer.read_chats([(_turns(self._question(form)), True) for form in forms])
         start = [] if self.prompts.has_template else self.prompts.beginning
         every = self.prompts.ids([self.prompt(form) for form in forms]) if forms else []
         return [{"input_ids": [*start, *ids]} for ids in every]
@@ -144,6 +150,10 @@ class ServedLabelWriter(ServedModel):
                 totals=values,
                 bounds=bounds if has_bounds else None,
             )
+
+
+def _turns(question: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": question}]
 
 
 class ServedLabelChats:

@@ -14,6 +14,7 @@ from consilience.endpoints.proving import Proof
 from consilience.endpoints.replies import Refused
 from consilience.endpoints.scorer import Continuations, Scorer
 from consilience.endpoints.server import Server
+from consilience.endpoints.server_tokenizer import ServerTokenizer
 from consilience.errors import ConsilienceError
 from consilience.models.prompt_tokens import PromptTokens
 from consilience.models.served import ServedModel
@@ -41,8 +42,12 @@ class ServedOptionScorer(ServedModel):
         """What the model reads before an answer: a chat in its own form, or the text itself."""
         return self.tokens.around(prompt)[0]
 
-    def why_not(self, prompt: Prompt) -> str | None:
-        """Why a prompt cannot be asked; None where it can."""
+    def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
+        """Why each prompt cannot be asked; None where it can."""
+        read_ahead(self.tokens, prompts, has_answers=True)
+        return [self._why_not(prompt) for prompt in prompts]
+
+    def _why_not(self, prompt: Prompt) -> str | None:
         if reason := self.tokens.refused(prompt, prompt.answers):
             return reason
         ids, targets = self.tokens.encode(prompt)
@@ -55,6 +60,7 @@ class ServedOptionScorer(ServedModel):
 
     def score(self, prompts: Sequence[Prompt]) -> Iterator[PromptScores]:
         """The log-probabilities of the answers of prompts, and the numbers of their tokens."""
+        read_ahead(self.tokens, prompts, has_answers=True)
         parts = [
             Continuations(tuple(ids), tuple(map(tuple, targets)))
             for ids, targets in map(self.tokens.encode, prompts)
@@ -90,6 +96,25 @@ def prompt_tokens(server: Server, spec: str) -> PromptTokens:
     tokenizer = server.tokenizer
     end = tokenizer.eos_token_id
     return PromptTokens(tokenizer, [] if end is None else [end], spec)
+
+
+def read_ahead(tokens: PromptTokens, prompts: Sequence[Prompt], *, has_answers: bool) -> None:
+    """Let a server tokenise prompts by a few requests, many at a time, instead of one by one."""
+    if not isinstance(tokenizer := tokens.tokenizer, ServerTokenizer):
+        return
+    readable = [prompt for prompt in prompts if tokens.refused(prompt) is None]
+    tokenizer.read_chats(
+        [
+            (turns, is_asked)
+            for prompt in readable
+            if prompt.is_chat
+            for turns, is_asked in zip(tokens.chats(prompt), (True, False), strict=True)
+        ]
+    )
+    if has_answers:
+        tokenizer.read([text for prompt in readable for text in tokens.texts(prompt)[0]])
+    else:
+        tokenizer.read([tokens.prompt_text(prompt) for prompt in readable])
 
 
 class ServedWriter:
@@ -140,13 +165,17 @@ class ServedWriter:
             return prompt.text
         return "".join(f"{turn['role']}: {turn['content']}\n" for turn in messages_of(prompt))
 
-    def why_not(self, prompt: Prompt) -> str | None:
-        """Why a prompt cannot be asked; None where it can."""
+    def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
+        """Why each prompt cannot be asked; None where it can."""
         if self.tokens is None:
-            return None
-        if reason := self.tokens.refused(prompt):
+            return [None] * len(prompts)
+        read_ahead(self.tokens, prompts, has_answers=False)
+        return [self._why_not(prompt, self.tokens) for prompt in prompts]
+
+    def _why_not(self, prompt: Prompt, tokens: PromptTokens) -> str | None:
+        if reason := tokens.refused(prompt):
             return reason
-        size = len(self.tokens.prompt_ids(prompt)) + self.most_written
+        size = len(tokens.prompt_ids(prompt)) + self.most_written
         if self.longest and size > self.longest:
             return f"{size} tokens with the answer, and the model takes {self.longest}"
         return None
@@ -158,6 +187,8 @@ class ServedWriter:
 
         A text that is no chat ends with its first line. A server without seeds samples anew.
         """
+        if self.tokens is not None:
+            read_ahead(self.tokens, prompts, has_answers=False)
         by_route: dict[str, list[int]] = {}
         bodies = [
             self._body(prompt, sample) for prompt, sample in zip(prompts, samples, strict=True)

@@ -27,6 +27,8 @@ LAYERS = [
     "answer_clusters authoring",
     "reproduce",
     "workflow",
+    "testing",
+    "pytest_plugin",
     "__init__",
     "cli",
     "__main__",

@@ -61,6 +61,10 @@ LARGEST = 64 << 20
 """Bytes of a ``run.json`` that is read; with the words of every relation of ParaRel it has 1 MB."""
 
 
+class OtherRunError(ConsilienceError):
+    """A folder holds a run with other settings."""
+
+
 def fingerprint(settings: Mapping[str, object]) -> str:
     """SHA-256 of everything that decides the answers of a run."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
@@ -284,7 +288,7 @@ def refuse_other_run(before: Mapping[str, Any], now: Mapping[str, Any], folder: 
         if name != "suite_digest"
         else f"the content of the suite '{now.get('suite')}' was different"
     )
-    raise ConsilienceError(
+    raise OtherRunError(
         f"this folder holds another run: {difference}",
         where=str(folder),
         todo=f"{OTHER_OUT}, or remove the folder.",

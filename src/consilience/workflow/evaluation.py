@@ -94,6 +94,15 @@ def plan_probe(
     return probing.plan_probe(options_of(ProbeOptions, fields), watch, suite=chosen, model=loaded)
 
 
+def suite_to_ask(suite: str | Path | Suite | Questions | Frame, **options: Any) -> Suite:
+    """The groups, items and variants that ``evaluate`` would ask with these options.
+
+    No model is loaded. A task of sentence pairs has its forms, and no items.
+    """
+    fields, chosen, _ = _values_of(suite, options.pop("model", "baseline:majority"), options)
+    return probing.setups_of(options_of(ProbeOptions, fields), suite=chosen)[0].suite
+
+
 def open_run(path: str | Path, *, protocol: Protocol | None = None, seed: int = 0) -> Result:
     """The result of a run that is kept in a folder; its answers are counted again."""
     run = Run.open(path).named_by_model()

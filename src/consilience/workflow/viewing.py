@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence, Set
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from consilience.analysis.examples import KINDS, Example, about, examples, with_prompts
+from consilience.analysis.examples import KINDS, about, examples, with_prompts
 from consilience.analysis.expectation_tables import violated_examples
 from consilience.analysis.patterns import (
     annotated_kinds,
@@ -21,6 +21,7 @@ from consilience.analysis.patterns import (
     with_changes,
 )
 from consilience.choices import Protocol
+from consilience.design import ORIGINAL
 from consilience.errors import ConsilienceError
 from consilience.files import texts_of
 from consilience.metrics.answers_table import is_blank
@@ -60,13 +61,14 @@ def fact_view(
             prepared.forget(other)
     counted = count_run(run, suite, protocol, seed, seeds)
     pairs = pair_table(seeds, suite, protocol, seed)
-    prompts = _prompts(run)
+    prompts = _sent(run)
     of_items = {key[1:]: text for key, text in prompts.items()}
     chosen = examples(table, suite, list(KINDS), EXAMPLES)
     if run.is_of_questions:
         chosen = with_prompts(chosen, run.seeds[0].answers, of_items)
     else:
-        prompts = _filled(suite, chosen)
+        items = {(one.group, one.item) for of_kind in chosen.values() for one in of_kind}
+        prompts = _filled(suite, items)
     vectors, drawing = _vectors(run, counted.metrics, seed)
     facts = FactView(
         protocol=protocol,
@@ -101,7 +103,28 @@ def fact_view(
     )
 
 
-def _prompts(run: Run) -> dict[tuple[str, str, str], str]:
+def shown_texts(
+    run: Run, suite: Suite, items: Set[tuple[str, str]]
+) -> dict[tuple[str, str, str], str]:
+    """What a person reads of items in their variants, by group, item and variant.
+
+    Of questions what was sent, of facts the filled pattern, and of sentence pairs the two texts of
+    each form that changed the answer. Empty where the run did not keep it. ``run``: of one seed.
+    """
+    if run.is_of_questions:
+        return {key: text for key, text in _sent(run).items() if key[:2] in items}
+    if not run.is_of_pairs:
+        return _filled(suite, items)
+    texts = {}
+    for row in _changed_answers(run.path).iter_rows(named=True):
+        group, item = row["group"], row["item"]
+        if (group, item) in items:
+            texts[group, item, ORIGINAL] = f"{row['original_1']}\n{row['original_2']}"
+            texts[group, item, row["perturbation"]] = f"{row['text_1']}\n{row['text_2']}"
+    return texts
+
+
+def _sent(run: Run) -> dict[tuple[str, str, str], str]:
     """What was sent, by group, item and variant; empty where the run did not keep it."""
     files = sorted((run.seeds[0].path / PROMPTS).glob("*.parquet"))
     return {
@@ -113,11 +136,8 @@ def _prompts(run: Run) -> dict[tuple[str, str, str], str]:
     }
 
 
-def _filled(
-    suite: Suite, chosen: Mapping[str, Sequence[Example]]
-) -> dict[tuple[str, str, str], str]:
-    """The patterns of examples with the subject as it was asked, in its language and form."""
-    items = {(one.group, one.item) for of_kind in chosen.values() for one in of_kind}
+def _filled(suite: Suite, items: Set[tuple[str, str]]) -> dict[tuple[str, str, str], str]:
+    """The patterns of items with the subject as it was asked, in its language and form."""
     filled = {}
     for relation in suite:
         facts = [fact for fact in relation.facts if (relation.id, fact.item) in items]

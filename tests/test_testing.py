@@ -1,0 +1,233 @@
+"""Consistency as a pytest test: items that disagree, their messages, cases, and shared runs."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import polars as pl
+import pytest
+
+import consilience as cs
+from conftest import ROOT
+from consilience.analysis.disagreements import item_agreement
+from consilience.errors import ConsilienceError
+from consilience.testing import Runs, assert_consistent, cases
+
+QUESTIONS = """\
+item,group,question,question_2,answer,options
+sea,nature,Which animal swims?,What animal swims?,whale,whale;cat
+land,nature,Which animal meows?,What animal meows?,cat,whale;cat
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "questions.csv"
+    path.write_text(QUESTIONS)
+    return path
+
+
+def first_label(prompts):
+    """Chooses the first option that is shown: another one in each order."""
+    return ["A"] * len(prompts)
+
+
+def cat(prompts):
+    return ["cat"] * len(prompts)
+
+
+def test_pairs_of_an_item_that_agree_are_those_of_the_metric(file):
+    """Two phrasings in two orders: of four answers two and two are the same, in 2 of 6 pairs."""
+    result = cs.evaluate(file, first_label)
+    table = item_agreement(result.answers, result.suite, result.protocol)
+    first, second = "paraphrase=1, order=given", "paraphrase=1, order=rotation 1"
+    assert table.rows() == [
+        (*names, 2, 6, first, second) for names in (("nature", "sea"), ("nature", "land"))
+    ]
+    assert cs.evaluate(file, cat).answers.height == 8
+
+
+@pytest.mark.parametrize("protocol", ["strict", "published"])
+def test_numbers_of_facts_add_up_to_consistency(protocol):
+    def guess(prompts):
+        return ["Paris" if len(prompt) % 3 else "London" for prompt in prompts]
+
+    result = cs.evaluate("mini", guess, groups="capital,currency", limit=6, protocol=protocol)
+    table = item_agreement(result.answers, result.suite, protocol)
+    for group, of_group in table.group_by("group"):
+        found = result.metrics.filter(metric="consistency", group=group[0], subset="all")
+        assert found["value"].item() == pytest.approx(
+            of_group["same"].sum() / of_group["pairs"].sum()
+        )
+    answers = {
+        (row["item"], row["variant"]): row["answer"] for row in result.answers.iter_rows(named=True)
+    }
+    for row in table.filter(pl.col("first").is_not_null()).iter_rows(named=True):
+        assert answers[row["item"], row["first"]] != answers[row["item"], row["second"]]
+    agreeing = table.filter(pl.col("first").is_null())
+    assert agreeing["same"].to_list() == agreeing["pairs"].to_list()
+
+
+def test_sentence_pairs_compare_the_original_with_each_form(tmp_path):
+    data = tmp_path / "mrpc.tsv"
+    data.write_text("index\tsentence1\tsentence2\tlabel\n0\tA b.\tC d.\t1\n1\tE f.\tG h.\t0\n")
+
+    def longer_first(pairs):
+        return ["equivalent" if first < second else "not_equivalent" for first, second in pairs]
+
+    with pytest.raises(AssertionError) as failed:
+        assert_consistent(longer_first, "mrpc", data=data, perturbations="reverse")
+    assert "longer_first: 2 of 2 sentence pairs get different answers in their forms" in str(
+        failed.value
+    )
+    assert (
+        "0 of 1 pair of forms agree; right is 'equivalent'\n  'equivalent' in original\n    | Sentence1: A b.\n    | Sentence2: C d.\n  'not_equivalent' in reverse\n    | Sentence2: C d.\n    | Sentence1: A b."
+        in str(failed.value)
+    )
+    with pytest.raises(ConsilienceError, match="by='group'"):
+        cases("mrpc", data=data)
+    assert [case.id for case in cases("mrpc", data=data, by="group")] == ["mrpc"]
+
+
+def test_a_failure_shows_two_prompts_and_two_answers(file):
+    with pytest.raises(AssertionError) as failed:
+        assert_consistent(first_label, file, examples=1)
+    assert str(failed.value).splitlines() == [
+        "first_label: 2 of 2 questions get different answers in their variants",
+        "sea: 2 of 6 pairs of variants agree; right is 'whale'",
+        "  'whale' in paraphrase=1, order=given",
+        "    | Question: Which animal swims?", "    | A. whale", "    | B. cat", "    | Answer:",
+        "  'cat' in paraphrase=1, order=rotation 1",
+        "    | Question: Which animal swims?", "    | A. cat", "    | B. whale", "    | Answer:",
+        "1 more",
+    ]  # fmt: skip
+
+
+def test_a_share_of_pairs_may_be_enough(file):
+    result = assert_consistent(first_label, file, at_least=1 / 3)
+    assert assert_consistent(cat, file).answers.height == result.answers.height == 8
+    with pytest.raises(AssertionError, match="agree in less than 34% of their pairs of variants"):
+        assert_consistent(first_label, file, at_least=0.34)
+    with pytest.raises(ConsilienceError, match="a share from 0 to 1"):
+        assert_consistent(cat, file, at_least=80)
+
+
+def test_an_item_without_two_answers_fails_with_the_reason(file):
+    file.write_text(QUESTIONS.replace("What animal meows?", ""))
+    with pytest.raises(
+        AssertionError, match="land has no two answers to compare: it has one variant"
+    ):
+        assert_consistent(cat, cases(file)[1].values[0], vary="paraphrase=all")
+
+
+def test_cases_are_the_items_or_groups_that_are_asked(file):
+    assert [case.id for case in cases(file)] == ["sea", "land"]
+    assert [case.id for case in cases(file, by="group")] == ["nature"]
+    assert [str(case.values[0]) for case in cases("mini", limit=1, groups=["capital"])] == [
+        "capital-17"
+    ]
+    with pytest.raises(ConsilienceError, match="'item' or 'group'"):
+        cases(file, by="topic")
+    with pytest.raises(ConsilienceError, match="no option 'limt'. Did you mean 'limit'"):
+        cases(file, limt=2)
+    with pytest.raises(ConsilienceError, match="Give assert_consistent the options of cases"):
+        assert_consistent(cat, cases("mini", limit=1)[0].values[0], groups="currency", limit=3)
+
+
+def test_runs_are_asked_once_and_asked_again_when_the_suite_has_changed(file, tmp_path):
+    folder, calls = tmp_path / "runs", Counter()
+
+    def counted(prompts):
+        calls["asked"] += 1
+        return cat(prompts)
+
+    counted.__qualname__ = "counted"  # as if it were a function of a module
+    first = Runs(folder, "one")
+    first.assert_consistent(counted, file)
+    asked = calls["asked"]
+    assert first.result(counted, file).folder == Runs(folder, "one").result(counted, file).folder
+    Runs(folder, "two").assert_consistent(counted, cases(file)[0].values[0])
+    assert calls["asked"] == asked > 0
+    file.write_text(QUESTIONS.replace("swims", "dives"))
+    Runs(folder, "three").assert_consistent(counted, file)
+    assert calls["asked"] > asked
+    assert len([*folder.iterdir()]) == 1
+
+
+def test_a_function_that_has_no_name_is_asked_in_its_own_process(file, tmp_path):
+    runs = Runs(tmp_path / "runs", "one")
+    runs.assert_consistent(lambda prompts: ["cat"] * len(prompts), file)
+    with pytest.raises(AssertionError):
+        runs.assert_consistent(lambda prompts: ["A"] * len(prompts), file)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_model_that_cannot_be_asked_is_tried_once(file, monkeypatch):
+    from consilience import testing
+
+    calls = []
+    monkeypatch.setattr(
+        testing,
+        "evaluate",
+        lambda *values, **options: calls.append(values) or cs.evaluate("none.csv"),
+    )
+    runs = Runs()
+    for _ in range(2):
+        with pytest.raises(ConsilienceError, match="no such file"):
+            runs.result("model", file)
+    assert len(calls) == 1
+
+
+TESTS = """
+import os
+import pytest
+from consilience.testing import cases
+
+def first_label(prompts):
+    with open("asked", "a") as file:
+        file.write(f"{os.getpid()}\\n")
+    return ["A"] * len(prompts)
+
+@pytest.mark.slow_model
+@pytest.mark.parametrize("case", cases("questions.csv"))
+def test_item(consilience, case):
+    consilience.assert_consistent(first_label, case)
+
+@pytest.mark.parametrize("n", range(4))
+def test_share(consilience, n):
+    consilience.assert_consistent(first_label, "questions.csv", at_least=0.3)
+"""
+
+
+def test_the_plugin_with_several_processes(file, tmp_path):
+    """One process asks; the failures show prompts and answers, and nothing of this library."""
+    (tmp_path / "test_model.py").write_text(TESTS)
+    plugins = ["-p", "xdist", "-p", "consilience.pytest_plugin", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *plugins, "--strict-markers", "-n", "2"]
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": path}
+    environment = {name: text for name, text in environment.items() if "PYTEST_XDIST" not in name}
+    options = [f"--basetemp={tmp_path / 'temporary'}", "-o", "addopts="]
+    done = subprocess.run(
+        [*command, *options],
+        check=False,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert "2 failed, 4 passed" in done.stdout, done.stdout + done.stderr
+    assert (
+        "E       AssertionError: first_label: sea: 2 of 6 pairs of variants agree; right is 'whale'"
+        in done.stdout
+    )
+    assert "E           | Question: Which animal swims?" in done.stdout
+    assert "src/consilience" not in done.stdout
+    assert len({*(tmp_path / "asked").read_text().split()}) == 1
+
+
+def test_the_plugin_imports_nothing_that_takes_time():
+    code = "import sys, consilience.pytest_plugin; print({'polars', 'numpy', 'torch'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -16,7 +16,7 @@ from conftest import ROOT
 from consilience import ConsilienceError, measure
 from consilience.metrics.bootstrap import REPLICATES, resamples, resamples_in_parts
 from consilience.metrics.correlations import correlation
-from consilience.metrics.differences import compare, few_relations
+from consilience.metrics.differences import compare
 from consilience.metrics.flips import flip
 from consilience.metrics.grid import Grid
 from consilience.metrics.intervals import (
@@ -24,6 +24,7 @@ from consilience.metrics.intervals import (
     detectable_difference,
     wilson_interval,
 )
+from consilience.metrics.notes import few_relations
 from consilience.metrics.registry import METRICS
 from consilience.metrics.resampling import Resampling
 from consilience.metrics.significance import (

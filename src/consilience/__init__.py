@@ -22,6 +22,7 @@ Functions:
 - ``analyze_patterns``, ``analyze_edits``, ``analyze_examples``, ``analyze_expectations``,
   ``analyze_factors``, ``analyze_knowledge``, ``analyze_syntax``, ``analyze_tasks``,
   ``analyze_representations``: why a model is inconsistent.
+- ``gate(run, rule=["consistency >= 0.8"])``: whether a run keeps rules on its numbers; a ``Gate``.
 - ``verify_run(run)``: whether this machine gives the answers of a run; a ``Verification``.
 - ``run_study(file)``, ``study_state(file)``, ``report_study(file)``: many models on many suites.
 - ``improve``, ``finetune``: training. ``reproduce_table``, ``list_tables``: the papers' tables.
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
     from consilience.workflow.calls import export_prompts as export_prompts
     from consilience.workflow.calls import fetch_suite as fetch_suite
     from consilience.workflow.calls import finetune as finetune
+    from consilience.workflow.calls import gate as gate
     from consilience.workflow.calls import import_patterns as import_patterns
     from consilience.workflow.calls import improve as improve
     from consilience.workflow.calls import list_suites as list_suites
@@ -126,7 +128,7 @@ _MODULES = {
     "types": "Candidates Fact Query Relation Scores Suite",
     "workflow.calls": "analyze_edits analyze_examples analyze_expectations analyze_factors "
     "analyze_knowledge analyze_patterns analyze_representations analyze_syntax analyze_tasks "
-    "audit_suite export_prompts fetch_suite finetune import_patterns improve list_suites "
+    "audit_suite export_prompts fetch_suite finetune gate import_patterns improve list_suites "
     "list_tables make_pattern_sheets make_sheets mine_patterns report_study reproduce_table "
     "rewrite_patterns "
     "run_study score_sheets study_state suite_cautions suite_stats verify_run write_card "

@@ -15,6 +15,9 @@ Protocol = Literal["published", "strict"]
 MultiToken = Literal["exclude", "left-to-right"]
 """Masked models: exclude candidates of several tokens, or fill them in from left to right."""
 
+Undecided = Literal["fail", "pass"]
+"""What a rule of a gate that is not decided does to the exit status."""
+
 ExportFormat = Literal["jsonl", "csv"]
 """The format of exported prompts."""
 

@@ -106,3 +106,18 @@ COMPARISON_SCHEMA: dict[str, type[pl.DataType]] = {
 - ``detectable``: the minimum detectable difference, found with a probability of 80 %.
 - ``p_seeds``: p of Welch's t test over seeds; NaN for one seed.
 """
+
+PRECISION_SCHEMA: dict[str, type[pl.DataType]] = {
+    "error": pl.Float64,
+    "within_error": pl.Float64,
+    "clusters": pl.Int64,
+    "units": pl.Int64,
+}
+"""Further columns of the metrics and comparison tables: what their intervals are made of.
+
+- ``error``: the standard error; 0 where nothing varies.
+- ``within_error``: of a mean over groups, the standard error of the same groups: items alone are
+  resampled. NaN elsewhere.
+- ``clusters``: how many subjects, or of a mean over groups how many groups, were resampled.
+- ``units``: how many subjects were counted; of a mean over groups those of all groups.
+"""

@@ -6,6 +6,7 @@ from consilience.cli.command import Entry
 from consilience.cli.output_options import (
     CompareOutput,
     FactorsOutput,
+    GateOutput,
     ImproveOutput,
     JsonOutput,
     ProbeOutput,
@@ -17,6 +18,7 @@ from consilience.workflow import (
     analysis_options,
     audit_options,
     export_options,
+    gate_options,
     mining_options,
     probe_options,
     proposal_options,
@@ -245,6 +247,16 @@ COMMANDS = {
         examples=(
             "compare runs/before runs/after",
             "compare BERT=runs/bert RoBERTa=runs/roberta --csv differences.csv",
+        ),
+    ),
+    "gate": Entry(
+        source="gate:gate",
+        options=(gate_options.GateOptions, GateOutput),
+        panel=MEASURE,
+        examples=(
+            'gate runs/new --rule "consistency >= 0.8" --junit gate.xml',
+            "gate runs/new --baseline runs/old "
+            '--rule "consistency no worse than baseline by 3 points"',
         ),
     ),
     "verify": Entry(

@@ -155,6 +155,22 @@ class CompareOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class GateOutput:
+    """The checks of a gate."""
+
+    junit: Annotated[
+        Path | None,
+        Option(
+            "Also write the checks to this file as JUnit XML, which CI systems show.",
+            metavar="FILE",
+            panel=OUTPUT,
+        ),
+    ] = None
+    format_: Format = "table"
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True, slots=True)
 class ImproveOutput:
     """The result of a training."""
 

@@ -29,22 +29,19 @@ from consilience.metrics.flips import flip
 from consilience.metrics.intervals import (
     NAN,
     Floats,
+    bootstrap_error,
     bootstrap_interval,
     detectable_difference,
     difference_bounds,
+    within_error,
 )
 from consilience.metrics.paired import RELATIONS, Difference, RunPair, Test
 from consilience.metrics.registry import METRICS
 from consilience.metrics.resampling import Resampling, Spread, TwoWayReplicates, in_threads
-from consilience.metrics.significance import (
-    FEW,
-    benjamini_hochberg,
-    holm,
-    paired_permutation,
-)
+from consilience.metrics.significance import FEW, benjamini_hochberg, holm, paired_permutation
 from consilience.metrics.tally import Share, Tally
 from consilience.metrics.weighing import ClusterCounts, Key
-from consilience.schemas import COMPARISON_SCHEMA
+from consilience.schemas import COMPARISON_SCHEMA, PRECISION_SCHEMA
 from consilience.types import QUESTION_WORDS, Cardinality, Relation, Suite
 
 OF_THE_SUITE = ("uniform_consistency", "top_label")
@@ -55,14 +52,21 @@ Seeds = Answers | Sequence[Answers]
 
 
 def compare(
-    models: Mapping[str, Seeds], suite: Suite, protocol: Protocol, seed: int = 0
+    models: Mapping[str, Seeds],
+    suite: Suite,
+    protocol: Protocol,
+    seed: int = 0,
+    *,
+    precision: bool = False,
 ) -> pl.DataFrame:
     """Compare models with the first, on the queries that both answered (``COMPARISON_SCHEMA``).
 
     ``models``: the answers of each by its name, of as many seeds; values of several seeds are
     averaged. Runs of other items or variants raise. ``p_holm`` and ``q_value`` adjust over the
     groups of one metric and subset of one comparison, or over the forms of one metric and group.
+    ``precision``: with the columns of ``PRECISION_SCHEMA``.
     """
+    schema = COMPARISON_SCHEMA | (PRECISION_SCHEMA if precision else {})
     names = list(models)
     if len(names) < 2:
         raise ConsilienceError(
@@ -88,7 +92,7 @@ def compare(
                 runs = list(zip(reference, seeds, strict=True))
                 rows += PairedComparison(runs, kind, protocol, seed).rows()
         pair = {"suite": suite.name, "first": first, "second": second}
-        table = pl.DataFrame([{**pair, **row} for row in rows], schema=COMPARISON_SCHEMA)
+        table = pl.DataFrame([{**pair, **row} for row in rows], schema=schema)
         tables.append(_adjusted(table, suite))
     return pl.concat(tables)
 
@@ -257,8 +261,11 @@ class PairedComparison:
             test = self.tests[key][next(iter(known))]
         relations = [spread.replicates for spread, _, _ in spreads]
         row = _row(key, "MACRO", macro, relations, spreads[0][0].clusters, test)
-        yield row | ({"detectable": NAN} if 1 < len(known) < FEW else {})
         micro, clusters = [values for _, values, _ in spreads], spreads[0][2]
+        within = np.mean([spread.within for spread, _, _ in spreads], axis=0)
+        error = within_error(within, spreads[0][0].clusters, clusters)
+        row |= {"within_error": error, "units": clusters}
+        yield row | ({"detectable": NAN} if 1 < len(known) < FEW else {})
         yield _row(key, "MICRO", pooled, micro, clusters, pooled.test)
 
     def _spread(
@@ -321,23 +328,6 @@ def _count_both(
     return count(both[0], relation), count(both[1], relation), False
 
 
-def few_relations(compared: pl.DataFrame, suite: Suite) -> list[str]:
-    """Notes on means over so few relations that p cannot be below 0.05; none on questions."""
-    if suite.words is QUESTION_WORDS:
-        return []
-    is_mean = (pl.col("group") == "MACRO") & (pl.col("subset") == "all")
-    few = compared.filter(is_mean & pl.col("n").is_between(2, FEW - 1))
-    notes = []
-    for (n,), rows in few.group_by(["n"], maintain_order=True):
-        first, *more = rows["metric"].unique(maintain_order=True)
-        others = f" and {len(more)} more" if more else ""
-        notes.append(
-            f"{first}{others}: a mean over {n} relations has a p of at least {2 / 2**n:.3g}, "
-            "whatever the difference; see the single relations"
-        )
-    return notes
-
-
 def _only(first: Tally, second: Tally) -> tuple[int, int]:
     """The number of items that are hits only in the first, and only in the second."""
     moved = second.counts[:, 0] - first.counts[:, 0]
@@ -373,6 +363,10 @@ def _row(
         "n_excluded": max(share.left_out for share in shares),
         "seeds": len(difference.seeds),
         "p_seeds": difference.p_seeds,
+        "error": bootstrap_error(replicates, clusters),
+        "within_error": NAN,
+        "clusters": clusters,
+        "units": clusters,
     }
 
 

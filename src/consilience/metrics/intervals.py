@@ -37,6 +37,38 @@ def bootstrap_interval(
     return float(intervals[0, 0]), float(intervals[0, 1])
 
 
+def bootstrap_error(replicates: Floats, clusters: int) -> float:
+    """``bootstrap_errors`` of one number."""
+    return float(bootstrap_errors(replicates[None], clusters)[0])
+
+
+def bootstrap_errors(replicates: Floats, clusters: int) -> Floats:
+    """Standard errors (number,) of numbers with ``replicates`` (number, replicate).
+
+    The standard deviation of the replicates over ``clusters``, times ``sqrt(n/(n-1))``. 0 where
+    nothing varies; NaN with fewer than two clusters, and where half of the replicates have no
+    value.
+    """
+    errors = np.full(len(replicates), NAN)
+    if clusters < 2:
+        return errors
+    replicates = np.ascontiguousarray(replicates)
+    missing = np.isnan(replicates)
+    whole = ~missing.any(axis=1)
+    varies = np.zeros(len(replicates), dtype=np.bool_)
+    if whole.any():
+        known = replicates if whole.all() else replicates[whole]
+        varies[whole] = np.ptp(known, axis=1) >= TIE
+        errors[whole] = known.std(axis=1)
+    for at in np.flatnonzero(~whole):
+        some = replicates[at, ~missing[at]]
+        if len(some) > replicates.shape[1] / 2:
+            varies[at], errors[at] = np.ptp(some) >= TIE, some.std()
+    errors[~varies & ~np.isnan(errors)] = 0.0
+    errors *= math.sqrt(clusters / (clusters - 1))
+    return errors
+
+
 def bootstrap_intervals(
     values: Floats,
     replicates: Floats,
@@ -47,49 +79,56 @@ def bootstrap_intervals(
 ) -> Floats:
     """Low and high bounds (number, 2) for ``values``, of ``replicates`` (number, replicate).
 
-    ``logit_intervals`` with the standard deviation of the replicates over ``clusters``, times
-    ``sqrt(n/(n-1))``, as the standard error. Where nothing varies there is no interval (NaN), with
-    one exception: a ``proportion`` that is 0 or 1 has the exact binomial interval (Clopper-Pearson)
-    of 0 or n of n clusters. NaN too with fewer than two clusters, and where half of the replicates
-    have no value.
+    ``logit_intervals`` with ``bootstrap_errors`` as the standard errors. Where nothing varies there
+    is no interval (NaN), with one exception: a ``proportion`` that is 0 or 1 has the exact binomial
+    interval (Clopper-Pearson) of 0 or n of n clusters. NaN too with fewer than two clusters, and
+    where half of the replicates have no value.
     """
     ends = np.full((len(values), 2), NAN)
     if clusters < 2:
         return ends
-    replicates = np.ascontiguousarray(replicates)
-    missing = np.isnan(replicates)
-    whole = ~missing.any(axis=1)
-    errors = np.full(len(values), NAN)
-    varies = np.zeros(len(values), dtype=np.bool_)
-    if whole.any():
-        known = replicates if whole.all() else replicates[whole]
-        varies[whole] = np.ptp(known, axis=1) >= TIE
-        errors[whole] = known.std(axis=1)
-    for at in np.flatnonzero(~whole):
-        some = replicates[at, ~missing[at]]
-        if len(some) > replicates.shape[1] / 2:
-            varies[at], errors[at] = np.ptp(some) >= TIE, some.std()
-    errors *= math.sqrt(clusters / (clusters - 1))
-    there = ~np.isnan(values) & ~np.isnan(errors)
+    errors = bootstrap_errors(replicates, clusters)
+    there, varies = ~np.isnan(values) & ~np.isnan(errors), errors > 0
     moving = there & varies
     ends[moving] = logit_intervals(values[moving], errors[moving], clusters, bounds)
     if proportion:
-        unseen = 1 - ((1 - LEVEL) / 2) ** (1 / clusters)
+        unseen = unseen_share(clusters)
         ends[there & ~varies & (values == 0)] = 0.0, unseen
         ends[there & ~varies & (values == 1)] = 1 - unseen, 1.0
     return ends
 
 
+def within_error(replicates: Floats, groups: int, subjects: int) -> float:
+    """The standard error of a mean over the same groups.
+
+    ``replicates`` (replicate,): its values when the subjects of each group are resampled.
+    ``subjects``: how many all groups have together.
+    """
+    return bootstrap_error(replicates, max(2, round(subjects / max(1, groups))))
+
+
+def unseen_share(clusters: int, level: float = LEVEL) -> float:
+    """The greatest share that 0 of n clusters are compatible with (Clopper and Pearson 1934).
+
+    ``1 - ((1 - level) / 2)^(1/n)``; 0 of 10 at 95 %: 0.308.
+    """
+    return float(1 - ((1 - level) / 2) ** (1 / clusters))
+
+
 def logit_interval(
-    value: float, error: float, clusters: int, bounds: tuple[float, float]
+    value: float, error: float, clusters: int, bounds: tuple[float, float], level: float = LEVEL
 ) -> tuple[float, float]:
     """``logit_intervals`` of one number."""
-    intervals = logit_intervals(np.array([value]), np.array([error]), clusters, bounds)
+    intervals = logit_intervals(np.array([value]), np.array([error]), clusters, bounds, level)
     return float(intervals[0, 0]), float(intervals[0, 1])
 
 
 def logit_intervals(
-    values: Floats, errors: Floats, clusters: int, bounds: tuple[float, float]
+    values: Floats,
+    errors: Floats,
+    clusters: int,
+    bounds: tuple[float, float],
+    level: float = LEVEL,
 ) -> Floats:
     """The t intervals (number, 2) of ``clusters`` - 1 degrees of freedom on the logit scale.
 
@@ -104,7 +143,7 @@ def logit_intervals(
     if clusters < 2 or not known.any():
         return ends
     shares, errors = shares[known], errors[known]
-    reach = -stdtrit(clusters - 1, (1 - LEVEL) / 2) * errors / width / (shares * (1 - shares))
+    reach = -stdtrit(clusters - 1, (1 - level) / 2) * errors / width / (shares * (1 - shares))
     middle = logit(shares)
     ends[known] = least + width * expit(np.stack([middle - reach, middle + reach], axis=1))
     return ends

@@ -28,12 +28,17 @@ from consilience.metrics.counts import (
     prepared_seeds,
 )
 from consilience.metrics.grid import Floats
-from consilience.metrics.intervals import bootstrap_interval, logit_interval
+from consilience.metrics.intervals import (
+    bootstrap_error,
+    bootstrap_interval,
+    logit_interval,
+    within_error,
+)
 from consilience.metrics.registry import METRICS
 from consilience.metrics.resampling import TwoWayReplicates
 from consilience.metrics.tally import Share
 from consilience.metrics.weighing import Key
-from consilience.schemas import METRICS_SCHEMA
+from consilience.schemas import METRICS_SCHEMA, PRECISION_SCHEMA
 from consilience.types import Cardinality, Suite
 
 
@@ -42,6 +47,8 @@ def measure(
     suite: Suite,
     protocol: Protocol | None = None,
     seed: int = 0,
+    *,
+    precision: bool = False,
 ) -> pl.DataFrame:
     """The metrics table (``METRICS_SCHEMA``) of an answers table, or of one for each seed.
 
@@ -49,7 +56,8 @@ def measure(
     answer`` (``docs/suites.md``). ``protocol`` is that of the suite unless given. A column that is
     missing, a group or variant that the suite does not have, a repeated row and seeds with other
     questions raise. ``low`` and ``high`` are the bounds of a 95 % interval
-    (``docs/statistics.md``); ``seed`` is that of its bootstrap.
+    (``docs/statistics.md``); ``seed`` is that of its bootstrap. ``precision``: with the columns of
+    ``PRECISION_SCHEMA``.
     """
     if not isinstance(suite, Suite):
         raise ConsilienceError(
@@ -62,7 +70,8 @@ def measure(
     for kind in get_args(Cardinality):
         if seeds[0].of_kind(kind):
             rows += _of_kind([run.counts(kind, rules, seed) for run in seeds], kind, suite)
-    return pl.DataFrame(_in_order(rows, suite), schema=METRICS_SCHEMA)
+    schema = METRICS_SCHEMA | (PRECISION_SCHEMA if precision else {})
+    return pl.DataFrame(_in_order(rows, suite), schema=schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +88,10 @@ class _Number:
     """How many things were counted."""
     n_excluded: int
     """How many have no answer."""
+    units: int
+    """How many subjects were counted, in all groups."""
+    within: Floats | None = None
+    """Of a mean over groups: its values when the subjects of the same groups are resampled."""
 
 
 def _of_kind(
@@ -118,7 +131,9 @@ def _mean(values: Sequence[float]) -> float:
 
 def _of_group(run: Counts, group: str, key: Key) -> _Number:
     share, within = run.shares[group][key], run.draws[group][key].within
-    return _Number(share.value, within.values, within.clusters, share.n, share.left_out)
+    return _Number(
+        share.value, within.values, within.clusters, share.n, share.left_out, within.clusters
+    )
 
 
 def _over_groups(run: Counts, groups: Sequence[str], key: Key) -> tuple[_Number, _Number]:
@@ -128,10 +143,18 @@ def _over_groups(run: Counts, groups: Sequence[str], key: Key) -> tuple[_Number,
     spread, pooled = run.resampling.over(shares, draws)
     known = [share.value for share in shares.values() if not math.isnan(share.value)]
     mean = fmean(known) if known else NAN
-    total = sum(shares.values(), Share(0, 0, 0, 0))
+    total, size = sum(shares.values(), Share(0, 0, 0, 0)), pooled.clusters
     return (
-        _Number(mean, spread.replicates, spread.clusters, len(known), len(shares) - len(known)),
-        _Number(total.value, pooled.values, pooled.clusters, total.n, total.left_out),
+        _Number(
+            mean,
+            spread.replicates,
+            spread.clusters,
+            len(known),
+            len(shares) - len(known),
+            size,
+            spread.within,
+        ),
+        _Number(total.value, pooled.values, size, total.n, total.left_out, size),
     )
 
 
@@ -141,13 +164,10 @@ def _row(
     """The mean of a number over seeds, with its intervals over items and over seeds."""
     values = [number.value for number in numbers if not math.isnan(number.value)]
     mean, bounds = _mean(values), bounds_of(key)
-    low, high = bootstrap_interval(
-        mean,
-        np.mean([number.replicates for number in numbers], axis=0),
-        min(number.clusters for number in numbers),
-        bounds,
-        proportion=is_proportion,
-    )
+    replicates = np.mean([number.replicates for number in numbers], axis=0)
+    clusters, units = (min(getattr(n, name) for n in numbers) for name in ("clusters", "units"))
+    low, high = bootstrap_interval(mean, replicates, clusters, bounds, proportion=is_proportion)
+    within = [number.within for number in numbers if number.within is not None]
     std, seed_low, seed_high = NAN, NAN, NAN
     if len(values) > 1:
         std = stdev(values)
@@ -165,6 +185,10 @@ def _row(
         "seeds": len(numbers),
         "seed_low": seed_low,
         "seed_high": seed_high,
+        "error": bootstrap_error(replicates, clusters),
+        "within_error": within_error(np.mean(within, axis=0), clusters, units) if within else NAN,
+        "clusters": clusters,
+        "units": units,
     }
 
 

@@ -10,6 +10,7 @@ from consilience.choices import Protocol
 from consilience.metrics.answers_table import in_texts, is_blank, order_remark
 from consilience.metrics.counts import EMPTY_AS_ZERO
 from consilience.metrics.shown_positions import position_notes
+from consilience.metrics.significance import FEW
 from consilience.schemas import SEVERAL_TOKENS, SEVERAL_TOKENS_BEFORE
 from consilience.types import FACT_WORDS, PAIR_WORDS, QUESTION_WORDS, Relation, Suite
 
@@ -231,3 +232,20 @@ def _of_few_questions(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
             f"{few} {have} fewer than {FEWEST_QUESTIONS} questions: corrected consistency tends to "
             "be too low there, its interval too narrow"
         )
+
+
+def few_relations(compared: pl.DataFrame, suite: Suite) -> list[str]:
+    """Notes on means over so few relations that p cannot be below 0.05; none on questions."""
+    if suite.words is QUESTION_WORDS:
+        return []
+    is_mean = (pl.col("group") == "MACRO") & (pl.col("subset") == "all")
+    few = compared.filter(is_mean & pl.col("n").is_between(2, FEW - 1))
+    notes = []
+    for (n,), rows in few.group_by(["n"], maintain_order=True):
+        first, *more = rows["metric"].unique(maintain_order=True)
+        others = f" and {len(more)} more" if more else ""
+        notes.append(
+            f"{first}{others}: a mean over {n} relations has a p of at least {2 / 2**n:.3g}, "
+            "whatever the difference; see the single relations"
+        )
+    return notes

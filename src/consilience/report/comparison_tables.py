@@ -12,7 +12,7 @@ from consilience.choices import By
 from consilience.design import is_language_kind
 from consilience.errors import ConsilienceError
 from consilience.factors import FACTORS
-from consilience.metrics.differences import few_relations
+from consilience.metrics.notes import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.report.columns import Columns, contradictions, difference_columns, frame_table
 from consilience.report.language_tables import OVER, known_metrics, language_label

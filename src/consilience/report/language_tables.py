@@ -10,7 +10,7 @@ import polars.selectors as cs
 
 from consilience.design import BETWEEN, OF_LANGUAGE, WITHIN, is_language_kind
 from consilience.errors import ConsilienceError, did_you_mean
-from consilience.metrics.differences import few_relations
+from consilience.metrics.notes import few_relations
 from consilience.metrics.registry import label_of
 from consilience.report.columns import Columns, contradictions, difference_columns, frame_table
 from consilience.report.run_view import values_of

@@ -26,6 +26,7 @@ from consilience.workflow import (
     exporting,
     factor_analysis,
     finetuning,
+    gating,
     improvement,
     pattern_mining,
     reproduction,
@@ -51,6 +52,7 @@ from consilience.workflow.analysis_options import (
 )
 from consilience.workflow.audit_options import AuditOptions, CardOptions, PatternSheetOptions
 from consilience.workflow.export_options import ExportOptions
+from consilience.workflow.gate_options import GateOptions
 from consilience.workflow.keywords import by_keywords, options_of
 from consilience.workflow.mining_options import MineOptions
 from consilience.workflow.proposal_options import ImportOptions, RewriteOptions
@@ -79,6 +81,7 @@ make_pattern_sheets = by_keywords(annotators.make_pattern_sheets, PatternSheetOp
 make_sheets = by_keywords(annotators.make_sheets, SheetOptions)
 score_sheets = by_keywords(annotators.count_sheets, ScoreSheetsOptions)
 run_study = by_keywords(studying.run_study, StudyRunOptions)
+gate = by_keywords(gating.gate, GateOptions)
 verify_run = by_keywords(verifying.verify, VerifyOptions)
 report_study = by_keywords(study_report.report_study, StudyReportOptions)
 study_state = by_keywords(study_status.study_status, StudyStatusOptions)

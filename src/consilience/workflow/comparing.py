@@ -12,8 +12,9 @@ from consilience.choices import By, Protocol
 from consilience.errors import ConsilienceError
 from consilience.frames import as_pandas
 from consilience.metrics.counts import OtherQuestionsError
-from consilience.metrics.differences import compare, few_relations
+from consilience.metrics.differences import compare
 from consilience.metrics.language_differences import compare_languages
+from consilience.metrics.notes import few_relations
 from consilience.metrics.registry import label_of
 from consilience.report.comparison_tables import comparison_table
 from consilience.report.language_tables import language_differences
@@ -127,7 +128,7 @@ def compare_runs(options: CompareOptions) -> Comparison:
 def compare_opened(runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: int) -> Comparison:
     """Later runs against the first, or the languages of one run."""
     refuse_mixed(runs)
-    _refuse_other_variants(runs)
+    refuse_other_variants(runs)
     notes: list[str] = []
     if len(runs) == 1 and len(suite) and any(group.design.languages for group in suite):
         table = compare_languages(runs[0].tables, suite, protocol, seed)
@@ -198,7 +199,7 @@ def refuse_mixed(runs: Sequence[Run]) -> None:
         )
 
 
-def _refuse_other_variants(runs: Sequence[Run]) -> None:
+def refuse_other_variants(runs: Sequence[Run]) -> None:
     """Raise for runs of questions that were asked in other variants than the first."""
     of_questions = [run for run in runs if "cells" in run.settings]
     designs = [(run.settings["factors"], run.settings["cells"]) for run in of_questions]

@@ -12,7 +12,8 @@ from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.files import write_whole
 from consilience.metrics.counts import Prepared, ResampleCache
-from consilience.metrics.differences import compare, few_relations
+from consilience.metrics.differences import compare
+from consilience.metrics.notes import few_relations
 from consilience.report.export import save_table
 from consilience.report.figures import for_paper, optional, save_figure
 from consilience.report.html import render

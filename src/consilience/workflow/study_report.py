@@ -15,7 +15,7 @@ import polars as pl
 
 from consilience.errors import ConsilienceError
 from consilience.files import write_whole
-from consilience.metrics.differences import few_relations
+from consilience.metrics.notes import few_relations
 from consilience.metrics.registry import label_of
 from consilience.metrics.significance import benjamini_hochberg, holm
 from consilience.report.comparison_tables import with_undefined_means

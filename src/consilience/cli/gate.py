@@ -1,0 +1,61 @@
+"""gate: pass or fail a run by rules on its numbers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+from consilience.cli.console import out, warn
+from consilience.cli.output_options import GateOutput
+from consilience.cli.printing import print_json, print_tables, without_nan
+from consilience.files import write_whole
+from consilience.provenance import git_revision, versions
+from consilience.report.junit import as_junit
+from consilience.workflow.gate_options import GateOptions
+from consilience.workflow.gating import Gate
+from consilience.workflow.gating import gate as check_gate
+
+CLOSED = 3
+"""The exit status of a gate that does not let the run pass."""
+
+
+def gate(options: GateOptions, output: GateOutput) -> int:
+    """Print each rule with its verdict; status 3 if the gate fails."""
+    checked = check_gate(options)
+    if output.junit:
+        write_whole(output.junit, checked_junit(checked))
+    if output.as_json or output.format_ == "json":
+        print_json(_document(checked))
+    else:
+        table = checked.table()
+        if output.format_ == "md":
+            table = replace(table, notes=[*table.notes, *checked.notes])
+        print_tables([table], output.format_)
+        warn(checked.notes)
+    if output.format_ == "table" and not output.as_json and checked.verdict == "undecided":
+        out.print(f"Undecided rules {'do not fail' if checked.is_open else 'fail'} the gate "
+                  "(--undecided).")  # fmt: skip
+    return 0 if checked.is_open else CLOSED
+
+
+def checked_junit(checked: Gate) -> bytes:
+    """The checks as JUnit XML."""
+    name = f"{', '.join(checked.of.labels)} on {checked.of.suite.name}"
+    return as_junit(name, checked.checks, undecided_fails=checked.undecided == "fail")
+
+
+def _document(checked: Gate) -> object:
+    """The checks as one JSON document."""
+    baseline = checked.of.baseline
+    settings = {
+        "runs": [str(run.path) for run in checked.of.runs],
+        "baseline": str(baseline.path) if baseline else None,
+        "suite": checked.of.suite.name,
+        "protocol": checked.of.protocol,
+    }
+    return {
+        "run": {"settings": settings, "versions": versions(), "git": git_revision()},
+        "verdict": checked.verdict,
+        "passes": checked.is_open,
+        "checks": without_nan([asdict(check) for check in checked.checks]),
+        "warnings": list(checked.notes),
+    }

@@ -1,0 +1,186 @@
+"""Whether a number is on the right side of a threshold, and how much data that takes.
+
+A number is decided by its two one-sided 95 % bounds, which are the ends of its 90 % interval
+(``docs/gate.md``): non-inferiority if the threshold is a margin below a baseline.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from scipy.special import logit, nctdtr, stdtrit
+
+from consilience.metrics.intervals import NAN, POWER, TIE, logit_interval, unseen_share
+
+Verdict = Literal["pass", "fail", "undecided"]
+
+ERROR_RATE = 0.05
+"""The probability with which each one-sided bound is on the wrong side of the true value."""
+
+MOST = 100_000_000
+"""More clusters than this are no plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """A limit of a number, and on which side of it the number has to be."""
+
+    value: float
+    """The limit."""
+    at_least: bool
+    """Whether the number has to be at least, not at most, the limit."""
+
+    def distance(self, value: float) -> float:
+        """How far a value is on the right side; negative on the wrong side."""
+        return value - self.value if self.at_least else self.value - value
+
+
+@dataclass(frozen=True, slots=True)
+class Precise:
+    """A number, or a difference of two, with what its interval is made of."""
+
+    value: float
+    """The value; NaN without data."""
+    bounds: tuple[float, float]
+    """The least and the greatest value that it can have."""
+    reach: float
+    """The most that the answers to an item can change a mean of such items."""
+    error: float
+    """The standard error; 0 where nothing varies, NaN where it is not known."""
+    clusters: int
+    """How many groups the value is the mean over; else how many subjects were counted."""
+    units: int
+    """How many subjects were counted, in all groups."""
+    within_error: float = NAN
+    """The standard error over the items of the same groups; NaN but for a mean over groups."""
+
+    @property
+    def is_over_groups(self) -> bool:
+        """Whether the value is a mean over several groups."""
+        return not math.isnan(self.within_error) and self.clusters < self.units
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether no item differs from the others, so that nothing shows how much it varies."""
+        varies = self.is_over_groups and self.within_error > TIE
+        return self.error <= TIE and not varies and self.units > 1
+
+    def interval(self) -> tuple[float, float]:
+        """The two one-sided bounds; NaN where they are not known.
+
+        Those of ``logit_interval`` at 90 %. Where nothing varies, as many items as 0 of n are
+        compatible with (Clopper-Pearson) may be other than the ones that were asked.
+        """
+        level = 1 - 2 * ERROR_RATE
+        if self.is_constant and not math.isnan(self.value):
+            off = unseen_share(self.units, level) * self.reach
+            return max(self.bounds[0], self.value - off), min(self.bounds[1], self.value + off)
+        return logit_interval(self.value, self.error, self.clusters, self.bounds, level)
+
+    def verdict(self, threshold: Threshold) -> Verdict:
+        """Pass or fail if both bounds are on that side of the threshold, else undecided."""
+        off = [threshold.distance(bound) for bound in self.interval()]
+        if min(off) >= 0:
+            return "pass"
+        return "fail" if max(off) < 0 else "undecided"
+
+    def needed(self, threshold: Threshold) -> int | None:
+        """How many clusters decide, if value and variation stay as they are.
+
+        Of a constant number as many subjects. None for a value on the threshold.
+        """
+        distance = abs(threshold.distance(self.value))
+        if not distance > TIE or math.isnan(self.error):
+            return None
+        if self.is_constant:
+            return math.ceil(
+                math.log(ERROR_RATE) / math.log1p(-min(distance / self.reach, 1 - TIE))
+            )
+        return _fewest(lambda size: self.resized(size)._separation(threshold) >= 1, self.clusters)
+
+    def power(self, threshold: Threshold) -> float:
+        """The probability of a pass if the value is the true one.
+
+        The noncentral t distribution on the logit scale: ``P(T >= t[0.95, n-1])`` with the
+        noncentrality ``(logit(true) - logit(threshold)) / error``.
+        """
+        distance = threshold.distance(self.value)
+        if math.isnan(distance) or math.isnan(self.error) or self.clusters < 2:
+            return NAN
+        if self.error <= TIE:
+            return float(self.verdict(threshold) == "pass")
+        critical = -float(stdtrit(self.clusters - 1, ERROR_RATE))
+        noncentrality = math.copysign(self._separation(threshold) * critical, distance)
+        return 1 - float(nctdtr(self.clusters - 1, noncentrality, critical))
+
+    def _separation(self, threshold: Threshold) -> float:
+        """The distance to the threshold on the logit scale, in half widths of the interval."""
+        least, width = self.bounds[0], self.bounds[1] - self.bounds[0]
+        share, limit = (self.value - least) / width, (threshold.value - least) / width
+        if not 0 < share < 1:
+            return NAN
+        critical = -float(stdtrit(self.clusters - 1, ERROR_RATE))
+        off = abs(float(logit(share)) - float(logit(limit)))
+        return off / (critical * self.error / width / (share * (1 - share)))
+
+    def resized(self, clusters: int) -> Precise:
+        """The same number of as many clusters like these."""
+        scale = math.sqrt(self.clusters / clusters)
+        return replace(
+            self, error=self.error * scale, within_error=self.within_error * scale,
+            clusters=clusters, units=round(self.units * clusters / self.clusters),
+        )  # fmt: skip
+
+    def with_within(self, factor: float) -> Precise:
+        """The same groups, the variance over their items multiplied by ``factor``.
+
+        1/2 is that of twice as many items in each group.
+        """
+        if not self.is_over_groups:
+            return replace(self, error=self.error * math.sqrt(factor))
+        between = max(0.0, self.error**2 - self.within_error**2)
+        within = min(self.error, self.within_error) ** 2 * factor
+        return replace(self, error=math.sqrt(between + within), within_error=math.sqrt(within))
+
+
+def clusters_for_power(number: Precise, threshold: Threshold) -> int | None:
+    """The fewest clusters like these with a power of 80 %; None where none has it."""
+    if not threshold.distance(number.value) > TIE or not number.error > TIE:
+        return None
+    return _fewest(lambda size: number.resized(size).power(threshold) >= POWER, number.clusters)
+
+
+def factor_for_power(
+    number: Precise, threshold: Threshold, most: Callable[[int], float], limit: int
+) -> int | None:
+    """The least n up to ``limit`` for which ``number.with_within(most(n))`` has the power."""
+    if not threshold.distance(number.value) > TIE:
+        return None
+    return _fewest(
+        lambda size: number.with_within(most(size)).power(threshold) >= POWER, 1, 1, limit
+    )
+
+
+def _fewest(
+    is_enough: Callable[[int], bool], start: int, least: int = 2, most: int = MOST
+) -> int | None:
+    """The least size from ``least`` to ``most`` that is enough; None if ``most`` is not.
+
+    Every larger size is enough, too.
+    """
+    high = max(least, start)
+    while not is_enough(high):
+        if high >= most:
+            return None
+        high = min(most, high * 2)
+    low = least - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if is_enough(middle):
+            high = middle
+        else:
+            low = middle
+    return high

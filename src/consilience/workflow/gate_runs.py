@@ -1,0 +1,190 @@
+"""The runs of a gate: what they answered, what they have in common, and their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+
+import polars as pl
+
+from consilience.choices import Protocol
+from consilience.errors import ConsilienceError
+from consilience.metrics.counts import Prepared, bounds_of, refuse_other_questions
+from consilience.metrics.differences import compare
+from consilience.metrics.intervals import difference_bounds
+from consilience.metrics.margins import Precise
+from consilience.metrics.measure import measure
+from consilience.run import Run, open_runs
+from consilience.types import Suite
+from consilience.workflow.comparing import (
+    check_texts,
+    refuse_mixed,
+    refuse_other_variants,
+    settings_notes,
+    shared_groups,
+)
+from consilience.workflow.gate_options import GateOptions
+from consilience.workflow.suite import any_suite_of, suite_notes
+
+ITEM = ["group", "item"]
+
+QUERY = [*ITEM, "variant", "subject", "gold"]
+"""What identifies a query in an answers table."""
+
+Tables = Mapping[str, Sequence[Prepared]]
+"""The answers of runs by label, of each seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateRuns:
+    """The runs of a gate with their answers."""
+
+    runs: Sequence[Run]
+    """The run, or several of the same model on the same questions."""
+    baseline: Run | None
+    """The run that they are compared with."""
+    suite: Suite
+    """The questions."""
+    protocol: Protocol
+    """How the answers are counted."""
+    whole: Tables
+    """The answers of the runs."""
+    common: Tables
+    """Those to items that the baseline has too, with those of the baseline; empty without one."""
+    seed: int
+    """The seed of the bootstrap."""
+    notes: Sequence[str]
+    """What a reader should know."""
+
+    @property
+    def labels(self) -> list[str]:
+        """What the runs are called."""
+        return [run.label for run in self.runs]
+
+    def numbers(self, labels: Sequence[str]) -> pl.DataFrame:
+        """The numbers of these runs, averaged (``METRICS_SCHEMA`` and ``PRECISION_SCHEMA``)."""
+        tables = [table for label in labels for table in self.whole[label]]
+        return measure(tables, self.suite, self.protocol, self.seed, precision=True)
+
+    def differences(self, labels: Sequence[str]) -> pl.DataFrame:
+        """The same minus the baseline (``COMPARISON_SCHEMA`` and ``PRECISION_SCHEMA``)."""
+        assert self.baseline is not None
+        first = self.common[self.baseline.label]
+        second = [table for label in labels for table in self.common[label]]
+        size = max(len(first), len(second))
+        if size % len(first) or size % len(second):
+            raise ConsilienceError(
+                f"{len(second)} runs or seeds against {len(first)} of the baseline",
+                expected="one run of the baseline, or as many",
+            )
+        both = [[*islice(cycle(tables), size)] for tables in (first, second)]
+        models = {self.baseline.label: both[0], " + ".join(labels): both[1]}
+        return compare(models, self.suite, self.protocol, self.seed, precision=True)
+
+
+def open_gate_runs(options: GateOptions) -> GateRuns:
+    """Open the runs and the baseline; runs of other models or other questions raise."""
+    specs = [*options.runs, *([options.baseline] if options.baseline else [])]
+    opened = open_runs(specs)
+    runs, baseline = opened[: len(options.runs)], next(iter(opened[len(options.runs) :]), None)
+    refuse_mixed(opened)
+    refuse_other_variants(opened)
+    _refuse_other_models(runs)
+    suite, protocol = any_suite_of(runs[0], options.suite, options.protocol, options.data_dir)
+    notes = suite_notes(runs[0], suite)
+    whole = {run.label: [Prepared(table, suite) for table in run.tables] for run in runs}
+    first, *others = [(label, table) for label, tables in whole.items() for table in tables]
+    for other in others:
+        refuse_other_questions(first, other)
+    common: Tables = {}
+    if baseline is not None:
+        common, more = _common(runs, baseline, suite)
+        notes += [*settings_notes([baseline, *runs]), *more]
+    return GateRuns(runs, baseline, suite, protocol, whole, common, options.seed, notes)
+
+
+def precise(row: Mapping[str, object], *, is_relative: bool) -> Precise:
+    """A row of the numbers or of the differences with what its interval is made of."""
+    bounds = bounds_of((str(row["metric"]), str(row["subset"])))
+    return Precise(
+        row["difference" if is_relative else "value"],  # type: ignore[arg-type]
+        difference_bounds(bounds) if is_relative else bounds,
+        bounds[1] - bounds[0],
+        row["error"], row["clusters"], row["units"], row["within_error"],  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def _refuse_other_models(runs: Sequence[Run]) -> None:
+    """Raise for several runs that are not of one model."""
+    models = {run.label: run.settings.get("model", {}).get("model") for run in runs}
+    if len({model for model in models.values() if model}) > 1:
+        raise ConsilienceError(
+            "runs of different models: "
+            + ", ".join(f"{label} of {model}" for label, model in models.items()),
+            expected="repeated runs of one model",
+            todo="Gate each run alone, or name the earlier one with --baseline RUN.",
+        )
+
+
+def _differing(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
+    """The items (``ITEM``) of two tables of queries that were not asked alike in both."""
+    missing = [
+        one.join(two, on=QUERY, how="anti").select(ITEM)
+        for one, two in ((first, second), (second, first))
+    ]
+    return pl.concat(missing).unique(maintain_order=True)
+
+
+def _common(runs: Sequence[Run], baseline: Run, suite: Suite) -> tuple[Tables, list[str]]:
+    """The answers to the items that all runs have, and notes on the others."""
+    named = [*runs, baseline]
+    tables: Mapping[str, Sequence[pl.DataFrame]] = {run.label: run.tables for run in named}
+    notes = []
+    if baseline.is_of_pairs:
+        tables, left_out = shared_groups(tables)
+        notes += [f"{group}: not in all runs, so not compared" for group in left_out]
+    items = {
+        label: [table.select(pl.col(ITEM).cast(pl.String)).unique() for table in seeds]
+        for label, seeds in tables.items()
+    }
+    shared = items[baseline.label][0]
+    for seeds in items.values():
+        for one in seeds:
+            shared = shared.join(one, on=ITEM, how="semi")
+    prepared = _only(tables, shared, suite)
+    alike = [one.table.select(QUERY) for seeds in prepared.values() for one in seeds]
+    for queries in alike[1:]:
+        shared = shared.join(_differing(alike[0], queries), on=ITEM, how="anti")
+    sizes = {label: seeds[0].height for label, seeds in items.items()}
+    if shared.is_empty():
+        raise ConsilienceError(
+            "no item that the run and the baseline have both: "
+            + ", ".join(f"{size} in {label}" for label, size in sizes.items()),
+            expected="runs of the same items in the same variants",
+            todo="Probe both with the same --suite, --data, --groups, --limit and --seed.",
+        )
+    if any(size > shared.height for size in sizes.values()):
+        counts = ", ".join(f"{size} in {label}" for label, size in sizes.items())
+        notes.append(f"compared on the {shared.height} items that all have ({counts})")
+        prepared = _only(tables, shared, suite)
+    if baseline.is_of_pairs:
+        answers = {label: [one.answers for one in seeds] for label, seeds in prepared.items()}
+        notes += check_texts(named, answers)
+    return prepared, notes
+
+
+def _only(
+    tables: Mapping[str, Sequence[pl.DataFrame]], items: pl.DataFrame, suite: Suite
+) -> dict[str, list[Prepared]]:
+    """The answers to these items; nothing without items."""
+    if items.is_empty():
+        return {}
+    keys = items.select(pl.struct(ITEM).alias("key"))["key"].implode()
+    return {
+        label: [
+            Prepared(table.filter(pl.struct(pl.col(ITEM).cast(pl.String)).is_in(keys)), suite)
+            for table in seeds
+        ]
+        for label, seeds in tables.items()
+    }

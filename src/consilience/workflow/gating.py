@@ -1,0 +1,227 @@
+"""gate: whether a run keeps rules on its numbers, decided by their intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+import polars as pl
+
+from consilience.choices import Undecided
+from consilience.errors import ConsilienceError, unknown_name
+from consilience.metrics.intervals import NAN, wilson_interval
+from consilience.metrics.margins import Precise, Verdict
+from consilience.metrics.registry import label_of
+from consilience.report.gate_tables import GateCheck, gate_table, in_words
+from consilience.report.notebook import table_html, table_text
+from consilience.report.table import Table
+from consilience.text import counted
+from consilience.types import FACT_WORDS, QUESTION_WORDS, Suite
+from consilience.workflow.comparing import noise_notes
+from consilience.workflow.gate_options import GateOptions
+from consilience.workflow.gate_rules import GateRule, parse_rules
+from consilience.workflow.gate_runs import GateRuns, open_gate_runs, precise
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Gate:
+    """The checks of a run, or of several of the same model."""
+
+    of: GateRuns
+    """The runs and their answers."""
+    checks: Sequence[GateCheck]
+    """A check of each rule, by group where a rule is about several."""
+    undecided: Undecided
+    """What an undecided rule does to the exit status."""
+    notes: Sequence[str]
+    """What a reader should know."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Fail if a rule fails, else undecided if one is, else pass."""
+        verdicts = {check.verdict for check in self.checks}
+        return "fail" if "fail" in verdicts else "undecided" if "undecided" in verdicts else "pass"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the run may pass: no rule fails, nor is one undecided unless that may pass."""
+        return self.verdict == "pass" or (self.verdict, self.undecided) == ("undecided", "pass")
+
+    @property
+    def title(self) -> str:
+        """The verdict and what it is about."""
+        against = f" against {self.of.baseline.label}" if self.of.baseline else ""
+        counts = [
+            f"{size} {verdict}"
+            for verdict in ("fail", "undecided", "pass")
+            if (size := sum(check.verdict == verdict for check in self.checks))
+        ]
+        name = f"{', '.join(self.of.labels)}{against} on {self.of.suite.name}"
+        return f"Gate: {self.verdict.upper()} ({', '.join(counts)}). {name}, in percent"
+
+    def table(self) -> Table:
+        """A row for each check."""
+        return gate_table(self.title, self.checks)
+
+    def __repr__(self) -> str:
+        return table_text(self.table())
+
+    def _repr_html_(self) -> str:
+        return table_html(self.table())
+
+
+def gate(options: GateOptions) -> Gate:
+    """Check the rules on the numbers of a run, or of several of the same model.
+
+    The numbers, their standard errors and their clusters are those of ``score`` and ``compare``.
+    """
+    rules, many = parse_rules(options.rules), len(options.runs)
+    is_relative = any(rule.is_relative for rule in rules)
+    if is_relative and options.baseline is None:
+        text = next(rule.text for rule in rules if rule.is_relative)
+        raise ConsilienceError(
+            f"the rule '{text}' without a baseline",
+            expected="a run to compare with",
+            todo="Name it: --baseline RUN.",
+        )
+    if options.passes is not None and options.passes > many:
+        raise ConsilienceError(
+            f"--passes {options.passes} of {counted(many, 'run')}", expected=f"at most {many}"
+        )
+    of = open_gate_runs(options)
+    together = [of.labels] if options.passes is None else [[label] for label in of.labels]
+    numbers = [of.numbers(labels) for labels in together]
+    differences = [of.differences(labels) for labels in together] if is_relative else []
+    checks = []
+    for rule in rules:
+        tables = [rows_of(rule, one, of) for one in (differences if rule.is_relative else numbers)]
+        for group in tables[0]:
+            single = [_check(rule, rows[group], of.suite) for rows in tables if group in rows]
+            checks.append(_combined(single, options.passes) if options.passes else single[0])
+    notes = list(of.notes)
+    if of.baseline is not None and is_relative and options.passes is None:
+        table = differences[0].with_columns(second=pl.lit(of.labels[0]))
+        notes += noise_notes([of.baseline, of.runs[0]], table)
+    return Gate(of, checks, options.undecided, list(dict.fromkeys(notes)))
+
+
+def rows_of(rule: GateRule, table: pl.DataFrame, of: GateRuns) -> dict[str, dict[str, Any]]:
+    """The rows of a table that a rule is about, by group.
+
+    Without a group these are the headline numbers: the mean over relations, all questions together,
+    or each task of sentence pairs. A rule without a row raises.
+    """
+    rows = table.filter(metric=rule.metric)
+    if rows.is_empty():
+        known = table["metric"].unique(maintain_order=True)
+        compared = " of both runs" if rule.is_relative else ""
+        raise unknown_name(
+            f"no '{rule.metric}'{compared}, which the rule '{rule.text}' is about",
+            rule.metric,
+            known,
+        )
+    subsets = rows["subset"].unique(maintain_order=True).to_list()
+    if rule.subset not in subsets:
+        raise unknown_name(
+            f"no {rule.metric} of '{rule.subset}' (rule '{rule.text}')", rule.subset, subsets
+        )
+    rows = rows.filter(subset=rule.subset)
+    groups = rows["group"].to_list()
+    pool = "MICRO" if of.suite.words is QUESTION_WORDS else "MACRO"
+    chosen = rule.group or pool
+    if chosen in groups:
+        rows = rows.filter(group=chosen)
+    elif rule.group:
+        raise unknown_name(
+            f"no group '{rule.group}' with {rule.metric} (rule '{rule.text}')", rule.group, groups
+        )
+    return {row["group"]: row for row in rows.iter_rows(named=True)}
+
+
+def _check(rule: GateRule, row: Mapping[str, Any], suite: Suite) -> GateCheck:
+    """One rule on one number."""
+    number = precise(row, is_relative=rule.is_relative)
+    low, high = number.interval()
+    verdict, unit = number.verdict(rule.threshold), _unit(number, suite)
+    needed = number.needed(rule.threshold) if verdict == "undecided" else None
+    check = GateCheck(
+        rule=rule.text,
+        group=row["group"],
+        of=_of(row, suite),
+        value=row["second_value" if rule.is_relative else "value"],
+        baseline=row["first_value"] if rule.is_relative else NAN,
+        low=low,
+        high=high,
+        limit=rule.threshold.value,
+        verdict=verdict,
+        reason="",
+        needed=needed,
+        unit=unit,
+    )
+    return replace(check, reason=_reason(check, number, label_of(rule.metric)))
+
+
+def _reason(check: GateCheck, number: Precise, label: str) -> str:
+    """Why a check has its verdict."""
+    if math.isnan(number.value):
+        return f"{label} is undefined, as of a model that always gives the same answer"
+    if math.isnan(check.low):
+        return f"{label} has no interval: {counted(number.clusters, check.unit)}"
+    text = f"{label} {in_words(check)}"
+    if number.is_constant:
+        text += f", the same in all {number.units} {check.unit}"
+    if check.verdict != "undecided":
+        return text
+    if check.needed is None:
+        return f"{text}; the value is on the limit, so no number of {check.unit} decides"
+    size = number.units if number.is_constant else number.clusters
+    return (
+        f"{text}; {check.needed:,} {check.unit} would decide if value and variation stay the same "
+        f"(asked: {size:,})"
+    )
+
+
+def _unit(number: Precise, suite: Suite) -> str:
+    """What the clusters of a number are called."""
+    if number.is_over_groups and not number.is_constant:
+        return f"{suite.words.group}s"
+    return "subjects" if suite.words is FACT_WORDS else f"{suite.words.item}s"
+
+
+def _of(row: Mapping[str, Any], suite: Suite) -> str:
+    """What a number is over, in words."""
+    if row["group"] == "MICRO":
+        return f"all {suite.words.item}s"
+    size = counted(row["n"], suite.words.group)
+    return f"mean of {size}" if row["group"] == "MACRO" else str(row["group"])
+
+
+def _combined(single: Sequence[GateCheck], passes: int) -> GateCheck:
+    """A check of several runs, each judged alone: it passes if so many pass."""
+    many = len(single)
+    passed = sum(check.verdict == "pass" for check in single)
+    possible = passed + sum(check.verdict == "undecided" for check in single)
+    verdict: Verdict = "undecided"
+    if passed >= passes:
+        verdict = "pass"
+    elif possible < passes:
+        verdict = "fail"
+    low, high = wilson_interval(passed / many, many)
+    verdicts = ", ".join(check.verdict for check in single)
+    return GateCheck(
+        rule=single[0].rule,
+        group=single[0].group,
+        of=single[0].of,
+        value=fmean(check.value for check in single),
+        baseline=fmean(check.baseline for check in single),
+        low=NAN,
+        high=NAN,
+        limit=single[0].limit,
+        verdict=verdict,
+        reason=f"{passed} of {many} runs pass, {passes} have to ({verdicts}); probability of a "
+        f"pass {low * 100:.0f} to {high * 100:.0f} % (95 % CI)",
+        runs=tuple(single),
+    )

@@ -1,0 +1,254 @@
+"""gate: rules, verdicts by intervals, common items, repeated runs, and what CI systems read."""
+
+import json
+import math
+import xml.etree.ElementTree as ET
+
+import polars as pl
+import pytest
+from scipy import stats
+from scipy.special import expit, logit
+
+import consilience as cs
+from consilience.errors import ConsilienceError
+from consilience.metrics.margins import Precise, Threshold, clusters_for_power
+from consilience.report.gate_tables import GateCheck
+from consilience.report.junit import as_junit
+from consilience.suites.saving import save_suite
+from consilience.workflow.gate_rules import parse_rules
+
+PATTERNS = ["[X] listens on port [Y].", "The port of [X] is [Y]."]
+
+
+@pytest.fixture(scope="module")
+def ports(tmp_path_factory):
+    """A folder with a suite of 40 facts in two patterns, and a function that writes answers.
+
+    ``write(name, right)``: facts below ``right`` have the right answer in both patterns, the others
+    a wrong one in the second pattern only.
+    """
+    folder = tmp_path_factory.mktemp("ports")
+    facts = {f"s{number}": str(number % 4) for number in range(40)}
+    suite = cs.Suite.from_patterns(PATTERNS, facts, name="ports")
+    save_suite(suite, folder / "ports")
+    group = suite.relations[0]
+
+    def write(name, right, facts=range(40)):
+        rows = [
+            {
+                "group": group.id, "item": fact.item, "subject": fact.subject,
+                "variant": str(variant), "gold": fact.object,
+                "answer": fact.object if number < right or not variant else "x",
+            }
+            for number, fact in enumerate(group.facts)
+            if number in facts
+            for variant in (0, 1)
+        ]  # fmt: skip
+        pl.DataFrame(rows).write_csv(folder / f"{name}.csv")
+        return folder / f"{name}.csv"
+
+    return folder, write
+
+
+def gate(folder, *runs, **options):
+    return cs.gate(list(runs), suite=str(folder / "ports"), **options)
+
+
+def test_the_interval_is_the_one_of_score_at_90_percent(ports):
+    """30 of 40 facts are consistent: the standard error of the share over n - 1."""
+    folder, write = ports
+    run = write("thirty", 30)
+    (check,) = gate(folder, run, rules=["consistency >= 0.6"]).checks
+    assert check.value == 0.75
+    error = math.sqrt(0.75 * 0.25 / 39)
+    half = stats.t.ppf(0.95, 39) * error / (0.75 * 0.25)
+    assert check.low == pytest.approx(expit(logit(0.75) - half), abs=0.006)
+    assert check.high == pytest.approx(expit(logit(0.75) + half), abs=0.006)
+    wide = cs.score(run, suite=str(folder / "ports")).metrics
+    row = wide.filter(metric="consistency", group="MACRO").row(0, named=True)
+    assert row["low"] < check.low < check.high < row["high"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "verdict"),
+    [
+        ("consistency >= 0.6", "pass"),
+        ("consistency >= 60 %", "pass"),
+        ("consistency <= 0.6", "fail"),
+        ("Consistency >= .7", "undecided"),
+        ("consistency >= 0.9", "fail"),
+        ("consistency in MICRO >= 0.5", "pass"),
+        ("disagree <= 0.5", "pass"),
+        ("corrected_consistency >= -0.5", "pass"),
+    ],
+)
+def test_a_rule_passes_or_fails_only_if_the_whole_interval_is_on_one_side(ports, rule, verdict):
+    folder, write = ports
+    checked = gate(folder, write("thirty", 30), rules=[rule])
+    assert checked.verdict == verdict
+    assert checked.is_open == (verdict == "pass")
+
+
+def test_a_gate_passes_if_all_rules_do_and_an_undecided_rule_may_pass(ports):
+    folder, write = ports
+    run, both = write("thirty", 30), ["consistency >= 0.6", "consistency >= 0.7"]
+    checked = gate(folder, run, rules=both)
+    assert [check.verdict for check in checked.checks] == ["pass", "undecided"]
+    assert (checked.verdict, checked.is_open) == ("undecided", False)
+    assert gate(folder, run, rules=both, undecided="pass").is_open
+    failing = gate(folder, run, rules=[*both, "accuracy <= 0.5"], undecided="pass")
+    assert (failing.verdict, failing.is_open) == ("fail", False)
+
+
+def test_an_undecided_rule_says_how_much_would_decide_it(ports):
+    """As many subjects pass if value and variation stay the same, and one fewer does not."""
+    folder, write = ports
+    (check,) = gate(folder, write("thirty", 30), rules=["consistency >= 0.7"]).checks
+    number = Precise(0.75, (0, 1), 1, math.sqrt(0.75 * 0.25 / 39), 40, 40)
+    needed, limit = number.needed(Threshold(0.7, True)), Threshold(0.7, True)
+    assert number.resized(needed).verdict(limit) == "pass"
+    assert number.resized(needed - 1).verdict(limit) == "undecided"
+    assert check.needed == pytest.approx(needed, rel=0.05)
+    assert f"{check.needed} subjects would decide" in check.reason
+    assert number.needed(Threshold(0.75, True)) is None
+
+
+def test_a_baseline_is_compared_in_pairs(ports):
+    """Two of 40 facts are lost: 5 points, known to be fewer than 20 and not fewer than 8."""
+    folder, write = ports
+    rules = [f"consistency no worse than baseline by {margin} points" for margin in (20, 8)]
+    checked = gate(folder, write("thirty", 30), baseline=write("old", 32), rules=rules)
+    assert [check.verdict for check in checked.checks] == ["pass", "undecided"]
+    assert checked.checks[0].baseline == 0.8
+    assert checked.checks[0].limit == -0.2
+    error = math.sqrt((2 / 40 - (2 / 40) ** 2) / 39)
+    assert checked.checks[0].low == pytest.approx(-0.05 - 1.685 * error, abs=0.01)
+    reverse = gate(folder, folder / "old.csv", baseline=folder / "thirty.csv", rules=[
+        "disagree no worse than baseline by 1 points", "consistency no higher than baseline by 3 %",
+    ])  # fmt: skip
+    assert [check.verdict for check in reverse.checks] == ["pass", "undecided"]
+
+
+@pytest.mark.parametrize(("margin", "verdict"), [(8, "pass"), (7, "undecided")])
+def test_the_same_answers_pass_as_far_as_their_number_goes(ports, margin, verdict):
+    """0 of 40 facts differ: at most 7.2 % of facts like these do, with 95 % confidence."""
+    folder, write = ports
+    rule = f"consistency no worse than baseline by {margin} points"
+    checked = gate(folder, write("thirty", 30), baseline=write("same", 30), rules=[rule])
+    (check,) = checked.checks
+    assert (check.verdict, check.low) == (verdict, pytest.approx(-(1 - 0.05 ** (1 / 40))))
+    assert check.needed == (math.ceil(math.log(0.05) / math.log(0.93)) if margin == 7 else None)
+    assert "the same in all 40 subjects" in check.reason
+
+
+def test_only_items_that_both_have_are_compared(ports):
+    folder, write = ports
+    run, rule = write("thirty", 30), "consistency no worse than baseline by 30 points"
+    checked = gate(folder, run, baseline=write("part", 30, range(10, 40)), rules=[rule])
+    (check,) = checked.checks
+    assert (check.value, check.baseline) == (20 / 30, 20 / 30)
+    assert (
+        "compared on the 30 items that all have (40 in thirty.csv, 30 in part.csv)" in checked.notes
+    )
+    with pytest.raises(ConsilienceError, match=r"no item that the run and the baseline have both"):
+        gate(folder, write("first", 9, range(9)), baseline=folder / "part.csv", rules=[rule])
+
+
+def test_repeated_runs_are_averaged_or_each_judged_alone(ports):
+    folder, write = ports
+    runs = [write("twenty", 20), write("thirty", 30), write("forty", 37)]
+    (check,) = gate(folder, *runs, rules=["consistency >= 0.5"]).checks
+    assert check.value == pytest.approx(87 / 120)
+    (two,) = gate(folder, *runs, rules=["consistency >= 0.5"], passes=2).checks
+    assert (two.verdict, [one.verdict for one in two.runs]) == ("pass", ["undecided", "pass", "pass"])  # fmt: skip
+    assert "2 of 3 runs pass, 2 have to" in two.reason
+    assert gate(folder, *runs, rules=["consistency >= 0.5"], passes=3).verdict == "undecided"
+    assert gate(folder, *runs, rules=["consistency >= 0.9"], passes=3).verdict == "fail"
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("consistencey >= 0.8", r"no metric 'consistencey'.*Did you mean 'consistency'\?"),
+        ("consistency >= 80", r"limit 80; expected a limit between 0 and 1, such as 0.95 or 95 %"),
+        ("consistency >= 100 %", r"no sample can show"),
+        ("consistency > 0.8", r"the rule 'consistency > 0.8'; expected 'METRIC >= 0.8'"),
+        ("accuracy no worse than baseline by 0 points", r"a margin above 0"),
+        ("top_answer no worse than baseline by 3 points", r"'no lower than baseline' or 'no hig"),
+        ("accuracy no worse than baseline by 3 points", r"without a baseline.*--baseline RUN"),
+        ("violation_rate <= 0.1", r"no 'violation_rate', which.*expected accuracy, consistency"),
+        ("consistency in port >= 0.5", r"no group 'port' with consistency"),
+        ("consistency of reverse >= 0.5", r"no consistency of 'reverse'"),
+    ],
+)
+def test_a_rule_that_cannot_be_checked_says_what_to_write(ports, rule, message):
+    folder, write = ports
+    with pytest.raises(ConsilienceError, match=message):
+        gate(folder, write("thirty", 30), rules=[rule])
+
+
+def test_no_rule_and_more_passes_than_runs_are_refused(ports):
+    folder, write = ports
+    with pytest.raises(ConsilienceError, match=r"no rule.*\[gate\]"):
+        gate(folder, write("thirty", 30))
+    with pytest.raises(ConsilienceError, match=r"--passes 2 of 1 run; expected at most 1"):
+        gate(folder, write("thirty", 30), rules=["consistency >= 0.5"], passes=2)
+    parsed = parse_rules(["consistency  >=  0.5", "consistency >= 0.5"][:1])
+    assert parsed[0].text == "consistency >= 0.5"
+
+
+def test_power_is_that_of_the_t_test_on_the_logit_scale():
+    """60 subjects, value 0.8: the power to show 0.7, and the subjects for 80 %."""
+    number, limit = Precise(0.8, (0, 1), 1, math.sqrt(0.16 / 60), 60, 60), Threshold(0.7, True)
+    shift = (logit(0.8) - logit(0.7)) / (number.error / 0.16)
+    assert number.power(limit) == pytest.approx(stats.nct.sf(stats.t.ppf(0.95, 59), 59, shift))
+    size = clusters_for_power(number, limit)
+    assert number.resized(size).power(limit) >= 0.8 > number.resized(size - 1).power(limit)
+    assert clusters_for_power(number, Threshold(0.85, True)) is None
+
+
+def test_the_command_prints_a_table_a_document_and_junit(ports, consilience):
+    folder, write = ports
+    run, suite = write("thirty", 30), ("--suite", folder / "ports")
+    rules = ("--rule", "consistency >= 0.6", "--rule", "consistency >= 0.9")
+    status, out, _ = consilience("gate", run, *suite, *rules, "--junit", folder / "gate.xml")
+    assert status == 3
+    assert "Gate: FAIL (1 fail, 1 pass). thirty.csv on ports" in out
+    root = ET.parse(folder / "gate.xml").getroot()
+    (tests,) = root
+    assert (root.tag, tests.tag) == ("testsuites", "testsuite")
+    assert {name: tests.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
+        "tests": "2", "failures": "1", "errors": "0", "skipped": "0",
+    }  # fmt: skip
+    assert [case.find("failure") is not None for case in tests] == [False, True]
+    status, out, _ = consilience("gate", run, *suite, *rules[:2], "--json")
+    document = json.loads(out)
+    assert (status, document["verdict"], document["passes"]) == (0, "pass", True)
+    assert document["checks"][0]["baseline"] is None
+    status, out, _ = consilience("gate", run, *suite, *rules, "--format", "md")
+    assert (status, out.startswith("**Gate: FAIL")) == (3, True)
+    assert "| consistency \\>= 0.9 | fail | mean of 1 relation | 75.0 |" in out
+
+
+def test_rules_may_be_in_the_configuration_file(ports, consilience, tmp_path):
+    folder, write = ports
+    file = tmp_path / "gate.toml"
+    file.write_text('[gate]\nrule = ["consistency >= 0.9"]\n', "utf-8")
+    status, out, err = consilience(
+        "gate", write("thirty", 30), "--suite", folder / "ports", "--config", file
+    )
+    assert (status, "consistency >= 0.9" in out) == (3, True)
+    assert "rule" in err
+
+
+def test_junit_holds_any_text_and_says_what_is_undecided():
+    hostile = 'a<b>&"\x1b\x00\ufffe\ud800]]>'
+    check = GateCheck(
+        f"{hostile} >= 0.8", "g", hostile, 0.5, math.nan, 0.4, 0.9, 0.8, "undecided", hostile
+    )
+    for fails, tag in ((True, "failure"), (False, "skipped")):
+        root = ET.fromstring(as_junit(hostile, [check], undecided_fails=fails))
+        case = root.find("testsuite/testcase")
+        assert "a<b>&" in case.get("name")
+        assert "a<b>&" in case.find(tag).get("message")
+        assert root.get("failures") == str(int(fails))

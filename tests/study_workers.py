@@ -1,22 +1,58 @@
-"""Workers of studies that die, for ``test_study.py``; a new process imports them from here."""
+"""Workers of studies for tests: some die, and some work in this process."""
 
 import os
 import signal
 
-from consilience.workflow.study_worker import ask_runs
+from consilience.engine.units import Event, attempted, made
+from consilience.workflow.study_worker import study_worker
 
 
-def dies(runs, log, connection):
-    """As ``ask_runs``, but the process is killed while the suite "deadly" is asked."""
-    if runs[0].suite != "deadly":
-        ask_runs(runs, log, connection)
-        return
-    connection.send(("begin", runs[0].name))
-    os.kill(os.getpid(), signal.SIGKILL)
+def dies(key):
+    """As ``study_worker``, but the process is killed by every unit of the suite "deadly"."""
+    work = study_worker(key)
+
+    def do(task, shared, advance):
+        if "deadly" in task.run:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return work(task, shared, advance)
+
+    return do
 
 
-def leaves(runs, log, connection):
+def leaves(key):
     """The process ends before anything is asked, and prints something."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    log.write_text("no room\n", encoding="utf-8")
+    print("no room", flush=True)
     os._exit(3)
+
+
+class HereWorkers:
+    """Workers in this process, each with its own state; what they were started for."""
+
+    def __init__(self, count=1, logs=None):
+        self.count, self.log, self.works, self.ready = count, [], {}, {}
+
+    def share(self, values):
+        pass
+
+    def start(self, factory, key, needs):
+        number = len(self.log)
+        self.log.append(key)
+        self.works[number] = made(factory, key)
+        self.ready[number] = ("ready", "here")
+        return number
+
+    def give(self, worker, unit):
+        result = attempted(self.works[worker], unit.payload, None, lambda steps: None)
+        kind = "failed" if hasattr(result, "is_death") else "done"
+        self.ready[worker] = (kind, result)
+
+    def events(self):
+        worker = max(self.ready)  # the last one first, so that units end in another order
+        return [Event(worker, *self.ready.pop(worker))]
+
+    def stop(self, worker):
+        self.works.pop(worker)
+        self.ready.pop(worker, None)
+
+    def close(self):
+        self.works.clear()

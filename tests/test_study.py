@@ -7,9 +7,11 @@ import sys
 import pytest
 
 import study_workers
+from consilience.engine import dispatch
 from consilience.errors import ConsilienceError
+from consilience.workflow import studying
 from consilience.workflow.probing import probe
-from consilience.workflow.study_file import by_model, read_study
+from consilience.workflow.study_file import read_study
 from consilience.workflow.study_options import StudyRunOptions
 from consilience.workflow.study_status import Failure, state_of
 from consilience.workflow.studying import run_study
@@ -72,7 +74,6 @@ def test_runs_are_models_by_suites_by_factors_by_seeds_without_those_skipped(stu
     assert str(options.folder) == f"out/{last.name}"
     assert study.runs[0].options.groups == ("capital", "sport")
     assert study.runs[0].options.limit == 2
-    assert [len(runs) for runs in by_model(study.runs)] == [3, 3, 3]
 
 
 def test_a_value_that_cannot_name_a_folder_has_a_digest(study_of):
@@ -153,7 +154,15 @@ def studied(tmp_path_factory):
         encoding="utf-8",
     )
     options = StudyRunOptions(folder / "study.toml")
-    return options.file, run_study(options, work=study_workers.dies)
+    return options.file, run_by(options, study_workers.dies)
+
+
+def run_by(options, factory):
+    """The state of a study after ``run_study`` with workers that a function of the tests makes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(studying, "study_worker", factory)
+        patch.setattr(dispatch, "TRIES", 1)
+        return run_study(options)
 
 
 def test_a_process_that_is_killed_fails_its_run_and_not_the_others(studied):
@@ -162,7 +171,7 @@ def test_a_process_that_is_killed_fails_its_run_and_not_the_others(studied):
         ("oracle/deadly", "failed", 0, 0),
         ("oracle/good", "complete", 2, 18),
     ]
-    message = "killed by signal 9 (SIGKILL), perhaps out of memory."
+    message = "its process was killed by signal 9 (SIGKILL), perhaps out of memory."
     assert state.failures() == [f"Failed: oracle/deadly: {message}"]
     failure = json.loads(Failure.file_of(state.study, state.runs[0].run).read_text())
     assert failure == {"run": "oracle/deadly", "message": message, "traceback": ""}
@@ -171,9 +180,9 @@ def test_a_process_that_is_killed_fails_its_run_and_not_the_others(studied):
 
 def test_a_rerun_asks_what_is_not_complete_and_a_success_clears_the_failure(studied):
     file, before = studied
-    after = run_study(StudyRunOptions(file), work=study_workers.leaves)
+    after = run_by(StudyRunOptions(file), study_workers.leaves)
     assert after.runs[1] == before.runs[1], "a complete run is not asked again"
-    log = before.study.folder / "logs" / "oracle__deadly.txt"
+    log = before.study.folder / "logs" / "worker-1.txt"
     assert after.runs[0].message == f"its process ended with status 3. Its output is in {log}."
     probe(after.runs[0].run.options)
     assert [one.state for one in state_of(after.study).runs] == ["complete", "complete"]
@@ -213,7 +222,7 @@ def test_run_ends_with_status_2_if_a_run_failed(consilience, tmp_path):
     status, out, err = consilience("study", "run", "s.toml")
     assert status == 2
     assert "1 run: 1 failed; 0 answers" in out
-    assert "model 1 of 1: baseline:no, 1 run\nbaseline-no/mini failed: " in err
+    assert "asking 1 run: 135 queries\nbaseline-no/mini failed: " in err
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,9 @@ def file(tmp_path_factory):
         seeds = {None: run.options.model, 1: "baseline:random", 2: "baseline:majority"}
         if not is_missing:
             probe(replace(run.options, model=seeds[run.seed]))
+            record = json.loads((run.folder / "run.json").read_text(encoding="utf-8"))
+            record["options"]["model"] = run.options.model
+            (run.folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
     return path
 
 

@@ -51,6 +51,9 @@ CHANGED = {
 }
 """What a note calls a change of the record between the begin of a run and its resumption."""
 
+BEGIN = ("settings", "started", "command", "versions", "git", "products")
+"""What a record says of the begin of its run."""
+
 LAST_NAMED = ("suite_digest", "options", "written", "factors", "cells")
 """Settings that follow from others, which a message on another run names first."""
 
@@ -116,12 +119,7 @@ class RunFolder:
         if "answers" not in existing:  # of a version that kept no digests
             files = sorted((self.path / "answers").glob("*.parquet"))
             self.record["answers"] = {file.stem: digest_of(file) for file in files}
-        changed = [
-            f"{text}: {_show(now[name])}, first {_show(self.record[name])}"
-            for name, text in CHANGED.items()
-            if now[name] != self.record[name]
-        ]
-        self.record["warnings"] = list(dict.fromkeys([*self.record["warnings"], *changed]))
+        self._add_notes(self.record, _changes(self.record, now))
 
     def _read_record(self) -> dict[str, Any] | None:
         path = self.path / "run.json"
@@ -151,7 +149,7 @@ class RunFolder:
         new = [note for note in notes if note not in self.record["warnings"]]
         if new:
             with self._changing() as record:
-                record["warnings"] = list(dict.fromkeys([*record["warnings"], *new]))
+                self._add_notes(record, new)
 
     def describe(self, name: str, value: object) -> None:
         """Keep something that a reader of the answers needs, under a name of its own."""
@@ -165,9 +163,8 @@ class RunFolder:
         the run was asked (docs/decisions/0007).
         """
         with self._changing() as record:
-            before = record.setdefault("products", dict(products))
-        if any(before.get(name) != products[name] for name in ("library", "processor")):
-            self.note([f"resumed with products of {_library(products)}, not {_library(before)}"])
+            record.setdefault("products", dict(products))
+            self._add_notes(record, _changes(record, {"products": products}))
 
     def screened(self, group: str, summary: Mapping[str, Any]) -> None:
         """Keep how the answers of a group came about that were screened (``models/fast.py``)."""
@@ -235,6 +232,27 @@ class RunFolder:
         path.parent.mkdir(exist_ok=True)
         prompts.write_parquet(buffer)
         write_whole(path, buffer.getvalue())
+
+    def adopt(self, record: Mapping[str, Any], answers: Mapping[str, bytes]) -> None:
+        """Keep answers files that another process made with the same settings, and its record.
+
+        ``answers``: their content by group. Of both records this one says when and how it began.
+        """
+        with self._changing() as mine:
+            self._add_notes(mine, [*record["warnings"], *_changes(mine, record)])
+            for name, value in record.items():
+                if name in ("answers", "screened"):
+                    mine.setdefault(name, {}).update(value)
+                elif name not in (*BEGIN, "warnings") and value is not None:
+                    mine[name] = value
+                mine.setdefault(name, value)
+        for group, content in answers.items():
+            write_whole(self._answers_path(group), content)
+
+    @staticmethod
+    def _add_notes(record: dict[str, Any], notes: Iterable[str]) -> None:
+        """Each note once."""
+        record["warnings"] = list(dict.fromkeys([*record["warnings"], *notes]))
 
     def _count_cost(self, record: dict[str, Any]) -> None:
         """Put into the record what was paid, by this process and by those before."""
@@ -339,6 +357,19 @@ def _read_record(file: Path, todo: str) -> dict[str, Any]:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Notes on what is not as when the run began."""
+    notes = [
+        f"{text}: {_show(now[name])}, first {_show(before[name])}"
+        for name, text in CHANGED.items()
+        if name in now and now[name] != before[name]
+    ]
+    first, products = before.get("products", {}), now.get("products", {})
+    if products and first and _library(first) != _library(products):
+        notes.append(f"resumed with products of {_library(products)}, not {_library(first)}")
+    return notes
 
 
 def _library(products: Mapping[str, Any]) -> str:

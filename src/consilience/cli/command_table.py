@@ -207,7 +207,10 @@ STUDY = {
     "run": Entry(
         source="study:run",
         options=(study_options.StudyRunOptions, StudyRunOutput),
-        examples=("study run sizes.toml --dry-run", "study run sizes.toml"),
+        examples=(
+            "study run sizes.toml --dry-run",
+            "study run sizes.toml --engine ray --ray-address auto",
+        ),
     ),
     "status": Entry(
         source="study:status",

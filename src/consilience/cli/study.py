@@ -17,10 +17,10 @@ from consilience.workflow.study_status import StudyState, study_status
 
 def run(options: StudyRunOptions, output: StudyRunOutput) -> int:
     """Ask what is not complete, and print how far the study is; status 2 if a run failed."""
-    from consilience.workflow.studying import check_study, run_study
+    from consilience.workflow.studying import plan_study, run_study
 
     if output.dry_run:
-        _show(check_study(options), as_json=output.as_json)
+        _show(plan_study(options), as_json=output.as_json)
         return 0
     state = run_study(options, Screen())
     _show(state, as_json=output.as_json)

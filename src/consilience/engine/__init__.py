@@ -4,6 +4,7 @@ Nothing here knows suites or models. ``run_units`` gives units of work to worker
 importable function makes, and yields what becomes of each.
 """
 
+from consilience.engine.backlog import Backlog as Backlog
 from consilience.engine.dispatch import run_units as run_units
 from consilience.engine.units import Needs as Needs
 from consilience.engine.units import Unit as Unit

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from consilience.engine.units import Event, Factory, Needs, Unit, UnitFailure, UnitOutcome, Workers
+from consilience.engine.backlog import Backlog
+from consilience.engine.units import Event, Factory, Unit, UnitFailure, UnitOutcome, Workers
 from consilience.watch import Advance
 
 TRIES = 3
@@ -15,23 +16,25 @@ TRIES = 3
 
 
 def run_units(
-    units: Iterable[Unit],
+    units: Iterable[Unit] | Backlog,
     factory: Factory,
     workers: Workers,
     *,
     shared: Mapping[str, Any] | None = None,
     advance: Advance = lambda steps: None,
     inform: Callable[[str], None] = lambda line: None,
-) -> Iterator[UnitOutcome]:
+) -> Generator[UnitOutcome, None, None]:
     """What becomes of each unit, in the order in which they end; the workers are closed at the end.
 
     A worker has one unit at a time, and a caller that is slow to take outcomes slows the workers,
     so that at most one value for each worker is in memory. A unit whose worker dies is tried
     again by another one, three times in all; a unit that raises is not. After an error that no
     input should cause the worker is replaced, because an accelerator may be unusable then.
-    ``shared``: values by name, which are sent once to each worker that needs them.
+    ``units``: as a ``Backlog`` the caller may change them after each outcome. ``shared``: values by
+    name, which are sent once to each worker that needs them.
     """
-    dispatcher = _Dispatcher(units, factory, workers, advance, inform)
+    backlog = units if isinstance(units, Backlog) else Backlog(units)
+    dispatcher = _Dispatcher(backlog, factory, workers, advance, inform)
     try:
         workers.share(shared or {})
         yield from dispatcher.outcomes()
@@ -56,7 +59,7 @@ class _Dispatcher:
 
     def __init__(
         self,
-        units: Iterable[Unit],
+        backlog: Backlog,
         factory: Factory,
         site: Workers,
         advance: Advance,
@@ -64,21 +67,15 @@ class _Dispatcher:
     ) -> None:
         self._factory, self._site = factory, site
         self._advance, self._inform = advance, inform
-        self._waiting: dict[Hashable, deque[Unit]] = {}
-        self._sizes: Counter[Hashable] = Counter()
-        self._needs: dict[Hashable, Needs] = {}
+        self._backlog = backlog
         self._workers: dict[int, _Worker] = {}
         self._deaths: Counter[Hashable] = Counter()
         self._faults: dict[Hashable, UnitFailure] = {}
         self._steps: Counter[str] = Counter()
-        for unit in units:
-            self._needs.setdefault(unit.key, unit.needs)
-            self._waiting.setdefault(unit.key, deque()).append(unit)
-            self._sizes[unit.key] += unit.size
 
     def outcomes(self) -> Iterator[UnitOutcome]:
         """The outcome of each unit."""
-        while self._waiting or any(worker.unit for worker in self._workers.values()):
+        while self._backlog or any(worker.unit for worker in self._workers.values()):
             yield from self._give_up()
             self._occupy()
             self._hire()
@@ -92,17 +89,17 @@ class _Dispatcher:
         """Failures of units that no worker can serve."""
         served = {worker.key for worker in self._workers.values()}
         for key, fault in self._faults.items():
-            if key in self._waiting and key not in served:
-                while key in self._waiting:
-                    yield self._ended(self._take(key), "", fault)
+            if key not in served:
+                while self._backlog.count(key):
+                    yield self._ended(self._backlog.take(key), "", fault)
 
     def _occupy(self) -> None:
         """Give units to idle workers, and stop those for which none is left."""
         for number, worker in list(self._workers.items()):
-            if worker.unit is None and worker.key not in self._waiting:
+            if worker.unit is None and not self._backlog.count(worker.key):
                 self._dismiss(number)
             elif worker.unit is None and worker.where:
-                worker.unit = self._take(worker.key)
+                worker.unit = self._backlog.take(worker.key)
                 self._site.give(number, worker.unit)
 
     def _hire(self) -> None:
@@ -112,13 +109,13 @@ class _Dispatcher:
             starting = Counter(worker.key for worker in self._workers.values() if not worker.where)
             keys = [
                 key
-                for key, units in self._waiting.items()
-                if key not in self._faults and len(units) > starting[key]
+                for key in self._backlog.keys
+                if key not in self._faults and self._backlog.count(key) > starting[key]
             ]
             if not keys:
                 return
-            key = max(keys, key=lambda key: self._sizes[key] / (present[key] + 1))
-            number = self._site.start(self._factory, key, self._needs[key])
+            key = max(keys, key=lambda key: self._backlog.size(key) / (present[key] + 1))
+            number = self._site.start(self._factory, key, self._backlog.needs(key))
             self._workers[number] = _Worker(key)
 
     def _handle(self, event: Event) -> Iterator[UnitOutcome]:
@@ -154,22 +151,13 @@ class _Dispatcher:
             yield self._ended(unit, worker.where, failure)
         else:
             self._inform(f"{unit.id}: {reason} It is tried again.")
-            self._waiting.setdefault(unit.key, deque()).appendleft(unit)
-            self._sizes[unit.key] += unit.size
+            self._backlog.add(unit, is_next=True)
 
     def _fault(self, key: Hashable, failure: UnitFailure) -> None:
         """Start no more workers for a key; those that work go on."""
         if any(worker.key == key for worker in self._workers.values()):
             self._inform(f"a worker could not be started: {failure.message}")
         self._faults[key] = failure
-
-    def _take(self, key: Hashable) -> Unit:
-        units = self._waiting[key]
-        unit = units.popleft()
-        self._sizes[key] -= unit.size
-        if not units:
-            del self._waiting[key]
-        return unit
 
     def _dismiss(self, number: int) -> None:
         self._site.stop(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -68,7 +69,7 @@ def load_pretrained(
 
     ``more``: classes for kinds that are no language models.
     """
-    loaded, missing, mismatched = _load(spec, loading, {**AUTO_CLASSES, **(more or {})})
+    loaded, missing, mismatched = _loaded(spec, loading, {**AUTO_CLASSES, **(more or {})})
     if absent := sorted(missing | mismatched):
         raise ConsilienceError(
             f"the weights of '{spec}' lack {len(absent)} tensors of a {loaded.kind} "
@@ -93,7 +94,7 @@ def load_classifier(
         options["label2id"] = {label: at for at, label in enumerate(new_head)}
         options["ignore_mismatched_sizes"] = True
     classes = dict.fromkeys(AUTO_CLASSES, AutoModelForSequenceClassification)
-    loaded, missing, mismatched = _load(spec, loading, classes, **options)
+    loaded, missing, mismatched = _loaded(spec, loading, classes, **options)
     absent = sorted(missing | mismatched)
     if new_head is not None:
         body = f"{loaded.model.base_model_prefix}."
@@ -140,6 +141,37 @@ def _renew_head(model: PreTrainedModel, trust_remote_code: bool) -> None:
     for name, part in fresh.named_children():
         if name != model.base_model_prefix:
             setattr(model, name, part.to(model.device, model.dtype))
+
+
+def keep_weights(loading: Loading) -> None:
+    """Have this process read the weights of a model that is asked several suites only once.
+
+    The last model that is loaded like this stays in memory. Each load gives a copy of its modules,
+    which models replace parts of, around the same weights.
+    """
+    _KEPT.clear()
+    _KEPT[loading] = None
+
+
+_KEPT: dict[Loading, tuple[object, tuple[Pretrained, set[str], set[str]]] | None] = {}
+"""The one way of loading whose last model is kept; empty where none is."""
+
+
+def _loaded(
+    spec: str, loading: Loading, classes: Mapping[Kind, Any], **more: Any
+) -> tuple[Pretrained, set[str], set[str]]:
+    """``_load``, or the kept weights."""
+    if loading not in _KEPT:
+        return _load(spec, loading, classes, **more)
+    request = (spec, dict(classes), more)
+    entry = _KEPT[loading]
+    if entry is None or entry[0] != request:
+        _KEPT[loading] = entry = None  # frees the memory first
+        entry = _KEPT[loading] = (request, _load(spec, loading, classes, **more))
+    loaded, missing, mismatched = entry[1]
+    shared = {id(weight): weight for weight in loaded.model.parameters()}
+    model = copy.deepcopy(loaded.model, shared)
+    return replace(loaded, model=model, identity=dict(loaded.identity)), missing, mismatched
 
 
 def _load(

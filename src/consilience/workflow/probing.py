@@ -55,7 +55,16 @@ def probe(
     ``suite`` and ``model``: values in place of those that the options name.
     """
     setups = setups_of(options, watch, suite=suite, model=model)
-    named = options_record(options, {"suite": suite, "model": model})
+    return probe_setups(setups, options_record(options, {"suite": suite, "model": model}), watch)
+
+
+def probe_setups(
+    setups: Sequence[Setup], named: Mapping[str, Any], watch: Watch = SILENT
+) -> CountedRun:
+    """Ask what is not yet complete, count all answers, and finish the run.
+
+    ``named``: the options, for the record.
+    """
     return setups[0].together({setup.seed: _probe_one(setup, named, watch) for setup in setups})
 
 
@@ -96,8 +105,8 @@ def _ask_part(
     setup: Setup, named: Mapping[str, Any], watch: Watch, groups: Mapping[str, int]
 ) -> tuple[str, list[str]]:
     """Ask some groups; the folder of the run, and the groups that are not yet complete."""
-    loaded, folder = _open_run(setup, named)
-    _ask(setup, loaded, folder, groups, watch)
+    loaded, folder = open_run(setup, named)
+    ask_in_folder(setup, loaded, folder, groups, watch)
     complete = complete_groups(loaded.folder, loaded.settings)[1]
     whole = folder.path.parent if setup.seed else folder.path
     return str(whole), [group for group in setup.groups if group not in complete]
@@ -146,13 +155,10 @@ def setups_of(
 
 
 def _probe_one(setup: Setup, named: Mapping[str, Any], watch: Watch) -> CountedRun:
-    """Ask one model, and count and keep its answers; existing ones are not asked again.
-
-    ``named``: the options, for the record.
-    """
+    """Ask one model, and count and keep its answers; existing ones are not asked again."""
     options = setup.options
-    loaded, folder = _open_run(setup, named)
-    by_group = _ask(setup, loaded, folder, setup.groups, watch)
+    loaded, folder = open_run(setup, named)
+    by_group = ask_in_folder(setup, loaded, folder, setup.groups, watch)
     tables = {group.id: by_group[group.id].drop("scores", strict=False) for group in setup.suite}
     answers = pl.concat(tables.values(), how="diagonal")
     folder.note(loaded.notes_on(answers))
@@ -165,7 +171,7 @@ def _probe_one(setup: Setup, named: Mapping[str, Any], watch: Watch) -> CountedR
     return replace(save_counted(counted, folder), changed_answers=changed)
 
 
-def _open_run(setup: Setup, named: Mapping[str, Any]) -> tuple[Loaded, RunFolder]:
+def open_run(setup: Setup, named: Mapping[str, Any]) -> tuple[Loaded, RunFolder]:
     """The model, and the folder of its run with what a reader of it should know."""
     loaded = setup.load()
     folder = RunFolder(loaded.folder, loaded.settings)
@@ -175,7 +181,7 @@ def _open_run(setup: Setup, named: Mapping[str, Any]) -> tuple[Loaded, RunFolder
     return loaded, folder
 
 
-def _ask(
+def ask_in_folder(
     setup: Setup, loaded: Loaded, folder: RunFolder, groups: Mapping[str, int], watch: Watch
 ) -> dict[str, pl.DataFrame]:
     """The answers of some groups; existing ones are not asked again."""

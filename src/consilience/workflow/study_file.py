@@ -6,12 +6,13 @@ Runs are models x suites x factors x seeds, without those that a ``[[skip]]`` ta
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from consilience.engine import Needs
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.files import path_of
 from consilience.read import read_document
@@ -40,6 +41,9 @@ ELSEWHERE = {
 }
 """Options of ``probe`` that have a table of their own in a study file."""
 
+NEEDS = ("num_cpus", "num_gpus", "resources")
+"""Keys of a model that say what each of its workers occupies, by Ray's names."""
+
 ComparedPairs = Literal["reference", "all"]
 """Which models are compared: each with the reference, or every two."""
 
@@ -64,6 +68,8 @@ class StudyRun:
     """The folder of the run inside that of the study."""
     options: ProbeOptions
     """The options of ``probe``."""
+    needs: Needs
+    """What each of its workers occupies on a cluster."""
 
     @property
     def folder(self) -> Path:
@@ -108,7 +114,7 @@ def read_study(path: str | Path) -> Study:
     document = read_document(file)
     reader = _Reader(file)
     reader.refuse_unknown(document, KEYS, "the study")
-    models = reader.tables(document, "models", "model", ("name", "model", "seeds"))
+    models = reader.tables(document, "models", "model", ("name", "model", "seeds", *NEEDS))
     suites = reader.tables(document, "suites", "suite", ("name", "suite"))
     shared = reader.options(document.get("options", {}), "[options]")
     factors = reader.factors(document.get("factors", {}))
@@ -145,6 +151,8 @@ class _Named:
     """Its options of ``probe`` by field."""
     seeds: Sequence[int]
     """The seeds of a model; empty without."""
+    needs: Needs
+    """What each worker of a model occupies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +217,22 @@ class _Reader:
                 raise self.error(where, f"duplicate name '{name}'", todo=todo)
             rest = {name: value for name, value in table.items() if name not in keys}
             where = f"{where} ({name})"
-            named.append(_Named(name, where, value, self.options(rest, where), seeds))
+            options, needs = self.options(rest, where), self._needs(table, where)
+            named.append(_Named(name, where, value, options, seeds, needs))
         return named
+
+    def _needs(self, table: Table, where: str) -> Needs:
+        """What each worker of a model occupies."""
+        amounts = {name: table[name] for name in NEEDS[:2] if name in table}
+        resources = table.get("resources", {})
+        if not isinstance(resources, dict):
+            raise self.error(f"{where} resources", f"{resources!r}", expected="a table: {name = 1}")
+        for name, amount in {**amounts, **resources}.items():
+            if type(amount) not in (int, float) or amount < 0:
+                raise self.error(f"{where} {name}", f"{amount!r}", expected="a number from 0")
+        return Needs(
+            amounts.get("num_cpus", 1), amounts.get("num_gpus", 0), tuple(sorted(resources.items()))
+        )
 
     def _seeds(self, table: Table, model: str, where: str) -> list[int]:
         """The seeds of a model; its name has to have the mark of a seed."""
@@ -311,7 +333,7 @@ class _Reader:
                         "suite": suite.spec, "folder": folder / name,
                     }
                 )  # fmt: skip
-                yield StudyRun(model.name, suite.name, texts, seed, name, options)
+                yield StudyRun(model.name, suite.name, texts, seed, name, options, model.needs)
 
     def without_skipped(
         self, runs: list[StudyRun], skips: object, factors: Sequence[str]
@@ -368,11 +390,3 @@ def _slug_of_value(name: str, text: str) -> str:
     if slug != text:
         slug += "-" + hashlib.sha256(text.encode()).hexdigest()[:8]
     return f"{name}={slug}"
-
-
-def by_model(runs: Iterable[StudyRun]) -> list[list[StudyRun]]:
-    """The runs of each loaded model: those of one model and one seed."""
-    loaded: dict[tuple[str, int | None], list[StudyRun]] = {}
-    for run in runs:
-        loaded.setdefault((run.model, run.seed), []).append(run)
-    return list(loaded.values())

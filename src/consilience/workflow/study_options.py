@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from consilience.workflow.options import OUTPUT, BootstrapSeed, Option
 
@@ -17,11 +17,41 @@ StudyFile = Annotated[
 class StudyRunOptions:
     """Ask every model of a study every suite, in every combination of factors.
 
-    Each model is loaded in a process of its own. A run that fails is recorded, and the others are
-    asked; the exit status is then 2. Rerun the same command to ask what is not yet complete.
+    Worker processes ask the groups of all runs; each loads a model once. A run that fails is
+    recorded, and the others are asked; the exit status is then 2. Rerun the same command to ask
+    what is not yet complete.
     """
 
     file: StudyFile
+    engine: Annotated[
+        Literal["local", "ray"],
+        Option("Work in processes on this machine, or on a Ray cluster."),
+    ] = "local"
+    workers: Annotated[
+        int | None,
+        Option(
+            "Use this many workers at once [default: 1; with --engine ray one for each CPU of the "
+            "cluster].",
+            min=1,
+            metavar="N",
+        ),
+    ] = None
+    ray_address: Annotated[
+        str | None,
+        Option(
+            "With --engine ray: join the cluster at this address, HOST:PORT or auto [default: "
+            "$RAY_ADDRESS, else a cluster of this machine alone].",
+            metavar="A",
+        ),
+    ] = None
+    shard: Annotated[
+        str | None,
+        Option(
+            "Ask only part I of N parts of the study, such as 1/8. All parts have one folder, and "
+            "the process that completes a run counts it.",
+            metavar="I/N",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,8 +17,17 @@ from consilience.report.table import Column, Table, Value
 from consilience.run import seed_folders
 from consilience.run_folder import record_of
 from consilience.text import counted, listed
+from consilience.workflow.option_fields import option_fields
+from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.run_settings import options_record
 from consilience.workflow.study_file import FAILURES, Study, StudyRun, read_study
 from consilience.workflow.study_options import StudyStatusOptions
+
+NOT_COMPARED = (
+    "folder", "device", "data_dir", "base_url", "api_key_env", "max_requests", "max_tokens",
+    "price", "concurrency", "timeout",
+)  # fmt: skip
+"""Options that say where and how fast a run is asked, not what."""
 
 Progress = Literal["complete", "part", "waiting", "failed"]
 """complete: finished. part: some groups have answers. waiting: none has. failed: with a message."""
@@ -59,6 +70,8 @@ class RunState:
     """When it was complete."""
     message: str = ""
     """Why it failed."""
+    queries: int | None = None
+    """All queries; None where they were not counted."""
 
     def to_dict(self) -> dict[str, Any]:
         """The fields for a JSON document."""
@@ -92,13 +105,16 @@ class StudyState:
 
     def table(self) -> Table:
         """One row for each run; failures are below the rows."""
+        is_planned = any(state.queries is not None for state in self.runs)
+        queries = [Column("queries", "count")] if is_planned else []
         columns = [
-            Column("run"), Column("state"), Column("groups"), Column("answers", "count"),
+            Column("run"), Column("state"), Column("groups"), *queries, Column("answers", "count"),
             Column("started"), Column("finished"),
         ]  # fmt: skip
         rows: list[list[Value]] = [
             [
-                state.run.name, state.state, _groups(state), state.answers,
+                state.run.name, state.state, _groups(state),
+                *([state.queries] if is_planned else []), state.answers,
                 _minute(state.started), _minute(state.finished),
             ]
             for state in self.runs
@@ -147,6 +163,8 @@ def _state(study: Study, run: StudyRun) -> RunState:
     is_whole = groups is None or len(files) >= groups
     finished = [str(record.get("finished") or "") for record in records]
     is_complete = bool(files) and len(records) == len(parts) and all(finished) and is_whole
+    if is_complete and (change := changed_option(run, records[0])):
+        return RunState(run, "failed", message=str(change))
     message = "" if is_complete else _failure(Failure.file_of(study, run))
     state: Progress = "part" if files else "waiting"
     return RunState(
@@ -159,6 +177,39 @@ def _state(study: Study, run: StudyRun) -> RunState:
         max(finished) if is_complete else None,
         message,
     )
+
+
+def refuse_changes(study: Study) -> None:
+    """Raise where the study file has changed an option of a run that is finished."""
+    for run in study.runs:
+        change = None
+        with suppress(ConsilienceError):  # a damaged record is the state of its run
+            record = record_of(_folders(run)[0])
+            change = changed_option(run, record) if record.get("finished") else None
+        if change:
+            raise change
+
+
+def changed_option(run: StudyRun, record: Mapping[str, Any]) -> ConsilienceError | None:
+    """The first option of a run that the study file has changed since it was asked; None without.
+
+    ``record``: that of the run. Options of ``NOT_COMPARED`` do not count.
+    """
+    before, now = record.get("options"), options_record(run.options, {})
+    if before is None:  # of a version that kept no options
+        return None
+    for field in option_fields(ProbeOptions):
+        values = [options.get(field.name, field.default) for options in (before, now)]
+        if field.name not in NOT_COMPARED and values[0] != values[1]:
+            first, second = (json.dumps(value, ensure_ascii=False) for value in values)
+            return ConsilienceError(
+                f"{field.keyword} was {first} when this run was asked, and is {second} in the "
+                "study file",
+                where=str(run.folder),
+                todo="Restore it, or set another `folder` in the study file, or remove this folder "
+                "to ask again.",
+            )
+    return None
 
 
 def _folders(run: StudyRun) -> list[Path]:

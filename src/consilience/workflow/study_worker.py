@@ -1,118 +1,178 @@
-"""A worker of a study: a process that loads one model and asks it every suite.
+"""What a worker of a study does with a unit: it asks a group of a run, or counts a whole run.
 
-It sends tuples to the process that started it: what it shows, by the name of a method of
-``Watch``, and ``("begin", run)`` and ``("end", message, traceback)`` of each run.
+It works in a folder of its own, and returns what it wrote there; the process that started the
+study keeps that. So it may run on another machine, and does what ``probe`` does.
 """
 
 from __future__ import annotations
 
 import os
-import signal
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from multiprocessing.connection import Connection
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shutil import rmtree
+from tempfile import TemporaryDirectory
+from typing import Any
 
+from consilience.choices import Loading
+from consilience.engine import Needs
 from consilience.errors import ConsilienceError
-from consilience.watch import Advance
-from consilience.workflow.study_file import StudyRun
+from consilience.run_folder import RunFolder, record_of
+from consilience.watch import Advance, Silent
+from consilience.workflow.probe_options import BEHIND_A_URL, ProbeOptions
+from consilience.workflow.run_settings import options_record
+from consilience.workflow.setup import Loaded, Setup
 
-INTERVAL = 0.2
-"""Seconds between two messages on progress."""
+
+@dataclass(frozen=True, slots=True)
+class WorkerKey:
+    """What a worker is for. Its units have the same model, which it loads once."""
+
+    model: str
+    """The model, as ``probe`` takes it."""
+    loading: Loading
+    """How the model is loaded."""
+    needs: Needs
+    """What the worker occupies."""
+    home: str
+    """The folder where the study was started; relative paths begin there."""
+    threads: int
+    """Threads of torch; 0 for as many as it has by default."""
 
 
-def ask_runs(runs: Sequence[StudyRun], log: Path, connection: Connection) -> None:
-    """Ask the runs of one model; after a failure that is no wrong input the process ends.
+@dataclass(frozen=True, slots=True)
+class StudyTask:
+    """What a worker gets."""
 
-    ``log``: what libraries print.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: the process that started it ends it
-    _print_to(log)
-    from consilience.workflow.probing import probe  # loads what a model needs: not for the driver
+    run: str
+    """The name of the run."""
+    options: ProbeOptions
+    """Its options."""
+    groups: Mapping[str, int] = field(default_factory=dict)
+    """The group to ask, and its queries; empty to count the run."""
+    seed: str = ""
+    """The seed of a classifier that is asked; empty for a single model."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """The files of the run that is counted, by their paths in its folder."""
 
-    watch = _Sender(connection)
-    for run in runs:
-        connection.send(("begin", run.name))
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a worker returns: what it wrote into the folder of the run."""
+
+    records: Mapping[str, Mapping[str, Any]]
+    """The records (``run.json``), by the path of their folder in that of the run."""
+    files: Mapping[str, bytes]
+    """All other files that are new or changed, by their paths in the folder of the run."""
+
+
+def study_worker(key: WorkerKey) -> StudyWorker:
+    """The work of a worker; the model is loaded when the first unit needs it."""
+    if Path(key.home).is_dir():
+        os.chdir(key.home)
+    if key.model.partition(":")[0] not in ("baseline", *BEHIND_A_URL):
+        import torch
+
+        from consilience.models.loading import keep_weights
+
+        keep_weights(key.loading)
+        if key.threads:
+            torch.set_num_threads(key.threads)
+    return StudyWorker()
+
+
+class StudyWorker:
+    """Asks groups of runs of one model, and counts these runs."""
+
+    def __init__(self) -> None:
+        self._run: tuple[str, str] | None = None
+        self._opened: tuple[Setup, Loaded, RunFolder] | None = None
+        self._folder: TemporaryDirectory[str] | None = None
+
+    def __call__(self, task: StudyTask, shared: object, advance: Advance) -> Written | None:
+        """Do a unit. A run of a model behind a URL is asked as a whole, in its own folder."""
+        from consilience.workflow.probing import probe
+
+        if task.options.connection is not None:
+            probe(task.options, _Relay(advance))
+            return None
         try:
-            probe(run.options, watch)
+            return self._ask(task, advance) if task.groups else self._count(task)
         except ConsilienceError as error:
-            connection.send(("end", str(error), ""))
-        except OSError as error:
-            where = error.filename or "input"
-            connection.send(
-                ("end", str(ConsilienceError(error.strerror or str(error), where=where)), "")
-            )
-        except Exception as error:
-            connection.send(("end", *_described(error)))
-            return  # an accelerator may be unusable now
-        else:
-            connection.send(("end", "", ""))
+            if self._folder is None or self._folder.name not in error.where:
+                raise
+            where = error.where.replace(self._folder.name, str(task.options.folder))
+            raise ConsilienceError(
+                error.found, expected=error.expected, where=where, todo=error.todo
+            ) from error
+
+    def _ask(self, task: StudyTask, advance: Advance) -> Written:
+        """Ask one group; the model of the last run is kept until there is another run."""
+        from consilience.workflow.probing import ask_in_folder, open_run
+
+        if self._opened is None or self._run != (task.run, task.seed):
+            setups = self._setups(task)
+            (setup,) = (setup for setup in setups if setup.seed == task.seed)
+            self._opened = (setup, *open_run(setup, options_record(task.options, {})))
+            self._run = (task.run, task.seed)
+        setup, loaded, folder = self._opened
+        ask_in_folder(setup, loaded, folder, task.groups, _Relay(advance))
+        written = _written(Path(self._whole), {})
+        for name in written.files:
+            (Path(self._whole) / name).unlink()  # the next unit returns its own only
+        return written
+
+    def _count(self, task: StudyTask) -> Written:
+        """Count a run whose groups are complete, and finish it."""
+        from consilience.workflow.probing import probe_setups
+
+        setups = self._setups(task)
+        for name, content in task.files.items():
+            path = Path(self._whole) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        probe_setups(setups, options_record(task.options, {}))
+        written = _written(Path(self._whole), task.files)
+        rmtree(self._whole)
+        return written
+
+    def _setups(self, task: StudyTask) -> list[Setup]:
+        """What the options ask, in a new folder; the model and the folder before are given up."""
+        from consilience.workflow.probing import setups_of
+
+        self._run = self._opened = None
+        if self._folder is not None:
+            self._folder.cleanup()
+        self._folder = TemporaryDirectory(prefix="consilience-")
+        return setups_of(replace(task.options, folder=Path(self._whole)))
+
+    @property
+    def _whole(self) -> str:
+        """The folder in place of that of the run."""
+        assert self._folder is not None
+        return str(Path(self._folder.name) / "run")
 
 
-def _described(error: Exception) -> tuple[str, str]:
-    """The message of an error that no input should cause, and its traceback."""
-    import traceback
-
-    text = "".join(traceback.format_exception(error))
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        first = (str(error).splitlines() or [""])[0]
-        return str(ConsilienceError(f"out of memory: {first}" if first else "out of memory")), text
-    return f"a bug: {type(error).__name__}: {error}".splitlines()[0], text
-
-
-def _print_to(log: Path) -> None:
-    """Have what this process prints in a file, so that progress is in one place."""
-    with suppress(OSError):
-        log.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        for stream in (1, 2):
-            os.dup2(descriptor, stream)
-        os.close(descriptor)
+def _written(folder: Path, before: Mapping[str, bytes]) -> Written:
+    """The records in a folder, and the files that are not as before."""
+    files, records = {}, {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.name == "run.json":
+            records[path.parent.relative_to(folder).as_posix()] = record_of(path.parent)
+        elif path.is_file() and before.get(name) != (content := path.read_bytes()):
+            files[name] = content
+    return Written(records, files)
 
 
-class _Sender:
-    """Sends what a workflow shows to the process that started this one (``watch.Watch``)."""
+class _Relay(Silent):
+    """Shows nothing but steps, which go to the process that started the study."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, advance: Advance) -> None:
+        self._advance = advance
 
-    def loading(self, model: str) -> AbstractContextManager[None]:
-        """One line."""
-        if model and not model.startswith("baseline:"):
-            self.inform(f"loading {model} ...")
-        return nullcontext()
-
-    @contextmanager
-    def steps(self, text: str, total: int | None, unit: str) -> Iterator[Advance]:
-        """Progress, five times a second at most."""
-        self._connection.send(("steps", text, total, unit))
-        steps = _Steps(self._connection.send)
-        yield steps
-        steps.send()
-        self._connection.send(("stop",))
-
-    def say(self, step: str) -> None:
-        """One line."""
-        self._connection.send(("say", step))
-
-    def inform(self, line: str) -> None:
-        """The line as it is."""
-        self._connection.send(("inform", line))
-
-
-class _Steps:
-    """Counts steps, and sends their number now and then."""
-
-    def __init__(self, send: Callable[[tuple[object, ...]], None]) -> None:
-        self._send, self._count, self._last = send, 0, time.monotonic()
-
-    def __call__(self, steps: int) -> None:
-        self._count += steps
-        if time.monotonic() - self._last >= INTERVAL:
-            self.send()
-
-    def send(self) -> None:
-        """Send the steps since the last message."""
-        self._send(("advance", self._count))
-        self._count, self._last = 0, time.monotonic()
+    def steps(self, text: str, total: int | None, unit: str) -> AbstractContextManager[Advance]:
+        """Steps of queries."""
+        is_asking = text.startswith("asking")
+        return nullcontext(self._advance) if is_asking else super().steps(text, total, unit)

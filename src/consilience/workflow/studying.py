@@ -1,187 +1,226 @@
-"""Ask the runs of a study: each model in a process of its own, so that no failure ends the others.
+"""Ask the runs of a study: their groups are units of work for the workers of an engine.
 
-``asked_in_processes`` is the one place where runs are handed to workers.
+Workers return what they wrote, and this process keeps it in the folders of the runs.
 """
 
 from __future__ import annotations
 
 import json
-import multiprocessing
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from consilience import suites
+from consilience.engine import Backlog, Needs, UnitFailure, UnitOutcome, run_units
+from consilience.engine.local_workers import LocalWorkers
+from consilience.engine.units import Workers, described
 from consilience.errors import ConsilienceError
 from consilience.files import write_whole
-from consilience.suites.question_suites import is_questions
-from consilience.suites.tasks import is_task, load_task
+from consilience.run_folder import RunFolder
 from consilience.text import counted
-from consilience.watch import SILENT, Watch
-from consilience.workflow.probe_options import ProbeOptions, refuse_options
-from consilience.workflow.study_file import LOGS, Study, StudyRun, by_model, read_study
+from consilience.watch import SILENT, Advance, Watch
+from consilience.workflow.probe_options import refuse_options
+from consilience.workflow.sharding import Shard
+from consilience.workflow.study_file import LOGS, NEEDS, Study, StudyRun, read_study
 from consilience.workflow.study_options import StudyRunOptions
-from consilience.workflow.study_status import Failure, StudyState, state_of
-from consilience.workflow.study_worker import ask_runs
+from consilience.workflow.study_status import (
+    Failure,
+    RunState,
+    StudyState,
+    refuse_changes,
+    state_of,
+)
+from consilience.workflow.study_units import (
+    GroupOfSeed,
+    PlannedRun,
+    kind_of,
+    parts_of,
+    planned,
+    threads_each,
+)
+from consilience.workflow.study_worker import StudyTask, Written, study_worker
 
-Work = Callable[[Sequence[StudyRun], Path, Connection], None]
-"""What a worker does with the runs of one model, the file of its output and its connection."""
 
-
-def run_study(options: StudyRunOptions, watch: Watch = SILENT, work: Work = ask_runs) -> StudyState:
-    """Ask all runs that are not complete; how far the study is then.
+def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
+    """Ask all runs that are not complete, or the part of a shard; how far the study is then.
 
     Failures are kept in the folder of the study, and tried again by the next call.
     """
-    state = check_study(options)
-    study, left = state.study, [one.run for one in state.unfinished]
-    for at, runs in enumerate(models := by_model(left), start=1):
-        name = runs[0].model + ("" if runs[0].seed is None else f", seed {runs[0].seed}")
-        watch.inform(f"model {at} of {len(models)}: {name}, {counted(len(runs), 'run')}")
-        for run, failure in asked_in_processes(runs, study.folder, watch, work):
-            _keep(study, run, failure)
-            if failure:
-                watch.inform(f"{run.name} failed: {failure.message}")
+    state, plans = _planned(options, watch)
+    study, left = state.study, {one.run.name for one in state.unfinished}
+    if options.engine == "local" and any(plan.run.needs != Needs() for plan in plans):
+        watch.inform(f"{', '.join(NEEDS)} are for --engine ray; processes here ignore them")
+    for plan in plans:
+        if plan.fault and plan.run.name in left:
+            _fail(study, plan.run, UnitFailure(plan.fault), watch)
+    shard = None if options.shard is None else Shard.parse(options.shard)
+    parts = [part for part in parts_of(plans, shard) if part[0].run.name in left]
+    for is_served in (False, True):
+        some = [part for part in parts if part[0].is_served == is_served]
+        if some:
+            _Asking(study, options, watch, is_served=is_served).ask(some)
     return state_of(study)
 
 
-def check_study(options: StudyRunOptions) -> StudyState:
-    """How far a study is before ``run_study``; nothing is written, and no model is loaded.
+def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
+    """What ``run_study`` would ask; no model is loaded, and nothing is written.
 
-    A suite that does not exist raises, and so does an option that its kind does not have.
+    With a shard, the runs of which it asks some groups, with the queries of these groups.
     """
+    state, plans = _planned(options, watch)
+    states = {one.run.name: replace(one, queries=one.answers) for one in state.runs}
+    for plan in plans:
+        states[plan.run.name] = _with_plan(states[plan.run.name], plan)
+    if options.shard is not None:
+        parts = parts_of(plans, Shard.parse(options.shard))
+        states = {
+            plan.run.name: _with_plan(states[plan.run.name], plan, groups) for plan, groups in parts
+        }
+    return StudyState(state.study, list(states.values()))
+
+
+def _with_plan(state: RunState, plan: PlannedRun, part: set[GroupOfSeed] | None = None) -> RunState:
+    """The state of a run with its groups and queries, or those of a part."""
+    if plan.fault:
+        return replace(state, state="failed", queries=None, message=plan.fault)
+    groups = plan.groups if part is None else part
+    return replace(state, groups=len(groups), queries=sum(plan.groups[one] for one in groups))
+
+
+def _planned(options: StudyRunOptions, watch: Watch) -> tuple[StudyState, list[PlannedRun]]:
+    """How far the study is, and the groups of the runs that are not complete; with a shard of all.
+
+    A suite that does not exist raises before anything is asked, and so does an option that its
+    kind does not have, and one that was changed after its run was finished.
+    """
+    if options.ray_address is not None and options.engine != "ray":
+        raise ConsilienceError("--ray-address without --engine ray", todo="Add --engine ray.")
     study = read_study(options.file)
     for run in study.runs:
         try:
-            kind = _kind_of(run.options)
-            refuse_options(run.options, kind, f"the suite '{run.options.suite}'")
+            refuse_options(run.options, kind_of(run.options), f"the suite '{run.options.suite}'")
         except ConsilienceError as error:
             raise ConsilienceError(
                 error.found, expected=error.expected, where=f"{study.file}: {run.name}",
                 todo=error.todo,
             ) from error  # fmt: skip
-    return state_of(study)
+    refuse_changes(study)
+    state = state_of(study)
+    some = [one.run for one in (state.runs if options.shard else state.unfinished)]
+    return state, [planned(run, watch) for run in some]
 
 
-def _kind_of(options: ProbeOptions) -> str:
-    """Whether facts, sentence pairs or questions are asked; an unknown suite raises."""
-    if options.as_questions is not None or is_questions(options.suite):
-        return "questions"
-    if is_task(options.suite):
-        load_task(options.suite)
-        return "pairs"
-    suites.suite_folder(options.suite, suites.data_dir(options.data_dir))
-    return "facts"
+class _Asking:
+    """Gives units to the workers of an engine, and keeps what they return."""
+
+    def __init__(
+        self, study: Study, options: StudyRunOptions, watch: Watch, *, is_served: bool
+    ) -> None:
+        self._study, self._options, self._watch = study, options, watch
+        self._backlog = Backlog()
+        self._advance: Advance = lambda steps: None
+        self._workers = self._workers_of(is_served)
+        is_here = options.engine == "local" and not is_served
+        self._threads = threads_each(self._workers.count) if is_here else 0
+        self._plans: dict[str, PlannedRun] = {}
+        self._folders: dict[tuple[str, str], RunFolder] = {}
+        self._left: Counter[str] = Counter()
+        self._ended: set[str] = set()
+
+    def _workers_of(self, is_served: bool) -> Workers:
+        """Those of the engine; of models behind a URL one, because their limits are here."""
+        options, logs = self._options, self._study.folder / LOGS
+        if options.shard is not None:
+            logs /= f"shard-{options.shard.replace('/', '-of-')}"
+        if is_served:
+            return LocalWorkers(1, logs / "served")
+        if options.engine == "local":
+            return LocalWorkers(options.workers or 1, logs)
+        from consilience.engine.ray_workers import RayWorkers
+
+        return RayWorkers(options.ray_address, options.workers, self._watch.inform)
+
+    def ask(self, parts: Sequence[tuple[PlannedRun, set[GroupOfSeed]]]) -> None:
+        """Ask parts of runs; each run is counted when all its groups are complete."""
+        for plan, part in parts:
+            self._plans[plan.run.name] = plan
+            units = list(plan.units(part, self._threads))
+            for unit in units:
+                self._backlog.add(unit)
+                self._left[plan.run.name] += 1
+            if not units:
+                self._count_if_complete(plan)
+        title = f"asking {counted(len(parts), 'run')}"
+        with self._watch.steps(title, self._backlog.total, "queries") as advance:
+            self._advance = advance
+            running = run_units(
+                self._backlog, study_worker, self._workers, advance=advance,
+                inform=self._watch.inform,
+            )  # fmt: skip
+            with closing(running) as outcomes:
+                for outcome in outcomes:
+                    self._take(outcome)
+
+    def _take(self, outcome: UnitOutcome) -> None:
+        """Keep what became of a unit."""
+        task: StudyTask = outcome.unit.payload
+        plan, failure = self._plans[task.run], outcome.failure
+        if failure is None:
+            try:
+                self._keep(plan, task, outcome.value)
+            except (ConsilienceError, OSError) as error:
+                failure = described(error)
+        if failure is not None and task.run not in self._ended:
+            self._ended.add(task.run)
+            _fail(self._study, plan.run, failure, self._watch)
+            dropped = self._backlog.drop(lambda unit: unit.payload.run == task.run)
+            self._advance(sum(unit.size for unit in dropped))
+
+    def _keep(self, plan: PlannedRun, task: StudyTask, written: Written | None) -> None:
+        """Put what a worker wrote into the folder of the run."""
+        root = plan.run.folder
+        if written is not None:
+            answers: dict[str, dict[str, bytes]] = {seed: {} for seed in written.records}
+            folders = {
+                seed: self._folder(plan, seed, record["settings"])
+                for seed, record in written.records.items()
+            }
+            for name, content in written.files.items():
+                path = Path(name)
+                if path.parent.name == "answers":
+                    answers[path.parent.parent.as_posix()][path.stem] = content
+                else:
+                    (root / path).parent.mkdir(parents=True, exist_ok=True)
+                    write_whole(root / path, content)
+            for seed, record in written.records.items():
+                folders[seed].adopt(record, answers[seed])
+        if task.groups:
+            self._left[task.run] -= 1
+            if not self._left[task.run]:
+                self._count_if_complete(plan)
+        else:
+            self._ended.add(task.run)
+            Failure.file_of(self._study, plan.run).unlink(missing_ok=True)
+            self._watch.inform(f"{task.run}: complete")
+
+    def _folder(self, plan: PlannedRun, seed: str, settings: dict[str, object]) -> RunFolder:
+        """The folder of a run, or of one of its seeds; another run there raises."""
+        name = (plan.run.name, seed)
+        if name not in self._folders:
+            self._folders[name] = RunFolder(plan.run.folder / seed, settings)
+        return self._folders[name]
+
+    def _count_if_complete(self, plan: PlannedRun) -> None:
+        """Have the run counted if all its groups have answers, also those of other shards."""
+        if plan.complete() == plan.groups.keys():
+            self._backlog.add(plan.counting(self._threads), is_next=True)
 
 
-def asked_in_processes(
-    runs: Sequence[StudyRun], folder: Path, watch: Watch, work: Work
-) -> Iterator[tuple[StudyRun, Failure | None]]:
-    """Ask the runs of one model in a process; a run with its failure, or None, as it ends.
-
-    When the process dies, the run that it was asking has failed, and another process asks the rest.
-    """
-    left = list(runs)
-    log = folder / LOGS / f"{runs[0].name.replace('/', '__')}.txt"
-    while left:
-        size = len(left)
-        with worker(work, left, log) as (process, connection):
-            for message in _messages(connection, watch):
-                run = left.pop(0)
-                failure = Failure(run.name, *message) if message[0] else None
-                yield run, failure
-            process.join()
-            if left and (process.exitcode or len(left) == size):
-                run = left.pop(0)
-                yield run, Failure(run.name, _why_ended(process.exitcode, log))
-
-
-@contextmanager
-def worker(
-    work: Work, runs: Sequence[StudyRun], log: Path
-) -> Iterator[tuple[BaseProcess, Connection]]:
-    """A new process and the end of a pipe that its messages come from; it ends with the context."""
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=work, args=(runs, log, sender), daemon=True)
-    with _without_interrupts():
-        process.start()
-    sender.close()  # so that the pipe ends when the process does
-    try:
-        yield process, receiver
-    finally:
-        process.terminate()
-        process.join()
-        receiver.close()
-
-
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Start a process that Ctrl-C does not reach: this one ends it."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _messages(connection: Connection, watch: Watch) -> Iterator[tuple[str, str]]:
-    """The message and the traceback of each run that ends, empty for success; progress is shown."""
-    advance: Callable[[int], None] = print
-    name = ""
-    with ExitStack() as bars, suppress(EOFError):
-        while True:
-            kind, *values = connection.recv()
-            match kind:
-                case "begin":
-                    (name,) = values
-                case "steps":
-                    text, total, unit = values
-                    bar = watch.steps(f"{name}: {text}", total, unit)
-                    advance = bars.enter_context(bar)
-                case "advance":
-                    advance(values[0])
-                case "stop":
-                    bars.close()
-                case "end":
-                    bars.close()
-                    yield values[0], values[1]
-                case "say":
-                    watch.say(f"{name}: {values[0]}")
-                case "inform":
-                    watch.inform(values[0])
-
-
-def _why_ended(status: int | None, log: Path) -> str:
-    """Why a worker ended without an answer."""
-    output = f"Its output is in {log}." if log.is_file() and log.stat().st_size else ""
-    if status is not None and status < 0:
-        memory = ", perhaps out of memory" if -status == 9 else ""
-        reason = f"killed by signal {-status} ({_signal_name(-status)}){memory}"
-    else:
-        reason = f"its process ended with status {status}"
-    return str(ConsilienceError(reason, todo=output))
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "unknown"
-
-
-def _keep(study: Study, run: StudyRun, failure: Failure | None) -> None:
-    """Keep the failure of a run, or remove an earlier one."""
+def _fail(study: Study, run: StudyRun, failure: UnitFailure, watch: Watch) -> None:
+    """Keep why a run failed, until it is asked again."""
+    record = asdict(Failure(run.name, failure.message, failure.traceback))
     file = Failure.file_of(study, run)
-    if failure is None:
-        file.unlink(missing_ok=True)
-        return
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, (json.dumps(asdict(failure), indent=2) + "\n").encode())
+    write_whole(file, (json.dumps(record, indent=2) + "\n").encode())
+    watch.inform(f"{run.name} failed: {failure.message}")

@@ -1,0 +1,176 @@
+"""The runs of a study are those of ``probe``, whoever asks them and in whatever order."""
+
+import shutil
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from consilience.errors import ConsilienceError
+from consilience.models import loading
+from consilience.run_folder import record_of
+from consilience.workflow import studying
+from consilience.workflow.probing import probe
+from consilience.workflow.run_options import VerifyOptions
+from consilience.workflow.study_options import StudyRunOptions
+from consilience.workflow.studying import plan_study, run_study
+from consilience.workflow.verifying import verify
+from pair_builders import SAME, write_pairs
+from study_workers import HereWorkers
+
+STUDY = """
+folder = "out"
+[options]
+device = "cpu"
+[[models]]
+name = "masked"
+model = "{bert}"
+[[models]]
+name = "causal"
+model = "{gpt2}"
+[[models]]
+name = "pairs"
+model = "tuned"
+[[suites]]
+suite = "mini"
+groups = "capital,sport"
+[[suites]]
+suite = "mrpc"
+data = "pairs.jsonl"
+[[suites]]
+name = "questions"
+suite = "quiz.csv"
+vary = ["order=rotations"]
+[factors]
+limit = [2, 1]
+[[skip]]
+model = "masked"
+suite = ["mrpc", "questions"]
+[[skip]]
+model = "causal"
+suite = "mrpc"
+[[skip]]
+model = "pairs"
+suite = ["mini", "questions"]
+[[skip]]
+model = ["causal", "pairs"]
+limit = 1
+"""
+"""Facts twice, facts and questions of one model, and sentence pairs of two seeds."""
+
+QUIZ = """question,options,answer,group
+What do bees make?,milk;silk;honey,honey,nature
+Who wrote Hamlet?,Shakespeare;Dickens,Shakespeare,culture
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, model_folder, classifier):
+    """The working folder of the study."""
+    folder = tmp_path_factory.mktemp("engine")
+    for seed in (0, 1):
+        into = folder / "tuned" / f"seed-{seed}" / "mrpc"
+        shutil.copytree(classifier("bert", SAME, seed=seed), into)
+    text = STUDY.format(bert=model_folder("bert"), gpt2=model_folder("gpt2"))
+    (folder / "all.toml").write_text(text, encoding="utf-8")
+    (folder / "quiz.csv").write_text(QUIZ, encoding="utf-8")
+    write_pairs(folder / "pairs.jsonl")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def studied(folder):
+    """The state of the study after two shards, each of two workers; the workers of each."""
+    pools, loads = [], []
+
+    def pool(count, logs):
+        pools.append(HereWorkers(count))
+        return pools[-1]
+
+    def counting(spec, *more, **options):
+        loads.append(spec)
+        return usual(spec, *more, **options)
+
+    usual = loading._load
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(studying, "LocalWorkers", pool)
+        patch.setattr(loading, "_KEPT", {})
+        patch.setattr(loading, "_load", counting)
+        for number in (2, 1):
+            options = StudyRunOptions(folder / "all.toml", workers=2, shard=f"{number}/2")
+            state = run_study(options)
+        yield state, pools, loads
+
+
+def files_of(run):
+    """The content of the files of a run, and its records without times and places."""
+    files, records = {}, {}
+    for path in sorted(run.rglob("*")):
+        name = path.relative_to(run).as_posix()
+        if path.name == "run.json":
+            record = record_of(path.parent)
+            others = ("started", "finished", "command", "options", "warnings")
+            records[name] = {key: value for key, value in record.items() if key not in others}
+            records[name]["warnings"] = set(record["warnings"])
+        elif path.is_file():
+            files[name] = path.read_bytes()
+    return files, records
+
+
+def test_every_run_is_that_of_probe_to_the_last_bit(studied, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    state = studied[0]
+    assert [one.state for one in state.runs] == ["complete"] * 5
+    for one in state.runs:
+        options = replace(one.run.options, folder=folder / "probed" / one.run.name)
+        probe(options)
+        ours, probed = files_of(one.run.folder), files_of(options.folder)
+        assert ours[0].keys() == probed[0].keys()
+        assert [name for name in ours[0] if ours[0][name] != probed[0][name]] == []
+        assert ours[1] == probed[1]
+        assert ours[1], "a run without a record"
+
+
+def test_a_model_is_read_once_by_each_worker(studied):
+    _, pools, loads = studied
+    started = Counter(key.model for pool in pools for key in pool.log)
+    models = Counter(path for path in loads if "seed-" not in path)
+    assert len(models) == 2, "each has two runs or more"
+    assert all(count <= started[path] for path, count in models.items())
+
+
+def test_a_run_of_a_study_can_be_verified(studied, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    run = next(one.run for one in studied[0].runs if one.run.suite == "questions")
+    assert verify(VerifyOptions(run.folder, sample=6)).verdict.startswith(
+        "same answers to the last"
+    )
+
+
+def test_an_option_that_was_changed_after_the_run_is_refused(studied, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    text = (folder / "all.toml").read_text(encoding="utf-8").replace("capital,sport", "sport")
+    (folder / "changed.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConsilienceError) as raised:
+        plan_study(StudyRunOptions(folder / "changed.toml"))
+    assert str(raised.value) == (
+        'out/masked/mini/limit=2: groups was ["capital", "sport"] when this run was '
+        'asked, and is ["sport"] in the study file. Restore it, or set another `folder` in the study file, or remove this folder '
+        "to ask again."
+    )
+
+
+def test_a_plan_has_the_queries_of_all_runs_and_of_a_shard(studied, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "new.toml").write_text('folder = "new"\n' + STUDY.split("\n", 2)[2].format(
+        bert="nowhere", gpt2="nowhere"), encoding="utf-8")  # fmt: skip
+    whole = plan_study(StudyRunOptions(folder / "new.toml"))
+    answers = {one.run.name: one.answers for one in studied[0].runs}
+    assert {one.run.name: one.queries for one in whole.runs} == answers
+    parts = [
+        plan_study(StudyRunOptions(folder / "new.toml", shard=f"{number}/3")).runs
+        for number in (1, 2, 3)
+    ]
+    assert sum(one.queries for part in parts for one in part) == sum(answers.values())
+    assert not (folder / "new").exists()

@@ -97,6 +97,7 @@ def _next_of(options: ScoreOptions, probed: CountedRun) -> tuple[str, str]:
         return named, f"consilience report {named}"
     named = shlex.quote(str(options.answers))
     named += f" --suite {shlex.quote(options.suite)}" if options.suite else ""
+    named += f" --provider {shlex.quote(options.provider)}" if options.provider else ""
     words = probed.suite.words
     if options.answers.is_dir():
         return named, f"consilience report {named}"

@@ -35,6 +35,7 @@ from consilience.workflow.counting import CountedRun, count_run, record_notes
 from consilience.workflow.keywords import by_field, options_of, with_options
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probe_plan import ProbePlan
+from consilience.workflow.promptfoo_results import is_promptfoo
 from consilience.workflow.question_design import columns_of
 from consilience.workflow.result import Result, distinct_runs
 from consilience.workflow.run_options import ScoreOptions
@@ -125,6 +126,7 @@ def score(
     protocol: Protocol | None = None,
     match: str | None = None,
     columns: Mapping[str, str] | None = None,
+    provider: str | None = None,
 ) -> Result:
     """Measure answers that were made elsewhere. No model is needed.
 
@@ -134,6 +136,7 @@ def score(
     - ``suite``: the questions or facts; not needed for a run, and not taken for a run of questions.
     - ``match``: the rule that finds an option, label or object in an answer (docs/free-text.md).
     - ``columns``: of a file of questions, as ``load_questions`` takes them.
+    - ``provider``: of a file of promptfoo (.json), which needs no suite; whose answers.
     """
     temporary = TemporaryDirectory(prefix="consilience-")
     is_path = isinstance(answers, str | PathLike)
@@ -144,6 +147,11 @@ def score(
         questions = load_questions(suite, columns)
     elif columns:
         _refuse_columns(suite)
+    if is_promptfoo(path):
+        folder, name = Path(temporary.name, "run"), None if suite is None else str(suite)
+        options = ScoreOptions(path, name, protocol, match, folder, provider=provider)
+        probed = probing.score(options)
+        return _result_of(probed, Run.open(folder), temporary)
     if questions is not None and not path.is_dir():
         options = ScoreOptions(path, questions.name, protocol, match, Path(temporary.name, "run"))
         probed = probing.score(options, questions, label)

@@ -19,7 +19,6 @@ from consilience.provenance import git_revision, versions
 from consilience.run import Run, model_name
 from consilience.run_folder import RunFolder
 from consilience.suites.question_collection import Questions
-from consilience.suites.question_suites import is_questions
 from consilience.suites.tasks import is_task
 from consilience.types import Suite
 from consilience.watch import SILENT, Watch
@@ -34,10 +33,11 @@ from consilience.workflow.probe_plan import (
     complete_groups,
     sampled_plan,
 )
+from consilience.workflow.promptfoo_results import is_promptfoo, score_promptfoo
 from consilience.workflow.question_setup import question_setup, questions_of
 from consilience.workflow.run_options import ScoreOptions
 from consilience.workflow.run_settings import options_record
-from consilience.workflow.scored_tables import score_facts, score_pairs, score_questions
+from consilience.workflow.scored_tables import score_table
 from consilience.workflow.setup import Loaded, Setup
 from consilience.workflow.sharding import Shard, ShardReport
 from consilience.workflow.suite import any_suite_of, protocol_notes
@@ -247,13 +247,11 @@ def score(options: ScoreOptions, questions: Questions | None = None, label: str 
     what the answers are called; empty for the name of the file or of the run's model.
     """
     answers = options.answers
+    if is_promptfoo(answers):
+        return score_promptfoo(options)
     run = Run.open(answers, label).named_by_model()
     if not answers.is_dir() and options.suite is not None:
-        if questions is not None or is_questions(options.suite):
-            return score_questions(run, options, questions)
-        if is_task(options.suite):
-            return score_pairs(run, options)
-        return score_facts(run, options)
+        return score_table(run, options, questions)
     if options.folder is not None:
         raise ConsilienceError(
             "--out with a run", expected="a table of answers", todo="Leave --out out."

@@ -26,7 +26,7 @@ class ScoreOptions:
 
     A table of answers needs --suite and the columns item, variant and answer, or answer_index.
     It may be what `consilience suite export` wrote, with the answers added. docs/export.md has
-    an example.
+    an example. The results of promptfoo (.json) need no suite.
     """
 
     answers: Annotated[
@@ -61,6 +61,14 @@ class ScoreOptions:
         ),
     ] = None
     columns: Annotated[ColumnNames, QUESTIONS] = None
+    provider: Annotated[
+        str | None,
+        Option(
+            "Measure the answers of this provider, where a file of promptfoo has several.",
+            metavar="P",
+            panel=COUNTING,
+        ),
+    ] = None
     data_dir: DataDir = None
 
 

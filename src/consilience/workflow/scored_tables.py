@@ -19,10 +19,11 @@ from consilience.suites.pairs import suite_of_task
 from consilience.suites.question_collection import Questions
 from consilience.suites.question_suites import (
     groups_of_questions,
+    is_questions,
     load_questions,
     suite_of_questions,
 )
-from consilience.suites.tasks import load_task
+from consilience.suites.tasks import is_task, load_task
 from consilience.text import counted as counted_text
 from consilience.workflow.counting import CountedRun, count_answers, count_run, save_counted
 from consilience.workflow.question_answers import answers_to_questions
@@ -33,6 +34,15 @@ from consilience.workflow.suite import source_of, suite_of
 
 SHOWN = 5
 """Groups without a row that a note names."""
+
+
+def score_table(run: Run, options: ScoreOptions, questions: Questions | None = None) -> CountedRun:
+    """Measure a table of answers to the suite that the options name, or to ``questions``."""
+    if questions is not None or is_questions(options.suite or ""):
+        return score_questions(run, options, questions)
+    if is_task(options.suite or ""):
+        return score_pairs(run, options)
+    return score_facts(run, options)
 
 
 def score_facts(run: Run, options: ScoreOptions) -> CountedRun:
@@ -173,7 +183,8 @@ def _kept_table(
 
 def _made_of(options: ScoreOptions, rule: str | None) -> dict[str, object]:
     """The settings of a run that was made of a table."""
-    model = {"model": options.answers.stem, "digest": digest_of(options.answers)}
+    name = options.provider or options.answers.stem
+    model = {"model": name, "digest": digest_of(options.answers)}
     return {"match": rule, "model": model}
 
 

@@ -1,0 +1,111 @@
+"""Results of promptfoo are scored; ``data/promptfoo.json`` is what version 0.123.1 wrote.
+
+Two providers, two prompts, five tests and ``--repeat 2``; two tests have the same metadata.item.
+"""
+
+import json
+
+import pytest
+
+import consilience as cs
+from conftest import ROOT
+from consilience.errors import ConsilienceError
+
+FILE = ROOT / "tests" / "data" / "promptfoo.json"
+
+
+def write(path, *entries):
+    path.write_text(json.dumps({"results": {"version": 3, "results": entries}}))
+    return path
+
+
+def entry(test, prompt, output, assertion=("equals", "yes"), metadata=None, **variables):
+    kind, value = assertion
+    return {
+        "testIdx": test, "promptIdx": prompt, "promptId": f"p{prompt}",
+        "provider": {"id": "model"}, "prompt": {"raw": "", "label": f"P{prompt}"},
+        "vars": variables or {"question": f"Q{test}"}, "response": {"output": output},
+        "testCase": {"assert": [{"type": "javascript"}, {"type": kind, "value": value}], "metadata": metadata},
+    }  # fmt: skip
+
+
+def value(result, metric, subset="all", group="MICRO"):
+    row = result.metrics.filter(metric=metric, group=group, subset=subset)
+    return row["value"].item()
+
+
+def test_answers_of_a_provider_are_compared_over_prompts_phrasings_and_repetitions():
+    """France: Paris or Lyon by the prompt, 2 * 6 of 28 pairs agree; Italy and 2 + 2: 6 of 6 pairs.
+
+    The test without replies counts in neither.
+    """
+    result = cs.score(FILE, provider="toy")
+    assert value(result, "consistency") == pytest.approx((12 + 6 + 6) / (28 + 6 + 6))
+    assert value(result, "consistency", "template") == pytest.approx(4 / 8)
+    assert value(result, "consistency", "sample") == value(result, "consistency", "paraphrase") == 1
+    assert value(result, "accuracy") == 1
+    row = result.metrics.filter(metric="accuracy", group="MICRO", subset="all").row(0, named=True)
+    assert (row["n"], row["n_excluded"]) == (3, 1)
+    assert result.label == "toy"
+    assert result.run.settings["model"]["model"] == "toy"
+    assert set(result.answers.filter(item="Say an error")["excluded"]) == {"no answer"}
+    assert "template 1: Answer with one word. {{question}}" in result.notes
+
+
+def test_a_provider_must_be_named_where_there_are_several(consilience):
+    status, _, err = consilience("score", FILE)
+    assert (status, "Name one: --provider echo." in err) == (2, True)
+    assert "Did you mean 'toy'?" in consilience("score", FILE, "--provider", "toi")[2]
+    status, out, _ = consilience("score", FILE, "--provider", "toy", "--out", "run")
+    assert status == 0 and "toy on promptfoo: 2 groups, 4 questions, 4 to 8 variants each" in out
+    status, out, _ = consilience("score", FILE, "--provider", "toy")
+    assert f"consilience score {FILE} --provider toy --by group" in out
+
+
+def test_the_right_answer_is_the_text_of_an_assertion(tmp_path):
+    file = write(
+        tmp_path / "r.json",
+        entry(0, 0, "It is Go.", ("icontains-any", ["Golang", "{{ answer }}"]), answer="Go"),
+        entry(0, 1, {"lang": "Go"}, ("icontains-any", ["Golang", "{{ answer }}"]), answer="Go"),
+        entry(1, 0, "4", ("equals", 4)), entry(1, 1, "no", ("equals", 4)),
+    )  # fmt: skip
+    result = cs.score(file)
+    assert result.answers["gold"].to_list() == ["Golang", "Golang", "4", "4"]
+    assert result.answers["answer"].to_list() == ["Golang", "Golang", "4", "no"]
+    assert value(result, "accuracy") == 1
+
+
+def test_tests_that_name_their_item_and_variant_are_answers_to_a_suite(tmp_path):
+    suite = tmp_path / "suite.csv"
+    suite.write_text("item,question,answer,options\nq,Yes?,yes,yes;no\n")
+    rows = [("given", "A"), ("rotation 1", "A")]
+    file = write(
+        tmp_path / "r.json",
+        *(entry(at, 0, text, item="q", variant=f"order={order}")
+          for at, (order, text) in enumerate(rows)),
+    )  # fmt: skip
+    result = cs.score(file, suite)
+    assert result.answers["answer"].to_list() == ["yes", "no"]
+    assert value(result, "consistency") == 0
+
+
+@pytest.mark.parametrize(
+    "entries, message",
+    [
+        ([entry(0, 0, "a", ("llm-rubric", "nice")), entry(0, 1, "a")], "has no expected text; expected an assertion of the type equals"),
+        ([entry(0, 0, "yes")], "Give promptfoo several prompts, or --repeat 3"),
+        ([], "no results"),
+        ([{"output": "yes"}], "not of promptfoo"),
+        ([entry(0, 0, "a", metadata={"group": "a/b"}), entry(0, 1, "a")], "metadata.group 'a/b'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_compared_is_refused(tmp_path, entries, message):
+    with pytest.raises(ConsilienceError, match=message):
+        cs.score(write(tmp_path / "r.json", *entries))
+
+
+def test_a_suite_needs_tests_with_item_and_variant(tmp_path):
+    with pytest.raises(
+        ConsilienceError, match="tests with the variables question; expected item and variant"
+    ):
+        cs.score(FILE, "mini-questions", provider="toy")

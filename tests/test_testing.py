@@ -135,6 +135,29 @@ def test_cases_are_the_items_or_groups_that_are_asked(file):
         assert_consistent(cat, cases("mini", limit=1)[0].values[0], groups="currency", limit=3)
 
 
+def test_rules_are_decided_by_the_gate(file, tmp_path):
+    """2 of 6 pairs agree; two questions are too few to show that this is above 20 %."""
+    before = assert_consistent(cat, file, folder=tmp_path / "before")
+    assert_consistent(first_label, file, "consistency <= 0.99", undecided="pass")
+    with pytest.raises(
+        AssertionError, match="UNDECIDED (.|\n)*sea: 2 of 6 pairs of variants agree"
+    ):
+        assert_consistent(first_label, file, "consistency >= 0.2")
+    with pytest.raises(
+        AssertionError, match="consistency in nature no worse than baseline by 3 points"
+    ):
+        group = cases(file, by="group")[0].values[0]
+        assert_consistent(
+            first_label, group, "consistency no worse than baseline by 3 points", baseline=before
+        )
+    with pytest.raises(AssertionError, match="2 of 2 questions agree in less than 50%"):
+        assert_consistent(first_label, file, "accuracy <= 0.9", undecided="pass", at_least=0.5)
+    with pytest.raises(ConsilienceError, match="Use at_least=0.8, or cases"):
+        assert_consistent(cat, cases(file)[0].values[0], "consistency >= 0.2")
+    with pytest.raises(ConsilienceError, match="no metric 'consistncy'"):
+        assert_consistent(cat, file, "consistncy >= 0.2")
+
+
 def test_runs_are_asked_once_and_asked_again_when_the_suite_has_changed(file, tmp_path):
     folder, calls = tmp_path / "runs", Counter()
 

@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
@@ -21,6 +21,7 @@ from typing import Any
 import polars as pl
 
 from consilience.analysis.disagreements import item_agreement
+from consilience.choices import Undecided
 from consilience.errors import ConsilienceError
 from consilience.files import locked, write_whole
 from consilience.report.violation_tables import SPECIAL_TOKENS
@@ -30,6 +31,8 @@ from consilience.suites.question_collection import Questions
 from consilience.text import counted, truncated
 from consilience.types import Suite, SuiteWords
 from consilience.workflow.evaluation import evaluate, open_run, suite_to_ask
+from consilience.workflow.gate_options import GateOptions
+from consilience.workflow.gating import gate
 from consilience.workflow.result import Result
 from consilience.workflow.viewing import shown_texts
 
@@ -85,18 +88,48 @@ def cases(suite: Any = "mini", *, by: str = "item", **options: Any) -> list[Any]
 
 
 def assert_consistent(
-    model: Any, suite: Any, *, at_least: float = 1.0, examples: int = 3, **options: Any
+    model: Any,
+    suite: Any,
+    *rules: str,
+    at_least: float | None = None,
+    baseline: str | PathLike[str] | None = None,
+    undecided: Undecided = "fail",
+    examples: int = 3,
+    **options: Any,
 ) -> Result:
     """Raise ``AssertionError`` unless each item gets the same answer in all its variants.
 
-    The message shows items with two prompts and their different answers. Returns the result.
+    With ``rules``, raise unless the numbers of the run keep them, as intervals decide
+    (``consilience gate``). The message shows items with two prompts and their different answers.
+    Returns the result.
 
     - ``model``, ``suite``, ``options``: those of ``evaluate``; ``suite`` may be one of ``cases``.
-    - ``at_least``: the share of the pairs of variants of each item that must agree, from 0 to 1.
+    - ``rules``: such as ``"consistency >= 0.8"``, of a suite or a group.
+    - ``at_least``: the share of the pairs of variants of each item that must agree, from 0 to 1
+      [default: 1 without rules].
+    - ``baseline``: a run or a result, for ``"consistency no worse than baseline by 3 points"``.
+    - ``undecided``: ``pass`` lets rules pass that these items are too few to decide.
     - ``examples``: how many items the message shows.
     """
     __tracebackhide__ = True  # pytest shows the line of the test
-    return Runs().assert_consistent(model, suite, at_least=at_least, examples=examples, **options)
+    claim = Claim(rules, at_least, baseline, undecided, examples)
+    return Runs()._assert(model, _case_of(suite, options), claim)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a test demands of a run: the arguments of ``assert_consistent``."""
+
+    rules: Sequence[str]
+    """Rules on the numbers of the run, as ``gate`` reads them."""
+    at_least: float | None
+    """The share of the pairs of variants of each item that must agree; None: 1 without rules."""
+    baseline: str | PathLike[str] | None
+    """The run that rules compare with."""
+    undecided: Undecided
+    """What an undecided rule does."""
+    examples: int
+    """How many items the message shows."""
 
 
 class Runs:
@@ -119,13 +152,28 @@ class Runs:
         return self._ask(model, _case_of(suite, options)).result
 
     def assert_consistent(
-        self, model: Any, suite: Any, *, at_least: float = 1.0, examples: int = 3, **options: Any
+        self,
+        model: Any,
+        suite: Any,
+        *rules: str,
+        at_least: float | None = None,
+        baseline: str | PathLike[str] | None = None,
+        undecided: Undecided = "fail",
+        examples: int = 3,
+        **options: Any,
     ) -> Result:
         """As the function ``assert_consistent``, of a run that is shared."""
         __tracebackhide__ = True
-        case = _case_of(suite, options)
+        claim = Claim(rules, at_least, baseline, undecided, examples)
+        return self._assert(model, _case_of(suite, options), claim)
+
+    def _assert(self, model: Any, case: Case, claim: Claim) -> Result:
+        __tracebackhide__ = True
         answered = self._ask(model, case)
-        answered.check(case, at_least, examples)
+        try:
+            answered.check(case, claim)
+        except ConsilienceError as error:
+            raise error.with_traceback(None) from None
         return answered.result
 
     def _ask(self, model: Any, case: Case) -> Answered:
@@ -175,20 +223,55 @@ class Answered:
         suite, protocol = self.result.suite, self.result.protocol
         return [item_agreement(table, suite, protocol) for table in self.result.run.tables]
 
-    def check(self, case: Case, at_least: float, examples: int) -> None:
-        """Raise for items of a case that agree in less than ``at_least`` of their pairs."""
+    def check(self, case: Case, claim: Claim) -> None:
+        """Raise ``AssertionError`` with all that is not as the claim demands of a case."""
         __tracebackhide__ = True
+        messages = [self._broken_rules(case, claim)] if claim.rules else []
+        if claim.at_least is not None or not claim.rules:
+            messages += self._inconsistent(
+                case, 1 if claim.at_least is None else claim.at_least, claim.examples
+            )
+        if messages := [message for message in messages if message]:
+            raise AssertionError("\n".join(messages))
+
+    def _inconsistent(self, case: Case, at_least: float, examples: int) -> Iterator[str]:
+        """A message for each seed with items that agree in fewer of their pairs."""
         if not 0 <= at_least <= 1:
             raise ConsilienceError(f"at_least={at_least}", expected="a share from 0 to 1")
-        messages = []
         for seed, table in zip(self.result.run.seeds, self.agreement, strict=True):
             chosen = _of_case(table, case)
             too_few = pl.col("same") + 1e-6 < at_least * pl.col("pairs")
             failed = chosen.filter(too_few | (pl.col("pairs") == 0))
             if failed.height:
-                messages.append(_message(self.result, seed, chosen, failed, at_least, examples))
-        if messages:
-            raise AssertionError("\n".join(messages))
+                yield _message(self.result, seed, chosen, failed, at_least, examples)
+
+    def _broken_rules(self, case: Case, claim: Claim) -> str:
+        """The verdicts on the rules, with examples; empty if the gate is open."""
+        if case.item:
+            raise ConsilienceError(
+                f"the rule '{claim.rules[0]}' for the item '{case}'",
+                expected="a suite or a group, of whose items an interval tells",
+                todo="Use at_least=0.8, or cases(suite, by='group').",
+            )
+        checked = gate(
+            GateOptions(
+                runs=[f"{self.result.label}={self.result.run.path}"],
+                rules=[_in_group(rule, case.group) for rule in claim.rules],
+                baseline=None if claim.baseline is None else os.fspath(claim.baseline),
+                undecided=claim.undecided,
+            )
+        )
+        if checked.is_open:
+            return ""
+        examples = list(self._inconsistent(case, 1, claim.examples))
+        return "\n".join([repr(checked), *checked.notes, *examples])
+
+
+def _in_group(rule: str, group: str) -> str:
+    """A rule on the numbers of a group; one that names a group already stays as it is."""
+    if not group or " in " in rule:
+        return rule
+    return re.sub(r"\s*(>=|<=|≥|≤|\bno\b)", f" in {group} \\1", rule, count=1)
 
 
 def _case_of(suite: Any, options: Mapping[str, Any]) -> Case:

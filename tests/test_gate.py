@@ -114,17 +114,22 @@ def test_an_undecided_rule_says_how_much_would_decide_it(ports):
 
 
 def test_a_baseline_is_compared_in_pairs(ports):
-    """Two of 40 facts are lost: 5 points, known to be fewer than 20 and not fewer than 8."""
+    """Two of 40 facts are lost: 5 points, known to be fewer than 20 and not fewer than 8.
+
+    The lower bound is that with one more fact lost.
+    """
     folder, write = ports
     rules = [f"consistency no worse than baseline by {margin} points" for margin in (20, 8)]
     checked = gate(folder, write("thirty", 30), baseline=write("old", 32), rules=rules)
     assert [check.verdict for check in checked.checks] == ["pass", "undecided"]
     assert checked.checks[0].baseline == 0.8
     assert checked.checks[0].limit == -0.2
-    error = math.sqrt((2 / 40 - (2 / 40) ** 2) / 39)
-    assert checked.checks[0].low == pytest.approx(-0.05 - 1.685 * error, abs=0.01)
+    share, error = 3 / 41, math.sqrt(3 / 41 * 38 / 41 / 40)  # 2 items and one more of 41
+    half = stats.t.ppf(0.95, 40) * error / 2 / ((1 - share) / 2 * (1 + share) / 2)
+    low = 2 * expit(logit((1 - share) / 2) - half) - 1
+    assert checked.checks[0].low == pytest.approx(low, abs=0.005)
     reverse = gate(folder, folder / "old.csv", baseline=folder / "thirty.csv", rules=[
-        "disagree no worse than baseline by 1 points", "consistency no higher than baseline by 3 %",
+        "disagree no worse than baseline by 6 points", "consistency no higher than baseline by 3 %",
     ])  # fmt: skip
     assert [check.verdict for check in reverse.checks] == ["pass", "undecided"]
 
@@ -207,6 +212,37 @@ def test_power_is_that_of_the_t_test_on_the_logit_scale():
     assert clusters_for_power(number, Threshold(0.85, True)) is None
 
 
+def test_a_plan_says_what_gives_a_power_of_80_percent(ports):
+    """40 subjects; the baseline is unknown, then known; three repeats show their noise."""
+    folder, write = ports
+    runs = [write(f"run-{right}", right) for right in (28, 30, 32)]
+    options = {"suite": str(folder / "ports"), "rules": [
+        "consistency >= 0.6", "consistency no worse than baseline by 5 points", "accuracy >= 0.9",
+    ]}  # fmt: skip
+    limit, margin, constant = cs.plan_gate(runs[:1], **options).rows[::2]
+    assert (limit.design, limit.value, limit.groups, limit.items) == ("this run", 0.7, None, 40)
+    assert (margin.value, margin.power < 0.2) == (0.0, True)
+    assert constant.power == 1.0
+    plan = cs.plan_gate(runs[:1], **options)
+    needed = {row.rule: row for row in plan.rows if row.design == "other number of items"}
+    number = Precise(0.7, (0, 1), 1, math.sqrt(0.7 * 0.3 / 39), 40, 40)
+    size = clusters_for_power(number, Threshold(0.6, True))
+    assert needed["consistency >= 0.6"].items == pytest.approx(size, rel=0.06)
+    assert needed["consistency >= 0.6"].power >= 0.8
+    assert needed["accuracy >= 0.9"].items == math.ceil(math.log(0.05) / math.log(0.9))
+    paired = cs.plan_gate(runs[:1], baseline=runs[1], **options)
+    rule = options["rules"][1]
+    (few,) = (row for row in paired.rows if row.rule == rule and row.design.startswith("other"))
+    assert few.items < needed[rule].items / 3
+    repeated = cs.plan_gate(runs, **options)
+    designs = [row.design for row in repeated.rows if row.rule == options["rules"][0]]
+    assert designs == ["these runs", "other number of items", "other number of repeats"]
+    assert repeated.rows[0].repeats == 3
+    assert "other number of facts" in " ".join(repr(repeated).split())
+    with pytest.raises(ConsilienceError, match="--passes with a plan"):
+        cs.plan_gate(runs, passes=2, **options)
+
+
 def test_the_command_prints_a_table_a_document_and_junit(ports, consilience):
     folder, write = ports
     run, suite = write("thirty", 30), ("--suite", folder / "ports")
@@ -225,6 +261,8 @@ def test_the_command_prints_a_table_a_document_and_junit(ports, consilience):
     document = json.loads(out)
     assert (status, document["verdict"], document["passes"]) == (0, "pass", True)
     assert document["checks"][0]["baseline"] is None
+    status, out, _ = consilience("gate", run, *suite, *rules, "--plan", "--json")
+    assert (status, [row["items"] for row in json.loads(out)["plan"]][0]) == (0, 40)
     status, out, _ = consilience("gate", run, *suite, *rules, "--format", "md")
     assert (status, out.startswith("**Gate: FAIL")) == (3, True)
     assert "| consistency \\>= 0.9 | fail | mean of 1 relation | 75.0 |" in out

@@ -7,10 +7,13 @@ from dataclasses import asdict, replace
 from consilience.cli.console import out, warn
 from consilience.cli.output_options import GateOutput
 from consilience.cli.printing import print_json, print_tables, without_nan
+from consilience.errors import ConsilienceError
 from consilience.files import write_whole
 from consilience.provenance import git_revision, versions
 from consilience.report.junit import as_junit
 from consilience.workflow.gate_options import GateOptions
+from consilience.workflow.gate_plan import plan_gate
+from consilience.workflow.gate_runs import GateRuns
 from consilience.workflow.gating import Gate
 from consilience.workflow.gating import gate as check_gate
 
@@ -20,6 +23,8 @@ CLOSED = 3
 
 def gate(options: GateOptions, output: GateOutput) -> int:
     """Print each rule with its verdict; status 3 if the gate fails."""
+    if output.plan:
+        return _plan(options, output)
     checked = check_gate(options)
     if output.junit:
         write_whole(output.junit, checked_junit(checked))
@@ -37,6 +42,22 @@ def gate(options: GateOptions, output: GateOutput) -> int:
     return 0 if checked.is_open else CLOSED
 
 
+def _plan(options: GateOptions, output: GateOutput) -> int:
+    """Print how much data each rule needs."""
+    if output.junit:
+        raise ConsilienceError(
+            "--junit with --plan", expected="one of them", todo="A plan has no checks to write."
+        )
+    plan = plan_gate(options)
+    if output.as_json or output.format_ == "json":
+        rows = without_nan([asdict(row) for row in plan.rows])
+        print_json({"run": _record(plan.of), "plan": rows, "warnings": list(plan.notes)})
+        return 0
+    print_tables([plan.table()], output.format_)
+    warn(plan.notes)
+    return 0
+
+
 def checked_junit(checked: Gate) -> bytes:
     """The checks as JUnit XML."""
     name = f"{', '.join(checked.of.labels)} on {checked.of.suite.name}"
@@ -45,17 +66,21 @@ def checked_junit(checked: Gate) -> bytes:
 
 def _document(checked: Gate) -> object:
     """The checks as one JSON document."""
-    baseline = checked.of.baseline
-    settings = {
-        "runs": [str(run.path) for run in checked.of.runs],
-        "baseline": str(baseline.path) if baseline else None,
-        "suite": checked.of.suite.name,
-        "protocol": checked.of.protocol,
-    }
     return {
-        "run": {"settings": settings, "versions": versions(), "git": git_revision()},
+        "run": _record(checked.of),
         "verdict": checked.verdict,
         "passes": checked.is_open,
         "checks": without_nan([asdict(check) for check in checked.checks]),
         "warnings": list(checked.notes),
     }
+
+
+def _record(of: GateRuns) -> object:
+    """What was read, for a JSON document."""
+    settings = {
+        "runs": [str(run.path) for run in of.runs],
+        "baseline": str(of.baseline.path) if of.baseline else None,
+        "suite": of.suite.name,
+        "protocol": of.protocol,
+    }
+    return {"settings": settings, "versions": versions(), "git": git_revision()}

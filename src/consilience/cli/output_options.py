@@ -156,8 +156,16 @@ class CompareOutput:
 
 @dataclass(frozen=True, slots=True)
 class GateOutput:
-    """The checks of a gate."""
+    """The checks of a gate, or its plan."""
 
+    plan: Annotated[
+        bool,
+        Option(
+            "Check nothing: print the power of each rule, and how many items, groups and repeats "
+            "give a power of 80 %.",
+            panel=OUTPUT,
+        ),
+    ] = False
     junit: Annotated[
         Path | None,
         Option(

@@ -20,6 +20,9 @@ Verdict = Literal["pass", "fail", "undecided"]
 ERROR_RATE = 0.05
 """The probability with which each one-sided bound is on the wrong side of the true value."""
 
+FAR = 30.0
+"""A noncentrality beyond which the power is 0 or 1."""
+
 MOST = 100_000_000
 """More clusters than this are no plan."""
 
@@ -56,6 +59,8 @@ class Precise:
     """How many subjects were counted, in all groups."""
     within_error: float = NAN
     """The standard error over the items of the same groups; NaN but for a mean over groups."""
+    is_difference: bool = False
+    """Whether the value is a difference of two runs."""
 
     @property
     def is_over_groups(self) -> bool:
@@ -71,14 +76,40 @@ class Precise:
     def interval(self) -> tuple[float, float]:
         """The two one-sided bounds; NaN where they are not known.
 
-        Those of ``logit_interval`` at 90 %. Where nothing varies, as many items as 0 of n are
-        compatible with (Clopper-Pearson) may be other than the ones that were asked.
+        Those of ``logit_interval`` at 90 %; of a difference each bound with one more item
+        (``with_one_more``). Where nothing varies, as many items as 0 of n are compatible with
+        (Clopper-Pearson) may be other than the ones that were asked.
         """
         level = 1 - 2 * ERROR_RATE
         if self.is_constant and not math.isnan(self.value):
             off = unseen_share(self.units, level) * self.reach
             return max(self.bounds[0], self.value - off), min(self.bounds[1], self.value + off)
-        return logit_interval(self.value, self.error, self.clusters, self.bounds, level)
+        low, high = (
+            logit_interval(number.value, number.error, number.clusters, self.bounds, level)[at]
+            for at, number in enumerate((self.with_one_more(-1), self.with_one_more(1)))
+        )
+        return low, high
+
+    def with_one_more(self, sign: int) -> Precise:
+        """A difference with one more item, which moves it as far down (-1) or up as an item can.
+
+        Where few items differ between two runs, their variance is too small to be trusted: of 100
+        items 2 that differ are compatible with 6 %. One more item has nearly the bounds of
+        Clopper and Pearson. Other numbers are returned as they are: the logit scale does this for
+        a value, and the t distribution for few groups.
+        """
+        if not self.is_difference or self.is_over_groups or self.clusters < 2:
+            return self
+        size, moved = self.clusters, sign * self.reach
+        squares = self.error**2 * size * (size - 1)
+        squares += size / (size + 1) * (self.value - moved) ** 2
+        return replace(
+            self,
+            value=(size * self.value + moved) / (size + 1),
+            error=math.sqrt(squares / (size * (size + 1))),
+            clusters=size + 1,
+            units=size + 1,
+        )
 
     def verdict(self, threshold: Threshold) -> Verdict:
         """Pass or fail if both bounds are on that side of the threshold, else undecided."""
@@ -96,35 +127,33 @@ class Precise:
         if not distance > TIE or math.isnan(self.error):
             return None
         if self.is_constant:
-            return math.ceil(
-                math.log(ERROR_RATE) / math.log1p(-min(distance / self.reach, 1 - TIE))
-            )
-        return _fewest(lambda size: self.resized(size)._separation(threshold) >= 1, self.clusters)
+            share = min(distance / self.reach, 1 - TIE)
+            return math.ceil(math.log(ERROR_RATE) / math.log1p(-share))
+        return _fewest(
+            lambda size: self.resized(size).verdict(threshold) != "undecided", self.clusters
+        )
 
     def power(self, threshold: Threshold) -> float:
         """The probability of a pass if the value is the true one.
 
         The noncentral t distribution on the logit scale: ``P(T >= t[0.95, n-1])`` with the
-        noncentrality ``(logit(true) - logit(threshold)) / error``.
+        noncentrality ``(logit(true) - logit(threshold)) / error``; of a difference all this with
+        one more item.
         """
-        distance = threshold.distance(self.value)
-        if math.isnan(distance) or math.isnan(self.error) or self.clusters < 2:
+        if math.isnan(self.value) or math.isnan(self.error) or self.clusters < 2:
             return NAN
         if self.error <= TIE:
             return float(self.verdict(threshold) == "pass")
-        critical = -float(stdtrit(self.clusters - 1, ERROR_RATE))
-        noncentrality = math.copysign(self._separation(threshold) * critical, distance)
-        return 1 - float(nctdtr(self.clusters - 1, noncentrality, critical))
-
-    def _separation(self, threshold: Threshold) -> float:
-        """The distance to the threshold on the logit scale, in half widths of the interval."""
+        number = self.with_one_more(-1 if threshold.at_least else 1)
         least, width = self.bounds[0], self.bounds[1] - self.bounds[0]
-        share, limit = (self.value - least) / width, (threshold.value - least) / width
+        share, limit = (number.value - least) / width, (threshold.value - least) / width
         if not 0 < share < 1:
             return NAN
-        critical = -float(stdtrit(self.clusters - 1, ERROR_RATE))
-        off = abs(float(logit(share)) - float(logit(limit)))
-        return off / (critical * self.error / width / (share * (1 - share)))
+        error = number.error / width / (share * (1 - share))
+        distance = float(logit(share) - logit(limit)) * (1 if threshold.at_least else -1)
+        critical = -float(stdtrit(number.clusters - 1, ERROR_RATE))
+        away = max(-FAR, min(FAR, distance / error))
+        return 1 - float(nctdtr(number.clusters - 1, away, critical))
 
     def resized(self, clusters: int) -> Precise:
         """The same number of as many clusters like these."""
@@ -148,20 +177,18 @@ class Precise:
 
 def clusters_for_power(number: Precise, threshold: Threshold) -> int | None:
     """The fewest clusters like these with a power of 80 %; None where none has it."""
-    if not threshold.distance(number.value) > TIE or not number.error > TIE:
+    if not threshold.distance(number.value) > TIE:
         return None
+    if number.is_constant:
+        return number.needed(threshold)
     return _fewest(lambda size: number.resized(size).power(threshold) >= POWER, number.clusters)
 
 
-def factor_for_power(
-    number: Precise, threshold: Threshold, most: Callable[[int], float], limit: int
+def size_for_power(
+    of: Callable[[int], Precise], threshold: Threshold, least: int, most: int
 ) -> int | None:
-    """The least n up to ``limit`` for which ``number.with_within(most(n))`` has the power."""
-    if not threshold.distance(number.value) > TIE:
-        return None
-    return _fewest(
-        lambda size: number.with_within(most(size)).power(threshold) >= POWER, 1, 1, limit
-    )
+    """The least size from ``least`` to ``most`` for which ``of(size)`` has a power of 80 %."""
+    return _fewest(lambda size: of(size).power(threshold) >= POWER, least, least, most)
 
 
 def _fewest(

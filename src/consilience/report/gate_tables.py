@@ -55,6 +55,52 @@ class GateCheck:
         return f"{self.rule} ({self.of})"
 
 
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """The power of a rule in one design."""
+
+    rule: str
+    """The rule as it was written."""
+    of: str
+    """What its number is over, in words."""
+    design: str
+    """What is other than in the runs that the plan is made from."""
+    value: float
+    """The assumed true value, of a comparison the difference."""
+    groups: int | None
+    """How many groups; None where the number is not a mean over groups, or none are enough."""
+    items: int | None
+    """How many items, of each group if there are groups; None if none are enough."""
+    repeats: int | None
+    """How many runs are averaged; None if none are enough."""
+    power: float
+    """The probability of a pass if the true value is the assumed one; NaN if it is never 80 %."""
+
+
+def plan_table(title: str, rows: Sequence[PlanRow], group: str, item: str) -> Table:
+    """A row for each design; ``group`` and ``item`` are the words of the suite."""
+    has_groups = any(row.groups is not None for row in rows)
+    columns = [Column("rule"), Column("of", is_extra=True), Column("design")]
+    columns += [Column(f"{group}s", "count")] * has_groups
+    columns += [
+        Column(f"{item}s each" if has_groups else f"{item}s", "count"),
+        Column("repeats", "count"),
+    ]
+    columns += [Column("power", "share")]
+    cells: list[list[Value]] = []
+    for row in rows:
+        sizes = [row.groups, row.items] if has_groups else [row.items]
+        design = row.design.replace("groups", f"{group}s").replace("items", f"{item}s")
+        cells.append([row.rule, row.of, design, *sizes, row.repeats, row.power])
+    notes = [
+        "Power: how often the rule passes if a limit's true value is that of the run, and if a "
+        "model is as good as the baseline. Each row with another number has at least 80 %."
+    ]
+    if any(math.isnan(row.power) for row in rows):
+        notes.append("A dash means that no number is enough, or that the variation is not known.")
+    return Table(title, columns, cells, notes, sortable=False)
+
+
 def gate_table(title: str, checks: Sequence[GateCheck]) -> Table:
     """A row for each check, with the reason of each one that does not pass below."""
     relative = any(check.is_relative for check in checks)

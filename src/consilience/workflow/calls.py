@@ -26,6 +26,7 @@ from consilience.workflow import (
     exporting,
     factor_analysis,
     finetuning,
+    gate_plan,
     gating,
     improvement,
     pattern_mining,
@@ -82,6 +83,7 @@ make_sheets = by_keywords(annotators.make_sheets, SheetOptions)
 score_sheets = by_keywords(annotators.count_sheets, ScoreSheetsOptions)
 run_study = by_keywords(studying.run_study, StudyRunOptions)
 gate = by_keywords(gating.gate, GateOptions)
+plan_gate = by_keywords(gate_plan.plan_gate, GateOptions)
 verify_run = by_keywords(verifying.verify, VerifyOptions)
 report_study = by_keywords(study_report.report_study, StudyReportOptions)
 study_state = by_keywords(study_status.study_status, StudyStatusOptions)

@@ -150,7 +150,7 @@ def _check(rule: GateRule, row: Mapping[str, Any], suite: Suite) -> GateCheck:
     check = GateCheck(
         rule=rule.text,
         group=row["group"],
-        of=_of(row, suite),
+        of=of_in_words(row, suite),
         value=row["second_value" if rule.is_relative else "value"],
         baseline=row["first_value"] if rule.is_relative else NAN,
         low=low,
@@ -191,7 +191,7 @@ def _unit(number: Precise, suite: Suite) -> str:
     return "subjects" if suite.words is FACT_WORDS else f"{suite.words.item}s"
 
 
-def _of(row: Mapping[str, Any], suite: Suite) -> str:
+def of_in_words(row: Mapping[str, Any], suite: Suite) -> str:
     """What a number is over, in words."""
     if row["group"] == "MICRO":
         return f"all {suite.words.item}s"

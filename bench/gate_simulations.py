@@ -1,0 +1,358 @@
+"""How often a gate passes, fails or leaves undecided a run whose true value is known.
+
+`python bench/gate_simulations.py [SIMULATIONS] [TABLE,TABLE]` prints the tables of docs/gate.md:
+baseline, absolute, repeats, plan. Each row is seeded by its name. Errors and clusters are made from
+the answers as `measure` and `compare` make them, with 500 bootstrap samples, which are the same for
+all data sets of a row.
+
+An item is steady with a probability that is its group's. A steady item gets its usual answer in all
+of four variants; others get answers drawn by the shares of the candidates, as usual answers are.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+
+from consilience.metrics import bootstrap, resampling
+from consilience.metrics.grid import Floats, Grid
+from consilience.metrics.intervals import bootstrap_error, difference_bounds, within_error
+from consilience.metrics.margins import Precise, Threshold
+from consilience.metrics.registry import METRICS
+from consilience.metrics.resampling import Resampling
+from consilience.metrics.tally import Share
+from consilience.metrics.weighing import ClusterCounts
+
+bootstrap.REPLICATES = resampling.REPLICATES = 500
+
+VARIANTS = 4
+PAIRS = np.array(list(combinations(range(VARIANTS), 2)))
+EVEN, UNEVEN = (0.2,) * 5, (0.7, 0.15, 0.1, 0.05)
+Random = np.random.Generator
+Codes = list[np.ndarray]
+"""Answers of each group (item, variant)."""
+
+
+@dataclass(frozen=True)
+class World:
+    """How items, groups and models vary."""
+
+    groups: int = 1
+    """How many groups; of one group the items are clusters, of several the groups."""
+    items: int = 100
+    """Items of each group."""
+    per_subject: int = 1
+    """Items of a subject, which are steady together."""
+    spread: float = 0.1
+    """Standard deviation over groups of how often items are steady."""
+    moves: float = 0.05
+    """Standard deviation over groups of the true difference between the models."""
+    shares: tuple[float, ...] = EVEN
+    """How often candidates are drawn."""
+    changed: float = 0.3
+    """Share of items that the second model treats independently of the first."""
+    noise: float = 0.0
+    """Share of items that each repeated run treats anew."""
+    metric: str = "consistency"
+    """The number that is decided."""
+    value: float = 0.8
+    """Its true value for the baseline."""
+
+    @property
+    def chance(self) -> float:
+        """How often two drawn answers agree."""
+        return float(np.square(self.shares).sum())
+
+    def steady(self, value: float) -> float:
+        """The share of steady items that gives the metric this value."""
+        if self.metric == "corrected_consistency":
+            return value
+        return (value - self.chance) / (1 - self.chance)
+
+    @cached_property
+    def names(self) -> dict[str, list[str]]:
+        """The subjects of each group."""
+        many = self.items // self.per_subject
+        return {str(at): [f"{at} {n}" for n in range(many)] for at in range(self.groups)}
+
+    @cached_property
+    def resampling(self) -> Resampling:
+        """The bootstrap samples."""
+        return Resampling(self.names, 0, keep=True)
+
+
+def rates(world: World, value: float, generator: Random) -> np.ndarray:
+    """How often items of each group are steady: a beta distribution."""
+    mean, spread = world.steady(value), world.spread
+    spread = min(spread, 0.5 * (mean * (1 - mean)) ** 0.5)
+    if world.groups == 1 or mean in (0, 1):
+        return np.full(world.groups, mean)
+    size = mean * (1 - mean) / spread**2 - 1
+    return generator.beta(mean * size, (1 - mean) * size, world.groups)
+
+
+def moved(world: World, base: np.ndarray, value: float, generator: Random) -> np.ndarray:
+    """The same of a second model, whose true value is ``value``."""
+    later = np.full(world.groups, world.steady(value) - world.steady(world.value))
+    if world.groups > 1:
+        later += generator.uniform(-1, 1, world.groups) * world.moves * 3**0.5
+    return np.clip(base + later, 0, 1)
+
+
+def draws(world: World, generator: Random) -> np.ndarray:
+    """A uniform number of each item (group, item), the same for the items of a subject."""
+    many = world.items // world.per_subject
+    return np.repeat(generator.random((world.groups, many)), world.per_subject, axis=1)
+
+
+def answered(world: World, steady: np.ndarray, usual: np.ndarray, generator: Random) -> Codes:
+    """The answers of one model; ``steady`` and ``usual``: (group, item)."""
+    drawn = generator.choice(len(world.shares), (*steady.shape, VARIANTS), p=world.shares)
+    return list(np.where(steady[..., None], usual[..., None], drawn))
+
+
+def models(world: World, value: float, generator: Random, repeats: int = 1) -> list[Codes]:
+    """The answers of the baseline, and of repeated runs of a model with another true value."""
+    base = rates(world, world.value, generator)
+    later, first = moved(world, base, value, generator), draws(world, generator)
+    usual = generator.choice(len(world.shares), first.shape, p=world.shares)
+    redrawn = draws(world, generator) < world.changed
+    second = np.where(redrawn, draws(world, generator), first)
+    runs = [answered(world, first < base[:, None], usual, generator)]
+    for _ in range(repeats):
+        is_new = draws(world, generator) < world.noise
+        steady = np.where(is_new, draws(world, generator), second) < later[:, None]
+        runs.append(answered(world, steady, usual, generator))
+    return runs
+
+
+def numbers(world: World, runs: Sequence[Codes]) -> list[tuple[Share, Floats, Floats, int, int]]:
+    """Value, replicates, replicates of the same groups, clusters and subjects of each run."""
+    key = world.metric, "all"
+    tallies = [
+        {
+            group: METRICS[world.metric].count(
+                Grid(
+                    codes, np.zeros_like(codes), PAIRS,
+                    np.repeat(np.array(names, dtype=object), world.per_subject),
+                    np.arange(len(world.shares)), float(len(world.shares)),
+                )
+            )
+            for (group, names), codes in zip(world.names.items(), run, strict=True)
+        }
+        for run in runs
+    ]  # fmt: skip
+    counted = {
+        group: [ClusterCounts({key: run[group]}, names) for run in tallies]
+        for group, names in world.names.items()
+    }
+    drawn = world.resampling.draw(counted)
+    made = []
+    for at, run in enumerate(tallies):
+        shares = {group: tally.share() for group, tally in run.items()}
+        of = {group: drawn[group][at][key] for group in shares}
+        spread, pooled = world.resampling.over(shares, of)
+        value = float(np.mean([share.value for share in shares.values()]))
+        made.append((value, spread.replicates, spread.within, spread.clusters, pooled.clusters))
+    return made
+
+
+def absolute(world: World, runs: Sequence[Codes]) -> list[Precise]:
+    """The number of each run, as ``gate`` decides it."""
+    bounds = METRICS[world.metric].bounds
+    return [_precise(world, *number, bounds) for number in numbers(world, runs)]
+
+
+def against_first(world: World, runs: Sequence[Codes], *, together: bool = True) -> list[Precise]:
+    """The difference of each run from the first; ``together``: of the mean of the others."""
+    bounds = difference_bounds(METRICS[world.metric].bounds)
+    first, *others = numbers(world, runs)
+    # No subject is in two groups, so the replicates of a run are not rescaled before subtracting.
+    parts = [[other[at] - first[at] for at in range(3)] for other in others]
+    if together:
+        parts = [[np.mean([part[at] for part in parts], axis=0) for at in range(3)]]
+    return [_precise(world, *part, *first[3:], bounds) for part in parts]
+
+
+def _precise(
+    world: World, value: float, replicates: Floats, within: Floats, clusters: int, units: int,
+    bounds: tuple[float, float],
+) -> Precise:  # fmt: skip
+    least, greatest = METRICS[world.metric].bounds
+    return Precise(
+        float(value), bounds, greatest - least, bootstrap_error(replicates, clusters), clusters,
+        units, within_error(within, world.groups, units), bounds[0] == least - greatest,
+    )  # fmt: skip
+
+
+WORLDS = {
+    "30 questions": World(items=30),
+    "100 questions": World(items=100),
+    "400 questions": World(items=400),
+    "400 questions, value near 1": World(items=400, value=0.97),
+    "100 questions, value near 1": World(items=100, value=0.97),
+    "400 questions, 5 of each subject": World(items=400, per_subject=5),
+    "30 questions, 5 of each subject": World(items=30, per_subject=5),
+    "2 relations of 40": World(2, 40),
+    "5 relations of 40": World(5, 40),
+    "12 relations of 40": World(12, 40),
+    "30 relations of 40": World(30, 40),
+    "30 relations of 40, value near 1": World(30, 40, value=0.97, spread=0.03, moves=0.01),
+    "400 questions, corrected, equal margins": World(items=400, metric="corrected_consistency"),
+    "400 questions, corrected, unequal margins": World(
+        items=400, metric="corrected_consistency", shares=UNEVEN
+    ),
+    "100 questions, corrected, unequal margins": World(
+        items=100, metric="corrected_consistency", shares=UNEVEN
+    ),
+    "400 questions, corrected, value near 0": World(
+        items=400, metric="corrected_consistency", value=0.05
+    ),
+}
+"""The rows of the first two tables."""
+
+
+def shown(verdicts: Sequence[str]) -> str:
+    """Percent of pass, undecided and fail."""
+    kinds = ("pass", "undecided", "fail")
+    return " / ".join(f"{100 * np.mean([v == kind for v in verdicts]):.1f}" for kind in kinds)
+
+
+def baseline_table(count: int) -> Iterator[str]:
+    """Rules against a baseline, for three true differences."""
+    margin = 0.05
+    yield f"| data | as good | at the margin of {100 * margin:.0f} points | twice the margin |"
+    for name, world in WORLDS.items():
+        cells = []
+        for times in (0, 1, 2):
+            generator = np.random.default_rng(zlib.crc32(f"{name} {times}".encode()))
+            value = world.value - times * margin
+            limit = Threshold(-margin, True)
+            cells.append(
+                shown(
+                    [
+                        against_first(world, models(world, value, generator))[0].verdict(limit)
+                        for _ in range(count)
+                    ]
+                )
+            )
+        yield f"| {name} | " + " | ".join(cells) + " |"
+
+
+def absolute_table(count: int) -> Iterator[str]:
+    """Rules on the value itself: 5 points above the limit, on it, and 5 points below."""
+    yield "| data | 5 points above | on the limit | 5 points below |"
+    for name, world in WORLDS.items():
+        cells = []
+        for off in (0.05, 0, -0.05):
+            generator = np.random.default_rng(zlib.crc32(f"{name} {off}".encode()))
+            limit = Threshold(world.value - off, True)
+            if not METRICS[world.metric].bounds[0] < limit.value < 1:
+                cells.append("-")
+                continue
+            verdicts = [
+                absolute(world, models(world, world.value, generator)[:1])[0].verdict(limit)
+                for _ in range(count)
+            ]
+            cells.append(shown(verdicts))
+        yield f"| {name} | " + " | ".join(cells) + " |"
+
+
+REPEATED = {
+    "400 questions": World(items=400, noise=0.3),
+    "100 questions": World(items=100, noise=0.3),
+}
+
+
+def repeats_table(count: int) -> Iterator[str]:
+    """Three repeated runs: one, averaged, all of three, two of three."""
+    margin, limit = 0.05, Threshold(-0.05, True)
+    yield "| data | true difference | one run | three averaged | 3 of 3 pass | 2 of 3 pass |"
+    for name, world in REPEATED.items():
+        for times, truth in ((0, "none"), (1, "the margin of 5 points")):
+            generator = np.random.default_rng(zlib.crc32(f"repeats {name} {times}".encode()))
+            passes = []
+            for _ in range(count):
+                runs = models(world, world.value - times * margin, generator, 3)
+                alone = [n.verdict(limit) for n in against_first(world, runs, together=False)]
+                (mean,) = against_first(world, runs)
+                passed = sum(verdict == "pass" for verdict in alone)
+                passes.append(
+                    (alone[0] == "pass", mean.verdict(limit) == "pass", passed == 3, passed >= 2)
+                )
+            cells = " | ".join(f"{100 * share:.1f}" for share in np.mean(passes, axis=0))
+            yield f"| {name} | {truth} | {cells} |"
+
+
+PLANNED = {
+    "100 questions, 400 planned": (World(items=100), World(items=400)),
+    "100 questions, 200 planned": (World(items=100), World(items=200)),
+    "12 relations of 40, 24 planned": (World(12, 40), World(24, 40)),
+    "12 relations of 40, of 160 planned": (World(12, 40), World(12, 160)),
+    "12 relations of 10, of 40 planned": (World(12, 10), World(12, 40)),
+    "5 relations of 40, 12 planned": (World(5, 40), World(12, 40)),
+}
+"""The data of a first run, and of a later one."""
+
+
+def plan_table(count: int) -> Iterator[str]:
+    """The power that first runs predict for later ones, and how often those pass."""
+    yield "| first run and plan | rule | predicted power, median (10 to 90 %) | passed |"
+    for name, (first, later) in PLANNED.items():
+        for relative in (True, False):
+            generator = np.random.default_rng(zlib.crc32(f"plan {name} {relative}".encode()))
+            limit = Threshold(-0.05, True) if relative else Threshold(first.value - 0.05, True)
+            predicted = []
+            for _ in range(count):
+                runs = models(first, first.value, generator)
+                if relative:
+                    (number,) = against_first(first, runs)
+                    number = replace(number, value=0.0)
+                else:
+                    (number,) = absolute(first, runs[:1])
+                    number = replace(number, value=first.value)
+                if later.groups != first.groups:
+                    number = number.resized(later.groups)
+                elif first.groups == 1:
+                    number = number.resized(later.items)
+                else:
+                    number = number.with_within(first.items / later.items)
+                predicted.append(number.power(limit))
+            passed = []
+            for _ in range(count):
+                runs = models(later, later.value, generator)
+                (number,) = against_first(later, runs) if relative else absolute(later, runs[:1])
+                passed.append(number.verdict(limit) == "pass")
+            low, middle, high = np.percentile(predicted, (10, 50, 90)) * 100
+            rule = "no worse by 5 points" if relative else "5 points above the limit"
+            spread = f"{middle:.0f} ({low:.0f} to {high:.0f})"
+            yield f"| {name} | {rule} | {spread} | {100 * np.mean(passed):.0f} |"
+
+
+TABLES = {
+    "baseline": baseline_table,
+    "absolute": absolute_table,
+    "repeats": repeats_table,
+    "plan": plan_table,
+}
+
+
+def main() -> None:
+    """The tables, of so many data sets a cell."""
+    count = int(sys.argv[1]) if sys.argv[1:] else 1000
+    names = sys.argv[2].split(",") if sys.argv[2:] else list(TABLES)
+    for name in names:
+        for at, line in enumerate(TABLES[name](count)):
+            print(line, flush=True)
+            if not at:
+                print("|---" * (line.count("|") - 1) + "|", flush=True)
+
+
+if __name__ == "__main__":
+    main()

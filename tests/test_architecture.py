@@ -24,7 +24,7 @@ LAYERS = [
     "run ask",
     "ask_pairs ask_questions noise analysis",
     "ask_writing server_noise train report",
-    "answer_clusters authoring",
+    "answer_clusters authoring publishing",
     "reproduce",
     "workflow",
     "testing",

@@ -123,7 +123,8 @@ def test_an_option_means_the_same_in_all_commands():
     mixed = {name: values for name, values in kinds.items() if len(values) > 1}
     assert mixed == {
         "--data": {"F", "TASK:SPLIT=FILE"},  # a recipe reads several data sets
-        "--format": {  # of a table, of prompts, and of what is imported
+        "--format": {  # of a table, of prompts, of what is imported and of what is published
+            "eee|model-card|eval-results|dataset",
             "table|md|latex|csv|json",
             "jsonl|csv",
             "proposals|suite|lama|mpararel|lpaqa|table|list",

@@ -331,7 +331,7 @@ def test_figures_of_suites_made_in_python():
 FUNCTIONS = {
     "probe": "evaluate plan_probe", "score": "score", "compare": "compare", "report": "write_report",
     "gate": "gate plan_gate",
-    "verify": "verify_run",
+    "verify": "verify_run", "publish": "publish_run",
     "analyze patterns": "analyze_patterns", "analyze edits": "analyze_edits",
     "analyze examples": "analyze_examples",
     "analyze factors": "analyze_factors", "analyze knowledge": "analyze_knowledge",

@@ -25,6 +25,7 @@ Functions:
 - ``gate(run, rules=["consistency >= 0.8"])``: whether a run keeps rules on its numbers; a ``Gate``.
   ``plan_gate``: how much data they need.
 - ``verify_run(run)``: whether this machine gives the answers of a run; a ``Verification``.
+- ``publish_run(run, format)``: its results in the formats of others; a ``Publication``.
 - ``run_study(file)``, ``study_state(file)``, ``report_study(file)``: many models on many suites.
 - ``improve``, ``finetune``: training. ``reproduce_table``, ``list_tables``: the papers' tables.
 
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from consilience.workflow.calls import make_sheets as make_sheets
     from consilience.workflow.calls import mine_patterns as mine_patterns
     from consilience.workflow.calls import plan_gate as plan_gate
+    from consilience.workflow.calls import publish_run as publish_run
     from consilience.workflow.calls import report_study as report_study
     from consilience.workflow.calls import reproduce_table as reproduce_table
     from consilience.workflow.calls import rewrite_patterns as rewrite_patterns
@@ -131,7 +133,7 @@ _MODULES = {
     "workflow.calls": "analyze_edits analyze_examples analyze_expectations analyze_factors "
     "analyze_knowledge analyze_patterns analyze_representations analyze_syntax analyze_tasks "
     "audit_suite export_prompts fetch_suite finetune gate import_patterns improve list_suites "
-    "list_tables make_pattern_sheets make_sheets mine_patterns plan_gate report_study "
+    "list_tables make_pattern_sheets make_sheets mine_patterns plan_gate publish_run report_study "
     "reproduce_table rewrite_patterns run_study score_sheets study_state "
     "suite_cautions suite_stats verify_run write_card write_report",
     "workflow.comparing": "Comparison",

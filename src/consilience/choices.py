@@ -21,6 +21,9 @@ Undecided = Literal["fail", "pass"]
 ExportFormat = Literal["jsonl", "csv"]
 """The format of exported prompts."""
 
+PublishFormat = Literal["eee", "model-card", "eval-results", "dataset"]
+"""The format of published results: Every Eval Ever, a model card, the Hub's results, a data set."""
+
 CandidateSet = Literal["objects", "vocabulary"]
 """What may be answered: the objects of the relation, or every word that the model has."""
 

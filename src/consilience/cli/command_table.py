@@ -22,6 +22,7 @@ from consilience.workflow import (
     mining_options,
     probe_options,
     proposal_options,
+    publish_options,
     reproduce_options,
     run_options,
     study_options,
@@ -275,6 +276,15 @@ COMMANDS = {
         examples=(
             "report runs/bert",
             "report runs/before runs/after --out both.html --figures figures",
+        ),
+    ),
+    "publish": Entry(
+        source="publish:publish",
+        options=(publish_options.PublishOptions, JsonOutput),
+        panel=MEASURE,
+        examples=(
+            "publish runs/bert --format eee --model-id google-bert/bert-base-cased",
+            "publish runs/bert --format dataset --push my-org/bert-on-mini",
         ),
     ),
     "study": Entry(

@@ -30,6 +30,7 @@ from consilience.workflow import (
     gating,
     improvement,
     pattern_mining,
+    publication,
     reproduction,
     sharing,
     study_report,
@@ -57,6 +58,7 @@ from consilience.workflow.gate_options import GateOptions
 from consilience.workflow.keywords import by_keywords, options_of
 from consilience.workflow.mining_options import MineOptions
 from consilience.workflow.proposal_options import ImportOptions, RewriteOptions
+from consilience.workflow.publish_options import PublishOptions
 from consilience.workflow.reporting import report, save_report
 from consilience.workflow.reproduce_options import ReproduceOptions
 from consilience.workflow.run_options import ReportOptions, VerifyOptions
@@ -85,6 +87,7 @@ run_study = by_keywords(studying.run_study, StudyRunOptions)
 gate = by_keywords(gating.gate, GateOptions)
 plan_gate = by_keywords(gate_plan.plan_gate, GateOptions)
 verify_run = by_keywords(verifying.verify, VerifyOptions)
+publish_run = by_keywords(publication.publish, PublishOptions)
 report_study = by_keywords(study_report.report_study, StudyReportOptions)
 study_state = by_keywords(study_status.study_status, StudyStatusOptions)
 analyze_patterns = by_keywords(analyses.analyze_patterns, PatternsOptions)

@@ -1,0 +1,116 @@
+"""A Hub of our own over HTTP: repositories in memory, and refusals."""
+
+import base64
+import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class Hub:
+    """What was sent, and how the server answers."""
+
+    def __init__(self):
+        self.repositories = {}
+        """The files of each repository by its path, such as ``datasets/me/name``."""
+        self.private = set()
+        self.requests = []
+        self.refusal = None
+        """A status that every request that writes gets."""
+        self.fault = ""
+        """The error in the metadata of a card."""
+        self.url = ""
+
+
+def _handler(hub):
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *values):
+            pass
+
+        def reply(self, status, document=None, **headers):
+            content = document if isinstance(document, bytes) else json.dumps(document).encode()
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(content)
+
+        def missing(self):
+            return self.reply(404, {"error": "Repository not found"}, X_Error_Code="RepoNotFound")
+
+        def do_HEAD(self):
+            self.do_GET()
+
+        def do_GET(self):
+            hub.requests.append(("GET", self.path))
+            path = self.path.split("?")[0].strip("/")
+            if path.startswith("api/"):
+                name = path.removeprefix("api/").removeprefix("models/")
+                if name not in hub.repositories:
+                    return self.missing()
+                files = [{"rfilename": file} for file in hub.repositories[name]]
+                return self.reply(
+                    200, {"id": name, "private": name in hub.private, "siblings": files}
+                )
+            name, _, file = path.partition("/resolve/main/")
+            if name not in hub.repositories:
+                return self.missing()
+            if file not in hub.repositories[name]:
+                return self.reply(404, {"error": "no entry"}, X_Error_Code="EntryNotFound")
+            content = hub.repositories[name][file]
+            return self.reply(200, content, ETag=f'"{len(content)}"', X_Repo_Commit="c" * 40)
+
+        def do_POST(self):
+            hub.requests.append(("POST", self.path))
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if hub.refusal and "validate" not in self.path:
+                return self.reply(hub.refusal, {"error": "refused by the test"})
+            path = self.path.split("?")[0].strip("/").removeprefix("api/")
+            if path == "validate-yaml":
+                faults = [{"message": hub.fault}] if hub.fault else []
+                return self.reply(400 if faults else 200, {"errors": faults, "warnings": []})
+            if path == "repos/create":
+                asked = json.loads(body)
+                prefix = "datasets/" if asked.get("type") == "dataset" else ""
+                name = f"{prefix}{asked['organization']}/{asked['name']}"
+                hub.repositories[name] = {}
+                if asked.get("private") or asked.get("visibility") == "private":
+                    hub.private.add(name)
+                return self.reply(200, {"url": f"{hub.url}/{name}"})
+            name, action, _ = path.removeprefix("models/").rsplit("/", 2)
+            if action == "preupload":
+                files = [
+                    {"path": one["path"], "uploadMode": "regular", "shouldIgnore": False}
+                    for one in json.loads(body)["files"]
+                ]
+                return self.reply(200, {"files": files})
+            for line in map(json.loads, body.decode().splitlines()):
+                if line["key"] == "file":
+                    value = line["value"]
+                    content = base64.b64decode(value["content"])
+                    hub.repositories[name][value["path"]] = content
+            is_pull = "create_pr=1" in self.path
+            reply = {"commitUrl": f"{hub.url}/{name}/commit/{'c' * 40}", "commitOid": "c" * 40}
+            if is_pull:
+                reply["pullRequestUrl"] = f"{hub.url}/{name}/discussions/1"
+            return self.reply(200, reply)
+
+    return Handler
+
+
+@contextmanager
+def serving():
+    """A server with a ``Hub``."""
+    hub = Hub()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub))
+    hub.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,359 @@
+"""publish: the four formats of a run, what stays private, and licences."""
+
+import getpass
+import hashlib
+import io
+import json
+import re
+import shutil
+import socket
+from pathlib import Path
+
+import polars as pl
+import pytest
+import yaml
+from huggingface_hub import ModelCard, parse_eval_result_entries
+from jsonschema import Draft7Validator
+
+from consilience.errors import ConsilienceError
+from consilience.publishing.every_eval_ever import AGGREGATE, INSTANCE, SCHEMAS, sample_hash
+from consilience.publishing.licences import may_be_shared
+from consilience.publishing.public_run import MODEL_FIELDS
+from consilience.workflow import publication
+from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.probing import probe
+from consilience.workflow.public_runs import public_command, public_run
+from consilience.workflow.publication import publish
+from consilience.workflow.publish_options import PublishOptions
+
+ID = "my-org/my-model"
+
+QUESTIONS = """item,group,question,options,answer
+q1,sky,Which is a planet?,Mars; Vega,Mars
+q2,sky,Which is a star?,Vega; Mars,Vega
+q3,sky,Which is a moon?,Io; Rigel,Io
+q4,sky,Which is red?,Vega; Mars,Mars
+"""
+"""The first option is right in three of four."""
+
+SERVER = "http://gpu7.example.internal:8000/v1"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A folder with a run of each kind: ``facts``, ``questions``, ``pairs`` and ``seeds``."""
+    folder = tmp_path_factory.mktemp("published") / "secret-place"
+    folder.mkdir()
+    (folder / "sky.csv").write_text(QUESTIONS, encoding="utf-8")
+    (folder / "pairs.tsv").write_text(
+        "sentence1\tsentence2\tlabel\nIt rained.\tRain fell.\tequivalent\n"
+        "Birds fly.\tFish swim.\tnot_equivalent\n",
+        encoding="utf-8",
+    )
+    asked = {
+        "facts": ("baseline:random", "mini", {"groups": ("capital", "borders"), "limit": 3}),
+        "questions": ("baseline:majority", str(folder / "sky.csv"), {"vary": ("order=rotations",)}),
+        "pairs": ("baseline:majority", "mrpc", {"data": str(folder / "pairs.tsv")}),
+    }
+    for name, (model, suite, options) in asked.items():
+        probe(ProbeOptions(model=model, suite=suite, folder=folder / name, **options))
+    for seed in (1, 2):
+        shutil.copytree(folder / "facts", folder / "seeds" / f"seed-{seed}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def counted_once():
+    """``public_run``, which counts a run once for all formats."""
+    known = {}
+
+    def count(run, options):
+        record = tuple(part.path.joinpath("run.json").read_text() for part in run.seeds)
+        key = record, options.model_id, options.licence
+        if key not in known:
+            known[key] = public_run(run, options)
+        return known[key]
+
+    return count
+
+
+@pytest.fixture
+def made(runs, tmp_path, counted_once, monkeypatch):
+    """``made(run, format, **options)``: the publication of a run in a new folder."""
+    monkeypatch.setattr(publication, "public_run", counted_once)
+
+    def make(name, format_, **options):
+        more = {"benchmark": "my-org/sky"} if format_ == "eval-results" else {}
+        chosen = {"model_id": ID, "folder": tmp_path / "out", **more, **options}
+        return publish(PublishOptions(runs / name, format_, **chosen))
+
+    return make
+
+
+def text_of(publication, ending):
+    (file,) = (file for file in publication.files if file.name.endswith(ending))
+    return file.content.decode()
+
+
+def table_of(publication, name):
+    content = {file.name: file.content for file in publication.files}[f"data/{name}.parquet"]
+    return pl.read_parquet(io.BytesIO(content))
+
+
+def problems(schema, document):
+    known = json.loads(SCHEMAS.joinpath(schema).read_text())
+    return [error.message for error in Draft7Validator(known).iter_errors(document)]
+
+
+@pytest.mark.parametrize("name", ["facts", "questions", "pairs", "seeds"])
+def test_records_fit_the_published_schemas_of_every_eval_ever(made, name):
+    published = made(name, "eee", licence="CC-BY-4.0", organization="My-Org")
+    record = json.loads(text_of(published, ".json"))
+    assert not problems(AGGREGATE, record)
+    assert problems(AGGREGATE, {**record, "more": 1}), "the schema refuses what it does not know"
+    assert record["source_metadata"]["evaluator_relationship"] == "first_party"
+    ids = [result["evaluation_result_id"] for result in record["evaluation_results"]]
+    assert len(set(ids)) == len(ids) > 3
+    has_samples = "detailed_evaluation_results" in record
+    assert has_samples == (name != "pairs"), "a run of pairs keeps no sentences"
+    if has_samples:
+        details, lines = record["detailed_evaluation_results"], text_of(published, ".jsonl")
+        assert details["checksum"] == hashlib.sha256(lines.encode()).hexdigest()
+        samples = [json.loads(line) for line in lines.splitlines()]
+        assert details["total_rows"] == len(samples)
+        assert len({(s["sample_id"], s["metadata"].get("seed")) for s in samples}) == len(samples)
+        assert not [fault for sample in samples for fault in problems(INSTANCE, sample)]
+        assert {s["evaluation_id"] for s in samples} == {record["evaluation_id"]}
+        assert {s.get("evaluation_result_id", ids[0]) for s in samples} <= {*ids}
+        assert (published.folder / details["file_path"]).read_text() == lines
+
+
+def test_the_numbers_of_a_record_are_those_worked_out_by_hand(made):
+    """The majority answer is the option of most golds, the first: right in 3 of 4, consistent."""
+    published = made("questions", "eee", licence="MIT")
+    record = json.loads(text_of(published, ".json"))
+    results = {result["evaluation_result_id"]: result for result in record["evaluation_results"]}
+    accuracy = results["sky/sky/accuracy/all"]
+    assert accuracy["score_details"]["score"] == 0.75
+    assert accuracy["score_details"]["uncertainty"]["num_samples"] == 4
+    interval = accuracy["score_details"]["uncertainty"]["confidence_interval"]
+    assert interval["lower"] < 0.75 < interval["upper"]
+    assert interval["confidence_level"] == 0.95
+    assert accuracy["metric_config"]["metric_id"] == "accuracy"
+    consistency = results["sky/sky/consistency/all"]
+    assert consistency["score_details"]["score"] == 1
+    assert consistency["metric_config"]["metric_id"] == "consilience.consistency"
+    assert consistency["metric_config"]["max_score"] == 1
+    samples = [json.loads(line) for line in text_of(published, ".jsonl").splitlines()]
+    right = [s["evaluation"]["is_correct"] for s in samples if "evaluation_result_id" in s]
+    assert right == [True, True, True, False]
+    first = samples[0]
+    assert "Which is a planet?" in first["input"]["raw"]
+    assert first["input"]["reference"] == first["output"]["raw"] == ["Mars"]
+    text = json.dumps({"raw": "a", "reference": ["b"]}, sort_keys=True, separators=(",", ":"))
+    assert sample_hash("a", ["b"]) == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_a_relation_with_several_right_answers_has_all_of_them_as_references(made):
+    lines = text_of(made("facts", "eee"), ".jsonl").splitlines()
+    samples = [json.loads(line) for line in lines if '"mini.borders"' in line]
+    assert max(len(sample["input"]["reference"]) for sample in samples) > 1
+    for sample in samples:
+        is_right = sample["output"]["raw"][0] in sample["input"]["reference"]
+        assert sample["evaluation"]["is_correct"] == is_right
+
+
+def test_the_same_run_has_the_same_record(made, tmp_path):
+    first, second = (made("facts", "eee", folder=tmp_path / name) for name in "ab")
+    assert [file.name for file in first.files] == [file.name for file in second.files]
+    assert first.files[1].content == second.files[1].content
+
+
+def test_without_jsonschema_a_note_says_that_nothing_was_checked(made, monkeypatch):
+    assert made("facts", "eee").notes == []
+    monkeypatch.setitem(__import__("sys").modules, "jsonschema", None)
+    (note,) = made("facts", "eee").notes
+    assert "not checked against the schema 0.3.0" in note
+
+
+@pytest.mark.parametrize("name", ["facts", "questions", "pairs", "seeds"])
+def test_a_model_card_is_read_by_the_hub_library(made, name):
+    published = made(name, "model-card")
+    card = ModelCard(text_of(published, "README.md"))
+    numbers = {result.metric_type: result for result in card.data.eval_results}
+    (run,) = published.runs
+    (row,) = (r for r in run.summary.rows if (r.metric, r.subset) == ("accuracy", "all"))
+    assert numbers["accuracy"].metric_value == pytest.approx(row.value, abs=1e-4)
+    assert numbers["accuracy"].dataset_args["protocol"] == "strict"
+    for text in (run.suite.digest, "strict", "95 %", "consilience probe", "bootstrap"):
+        assert text in card.text
+
+
+def test_an_existing_model_card_keeps_what_it_has(made, tmp_path):
+    (tmp_path / "out").mkdir()
+    card = tmp_path / "out" / "README.md"
+    card.write_text("---\nlicense: mit\ntags: [mine]\n---\n\n# Mine\n\nWords.\n")
+    made("facts", "model-card")
+    once = card.read_text()
+    made("facts", "model-card")
+    assert card.read_text() == once, "the same run is published once"
+    made("questions", "model-card")
+    read = ModelCard(card.read_text())
+    assert read.data.license == "mit"
+    assert read.data.tags == ["mine", "consilience"]
+    assert {result.dataset_name for result in read.data.eval_results} == {"mini", "sky"}
+    assert read.text.count("## Consistency on") == 2
+    assert "# Mine\n\nWords." in read.text
+    card.write_text("---\na: [\n---\n")
+    with pytest.raises(ConsilienceError, match="metadata cannot be read"):
+        made("facts", "model-card")
+
+
+def test_results_of_the_hub_are_read_by_its_library(made):
+    published = made("questions", "eval-results")
+    (file,) = published.files
+    assert file.name == ".eval_results/consilience-sky-strict.yaml"
+    entries = parse_eval_result_entries(yaml.safe_load(file.content))
+    values = {entry.task_id: entry.value for entry in entries}
+    assert (values["accuracy"], values["consistency"]) == (75, 100)
+    assert {entry.dataset_id for entry in entries} == {"my-org/sky"}
+    assert entries[0].notes.startswith("95 % CI ")
+
+
+def test_a_data_set_has_the_answers_the_numbers_and_the_suite(made, runs):
+    published = made("facts", "dataset")
+    front = yaml.safe_load(text_of(published, "README.md").split("---")[1])
+    names = [config["config_name"] for config in front["configs"]]
+    assert names == ["answers", "metrics", "facts", "patterns", "candidates"]
+    paths = {config["data_files"][0]["path"] for config in front["configs"]}
+    assert paths == {file.name for file in published.files} - {"README.md"}
+    assert front["license"] == "apache-2.0"
+    answers = pl.read_parquet(runs / "facts" / "answers" / "*.parquet")
+    assert (
+        table_of(published, "answers")
+        .sort("item", "variant_index")
+        .equals(answers.sort("item", "variant_index"))
+    )
+    facts = table_of(published, "facts")
+    assert facts.height == answers.unique(["group", "item"]).height
+    assert set(table_of(published, "patterns")["group"]) == {"capital", "borders"}
+    assert made("facts", "dataset").files == published.files, "written again"
+
+
+def test_a_data_set_of_several_seeds_has_their_names(made):
+    answers = table_of(made("seeds", "dataset"), "answers")
+    assert answers["seed"].unique(maintain_order=True).to_list() == ["seed-1", "seed-2"]
+
+
+def test_without_a_licence_no_text_of_a_suite_is_published(made, tmp_path):
+    for name, words in (("questions", ("Mars", "planet", "q1")), ("pairs", ("rained", "Birds"))):
+        for format_ in ("eee", "dataset"):
+            published = made(name, format_, folder=tmp_path / f"{name}-{format_}")
+            assert "left out: no licence is stated" in published.notes[0]
+            tables = [file for file in published.files if file.name.endswith(".parquet")]
+            texts = [pl.read_parquet(io.BytesIO(file.content)).write_csv() for file in tables]
+            texts += [f.content.decode() for f in published.files if f not in tables]
+            assert not [word for word in words for text in texts if word in text]
+    answers = table_of(made("questions", "dataset"), "answers")
+    assert answers["item"].unique().sort().to_list() == [0, 1, 2, 3]
+    assert answers["is_right"].mean() == 0.75
+    assert "subject" not in answers.columns
+    assert "prompts" in text_of(made("questions", "dataset", licence="MIT"), "README.md")
+
+
+@pytest.mark.parametrize(
+    ("licence", "may"),
+    [
+        ("Apache-2.0", True), ("CC-BY-SA-4.0", True), ("CC-BY-NC-4.0 AND MIT", True),
+        ("(MIT OR Apache-2.0)", True), ("Apache-2.0 WITH LLVM-exception", True), ("", False),
+        ("CC-BY-ND-4.0", False), ("CC-BY-NC-ND-4.0", False), ("LicenseRef-mine", False),
+        ("https://example.org/licence", False), ("MIT AND LicenseRef-mine", False),
+        ("unknown", False),
+    ],
+)  # fmt: skip
+def test_which_licences_let_a_suite_be_shared(licence, may):
+    assert may_be_shared(licence) == may
+
+
+@pytest.fixture
+def served(runs, tmp_path):
+    """A run whose record names a server, with a question as hostile as can be."""
+    folder = shutil.copytree(runs / "facts", tmp_path / "served")
+    record = json.loads((folder / "run.json").read_text())
+    record["settings"]["model"] = {"model": "openai:tiny", "kind": "served", "server": SERVER}
+    record["options"] |= {"base_url": SERVER, "api_key_env": "MY_KEY", "model": "openai:tiny"}
+    record["warnings"] = [f"{folder}: {SERVER} was slow"]
+    (folder / "run.json").write_text(json.dumps(record))
+    return folder
+
+
+@pytest.mark.parametrize("format_", ["eee", "model-card", "eval-results", "dataset"])
+def test_no_place_of_this_machine_is_published(made, served, runs, format_, monkeypatch):
+    monkeypatch.setenv("MY_KEY", "sk-1234567890")
+    private = ["sk-1234567890", "MY_KEY", "gpu7", ":8000", str(runs), "secret-place"]
+    private += [str(Path.home()), str(Path.cwd()), socket.gethostname()]
+    private += [getpass.getuser()] * (getpass.getuser() != "root")
+    for run in (served, "questions", "pairs", "seeds"):
+        published = made(run, format_, licence="MIT")
+        for file in published.files:
+            content = file.content
+            if file.name.endswith(".parquet"):
+                table = pl.read_parquet(io.BytesIO(content))
+                content = table.select(pl.col(pl.String)).write_csv().encode()
+            assert not [text for text in private if text.encode() in content], file.name
+
+
+def test_a_key_in_a_text_is_found(made, monkeypatch):
+    monkeypatch.setenv("MY_TOKEN", "capital-of-something")
+    monkeypatch.setattr(publication, "eee_files", lambda *_: [
+        publication.PublicFile("a.json", b'{"x": "capital-of-something"}')
+    ])  # fmt: skip
+    monkeypatch.setattr(publication, "check_records", lambda files: True)
+    with pytest.raises(ConsilienceError, match="it would publish the value of MY_TOKEN"):
+        made("facts", "eee")
+
+
+def test_the_published_command_has_no_folder():
+    options = {
+        "model": "/a/b", "suite": "/data/x.csv", "folder": "/o", "limit": 3, "base_url": SERVER,
+        "data": "/home/me/pairs.tsv", "template": "C:\\me\\t.toml", "fast": False,
+        "vary": ["order=rotations", "labels=A,1"], "groups": ["a", "b"], "keep_scores": True,
+        "system": "Be brief and/or kind.",
+    }  # fmt: skip
+    assert public_command(options, ID, "x") == (
+        f"consilience probe --model {ID} --suite x --limit 3 --template t.toml --groups a,b "
+        "--keep-scores --data pairs.tsv --vary order=rotations --vary labels=A,1 "
+        "--system 'Be brief and/or kind.'"
+    )
+    assert public_command(None, ID, "x") == ""
+
+
+def test_a_folder_of_runs_has_a_record_for_each(made, runs):
+    published = made("", "eee", model_id=ID)
+    stems = {re.sub(r"(_samples)?\.jsonl?$", "", file.name) for file in published.files}
+    assert len(stems) == 4
+    with pytest.raises(ConsilienceError, match="4 runs of 1 model; expected one run"):
+        made("", "dataset")
+
+
+def test_wrong_input_is_refused_with_what_to_do(made, runs, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "README.md").write_text("mine")
+    (tmp_path / "empty").mkdir()
+    unfinished = shutil.copytree(runs / "facts", tmp_path / "unfinished")
+    record = json.loads((unfinished / "run.json").read_text())
+    (unfinished / "run.json").write_text(json.dumps(record | {"finished": None}))
+    for name, format_, options, message in (
+        ("facts", "eee", {"model_id": None}, "the model 'baseline:random'; .* --model-id"),
+        ("facts", "eee", {"model_id": "a b"}, "expected ORGANISATION/NAME"),
+        ("facts", "eval-results", {"benchmark": None}, "no --benchmark"),
+        ("facts", "dataset", {"benchmark": "a/b"}, "--benchmark with --format dataset"),
+        ("facts", "dataset", {}, "a README.md that consilience did not write"),
+        ("facts", "dataset", {"yes": True}, "without --push"),
+        (unfinished, "eee", {}, "the run is not complete"),
+        (tmp_path / "empty", "eee", {}, "no run; expected the folder of a run"),
+        (tmp_path / "none", "eee", {}, "no such file or folder"),
+    ):
+        with pytest.raises(ConsilienceError, match=message):
+            made(name, format_, **options)
+    assert "server" not in MODEL_FIELDS

@@ -1,12 +1,20 @@
 """Units of work on a Ray cluster of three nodes on this machine; `make test-ray` installs Ray."""
 
 import os
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+import study_workers
 from consilience.engine import Needs, Unit, ray_workers, run_units
 from consilience.engine.ray_workers import RayWorkers
 from consilience.errors import ConsilienceError
+from consilience.run_folder import record_of
+from consilience.watch import Silent
+from consilience.workflow import studying
+from consilience.workflow.study_options import StudyRunOptions
+from consilience.workflow.studying import run_study
 from engine_work import factory
 
 ray = pytest.importorskip("ray")
@@ -90,6 +98,81 @@ def test_units_of_a_lost_node_are_done_elsewhere(cluster):
     assert sorted(name for name, _ in values) == sorted(f"a{at}" for at in range(12))
     assert [node for _, node in values[4:]].count(lost.node_id) <= 1
     assert sum("It is tried again." in line for line in lines) == 1
+
+
+class Watching(Silent):
+    """Keeps the lines, and calls a function after some steps."""
+
+    def __init__(self, after, act):
+        self.lines, self.steps_left, self.act = [], after, act
+
+    @contextmanager
+    def steps(self, text, total, unit):
+        yield self.advance
+
+    def advance(self, steps):
+        before, self.steps_left = self.steps_left, self.steps_left - steps
+        if before > 0 >= self.steps_left:
+            self.act()
+
+    def inform(self, line):
+        self.lines.append(line)
+
+
+def digests(state):
+    """The digests of the answers of each run, and its metrics."""
+    assert [one.state for one in state.runs] == ["complete"] * len(state.runs)
+    folders = {one.run.name: one.run.folder for one in state.runs}
+    return {
+        name: (record_of(folder)["answers"], (folder / "metrics.csv").read_bytes())
+        for name, folder in folders.items()
+    }
+
+
+def test_a_study_that_loses_a_node_has_the_answers_of_local_workers(
+    cluster, model_folder, tmp_path, monkeypatch
+):
+    """Two models on facts and questions; a node is killed in the middle."""
+    monkeypatch.chdir(tmp_path)
+    text = f"""
+    folder = "FOLDER"
+    [options]
+    device = "cpu"
+    limit = 1
+    groups = "capital,sport,currency,author"
+    [[models]]
+    name = "masked"
+    model = "{model_folder("bert")}"
+    num_cpus = 1
+    resources = {{ place2 = 0.1 }}
+    [[models]]
+    name = "causal"
+    model = "{model_folder("gpt2")}"
+    num_cpus = 1
+    [[suites]]
+    suite = "mini"
+    [[suites]]
+    suite = "mini-questions"
+    [[skip]]
+    model = "masked"
+    suite = "mini-questions"
+    """
+    for name in ("here", "there"):
+        Path(f"{name}.toml").write_text(text.replace("FOLDER", name), encoding="utf-8")
+    whole, nodes = cluster
+
+    def kill():
+        lost = next(node for node in nodes if node is not nodes[-1])
+        whole.remove_node(lost, allow_graceful=False)
+        nodes.remove(lost)
+
+    monkeypatch.setattr(studying, "study_worker", study_workers.slow)
+    watch = Watching(30, kill)
+    options = StudyRunOptions(Path("there.toml"), engine="ray", ray_address=whole.address)
+    there = run_study(options, watch)
+    assert any("It is tried again." in line for line in watch.lines)
+    here = run_study(StudyRunOptions(Path("here.toml")))
+    assert digests(there) == digests(here)
 
 
 def test_another_version_is_refused_and_both_are_named(cluster, monkeypatch):

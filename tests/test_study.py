@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import study_workers
-from consilience.engine import dispatch
+from consilience.engine import Needs, dispatch
 from consilience.errors import ConsilienceError
 from consilience.workflow import studying
 from consilience.workflow.probing import probe
@@ -28,6 +28,8 @@ name = "trained"
 model = "models/size-{seed}/seed-{seed}"
 seeds = [0, 7]
 limit = 5
+num_cpus = 2.5
+resources = { disk = 1 }
 [[suites]]
 suite = "mini"
 groups = "capital,sport"
@@ -72,6 +74,8 @@ def test_runs_are_models_by_suites_by_factors_by_seeds_without_those_skipped(stu
     assert (options.model, options.suite) == ("models/size-7/seed-7", "data/questions.csv")
     assert (options.limit, options.device, options.protocol) == (5, "cpu", "strict")
     assert str(options.folder) == f"out/{last.name}"
+    assert (last.needs, last.threads) == (Needs(2.5, 0, (("disk", 1),)), 2)
+    assert (study.runs[0].needs, study.runs[0].threads) == (Needs(), 0)
     assert study.runs[0].options.groups == ("capital", "sport")
     assert study.runs[0].options.limit == 2
 
@@ -114,6 +118,8 @@ MISTAKES = {
     '[[models]]\nmodel = "a{seed}"\nseeds = []\n': "[[models]] 1 seeds: []; expected whole numbers",
     '[[models]]\nmodel = "a{seed}"\nseeds = [1]\n': "seeds without a name. Name the model",
     '[[models]]\nmodel = "a{seed}"\n': "'{seed}' in model, but no seeds; expected seeds = [0, 1]",
+    '[[models]]\nmodel = "a"\nnum_gpus = -1\n': "[[models]] 1 (a): num_gpus: -1; expected a number from 0",
+    '[[models]]\nmodel = "a"\nresources = 1\n': "[[models]] 1 (a): resources: 1; expected a table",
     "models = ": "cannot be read: ",
 }
 
@@ -241,6 +247,11 @@ def test_wrong_suites_and_their_options_are_found_before_anything_is_asked(
     assert (status, out) == (2, "")
     assert message in err
     assert not (tmp_path / "runs").exists()
+
+
+def test_an_address_of_a_cluster_needs_its_engine(studied):
+    with pytest.raises(ConsilienceError, match="--ray-address without --engine ray. Add --engine"):
+        run_study(StudyRunOptions(studied[0], ray_address="auto"))
 
 
 def test_status_needs_no_model_library(studied):

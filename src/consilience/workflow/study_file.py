@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -21,6 +22,7 @@ from consilience.text import names_a_file
 from consilience.workflow.keywords import by_field
 from consilience.workflow.option_fields import option_fields
 from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.study_needs import NEEDS, needs_of
 
 SEED = "{seed}"
 """What each of ``seeds`` replaces in ``model``."""
@@ -40,9 +42,6 @@ ELSEWHERE = {
     "folder": "A study makes a folder for each run; its own is `folder` at the top of the file.",
 }
 """Options of ``probe`` that have a table of their own in a study file."""
-
-NEEDS = ("num_cpus", "num_gpus", "resources")
-"""Keys of a model that say what each of its workers occupies, by Ray's names."""
 
 ComparedPairs = Literal["reference", "all"]
 """Which models are compared: each with the reference, or every two."""
@@ -70,6 +69,8 @@ class StudyRun:
     """The options of ``probe``."""
     needs: Needs
     """What each of its workers occupies on a cluster."""
+    threads: int
+    """Threads of each of its workers; 0 where the file does not say."""
 
     @property
     def folder(self) -> Path:
@@ -93,6 +94,8 @@ class Study:
     """What the study is called."""
     folder: Path
     """The folder of all its runs."""
+    address: str
+    """Where finished runs are copied to, an address of fsspec; empty for nowhere."""
     reference: str
     """The model that the others are compared with."""
     pairs: ComparedPairs
@@ -119,7 +122,9 @@ def read_study(path: str | Path) -> Study:
     shared = reader.options(document.get("options", {}), "[options]")
     factors = reader.factors(document.get("factors", {}))
     name = reader.text(document, "name", file.stem)
-    folder = Path(reader.text(document, "folder", str(Path("runs", reader.slug(name, "name")))))
+    default = str(Path("runs", reader.slug(name, "name")))
+    address = reader.text(document, "folder", default)
+    folder = Path(default if "://" in address else address)
     runs = [
         run
         for model, suite in product(models, suites)
@@ -134,7 +139,10 @@ def read_study(path: str | Path) -> Study:
     pairs = reader.text(document, "pairs", "reference")
     if pairs not in get_args(ComparedPairs):
         raise reader.error("pairs", f"'{pairs}'", expected="'reference' or 'all'")
-    return Study(file, name, folder, reference, "all" if pairs == "all" else "reference", runs)
+    return Study(
+        file, name, folder, address if "://" in address else "", reference,
+        "all" if pairs == "all" else "reference", runs,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +161,8 @@ class _Named:
     """The seeds of a model; empty without."""
     needs: Needs
     """What each worker of a model occupies."""
+    threads: int
+    """Threads of each worker of a model; 0 where the file does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +178,16 @@ class _Reader:
         """An error at a position in the file."""
         return ConsilienceError(f"{where}: {fault}", expected=expected, where=str(self.file),
                                 todo=todo)  # fmt: skip
+
+    @contextmanager
+    def _at(self, where: str) -> Iterator[None]:
+        """Add the position in the file to an error."""
+        try:
+            yield
+        except ConsilienceError as error:
+            raise self.error(
+                where, error.found, expected=error.expected, todo=error.todo
+            ) from error
 
     def refuse_unknown(self, table: Table, known: Sequence[str], where: str) -> None:
         """Raise for a key that is not known."""
@@ -217,22 +237,11 @@ class _Reader:
                 raise self.error(where, f"duplicate name '{name}'", todo=todo)
             rest = {name: value for name, value in table.items() if name not in keys}
             where = f"{where} ({name})"
-            options, needs = self.options(rest, where), self._needs(table, where)
-            named.append(_Named(name, where, value, options, seeds, needs))
+            with self._at(where):
+                needs, threads = needs_of(table)
+            options = self.options(rest, where)
+            named.append(_Named(name, where, value, options, seeds, needs, threads))
         return named
-
-    def _needs(self, table: Table, where: str) -> Needs:
-        """What each worker of a model occupies."""
-        amounts = {name: table[name] for name in NEEDS[:2] if name in table}
-        resources = table.get("resources", {})
-        if not isinstance(resources, dict):
-            raise self.error(f"{where} resources", f"{resources!r}", expected="a table: {name = 1}")
-        for name, amount in {**amounts, **resources}.items():
-            if type(amount) not in (int, float) or amount < 0:
-                raise self.error(f"{where} {name}", f"{amount!r}", expected="a number from 0")
-        return Needs(
-            amounts.get("num_cpus", 1), amounts.get("num_gpus", 0), tuple(sorted(resources.items()))
-        )
 
     def _seeds(self, table: Table, model: str, where: str) -> list[int]:
         """The seeds of a model; its name has to have the mark of a seed."""
@@ -266,13 +275,9 @@ class _Reader:
         for key in keywords:
             if key in ELSEWHERE:
                 raise self.error(where, f"'{key}' as an option", todo=ELSEWHERE[key])
-        try:
+        with self._at(where):
             values = by_field(ProbeOptions, keywords)
             return {name: FIELDS[name].check(value) for name, value in values.items()}
-        except ConsilienceError as error:
-            raise self.error(
-                where, error.found, expected=error.expected, todo=error.todo
-            ) from error
 
     def factors(self, table: object) -> dict[str, list[tuple[str, Any]]]:
         """The values of each factor, by its field, each with its text."""
@@ -333,7 +338,9 @@ class _Reader:
                         "suite": suite.spec, "folder": folder / name,
                     }
                 )  # fmt: skip
-                yield StudyRun(model.name, suite.name, texts, seed, name, options, model.needs)
+                yield StudyRun(
+                    model.name, suite.name, texts, seed, name, options, model.needs, model.threads
+                )
 
     def without_skipped(
         self, runs: list[StudyRun], skips: object, factors: Sequence[str]

@@ -36,9 +36,9 @@ from consilience.types import QUESTION_WORDS
 from consilience.watch import SILENT, Watch
 from consilience.workflow.comparing import Comparison, compare_opened
 from consilience.workflow.counting import CountedRun, count_run, record_notes
-from consilience.workflow.study_file import Study, read_study
-from consilience.workflow.study_options import StudyReportOptions
-from consilience.workflow.study_status import RunState, StudyState, state_of
+from consilience.workflow.study_file import Study
+from consilience.workflow.study_options import StudyReportOptions, StudyStatusOptions
+from consilience.workflow.study_status import RunState, StudyState, study_status
 from consilience.workflow.suite import any_suite_of
 
 KEPT = ("value", "std", "low", "high", "baseline")
@@ -102,8 +102,8 @@ def report_study(options: StudyReportOptions, watch: Watch = SILENT) -> StudyRep
     """The numbers of all complete runs of a study, its comparisons, and the page of both."""
     for library in ("altair", "jinja2", "vl_convert"):
         optional(library)  # before the minutes that counting may take
-    study = read_study(options.file)
-    state = state_of(study)
+    state = study_status(StudyStatusOptions(options.file))
+    study = state.study
     by_cell: dict[tuple[str, tuple[tuple[str, str], ...]], dict[str, list[RunState]]] = {}
     for one in state.runs:
         by_cell.setdefault(one.run.cell, {}).setdefault(one.run.model, []).append(one)

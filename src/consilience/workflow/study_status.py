@@ -22,6 +22,7 @@ from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.run_settings import options_record
 from consilience.workflow.study_file import FAILURES, Study, StudyRun, read_study
 from consilience.workflow.study_options import StudyStatusOptions
+from consilience.workflow.study_store import fetch_runs
 
 NOT_COMPARED = (
     "folder", "device", "data_dir", "base_url", "api_key_env", "max_requests", "max_tokens",
@@ -142,8 +143,10 @@ class StudyState:
 
 
 def study_status(options: StudyStatusOptions) -> StudyState:
-    """How far the runs of a study are."""
-    return state_of(read_study(options.file))
+    """How far the runs of a study are; those at its address are fetched."""
+    study = read_study(options.file)
+    fetch_runs(study)
+    return state_of(study)
 
 
 def state_of(study: Study) -> StudyState:

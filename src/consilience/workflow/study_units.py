@@ -86,6 +86,7 @@ class PlannedRun:
 
     def _unit(self, task: StudyTask, size: int, threads: int, name: str = "") -> Unit:
         options = self.run.options
+        threads = self.run.threads or threads
         key = WorkerKey(options.model, options.loading, self.run.needs, str(Path.cwd()), threads)
         title = f"{self.run.name}: {name}" if name else self.run.name
         return Unit(title, key, task, size, self.run.needs)

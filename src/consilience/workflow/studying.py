@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from consilience.engine import Backlog, Needs, UnitFailure, UnitOutcome, run_units
+from consilience.engine import Backlog, UnitFailure, UnitOutcome, run_units
 from consilience.engine.local_workers import LocalWorkers
 from consilience.engine.units import Workers, described
 from consilience.errors import ConsilienceError
@@ -22,7 +22,7 @@ from consilience.text import counted
 from consilience.watch import SILENT, Advance, Watch
 from consilience.workflow.probe_options import refuse_options
 from consilience.workflow.sharding import Shard
-from consilience.workflow.study_file import LOGS, NEEDS, Study, StudyRun, read_study
+from consilience.workflow.study_file import LOGS, Study, StudyRun, read_study
 from consilience.workflow.study_options import StudyRunOptions
 from consilience.workflow.study_status import (
     Failure,
@@ -31,6 +31,7 @@ from consilience.workflow.study_status import (
     refuse_changes,
     state_of,
 )
+from consilience.workflow.study_store import fetch_runs, store_run
 from consilience.workflow.study_units import (
     GroupOfSeed,
     PlannedRun,
@@ -47,10 +48,14 @@ def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
 
     Failures are kept in the folder of the study, and tried again by the next call.
     """
-    state, plans = _planned(options, watch)
-    study, left = state.study, {one.run.name for one in state.unfinished}
-    if options.engine == "local" and any(plan.run.needs != Needs() for plan in plans):
-        watch.inform(f"{', '.join(NEEDS)} are for --engine ray; processes here ignore them")
+    study = _read(options)
+    fetch_runs(study)
+    state, plans = _planned(study, options, watch)
+    left = {one.run.name for one in state.unfinished}
+    if options.engine == "local" and any(
+        plan.run.needs.gpus or plan.run.needs.resources for plan in plans
+    ):
+        watch.inform("num_gpus and resources are for --engine ray; processes here ignore them")
     for plan in plans:
         if plan.fault and plan.run.name in left:
             _fail(study, plan.run, UnitFailure(plan.fault), watch)
@@ -60,6 +65,8 @@ def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
         some = [part for part in parts if part[0].is_served == is_served]
         if some:
             _Asking(study, options, watch, is_served=is_served).ask(some)
+    for run in study.runs:
+        store_run(study, run)  # what could not be copied when it was finished
     return state_of(study)
 
 
@@ -68,7 +75,7 @@ def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
 
     With a shard, the runs of which it asks some groups, with the queries of these groups.
     """
-    state, plans = _planned(options, watch)
+    state, plans = _planned(_read(options), options, watch)
     states = {one.run.name: replace(one, queries=one.answers) for one in state.runs}
     for plan in plans:
         states[plan.run.name] = _with_plan(states[plan.run.name], plan)
@@ -88,15 +95,29 @@ def _with_plan(state: RunState, plan: PlannedRun, part: set[GroupOfSeed] | None 
     return replace(state, groups=len(groups), queries=sum(plan.groups[one] for one in groups))
 
 
-def _planned(options: StudyRunOptions, watch: Watch) -> tuple[StudyState, list[PlannedRun]]:
+def _read(options: StudyRunOptions) -> Study:
+    """The study; options that do not fit it raise."""
+    if options.ray_address is not None and options.engine != "ray":
+        raise ConsilienceError("--ray-address without --engine ray", todo="Add --engine ray.")
+    study = read_study(options.file)
+    if options.shard is not None and study.address:
+        raise ConsilienceError(
+            f"--shard with folder = '{study.address}'",
+            expected="a folder that all parts share",
+            where=str(study.file),
+            todo="Use a shared folder, or one process with --engine ray.",
+        )
+    return study
+
+
+def _planned(
+    study: Study, options: StudyRunOptions, watch: Watch
+) -> tuple[StudyState, list[PlannedRun]]:
     """How far the study is, and the groups of the runs that are not complete; with a shard of all.
 
     A suite that does not exist raises before anything is asked, and so does an option that its
     kind does not have, and one that was changed after its run was finished.
     """
-    if options.ray_address is not None and options.engine != "ray":
-        raise ConsilienceError("--ray-address without --engine ray", todo="Add --engine ray.")
-    study = read_study(options.file)
     for run in study.runs:
         try:
             refuse_options(run.options, kind_of(run.options), f"the suite '{run.options.suite}'")
@@ -203,6 +224,10 @@ class _Asking:
             self._ended.add(task.run)
             Failure.file_of(self._study, plan.run).unlink(missing_ok=True)
             self._watch.inform(f"{task.run}: complete")
+            try:
+                store_run(self._study, plan.run)
+            except ConsilienceError as error:
+                self._watch.inform(f"{task.run} is not yet copied: {error}")
 
     def _folder(self, plan: PlannedRun, seed: str, settings: dict[str, object]) -> RunFolder:
         """The folder of a run, or of one of its seeds; another run there raises."""

@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # HASHES=yes installs the files of requirements/ci.txt, by SHA-256: Linux on x86-64, Python 3.11.
 HASHES ?=
 
-.PHONY: setup check format docs site notebooks test test-ray demo bench campaign clean
+.PHONY: setup check format docs site notebooks test test-ray test-harness demo bench campaign clean
 
 setup: $(READY)
 
@@ -57,6 +57,12 @@ test: $(READY)
 test-ray: $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -c requirements/ray.txt -e '.[ray]'
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -n 0 tests/test_ray.py
+
+# lm-evaluation-harness, driven as its users do, in an environment of its own (requirements/harness.txt).
+test-harness:
+	$(PYTHON) -m venv $(VENV)/harness
+	$(VENV)/harness/bin/pip install --quiet --disable-pip-version-check -c requirements/harness.txt -e '.[dev,lm-eval]'
+	HF_HUB_OFFLINE=1 $(VENV)/harness/bin/pytest -n 0 tests/test_harnesses.py
 
 demo: $(READY)
 	HF_HUB_OFFLINE=1 $(BIN)/consilience probe --model packaged:smollm2 --suite mini --limit 8

@@ -14,8 +14,8 @@ SOURCE = ROOT / "src" / "consilience"
 LAYERS = [
     "early errors choices provenance record watch",
     "text particles read expectations numbers_in_text dates_in_text",
-    "cloze questions factors scoring_rules answer_files",
-    "design sentence_pairs files presentation free_text names",
+    "cloze questions factors scoring_rules harness_logs",
+    "design sentence_pairs answer_files files presentation free_text names",
     "frames",
     "types template_files option_answers",
     "schemas",
@@ -27,6 +27,7 @@ LAYERS = [
     "answer_clusters authoring publishing",
     "reproduce",
     "workflow",
+    "integrations",
     "testing",
     "pytest_plugin",
     "__init__",

@@ -126,7 +126,7 @@ def test_an_option_means_the_same_in_all_commands():
         "--format": {  # of a table, of prompts, of what is imported and of what is published
             "eee|model-card|eval-results|dataset",
             "table|md|latex|csv|json",
-            "jsonl|csv",
+            "jsonl|csv|lm-eval",
             "proposals|suite|lama|mpararel|lpaqa|table|list",
         },
     }

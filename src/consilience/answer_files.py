@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from consilience.errors import ConsilienceError, how_to_install
+from consilience.harness_logs import is_lm_eval_log, lm_eval_rows
 from consilience.read import POLARS_FAULTS, read_csv, read_parquet, read_rows
 
 ENDINGS = (".jsonl", ".csv", ".csv.gz", ".tsv", ".parquet", ".xlsx")
@@ -19,7 +22,8 @@ def read_answer_file(path: Path) -> pl.DataFrame:
     """The table in a file of answers; the columns of Parquet keep their types, others are text.
 
     In a CSV file an empty answer is no answer; every other cell is text, unchanged. Lists of JSONL
-    are JSON. Of a workbook the first sheet is read.
+    are JSON, and logs of lm-evaluation-harness become rows (``harness_logs``). Of a workbook the
+    first sheet is read.
     """
     if not path.is_file():
         raise ConsilienceError("no such file", where=str(path), todo="Check the path.")
@@ -28,7 +32,7 @@ def read_answer_file(path: Path) -> pl.DataFrame:
     if path.name.endswith((".csv", ".csv.gz")):
         return read_csv(path, infer_schema=False)
     if path.suffix in (".tsv", ".jsonl"):
-        rows = [{name: text_of(value) for name, value in row.items()} for _, row in read_rows(path)]
+        rows = [{name: text_of(value) for name, value in row.items()} for row in _rows_of(path)]
         names = dict.fromkeys(name for row in rows for name in row)
         return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String))
     if path.suffix == ".xlsx":
@@ -40,6 +44,16 @@ def read_answer_file(path: Path) -> pl.DataFrame:
         where=str(path),
         todo="Save it as one of these.",
     )
+
+
+def _rows_of(path: Path) -> Iterator[Mapping[str, Any]]:
+    """The rows of a TSV or JSONL file; those of a log of another harness as rows of answers."""
+    rows = read_rows(path)
+    first = next(rows, None)
+    if first is None:
+        return iter(())
+    every = itertools.chain([first], rows)
+    return lm_eval_rows(every) if is_lm_eval_log(first[1]) else (row for _, row in every)
 
 
 def as_text(table: pl.DataFrame) -> pl.DataFrame:

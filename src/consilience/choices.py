@@ -18,8 +18,8 @@ MultiToken = Literal["exclude", "left-to-right"]
 Undecided = Literal["fail", "pass"]
 """What a rule of a gate that is not decided does to the exit status."""
 
-ExportFormat = Literal["jsonl", "csv"]
-"""The format of exported prompts."""
+ExportFormat = Literal["jsonl", "csv", "lm-eval"]
+"""The format of exported prompts: rows, or a task of lm-evaluation-harness."""
 
 PublishFormat = Literal["eee", "model-card", "eval-results", "dataset"]
 """The format of published results: Every Eval Ever, a model card, the Hub's results, a data set."""

@@ -38,21 +38,21 @@ def written(totals: Floats, text: str, prompt: Prompt, question: Question) -> di
 
 def chosen(
     scores: Floats,
-    tokens: Ints,
+    tokens: Ints | None,
     prompt: Prompt,
     question: Question,
     is_bound: Bools | None = None,
 ) -> dict[str, object]:
     """The answer columns of one prompt from the scores (answer,) of its answers.
 
-    ``tokens`` (answer,): how many were scored of each. ``is_bound`` (answer,): which scores are
-    only upper bounds; None for no one. The answer is the option with the highest score, of equal
-    ones the first in the given order. Where a bound is higher, it is not known. Numbers that are
-    not known are null.
+    ``tokens`` (answer,): how many were scored of each; None if that is not known. ``is_bound``
+    (answer,): which scores are only upper bounds; None for no one. The answer is the option with
+    the highest score, of equal ones the first in the given order. Where a bound is higher, it is
+    not known. Numbers that are not known are null.
     """
     order = list(prompt.options)
-    by_option, tokens_by_option = np.empty(len(scores)), np.empty(len(tokens), dtype=np.int64)
-    by_option[order], tokens_by_option[order] = scores, tokens
+    by_option = np.empty(len(scores))
+    by_option[order] = scores
     bounds = np.zeros(len(scores), dtype=bool)
     if is_bound is not None:
         bounds[order] = is_bound
@@ -81,5 +81,5 @@ def chosen(
             None if bound else score
             for score, bound in zip(by_option.tolist(), bounds, strict=True)
         ],
-        "option_tokens": tokens_by_option.tolist(),
+        "option_tokens": None if tokens is None else tokens[np.argsort(order)].tolist(),
     }

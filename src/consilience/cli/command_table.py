@@ -171,8 +171,8 @@ SUITE = {
         source="suites:export",
         options=(export_options.ExportOptions,),
         examples=(
-            "suite export mini --groups capital --limit 8",
-            "suite export pararel --format csv --out prompts.csv",
+            "suite export pararel --groups P36 --out prompts.csv",
+            "suite export mini --limit 8 --format lm-eval --out tasks",
         ),
     ),
     "mine": Entry(

@@ -16,6 +16,7 @@ from consilience.cli.printing import print_json, without_nan
 from consilience.cli.process import print_errors
 from consilience.errors import ConsilienceError
 from consilience.files import write_whole
+from consilience.integrations.lm_eval_folder import WrittenTask, write_task
 from consilience.report.metric_tables import statistics_tables
 from consilience.report.suite_tables import question_table
 from consilience.suites import mini_questions
@@ -39,6 +40,12 @@ from consilience.workflow.suite_options import (
     StatsOptions,
     SuiteListOptions,
 )
+
+PREFIX = (
+    "lm_eval begins a sentence with the tokenizer's BOS, probe with the start_token in run.json. "
+    "Where they differ, add prefix_token_id=ID to --model_args, else the numbers differ"
+)
+"""What a reader of a task of facts should know."""
 
 
 def list_suites(options: SuiteListOptions, output: JsonOutput) -> None:
@@ -74,7 +81,10 @@ def new(options: NewSuiteOptions, output: JsonOutput) -> None:
 
 
 def export(options: ExportOptions) -> None:
-    """Write prompts to a file, or print them."""
+    """Write prompts to a file or as a task of another tool, or print them."""
+    if options.format_ == "lm-eval":
+        _show_task(write_task(options), options.suite)
+        return
     rows = export_prompts(options)
     count = itertools.count()
     counted_rows = (row for row, _ in zip(rows, count, strict=False))
@@ -85,6 +95,23 @@ def export(options: ExportOptions) -> None:
         return
     write_whole(options.file, lambda: (line.encode() for line in lines))
     out.print(f"{options.file}: {counted(next(count), 'prompt')}")
+
+
+def _show_task(task: WrittenTask, suite: str) -> None:
+    """Print what was written, and how it is run and read back."""
+    folder = shlex.quote(str(task.folder))
+    size = f"{counted(task.documents, 'document')} of {counted(task.items, 'item')}"
+    out.print(f"{task.folder / task.name}.yaml: {size}")
+    out.print(
+        "Run:   lm_eval run --model hf --model_args pretrained=MODEL,dtype=float32 --include_path "
+        f"{folder} --tasks {task.name} --log_samples --output_path LOGS"
+    )
+    out.print(
+        f"Score: consilience score LOGS/MODEL/samples_{task.name}_DATE.jsonl --suite "
+        f"{shlex.quote(suite)}"
+    )
+    if task.is_of_facts:
+        warn([PREFIX])
 
 
 def fetch_suite(options: FetchOptions, output: JsonOutput) -> None:

@@ -15,6 +15,8 @@ from consilience.types import Relation, Suite
 
 NEEDED = ("group", "item", "subject", "variant", "gold", "answer")
 OPTIONAL = ("gold_token", "n_candidates", "option", "gold_option", "meaning")
+TEXT_SCORES = ("text_logprob", "gold_text_logprob")
+"""Columns that are kept and that no metric reads."""
 
 FACT = ["group", "item", "subject", "gold"]
 
@@ -61,7 +63,7 @@ def _typed(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     """
     _check_columns(answers)
     optional = [name for name in OPTIONAL if name in answers.columns]
-    scores = [name for name in SCORES if name in answers.columns]
+    scores = [name for name in (*SCORES, *TEXT_SCORES) if name in answers.columns]
     is_list = isinstance(answers.schema.get(OF_OPTIONS), pl.List)
     lists = [OF_OPTIONS] if is_list else []
     table = answers.select(

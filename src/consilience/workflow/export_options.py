@@ -37,7 +37,8 @@ class ExportOptions:
 
     A row is an item in a variant: the prompt, what may be answered and the gold. Add a column
     `answer` with what the model answered, and measure it: consilience score FILE --suite S.
-    docs/export.md has an example. The prompts go to standard output, or to --out.
+    docs/export.md has an example. The prompts go to standard output, or to --out. --format lm-eval
+    writes a task of lm-evaluation-harness into the folder --out (docs/harnesses.md).
     """
 
     suite: Annotated[
@@ -49,14 +50,21 @@ class ExportOptions:
     format_: Annotated[
         ExportFormat | None,
         Option(
-            "Write JSON Lines or CSV [default: by the name of --out, else jsonl].",
+            "Write JSON Lines, CSV, or a task of lm-evaluation-harness [default: by the name of "
+            "--out, else jsonl].",
             flag="--format",
             panel=OUTPUT,
         ),
     ] = None
     file: Annotated[
         Path | None,
-        Option("Write to this file.", metavar="FILE", flag="--out", short="-o", panel=OUTPUT),
+        Option(
+            "Write to this file; lm-eval: into this folder.",
+            metavar="FILE",
+            flag="--out",
+            short="-o",
+            panel=OUTPUT,
+        ),
     ] = None
     perturbations: Annotated[FormNames, FACTS_AND_PAIRS] = None
     limit: Limit = None

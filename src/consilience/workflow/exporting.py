@@ -17,6 +17,7 @@ from consilience.sentence_pairs import Task, as_string
 from consilience.suites.cloze_questions import BLANK
 from consilience.suites.pairs import TASK_SUITE, Pairs
 from consilience.suites.perturbations import Perturbation, forms_of, original
+from consilience.suites.question_collection import Questions
 from consilience.suites.question_suites import (
     groups_of_questions,
     is_questions,
@@ -57,21 +58,27 @@ COLUMNS: Mapping[str, str] = {
 
 def export_prompts(options: ExportOptions) -> Iterator[ExportedRow]:
     """The prompts of a suite, item by item. An option of another suite raises at once."""
+    if is_questions(options.suite):
+        questions, presenters = questions_to_export(options)
+        return (
+            row
+            for name, items in questions.groups.items()
+            for row in question_rows(items, presenters[name], questions.name)
+        )
     chosen = ProbeOptions(**shared_fields(options, ProbeOptions))
     if is_task(options.suite):
         pairs = ChosenPairs.of(replace(chosen, generate=True))
         return pair_rows(pairs.task, pairs.pairs, pairs.perturbations, options.template)
-    if is_questions(options.suite):
-        return _question_prompts(chosen)
     return fact_rows(fact_setup(chosen).suite)
 
 
-def _question_prompts(options: ProbeOptions) -> Iterator[ExportedRow]:
-    """The questions that options choose, in the variants that they choose."""
-    refuse_options(options, "questions", "a suite of questions")
+def questions_to_export(options: ExportOptions) -> tuple[Questions, dict[str, Presenter]]:
+    """The questions that options choose, and how those of each group are presented."""
+    chosen = ProbeOptions(**shared_fields(options, ProbeOptions))
+    refuse_options(chosen, "questions", "a suite of questions")
     whole = load_questions(options.suite, columns_of(options.columns))
-    chosen = select_questions(whole, options.groups, options.limit, options.seed)
-    factors = factors_of(options.vary, chosen, template_names(options.template))
+    questions = select_questions(whole, options.groups, options.limit, options.seed)
+    factors = factors_of(options.vary, questions, template_names(options.template))
     design = design_of(options.design, factors, options.seed)
     prompting = Prompting.of(
         options.template,
@@ -80,15 +87,10 @@ def _question_prompts(options: ProbeOptions) -> Iterator[ExportedRow]:
         system=options.system or "",
         seed=options.seed,
     )
-    presenters = {
+    return questions, {
         group.id: prompting.presenter(group.design(design), whole.items)
-        for group in groups_of_questions(chosen)
+        for group in groups_of_questions(questions)
     }
-    return (
-        row
-        for name, items in chosen.groups.items()
-        for row in question_rows(items, presenters[name], chosen.name)
-    )
 
 
 def export_format(options: ExportOptions) -> ExportFormat:

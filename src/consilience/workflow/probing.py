@@ -14,6 +14,7 @@ from consilience.ask import Progress, ask_groups, screening_note
 from consilience.ask_pairs import PairModel
 from consilience.ask_questions import PromptModel
 from consilience.errors import ConsilienceError
+from consilience.harness_logs import model_of_log
 from consilience.models import LanguageModel
 from consilience.provenance import git_revision, versions
 from consilience.run import Run, model_name
@@ -249,7 +250,7 @@ def score(options: ScoreOptions, questions: Questions | None = None, label: str 
     answers = options.answers
     if is_promptfoo(answers):
         return score_promptfoo(options)
-    run = Run.open(answers, label).named_by_model()
+    run = Run.open(answers, label or model_name(model_of_log(answers))).named_by_model()
     if not answers.is_dir() and options.suite is not None:
         return score_table(run, options, questions)
     if options.folder is not None:

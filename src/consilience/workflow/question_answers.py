@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import polars as pl
 
 from consilience.answer_files import as_text
@@ -14,6 +15,8 @@ from consilience.ask_writing import WRITTEN_COLUMNS, answered
 from consilience.errors import ConsilienceError
 from consilience.factors import FACTORS, OF_OPTIONS, Factor, FactorialDesign, levels_of
 from consilience.free_text import Rule
+from consilience.harness_logs import LOG_PROBABILITIES
+from consilience.option_answers import chosen
 from consilience.presentation import Presentation, Prompt, labels_of, permutation
 from consilience.questions import Question
 from consilience.suites.question_collection import Questions
@@ -22,6 +25,7 @@ from consilience.workflow.scoring_answers import (
     WHERE,
     answer_in,
     check_answers,
+    log_probabilities,
     unknown,
     variants_in,
 )
@@ -62,10 +66,12 @@ def answers_to_questions(
         levels = variants[str(row["variant"])]
         variant = _variant_index(design if question.options else of_open, levels, where)
         prompt = _shown(question, levels, row.get("options"), where)
-        text = answer_in(row, prompt.answers, where)
         style = levels.get("labels", Presentation().labels)
         answer: dict[str, object] = {"excluded": NO_ANSWER}
-        if text is not None:
+        if listed := row.get(LOG_PROBABILITIES):
+            totals = log_probabilities(listed, len(prompt.answers), where)
+            answer = chosen(np.array(totals), None, prompt, question)
+        elif (text := answer_in(row, prompt.answers, where)) is not None:
             answer = answered(text, prompt, question, style, rule)
         by_group.setdefault(question.group, []).append((question, variant, prompt, answer))
     tables = []

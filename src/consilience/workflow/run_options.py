@@ -26,7 +26,8 @@ class ScoreOptions:
 
     A table of answers needs --suite and the columns item, variant and answer, or answer_index.
     It may be what `consilience suite export` wrote, with the answers added. docs/export.md has
-    an example. The results of promptfoo (.json) need no suite.
+    an example. The results of promptfoo (.json) need no suite. Logs of lm-evaluation-harness
+    (--log_samples) are read, too: docs/harnesses.md.
     """
 
     answers: Annotated[

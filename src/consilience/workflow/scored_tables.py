@@ -10,6 +10,7 @@ import polars as pl
 from consilience.ask_writing import notes_on_writing
 from consilience.errors import ConsilienceError
 from consilience.free_text import DEFAULT_RULE, DEFAULT_RULES, OPEN_RULE, RULES, rule_of
+from consilience.harness_logs import LOG_PROBABILITIES, model_of_log
 from consilience.metrics.answers_table import check_golds, prepare, unknown_answers
 from consilience.provenance import git_revision, versions
 from consilience.run import QUESTIONS, Run
@@ -105,7 +106,8 @@ def score_questions(
     design, answers = answers_to_questions(run.answers, whole, rule)
     items = set(answers["item"])
     questions = replace(whole, items=tuple(item for item in whole.items if item.item in items))
-    groups = groups_of_questions(questions, writes_freely=True)
+    is_scored = LOG_PROBABILITIES in run.answers.columns
+    groups = groups_of_questions(questions, writes_freely=not is_scored)
     suite = suite_of_questions(questions.name, groups, design)
     counted = count_answers({"": answers}, suite, "strict", run.label)
     notes = [*_not_counted(whole, items), *counted.notes, *notes_on_writing(answers)]
@@ -183,7 +185,7 @@ def _kept_table(
 
 def _made_of(options: ScoreOptions, rule: str | None) -> dict[str, object]:
     """The settings of a run that was made of a table."""
-    name = options.provider or options.answers.stem
+    name = options.provider or model_of_log(options.answers) or options.answers.stem
     model = {"model": name, "digest": digest_of(options.answers)}
     return {"match": rule, "model": model}
 

@@ -1,25 +1,31 @@
 """Answers that were made elsewhere, to the prompts of ``suite export``, as answers tables.
 
 A row has the item, the variant and the answer: in ``answer`` a text, or in ``answer_index`` the
-position among the candidates of the prompt, from 0. What else a table needs is in the suite.
+position among the candidates of the prompt, from 0. A log of lm-evaluation-harness has the
+log-probabilities of all candidates instead. What else a table needs is in the suite.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from consilience.answer_files import as_text
+from consilience.ask import judge
 from consilience.design import ORIGINAL
 from consilience.errors import ConsilienceError, did_you_mean, missing_column
 from consilience.free_text import RULES, Rule, match
+from consilience.harness_logs import LOG_PROBABILITIES
+from consilience.models.score_tables import log_softmax
 from consilience.questions import Choice
 from consilience.schemas import ANSWERS_SCHEMA
 from consilience.sentence_pairs import Task
 from consilience.suites.pairs import TASK_SUITE, generated_group
-from consilience.types import Suite
+from consilience.types import Scores, Suite
 
 WHERE = "the answers table"
 
@@ -70,11 +76,14 @@ def answers_to_facts(table: pl.DataFrame, suite: Suite, rule: Rule | None) -> pl
 
     ``rule``: how the object is found in an answer; None leaves answers as they are. Where patterns
     write objects in several languages or forms, an answer in that of its pattern becomes the object
-    of the facts, by default if it is exactly that text.
+    of the facts, by default if it is exactly that text. Of a table with the log-probabilities of
+    the candidates, the most probable one is the answer.
     """
     table = as_text(table)
     if not {"group", "subject", "gold"} <= set(table.columns) and "item" in table.columns:
         table = _with_facts(table, suite)
+    if LOG_PROBABILITIES in table.columns:
+        return with_scores(table, suite)
     written = _written_candidates(suite)
     if rule is None and written:
         rule = RULES["exact"]
@@ -84,6 +93,45 @@ def answers_to_facts(table: pl.DataFrame, suite: Suite, rule: Rule | None) -> pl
         return table  # whose columns are checked when it is counted
     words = {relation.id: relation.candidates.words for relation in suite.relations}
     return table.with_columns(answer=_matched(table, words, rule, written))
+
+
+def with_scores(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+    """A table of facts with the answers and scores that its log-probabilities make (``judge``)."""
+    relations = {relation.id: relation for relation in suite.relations}
+    parts = []
+    for (group,), rows in table.with_row_index("row").partition_by("group", as_dict=True).items():
+        if str(group) not in relations:
+            raise unknown(str(group), "group", list(relations), suite.name, WHERE)
+        words = relations[str(group)].candidates.words
+        totals = np.array(
+            [
+                log_probabilities(text, len(words), f"{WHERE}, row {row + 1}")
+                for row, text in rows.select("row", LOG_PROBABILITIES).iter_rows()
+            ]
+        )
+        every = np.arange(len(totals))
+        scores = Scores(every, words, log_softmax(totals), totals=totals)
+        columns = judge(scores, rows["gold"].to_list())
+        parts.append(
+            rows.with_columns(
+                pl.Series(name, values, ANSWERS_SCHEMA[name], strict=False)
+                for name, values in columns.items()
+            )
+        )
+    return pl.concat(parts).sort("row").drop("row", LOG_PROBABILITIES)
+
+
+def log_probabilities(text: str | None, size: int, where: str) -> list[float]:
+    """The log-probabilities of ``size`` candidates, a list in JSON; NaN where there are none."""
+    values = [np.nan] * size if text is None else json.loads(text)
+    if len(values) != size:
+        raise ConsilienceError(
+            f"{len(values)} log-probabilities",
+            expected=f"{size}, one for each candidate in the suite",
+            where=where,
+            todo="Name the suite that was exported, as it was then.",
+        )
+    return [float(value) for value in values]
 
 
 def _written_candidates(suite: Suite) -> dict[tuple[str, str], list[Choice]]:
@@ -174,8 +222,9 @@ def answer_in(row: Row, candidates: Sequence[str], where: str) -> str | None:
 def check_answers(table: pl.DataFrame, needed: Iterable[str]) -> None:
     """Raise for a missing column, no rows, an empty cell, and two answers to the same prompt."""
     names = [*needed, "answer"]
+    other = {"answer_index", LOG_PROBABILITIES} & set(table.columns)
     for name in names:
-        if name not in table.columns and not (name == "answer" and "answer_index" in table.columns):
+        if name not in table.columns and not (name == "answer" and other):
             raise missing_column(name, table.columns, expected=", ".join(names), where=WHERE)
     if table.is_empty():
         raise ConsilienceError("no rows", where=WHERE)

@@ -1,0 +1,1 @@
+"""Consilience inside other tools."""

@@ -1,0 +1,228 @@
+"""Write a suite as a task of lm-evaluation-harness: YAML, documents, and functions that count."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from consilience.ask_questions import Presenter, prompts_of
+from consilience.design import Design
+from consilience.errors import ConsilienceError
+from consilience.files import write_whole
+from consilience.presentation import Prompt
+from consilience.questions import Question
+from consilience.suites.question_collection import Questions
+from consilience.suites.question_suites import is_questions
+from consilience.suites.tasks import is_task
+from consilience.types import Suite
+from consilience.workflow.export_options import ExportOptions
+from consilience.workflow.exporting import questions_to_export
+from consilience.workflow.fact_setup import fact_setup
+from consilience.workflow.options import shared_fields
+from consilience.workflow.probe_options import ProbeOptions
+
+Document = dict[str, Any]
+"""An item in a variant: what lm-evaluation-harness scores, and what counts its answer."""
+
+FUNCTIONS = "consilience_task"
+"""The module that is written beside a task."""
+
+TASK = """\
+# Written by `consilience suite export --format lm-eval`. A document is an item in a variant.
+task: {name}
+custom_dataset: !function {functions}.load
+dataset_kwargs: {{file: {name}.jsonl}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: context
+doc_to_choice: choices
+doc_to_target: gold_index
+target_delimiter: ""
+process_results: !function {functions}.process_results
+metric_list:
+{metrics}
+metadata: {{version: 1.0}}
+"""
+
+METRICS = ("accuracy", "consistency", "consistent_accuracy", "items")
+"""The metrics of a task: functions of ``lm_eval_task``."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenTask:
+    """A task that was written."""
+
+    name: str
+    """What ``--tasks`` calls it."""
+    folder: Path
+    """What ``--include_path`` names."""
+    documents: int
+    """How many documents it has."""
+    items: int
+    """How many items they are of."""
+    is_of_facts: bool
+    """Whether the documents are sentences without a context."""
+
+
+def write_task(options: ExportOptions) -> WrittenTask:
+    """Write the suite of the options into the folder ``options.file``.
+
+    Sentence pairs, open questions and chats raise: lm-evaluation-harness cannot score them as
+    ``probe`` does. Existing files of the same task are replaced.
+    """
+    folder = options.file
+    if folder is None:
+        raise ConsilienceError("--format lm-eval without a folder", todo="Add --out DIR.")
+    if folder.is_file():
+        raise ConsilienceError("a file", expected="a folder", where=str(folder))
+    suite, documents = documents_of(options)
+    name = "consilience_" + re.sub(r"\W+", "_", suite)
+    folder.mkdir(parents=True, exist_ok=True)
+    counts: Counter[str] = Counter()
+
+    def lines() -> Iterator[bytes]:
+        for document in documents:
+            counts[f"{document['group']}\t{document['item']}"] += 1
+            yield (json.dumps(document, ensure_ascii=False) + "\n").encode()
+
+    write_whole(folder / f"{name}.jsonl", lines)
+    metrics = "\n".join(
+        f"  - {{metric: {metric}, aggregation: !function {FUNCTIONS}.{metric}, "
+        "higher_is_better: true}"
+        for metric in METRICS
+    )
+    task = TASK.format(name=name, functions=FUNCTIONS, metrics=metrics)
+    write_whole(folder / f"{name}.yaml", task.encode())
+    functions = files("consilience.integrations").joinpath("lm_eval_task.py").read_bytes()
+    write_whole(folder / f"{FUNCTIONS}.py", functions)
+    is_of_facts = not is_questions(options.suite)
+    return WrittenTask(name, folder, counts.total(), len(counts), is_of_facts)
+
+
+def documents_of(options: ExportOptions) -> tuple[str, Iterator[Document]]:
+    """The name of the suite, and its documents, all variants of an item together."""
+    if is_task(options.suite):
+        raise ConsilienceError(
+            f"the sentence pairs of {options.suite} as a task of lm-evaluation-harness",
+            expected="facts, or questions with options",
+            todo="Their labels come from a classifier, or are written. Use `consilience probe`, or "
+            "--format jsonl.",
+        )
+    if is_questions(options.suite):
+        questions, presenters = questions_to_export(options)
+        _refuse_questions(questions, presenters)
+        return questions.name, question_documents(questions, presenters)
+    suite: Suite = fact_setup(ProbeOptions(**shared_fields(options, ProbeOptions))).suite
+    return suite.name, fact_documents(suite)
+
+
+def fact_documents(suite: Suite) -> Iterator[Document]:
+    """Every fact in every pattern: after an empty context whole sentences, one for each candidate.
+
+    A fact whose object is no candidate has no document: ``probe`` counts no answer to it either.
+    """
+    for relation in suite.relations:
+        compared_with = _compared_with(relation.design)
+        words = relation.candidates.words
+        places = {word: at for at, word in enumerate(words)}
+        for fact in relation.facts:
+            if fact.object not in places:
+                continue  # no answer to it is counted
+            for at, pattern in enumerate(relation.patterns):
+                query = relation.query(pattern, fact)
+                written = (
+                    relation.written(word, pattern.language, pattern.object_form) for word in words
+                )
+                yield {
+                    **_identity(suite.name, relation.id, fact.item, pattern.name, at),
+                    "subject": fact.subject,
+                    "gold": fact.object,
+                    "n_variants": len(relation.patterns),
+                    "compared_with": compared_with[at],
+                    "averaged_group": relation.id,
+                    "unit": f"{fact.subject}\t{fact.object}",
+                    "context": "",
+                    "choices": [pattern.fill(query.subject, word) for word in written],
+                    "gold_index": places[fact.object],
+                }
+
+
+def question_documents(
+    questions: Questions, presenters: dict[str, Presenter]
+) -> Iterator[Document]:
+    """Every question in every variant: the prompt, and the labels or texts of the options."""
+    for group, of_group in questions.groups.items():
+        presenter = presenters[group]
+        names = presenter.design.names
+        for question in of_group:
+            prompts = prompts_of([question], presenter)
+            shown = [variant for _, variant, _ in prompts]
+            for _, variant, prompt in prompts:
+                yield {
+                    **_identity(questions.name, group, question.item, names[variant], variant),
+                    **_shown(question, prompt),
+                    "n_variants": len(prompts),
+                    "compared_with": [other for other in shown if other < variant],
+                }
+
+
+def _identity(suite: str, group: str, item: str, variant: str, at: int) -> Document:
+    return {"suite": suite, "group": group, "item": item, "variant": variant, "variant_index": at}
+
+
+def _shown(question: Question, prompt: Prompt) -> Document:
+    """What lm-evaluation-harness reads of a question in a variant, and which option each choice is.
+
+    A choice begins with the space that separates it from the prompt, and ends with a line break if
+    the text of one begins another's (``1`` and ``10``), as ``probe`` scores it.
+    """
+    answers = prompt.answers
+    begins_another = any(second.startswith(first) for first, second in pairwise(sorted(answers)))
+    gap = "" if prompt.text.endswith("\n") else " "
+    return {
+        "subject": question.item,
+        "gold": question.gold.text,
+        "averaged_group": "",
+        "unit": question.item,
+        "context": prompt.text,
+        "choices": [gap + answer + "\n" * begins_another for answer in answers],
+        "gold_index": prompt.gold,
+        "positions": list(prompt.options),
+        "options": [question.options[at].text for at in prompt.options],
+    }
+
+
+def _compared_with(design: Design) -> list[list[int]]:
+    """For each variant, the earlier ones that it is compared with."""
+    size = len(design.variants)
+    if design.compared is None:
+        return [list(range(at)) for at in range(size)]
+    earlier: list[list[int]] = [[] for _ in range(size)]
+    for first, second in design.compared:
+        earlier[max(first, second)].append(min(first, second))
+    return earlier
+
+
+def _refuse_questions(questions: Questions, presenters: dict[str, Presenter]) -> None:
+    """Raise for open questions and for chats."""
+    for group, items in questions.groups.items():
+        if open_one := next((item for item in items if not item.options), None):
+            raise ConsilienceError(
+                f"the open question '{open_one.item}' in the group '{group}'",
+                expected="questions with options, whose answers lm-evaluation-harness scores",
+                todo="Choose other groups with --groups, or use --format jsonl.",
+            )
+    templates = {name: t for of in presenters.values() for name, t in of.templates.items()}
+    if chats := [name for name, template in templates.items() if template.is_chat]:
+        raise ConsilienceError(
+            f"the template '{chats[0]}', which is a chat",
+            expected="a text that a model continues, such as --template plain",
+            todo="lm-evaluation-harness builds chats itself, and its answers have other tokens.",
+        )

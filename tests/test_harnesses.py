@@ -1,0 +1,113 @@
+"""lm-evaluation-harness and inspect_ai, driven as their users do; `make test-harness` installs them."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+
+from conftest import ROOT, build_model
+from consilience.run import read_answers
+
+QUESTIONS = """group,question,question_2,answer,options
+city,Capital of France?,France's capital?,Paris,Rome;Paris;Oslo
+city,Capital of Italy?,Italy's capital?,Rome,Rome;Berlin;Paris
+city,Capital of Norway?,Norway's capital?,Oslo,Madrid;Lisbon;Oslo
+"""
+
+LARGEST = 1e-4
+"""Nats between a log-probability of lm-evaluation-harness and ours, at most."""
+
+
+def run(*command, cwd, **environment):
+    """The standard output of another tool, whose process sees the package of this checkout."""
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "HF_HUB_OFFLINE": "1", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def tiny_model(tmp_path_factory):
+    """A random causal model that reads prompts of 512 tokens."""
+    folder = build_model("llama", tmp_path_factory.mktemp("llama"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 512}))
+    return folder
+
+
+def lm_eval(folder, model, task, *more):
+    """The results of a task, and the file of its samples."""
+    run("-m", "lm_eval", "run", "--model", "hf", "--model_args", f"pretrained={model},dtype=float32",
+        "--device", "cpu", "--include_path", "tasks", "--tasks", task, "--log_samples",
+        "--output_path", "logs", *more, cwd=folder)  # fmt: skip
+    results = json.loads(max(folder.glob("logs/*/results_*.json")).read_text())["results"][task]
+    return results, max(folder.glob(f"logs/*/samples_{task}_*.jsonl"))
+
+
+def largest_difference(first, second, names):
+    """Between columns of two answers tables of the same items and variants, and equal answers."""
+    order = ["group", "item", "variant"]
+    first, second = first.sort(order), second.sort(order)
+    assert first.select(*order, "answer", "gold_rank").equals(
+        second.select(*order, "answer", "gold_rank")
+    )
+    columns = [
+        pl.concat([first[name], second[name]]).explode().to_numpy().reshape(2, -1) for name in names
+    ]
+    return max(np.abs(one - other).max() for one, other in columns)
+
+
+def point_estimates(out, group):
+    rows = json.loads(out)["metrics"]
+    return {
+        row["metric"]: row["value"]
+        for row in rows
+        if (row["group"], row["subset"]) == (group, "all")
+    }
+
+
+@pytest.mark.parametrize("kind", ["facts", "questions"])
+def test_lm_eval_has_our_log_probabilities_and_our_numbers(
+    consilience, write_suite, tiny_model, tmp_path, kind
+):
+    pytest.importorskip("lm_eval")
+    suite, more, group = write_suite(), ["--keep-scores"], "MACRO"
+    scores = ["logprob", "gold_logprob", "margin", "text_logprob", "gold_text_logprob"]
+    if kind == "questions":
+        (suite := tmp_path / "suite.csv").write_text(QUESTIONS, encoding="utf-8")
+        more, group = [], "MICRO"
+        scores.append("option_scores")
+    status, out, err = consilience("suite", "export", suite, "--format", "lm-eval", "-o", "tasks")
+    assert status == 0, err
+    results, log = lm_eval(tmp_path, tiny_model, "consilience_suite")
+    assert consilience("probe", "-m", tiny_model, "-s", suite, "-o", "ours", *more)[0] == 0
+    status, out, err = consilience("score", log, "-s", suite, "-o", "theirs", "--json")
+    assert status == 0, err
+    ours, theirs = read_answers(tmp_path / "ours"), read_answers(tmp_path / "theirs")
+    difference = largest_difference(ours, theirs, scores)
+    print(f"{kind}: largest difference {difference:.1e} nats")
+    assert difference < LARGEST
+    estimates = point_estimates(out, group)
+    assert results["items,none"] == 3
+    for name in ("accuracy", "consistency", "consistent_accuracy"):
+        assert results[f"{name},none"] == pytest.approx(estimates[name]), name
+        assert results[f"{name}_stderr,none"] == "N/A"
+
+
+def test_a_limit_that_cuts_through_an_item_leaves_it_out(
+    consilience, write_suite, tiny_model, tmp_path
+):
+    pytest.importorskip("lm_eval")
+    consilience("suite", "export", write_suite(), "--format", "lm-eval", "-o", "tasks")
+    results, _ = lm_eval(tmp_path, tiny_model, "consilience_suite", "--limit", "8")
+    assert results["items,none"] == 2  # of three patterns each, and two of the third

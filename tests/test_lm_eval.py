@@ -1,0 +1,237 @@
+"""Suites as tasks of lm-evaluation-harness, and its logs, without that package.
+
+`tests/test_harnesses.py` drives the package itself. Here its documented part is played: a document
+is scored choice by choice, `process_results` gets pairs, aggregations get the rows of all documents.
+"""
+
+import importlib.util
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from consilience.integrations import lm_eval_task as task
+from consilience.run import read_answers
+
+QUESTIONS = """group,question,question_2,answer,options
+city,Capital of France?,France's capital?,Paris,Lyon;Paris;Nice
+city,Capital of Italy?,Italy's capital?,Rome,Rome;Turin;Romeo
+open,Language of Docker?,Docker is written in?,Go,
+"""
+
+
+def row(item, variant, answer, right, *, group="", size=2):
+    return (group, item, variant, size, list(range(variant)), answer, right)
+
+
+def test_numbers_of_documents_by_hand():
+    rows = [
+        row("a", 0, 1, True, size=3), row("a", 1, 1, True, size=3), row("a", 2, 0, False, size=3),
+        row("b", 0, 2, False), row("b", 1, 2, False),
+        row("c", 0, 0, True, size=3), row("c", 1, 0, True, size=3),  # --limit cut its third variant
+        row("b", 1, 0, True),  # a repeated fact counts once
+    ]  # fmt: skip
+    assert task.items(rows) == 2
+    assert task.accuracy(rows) == 1 / 2
+    assert task.consistency(rows) == 2 / 4  # pairs of a: 1 of 3; of b: 1 of 1
+    assert task.consistent_accuracy(rows) == 0
+    averaged = [row(r[1], *r[2:3], *r[5:], group=r[1], size=r[3]) for r in rows]
+    assert task.consistency(averaged) == pytest.approx((1 / 3 + 1) / 2)
+    assert task.consistency(reversed(rows[:5])) == 2 / 4  # in any order, as several processes give
+    assert math.isnan(task.accuracy([])) and task.items([]) == 0
+    assert math.isnan(task.consistency([row("a", 0, 1, True, size=1)]))
+
+
+def test_the_answer_is_the_most_probable_choice_of_equal_ones_the_first_of_the_file():
+    doc = {
+        "averaged_group": "", "unit": "a", "variant_index": 1, "n_variants": 2, "compared_with": [0],
+        "choices": [" A", " B", " C"], "positions": [2, 0, 1], "gold_index": 0,
+    }  # fmt: skip
+
+    def answer(*totals):
+        rows = task.process_results(doc, [(total, False) for total in totals])
+        assert set(rows) == {"accuracy", "consistency", "consistent_accuracy", "items"}
+        return rows["items"][-2:]
+
+    assert answer(-1.0, -2.0, -3.0) == (2, True)
+    assert answer(-2.0, -1.0, -1.0) == (0, False)
+    doc["choices"] = ["Rom.", "Paris.", "Rom."]  # candidates that are written alike
+    assert answer(-2.0, -3.0, -1.0) == (2, True)
+
+
+def documents(folder, name):
+    lines = (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def log_of(docs, path, total_of):
+    """What `--log_samples` writes of documents whose choices have these log-probabilities."""
+    lines = []
+    for at, doc in enumerate(docs):
+        totals = [total_of(doc["context"] + choice) for choice in doc["choices"]]
+        replies = [[str(total), "False"] for total in totals]
+        lines.append(json.dumps({"doc_id": at, "doc": doc, "filtered_resps": replies}))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def rows_of(docs, total_of):
+    return [
+        task.process_results(doc, [(total_of(doc["context"] + choice), False) for choice in doc["choices"]])["items"]
+        for doc in docs
+    ]  # fmt: skip
+
+
+def made_up(text):
+    """A log-probability that depends on the whole text."""
+    return -1.0 - (sum(at * byte for at, byte in enumerate(text.encode(), 1)) % 101) / 7
+
+
+def metrics(out):
+    shown = json.loads(out)["metrics"]
+    return {(each["metric"], each["group"]): each for each in shown if each["subset"] == "all"}
+
+
+def test_facts_as_a_task_and_back(consilience, write_suite, tmp_path):
+    facts = [
+        {"relation": "capital", "subject": subject, "object": word}
+        for subject, word in [("France", "Paris"), ("Germany", "Berlin"), ("Italy", "Rome")]
+    ]
+    suite = write_suite(facts=[*facts, facts[-1]])
+    status, out, err = consilience("suite", "export", suite, "--format", "lm-eval", "-o", "tasks")
+    assert status == 0, err
+    docs = documents(tmp_path / "tasks", "consilience_suite")
+    assert f"{len(docs)} documents of 4 items" in out
+    first = docs[1]
+    assert (first["context"], first["choices"]) == (
+        "", [f"{city} is the capital of France." for city in ("Paris", "Berlin", "Rome")]
+    )  # fmt: skip
+    log_of(docs, tmp_path / "samples_x.jsonl", made_up)
+    status, out, err = consilience("score", "samples_x.jsonl", "-s", suite, "--json", "-o", "run")
+    assert status == 0, err
+    numbers, rows = metrics(out), rows_of(docs, made_up)
+    for name in ("accuracy", "consistency", "consistent_accuracy"):
+        assert getattr(task, name)(rows) == pytest.approx(numbers[name, "MACRO"]["value"]), name
+        assert numbers[name, "MACRO"]["n"] > 0
+    answers = read_answers(tmp_path / "run")
+    paris = answers.row(0, named=True)
+    totals = [made_up(choice) for choice in docs[0]["choices"]]
+    assert paris["text_logprob"] == pytest.approx(max(totals))
+    normal = math.log(sum(map(math.exp, totals)))
+    assert paris["gold_logprob"] == pytest.approx(totals[0] - normal)
+
+
+@pytest.fixture
+def questions(tmp_path):
+    (path := tmp_path / "mine.csv").write_text(QUESTIONS, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("labels", ["A,1", "A,none"])
+def test_questions_as_a_task_and_back(consilience, questions, tmp_path, labels):
+    arguments = ("--groups", "city", "--vary", "order=all", "--vary", f"labels={labels}",
+                 "--vary", "paraphrase=all")  # fmt: skip
+    status, out, err = consilience(
+        "suite", "export", questions, "--format", "lm-eval", "-o", tmp_path / "tasks", *arguments
+    )
+    assert status == 0, err
+    docs = documents(tmp_path / "tasks", "consilience_mine")
+    assert len(docs) == 2 * 2 * 6 * 2
+    first, last = docs[0], docs[-1]
+    assert (first["choices"], last["choices"]) == (
+        ([" A", " B", " C"], [" 1", " 2", " 3"]) if labels == "A,1" else
+        ([" Lyon", " Paris", " Nice"], [" Romeo\n", " Turin\n", " Rome\n"])  # Rome begins Romeo
+    )  # fmt: skip
+    assert first["context"].endswith("Answer:") and last["options"] == ["Romeo", "Turin", "Rome"]
+    log_of(docs, tmp_path / "log.jsonl", made_up)
+    status, out, err = consilience("score", "log.jsonl", "-s", questions, "--json", "-o", "run")
+    assert status == 0, err
+    numbers, rows = metrics(out), rows_of(docs, made_up)
+    for name in ("accuracy", "consistency", "consistent_accuracy"):
+        assert getattr(task, name)(rows) == pytest.approx(numbers[name, "MICRO"]["value"]), name
+    answers = read_answers(tmp_path / "run")
+    assert answers["option_scores"].list.len().to_list() == [3] * 48
+    by_hand = {
+        (doc["item"], doc["variant"]): doc["positions"][
+            max(range(3), key=lambda at: (made_up(doc["context"] + doc["choices"][at]), -doc["positions"][at]))
+        ]
+        for doc in docs
+    }  # fmt: skip
+    for item, variant, option in answers.select("item", "variant", "option").iter_rows():
+        assert by_hand[item, variant] == option
+
+
+def test_what_is_no_task_is_refused(consilience, questions, tmp_path):
+    for arguments, message in [
+        (("rte",), "the sentence pairs of rte"),
+        ((questions,), "the open question 'open-1' in the group 'open'"),
+        (
+            (questions, "--groups", "city", "--template", "chat"),
+            "the template 'chat', which is a chat",
+        ),
+    ]:
+        status, _, err = consilience(
+            "suite", "export", *arguments, "--format", "lm-eval", "-o", tmp_path / "tasks"
+        )
+        assert (status, message in err) == (2, True), err
+    status, _, err = consilience("suite", "export", "mini", "--format", "lm-eval")
+    assert (status, "without a folder. Add --out DIR" in err) == (2, True)
+    status, _, err = consilience("suite", "export", "mini", "--format", "lm-eval", "-o", questions)
+    assert (status, "a file; expected a folder" in err) == (2, True)
+    assert not (tmp_path / "tasks").exists()
+
+
+def test_logs_of_other_tasks_and_other_suites_are_refused(consilience, tmp_path):
+    reply = [["-1.0", "False"], ["-2.0", "False"]]
+    log = tmp_path / "log.jsonl"
+
+    def scored(doc, replies):
+        line = {"doc_id": 0, "doc": doc, "filtered_resps": replies}
+        log.write_text(json.dumps(line) + "\n", encoding="utf-8")
+        status, _, err = consilience("score", log, "--suite", "mini")
+        assert status == 2
+        return err
+
+    assert "without group, item" in scored({"question": "?"}, reply)
+    doc = {"group": "capital", "item": "capital-1", "subject": "France", "gold": "Paris",
+           "variant": "The capital of [X] is [Y].", "variant_index": 0}  # fmt: skip
+    assert "2 log-probabilities; expected" in scored(doc, reply)
+    assert "row 1" in scored(doc, reply)
+    assert "without the log-probability of each choice" in scored(doc, ["written text"])
+    assert "no group 'capitol'" in scored(doc | {"group": "capitol"}, reply)
+
+
+def test_the_model_of_a_log_is_that_of_the_results_beside_it(consilience, tmp_path):
+    consilience("suite", "export", "mini", "--groups", "capital", "--limit", "2",
+                "--format", "lm-eval", "-o", "tasks")  # fmt: skip
+    docs = documents(tmp_path / "tasks", "consilience_mini")
+    date = "2026-11-23T13-16-29.122945"
+    log_of(docs, log := tmp_path / f"samples_consilience_mini_{date}.jsonl", made_up)
+    (tmp_path / f"results_{date}.json").write_text('{"model_name": "org/small"}')
+    status, out, err = consilience("score", log, "--suite", "mini", "-o", "run")
+    assert status == 0, err
+    assert out.startswith("small on mini: 1 relation, 2 facts")
+    assert (
+        json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["model"]["model"]
+        == "org/small"
+    )
+
+
+def test_the_functions_of_a_task_need_nothing_of_ours(consilience, tmp_path):
+    consilience("suite", "export", "mini", "--limit", "1", "--format", "lm-eval", "-o", "tasks")
+    path = tmp_path / "tasks" / "consilience_task.py"
+    assert (
+        "import consilience" not in path.read_text() and "from consilience" not in path.read_text()
+    )
+    spec = importlib.util.spec_from_file_location("consilience_task", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.items([row("a", 0, 1, True, size=1)]) == 1
+
+
+def test_perturbed_patterns_are_compared_with_their_pattern(consilience, write_suite):
+    consilience("suite", "export", write_suite(), "--perturbations", "lower_case",
+                "--format", "lm-eval", "-o", "tasks")  # fmt: skip
+    docs = documents(Path("tasks"), "consilience_suite")
+    compared = [[], [], [], [0], [1], [2]]
+    assert [doc["compared_with"] for doc in docs] == compared * 3

@@ -53,6 +53,8 @@ class World:
     """Standard deviation over groups of how often items are steady."""
     moves: float = 0.05
     """Standard deviation over groups of the true difference between the models."""
+    is_rare: bool = False
+    """Whether few groups have all of the true difference: 50 points each, the others none."""
     shares: tuple[float, ...] = EVEN
     """How often candidates are drawn."""
     changed: float = 0.3
@@ -99,6 +101,9 @@ def rates(world: World, value: float, generator: Random) -> np.ndarray:
 
 def moved(world: World, base: np.ndarray, value: float, generator: Random) -> np.ndarray:
     """The same of a second model, whose true value is ``value``."""
+    if world.is_rare:
+        is_worse = generator.random(world.groups) < (world.value - value) / 0.5
+        return np.where(is_worse, world.steady(world.value - 0.5), base)
     later = np.full(world.groups, world.steady(value) - world.steady(world.value))
     if world.groups > 1:
         later += generator.uniform(-1, 1, world.groups) * world.moves * 3**0.5
@@ -204,6 +209,8 @@ WORLDS = {
     "12 relations of 40": World(12, 40),
     "30 relations of 40": World(30, 40),
     "30 relations of 40, value near 1": World(30, 40, value=0.97, spread=0.03, moves=0.01),
+    "12 relations of 40, few much worse": World(12, 40, is_rare=True),
+    "30 relations of 40, few much worse": World(30, 40, is_rare=True),
     "400 questions, corrected, equal margins": World(items=400, metric="corrected_consistency"),
     "400 questions, corrected, unequal margins": World(
         items=400, metric="corrected_consistency", shares=UNEVEN

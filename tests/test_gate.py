@@ -16,6 +16,7 @@ from consilience.report.gate_tables import GateCheck
 from consilience.report.junit import as_junit
 from consilience.suites.saving import save_suite
 from consilience.workflow.gate_rules import parse_rules
+from report_builders import pair_run
 
 PATTERNS = ["[X] listens on port [Y].", "The port of [X] is [Y]."]
 
@@ -159,6 +160,42 @@ def test_only_items_that_both_have_are_compared(ports):
         gate(folder, write("first", 9, range(9)), baseline=folder / "part.csv", rules=[rule])
 
 
+def test_sentence_pairs_are_gated_by_task_and_form(tmp_path):
+    """Twelve pairs; the reverse form changes the labels of two in one run and of ten in another."""
+    runs = [pair_run(tmp_path / name, range(size)) for name, size in (("two", 2), ("ten", 10))]
+    rules = ["consistency of reverse >= 0.5", "consistency no worse than baseline by 3 points"]
+    checked = cs.gate(runs[1:], baseline=runs[0], rules=rules)
+    (reverse, drop) = checked.checks
+    assert (reverse.group, reverse.value, reverse.verdict) == ("rte", 1 / 6, "fail")
+    assert (drop.value, drop.baseline, drop.verdict) == (14 / 24, 22 / 24, "undecided")
+    assert cs.gate(runs[:1], rules=rules[:1]).verdict == "pass"
+    assert drop.unit == "sentence pairs"
+
+
+def test_questions_are_gated_all_together(tmp_path):
+    """20 questions in two groups: the value is that of all, and small groups have a note."""
+    rows = [
+        {"question": f"{n}?", "answer": "a", "options": ["a", "b"], "group": "xy"[n % 2]}
+        for n in range(20)
+    ]  # fmt: skip
+    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    run = cs.evaluate(tmp_path / "q.jsonl", "baseline:random", vary=["order=reversed"])
+    rules = ["consistency >= 0.01", "corrected_consistency >= -0.9"]
+    checked = cs.gate(run, rules=rules)
+    assert [check.of for check in checked.checks] == ["all questions"] * 2
+    whole = run.metrics.filter(metric="consistency", subset="all", group="MICRO")
+    assert checked.checks[0].value == whole["value"].item()
+    assert any("corrected consistency tends to be too low" in note for note in checked.notes)
+    assert not any("too low" in note for note in cs.gate(run, rules=rules[:1]).notes)
+
+
+def test_few_relations_have_a_note():
+    run = cs.evaluate("mini", "baseline:random", groups=["capital", "currency"], limit=4)
+    noted = cs.gate(run, rules=["accuracy >= 0.5"]).notes
+    assert any("a mean over 2 relations" in note and "in MICRO" in note for note in noted)
+    assert not cs.gate(run, rules=["accuracy in MICRO >= 0.5"]).notes
+
+
 def test_repeated_runs_are_averaged_or_each_judged_alone(ports):
     folder, write = ports
     runs = [write("twenty", 20), write("thirty", 30), write("forty", 37)]
@@ -253,9 +290,10 @@ def test_the_command_prints_a_table_a_document_and_junit(ports, consilience):
     root = ET.parse(folder / "gate.xml").getroot()
     (tests,) = root
     assert (root.tag, tests.tag) == ("testsuites", "testsuite")
-    assert {name: tests.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
-        "tests": "2", "failures": "1", "errors": "0", "skipped": "0",
-    }  # fmt: skip
+    counts = {"tests": "2", "failures": "1", "errors": "0"}
+    assert root.attrib == {"name": "consilience gate", **counts}
+    assert tests.attrib == {"name": "thirty.csv on ports", "skipped": "0", **counts}
+    assert {name for case in tests for name in case.attrib} == {"classname", "name", "time"}
     assert [case.find("failure") is not None for case in tests] == [False, True]
     status, out, _ = consilience("gate", run, *suite, *rules[:2], "--json")
     document = json.loads(out)
@@ -288,5 +326,5 @@ def test_junit_holds_any_text_and_says_what_is_undecided():
         root = ET.fromstring(as_junit(hostile, [check], undecided_fails=fails))
         case = root.find("testsuite/testcase")
         assert "a<b>&" in case.get("name")
-        assert "a<b>&" in case.find(tag).get("message")
+        assert "a<b>&" in case.find(tag).text  # GitLab reads the content, not the attributes
         assert root.get("failures") == str(int(fails))

@@ -91,7 +91,7 @@ def notes_on(
     values = _values(metrics)
     notes += [f"{text} ({details})" for text, details in _on_constant_answers(values, suite)]
     notes += _of_labels(values, suite)
-    notes += _of_few_questions(metrics, suite)
+    notes += of_few_questions(metrics, suite)
     return notes
 
 
@@ -217,7 +217,7 @@ def _of_labels(values: Mapping[tuple[str, str], float], suite: Suite) -> Iterato
             yield f"{task.id}: all items have the same label, so accuracy is uninformative"
 
 
-def _of_few_questions(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
+def of_few_questions(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
     """A note on groups whose corrected consistency is biased: its chance is that of the group."""
     if suite.words is not QUESTION_WORDS:
         return

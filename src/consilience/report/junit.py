@@ -23,10 +23,11 @@ def as_junit(suite: str, checks: Sequence[GateCheck], *, undecided_fails: bool) 
         if check.verdict == "fail" or (undecided_fails and check.verdict == "undecided")
     ]
     skipped = sum(check.verdict == "undecided" for check in checks) * (not undecided_fails)
-    counts = {"tests": len(checks), "failures": len(failures), "errors": 0, "skipped": skipped}
-    attributes = {"name": "consilience gate", **{name: str(n) for name, n in counts.items()}}
-    root = ET.Element("testsuites", attributes)
-    test_suite = ET.SubElement(root, "testsuite", {**attributes, "name": _text(suite)})
+    counts = {"tests": len(checks), "failures": len(failures), "errors": 0}
+    attributes = {name: str(count) for name, count in counts.items()}
+    root = ET.Element("testsuites", {"name": "consilience gate", **attributes})
+    attributes |= {"name": _text(suite), "skipped": str(skipped)}
+    test_suite = ET.SubElement(root, "testsuite", attributes)
     for check in checks:
         case = ET.SubElement(
             test_suite, "testcase",
@@ -37,7 +38,7 @@ def as_junit(suite: str, checks: Sequence[GateCheck], *, undecided_fails: bool) 
             failure = ET.SubElement(case, "failure", {"type": check.verdict, "message": message})
             failure.text = f"{_text(check.rule)}: {check.verdict}. {message}."
         elif check.verdict == "undecided":
-            ET.SubElement(case, "skipped", {"message": f"undecided: {message}"})
+            ET.SubElement(case, "skipped").text = f"undecided: {message}"
         else:
             ET.SubElement(case, "system-out").text = message
     ET.indent(root)

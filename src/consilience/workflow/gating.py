@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
@@ -14,7 +14,9 @@ from consilience.choices import Undecided
 from consilience.errors import ConsilienceError, unknown_name
 from consilience.metrics.intervals import NAN, wilson_interval
 from consilience.metrics.margins import Precise, Verdict
+from consilience.metrics.notes import of_few_questions
 from consilience.metrics.registry import label_of
+from consilience.metrics.significance import FEW
 from consilience.report.gate_tables import GateCheck, gate_table, in_words
 from consilience.report.notebook import table_html, table_text
 from consilience.report.table import Table
@@ -101,11 +103,27 @@ def gate(options: GateOptions) -> Gate:
         for group in tables[0]:
             single = [_check(rule, rows[group], of.suite) for rows in tables if group in rows]
             checks.append(_combined(single, options.passes) if options.passes else single[0])
-    notes = list(of.notes)
+    notes = [*of.notes, *_cautions(rules, numbers[0], of.suite)]
     if of.baseline is not None and is_relative and options.passes is None:
         table = differences[0].with_columns(second=pl.lit(of.labels[0]))
         notes += noise_notes([of.baseline, of.runs[0]], table)
     return Gate(of, checks, options.undecided, list(dict.fromkeys(notes)))
+
+
+def _cautions(rules: Sequence[GateRule], numbers: pl.DataFrame, suite: Suite) -> Iterator[str]:
+    """Notes where bounds are wide or not right (``docs/gate.md``)."""
+    if any(rule.metric == "corrected_consistency" for rule in rules):
+        yield from of_few_questions(numbers, suite)
+    means = (
+        numbers.filter(group="MACRO", subset="all") if suite.words is FACT_WORDS else numbers[:0]
+    )
+    few = means.filter(pl.col("metric").is_in([rule.metric for rule in rules if not rule.group]))
+    fewest = few.filter(pl.col("n") > 1)["n"].min()
+    if isinstance(fewest, int) and fewest < FEW:
+        yield (
+            f"a mean over {fewest} relations is about relations like these, of which so few say "
+            "little; 'METRIC in MICRO' is about these relations"
+        )
 
 
 def rows_of(rule: GateRule, table: pl.DataFrame, of: GateRuns) -> dict[str, dict[str, Any]]:

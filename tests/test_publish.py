@@ -19,10 +19,12 @@ from consilience.errors import ConsilienceError
 from consilience.publishing.every_eval_ever import AGGREGATE, INSTANCE, SCHEMAS, sample_hash
 from consilience.publishing.licences import may_be_shared
 from consilience.publishing.public_run import MODEL_FIELDS
+from consilience.run import Run
+from consilience.suites.suite_names import MINI
 from consilience.workflow import publication
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe
-from consilience.workflow.public_runs import public_command, public_run
+from consilience.workflow.public_runs import public_command, public_run, public_suite
 from consilience.workflow.publication import publish
 from consilience.workflow.publish_options import PublishOptions
 
@@ -140,6 +142,9 @@ def test_the_numbers_of_a_record_are_those_worked_out_by_hand(made):
     assert interval["lower"] < 0.75 < interval["upper"]
     assert interval["confidence_level"] == 0.95
     assert accuracy["metric_config"]["metric_id"] == "accuracy"
+    details = results["sky/MICRO/accuracy/all"]["score_details"]["details"]
+    assert details["majority_baseline"] == "0.75"
+    assert "majority_baseline" not in accuracy["score_details"]["details"]
     consistency = results["sky/sky/consistency/all"]
     assert consistency["score_details"]["score"] == 1
     assert consistency["metric_config"]["metric_id"] == "consilience.consistency"
@@ -224,7 +229,7 @@ def test_a_data_set_has_the_answers_the_numbers_and_the_suite(made, runs):
     published = made("facts", "dataset")
     front = yaml.safe_load(text_of(published, "README.md").split("---")[1])
     names = [config["config_name"] for config in front["configs"]]
-    assert names == ["answers", "metrics", "facts", "patterns", "candidates"]
+    assert names == ["answers", "metrics", "facts", "patterns"]
     paths = {config["data_files"][0]["path"] for config in front["configs"]}
     assert paths == {file.name for file in published.files} - {"README.md"}
     assert front["license"] == "apache-2.0"
@@ -259,6 +264,35 @@ def test_without_a_licence_no_text_of_a_suite_is_published(made, tmp_path):
     assert answers["is_right"].mean() == 0.75
     assert "subject" not in answers.columns
     assert "prompts" in text_of(made("questions", "dataset", licence="MIT"), "README.md")
+
+
+def test_the_licence_is_that_of_the_suite_that_was_named():
+    """Not that of a file called like a suite, nor of patterns with the facts of another suite."""
+    questions = {"kind": "questions", "suite": "mini-questions", "suite_digest": "d"}
+    facts = {"suite": "mini", "suite_digest": "d", "facts": None}
+    of_mini = {"folder": str(MINI)}
+    for settings, options, source, licence in (
+        (questions, {"suite": "mini-questions"}, {}, "Apache-2.0"),
+        (questions, {"suite": "my/mini-questions.csv"}, {}, ""),
+        (questions, {"suite": None}, {}, ""),
+        (questions | {"suite": "mini"}, {"as_questions": 3}, {}, "Apache-2.0"),
+        (questions | {"suite": "mini"}, {"suite": "mini.csv"}, {}, ""),
+        (facts, {}, of_mini, "Apache-2.0"),
+        (facts, {}, {}, ""),
+        (facts | {"facts": "pararel"}, {"facts_from": "pararel"}, of_mini, ""),
+    ):
+        record = {"settings": settings, "options": options, "suite_source": source}
+        assert public_suite(Run(Path("x"), "x", record), None, None).licence == licence
+
+
+def test_facts_of_another_suite_are_published_as_they_were_asked(tmp_path):
+    options = {"facts_from": "mini-languages", "limit": 1, "groups": ("capital",)}
+    probe(ProbeOptions(model="baseline:random", folder=tmp_path / "run", **options))
+    chosen = PublishOptions(tmp_path / "run", "eee", model_id=ID, licence="MIT")
+    public = public_run(Run.open(tmp_path / "run"), chosen)
+    (subject,) = set(public.answers["subject"])
+    assert public.prompts.height == public.answers.height == 9
+    assert all(subject in prompt for prompt in public.prompts["prompt"])
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from consilience.errors import ConsilienceError
 from consilience.metrics import METRICS
 from consilience.metrics.registry import DESCRIPTIONS, headline_metrics
 from consilience.publishing.public_run import INTERVAL, PublicFile, PublicRun
+from consilience.report.summary import SummaryRow
 
 VERSION = "0.3.0"
 """The version of the schemas."""
@@ -158,6 +159,9 @@ def _score(row: Mapping[str, Any], run: PublicRun) -> Record:
     details = {"n_excluded": row["n_excluded"], "seeds": row["seeds"]}
     if row["group"] == "MACRO":
         details["unit_of_n"] = f"{run.suite.suite.words.group}s"
+    if shown := _summary_row(row, run):
+        numbers = {"majority_baseline": shown.baseline, "expected_by_chance": shown.chance}
+        details |= {name: value for name, value in numbers.items() if not math.isnan(value)}
     if run.seeds > 1:
         details |= {"low_over_seeds": row["seed_low"], "high_over_seeds": row["seed_high"]}
     uncertainty: Record = {"num_samples": row["n"]}
@@ -173,6 +177,15 @@ def _score(row: Mapping[str, Any], run: PublicRun) -> Record:
         "details": {name: str(value) for name, value in details.items()},
         "uncertainty": uncertainty,
     }
+
+
+def _summary_row(row: Mapping[str, Any], run: PublicRun) -> SummaryRow | None:
+    """The headline number that a row of the metrics table is; None for those of a group."""
+    if row["group"] not in ("MACRO", "MICRO") and run.suite.kind != "sentence pairs":
+        return None
+    key = row["metric"], row["subset"], row["value"]
+    rows = (shown for shown in run.summary.rows if (shown.metric, shown.subset, shown.value) == key)
+    return next(rows, None)
 
 
 def _source(run: PublicRun) -> Record:

@@ -26,7 +26,6 @@ MEANINGS: Mapping[str, str] = {
     "metrics": "A row for each number, with its 95 % interval. Fractions from 0 to 1.",
     "facts": "The facts that were asked: relation, item, subject and object.",
     "patterns": "The cloze patterns of each relation; `variant_index` 0 is the base pattern.",
-    "candidates": "What may be answered in each relation.",
     "prompts": "What was sent for each question in each variant.",
 }
 """The tables of a data set, and what they hold."""
@@ -67,7 +66,7 @@ def _tables(run: PublicRun) -> Iterator[tuple[str, pl.DataFrame]]:
 
 
 def _fact_tables(run: PublicRun) -> Iterator[tuple[str, pl.DataFrame]]:
-    """The facts that were asked, and the patterns and candidates of their relations."""
+    """The facts that were asked, and the patterns of their relations."""
     items = run.answers.select("group", "item").unique()
     groups = [group for group in run.suite.suite if group.id in set(items["group"])]
     facts = [
@@ -87,8 +86,6 @@ def _fact_tables(run: PublicRun) -> Iterator[tuple[str, pl.DataFrame]]:
             for at, pattern in enumerate(group.patterns)
         ]),
     )  # fmt: skip
-    words = [{"group": group.id, "candidates": list(group.candidates.words)} for group in groups]
-    yield "candidates", pl.DataFrame(words)
 
 
 def _licence(licence: str) -> dict[str, str]:

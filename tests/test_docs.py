@@ -4,10 +4,12 @@ import json
 import re
 import shlex
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 
+import consilience as package
 from consilience.cli import app
 from pair_builders import save_classifier
 
@@ -118,3 +120,16 @@ def test_links_of_the_docs_lead_to_files_and_headings(page):
         if fragment:
             headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
             assert fragment in map(anchor, headings), f"{name}#{fragment}"
+
+
+def test_the_page_on_installing_names_all_extras_and_the_version():
+    """Extras for users, and the wheel of this version."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    page = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+    own = {"dev", "docs", "bench", "test-server"}  # for those who change the package
+    named = set(re.findall(r"'\.\[([\w-]+)\]'", page))
+    assert named == set(project["optional-dependencies"]) - own
+    assert f"consilience-{project['version']}-py3" in page
+    assert project["version"] == package.__version__
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {project['version']}\n" in cited

@@ -508,14 +508,6 @@ def test_bad_input_is_refused_with_a_reason(arguments, message, consilience, run
     assert message in " ".join(err.split())
 
 
-def test_without_a_library_the_message_says_how_to_get_it(runs, tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "altair", None)
-    status, _, err = run_command("report", runs / "random", "--out", tmp_path / "page.html")
-    assert status == 2
-    assert "pip install altair jinja2 vl-convert-python" in err
-    assert not (tmp_path / "page.html").exists()
-
-
 # -- in a browser ---------------------------------------------------------------------------------
 
 DRIVER = (CASES / "browser.html").read_text(encoding="utf-8")

@@ -111,7 +111,7 @@ if TYPE_CHECKING:
     from consilience.workflow.evaluation import score as score
     from consilience.workflow.result import Result as Result
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _MODULES = {
     "ask": "ask_suite",

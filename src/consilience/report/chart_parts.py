@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import polars.selectors as cs
 
-from consilience.report.figures import BLACK, COLOURS, INK, Rows, optional
+from consilience.report.figures import BLACK, COLOURS, INK, Rows
 
 RUN_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 """A shape for each run."""
@@ -44,7 +44,8 @@ def chooser(
     field: str, options: Sequence[str], name: str, first: str = "", labels: Sequence[str] = ()
 ) -> Any:
     """A menu that chooses the rows with one value of a field; ``first`` is chosen first."""
-    alt = optional("altair")
+    import altair as alt
+
     shown = list(labels) or list(options)
     bind = alt.binding_select(options=list(options), labels=shown, name=f"{name} ")
     value = [{field: first or options[0]}]
@@ -53,11 +54,13 @@ def chooser(
 
 def lined_axis() -> Any:
     """An axis of labels of several lines, which are centred at their place."""
+    import altair as alt
+
     lifted = [
         {"test": f"length({LINES}) == {lines}", "value": -LINE_HEIGHT * (lines - 1) / 2}
         for lines in range(2, 7)
     ]
-    return optional("altair").Axis(
+    return alt.Axis(
         labelExpr=LINES,
         labelLimit=0,
         labelLineHeight=LINE_HEIGHT,
@@ -78,20 +81,24 @@ def percents(*names: str) -> pl.Expr:
 
 def chart_data(rows: pl.DataFrame) -> Any:
     """Rows for a chart; JSON has no NaN."""
+    import altair as alt
+
     known = rows.with_columns(cs.float().fill_nan(None))
-    return optional("altair").InlineData(values=Rows.of(known.to_dicts()))
+    return alt.InlineData(values=Rows.of(known.to_dicts()))
 
 
 def percent_axis() -> dict[str, Any]:
     """An axis from 0 to 100 percent."""
-    alt = optional("altair")
+    import altair as alt
+
     scale = alt.Scale(domain=[0, 100])
     return {"scale": scale, "axis": alt.Axis(values=list(range(0, 101, 20)))}
 
 
 def run_colour(runs: Sequence[str]) -> Any:
     """A colour for each run, with a legend if there are several; black is the ink."""
-    alt = optional("altair")
+    import altair as alt
+
     legend = alt.Legend(title=None, orient="top", labelLimit=0)
     colours = [INK if colour == BLACK else colour for colour in COLOURS]
     return alt.Color(
@@ -103,7 +110,8 @@ def run_colour(runs: Sequence[str]) -> Any:
 
 def run_shape(runs: Sequence[str]) -> Any:
     """A shape for each run, with a legend if there are several."""
-    alt = optional("altair")
+    import altair as alt
+
     shapes = [RUN_SHAPES[at % len(RUN_SHAPES)] for at in range(len(runs))]
     legend = alt.Legend(title=None, orient="top", labelLimit=0) if len(runs) > 1 else None
     return alt.Shape("run:N", scale=alt.Scale(domain=runs, range=shapes), legend=legend)
@@ -111,13 +119,16 @@ def run_shape(runs: Sequence[str]) -> Any:
 
 def tips(names: Mapping[str, str]) -> list[Any]:
     """Tooltips: fields and their titles."""
-    alt = optional("altair")
+    import altair as alt
+
     return [alt.Tooltip(f"{name}:N", title=shown) for name, shown in names.items()]
 
 
 def percent_tip(name: str, title: str = "") -> Any:
     """A tooltip of a percentage."""
-    return optional("altair").Tooltip(f"{name}:Q", title=title or name, format=".1f")
+    import altair as alt
+
+    return alt.Tooltip(f"{name}:Q", title=title or name, format=".1f")
 
 
 def finished(chart: Any, *, width: Any, height: Any, description: str) -> Any:

@@ -29,7 +29,7 @@ from consilience.report.chart_parts import (
     with_line,
     wrapped,
 )
-from consilience.report.figures import COLOURS, INK, optional
+from consilience.report.figures import COLOURS, INK
 from consilience.types import FACT_WORDS, SuiteWords
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def interval_figure(rows: pl.DataFrame, kind: str) -> altair.Chart:
     metric is shown first; names are in the order of their first value. ``kind``: what they name,
     such as relation or form.
     """
-    alt = optional("altair")
+    import altair as alt
+
     numbers = rows["metric"].unique(maintain_order=True).to_list()
     runs = rows["run"].unique(maintain_order=True).to_list()
     bounds = ("value", "low", "high", "chance", "majority")
@@ -109,7 +110,8 @@ def interval_figure(rows: pl.DataFrame, kind: str) -> altair.Chart:
 
 def _scale(rows: pl.DataFrame, *, has_menu: bool) -> Any:
     """Percent to 100, from 0 or from the lowest number or bound of the metric that is shown."""
-    alt = optional("altair")
+    import altair as alt
+
     lows = rows.group_by("metric", maintain_order=True).agg(_lowest()).rows()
     least = {metric: min(0.0, low if low is not None else 0.0) for metric, low in lows}
     start: Any = least[rows["metric"][0]]
@@ -128,7 +130,8 @@ def headline_figure(rows: pl.DataFrame) -> altair.Chart:
 
     ``rows``: ``model, number, value, low, high, source``; a row of a paper has a hollow mark.
     """
-    alt = optional("altair")
+    import altair as alt
+
     bounds = ("value", "low", "high")
     numbers = rows["number"].unique(maintain_order=True).to_list()
     models = rows["model"].unique(maintain_order=True).to_list()
@@ -172,7 +175,8 @@ def against_figure(table: pl.DataFrame, noun: str = "relation") -> altair.Chart:
     ``table``: ``run, name, accuracy, consistency, chance``. The dashed line is the mean consistency
     of the first run expected by chance. ``noun``: what a mark is, such as group.
     """
-    alt = optional("altair")
+    import altair as alt
+
     runs = table["run"].unique(maintain_order=True).to_list()
     numbers = ("accuracy", "consistency")
     rows = table.with_columns(percents(*numbers))
@@ -251,7 +255,8 @@ def edit_figure(edits: pl.DataFrame) -> altair.Chart:
 
     ``edits``: the edit table, with ``run``.
     """
-    alt = optional("altair")
+    import altair as alt
+
     runs = edits["run"].unique(maintain_order=True).to_list()
     bounds = ("difference", "low", "high")
     rows = edits.with_columns(percents(*bounds))
@@ -315,7 +320,8 @@ def in_tenths(items: pl.DataFrame) -> pl.DataFrame:
 
 def item_figure(items: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> altair.Chart:
     """How many items have how much agreement, in tenths; ``items`` as for ``in_tenths``."""
-    alt = optional("altair")
+    import altair as alt
+
     runs = items["run"].unique(maintain_order=True).to_list()
     binned = in_tenths(items).with_columns(percents("share"))
     return finished(

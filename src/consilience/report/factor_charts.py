@@ -19,7 +19,6 @@ from consilience.report.chart_parts import (
     with_line,
 )
 from consilience.report.factor_tables import NOISE, FactorView, parts_of
-from consilience.report.figures import optional
 
 if TYPE_CHECKING:
     import altair
@@ -83,7 +82,8 @@ def factor_figure(views: Sequence[FactorView]) -> altair.Chart:
     A mark is the consistency or the total effect, with its 95 % interval; a bar is the main effect,
     a tick the consistency expected by chance.
     """
-    alt = optional("altair")
+    import altair as alt
+
     table = factor_rows(views)
     numbers = ("value", "low", "high", "chance", "main")
     rows = table.with_columns(percents(*numbers))

@@ -8,14 +8,13 @@ import json
 import textwrap
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from consilience.choices import Colour
-from consilience.errors import ConsilienceError, how_to_install
+from consilience.errors import ConsilienceError
 from consilience.files import write_whole
 from consilience.text import visible
 
@@ -64,7 +63,8 @@ def tsne_figure(table: pl.DataFrame, colour: Colour, title: str) -> altair.Chart
     eye, and every printer, sees whether a group is of one colour or of many. On a page, pointing at
     a point names it, and a click on it brings out all of its colour.
     """
-    alt = optional("altair")
+    import altair as alt
+
     column = COLUMNS[colour]
     patterns = table["variant"].unique(maintain_order=True).to_list()
     values = patterns if colour == "pattern" else sorted(table[column].unique().to_list())
@@ -127,7 +127,8 @@ class InScript(json.JSONEncoder):
 
 def for_paper(chart: altair.Chart, title: str) -> altair.Chart:
     """A chart on white and with a title, for a file."""
-    alt = optional("altair")
+    import altair as alt
+
     heading = alt.Title(textwrap.wrap(title, 60), anchor="start", fontSize=12)
     titled = chart.properties(title=heading) if title else chart
     return titled.properties(background="white")
@@ -153,7 +154,6 @@ def save_figure(chart: altair.Chart, path: Path) -> None:
         raise ConsilienceError(
             f"a figure as '{suffix or path.name}'", expected=", ".join(FORMATS), where=str(path)
         )
-    optional("vl_convert")
     still = in_black(chart)
     written: Any = io.BytesIO() if suffix in (".png", ".pdf") else io.StringIO()
     still.save(written, format=suffix[1:], **FORMATS[suffix])
@@ -165,8 +165,10 @@ def save_figure(chart: altair.Chart, path: Path) -> None:
 
 def in_black(chart: altair.Chart) -> altair.Chart:
     """A self-contained chart: its ink is black, and its data are plain rows."""
+    import altair as alt
+
     spec = json.dumps(spec_of(chart), sort_keys=True).replace(f'"{INK}"', '"black"')
-    black: altair.Chart = optional("altair").Chart.from_json(spec)
+    black: altair.Chart = alt.Chart.from_json(spec)
     return black
 
 
@@ -212,14 +214,3 @@ def _visible(value: Any, names: Mapping[str, str]) -> Any:
 
 
 _visible_text = lru_cache(maxsize=2**16)(visible)
-
-
-def optional(name: str) -> Any:
-    """A module of the extra ``figures``; one that is not installed raises with what to do."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise ConsilienceError(
-            f"figures and reports need '{error.name}', which is not installed",
-            todo=how_to_install("figures"),
-        ) from error

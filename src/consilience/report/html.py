@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from consilience.errors import ConsilienceError
-from consilience.report.figures import InScript, optional, spec_of
+from consilience.report.figures import InScript, spec_of
 from consilience.report.page import Beside, Facts, Figure, Links, Page, Points, Text, Tiles
 from consilience.report.table import (
     Cell,
@@ -70,8 +70,9 @@ def render(page: Page) -> str:
 
     Control characters and bidi controls of data become U+FFFD.
     """
-    jinja = optional("jinja2")
-    optional("vl_convert")
+    import jinja2 as jinja
+    import markupsafe
+
     environment = jinja.Environment(
         autoescape=True,
         trim_blocks=True,
@@ -97,7 +98,7 @@ def render(page: Page) -> str:
         figure.id: json.dumps(_fluid(figure), cls=InScript, separators=(",", ":"), allow_nan=False)
         for figure in page.figures
     }
-    markup = jinja.utils.markupsafe.Markup
+    markup = markupsafe.Markup
     text: str = template.render(
         number=lambda value: "-" if math.isnan(value) else number_text(value, "number"),
         within=lambda value: f"{min(100.0, max(0.0, value)):.1f}",
@@ -130,5 +131,7 @@ def _visible(value: object) -> object:
 @cache
 def _vega() -> str:
     """The libraries that draw the charts (vega, vega-lite, vega-embed), as vl-convert has them."""
-    bundle: str = optional("vl_convert").javascript_bundle("window.embedChart = vegaEmbed;")
+    import vl_convert
+
+    bundle: str = vl_convert.javascript_bundle("window.embedChart = vegaEmbed;")
     return bundle.replace("</script", "<\\/script")

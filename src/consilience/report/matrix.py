@@ -19,7 +19,6 @@ from consilience.report.chart_parts import (
     tips,
     wrapped,
 )
-from consilience.report.figures import optional
 
 if TYPE_CHECKING:
     import altair
@@ -74,7 +73,8 @@ def matrix_figure(
     ``pairs`` and ``patterns``: those of the analysis of patterns, with ``run``. ``group`` is shown
     first. ``names``: how the menu names the groups.
     """
-    alt = optional("altair")
+    import altair as alt
+
     groups = pairs["group"].unique(maintain_order=True).to_list()
     runs = pairs["run"].unique(maintain_order=True).to_list()
     menus = (
@@ -124,7 +124,8 @@ def matrix_figure(
 
 def _matrix_base(pairs: pl.DataFrame, patterns: pl.DataFrame, menus: Sequence[Any]) -> Any:
     """Each pair of patterns in two cells; the patterns are listed once for all runs."""
-    alt = optional("altair")
+    import altair as alt
+
     number = (pl.col("variant_index") + 1).cast(pl.String)
     text = pl.col("variant").map_elements(wrapped, pl.String)
     labels = patterns.filter(pl.col("run") == pairs["run"][0]).select(

@@ -15,7 +15,7 @@ from consilience.metrics.counts import Prepared, ResampleCache
 from consilience.metrics.differences import compare
 from consilience.metrics.notes import few_relations
 from consilience.report.export import save_table
-from consilience.report.figures import for_paper, optional, save_figure
+from consilience.report.figures import for_paper, save_figure
 from consilience.report.html import render
 from consilience.report.overview import by_run
 from consilience.report.page import Page
@@ -67,8 +67,6 @@ def report(options: ReportOptions, watch: Watch = SILENT) -> Report:
     """One page on one run, or on several with the first as the reference."""
     runs = open_runs(options.runs)
     _page_of(runs, options.page)
-    for library in ("altair", "jinja2", "vl_convert"):
-        optional(library)  # before the minutes that counting may take
     refuse_mixed(runs)
     is_of_pairs = runs[0].is_of_pairs
     if options.group and is_of_pairs:

@@ -20,7 +20,6 @@ from consilience.metrics.registry import label_of
 from consilience.metrics.significance import benjamini_hochberg, holm
 from consilience.report.comparison_tables import with_undefined_means
 from consilience.report.export import save_table
-from consilience.report.figures import optional
 from consilience.report.html import render
 from consilience.report.notebook import table_html, table_text
 from consilience.report.study_page import study_page
@@ -100,8 +99,6 @@ class StudyReport:
 
 def report_study(options: StudyReportOptions, watch: Watch = SILENT) -> StudyReport:
     """The numbers of all complete runs of a study, its comparisons, and the page of both."""
-    for library in ("altair", "jinja2", "vl_convert"):
-        optional(library)  # before the minutes that counting may take
     state = study_status(StudyStatusOptions(options.file))
     study = state.study
     by_cell: dict[tuple[str, tuple[tuple[str, str], ...]], dict[str, list[RunState]]] = {}

@@ -12,7 +12,9 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from consilience.engine.units import Event, Factory, Needs, Unit, UnitFailure, attempted, made
@@ -46,6 +48,7 @@ class RayWorkers:
         self._where: dict[int, str] = {}
         self._started = 0
         self._shared: dict[str, Any] = {}
+        self._waiting = ThreadPoolExecutor(1)
 
     def share(self, values: Mapping[str, Any]) -> None:
         """Put each value into the object store once; a node copies it when it is needed there."""
@@ -76,7 +79,9 @@ class RayWorkers:
 
     def events(self) -> list[Event]:
         """What actors have returned, and which have died."""
-        ended, _ = self._ray.wait(list(self._running), num_returns=1, timeout=INTERVAL)
+        # In the main thread Ray would turn the exit status of a signal's handler into 1.
+        wait = partial(self._ray.wait, list(self._running), num_returns=1, timeout=INTERVAL)
+        ended, _ = self._waiting.submit(wait).result()
         return [self._event(reference, self._running.pop(reference)) for reference in ended]
 
     def _event(self, reference: Any, worker: int) -> Event:
@@ -103,6 +108,7 @@ class RayWorkers:
         for worker in list(self._actors):
             self.stop(worker)
         self._shared.clear()
+        self._waiting.shutdown()
         self._ray.shutdown()
 
     def _note_unmet(self, needs: Needs) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import polars as pl
@@ -106,7 +107,7 @@ def _ask_part(
     setup: Setup, named: Mapping[str, Any], watch: Watch, groups: Mapping[str, int]
 ) -> tuple[str, list[str]]:
     """Ask some groups; the folder of the run, and the groups that are not yet complete."""
-    loaded, folder = open_run(setup, named)
+    loaded, folder = _open_run(setup, named)
     ask_in_folder(setup, loaded, folder, groups, watch)
     complete = complete_groups(loaded.folder, loaded.settings)[1]
     whole = folder.path.parent if setup.seed else folder.path
@@ -158,7 +159,7 @@ def setups_of(
 def _probe_one(setup: Setup, named: Mapping[str, Any], watch: Watch) -> CountedRun:
     """Ask one model, and count and keep its answers; existing ones are not asked again."""
     options = setup.options
-    loaded, folder = open_run(setup, named)
+    loaded, folder = _open_run(setup, named)
     by_group = ask_in_folder(setup, loaded, folder, setup.groups, watch)
     tables = {group.id: by_group[group.id].drop("scores", strict=False) for group in setup.suite}
     answers = pl.concat(tables.values(), how="diagonal")
@@ -172,14 +173,19 @@ def _probe_one(setup: Setup, named: Mapping[str, Any], watch: Watch) -> CountedR
     return replace(save_counted(counted, folder), changed_answers=changed)
 
 
-def open_run(setup: Setup, named: Mapping[str, Any]) -> tuple[Loaded, RunFolder]:
-    """The model, and the folder of its run with what a reader of it should know."""
+def _open_run(setup: Setup, named: Mapping[str, Any]) -> tuple[Loaded, RunFolder]:
+    """The model, and the folder of its run."""
     loaded = setup.load()
-    folder = RunFolder(loaded.folder, loaded.settings)
+    return loaded, open_folder(loaded.folder, loaded, named)
+
+
+def open_folder(path: Path, loaded: Loaded, named: Mapping[str, Any]) -> RunFolder:
+    """A folder of a run, with what a reader of it should know."""
+    folder = RunFolder(path, loaded.settings)
     folder.pay_for(loaded.model)
     folder.describe("options", named)
     loaded.describe(folder)
-    return loaded, folder
+    return folder
 
 
 def ask_in_folder(

@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from consilience.choices import Loading
 from consilience.engine import Needs
 from consilience.errors import ConsilienceError
-from consilience.run_folder import RunFolder, record_of
+from consilience.run_folder import record_of
 from consilience.watch import Advance, Silent
 from consilience.workflow.probe_options import BEHIND_A_URL, ProbeOptions
 from consilience.workflow.run_settings import options_record
@@ -87,8 +86,7 @@ class StudyWorker:
 
     def __init__(self) -> None:
         self._run: tuple[str, str] | None = None
-        self._opened: tuple[Setup, Loaded, RunFolder] | None = None
-        self._folder: TemporaryDirectory[str] | None = None
+        self._loaded: tuple[Setup, Loaded] | None = None
 
     def __call__(self, task: StudyTask, shared: object, advance: Advance) -> Written | None:
         """Do a unit. A run of a model behind a URL is asked as a whole, in its own folder."""
@@ -97,61 +95,49 @@ class StudyWorker:
         if task.options.connection is not None:
             probe(task.options, _Relay(advance))
             return None
-        try:
-            return self._ask(task, advance) if task.groups else self._count(task)
-        except ConsilienceError as error:
-            if self._folder is None or self._folder.name not in error.where:
-                raise
-            where = error.where.replace(self._folder.name, str(task.options.folder))
-            raise ConsilienceError(
-                error.found, expected=error.expected, where=where, todo=error.todo
-            ) from error
+        with TemporaryDirectory(prefix="consilience-") as parent:
+            folder = Path(parent) / "run"
+            try:
+                return (
+                    self._ask(task, folder, advance) if task.groups else self._count(task, folder)
+                )
+            except ConsilienceError as error:
+                where = error.where.replace(str(folder), str(task.options.folder))
+                raise ConsilienceError(
+                    error.found, expected=error.expected, where=where, todo=error.todo
+                ) from error
 
-    def _ask(self, task: StudyTask, advance: Advance) -> Written:
+    def _ask(self, task: StudyTask, folder: Path, advance: Advance) -> Written:
         """Ask one group; the model of the last run is kept until there is another run."""
-        from consilience.workflow.probing import ask_in_folder, open_run
+        from consilience.workflow.probing import ask_in_folder, open_folder
 
-        if self._opened is None or self._run != (task.run, task.seed):
-            setups = self._setups(task)
+        if self._loaded is None or self._run != (task.run, task.seed):
+            setups = self._setups(task, folder)
             (setup,) = (setup for setup in setups if setup.seed == task.seed)
-            self._opened = (setup, *open_run(setup, options_record(task.options, {})))
-            self._run = (task.run, task.seed)
-        setup, loaded, folder = self._opened
-        ask_in_folder(setup, loaded, folder, task.groups, _Relay(advance))
-        written = _written(Path(self._whole), {})
-        for name in written.files:
-            (Path(self._whole) / name).unlink()  # the next unit returns its own only
-        return written
+            self._loaded, self._run = (setup, setup.load()), (task.run, task.seed)
+        setup, loaded = self._loaded
+        opened = open_folder(folder / task.seed, loaded, options_record(task.options, {}))
+        ask_in_folder(setup, loaded, opened, task.groups, _Relay(advance))
+        return _written(folder, {})
 
-    def _count(self, task: StudyTask) -> Written:
+    def _count(self, task: StudyTask, folder: Path) -> Written:
         """Count a run whose groups are complete, and finish it."""
         from consilience.workflow.probing import probe_setups
 
-        setups = self._setups(task)
+        setups = self._setups(task, folder)
         for name, content in task.files.items():
-            path = Path(self._whole) / name
+            path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         probe_setups(setups, options_record(task.options, {}))
-        written = _written(Path(self._whole), task.files)
-        rmtree(self._whole)
-        return written
+        return _written(folder, task.files)
 
-    def _setups(self, task: StudyTask) -> list[Setup]:
-        """What the options ask, in a new folder; the model and the folder before are given up."""
+    def _setups(self, task: StudyTask, folder: Path) -> list[Setup]:
+        """What the options ask in another folder; the model before is given up."""
         from consilience.workflow.probing import setups_of
 
-        self._run = self._opened = None
-        if self._folder is not None:
-            self._folder.cleanup()
-        self._folder = TemporaryDirectory(prefix="consilience-")
-        return setups_of(replace(task.options, folder=Path(self._whole)))
-
-    @property
-    def _whole(self) -> str:
-        """The folder in place of that of the run."""
-        assert self._folder is not None
-        return str(Path(self._folder.name) / "run")
+        self._run = self._loaded = None
+        return setups_of(replace(task.options, folder=folder))
 
 
 def _written(folder: Path, before: Mapping[str, bytes]) -> Written:

@@ -4,12 +4,15 @@ import json
 import os
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import numpy as np
 import polars as pl
 import pytest
 
 from conftest import ROOT, build_model
+from consilience.errors import ConsilienceError
 from consilience.run import read_answers
 
 QUESTIONS = """group,question,question_2,answer,options
@@ -111,3 +114,91 @@ def test_a_limit_that_cuts_through_an_item_leaves_it_out(
     consilience("suite", "export", write_suite(), "--format", "lm-eval", "-o", "tasks")
     results, _ = lm_eval(tmp_path, tiny_model, "consilience_suite", "--limit", "8")
     assert results["items,none"] == 2  # of three patterns each, and two of the third
+
+
+@pytest.fixture
+def server():
+    """An OpenAI-compatible server that answers every chat with A."""
+
+    class FirstOption(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            message = {"role": "assistant", "content": "A"}
+            choice = {"index": 0, "message": message, "finish_reason": "stop"}
+            usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+            reply = {"id": "x", "object": "chat.completion", "created": 0, "model": "first",
+                     "choices": [choice], "usage": usage}  # fmt: skip
+            body = json.dumps(reply).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    served = ThreadingHTTPServer(("127.0.0.1", 0), FirstOption)
+    Thread(target=served.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{served.server_port}/v1"
+    served.shutdown()
+
+
+def test_inspect_finds_the_task_by_its_name_and_counts_as_score_does(consilience, server, tmp_path):
+    pytest.importorskip("inspect_ai")
+    (suite := tmp_path / "suite.csv").write_text(QUESTIONS, encoding="utf-8")
+    run("-m", "inspect_ai", "eval", "consilience/suite", "-T", f"suite={suite}", "--model",
+        "openai-api/local/first", "--display", "none", "--log-dir", "logs", cwd=tmp_path,
+        LOCAL_API_KEY="none", LOCAL_BASE_URL=server)  # fmt: skip
+    (log,) = (tmp_path / "logs").glob("*.eval")
+    status, out, err = consilience("score", log, "-s", suite, "-o", "run", "--json")
+    assert status == 0, err
+    rows = {(row["metric"], row["group"], row["subset"]): row for row in json.loads(out)["metrics"]}
+    from inspect_ai.log import read_eval_log
+
+    read = read_eval_log(str(log))
+    (scores,) = read.results.scores
+    for name in ("accuracy", "consistency", "corrected_consistency", "consistent_accuracy"):
+        row = rows[name, "MICRO", "all"]
+        for column, suffix in (("value", ""), ("low", "_low"), ("high", "_high")):
+            value = scores.metrics[name + suffix].value
+            assert value == pytest.approx(row[column], nan_ok=True) or row[column] is None, name
+    # By hand: two phrasings times three orders; the first option is shown A in two of six variants.
+    assert read.eval.dataset.samples == 3 * 6
+    assert scores.metrics["consistency"].value == pytest.approx(3 / 15)
+    assert scores.metrics["accuracy"].value == pytest.approx(1 / 3)
+    assert {sample.scores["option"].explanation for sample in read.samples} == {"A"}
+    assert (
+        json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["model"]["model"]
+        == "openai-api/local/first"
+    )
+
+
+def test_inspect_with_its_own_mock_model(tmp_path):
+    """Answers in words are matched with the options, and no answer is no answer."""
+    inspect_ai = pytest.importorskip("inspect_ai")
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+
+    def answer(messages, *_):
+        known = {"France": "The answer is Paris.", "Italy": "I do not know", "Norway": ""}
+        text = next(known[name] for name in known if name in messages[-1].text)
+        output = ModelOutput.from_content(model="mockllm", content=text)
+        output.usage = ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)
+        return output
+
+    (suite := tmp_path / "suite.csv").write_text(QUESTIONS, encoding="utf-8")
+    (log,) = inspect_ai.eval(
+        "consilience/suite",
+        task_args={"suite": str(suite)},
+        model=get_model("mockllm/model", custom_outputs=answer),
+        display="none",
+        log_dir=str(tmp_path / "logs"),
+    )
+    assert log.status == "success"
+    numbers = {name: metric.value for name, metric in log.results.scores[0].metrics.items()}
+    assert numbers["accuracy"] == 1 / 2  # of two questions; the third has no answers
+    assert numbers["consistency"] == 1 / 2  # what is no option agrees with nothing
+    with pytest.raises(ConsilienceError, match="'mini', which is not one of questions"):
+        inspect_ai.eval(
+            "consilience/suite", task_args={"suite": "mini"}, model="mockllm/model", display="none"
+        )

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from consilience.errors import ConsilienceError, how_to_install
-from consilience.harness_logs import is_lm_eval_log, lm_eval_rows
+from consilience.harness_logs import INSPECT, inspect_rows, is_lm_eval_log, lm_eval_rows
 from consilience.read import POLARS_FAULTS, read_csv, read_parquet, read_rows
 
 ENDINGS = (".jsonl", ".csv", ".csv.gz", ".tsv", ".parquet", ".xlsx")
@@ -22,8 +22,8 @@ def read_answer_file(path: Path) -> pl.DataFrame:
     """The table in a file of answers; the columns of Parquet keep their types, others are text.
 
     In a CSV file an empty answer is no answer; every other cell is text, unchanged. Lists of JSONL
-    are JSON, and logs of lm-evaluation-harness become rows (``harness_logs``). Of a workbook the
-    first sheet is read.
+    are JSON, and logs of lm-evaluation-harness and inspect_ai (.eval) become rows
+    (``harness_logs``). Of a workbook the first sheet is read.
     """
     if not path.is_file():
         raise ConsilienceError("no such file", where=str(path), todo="Check the path.")
@@ -31,7 +31,7 @@ def read_answer_file(path: Path) -> pl.DataFrame:
         return read_parquet(path)
     if path.name.endswith((".csv", ".csv.gz")):
         return read_csv(path, infer_schema=False)
-    if path.suffix in (".tsv", ".jsonl"):
+    if path.suffix in (".tsv", ".jsonl", INSPECT):
         rows = [{name: text_of(value) for name, value in row.items()} for row in _rows_of(path)]
         names = dict.fromkeys(name for row in rows for name in row)
         return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String))
@@ -47,7 +47,9 @@ def read_answer_file(path: Path) -> pl.DataFrame:
 
 
 def _rows_of(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The rows of a TSV or JSONL file; those of a log of another harness as rows of answers."""
+    """The rows of a TSV or JSONL file, or of a log of another harness."""
+    if path.suffix == INSPECT:
+        return inspect_rows(path)
     rows = read_rows(path)
     first = next(rows, None)
     if first is None:

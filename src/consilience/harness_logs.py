@@ -3,6 +3,8 @@
 lm-evaluation-harness writes a JSON object a document with ``--log_samples``
 (``evaluator.evaluate``, 0.4.13): ``doc`` is the document, ``filtered_resps`` has a pair for each
 choice, its log-probability and whether it is the most probable text.
+
+inspect_ai writes a file ``.eval``, which its own reader opens (``inspect_ai.log.read_eval_log``).
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
-from consilience.errors import ConsilienceError
+from consilience.errors import ConsilienceError, how_to_install
 from consilience.read import read_document
 
 LOG_PROBABILITIES = "log_probabilities"
@@ -20,6 +23,9 @@ LOG_PROBABILITIES = "log_probabilities"
 
 DOCUMENT = ("group", "item", "subject", "variant", "variant_index", "gold")
 """What a document of ours says of its prompt."""
+
+INSPECT = ".eval"
+"""How the name of a log of inspect_ai ends."""
 
 Row = Mapping[str, Any]
 
@@ -60,8 +66,50 @@ def _log_probabilities(replies: Any, where: str) -> list[float]:
         ) from error
 
 
+def inspect_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a log of one of our tasks in inspect_ai; another task raises.
+
+    A sample without an output, because of an error, has no answer. Of several epochs the first is
+    read.
+    """
+    for sample in _read_inspect(path).samples or ():
+        if sample.epoch > 1:
+            continue
+        absent = [name for name in ("item", "variant") if name not in sample.metadata]
+        if absent:
+            raise ConsilienceError(
+                f"a sample of inspect_ai without {', '.join(absent)} in its metadata",
+                expected="a log of consilience/suite",
+                where=f"{path}, sample {sample.id}",
+                todo="Answers to other tasks have no variants to compare.",
+            )
+        names = (*DOCUMENT, "options")
+        known = {name: sample.metadata[name] for name in names if name in sample.metadata}
+        yield known | {"answer": sample.output.completion}
+
+
+def _read_inspect(path: Path, *, header_only: bool = False) -> Any:
+    """A log of inspect_ai, which must be installed."""
+    try:
+        from inspect_ai.log import read_eval_log
+    except ImportError as error:
+        raise ConsilienceError(
+            "inspect_ai is not installed, which reads its logs",
+            where=str(path),
+            todo=how_to_install("inspect"),
+        ) from error
+    try:
+        return read_eval_log(str(path), header_only=header_only)
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
+        raise ConsilienceError(
+            f"cannot be read as a log of inspect_ai: {error}", where=str(path)
+        ) from error
+
+
 def model_of_log(path: Path) -> str:
-    """The model of a log of lm-evaluation-harness, from the results beside it; "" if unknown."""
+    """The model of a log of another harness, from what it wrote; "" if unknown."""
+    if path.suffix == INSPECT and path.is_file():
+        return str(_read_inspect(path, header_only=True).eval.model)
     date = re.search(r"^samples_.*_(\d{4}-\d\d-\d\dT[\d.:-]+)\.jsonl$", path.name)
     results = path.with_name(f"results_{date[1]}.json") if date else path
     if not date or not results.is_file():

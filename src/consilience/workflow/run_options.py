@@ -27,7 +27,7 @@ class ScoreOptions:
     A table of answers needs --suite and the columns item, variant and answer, or answer_index.
     It may be what `consilience suite export` wrote, with the answers added. docs/export.md has
     an example. The results of promptfoo (.json) need no suite. Logs of lm-evaluation-harness
-    (--log_samples) are read, too: docs/harnesses.md.
+    (--log_samples) and inspect_ai (.eval) are read, too: docs/harnesses.md.
     """
 
     answers: Annotated[

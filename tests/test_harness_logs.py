@@ -1,16 +1,21 @@
-"""Suites as tasks of lm-evaluation-harness, and its logs, without that package.
+"""Suites as tasks of lm-evaluation-harness, and logs of harnesses, without these packages.
 
-`tests/test_harnesses.py` drives the package itself. Here its documented part is played: a document
-is scored choice by choice, `process_results` gets pairs, aggregations get the rows of all documents.
+`tests/test_harnesses.py` drives the packages themselves. Here the documented part of
+lm-evaluation-harness is played: a document is scored choice by choice, `process_results` gets pairs,
+aggregations get the rows of all documents.
 """
 
 import importlib.util
 import json
 import math
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from consilience import harness_logs
+from consilience.errors import ConsilienceError
 from consilience.integrations import lm_eval_task as task
 from consilience.run import read_answers
 
@@ -235,3 +240,40 @@ def test_perturbed_patterns_are_compared_with_their_pattern(consilience, write_s
     docs = documents(Path("tasks"), "consilience_suite")
     compared = [[], [], [], [0], [1], [2]]
     assert [doc["compared_with"] for doc in docs] == compared * 3
+
+
+def sample(item, variant, options, text, epoch=1):
+    metadata = {"group": "city", "item": item, "variant": variant, "options": options}
+    return SimpleNamespace(
+        id=item, epoch=epoch, metadata=metadata, output=SimpleNamespace(completion=text)
+    )
+
+
+def test_logs_of_inspect_become_rows_of_answers(monkeypatch, tmp_path):
+    samples = [
+        sample("a", "order=given", ["x", "y"], "A"),
+        sample("a", "order=given", ["x", "y"], "B", 2),
+    ]
+    log = SimpleNamespace(samples=samples, eval=SimpleNamespace(model="openai/small"))
+    monkeypatch.setattr(harness_logs, "_read_inspect", lambda path, **_: log)
+    (path := tmp_path / "log.eval").write_bytes(b"")
+    table = read_answers(path)
+    assert table.to_dicts() == [
+        {"group": "city", "item": "a", "variant": "order=given", "options": '["x", "y"]', "answer": "A"}
+    ]  # fmt: skip
+    assert harness_logs.model_of_log(path) == "openai/small"
+    samples[0].metadata = {"item": "a"}
+    with pytest.raises(
+        ConsilienceError, match="without variant in its metadata; expected a log of"
+    ):
+        read_answers(path)
+    log.samples = None  # a log of an evaluation that failed
+    assert read_answers(path).is_empty()
+
+
+def test_a_log_of_inspect_needs_inspect(consilience, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "inspect_ai.log", None)
+    (tmp_path / "log.eval").write_bytes(b"PK")
+    status, _, err = consilience("score", "log.eval", "--suite", "mini-questions")
+    assert (status, "inspect_ai is not installed, which reads its logs" in err) == (2, True)
+    assert "Install it with `pip install" in err

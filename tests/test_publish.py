@@ -362,12 +362,18 @@ def test_the_published_command_has_no_folder():
     assert public_command(None, ID, "x") == ""
 
 
-def test_a_folder_of_runs_has_a_record_for_each(made, runs):
-    published = made("", "eee", model_id=ID)
+def test_a_folder_of_runs_has_a_record_for_each(made, runs, tmp_path):
+    for name in ("facts", "seeds"):
+        shutil.copytree(runs / name, tmp_path / "study" / name)
+    published = made(tmp_path / "study", "eee")
     stems = {re.sub(r"(_samples)?\.jsonl?$", "", file.name) for file in published.files}
-    assert len(stems) == 4
-    with pytest.raises(ConsilienceError, match="4 runs of 1 model; expected one run"):
-        made("", "dataset")
+    assert len(stems) == 2
+    with pytest.raises(ConsilienceError, match="2 runs of 1 model; expected one run"):
+        made(tmp_path / "study", "dataset")
+    with pytest.raises(ConsilienceError, match="--model-id with runs of 2 models.*one of them"):
+        made("", "eee")
+    with pytest.raises(ConsilienceError, match="none of 4 runs can be published.*--model-id"):
+        made("", "eee", model_id=None)
 
 
 def test_wrong_input_is_refused_with_what_to_do(made, runs, tmp_path):

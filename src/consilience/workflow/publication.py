@@ -16,7 +16,7 @@ from consilience.publishing.public_run import PublicFile, PublicRun, written
 from consilience.publishing.published_dataset import MARK, dataset_files
 from consilience.read import read_text
 from consilience.run import Run
-from consilience.text import counted
+from consilience.text import counted, listed
 from consilience.watch import SILENT, Watch
 from consilience.workflow.private import refuse_private
 from consilience.workflow.public_runs import public_run
@@ -61,6 +61,7 @@ def publish(options: PublishOptions, watch: Watch = SILENT) -> Publication:
     runs, notes = _runs_of(options, opened, watch)
     if options.format_ != "eee":
         _refuse_several(options, runs)
+    watch.say(f"writing {options.format_} of {counted(len(runs), 'run')}")
     files, more = _files_of(options, runs)
     refuse_private(files, opened)
     folder = options.folder or options.run / "published" / options.format_
@@ -118,7 +119,7 @@ def runs_in(path: Path) -> list[Run]:
             "no run",
             expected="the folder of a run or of a study",
             where=str(path),
-            todo="" if path.is_dir() else "`consilience score FILE --out RUN` makes a run of it.",
+            todo="Name its folder; `consilience score FILE --out RUN` makes one of a table.",
         )
     return runs
 
@@ -129,6 +130,14 @@ def _runs_of(
     """What may be published of runs; of several, notes on those left out."""
     if len(opened) == 1:
         return [public_run(opened[0], options)], []
+    models = {str(run.settings.get("model", {}).get("model")) for run in opened}
+    if options.model_id is not None and len(models) > 1:
+        raise ConsilienceError(
+            f"--model-id with runs of {len(models)} models: {listed(sorted(models))}",
+            expected="runs of one model",
+            where=str(options.run),
+            todo="Name the folder of one of them.",
+        )
     runs, notes = [], []
     with watch.steps("counting", len(opened), "runs") as advance:
         for run in opened:

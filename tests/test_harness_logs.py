@@ -8,6 +8,7 @@ aggregations get the rows of all documents.
 import importlib.util
 import json
 import math
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,6 +40,7 @@ def test_numbers_of_documents_by_hand():
     ]  # fmt: skip
     assert task.items(rows) == 2
     assert task.accuracy(rows) == 1 / 2
+    assert task.items([*rows[:4], row("b", 1, None, True)]) == 1
     assert task.consistency(rows) == 2 / 4  # pairs of a: 1 of 3; of b: 1 of 1
     assert task.consistent_accuracy(rows) == 0
     averaged = [row(r[1], *r[2:3], *r[5:], group=r[1], size=r[3]) for r in rows]
@@ -61,6 +63,7 @@ def test_the_answer_is_the_most_probable_choice_of_equal_ones_the_first_of_the_f
 
     assert answer(-1.0, -2.0, -3.0) == (2, True)
     assert answer(-2.0, -1.0, -1.0) == (0, False)
+    assert answer(-2.0, math.nan, -1.0)[0] is None  # and so the item is not counted
     doc["choices"] = ["Rom.", "Paris.", "Rom."]  # candidates that are written alike
     assert answer(-2.0, -3.0, -1.0) == (2, True)
 
@@ -164,6 +167,24 @@ def test_questions_as_a_task_and_back(consilience, questions, tmp_path, labels):
     }  # fmt: skip
     for item, variant, option in answers.select("item", "variant", "option").iter_rows():
         assert by_hand[item, variant] == option
+
+
+def test_questions_that_lack_variants_count_by_those_that_they_have(consilience, tmp_path):
+    """The second question has one phrasing and two orders, the first two and three."""
+    (path := tmp_path / "mine.csv").write_text(
+        "question,question_2,answer,options\nCapital of Italy?,Italy's capital?,Rome,Rome;Turin;Bari\n"
+        "Capital of Spain?,,Madrid,Vigo;Madrid\n", encoding="utf-8",
+    )  # fmt: skip
+    arguments = ("--vary", "paraphrase=all", "--vary", "order=rotations", "--format", "lm-eval")
+    assert consilience("suite", "export", path, *arguments, "-o", "tasks")[0] == 0
+    docs = documents(tmp_path / "tasks", "consilience_mine")
+    assert [doc["n_variants"] for doc in docs] == [6] * 6 + [2] * 2
+    log_of(docs, tmp_path / "log.jsonl", made_up)
+    numbers = metrics(consilience("score", "log.jsonl", "-s", path, "--json")[1])
+    rows = rows_of(docs, made_up)
+    assert task.items(rows) == 2
+    for name in ("accuracy", "consistency", "consistent_accuracy"):
+        assert getattr(task, name)(rows) == pytest.approx(numbers[name, "MICRO"]["value"]), name
 
 
 def test_what_is_no_task_is_refused(consilience, questions, tmp_path):
@@ -277,3 +298,28 @@ def test_a_log_of_inspect_needs_inspect(consilience, monkeypatch, tmp_path):
     status, _, err = consilience("score", "log.eval", "--suite", "mini-questions")
     assert (status, "inspect_ai is not installed, which reads its logs" in err) == (2, True)
     assert "Install it with `pip install" in err
+
+
+def test_log_probabilities_of_any_origin_are_scored(consilience, questions, tmp_path):
+    """A column of a table; what is no list of numbers is refused, NaN is no answer."""
+
+    def scored(first):
+        rows = [
+            {"item": "city-1", "variant": f"order={order}", "log_probabilities": values}
+            for order, values in [("given", first), ("reversed", [-3, -1, -2])]
+        ]
+        (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+        return consilience("score", "mine.jsonl", "-s", questions, "-o", "run", "--json")
+
+    status, _, err = scored("high")
+    assert (status, "row 1: 'log_probabilities' is 'high'; expected a list of numbers" in err) == (
+        2,
+        True,
+    )
+    status, _, err = scored([-1, -3, -2])
+    assert status == 0, err
+    shown = read_answers("run").select("option", "gold_option", "margin", "excluded")
+    assert shown.rows() == [(0, 1, 1.0, None), (1, 1, 1.0, None)]
+    shutil.rmtree("run")
+    assert scored([-1, float("nan"), -2])[0] == 0
+    assert read_answers("run")["excluded"].to_list() == ["no answer", None]

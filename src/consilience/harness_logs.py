@@ -27,6 +27,9 @@ DOCUMENT = ("group", "item", "subject", "variant", "variant_index", "gold")
 INSPECT = ".eval"
 """How the name of a log of inspect_ai ends."""
 
+LOG_NAMES = ("samples_*.jsonl", "*/samples_*.jsonl", f"*{INSPECT}")
+"""What logs are called in the folder that a harness writes."""
+
 Row = Mapping[str, Any]
 
 

@@ -19,6 +19,7 @@ from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.expectations import Expectation
 from consilience.files import path_of
+from consilience.harness_logs import LOG_NAMES
 from consilience.read import parquet_metadata, read_parquet
 from consilience.run_folder import digest_of, record_of
 
@@ -47,7 +48,7 @@ def read_answers(path: str | Path) -> pl.DataFrame:
                 "no answers/*.parquet",
                 expected="the folder of a run",
                 where=str(path),
-                todo=f"Name one of the runs in it: {names}." if inside else "",
+                todo=f"Name one of the runs in it: {names}." if inside else _log_in(path),
             )
         marks = {parquet_metadata(file).get("consilience") for file in files}
         if len(marks) > 1:
@@ -66,6 +67,13 @@ def read_answers(path: str | Path) -> pl.DataFrame:
                 f"its tables do not fit together: {str(error).splitlines()[0]}", where=str(path)
             ) from error
     return read_answer_file(path)
+
+
+def _log_in(folder: Path) -> str:
+    """What to do about a folder that has logs of another harness (``harness_logs``)."""
+    logs = (log for name in LOG_NAMES for log in sorted(folder.glob(name)))
+    log = next(logs, None)
+    return f"Name a file of answers in it, such as {log}." if log else ""
 
 
 def _check_digests(run: Path, files: Sequence[Path]) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def process_results(doc: dict[str, Any], results: Sequence[tuple[float, bool]]) 
 
     ``results``: the log-probability of each choice, and whether it is the most probable text. The
     answer is the choice with the highest, of equal ones the first among the candidates. Of choices
-    with the same text as the gold, the answer is the gold.
+    with the same text as the gold, the answer is the gold. It is None if a log-probability is NaN.
     """
     totals = [float(total) for total, _ in results]
     positions = doc.get("positions") or range(len(totals))
@@ -52,7 +53,7 @@ def process_results(doc: dict[str, Any], results: Sequence[tuple[float, bool]]) 
         doc["variant_index"],
         doc["n_variants"],
         list(doc["compared_with"]),
-        positions[doc["gold_index"] if is_right else best],
+        None if any(map(isnan, totals)) else positions[doc["gold_index"] if is_right else best],
         is_right,
     )
     return dict.fromkeys(("accuracy", "consistency", "consistent_accuracy", "items"), row)
@@ -77,17 +78,17 @@ def consistent_accuracy(rows: Iterable[Row]) -> float:
 
 
 def items(rows: Iterable[Row]) -> int:
-    """How many items are counted: those with all their variants."""
+    """How many items are counted: those with an answer in all their variants."""
     return sum(map(len, _complete_items(rows).values()))
 
 
 def _complete_items(rows: Iterable[Row]) -> dict[str, list[Item]]:
-    """The items with all their variants, by the group whose numbers are averaged.
+    """The items with an answer in all their variants, by the group whose numbers are averaged.
 
     Of rows with the same item and variant the first counts.
     """
     items_of_rows: dict[tuple[str, str], Item] = defaultdict(dict)
-    for row in rows:
+    for row in (row for row in rows if row[5] is not None):
         items_of_rows[row[0], row[1]].setdefault(row[2], row)
     groups: dict[str, list[Item]] = defaultdict(list)
     for (group, _), item in items_of_rows.items():

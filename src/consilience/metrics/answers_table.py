@@ -84,7 +84,11 @@ def _check_columns(answers: pl.DataFrame) -> None:
     for name in NEEDED:
         if name not in answers.columns:
             raise missing_column(
-                name, answers.columns, expected=", ".join(NEEDED), where="the answers table"
+                name,
+                answers.columns,
+                expected=", ".join(NEEDED),
+                where="the answers table",
+                todo="Make a run of it: consilience score FILE --suite S --out RUN",
             )
     if answers.is_empty():
         raise ConsilienceError("no rows", where="the answers table")

@@ -70,7 +70,8 @@ def answers_to_questions(
         answer: dict[str, object] = {"excluded": NO_ANSWER}
         if listed := row.get(LOG_PROBABILITIES):
             totals = log_probabilities(listed, len(prompt.answers), where)
-            answer = chosen(np.array(totals), None, prompt, question)
+            if not np.isnan(totals).any():
+                answer = chosen(np.array(totals), None, prompt, question)
         elif (text := answer_in(row, prompt.answers, where)) is not None:
             answer = answered(text, prompt, question, style, rule)
         by_group.setdefault(question.group, []).append((question, variant, prompt, answer))

@@ -122,8 +122,16 @@ def with_scores(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
 
 
 def log_probabilities(text: str | None, size: int, where: str) -> list[float]:
-    """The log-probabilities of ``size`` candidates, a list in JSON; NaN where there are none."""
-    values = [np.nan] * size if text is None else json.loads(text)
+    """The log-probabilities of ``size`` candidates, a list in JSON.
+
+    All are NaN where there are none, and where one is NaN: the most probable one is then not known.
+    """
+    try:
+        values = [np.nan] * size if text is None else list(map(float, json.loads(text)))
+    except (TypeError, ValueError) as error:
+        raise ConsilienceError(
+            f"'{LOG_PROBABILITIES}' is {text!r}", expected="a list of numbers in JSON", where=where
+        ) from error
     if len(values) != size:
         raise ConsilienceError(
             f"{len(values)} log-probabilities",
@@ -131,7 +139,7 @@ def log_probabilities(text: str | None, size: int, where: str) -> list[float]:
             where=where,
             todo="Name the suite that was exported, as it was then.",
         )
-    return [float(value) for value in values]
+    return [np.nan] * size if np.isnan(values).any() else values
 
 
 def _written_candidates(suite: Suite) -> dict[tuple[str, str], list[Choice]]:

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -159,13 +160,27 @@ def test_the_numbers_of_a_record_are_those_worked_out_by_hand(made):
     assert sample_hash("a", ["b"]) == hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_a_relation_with_several_right_answers_has_all_of_them_as_references(made):
-    lines = text_of(made("facts", "eee"), ".jsonl").splitlines()
-    samples = [json.loads(line) for line in lines if '"mini.borders"' in line]
-    assert max(len(sample["input"]["reference"]) for sample in samples) > 1
-    for sample in samples:
-        is_right = sample["output"]["raw"][0] in sample["input"]["reference"]
-        assert sample["evaluation"]["is_correct"] == is_right
+@pytest.mark.parametrize("name", ["facts", "questions", "seeds"])
+def test_the_samples_of_the_base_variant_make_the_accuracy_of_their_group(made, name):
+    published = made(name, "eee", licence="MIT")
+    results = json.loads(text_of(published, ".json"))["evaluation_results"]
+    scores = {one["evaluation_result_id"]: one["score_details"]["score"] for one in results}
+    right = {}
+    for sample in map(json.loads, text_of(published, ".jsonl").splitlines()):
+        if "evaluation_result_id" in sample:
+            right.setdefault(sample["evaluation_result_id"], []).append(
+                sample["evaluation"]["score"]
+            )
+    assert right
+    for result, values in right.items():
+        assert sum(values) / len(values) == pytest.approx(scores[result])
+
+
+def test_reasons_of_excluded_answers_name_no_server(made):
+    (run,) = made("facts", "dataset").runs
+    reason = f"{SERVER} refused; gpu7.example.internal:8000 is busy"
+    run = replace(run, answers=run.answers.with_columns(excluded=pl.lit(reason)))
+    assert set(run.shared_answers()["excluded"]) == {"URL refused; URL is busy"}
 
 
 def test_the_same_run_has_the_same_record(made, tmp_path):
@@ -285,6 +300,29 @@ def test_the_licence_is_that_of_the_suite_that_was_named():
         assert public_suite(Run(Path("x"), "x", record), None, None).licence == licence
 
 
+def test_where_a_suite_is_published(tmp_path):
+    about = {"licence": "CC-BY-4.0", "url": "https://example.org/suite"}
+    (tmp_path / "suite.json").write_text(json.dumps(about))
+    facts = {"suite": "own", "suite_digest": "d"}
+    pairs = {
+        "kind": "perturb",
+        "pairs": "d",
+        "task": {"name": "mrpc", "hub": ["nyu-mll/glue", "mrpc"]},
+    }
+    questions = {"kind": "questions", "suite": "a/b", "suite_digest": "d"}
+    for settings, options, known in (
+        (facts, {}, ("https://example.org/suite", "", "", "")),
+        (pairs, {"data": "hub:test"}, ("", "nyu-mll/glue", "mrpc", "test")),
+        (pairs, {"data": "hub"}, ("", "nyu-mll/glue", "mrpc", "validation")),
+        (pairs, {"data": "pairs.tsv"}, ("", "", "", "")),
+        (questions, {"suite": "hub:a/b@c:train"}, ("", "a/b", "c", "train")),
+    ):
+        source = {"suite_source": {"folder": str(tmp_path)}} if settings is facts else {}
+        record = {"settings": settings, "options": options, **source}
+        suite = public_suite(Run(Path("x"), "x", record), None, None)
+        assert (suite.url, suite.dataset, suite.config, suite.split) == known
+
+
 def test_facts_of_another_suite_are_published_as_they_were_asked(tmp_path):
     options = {"facts_from": "mini-languages", "limit": 1, "groups": ("capital",)}
     probe(ProbeOptions(model="baseline:random", folder=tmp_path / "run", **options))
@@ -323,8 +361,8 @@ def served(runs, tmp_path):
 
 @pytest.mark.parametrize("format_", ["eee", "model-card", "eval-results", "dataset"])
 def test_no_place_of_this_machine_is_published(made, served, runs, format_, monkeypatch):
-    monkeypatch.setenv("MY_KEY", "sk-1234567890")
-    private = ["sk-1234567890", "MY_KEY", "gpu7", ":8000", str(runs), "secret-place"]
+    monkeypatch.setenv("MY_KEY", "sk-1234567890ab")
+    private = ["sk-1234567890ab", "MY_KEY", "gpu7", ":8000", str(runs), "secret-place"]
     private += [str(Path.home()), str(Path.cwd()), socket.gethostname()]
     private += [getpass.getuser()] * (getpass.getuser() != "root")
     for run in (served, "questions", "pairs", "seeds"):
@@ -370,6 +408,8 @@ def test_a_folder_of_runs_has_a_record_for_each(made, runs, tmp_path):
     assert len(stems) == 2
     with pytest.raises(ConsilienceError, match="2 runs of 1 model; expected one run"):
         made(tmp_path / "study", "dataset")
+    with pytest.raises(ConsilienceError, match="several runs of mini under strict; expected one"):
+        made(tmp_path / "study", "model-card")
     with pytest.raises(ConsilienceError, match="--model-id with runs of 2 models.*one of them"):
         made("", "eee")
     with pytest.raises(ConsilienceError, match="none of 4 runs can be published.*--model-id"):

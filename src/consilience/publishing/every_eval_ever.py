@@ -195,7 +195,11 @@ def _source(run: PublicRun) -> Record:
     if not suite.dataset:
         return {
             "dataset_name": suite.name,
-            "source_type": "other",
+            **(
+                {"source_type": "url", "url": [suite.url]}
+                if suite.url
+                else {"source_type": "other"}
+            ),
             "additional_details": details,
         }
     details |= {"config": suite.config} if suite.config else {}
@@ -219,11 +223,11 @@ def samples_of(run: PublicRun, evaluation_id: str) -> Iterator[Record]:
         return
     keys = ["group", "item", "variant"]
     answers = run.shared_answers().with_columns(run.is_right())
-    suite, golds = run.suite.suite, _several_golds(run)
+    suite = run.suite.suite
     for row in answers.join(run.prompts, on=keys, maintain_order="left").iter_rows(named=True):
         answer, group = row["answer"], row["group"]
-        gold = golds.get((group, row["subject"]), [] if row["gold"] is None else [row["gold"]])
-        is_right = bool(row["is_right"]) or answer in gold
+        text = row.get("text") or answer
+        gold, is_right = [] if row["gold"] is None else [row["gold"]], bool(row["is_right"])
         is_written = group in suite and suite[group].design.writes_freely
         linked = row["variant_index"] == 0
         attribution = {
@@ -243,7 +247,7 @@ def samples_of(run: PublicRun, evaluation_id: str) -> Iterator[Record]:
             "sample_hash": sample_hash(row["prompt"], gold),
             "interaction_type": "single_turn",
             "input": {"raw": row["prompt"], "reference": gold},
-            "output": {"raw": [] if answer is None else [answer]},
+            "output": {"raw": [] if text is None else [text]},
             "messages": None,
             "answer_attribution": [] if answer is None else [attribution],
             "evaluation": {"score": float(is_right), "is_correct": is_right},
@@ -254,15 +258,6 @@ def samples_of(run: PublicRun, evaluation_id: str) -> Iterator[Record]:
                 if row.get(name) is not None
             },
         }
-
-
-def _several_golds(run: PublicRun) -> dict[tuple[str, str], list[str]]:
-    """The right objects of each subject of a relation in which it may have several."""
-    golds: dict[tuple[str, str], list[str]] = {}
-    for group in run.suite.suite:
-        for fact in group.facts if group.cardinality == "N-M" else ():
-            golds.setdefault((group.id, fact.subject), []).append(fact.object)
-    return golds
 
 
 def sample_hash(prompt: str, gold: list[str]) -> str:

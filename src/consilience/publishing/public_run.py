@@ -88,6 +88,8 @@ class PublicSuite:
     """An SPDX expression; empty where none is stated."""
     may_be_shared: bool
     """Whether its texts may be published."""
+    url: str = ""
+    """Where it is published, as it states; empty where it states nothing."""
     dataset: str = ""
     """Its data set on the Hub; empty for one that is elsewhere."""
     config: str = ""
@@ -153,7 +155,7 @@ class PublicRun:
         answers of a group.
         """
         if self.suite.may_be_shared:
-            reasons = pl.col("excluded").str.replace_all(r"\w+://\S+", "URL")
+            reasons = pl.col("excluded").str.replace_all(r"\w+://\S+|\b[\w.-]+:\d{2,5}\b", "URL")
             return self.answers.with_columns(reasons)
         columns = [name for name in NUMBERS if name in self.answers.columns]
         seed = ["seed"] if "seed" in self.answers.columns else []

@@ -14,7 +14,7 @@ from consilience.run import Run
 SECRET_ENDINGS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 """How names of environment variables end that hold secrets."""
 
-SHORTEST = 8
+SHORTEST = 12
 """Characters of the shortest secret that is looked for."""
 
 TEXTS = (".md", ".json", ".yaml")

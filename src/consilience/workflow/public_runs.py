@@ -116,7 +116,9 @@ def public_suite(run: Run, suite: Suite, licence: str | None) -> PublicSuite:
     if run.is_of_pairs or run.is_of_questions:
         kind = "sentence pairs" if run.is_of_pairs else "questions"
     name = str(settings["task"]["name"] if run.is_of_pairs else settings["suite"])
-    stated = _licence_of(run) if licence is None else licence
+    about = _about(run)
+    stated = str(about.get("licence") or about.get("license") or "") if licence is None else licence
+    url = str(about.get("url", ""))
     if control_in(stated):
         raise ConsilienceError(f"the licence {stated!r}", expected="an SPDX id, such as CC-BY-4.0")
     dataset, config, split = _on_the_hub(run)
@@ -127,16 +129,17 @@ def public_suite(run: Run, suite: Suite, licence: str | None) -> PublicSuite:
         suite=suite,
         licence=stated,
         may_be_shared=may_be_shared(stated),
+        url=url if url.startswith(("https://", "http://")) else "",
         dataset=dataset,
         config=config,
         split=split,
     )
 
 
-def _licence_of(run: Run) -> str:
-    """The licence that ``suite.json`` states of patterns and facts; empty where none is known.
+def _about(run: Run) -> Mapping[str, Any]:
+    """``suite.json`` of the patterns and facts of a run; empty where none covers them.
 
-    Files of questions, tasks, and patterns with the facts of another suite state none.
+    Files of questions, tasks, and patterns with the facts of another suite have none.
     """
     options: Mapping[str, Any] = run.record.get("options") or {}
     spec = options.get("suite", "mini")
@@ -145,11 +148,10 @@ def _licence_of(run: Run) -> str:
         is_bundled = "as_questions" in options and spec in BUNDLED
         folder = MINI if spec in MADE_OF_MINI else BUNDLED[spec] if is_bundled else None
     if run.is_of_pairs or run.settings.get("facts") or not folder:
-        return ""
+        return {}
     file = Path(folder) / "suite.json"
     about = parse_json(read_text(file)) if file.is_file() else {}
-    stated = about.get("licence") or about.get("license") if isinstance(about, dict) else ""
-    return stated if isinstance(stated, str) else ""
+    return about if isinstance(about, dict) else {}
 
 
 def _on_the_hub(run: Run) -> tuple[str, str, str]:

@@ -154,13 +154,21 @@ def _runs_of(
 
 
 def _refuse_several(options: PublishOptions, runs: Sequence[PublicRun]) -> None:
-    """Refuse several models in a card, and several runs in a data set."""
+    """Refuse several models in a card, several runs in a data set, and a suite twice."""
     models = list(dict.fromkeys(run.model.id for run in runs))
     if len(models) > 1 or (options.format_ == "dataset" and len(runs) > 1):
         expected = "one run" if options.format_ == "dataset" else "runs of one model"
         raise ConsilienceError(
             f"{len(runs)} runs of {counted(len(models), 'model')}",
             expected=f"{expected} for --format {options.format_}",
+            where=str(options.run),
+            todo="Name the folder of one of them.",
+        )
+    names = [f"{run.suite.name} under {run.protocol}" for run in runs]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConsilienceError(
+            f"several runs of {twice[0]}",
+            expected="one, because each suite and protocol has one place in the files",
             where=str(options.run),
             todo="Name the folder of one of them.",
         )
@@ -174,7 +182,8 @@ def _files_of(
     if options.format_ in ("eee", "dataset"):
         notes = list(dict.fromkeys(note for run in runs for note in _left_out(run)))
     if options.format_ == "eee":
-        files = [file for run in runs for file in eee_files(run, options.organization)]
+        made = (file for run in runs for file in eee_files(run, options.organization))
+        files = list({file.name: file for file in made}.values())  # a copied run is one
         if not check_records(files):
             notes.append(
                 f"not checked against the schema {VERSION}, because jsonschema is missing; to "

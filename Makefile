@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # HASHES=yes installs the files of requirements/ci.txt, by SHA-256: Linux on x86-64, Python 3.11.
 HASHES ?=
 
-.PHONY: setup check format docs site notebooks test test-ray test-harness wheel demo bench campaign clean
+.PHONY: setup check format docs site notebooks test test-ray test-harness test-trackers wheel demo bench campaign clean
 
 setup: $(READY)
 
@@ -72,6 +72,11 @@ wheel: $(READY)
 	build/wheel/venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt build/wheel/*.whl
 	cd build/wheel && venv/bin/consilience --quiet probe --model baseline:majority --suite mini --out run && \
 	  venv/bin/consilience report run && venv/bin/consilience verify run
+
+# Runs in mlflow, trackio and Weights & Biases, without a network; needs their packages.
+test-trackers: $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -r requirements/trackers.txt
+	HF_HUB_OFFLINE=1 $(BIN)/pytest -n 0 tests/test_trackers.py
 
 demo: $(READY)
 	HF_HUB_OFFLINE=1 $(BIN)/consilience probe --model packaged:smollm2 --suite mini --limit 8

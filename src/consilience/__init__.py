@@ -27,6 +27,7 @@ Functions:
 - ``verify_run(run)``: whether this machine gives the answers of a run; a ``Verification``.
 - ``publish_run(run, format)``: its results in the formats of others; a ``Publication``.
 - ``run_study(file)``, ``study_state(file)``, ``report_study(file)``: many models on many suites.
+- ``ConsistencyCallback``: consistency during a training with the Trainer of transformers.
 - ``improve``, ``finetune``: training. ``reproduce_table``, ``list_tables``: the papers' tables.
 
 Types: ``Result``, ``Comparison``, ``Summary``, ``Run``; ``Suite``, ``Relation``, ``Pattern``,
@@ -45,6 +46,7 @@ from consilience import early  # noqa: F401 - first, for Ctrl-C during all that 
 if TYPE_CHECKING:
     from consilience.ask import ask_suite as ask_suite
     from consilience.authoring.new_suite import new_suite as new_suite
+    from consilience.callbacks import ConsistencyCallback as ConsistencyCallback
     from consilience.cloze import Pattern as Pattern
     from consilience.errors import ConsilienceError as ConsilienceError
     from consilience.metrics.measure import measure as measure
@@ -116,6 +118,7 @@ __version__ = "0.2.0"
 _MODULES = {
     "ask": "ask_suite",
     "authoring.new_suite": "new_suite",
+    "callbacks": "ConsistencyCallback",
     "cloze": "Pattern",
     "errors": "ConsilienceError",
     "metrics.measure": "measure",

@@ -187,7 +187,7 @@ def _load(
         raise ConsilienceError(f"dtype '{loading.dtype}'", expected=", ".join(DTYPES))
     with errors_of(source), _opened(source) as opened:
         config = AutoConfig.from_pretrained(opened.location, **opened.options)
-        kind = _kind(config, spec)
+        kind = kind_of_config(config, spec)
         if kind not in classes:
             raise ConsilienceError(
                 f"'{spec}' is a {kind} model",
@@ -246,7 +246,7 @@ def load_parts(folder: Path, options: Mapping[str, Any]) -> Parts:
     options = {**options, "trust_remote_code": False}
     config = AutoConfig.from_pretrained(folder, **options)
     tokenizer = AutoTokenizer.from_pretrained(folder, **options)
-    model = AUTO_CLASSES[_kind(config, str(folder))].from_pretrained(
+    model = AUTO_CLASSES[kind_of_config(config, str(folder))].from_pretrained(
         folder, dtype=torch.float32, **options
     )
     return Parts(config, tokenizer, model)
@@ -256,7 +256,7 @@ def kind_of(spec: str, loading: Loading = DEFAULT_LOADING) -> Kind:
     """The kind of a model, without loading its weights."""
     source = locate(spec, loading)
     with errors_of(source), _opened(source) as opened:
-        return _kind(AutoConfig.from_pretrained(opened.location, **opened.options), spec)
+        return kind_of_config(AutoConfig.from_pretrained(opened.location, **opened.options), spec)
 
 
 def load_tokenizer(spec: str, loading: Loading = DEFAULT_LOADING) -> PreTrainedTokenizerBase:
@@ -269,7 +269,7 @@ def load_tokenizer(spec: str, loading: Loading = DEFAULT_LOADING) -> PreTrainedT
     return tokenizer
 
 
-def _kind(config: Any, spec: str) -> Kind:
+def kind_of_config(config: Any, spec: str) -> Kind:
     """What kind the checkpoint was saved as, else what its family can be."""
     for architecture in getattr(config, "architectures", None) or []:
         if architecture.endswith("ForDecision"):

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from conftest import ROOT
-from consilience.engine import Unit, run_units
+from consilience.engine import Backlog, Unit, run_units
 from consilience.engine.local_workers import LocalWorkers
 from consilience.engine.units import Event, described
 from engine_work import factory
@@ -167,6 +167,23 @@ def test_every_key_has_a_worker_where_there_is_room():
     workers = Recorder(3)
     assert len(list(run_units(work, factory, workers))) == 15
     assert Counter(workers.log[:3]) == Counter("abc")
+
+
+def test_units_are_added_and_dropped_while_others_are_done():
+    """A unit that is next is done before those that wait; dropped ones have no outcome."""
+    backlog = Backlog(units(*[("tell",)] * 4, size=2))
+    workers, ended = Recorder(1), []
+    for one in run_units(backlog, factory, workers):
+        ended.append(one.unit.id)
+        if one.unit.id == "a0":
+            assert [unit.id for unit in backlog.drop(lambda unit: unit.id == "a2")] == ["a2"]
+            backlog.add(Unit("next", "a", ("tell",), 0), is_next=True)
+            backlog.add(Unit("other", "b", ("tell",)))
+            assert backlog.total == 2 + 2 + 0 + 1
+        if one.unit.id == "a3":
+            backlog.add(Unit("last", "a", ("tell",)))
+    assert ended == ["a0", "next", "a1", "a3", "last", "other"]
+    assert workers.log == ["a", "b"], "a worker is kept for what is added after its last unit"
 
 
 def test_a_slow_reader_holds_the_workers_back():

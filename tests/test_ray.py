@@ -24,10 +24,17 @@ SMALL = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": Fa
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A head without processors, and three nodes of one processor."""
+    """A head without processors, and three nodes of one processor, whose workers import tests."""
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={**SMALL, "num_cpus": 0})
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", path.rstrip(os.pathsep))
+        yield from running(Cluster)
+
+
+def running(make):
+    cluster = make(initialize_head=True, head_node_args={**SMALL, "num_cpus": 0})
     nodes = [
         cluster.add_node(**SMALL, resources={f"place{at}": 1}, labels={"zone": f"z{at}"})
         for at in range(3)

@@ -16,6 +16,7 @@ from consilience.workflow.study_options import StudyRunOptions
 from consilience.workflow.studying import plan_study, run_study
 from consilience.workflow.verifying import verify
 from pair_builders import SAME, write_pairs
+from scoring_server import VLLM, scoring_server
 from study_workers import HereWorkers
 
 STUDY = """
@@ -174,3 +175,35 @@ def test_a_plan_has_the_queries_of_all_runs_and_of_a_shard(studied, folder, monk
     ]
     assert sum(one.queries for part in parts for one in part) == sum(answers.values())
     assert not (folder / "new").exists()
+
+
+def test_a_model_behind_a_url_is_asked_whole_runs_by_one_worker(
+    model_folder, tmp_path, monkeypatch
+):
+    """Its limits hold for the whole run, whose journal of replies is in its folder."""
+    monkeypatch.chdir(tmp_path)
+    pools = []
+
+    def pool(count, logs):
+        pools.append(HereWorkers(count))
+        return pools[-1]
+
+    monkeypatch.setattr(studying, "LocalWorkers", pool)
+    with scoring_server(model_folder("gpt2"), VLLM) as server:
+        (tmp_path / "served.toml").write_text(
+            f"""
+            [options]
+            groups = "capital"
+            limit = 1
+            [[models]]
+            model = "openai:m"
+            base_url = "{server.url}"
+            [[suites]]
+            suite = "mini"
+            """,
+            encoding="utf-8",
+        )
+        state = run_study(StudyRunOptions(tmp_path / "served.toml", workers=3))
+    assert [(one.state, one.answers) for one in state.runs] == [("complete", 9)]
+    assert [(one.count, len(one.log)) for one in pools] == [(1, 1)]
+    assert record_of(state.runs[0].run.folder)["cost"]["requests"] > 9

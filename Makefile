@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # HASHES=yes installs the files of requirements/ci.txt, by SHA-256: Linux on x86-64, Python 3.11.
 HASHES ?=
+PYTHON_312 ?= python3.12
 
-.PHONY: setup check format docs site notebooks test test-ray test-harness test-trackers wheel demo bench campaign clean
+.PHONY: setup check format docs site notebooks test test-ray test-harness test-trackers test-publish wheel demo bench campaign clean
 
 setup: $(READY)
 
@@ -63,6 +64,12 @@ test-harness:
 	$(PYTHON) -m venv $(VENV)/harness
 	$(VENV)/harness/bin/pip install --quiet --disable-pip-version-check -c requirements/harness.txt -e '.[dev,lm-eval,inspect]'
 	HF_HUB_OFFLINE=1 $(VENV)/harness/bin/pytest -n 0 tests/test_harnesses.py
+
+# Published records and data sets, read by the validator of Every Eval Ever (Python 3.12 or newer) and by datasets.
+test-publish: $(READY)
+	$(PYTHON_312) -m venv $(VENV)/publish
+	$(VENV)/publish/bin/pip install --quiet --disable-pip-version-check -r requirements/publish.txt
+	HF_HUB_OFFLINE=1 EVERY_EVAL_EVER=$(VENV)/publish/bin/every_eval_ever $(BIN)/pytest -n 0 tests/test_publish_tools.py
 
 # The wheel, installed with its own dependencies only in an empty virtual environment, and used there.
 wheel: $(READY)

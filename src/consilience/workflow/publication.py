@@ -28,7 +28,7 @@ REPOSITORIES: Mapping[str, hub.RepositoryType] = {
 """The type of the repository that each format belongs to."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Publication:
     """What ``publish`` wrote and sent."""
 
@@ -49,6 +49,10 @@ class Publication:
     def paths(self) -> list[Path]:
         """The files in the folder."""
         return [self.folder / file.name for file in self.files]
+
+    def __repr__(self) -> str:
+        names = listed([file.name for file in self.files], 2)
+        return f"Publication({str(self.folder)!r}: {names}; sent: {self.address or 'no'})"
 
 
 def publish(options: PublishOptions, watch: Watch = SILENT) -> Publication:

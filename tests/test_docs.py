@@ -8,9 +8,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 import consilience as package
 from consilience.cli import app
+from consilience.workflow.gate_rules import parse_rules
 from pair_builders import save_classifier
 
 ROOT = Path(__file__).parents[1]
@@ -104,6 +106,31 @@ def test_commands_of_all_guides_have_known_names_and_options():
             parse(line)
         except Exception as error:
             pytest.fail(f"{page}: consilience {shlex.join(line)}: {error}")
+
+
+def test_the_pipelines_of_the_guide_to_gates_are_yaml_whose_commands_are_known():
+    """GitHub Actions and GitLab: what their jobs run, and the file that they keep."""
+    page = (ROOT / "docs" / "gate.md").read_text(encoding="utf-8")
+    github, gitlab = map(yaml.safe_load, blocks(page, "yaml"))
+    steps = github["jobs"]["gate"]["steps"]
+    assert {step["with"]["name"] for step in steps if "path" in step.get("with", {})} == {
+        "consistency-baseline", "gate",
+    }  # fmt: skip
+    assert github[True].keys() == {"pull_request", "push"}  # YAML 1.1 reads `on` as true
+    job = gitlab["consistency"]
+    assert job["artifacts"]["reports"]["junit"] == "gate.xml"
+    scripts = [[step.get("run", "") for step in steps], job["script"]]
+    for script in scripts:
+        lines = [line.strip() for text in script for line in text.splitlines()]
+        called = [
+            shlex.split(line.partition(" >> ")[0]) for line in lines if "consilience " in line
+        ]
+        called = [words[1:] for words in called if words[0] == "consilience"]
+        assert [words[0] for words in called] == ["probe", "gate"]
+        for words in called:
+            parse(words)
+    (table,) = blocks(page, "toml")
+    assert len(parse_rules(tomllib.loads(table)["gate"]["rule"])) == 2
 
 
 def anchor(heading):

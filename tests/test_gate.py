@@ -189,6 +189,22 @@ def test_questions_are_gated_all_together(tmp_path):
     assert not any("too low" in note for note in cs.gate(run, rules=rules[:1]).notes)
 
 
+def test_missing_answers_have_a_note_and_an_unfinished_run_is_refused(ports, tmp_path):
+    folder, write = ports
+    table = pl.read_csv(write("thirty", 30), infer_schema=False)
+    gone = (pl.col("item") == table["item"][0]) & (pl.col("variant") == "0")
+    table.with_columns(answer=pl.when(gone).then(None).otherwise("answer")).write_csv(
+        tmp_path / "gap.csv"
+    )
+    noted = gate(folder, tmp_path / "gap.csv", rules=["accuracy >= 0.5"]).notes
+    assert any("39 of 40" in note for note in noted)
+    run = cs.evaluate("mini", "baseline:random", groups=["capital"], limit=3, out=tmp_path / "run")
+    record = json.loads((run.folder / "run.json").read_text("utf-8"))
+    (run.folder / "run.json").write_text(json.dumps({**record, "finished": None}), "utf-8")
+    with pytest.raises(ConsilienceError, match="the run is not finished. Rerun the command"):
+        cs.gate(run.folder, rules=["accuracy >= 0.5"])
+
+
 def test_few_relations_have_a_note():
     run = cs.evaluate("mini", "baseline:random", groups=["capital", "currency"], limit=4)
     noted = cs.gate(run, rules=["accuracy >= 0.5"]).notes
@@ -275,7 +291,7 @@ def test_a_plan_says_what_gives_a_power_of_80_percent(ports):
     designs = [row.design for row in repeated.rows if row.rule == options["rules"][0]]
     assert designs == ["these runs", "other number of items", "other number of repeats"]
     assert repeated.rows[0].repeats == 3
-    assert "other number of facts" in " ".join(repr(repeated).split())
+    assert "other number of subjects" in " ".join(repr(repeated).split())
     with pytest.raises(ConsilienceError, match="--passes with a plan"):
         cs.plan_gate(runs, passes=2, **options)
 

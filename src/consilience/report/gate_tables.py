@@ -78,24 +78,23 @@ class PlanRow:
 
 
 def plan_table(title: str, rows: Sequence[PlanRow], group: str, item: str) -> Table:
-    """A row for each design; ``group`` and ``item`` are the words of the suite."""
+    """A row for each design; ``group`` and ``item``: what clusters are called."""
     has_groups = any(row.groups is not None for row in rows)
     columns = [Column("rule"), Column("of", is_extra=True), Column("design")]
     columns += [Column(f"{group}s", "count")] * has_groups
-    columns += [
-        Column(f"{item}s each" if has_groups else f"{item}s", "count"),
-        Column("repeats", "count"),
-    ]
-    columns += [Column("power", "share")]
+    columns += [Column(f"{item}s", "count"), Column("repeats", "count"), Column("power", "share")]
     cells: list[list[Value]] = []
     for row in rows:
-        sizes = [row.groups, row.items] if has_groups else [row.items]
+        groups = "" if row.groups is None and not math.isnan(row.power) else row.groups
+        sizes = [groups, row.items] if has_groups else [row.items]
         design = row.design.replace("groups", f"{group}s").replace("items", f"{item}s")
         cells.append([row.rule, row.of, design, *sizes, row.repeats, row.power])
     notes = [
         "Power: how often the rule passes if a limit's true value is that of the run, and if a "
         "model is as good as the baseline. Each row with another number has at least 80 %."
     ]
+    if has_groups:
+        notes.append(f"{item}s: of each {group} where there is a number of {group}s.")
     if any(math.isnan(row.power) for row in rows):
         notes.append("A dash means that no number is enough, or that the variation is not known.")
     return Table(title, columns, cells, notes, sortable=False)
@@ -137,6 +136,8 @@ def in_words(check: GateCheck) -> str:
 
 
 def _interval(check: GateCheck) -> str:
+    if math.isnan(check.low):
+        return "-"
     return f"{_shown(check.low, check)} to {_shown(check.high, check)}"
 
 

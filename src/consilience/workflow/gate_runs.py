@@ -91,6 +91,13 @@ def open_gate_runs(options: GateOptions) -> GateRuns:
     refuse_mixed(opened)
     refuse_other_variants(opened)
     _refuse_other_models(runs)
+    for part in (part for run in opened for part in run.seeds):
+        if part.record and not part.record.get("finished"):
+            raise ConsilienceError(
+                "the run is not finished",
+                where=str(part.path),
+                todo="Rerun the command of the run to resume it.",
+            )
     suite, protocol = any_suite_of(runs[0], options.suite, options.protocol, options.data_dir)
     notes = suite_notes(runs[0], suite)
     whole = {run.label: [Prepared(table, suite) for table in run.tables] for run in runs}

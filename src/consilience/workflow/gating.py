@@ -14,7 +14,7 @@ from consilience.choices import Undecided
 from consilience.errors import ConsilienceError, unknown_name
 from consilience.metrics.intervals import NAN, wilson_interval
 from consilience.metrics.margins import Precise, Verdict
-from consilience.metrics.notes import of_few_questions
+from consilience.metrics.notes import facts_left_out, of_few_questions
 from consilience.metrics.registry import label_of
 from consilience.metrics.significance import FEW
 from consilience.report.gate_tables import GateCheck, gate_table, in_words
@@ -103,15 +103,18 @@ def gate(options: GateOptions) -> Gate:
         for group in tables[0]:
             single = [_check(rule, rows[group], of.suite) for rows in tables if group in rows]
             checks.append(_combined(single, options.passes) if options.passes else single[0])
-    notes = [*of.notes, *_cautions(rules, numbers[0], of.suite)]
+    notes = [*of.notes, *_cautions(rules, numbers[0], of)]
     if of.baseline is not None and is_relative and options.passes is None:
         table = differences[0].with_columns(second=pl.lit(of.labels[0]))
         notes += noise_notes([of.baseline, of.runs[0]], table)
     return Gate(of, checks, options.undecided, list(dict.fromkeys(notes)))
 
 
-def _cautions(rules: Sequence[GateRule], numbers: pl.DataFrame, suite: Suite) -> Iterator[str]:
-    """Notes where bounds are wide or not right (``docs/gate.md``)."""
+def _cautions(rules: Sequence[GateRule], numbers: pl.DataFrame, of: GateRuns) -> Iterator[str]:
+    """Notes on items without an answer, and where bounds are wide or not right (docs/gate.md)."""
+    suite, answers = of.suite, of.whole[of.labels[0]][0].answers
+    if left_out := facts_left_out(answers, numbers, suite, of.protocol):
+        yield left_out
     if any(rule.metric == "corrected_consistency" for rule in rules):
         yield from of_few_questions(numbers, suite)
     means = (

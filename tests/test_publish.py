@@ -25,7 +25,7 @@ from consilience.suites.suite_names import MINI
 from consilience.workflow import publication
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe
-from consilience.workflow.public_runs import public_command, public_run, public_suite
+from consilience.workflow.public_runs import public_command, public_model, public_run, public_suite
 from consilience.workflow.publication import publish
 from consilience.workflow.publish_options import PublishOptions
 
@@ -321,6 +321,30 @@ def test_where_a_suite_is_published(tmp_path):
         record = {"settings": settings, "options": options, **source}
         suite = public_suite(Run(Path("x"), "x", record), None, None)
         assert (suite.url, suite.dataset, suite.config, suite.split) == known
+
+
+def test_what_is_said_of_a_model():
+    def model(*identities, id_=ID):
+        parts = tuple(Run(Path("x"), "x", {"settings": {"model": one}}) for one in identities)
+        return public_model(Run(Path("x"), "x", parts[0].record, parts), id_)
+
+    hub = {
+        "model": "org/name",
+        "architecture": "A",
+        "revision": "r",
+        "digest": None,
+        "device": "cpu",
+    }
+    known = model(hub, id_=None)
+    assert (known.id, known.is_from_hub) == ("org/name", True)
+    assert known.facts == {"architecture": "A", "revision": "r", "source": "Hub"}
+    seeds = [hub | {"model": f"/home/me/{seed}", "digest": seed} for seed in "ab"]
+    assert model(*seeds).facts == {"architecture": "A", "revision": "r", "source": "local files"}
+    assert model({"model": "openai:x", "server": SERVER}).facts == {"source": "server"}
+    assert model({"model": "baseline:random"}).facts == {}
+    for private in (seeds[0], {"model": "a/b", "server": SERVER}, {"model": "bert-base-cased"}):
+        with pytest.raises(ConsilienceError, match="--model-id ORGANISATION/NAME"):
+            model(private, id_=None)
 
 
 def test_facts_of_another_suite_are_published_as_they_were_asked(tmp_path):

@@ -24,7 +24,6 @@ TASKS = {
     "masked": "fill-mask",
     "causal": "text-generation",
     "seq2seq": "text2text-generation",
-    "classifier": "text-classification",
 }
 """The Hub's names of what a kind of model does; ``text-generation`` for others."""
 
@@ -75,7 +74,7 @@ def results_of(run: PublicRun) -> Iterator[EvalResult]:
         bounds = {} if math.isnan(row.low) else {"low": row.low, "high": row.high}
         arguments |= {name: round(value, DIGITS) for name, value in bounds.items()}
         yield EvalResult(
-            task_type=TASKS.get(run.model.facts.get("kind", ""), "text-generation"),
+            task_type=_task_of(run),
             dataset_type=suite.dataset or suite.slug,
             dataset_name=suite.name,
             dataset_config=suite.config or None,
@@ -86,6 +85,13 @@ def results_of(run: PublicRun) -> Iterator[EvalResult]:
             metric_value=round(row.value, DIGITS),
             metric_args=arguments if bounds else None,
         )
+
+
+def _task_of(run: PublicRun) -> str:
+    """The Hub's name of the task."""
+    if run.suite.kind == "sentence pairs":
+        return "text-classification"
+    return TASKS.get(run.model.facts.get("kind", ""), "text-generation")
 
 
 def _is_same_number(one: EvalResult, other: EvalResult) -> bool:

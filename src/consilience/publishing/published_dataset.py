@@ -68,10 +68,9 @@ def _tables(run: PublicRun) -> Iterator[tuple[str, pl.DataFrame]]:
 def _fact_tables(run: PublicRun) -> Iterator[tuple[str, pl.DataFrame]]:
     """The facts that were asked, and the patterns of their relations."""
     items = run.answers.select("group", "item").unique()
-    groups = [group for group in run.suite.suite if group.id in set(items["group"])]
     facts = [
         {"group": group.id, "item": fact.item, "subject": fact.subject, "object": fact.object}
-        for group in groups
+        for group in run.suite.suite
         for fact in group.facts
     ]
     yield "facts", pl.DataFrame(facts).join(items, on=["group", "item"], how="semi")
@@ -82,7 +81,7 @@ def _fact_tables(run: PublicRun) -> Iterator[tuple[str, pl.DataFrame]]:
                 "group": group.id, "label": group.label, "cardinality": group.cardinality,
                 "variant_index": at, "pattern": pattern.text, "language": pattern.language,
             }
-            for group in groups
+            for group in run.suite.suite
             for at, pattern in enumerate(group.patterns)
         ]),
     )  # fmt: skip

@@ -59,11 +59,11 @@ def public_run(run: Run, options: PublishOptions) -> PublicRun:
             )
     model = public_model(run, options.model_id)
     suite, protocol = any_suite_of(run, None, None, options.data_dir)
+    if not (run.is_of_pairs or run.is_of_questions):
+        suite = select_relations(suite, run.seeds[0].answers["group"].unique().to_list())
     counted = count_run(replace(run, label=model.id), suite, protocol)
     if facts := run.settings.get("facts"):  # those of another suite
-        groups = run.seeds[0].answers["group"].unique().to_list()
-        other = load_suite(facts, options.data_dir)
-        suite = replace_facts(select_relations(suite, groups), other)
+        suite = replace_facts(suite, load_suite(facts, options.data_dir))
     public = public_suite(run, suite, options.licence)
     tables = [
         part.answers.with_columns(seed=pl.lit(part.label)) if run.parts else part.answers
@@ -101,8 +101,10 @@ def public_model(run: Run, model_id: str | None) -> PublicModel:
             todo="Name it: --model-id ORGANISATION/NAME.",
         )
     is_served, is_loaded = "server" in identity, "architecture" in identity
-    known = {name: identity.get(name) for name in MODEL_FIELDS} if is_loaded else {}
-    facts = {name: str(value) for name, value in known.items() if value is not None}
+    identities = [part.settings.get("model", {}) for part in run.seeds if is_loaded]
+    known = {name: {one.get(name) for one in identities} for name in MODEL_FIELDS}
+    shared = {name: values.pop() for name, values in known.items() if len(values) == 1}
+    facts = {name: str(value) for name, value in shared.items() if value is not None}
     is_from_hub = is_loaded and not is_here
     if is_served or is_loaded:
         facts["source"] = "server" if is_served else "Hub" if is_from_hub else "local files"
@@ -177,9 +179,7 @@ def _prompts(run: Run, suite: Suite) -> pl.DataFrame | None:
         return None
     if not run.is_of_questions:
         items = run.seeds[0].answers.select("group", "item").unique()
-        groups = set(items["group"])
-        chosen = replace(suite, relations=tuple(one for one in suite if one.id in groups))
-        rows = [{key: row[key] for key in keys} for row in fact_rows(chosen)]
+        rows = [{key: row[key] for key in keys} for row in fact_rows(suite)]
         return pl.DataFrame(rows).join(items, on=["group", "item"], how="semi")
     folder = run.seeds[0].path / PROMPTS
     names = run.seeds[0].answers["group"].unique(maintain_order=True).to_list()

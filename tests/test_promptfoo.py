@@ -104,6 +104,16 @@ def test_what_cannot_be_compared_is_refused(tmp_path, entries, message):
         cs.score(write(tmp_path / "r.json", *entries))
 
 
+def test_a_provider_or_a_suite_as_a_value_are_refused_where_they_mean_nothing(
+    consilience, tmp_path
+):
+    (tmp_path / "answers.csv").write_text("item,variant,answer\n")
+    _, _, err = consilience("score", "answers.csv", "--suite", "mini", "--provider", "toy")
+    assert "--provider with answers.csv; expected results of promptfoo" in err
+    with pytest.raises(ConsilienceError, match="the name or the file of a suite"):
+        cs.score(FILE, cs.load_suite("mini"))
+
+
 def test_a_suite_needs_tests_with_item_and_variant(tmp_path):
     with pytest.raises(
         ConsilienceError, match="tests with the variables question; expected item and variant"

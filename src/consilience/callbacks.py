@@ -109,7 +109,7 @@ class ConsistencyCallback(TrainerCallback):
 
     def _model(self) -> Any:
         """A copy of the model, ready to be asked."""
-        copied = plain_copy(self.trainer.accelerator.unwrap_model(self.trainer.model))
+        copied = plain_copy(self.trainer.model)
         copied.config.architectures = [type(copied).__name__]
         name = str(self.trainer.args.output_dir)
         tokenizer: Any = copy.deepcopy(self.trainer.processing_class)  # padding is set in it

@@ -69,7 +69,11 @@ def cases(suite: Any = "mini", *, by: str = "item", **options: Any) -> list[Any]
     """
     import pytest
 
-    whole = suite_to_ask(suite, **options)
+    __tracebackhide__ = True
+    try:
+        whole = suite_to_ask(suite, **options)
+    except ConsilienceError as error:
+        raise error.with_traceback(None) from None
     if by == "group":
         chosen = [Case(suite, options, group.id) for group in whole]
     elif by == "item":

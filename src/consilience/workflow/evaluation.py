@@ -148,6 +148,10 @@ def score(
     elif columns:
         _refuse_columns(suite)
     if is_promptfoo(path):
+        if isinstance(suite, Suite | Questions):
+            raise ConsilienceError(
+                f"{suite!r} with results of promptfoo", expected="the name or the file of a suite"
+            )
         folder, name = Path(temporary.name, "run"), None if suite is None else str(suite)
         options = ScoreOptions(path, name, protocol, match, folder, provider=provider)
         probed = probing.score(options)

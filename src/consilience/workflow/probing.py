@@ -256,6 +256,12 @@ def score(options: ScoreOptions, questions: Questions | None = None, label: str 
     answers = options.answers
     if is_promptfoo(answers):
         return score_promptfoo(options)
+    if options.provider is not None:
+        raise ConsilienceError(
+            f"--provider with {answers}",
+            expected="results of promptfoo (.json)",
+            todo="Leave --provider out.",
+        )
     run = Run.open(answers, label or model_name(model_of_log(answers))).named_by_model()
     if not answers.is_dir() and options.suite is not None:
         return score_table(run, options, questions)

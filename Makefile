@@ -62,7 +62,7 @@ test-ray: $(READY)
 # lm-evaluation-harness and inspect_ai, driven as their users do, in an environment of their own.
 test-harness:
 	$(PYTHON) -m venv $(VENV)/harness
-	$(VENV)/harness/bin/pip install --quiet --disable-pip-version-check -c requirements/harness.txt -e '.[dev,lm-eval,inspect]'
+	$(VENV)/harness/bin/pip install --quiet --disable-pip-version-check -c requirements/harness.txt -e '.[dev,lm-eval,inspect]' openai
 	HF_HUB_OFFLINE=1 $(VENV)/harness/bin/pytest -n 0 tests/test_harnesses.py
 
 # Published records and data sets, read by the validator of Every Eval Ever (Python 3.12 or newer) and by datasets.

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from conftest import ROOT, build_model
+from conftest import build_model
 from consilience.errors import ConsilienceError
 from consilience.run import read_answers
 
@@ -26,16 +26,20 @@ LARGEST = 1e-4
 
 
 def run(*command, cwd, **environment):
-    """The standard output of another tool, whose process sees the package of this checkout."""
+    """The standard output of another tool.
+
+    It sees the installed package: inspect_ai names the tasks of installed packages only.
+    """
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [sys.executable, *map(str, command)],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "HF_HUB_OFFLINE": "1", **environment},
+        env={**inherited, "HF_HUB_OFFLINE": "1", **environment},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     return done.stdout
 
 
@@ -148,7 +152,7 @@ def test_inspect_finds_the_task_by_its_name_and_counts_as_score_does(consilience
     pytest.importorskip("inspect_ai")
     (suite := tmp_path / "suite.csv").write_text(QUESTIONS, encoding="utf-8")
     run("-m", "inspect_ai", "eval", "consilience/suite", "-T", f"suite={suite}", "--model",
-        "openai-api/local/first", "--display", "none", "--log-dir", "logs", cwd=tmp_path,
+        "openai-api/local/first", "--display", "plain", "--log-dir", "logs", cwd=tmp_path,
         LOCAL_API_KEY="none", LOCAL_BASE_URL=server)  # fmt: skip
     (log,) = (tmp_path / "logs").glob("*.eval")
     status, out, err = consilience("score", log, "-s", suite, "-o", "run", "--json")

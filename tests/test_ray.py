@@ -151,7 +151,6 @@ def test_a_study_that_loses_a_node_has_the_answers_of_local_workers(
     name = "masked"
     model = "{model_folder("bert")}"
     num_cpus = 1
-    resources = {{ place2 = 0.1 }}
     [[models]]
     name = "causal"
     model = "{model_folder("gpt2")}"
@@ -169,9 +168,7 @@ def test_a_study_that_loses_a_node_has_the_answers_of_local_workers(
     whole, nodes = cluster
 
     def kill():
-        lost = next(node for node in nodes if node is not nodes[-1])
-        whole.remove_node(lost, allow_graceful=False)
-        nodes.remove(lost)
+        whole.remove_node(nodes.pop(), allow_graceful=False)
 
     monkeypatch.setattr(studying, "study_worker", study_workers.slow)
     watch = Watching(30, kill)

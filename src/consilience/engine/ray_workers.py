@@ -172,7 +172,8 @@ def _connect(ray: Any, address: str, count: int | None) -> None:
             f"no cluster: {_in_words(error)}",
             where=f"--ray-address {address}",
             expected="auto on a node of a running cluster, or HOST:PORT of its head",
-            todo="Start one with `ray start --head`, or leave --ray-address out.",
+            todo="Start one with `ray start --head`, or leave --ray-address out. A cluster with "
+            "token authentication needs RAY_AUTH_MODE=token here, too.",
         ) from error
     finally:
         if threading.current_thread() is threading.main_thread():

@@ -245,6 +245,15 @@ def test_a_rule_that_cannot_be_checked_says_what_to_write(ports, rule, message):
         gate(folder, write("thirty", 30), rules=[rule])
 
 
+def test_a_number_without_an_interval_stays_undecided(ports):
+    """Of one relation, resampling facts does not show how its successful patterns vary."""
+    folder, write = ports
+    checked = gate(folder, write("thirty", 30), rules=["successful_patterns in MICRO >= 0.5"])
+    (check,) = checked.checks
+    assert (check.verdict, check.needed) == ("undecided", None)
+    assert "Successful variants has no interval here" in check.reason
+
+
 def test_no_rule_and_more_passes_than_runs_are_refused(ports):
     folder, write = ports
     with pytest.raises(ConsilienceError, match=r"no rule.*\[gate\]"):

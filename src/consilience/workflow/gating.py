@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
@@ -135,31 +135,24 @@ def rows_of(rule: GateRule, table: pl.DataFrame, of: GateRuns) -> dict[str, dict
     Without a group these are the headline numbers: the mean over relations, all questions together,
     or each task of sentence pairs. A rule without a row raises.
     """
+    compared = " of both runs" if rule.is_relative else ""
+    names = table["metric"].unique(maintain_order=True)
+    _check_name(rule, f"'{rule.metric}'{compared}", rule.metric, names)
     rows = table.filter(metric=rule.metric)
-    if rows.is_empty():
-        known = table["metric"].unique(maintain_order=True)
-        compared = " of both runs" if rule.is_relative else ""
-        raise unknown_name(
-            f"no '{rule.metric}'{compared}, which the rule '{rule.text}' is about",
-            rule.metric,
-            known,
-        )
-    subsets = rows["subset"].unique(maintain_order=True).to_list()
-    if rule.subset not in subsets:
-        raise unknown_name(
-            f"no {rule.metric} of '{rule.subset}' (rule '{rule.text}')", rule.subset, subsets
-        )
+    _check_name(rule, f"{rule.metric} of '{rule.subset}'", rule.subset, rows["subset"])
     rows = rows.filter(subset=rule.subset)
-    groups = rows["group"].to_list()
-    pool = "MICRO" if of.suite.words is QUESTION_WORDS else "MACRO"
-    chosen = rule.group or pool
-    if chosen in groups:
-        rows = rows.filter(group=chosen)
-    elif rule.group:
-        raise unknown_name(
-            f"no group '{rule.group}' with {rule.metric} (rule '{rule.text}')", rule.group, groups
-        )
+    if rule.group:
+        _check_name(rule, f"group '{rule.group}' with {rule.metric}", rule.group, rows["group"])
+    pool = rule.group or ("MICRO" if of.suite.words is QUESTION_WORDS else "MACRO")
+    rows = rows.filter(group=pool) if pool in rows["group"] else rows
     return {row["group"]: row for row in rows.iter_rows(named=True)}
+
+
+def _check_name(rule: GateRule, missing: str, name: str, known: Iterable[str]) -> None:
+    """Raise for a name in a rule that the numbers do not have."""
+    names = list(dict.fromkeys(known))
+    if name not in names:
+        raise unknown_name(f"no {missing}, which the rule '{rule.text}' is about", name, names)
 
 
 def _check(rule: GateRule, row: Mapping[str, Any], suite: Suite) -> GateCheck:
@@ -190,7 +183,7 @@ def _reason(check: GateCheck, number: Precise, label: str) -> str:
     if math.isnan(number.value):
         return f"{label} is undefined, as of a model that always gives the same answer"
     if math.isnan(check.low):
-        return f"{label} has no interval: {counted(number.clusters, check.unit)}"
+        return f"{label} has no interval here, so no rule on it is decided (docs/statistics.md)"
     text = f"{label} {in_words(check)}"
     if number.is_constant:
         text += f", the same in all {number.units} {check.unit}"

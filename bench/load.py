@@ -1,8 +1,8 @@
 """What large runs cost: seconds and memory at four sizes each, and how fast they grow.
 
 ``python bench load`` takes a few minutes. With ``CONSILIENCE_LOAD=full`` it measures up to ten
-million answers, 5,000 patterns of a relation and 50,000 candidates. Answers are made up, group by
-group (``counting``). Every measurement is a process of its own.
+million answers, 5,000 patterns of a relation, 50,000 candidates and prompts of 10,000 tokens.
+Answers are made up, group by group (``counting``). Every measurement is a process of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from counting import BEFORE, ROOT, Cost, Shape, commands, cost, write_run, write_suite
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from consilience import load_suite
 
@@ -29,6 +34,10 @@ SHAPES = {
     ],
 }
 """Suites that are made up, by what grows."""
+
+
+LENGTHS = (1_250, 2_500, 5_000, 10_000)
+"""Tokens of a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +91,45 @@ def counted(grows: str, shape: Shape) -> Iterator[Row]:
             yield Row(grows, size_of(shape, grows), name, now, before)
 
 
+def save_reader(folder: Path) -> None:
+    """A causal model that reads 16,384 tokens: 4 layers of width 256, random; a word is a token."""
+    words = ["<unk>", "</s>", *(f"word{number}" for number in range(1_000)), *"ABCD.:?"]
+    tokenizer = Tokenizer(WordLevel({word: at for at, word in enumerate(words)}, "<unk>"))
+    tokenizer.pre_tokenizer = Whitespace()
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="<unk>", eos_token="</s>"
+    ).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(words),
+        hidden_size=256,
+        intermediate_size=512,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        max_position_embeddings=1 << 14,
+        bos_token_id=None,
+        eos_token_id=1,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+
+
+def probed(lengths: Sequence[int]) -> Iterator[Row]:
+    """``probe`` of two questions with four options in four orders, at each length."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        save_reader(folder / "model")
+        for length in lengths:
+            lines = ["item,question,options,answer"]
+            for item in range(2):
+                text = " ".join(f"word{(at * 7 + item) % 1_000}" for at in range(length - 20))
+                lines.append(f"q{item},{text}?,word1;word2;word3;word4,word1")
+            suite = folder / f"long{length}.csv"
+            suite.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            out = ["--out", folder / f"run{length}", "--vary", "order=rotations"]
+            now = cost(["probe", "--model", folder / "model", "--suite", suite, *out], ROOT, folder)
+            yield Row("tokens of a prompt", length, "probe", now)
+
+
 def exponents(rows: Sequence[Row]) -> Iterator[tuple[Row, float, float]]:
     """Each row with the growth exponents of seconds and memory since the size before; NaN first.
 
@@ -112,11 +160,16 @@ def table() -> Iterator[str]:
     is_full = os.environ.get("CONSILIENCE_LOAD") == "full"
     for grows, shapes in SHAPES.items():
         chosen = [shape if is_full else smaller(shape, grows) for shape in shapes]
-        rows = [row for shape in chosen for row in counted(grows, shape)]
-        for row, seconds, mib in exponents(rows):
-            cells = [grows, f"{row.size:,}", row.command, _cell(row.before), _cell(row.now)]
-            cells += ["-" if math.isnan(value) else f"{value:.2f}" for value in (seconds, mib)]
-            yield "| " + " | ".join(cells) + " |"
+        yield from lines_of([row for shape in chosen for row in counted(grows, shape)])
+    yield from lines_of(list(probed(LENGTHS if is_full else [size // QUICK for size in LENGTHS])))
+
+
+def lines_of(rows: Sequence[Row]) -> Iterator[str]:
+    """Lines of the table."""
+    for row, seconds, mib in exponents(rows):
+        cells = [row.grows, f"{row.size:,}", row.command, _cell(row.before), _cell(row.now)]
+        cells += ["-" if math.isnan(value) else f"{value:.2f}" for value in (seconds, mib)]
+        yield "| " + " | ".join(cells) + " |"
 
 
 def _cell(taken: Cost | None) -> str:

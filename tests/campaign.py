@@ -30,6 +30,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from campaign_cases import kills, models, readers  # noqa: F401
@@ -46,7 +47,8 @@ def load() -> None:
 
     for module in pkgutil.walk_packages(consilience.__path__, "consilience."):
         if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
+            with suppress(ModuleNotFoundError):  # it belongs to an extra that is not installed
+                importlib.import_module(module.name)
     torch.set_num_threads(1)
 
 

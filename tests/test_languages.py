@@ -557,7 +557,7 @@ def test_examples_show_names_in_the_language_and_form_that_was_asked(tmp_path):
     table = held(HELD).with_columns(pl.col("item").replace_strict(items))
     chosen = examples(table, suite, ["right_and_wrong"], 1)
     (example,) = chosen["right_and_wrong"]
-    prompts = _filled(suite, chosen)
+    prompts = _filled(suite, {("capital", example.item)})
     german, japanese = suite["capital"].patterns[2:4]
     subject = {"France": "von Frankreich", "Switzerland": "der Schweiz", "Italy": "von Italien"}
     key = "capital", example.item

@@ -133,12 +133,18 @@ def test_the_command_asks_before_it_sends(run, hub, tmp_path, consilience, monke
     assert "To be sent: 2 files" in out
     assert f"To: {hub.url}/datasets/me/data (dataset, new, private), as a commit to main" in out
     assert "nothing was sent: there is nobody to ask. Add --yes" in err
-    monkeypatch.setattr(command.sys.stdin, "isatty", lambda: True, raising=False)
-    for answer, last in ((False, "Nothing was sent."), (True, "Sent: ")):
-        monkeypatch.setattr(command.click, "confirm", lambda *_, answer=answer, **__: answer)
-        status, out, _ = consilience(*arguments)
+    for answer, last in (
+        ("", "Nothing was sent."),
+        ("n\n", "Nothing was sent."),
+        ("Y\n", "Sent: "),
+    ):
+        terminal = io.StringIO(answer)
+        terminal.isatty = lambda: True
+        monkeypatch.setattr(command.sys, "stdin", terminal)
+        status, out, err = consilience(*arguments)
+        assert err.endswith("Send them? [y/N]: ")
         assert (status, out.splitlines()[-1].startswith(last)) == (0, True)
-        assert ("datasets/me/data" in hub.repositories) == answer
+        assert ("datasets/me/data" in hub.repositories) == (answer == "Y\n")
 
 
 def test_the_command_sends_to_the_endpoint_of_the_environment(run, hub, tmp_path):

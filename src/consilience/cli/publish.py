@@ -35,9 +35,13 @@ def publish(options: PublishOptions, output: JsonOutput) -> None:
 
 
 def _agrees(push: Push, *, can_ask: bool) -> bool:
-    """Whether the user wants the files sent; raises where there is nobody to ask."""
+    """Whether the user wants the files sent; raises where there is nobody to ask.
+
+    The end of the input is a no.
+    """
     if can_ask and sys.stdin.isatty():
-        return click.confirm("Send them?", err=True)
+        click.echo("Send them? [y/N]: ", nl=False, err=True)
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
     raise ConsilienceError(
         "nothing was sent: there is nobody to ask",
         where=push.url,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from dataclasses import replace
 
@@ -40,6 +41,8 @@ def _agrees(push: Push, *, can_ask: bool) -> bool:
     The end of the input is a no.
     """
     if can_ask and sys.stdin.isatty():
+        if hasattr(signal, "siginterrupt"):
+            signal.siginterrupt(signal.SIGINT, True)  # polars has reads go on after Ctrl-C
         click.echo("Send them? [y/N]: ", nl=False, err=True)
         return sys.stdin.readline().strip().lower() in ("y", "yes")
     raise ConsilienceError(

@@ -97,7 +97,7 @@ def server(code: str, *arguments: str) -> Iterator[str]:
     try:
         if not (url := process.stdout.readline().strip()):
             raise SystemExit(
-                "the server of this benchmark did not start: install consilience[test-server]"
+                "the server of this benchmark did not start: install the extra test-server"
             )
         yield url
     finally:

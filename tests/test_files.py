@@ -1,6 +1,7 @@
 """Writing files: whole or not at all; a device is never replaced."""
 
 import errno
+import fcntl
 import os
 import stat
 import subprocess
@@ -15,6 +16,7 @@ from consilience import ConsilienceError
 from consilience.files import (
     csv_cell,
     csv_of,
+    locked,
     path_in,
     remove_stale_parts,
     texts_of,
@@ -200,6 +202,25 @@ def test_a_name_that_is_not_utf_8(tmp_path):
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/n\xff"))
     write_whole(path, b"x")
     assert [os.fsencode(each.name) for each in tmp_path.iterdir()] == [b"n\xff"]
+
+
+def test_a_folder_of_a_network_file_system_is_locked_by_a_file(tmp_path, monkeypatch):
+    """There an exclusive lock needs a file that is open for writing."""
+    of_system, taken = fcntl.flock, []
+
+    def flock(descriptor, operation):
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, "open for reading")
+        taken.append(operation)
+        of_system(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with locked(tmp_path):
+        assert taken == [fcntl.LOCK_EX]
+        with (tmp_path / ".lock").open("ab") as other, pytest.raises(BlockingIOError):
+            of_system(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with (tmp_path / ".lock").open("ab") as other:
+        of_system(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_parts_of_processes_that_are_gone_are_removed_and_no_others(tmp_path):

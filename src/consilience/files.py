@@ -27,6 +27,9 @@ FORMULA = r"'*[=+\-@\t\r\n](?s:.)"
 NUMBER = r"[+-]\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
 """A text with a sign that is a number and nothing else."""
 
+LOCK = ".lock"
+"""The file that processes lock where a folder cannot be locked."""
+
 PART = re.compile(r"\..+\.(\d+)\.part", re.DOTALL)
 """The name of a file that is being written, with the id of the process that writes it."""
 
@@ -107,18 +110,34 @@ def remove_stale_parts(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Wait until no other process is in here for ``folder``; no wait where locks are missing."""
-    descriptor = None
-    with suppress(OSError, ImportError):
-        import fcntl
+    """Wait until no other process is in here for ``folder``; no wait where locks are missing.
 
-        descriptor = os.open(folder, os.O_RDONLY)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    A network file system locks only what is open for writing: there a file in the folder.
+    """
+    descriptor = _lock(folder, os.O_RDONLY)
+    if descriptor is None:
+        descriptor = _lock(folder / LOCK, os.O_RDWR | os.O_CREAT)
     try:
         yield
     finally:
         if descriptor is not None:
             os.close(descriptor)
+
+
+def _lock(path: Path, mode: int) -> int | None:
+    """The open descriptor of a path that is locked now; None where it cannot be."""
+    try:
+        import fcntl
+
+        descriptor = os.open(path, mode)
+    except (OSError, ImportError):
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 def lock_file(file: IO[bytes]) -> bool:

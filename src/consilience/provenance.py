@@ -1,8 +1,9 @@
-"""Where results come from: the command, the versions of libraries, and the revision of the code."""
+"""Where results come from: the command, the versions of libraries, the code and the machine."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import shlex
 import subprocess
@@ -57,3 +58,10 @@ def git_revision() -> str | None:
         return None
     inside = any((folder / ".git").exists() for folder in (here.parents[1], here.parents[0]))
     return answer.stdout.strip() if inside else None
+
+
+def cores() -> int:
+    """The cores that this process may use: in a job of a cluster, not all of the machine."""
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

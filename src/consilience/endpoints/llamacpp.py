@@ -14,6 +14,7 @@ import httpx2
 from consilience.choices import Connection
 from consilience.endpoints.client import Client
 from consilience.errors import ConsilienceError, needs_extra
+from consilience.provenance import cores
 
 SLOTS = 8
 """Prompts that are read at once."""
@@ -66,13 +67,6 @@ class LlamaCppClient(Client):
         super().close()
         self.server = None
         self._folder()
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # Linux
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _library() -> Any:

@@ -100,7 +100,7 @@ def load_model(
     except ImportError as error:
         raise ConsilienceError(
             f"'{error.name}' is not installed",
-            todo="Install it with `pip install consilience`, or use a baseline: "
+            todo="Install consilience with its dependencies again, or use a baseline: "
             f"{', '.join(f'baseline:{known}' for known in BASELINES)}.",
         ) from error
     if fast and (dtype != "float32" or scheme in SERVED):

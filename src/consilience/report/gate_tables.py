@@ -90,8 +90,8 @@ def plan_table(title: str, rows: Sequence[PlanRow], group: str, item: str) -> Ta
         design = row.design.replace("groups", f"{group}s").replace("items", f"{item}s")
         cells.append([row.rule, row.of, design, *sizes, row.repeats, row.power])
     notes = [
-        "Power: how often the rule passes if a limit's true value is that of the run, and if a "
-        "model is as good as the baseline. Each row with another number has at least 80 %."
+        "Power: the probability that the rule passes if the true value is that of the run or, with "
+        "a baseline, the true difference is 0. Each row with another number has at least 80 %."
     ]
     if has_groups:
         notes.append(f"{item}s: of each {group} where there is a number of {group}s.")

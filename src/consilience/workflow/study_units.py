@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -11,6 +10,7 @@ from pathlib import Path
 from consilience import suites
 from consilience.engine import Unit
 from consilience.errors import ConsilienceError
+from consilience.provenance import cores
 from consilience.run_folder import record_of
 from consilience.suites.question_suites import is_questions
 from consilience.suites.tasks import is_task, load_task
@@ -156,4 +156,4 @@ def parts_of(
 
 def threads_each(workers: int) -> int:
     """Threads of torch in each of several processes on this machine; 0 for its default."""
-    return 0 if workers == 1 else max(1, (os.cpu_count() or 1) // workers)
+    return 0 if workers == 1 else max(1, cores() // workers)

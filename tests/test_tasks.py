@@ -281,7 +281,8 @@ def test_a_parquet_file_that_names_its_labels(names, labels, tmp_path):
 def test_the_hub_without_its_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(
-        ConsilienceError, match=r"datasets is not installed. Install it with `pip install datasets`"
+        ConsilienceError,
+        match=r"datasets is not installed. Install it with `pip install 'datasets>=4'`",
     ):
         read_pairs("hub:validation", load_task("rte"))
     with pytest.raises(ConsilienceError, match="the task 'x' names no dataset of the Hub"):

@@ -56,8 +56,9 @@ def needs_extra(extra: str) -> Iterator[None]:
 
 
 def how_to_install(extra: str) -> str:
-    """How to install the packages of an extra, by their names in the metadata."""
+    """How to install the packages of an extra, with the versions in the metadata."""
     import re
+    import shlex
     from importlib import metadata
 
     try:
@@ -65,8 +66,10 @@ def how_to_install(extra: str) -> str:
     except metadata.PackageNotFoundError:  # a checkout that is not installed
         requirements = []
     marker = re.compile(f"extra == ['\"]{extra}['\"]")
-    names = [re.split(r"[^\w.-]", line)[0] for line in requirements if marker.search(line)]
-    return f"Install it with `pip install {' '.join(names) or f'consilience[{extra}]'}`."
+    lines = [line.partition(";")[0].strip() for line in requirements if marker.search(line)]
+    if not lines:
+        return f"Install it with `pip install '.[{extra}]'` in the checkout."
+    return f"Install it with `pip install {' '.join(map(shlex.quote, lines))}`."
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:

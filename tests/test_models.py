@@ -362,11 +362,3 @@ def test_baselines():
     assert set(answers("random")) == set("abc")
     with pytest.raises(ConsilienceError, match="no vocabulary"):
         list(load_model("baseline:majority").score(queries, None))
-
-
-def test_the_packaged_model_knows_the_capital_of_france():
-    model = load_model("packaged:smollm2")
-    assert model.tree_scorer
-    assert model.identity["start_token"] == "<|endoftext|>"
-    found, _ = scores_of(model, QUERIES[:1], CANDIDATES)
-    assert WORDS[found[0].argmax()] == "Paris"

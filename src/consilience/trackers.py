@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -96,6 +97,15 @@ def to_mlflow(run: Result | Run | str | Path, *, step: int | None = None) -> Non
             mlflow.end_run()
 
 
+def _logged(of_run: Tracked, table_of: Callable[..., Any]) -> dict[str, Any]:
+    """Metrics and tables by their names; ``table_of`` makes a tracker's table."""
+    tables = {
+        f"{PROJECT}/{name}": table_of(columns=table.columns, data=_rows(table))
+        for name, table in of_run.tables.items()
+    }
+    return {**of_run.metrics, **tables}
+
+
 def to_trackio(run: Result | Run | str | Path, *, step: int | None = None) -> None:
     """Log a run to trackio: metrics and tables, and the parameters of a run that is begun.
 
@@ -104,16 +114,13 @@ def to_trackio(run: Result | Run | str | Path, *, step: int | None = None) -> No
     with needs_extra("trackio"):
         import trackio
     of_run = tracked(run)
-    tables = {
-        f"{PROJECT}/{name}": trackio.Table(columns=table.columns, data=_rows(table))
-        for name, table in of_run.tables.items()
-    }
+    logged = _logged(of_run, trackio.Table)
     try:
-        trackio.log({**of_run.metrics, **tables}, step=step)
+        trackio.log(logged, step=step)
     except RuntimeError:  # no run is active
         trackio.init(PROJECT, name=of_run.name, config=dict(of_run.parameters), **QUIET)
         try:
-            trackio.log({**of_run.metrics, **tables}, step=step)
+            trackio.log(logged, step=step)
         finally:
             trackio.finish()
 
@@ -126,15 +133,12 @@ def to_wandb(run: Result | Run | str | Path, *, step: int | None = None) -> None
     with needs_extra("wandb"):
         import wandb
     of_run = tracked(run)
-    tables = {
-        f"{PROJECT}/{name}": wandb.Table(columns=table.columns, data=_rows(table))
-        for name, table in of_run.tables.items()
-    }
+    logged = _logged(of_run, wandb.Table)
     is_active = wandb.run is not None
     active = wandb.run or wandb.init(project=PROJECT, name=of_run.name)
     try:
         active.config.update({PROJECT: dict(of_run.parameters)}, allow_val_change=True)
-        active.log({**of_run.metrics, **tables}, step=step)
+        active.log(logged, step=step)
     finally:
         if not is_active:
             active.finish()

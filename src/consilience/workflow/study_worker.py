@@ -133,7 +133,7 @@ class StudyWorker:
         return _written(folder, task.files)
 
     def _setups(self, task: StudyTask, folder: Path) -> list[Setup]:
-        """What the options ask in another folder; the model before is given up."""
+        """The setups of a run, in a folder of its own. The model of the last run is released."""
         from consilience.workflow.probing import setups_of
 
         self._run = self._loaded = None

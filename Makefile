@@ -67,6 +67,8 @@ test-harness:
 
 # Published records and data sets, read by the validator of Every Eval Ever (Python 3.12 or newer) and by datasets.
 test-publish: $(READY)
+	@$(PYTHON_312) -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null || \
+	  { echo "Python 3.12 or newer is needed; name one: make test-publish PYTHON_312=..."; exit 2; }
 	$(PYTHON_312) -m venv $(VENV)/publish
 	$(VENV)/publish/bin/pip install --quiet --disable-pip-version-check -r requirements/publish.txt
 	HF_HUB_OFFLINE=1 EVERY_EVAL_EVER=$(VENV)/publish/bin/every_eval_ever $(BIN)/pytest -n 0 tests/test_publish_tools.py

@@ -183,9 +183,16 @@ cli.command()
 """
 
 
-def signalled(when, name, **more):
+def signalled(when, name, hang_up=signal.SIG_DFL):
+    """The end of a command; nohup, which may run these tests, starts it with SIGHUP ignored."""
     command = [sys.executable, "-c", SIGNALLED, when, name]
-    found = subprocess.run(command, capture_output=True, text=True, check=False, **more)
+    found = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, hang_up),
+    )
     assert "Traceback" not in found.stderr
     return found.returncode, found.stderr
 
@@ -203,11 +210,7 @@ def test_a_signal_ends_a_command_with_one_message(name, said):
 
 def test_a_signal_that_was_ignored_before_stays_ignored():
     """As nohup has it."""
-
-    def nohup():
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-    assert signalled("at work", "SIGHUP", preexec_fn=nohup) == (0, "")
+    assert signalled("at work", "SIGHUP", hang_up=signal.SIG_IGN) == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def changed_in(folder):
 
 def stamps(folder):
     """When each file with answers was written, and as which file."""
-    stats = {path: path.stat() for path in folder.rglob("*.parquet")}
+    stats = {path: path.stat() for path in folder.rglob("answers/*.parquet")}
     assert stats
     return {path: (stat.st_mtime_ns, stat.st_ino) for path, stat in stats.items()}
 

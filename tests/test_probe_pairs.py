@@ -58,7 +58,7 @@ def test_a_run(family, classifier, perturb, tmp_path):
     assert status == 0
     folder = tmp_path / "run"
     assert {path.name for path in folder.iterdir()} == {
-        "run.json", "answers", "metrics.csv", "changes.csv", "inconsistent.csv",
+        "run.json", "answers", "prompts", "metrics.csv", "changes.csv", "inconsistent.csv",
     }  # fmt: skip
     record = json.loads((folder / "run.json").read_text())
     assert (record["settings"]["kind"], record["settings"]["suite"]) == ("perturb", "calum")

@@ -4,9 +4,11 @@ import getpass
 import hashlib
 import io
 import json
+import os
 import re
 import shutil
 import socket
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +41,9 @@ q4,sky,Which is red?,Vega; Mars,Mars
 """
 """The first option is right in three of four."""
 
+VALIDATOR = shutil.which(os.environ.get("EVERY_EVAL_EVER", "every_eval_ever"))
+"""`make test-publish` installs it."""
+
 SERVER = "http://gpu7.example.internal:8000/v1"
 
 
@@ -61,7 +66,7 @@ def runs(tmp_path_factory):
     for name, (model, suite, options) in asked.items():
         probe(ProbeOptions(model=model, suite=suite, folder=folder / name, **options))
     for seed in (1, 2):
-        shutil.copytree(folder / "facts", folder / "seeds" / f"seed-{seed}")
+        shutil.copytree(folder / "pairs", folder / "seeds" / f"seed-{seed}")
     return folder
 
 
@@ -117,18 +122,15 @@ def test_records_fit_the_published_schemas_of_every_eval_ever(made, name):
     assert record["source_metadata"]["evaluator_relationship"] == "first_party"
     ids = [result["evaluation_result_id"] for result in record["evaluation_results"]]
     assert len(set(ids)) == len(ids) > 3
-    has_samples = "detailed_evaluation_results" in record
-    assert has_samples == (name != "pairs"), "a run of pairs keeps no sentences"
-    if has_samples:
-        details, lines = record["detailed_evaluation_results"], text_of(published, ".jsonl")
-        assert details["checksum"] == hashlib.sha256(lines.encode()).hexdigest()
-        samples = [json.loads(line) for line in lines.splitlines()]
-        assert details["total_rows"] == len(samples)
-        assert len({(s["sample_id"], s["metadata"].get("seed")) for s in samples}) == len(samples)
-        assert not [fault for sample in samples for fault in problems(INSTANCE, sample)]
-        assert {s["evaluation_id"] for s in samples} == {record["evaluation_id"]}
-        assert {s.get("evaluation_result_id", ids[0]) for s in samples} <= {*ids}
-        assert (published.folder / details["file_path"]).read_text() == lines
+    details, lines = record["detailed_evaluation_results"], text_of(published, ".jsonl")
+    assert details["checksum"] == hashlib.sha256(lines.encode()).hexdigest()
+    samples = [json.loads(line) for line in lines.splitlines()]
+    assert details["total_rows"] == len(samples)
+    assert len({(s["sample_id"], s["metadata"].get("seed")) for s in samples}) == len(samples)
+    assert not [fault for sample in samples for fault in problems(INSTANCE, sample)]
+    assert {s["evaluation_id"] for s in samples} == {record["evaluation_id"]}
+    assert {s.get("evaluation_result_id", ids[0]) for s in samples} <= {*ids}
+    assert (published.folder / details["file_path"]).read_text() == lines
 
 
 def test_the_numbers_of_a_record_are_those_worked_out_by_hand(made):
@@ -160,7 +162,27 @@ def test_the_numbers_of_a_record_are_those_worked_out_by_hand(made):
     assert sample_hash("a", ["b"]) == hashlib.sha256(text.encode()).hexdigest()
 
 
-@pytest.mark.parametrize("name", ["facts", "questions", "seeds"])
+def test_the_samples_of_sentence_pairs_have_the_text_of_each_form(made):
+    """The majority label is the first of two that are equally frequent: right in 1 of 2 pairs."""
+    samples = [
+        json.loads(line)
+        for line in text_of(made("pairs", "eee", licence="MIT"), ".jsonl").splitlines()
+    ]
+    assert [sample["input"]["raw"] for sample in samples[:3]] == [
+        "Sentence1: It rained.\nSentence2: Rain fell.",
+        "Sentence2: Rain fell.\nSentence1: It rained.",
+        "[Sentence1] It rained.\n[Sentence2] Rain fell.",
+    ]
+    assert [sample["metadata"]["variant"] for sample in samples[:3]] == [
+        "original",
+        "reverse",
+        "signal",
+    ]
+    assert {sample["output"]["raw"][0] for sample in samples} == {"equivalent"}
+    assert [sample["evaluation"]["is_correct"] for sample in samples] == [True] * 3 + [False] * 3
+
+
+@pytest.mark.parametrize("name", ["facts", "questions", "pairs", "seeds"])
 def test_the_samples_of_the_base_variant_make_the_accuracy_of_their_group(made, name):
     published = made(name, "eee", licence="MIT")
     results = json.loads(text_of(published, ".json"))["evaluation_results"]
@@ -425,8 +447,12 @@ def test_the_published_command_has_no_folder():
 
 
 def test_a_folder_of_runs_has_a_record_for_each(made, runs, tmp_path):
-    for name in ("facts", "seeds"):
-        shutil.copytree(runs / name, tmp_path / "study" / name)
+    for name in ("facts", "again"):
+        shutil.copytree(runs / "facts", tmp_path / "study" / name)
+    record = tmp_path / "study" / "again" / "run.json"
+    document = json.loads(record.read_text())
+    document["settings"]["seed"] = 7
+    record.write_text(json.dumps(document))
     published = made(tmp_path / "study", "eee")
     stems = {re.sub(r"(_samples)?\.jsonl?$", "", file.name) for file in published.files}
     assert len(stems) == 2
@@ -461,3 +487,36 @@ def test_wrong_input_is_refused_with_what_to_do(made, runs, tmp_path):
         with pytest.raises(ConsilienceError, match=message):
             made(name, format_, **options)
     assert "server" not in MODEL_FIELDS
+
+
+@pytest.mark.skipif(VALIDATOR is None, reason="every-eval-ever is not installed")
+@pytest.mark.parametrize("name", ["facts", "questions", "pairs", "seeds"])
+def test_the_validator_of_every_eval_ever_has_no_warning(made, name):
+    published = made(name, "eee", licence="MIT", organization="my-org" if name == "facts" else "")
+    names = [file.name for file in published.files]
+
+    def validate():
+        words = [Path(VALIDATOR).absolute(), "validate", "--format", "github", *names]
+        return subprocess.run(
+            words, cwd=published.folder, capture_output=True, text=True, check=False
+        )
+
+    answer = validate()
+    assert answer.returncode == 0, answer.stdout
+    assert "::warning" not in answer.stdout
+    record = published.paths[0]
+    record.write_text(record.read_text().replace('"score": ', '"score": 9', 1))
+    assert validate().returncode != 0, "a score beyond its bounds is found"
+
+
+def test_datasets_loads_every_table_of_two_folders_of_the_same_name(made, tmp_path):
+    """``datasets`` caches by the name of the folder and the metadata of its card."""
+    load = pytest.importorskip("datasets").load_dataset
+    for name in ("pairs", "seeds"):
+        folder = tmp_path / name / "dataset"
+        published = made(name, "dataset", folder=folder, licence="MIT")
+        tables = [path for path in published.paths if path.suffix == ".parquet"]
+        assert [path.stem for path in tables] == ["answers", "metrics", "prompts"]
+        for path in tables:
+            table = load(str(folder), path.stem, split="test", cache_dir=str(tmp_path / "cache"))
+            assert table.num_rows == pl.read_parquet(path).height

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol as Interface
 
 import numpy as np
@@ -48,6 +48,9 @@ class PairModel(Interface):
     def longest(self) -> int:
         """The longest input, in tokens."""
 
+    def prompt(self, form: Form) -> str:
+        """The text that the model reads; of one that reads two texts, a line each."""
+
     def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
         """What the tokenizer makes of each form."""
 
@@ -84,6 +87,11 @@ class Presented:
     """Why a pair is not asked; None where it is."""
     notes: tuple[str, ...]
     """What a reader should know of the forms."""
+
+    def in_variants(self, positions: Sequence[int]) -> Presented:
+        """The pairs in the forms at some positions."""
+        forms = tuple(tuple(of_pair[at] for at in positions) for of_pair in self.forms)
+        return replace(self, names=tuple(self.names[at] for at in positions), forms=forms)
 
 
 def present_pairs(
@@ -224,6 +232,18 @@ def ask_text(
             columns["n_candidates"][row] = len(labels)
         progress(len(places))
     return _table(presented, generated_group(presented.task), columns)
+
+
+def pair_prompts(presented: Presented, model: PairModel) -> pl.DataFrame:
+    """What a model is sent: ``item, variant, variant_index, prompt``, as in the answers table."""
+    rows = [
+        (pair.item, name, at, model.prompt(form))
+        for pair, forms in zip(presented.pairs, presented.forms, strict=True)
+        for at, (name, form) in enumerate(zip(presented.names, forms, strict=True))
+    ]
+    texts = dict.fromkeys(("item", "variant"), pl.String)
+    schema = {**texts, "variant_index": pl.Int32, "prompt": pl.String}
+    return pl.DataFrame(rows, schema, orient="row")
 
 
 def changed_answers(presented: Presented, answers: pl.DataFrame) -> pl.DataFrame:

@@ -21,7 +21,7 @@ from consilience.expectations import Expectation
 from consilience.files import path_of
 from consilience.harness_logs import LOG_NAMES
 from consilience.read import parquet_metadata, read_parquet
-from consilience.run_folder import digest_of, record_of
+from consilience.run_folder import PROMPTS, digest_of, record_of
 
 SENTENCE_PAIRS = "perturb"
 """The ``kind`` of a run of sentence pairs, in its settings."""
@@ -187,6 +187,19 @@ class Run:
     def answers(self) -> pl.DataFrame:
         """The answers table (``read_answers``)."""
         return read_answers(self.path)
+
+    @property
+    def prompts(self) -> pl.DataFrame:
+        """What was sent, of the first seed: ``group, item, variant, prompt``.
+
+        Runs of questions and sentence pairs keep it; of others the table is empty.
+        """
+        names = ("group", "item", "variant", "prompt")
+        tables = [
+            read_parquet(file).select(pl.lit(file.stem).alias("group"), *names[1:])
+            for file in sorted((self.seeds[0].path / PROMPTS).glob("*.parquet"))
+        ]
+        return pl.concat(tables) if tables else pl.DataFrame(schema=dict.fromkeys(names, pl.String))
 
 
 def model_name(model: str, task: str = "") -> str:

@@ -87,3 +87,8 @@ Form = tuple[Segment, ...]
 def as_string(form: Form) -> str:
     """The segments as one string with a space between."""
     return " ".join(segment.text for segment in form)
+
+
+def as_lines(form: Form) -> str:
+    """The segments, a line each."""
+    return "\n".join(segment.text for segment in form)

@@ -10,7 +10,7 @@ import numpy as np
 from consilience.endpoints.decisions import DecisionModel
 from consilience.presentation import Prompt
 from consilience.questions import Choice
-from consilience.sentence_pairs import Form, Task, TaskKind
+from consilience.sentence_pairs import Form, Task, TaskKind, as_lines
 from consilience.types import Scores
 
 INSTRUCTIONS: Mapping[TaskKind, str] = {
@@ -33,9 +33,13 @@ class DecisionPairs:
         self.question = INSTRUCTIONS[task.kind].format(first=first, second=second)
         self.identity: dict[str, object] = {**model.identity, "question": self.question}
 
+    def prompt(self, form: Form) -> str:
+        """The text of a request: the context and the question."""
+        return self._prompt(form).text
+
     def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
         """The characters of each form."""
-        return [{"input_ids": list(map(ord, _text(form)))} for form in forms]
+        return [{"input_ids": list(map(ord, as_lines(form)))} for form in forms]
 
     def fit(self, forms: Sequence[Form]) -> list[Form]:
         """The forms: the server says which are too long."""
@@ -63,16 +67,11 @@ class DecisionPairs:
 
     def _prompt(self, form: Form) -> Prompt:
         return Prompt(
-            (("user", f"{_text(form)}\n{self.question}"),),
+            (("user", f"{as_lines(form)}\n{self.question}"),),
             self.labels,
             tuple(range(len(self.labels))),
             tuple(map(Choice, self.labels)),
             are_labels=False,
-            context=_text(form),
+            context=as_lines(form),
             question=self.question,
         )
-
-
-def _text(form: Form) -> str:
-    """The two sentences after their indicators, a line each."""
-    return "\n".join(segment.text for segment in form)

@@ -18,7 +18,7 @@ from consilience.models.loading import Pretrained, load_classifier
 from consilience.models.pair_input import Encoded, PairFormat, PairInput, has_decoder_head
 from consilience.models.score_tables import group_rows, log_softmax
 from consilience.models.scoring import ReadyModel, score_batches
-from consilience.sentence_pairs import Form
+from consilience.sentence_pairs import Form, as_lines, as_string
 from consilience.types import Scores
 
 
@@ -55,6 +55,10 @@ class PairClassifier(ReadyModel):
     def longest(self) -> int:
         """Maximum number of tokens of a form."""
         return self.input.longest
+
+    def prompt(self, form: Form) -> str:
+        """The text that the model reads; of two texts, a line each."""
+        return as_string(form) if self.input.reading.joined == "string" else as_lines(form)
 
     def encode(self, forms: Sequence[Form]) -> list[Encoded]:
         """The ids of each form, of any length."""

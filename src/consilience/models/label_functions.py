@@ -11,7 +11,7 @@ from typing import Any
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.free_text import matched_word
 from consilience.models.functions import chosen_words, identity_of, texts_of, unmatched_note
-from consilience.sentence_pairs import Form, TextPair
+from consilience.sentence_pairs import Form, TextPair, as_lines
 from consilience.types import Scores
 
 TwoTexts = tuple[str, str]
@@ -37,9 +37,13 @@ class LabelFunction:
         self.identity = dict(identity or identity_of(function, "labels"))
         self.notes: list[str] = []
 
+    def prompt(self, form: Form) -> str:
+        """The two texts, a line each."""
+        return as_lines(form)
+
     def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
         """The characters of each form."""
-        return [{"input_ids": list(map(ord, "\n".join(_texts(form))))} for form in forms]
+        return [{"input_ids": list(map(ord, as_lines(form)))} for form in forms]
 
     def fit(self, forms: Sequence[Form]) -> list[Form]:
         """The forms: none is too long."""

@@ -26,7 +26,7 @@ MEANINGS: Mapping[str, str] = {
     "metrics": "A row for each number, with its 95 % interval. Fractions from 0 to 1.",
     "facts": "The facts that were asked: relation, item, subject and object.",
     "patterns": "The cloze patterns of each relation; `variant_index` 0 is the base pattern.",
-    "prompts": "What was sent for each question in each variant.",
+    "prompts": "What was sent for each item in each variant.",
 }
 """The tables of a data set, and what they hold."""
 

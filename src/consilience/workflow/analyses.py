@@ -30,9 +30,7 @@ from consilience.metrics.counts import prepared_seeds
 from consilience.metrics.expected import unchecked_note
 from consilience.metrics.grid import MANY_VARIANTS
 from consilience.metrics.measure import measure
-from consilience.read import read_parquet
 from consilience.run import Run, open_runs
-from consilience.run_folder import PROMPTS
 from consilience.suites.selection import select_relations
 from consilience.types import Suite
 from consilience.workflow.analysis_options import (
@@ -166,9 +164,7 @@ def analyze_expectations(options: ExpectationsOptions) -> Analysis:
 
 def prompts_of_run(run: Run) -> dict[tuple[str, str], str]:
     """What a run of questions was sent, by item and variant; empty where it is not kept."""
-    files = sorted((run.path / PROMPTS).glob("*.parquet"))
-    tables = (read_parquet(file).select("item", "variant", "prompt") for file in files)
-    return {(item, name): text for table in tables for item, name, text in table.iter_rows()}
+    return {(item, variant): text for _, item, variant, text in run.prompts.iter_rows()}
 
 
 def analyze_knowledge(options: KnowledgeOptions) -> Analysis:

@@ -16,6 +16,7 @@ from consilience.ask_pairs import (
     ask_labels,
     ask_text,
     changed_answers,
+    pair_prompts,
     present_pairs,
 )
 from consilience.design import ORIGINAL
@@ -147,17 +148,7 @@ def _load(
 ) -> Loaded:
     """The model of a seed, and how it is asked."""
     options, task = chosen_pairs.options, chosen_pairs.task
-    model = ready
-    form: OriginalForm = partial(original, indicators=task.indicators)
-    scheme, _, baseline = spec.partition(":")
-    if model is None and scheme == "baseline":
-        model = label_baseline(baseline, task.labels, chosen_pairs.pairs.items, options.seed)
-    elif model is None:
-        with watch.loading(spec):
-            if decides(spec):
-                model = load_decider(options, task)
-            else:
-                model, form = _loaded_model(spec, options, task)
+    model, form = (ready, _plain_form(task)) if ready else _model_of(chosen_pairs, watch, spec)
     settings = {**chosen_pairs.settings, "model": model.identity}
     # The folder of several seeds is named by the folder of their models.
     named = settings | {"suite": task.name} | ({"model": options.model} if seed else {})
@@ -176,9 +167,7 @@ def _load(
     ) -> pl.DataFrame:
         shown = presented() if items is None else chosen_pairs.presented(model, form, items)
         if variants is not None:
-            names = tuple(shown.names[at] for at in variants)
-            forms = tuple(tuple(of_pair[at] for at in variants) for of_pair in shown.forms)
-            shown = replace(shown, names=names, forms=forms)
+            shown = shown.in_variants(variants)
         if group == task.name:
             return ask_labels(shown, model, progress=progress)
         return ask_text(shown, model.write, progress=progress)  # type: ignore[attr-defined]
@@ -201,8 +190,31 @@ def _load(
         return _loaded_model(spec, replace(options, dtype="bfloat16"), task)[0]
 
     return Loaded(
-        model, settings, whole / seed, describe, ask, changed=changed, noise_floor=noise_floor
+        model,
+        settings,
+        whole / seed,
+        describe,
+        ask,
+        prompts=lambda group: pair_prompts(presented(), model),
+        changed=changed,
+        noise_floor=noise_floor,
     )
+
+
+def _model_of(chosen_pairs: ChosenPairs, watch: Watch, spec: str) -> tuple[PairModel, OriginalForm]:
+    """The model of that name, and the form of a pair that it reads as the original."""
+    options, task = chosen_pairs.options, chosen_pairs.task
+    if spec.startswith("baseline:"):
+        baseline, items = spec.removeprefix("baseline:"), chosen_pairs.pairs.items
+        return label_baseline(baseline, task.labels, items, options.seed), _plain_form(task)
+    with watch.loading(spec):
+        if decides(spec):
+            return load_decider(options, task), _plain_form(task)
+        return _loaded_model(spec, options, task)
+
+
+def _plain_form(task: Task) -> OriginalForm:
+    return partial(original, indicators=task.indicators)
 
 
 def _loaded_model(spec: str, options: ProbeOptions, task: Task) -> tuple[PairModel, OriginalForm]:

@@ -13,7 +13,6 @@ from typing import Any
 import polars as pl
 
 from consilience.errors import ConsilienceError
-from consilience.files import path_in
 from consilience.publishing.licences import may_be_shared
 from consilience.publishing.public_run import (
     MODEL_FIELDS,
@@ -22,9 +21,9 @@ from consilience.publishing.public_run import (
     PublicRun,
     PublicSuite,
 )
-from consilience.read import parse_json, read_parquet, read_text
+from consilience.read import parse_json, read_text
 from consilience.run import Run
-from consilience.run_folder import PROMPTS, fingerprint
+from consilience.run_folder import fingerprint
 from consilience.suites import load_suite
 from consilience.suites.mini_questions import NAMES as MADE_OF_MINI
 from consilience.suites.pairs import HUB
@@ -173,23 +172,13 @@ def _on_the_hub(run: Run) -> tuple[str, str, str]:
 
 
 def _prompts(run: Run, suite: Suite) -> pl.DataFrame | None:
-    """The prompts: ``group, item, variant, prompt``; None for pairs, whose texts are not kept."""
+    """The prompts: ``group, item, variant, prompt``; None where the run does not keep them."""
+    if run.is_of_pairs or run.is_of_questions:
+        return None if run.prompts.is_empty() else run.prompts
+    items = run.seeds[0].answers.select("group", "item").unique()
     keys = ("group", "item", "variant", "prompt")
-    if run.is_of_pairs:
-        return None
-    if not run.is_of_questions:
-        items = run.seeds[0].answers.select("group", "item").unique()
-        rows = [{key: row[key] for key in keys} for row in fact_rows(suite)]
-        return pl.DataFrame(rows).join(items, on=["group", "item"], how="semi")
-    folder = run.seeds[0].path / PROMPTS
-    names = run.seeds[0].answers["group"].unique(maintain_order=True).to_list()
-    files = {name: path_in(folder, name, ".parquet") for name in names}
-    tables = [
-        read_parquet(file).with_columns(group=pl.lit(name))
-        for name, file in files.items()
-        if file.is_file()
-    ]
-    return pl.concat(tables, how="diagonal").select(*keys) if tables else None
+    rows = [{key: row[key] for key in keys} for row in fact_rows(suite)]
+    return pl.DataFrame(rows).join(items, on=["group", "item"], how="semi")
 
 
 def public_command(options: Mapping[str, Any] | None, model: str, suite: str) -> str:

@@ -63,7 +63,7 @@ class Loaded:
     """The answers of a ``group``; of some ``items``, in the ``variants`` at some positions, only.
     ``progress`` is called with the number of queries that have just been answered."""
     prompts: Callable[[str], pl.DataFrame] | None = None
-    """What is sent for a group, which a run of questions keeps."""
+    """What is sent for a group, which a run of questions or sentence pairs keeps."""
     notes_on: Callable[[pl.DataFrame], Sequence[str]] = lambda answers: ()
     """What a reader should know of the answers of all groups."""
     changed: Callable[[pl.DataFrame], pl.DataFrame] | None = None

@@ -27,10 +27,9 @@ from consilience.files import texts_of
 from consilience.metrics.answers_table import is_blank
 from consilience.metrics.counts import Prepared
 from consilience.metrics.measure import measure
-from consilience.read import read_csv, read_parquet
+from consilience.read import read_csv
 from consilience.report.run_view import BLANK, FactView, PairView, RunView
 from consilience.run import Run
-from consilience.run_folder import PROMPTS
 from consilience.types import FACT_WORDS, Suite
 from consilience.workflow.counting import count_run, record_notes
 from consilience.workflow.factor_analysis import factor_views
@@ -61,7 +60,7 @@ def fact_view(
             prepared.forget(other)
     counted = count_run(run, suite, protocol, seed, seeds)
     pairs = pair_table(seeds, suite, protocol, seed)
-    prompts = _sent(run)
+    prompts = {row[:3]: row[3] for row in run.prompts.iter_rows()}
     of_items = {key[1:]: text for key, text in prompts.items()}
     chosen = examples(table, suite, list(KINDS), EXAMPLES)
     if run.is_of_questions:
@@ -112,7 +111,7 @@ def shown_texts(
     each form that changed the answer. Empty where the run did not keep it. ``run``: of one seed.
     """
     if run.is_of_questions:
-        return {key: text for key, text in _sent(run).items() if key[:2] in items}
+        return {row[:3]: row[3] for row in run.prompts.iter_rows() if row[:2] in items}
     if not run.is_of_pairs:
         return _filled(suite, items)
     texts = {}
@@ -122,18 +121,6 @@ def shown_texts(
             texts[group, item, ORIGINAL] = f"{row['original_1']}\n{row['original_2']}"
             texts[group, item, row["perturbation"]] = f"{row['text_1']}\n{row['text_2']}"
     return texts
-
-
-def _sent(run: Run) -> dict[tuple[str, str, str], str]:
-    """What was sent, by group, item and variant; empty where the run did not keep it."""
-    files = sorted((run.seeds[0].path / PROMPTS).glob("*.parquet"))
-    return {
-        (file.stem, item, variant): prompt
-        for file in files
-        for item, variant, prompt in read_parquet(file)
-        .select("item", "variant", "prompt")
-        .iter_rows()
-    }
 
 
 def _filled(suite: Suite, items: Set[tuple[str, str]]) -> dict[tuple[str, str, str], str]:

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from pathlib import Path
 
 from consilience.engine.units import Event, attempted, made
 from consilience.workflow.study_worker import study_worker
@@ -65,6 +66,26 @@ def slow(key):
 
     def do(task, shared, advance):
         time.sleep(0.5)
+        return work(task, shared, advance)
+
+    return do
+
+
+def waits(key):
+    """As ``study_worker``, but a model that runs here waits for the file ``asked``.
+
+    Each worker leaves a file in ``started``.
+    """
+    work, home = study_worker(key), Path(key.home)
+    (home / "started").mkdir(exist_ok=True)
+    (home / "started" / str(os.getpid())).write_text(key.model)
+
+    def do(task, shared, advance):
+        end = time.monotonic() + 100
+        while not (key.needs.is_network or (home / "asked").exists()):
+            if time.monotonic() > end:
+                raise TimeoutError("no server was asked")
+            time.sleep(0.01)
         return work(task, shared, advance)
 
     return do

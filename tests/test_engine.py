@@ -10,10 +10,12 @@ from collections import Counter
 import pytest
 
 from conftest import ROOT
-from consilience.engine import Backlog, Unit, run_units
+from consilience.engine import Backlog, Needs, Unit, run_units
 from consilience.engine.local_workers import LocalWorkers
+from consilience.engine.mixed_workers import MixedWorkers
 from consilience.engine.units import Event, described
 from engine_work import factory
+from study_workers import HereWorkers
 
 TESTS = ROOT / "tests"
 
@@ -33,6 +35,17 @@ def test_no_units_start_no_worker():
     workers = LocalWorkers(2)
     assert list(run_units([], factory, workers)) == []
     assert workers._started == 0
+
+
+def test_what_waits_on_the_network_is_one_process_here_beside_a_cluster():
+    cluster, needs = HereWorkers(1), Needs(is_network=True)
+    work = [*units(*[("tell",)] * 3), *units(*[("tell",)] * 3, key="net", needs=needs)]
+    values = [one.value for one in run_units(work, factory, MixedWorkers(cluster))]
+    assert sorted(key for key, _, _ in values) == ["a"] * 3 + ["net"] * 3
+    assert cluster.log == ["a"]
+    processes = {key: process for key, process, _ in values}
+    assert len(set(values)) == 2, "a process for each key"
+    assert processes["a"] == os.getpid() != processes["net"]
 
 
 @pytest.fixture(scope="module")
@@ -213,6 +226,7 @@ from consilience.engine import Unit, run_units
 from consilience.engine.local_workers import LocalWorkers
 from consilience.engine.units import Event, described
 from engine_work import factory
+from study_workers import HereWorkers
 if __name__ == "__main__":
     units = [Unit("a", "k", ("tell",)), Unit("b", "k", ("sleep", 60))]
     for one in run_units(units, factory, LocalWorkers()):

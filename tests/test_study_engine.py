@@ -3,9 +3,12 @@
 import shutil
 from collections import Counter
 from dataclasses import replace
+from threading import Event
+from zlib import crc32
 
 import pytest
 
+import study_workers
 from consilience.errors import ConsilienceError
 from consilience.models import loading
 from consilience.run_folder import record_of
@@ -16,7 +19,7 @@ from consilience.workflow.study_options import StudyRunOptions
 from consilience.workflow.studying import plan_study, run_study
 from consilience.workflow.verifying import verify
 from pair_builders import SAME, write_pairs
-from scoring_server import VLLM, scoring_server
+from replay_server import replay
 from study_workers import HereWorkers
 
 STUDY = """
@@ -177,33 +180,65 @@ def test_a_plan_has_the_queries_of_all_runs_and_of_a_shard(studied, folder, monk
     assert not (folder / "new").exists()
 
 
-def test_a_model_behind_a_url_is_asked_whole_runs_by_one_worker(
-    model_folder, tmp_path, monkeypatch
-):
-    """Its limits hold for the whole run, whose journal of replies is in its folder."""
+SERVED = """
+folder = "out"
+[options]
+limit = 1
+[[models]]
+name = "local"
+model = "baseline:random"
+[[models]]
+name = "a"
+model = "systemone:m"
+base_url = "{one}"
+[[models]]
+name = "b"
+model = "systemone:n"
+base_url = "{one}/"
+[[models]]
+name = "c"
+model = "systemone:m"
+base_url = "{other}"
+[[suites]]
+name = "questions"
+suite = "quiz.csv"
+vary = ["order=rotations"]
+"""
+
+
+def decided(path, body, headers):
+    """Probabilities of the options of each question; they depend on the names alone."""
+    answers = {}
+    for name, asked in body["questions"].items():
+        weights = {option: crc32(option.encode()) % 97 + 1 for option in asked["criteria"]}
+        shares = {option: weight / sum(weights.values()) for option, weight in weights.items()}
+        answers[name] = {"type": "choice", "choice": max(shares, key=shares.get),
+                         "probabilities": shares}  # fmt: skip
+    return {"model": body["model"], "answers": answers}
+
+
+def test_servers_are_asked_at_the_same_time_as_each_other_and_as_models_here(tmp_path, monkeypatch):
+    """Each waits until the other was asked, and the model here until one was; else they fail."""
     monkeypatch.chdir(tmp_path)
-    pools = []
+    monkeypatch.setattr(studying, "study_worker", study_workers.waits)
+    (tmp_path / "quiz.csv").write_text(QUIZ, encoding="utf-8")
+    asked = {"one": Event(), "other": Event()}
 
-    def pool(count, logs):
-        pools.append(HereWorkers(count))
-        return pools[-1]
+    def answer(mine, others):
+        def reply(path, body, headers):
+            (tmp_path / "asked").touch()
+            asked[mine].set()
+            return decided(path, body, headers) if asked[others].wait(100) else (401, {}, {})
 
-    monkeypatch.setattr(studying, "LocalWorkers", pool)
-    with scoring_server(model_folder("gpt2"), VLLM) as server:
-        (tmp_path / "served.toml").write_text(
-            f"""
-            [options]
-            groups = "capital"
-            limit = 1
-            [[models]]
-            model = "openai:m"
-            base_url = "{server.url}"
-            [[suites]]
-            suite = "mini"
-            """,
-            encoding="utf-8",
-        )
-        state = run_study(StudyRunOptions(tmp_path / "served.toml", workers=3))
-    assert [(one.state, one.answers) for one in state.runs] == [("complete", 9)]
-    assert [(one.count, len(one.log)) for one in pools] == [(1, 1)]
-    assert record_of(state.runs[0].run.folder)["cost"]["requests"] > 9
+        return reply
+
+    with replay(answer("one", "other")) as one, replay(answer("other", "one")) as other:
+        (tmp_path / "s.toml").write_text(SERVED.format(one=one.url, other=other.url))
+        state = run_study(StudyRunOptions(tmp_path / "s.toml"))
+        assert [(each.state, each.message) for each in state.runs] == [("complete", "")] * 4
+        for each in state.runs[1:]:
+            options = replace(each.run.options, folder=tmp_path / each.run.name)
+            probe(options)
+            assert files_of(each.run.folder)[0] == files_of(options.folder)[0]
+    workers = [path.read_text() for path in (tmp_path / "started").iterdir()]
+    assert sorted(workers) == sorted(["baseline:random", one.url, other.url])

@@ -104,19 +104,29 @@ class _Dispatcher:
 
     def _hire(self) -> None:
         """Start workers: each for the key with the most waiting steps for each of its workers."""
-        while len(self._workers) < self._site.count:
+        while True:
             present = Counter(worker.key for worker in self._workers.values())
             starting = Counter(worker.key for worker in self._workers.values() if not worker.where)
             keys = [
                 key
                 for key in self._backlog.keys
-                if key not in self._faults and self._backlog.count(key) > starting[key]
+                if key not in self._faults
+                and self._backlog.count(key) > starting[key]
+                and self._has_room(key, present)
             ]
             if not keys:
                 return
             key = max(keys, key=lambda key: self._backlog.size(key) / (present[key] + 1))
             number = self._site.start(self._factory, key, self._backlog.needs(key))
             self._workers[number] = _Worker(key)
+
+    def _has_room(self, key: Hashable, present: Counter[Hashable]) -> bool:
+        """Whether there may be one more worker of a key, beside those that are present."""
+        needs = self._backlog.needs
+        if needs(key).is_network:
+            return not present[key]
+        counted = sum(count for one, count in present.items() if not needs(one).is_network)
+        return counted < self._site.count
 
     def _handle(self, event: Event) -> Iterator[UnitOutcome]:
         worker = self._workers[event.worker]

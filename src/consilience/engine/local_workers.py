@@ -80,10 +80,11 @@ class LocalWorkers:
         with suppress(OSError):
             one.connection.send((unit.payload, unit.shared, is_new, value))
 
-    def events(self) -> list[Event]:
-        """What has come through the pipes."""
+    def events(self, timeout: float | None = None) -> list[Event]:
+        """What has come through the pipes; nothing after so many seconds without."""
         numbers = {one.connection: number for number, one in self._processes.items()}
-        return [self._event(numbers[pipe]) for pipe in wait(list(numbers)) if pipe in numbers]
+        arrived = wait(list(numbers), timeout)
+        return [self._event(numbers[pipe]) for pipe in arrived if pipe in numbers]
 
     def _event(self, worker: int) -> Event:
         one = self._processes[worker]

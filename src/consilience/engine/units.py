@@ -29,6 +29,9 @@ class Needs:
     """Names that the nodes of a cluster were started with, and amounts."""
     labels: tuple[tuple[str, str], ...] = ()
     """Labels of nodes, and their values."""
+    is_network: bool = False
+    """Whether it waits on the network and not on a processor. Its key has one worker at a time, a
+    process of the driver's machine that does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ class Workers(Protocol):
 
     @property
     def count(self) -> int:
-        """How many workers there may be at once."""
+        """How many workers there may be at once, without those that wait on the network."""
 
     def share(self, values: Mapping[str, Any]) -> None:
         """Values that many units need; a worker gets one when its first unit needs it."""

@@ -8,7 +8,9 @@ from functools import cache
 from pathlib import Path
 
 from consilience import suites
-from consilience.engine import Unit
+from consilience.choices import DEFAULT_LOADING
+from consilience.endpoints.address import base_url_of
+from consilience.engine import Needs, Unit
 from consilience.errors import ConsilienceError
 from consilience.provenance import cores
 from consilience.run_folder import record_of
@@ -54,6 +56,15 @@ class PlannedRun:
         """Whether the model is behind a URL; such a run is one unit."""
         return self.run.options.connection is not None
 
+    def key(self, threads: int) -> WorkerKey:
+        """What its workers are for: its model, or the URL of its server."""
+        options, home = self.run.options, str(Path.cwd())
+        if (connection := options.connection) is not None:
+            needs = Needs(is_network=True)
+            return WorkerKey(base_url_of(connection), DEFAULT_LOADING, needs, home, 0)
+        threads = self.run.threads or threads
+        return WorkerKey(options.model, options.loading, self.run.needs, home, threads)
+
     def complete(self) -> set[GroupOfSeed]:
         """The groups that the record has answers of; their files are there."""
         complete = set()
@@ -85,11 +96,9 @@ class PlannedRun:
         return self._unit(task, 0, threads, "counting")
 
     def _unit(self, task: StudyTask, size: int, threads: int, name: str = "") -> Unit:
-        options = self.run.options
-        threads = self.run.threads or threads
-        key = WorkerKey(options.model, options.loading, self.run.needs, str(Path.cwd()), threads)
+        key = self.key(threads)
         title = f"{self.run.name}: {name}" if name else self.run.name
-        return Unit(title, key, task, size, self.run.needs)
+        return Unit(title, key, task, size, key.needs)
 
 
 def kind_of(options: ProbeOptions) -> str:

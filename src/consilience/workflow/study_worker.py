@@ -19,17 +19,17 @@ from consilience.engine import Needs
 from consilience.errors import ConsilienceError
 from consilience.run_folder import record_of
 from consilience.watch import Advance, Silent
-from consilience.workflow.probe_options import BEHIND_A_URL, ProbeOptions
+from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.run_settings import options_record
 from consilience.workflow.setup import Loaded, Setup
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerKey:
-    """What a worker is for. Its units have the same model, which it loads once."""
+    """What a worker is for. Its units have the same model, which it loads once, or one server."""
 
     model: str
-    """The model, as ``probe`` takes it."""
+    """The model, as ``probe`` takes it, or the URL of the server of its models."""
     loading: Loading
     """How the model is loaded."""
     needs: Needs
@@ -70,7 +70,7 @@ def study_worker(key: WorkerKey) -> StudyWorker:
     """The work of a worker; the model is loaded when the first unit needs it."""
     if Path(key.home).is_dir():
         os.chdir(key.home)
-    if key.model.partition(":")[0] not in ("baseline", *BEHIND_A_URL):
+    if not key.needs.is_network and not key.model.startswith("baseline:"):
         import torch
 
         from consilience.models.loading import keep_weights

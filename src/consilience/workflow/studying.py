@@ -61,10 +61,8 @@ def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
             _fail(study, plan.run, UnitFailure(plan.fault), watch)
     shard = None if options.shard is None else Shard.parse(options.shard)
     parts = [part for part in parts_of(plans, shard) if part[0].run.name in left]
-    for is_served in (False, True):
-        some = [part for part in parts if part[0].is_served == is_served]
-        if some:
-            _Asking(study, options, watch, is_served=is_served).ask(some)
+    if parts:
+        _Asking(study, options, watch).ask(parts)
     for run in study.runs:
         store_run(study, run)  # what could not be copied when it was finished
     return state_of(study)
@@ -135,32 +133,30 @@ def _planned(
 class _Asking:
     """Gives units to the workers of an engine, and keeps what they return."""
 
-    def __init__(
-        self, study: Study, options: StudyRunOptions, watch: Watch, *, is_served: bool
-    ) -> None:
+    def __init__(self, study: Study, options: StudyRunOptions, watch: Watch) -> None:
         self._study, self._options, self._watch = study, options, watch
         self._backlog = Backlog()
         self._advance: Advance = lambda steps: None
-        self._workers = self._workers_of(is_served)
-        is_here = options.engine == "local" and not is_served
-        self._threads = threads_each(self._workers.count) if is_here else 0
+        is_local = options.engine == "local"
+        self._threads = threads_each(options.workers or 1) if is_local else 0
         self._plans: dict[str, PlannedRun] = {}
         self._folders: dict[tuple[str, str], RunFolder] = {}
         self._left: Counter[str] = Counter()
         self._ended: set[str] = set()
 
-    def _workers_of(self, is_served: bool) -> Workers:
-        """Those of the engine; of models behind a URL one, because their limits are here."""
+    def _workers(self) -> Workers:
+        """Those of the engine; a cluster is joined only for models that do not have a server."""
         options, logs = self._options, self._study.folder / LOGS
         if options.shard is not None:
             logs /= f"shard-{options.shard.replace('/', '-of-')}"
-        if is_served:
-            return LocalWorkers(1, logs / "served")
-        if options.engine == "local":
+        if options.engine == "local" or all(plan.is_served for plan in self._plans.values()):
             return LocalWorkers(options.workers or 1, logs)
+        from consilience.engine.mixed_workers import MixedWorkers
         from consilience.engine.ray_workers import RayWorkers
 
-        return RayWorkers(options.ray_address, options.workers, self._watch.inform)
+        return MixedWorkers(
+            RayWorkers(options.ray_address, options.workers, self._watch.inform), logs
+        )
 
     def ask(self, parts: Sequence[tuple[PlannedRun, set[GroupOfSeed]]]) -> None:
         """Ask parts of runs; each run is counted when all its groups are complete."""
@@ -172,11 +168,12 @@ class _Asking:
                 self._left[plan.run.name] += 1
             if not units:
                 self._count_if_complete(plan)
+        workers = self._workers()
         title = f"asking {counted(len(parts), 'run')}"
         with self._watch.steps(title, self._backlog.total, "queries") as advance:
             self._advance = advance
             running = run_units(
-                self._backlog, study_worker, self._workers, advance=advance,
+                self._backlog, study_worker, workers, advance=advance,
                 inform=self._watch.inform,
             )  # fmt: skip
             with closing(running) as outcomes:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import gc
 import importlib
 import json
 import os
@@ -41,6 +42,7 @@ from campaign_cases.files import prepare
 def load() -> None:
     """Import once, before any fork, what the cases use; nothing of it may start a thread."""
     os.environ["OMP_NUM_THREADS"] = "1"
+    gc.disable()
     import torch
 
     import consilience
@@ -50,6 +52,8 @@ def load() -> None:
             with suppress(ModuleNotFoundError):  # it belongs to an extra that is not installed
                 importlib.import_module(module.name)
     torch.set_num_threads(1)
+    gc.freeze()  # a child that looks for garbage would copy all pages of its parent
+    gc.enable()
 
 
 def campaign(

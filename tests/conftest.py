@@ -26,6 +26,7 @@ MODULES = tempfile.TemporaryDirectory(prefix="modules-")
 os.environ["HF_MODULES_CACHE"] = MODULES.name  # where transformers copies the code of models to
 if "PYTEST_XDIST_WORKER" in os.environ:  # workers and what they start share the cores
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # a waiting thread leaves them its core
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -42,10 +43,15 @@ SENTENCES = [
 WORDS = ["Paris", "Berlin", "Rome", "Madrid", "Lisbon", "Oslo"]
 
 
+def pytest_collection():
+    """What the imports of the tests create stays; looking for garbage in it takes 5 seconds."""
+    gc.disable()
+
+
 def pytest_collection_finish():
-    """All modules are imported; a collection of garbage, which every training does, skips them."""
-    gc.collect()
+    """A collection of garbage, which every training does, skips what was imported."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

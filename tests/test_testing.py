@@ -186,6 +186,27 @@ def test_a_function_that_has_no_name_is_asked_in_its_own_process(file, tmp_path)
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda file: cs.evaluate(cat, file), r"the model cat instead of a suite;.* evaluate\(suite, model"),
+        (lambda file: cs.evaluate("baseline:oracle", "mini"), "the model baseline:oracle instead"),
+        (lambda file: assert_consistent(str(file), cat), r"the model cat .* assert_consistent\(model"),
+        (lambda file: assert_consistent(cases(file)[0].values[0], "x"), "the suite .*questions.csv instead"),
+        (lambda file: assert_consistent("mini", "org/model"), "the suite mini instead of a model"),
+    ],
+)  # fmt: skip
+def test_a_model_and_a_suite_that_have_changed_places_are_refused(file, call, message):
+    with pytest.raises(ConsilienceError, match=message):
+        call(file)
+
+
+def test_a_file_in_the_working_folder_is_found(file, monkeypatch):
+    monkeypatch.chdir(file.parent)
+    assert [case.id for case in cases("questions.csv")] == ["sea", "land"]
+    assert Runs().result(cat, "questions.csv").suite.name == "questions"
+
+
 def test_a_model_that_cannot_be_asked_is_tried_once(file, monkeypatch):
     from consilience import testing
 
@@ -224,8 +245,13 @@ def test_share(consilience, n):
 
 
 def test_the_plugin_with_several_processes(file, tmp_path):
-    """One process asks; the failures show prompts and answers, and nothing of this library."""
-    (tmp_path / "test_model.py").write_text(TESTS)
+    """One process asks; the failures show prompts and answers, and nothing of this library.
+
+    The questions are beside the test, and pytest runs in the folder above.
+    """
+    (tmp_path / "tests").mkdir()
+    file.rename(tmp_path / "tests" / file.name)
+    (tmp_path / "tests" / "test_model.py").write_text(TESTS)
     plugins = ["-p", "xdist", "-p", "consilience.pytest_plugin", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", *plugins, "--strict-markers", "-n", "2"]
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])

@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -30,17 +31,14 @@ from consilience.run_folder import OtherRunError
 from consilience.suites.question_collection import Questions
 from consilience.text import counted, truncated
 from consilience.types import Suite, SuiteWords
-from consilience.workflow.evaluation import evaluate, open_run, suite_to_ask
+from consilience.workflow.evaluation import evaluate, open_run, refuse_swapped, suite_to_ask
 from consilience.workflow.gate_options import GateOptions
 from consilience.workflow.gating import gate
 from consilience.workflow.result import Result
 from consilience.workflow.viewing import shown_texts
 
-LONGEST_TEXT = 1_500
-"""Characters of a prompt that a failure shows."""
-
-LONGEST_ANSWER = 200
-"""Characters of an answer that a failure shows."""
+LONGEST_TEXT, LONGEST_ANSWER = 1_500, 200
+"""Characters of a prompt and of an answer that a failure shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +61,14 @@ class Case:
 def cases(suite: Any = "mini", *, by: str = "item", **options: Any) -> list[Any]:
     """A suite as parameters of ``pytest.mark.parametrize``, each with an id.
 
-    - ``suite``, ``options``: those of ``evaluate``. No model is loaded.
+    - ``suite``, ``options``: as of ``assert_consistent``. No model is loaded.
     - ``by``: ``item`` for a test of each item, or ``group`` for a test of each group. Sentence
       pairs have groups only.
     """
     import pytest
 
     __tracebackhide__ = True
+    suite = _beside_test(suite)
     try:
         whole = suite_to_ask(suite, **options)
     except ConsilienceError as error:
@@ -107,7 +106,8 @@ def assert_consistent(
     (``consilience gate``). The message shows items with two prompts and their different answers.
     Returns the result.
 
-    - ``model``, ``suite``, ``options``: those of ``evaluate``; ``suite`` may be one of ``cases``.
+    - ``model``, ``suite``, ``options``: those of ``evaluate``; ``suite`` may be one of ``cases``. A
+      file that is not in the working folder is looked for beside the test.
     - ``rules``: such as ``"consistency >= 0.8"``, of a suite or a group.
     - ``at_least``: the share of the pairs of variants of each item that must agree, from 0 to 1
       [default: 1 without rules].
@@ -116,8 +116,10 @@ def assert_consistent(
     - ``examples``: how many items the message shows.
     """
     __tracebackhide__ = True  # pytest shows the line of the test
-    claim = Claim(rules, at_least, baseline, undecided, examples)
-    return Runs()._assert(model, _case_of(suite, options), claim)
+    return Runs().assert_consistent(
+        model, _beside_test(suite), *rules, at_least=at_least, baseline=_beside_test(baseline),
+        undecided=undecided, examples=examples, **options,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,7 @@ class Runs:
     def result(self, model: Any, suite: Any, **options: Any) -> Result:
         """The result of ``evaluate(suite, model, **options)``, which is asked at its first use."""
         __tracebackhide__ = True
-        return self._ask(model, _case_of(suite, options)).result
+        return self._ask(model, _case_of(_beside_test(suite), options)).result
 
     def assert_consistent(
         self,
@@ -168,13 +170,10 @@ class Runs:
     ) -> Result:
         """As the function ``assert_consistent``, of a run that is shared."""
         __tracebackhide__ = True
-        claim = Claim(rules, at_least, baseline, undecided, examples)
-        return self._assert(model, _case_of(suite, options), claim)
-
-    def _assert(self, model: Any, case: Case, claim: Claim) -> Result:
-        __tracebackhide__ = True
+        case = _case_of(_beside_test(suite), options)
         answered = self._ask(model, case)
         try:
+            claim = Claim(rules, at_least, _beside_test(baseline), undecided, examples)
             answered.check(case, claim)
         except ConsilienceError as error:
             raise error.with_traceback(None) from None
@@ -183,6 +182,9 @@ class Runs:
     def _ask(self, model: Any, case: Case) -> Answered:
         """The answers; an error is kept too, so that no other test tries again."""
         __tracebackhide__ = True
+        refuse_swapped(
+            case.suite, getattr(model, "suite", model), "assert_consistent(model, suite)"
+        )
         key, is_shared = _key_of(model, case)
         if key not in self._runs:
             self._values += [model, case.suite]  # no other value gets the id of one that is gone
@@ -276,6 +278,15 @@ def _in_group(rule: str, group: str) -> str:
     if not group or " in " in rule:
         return rule
     return re.sub(r"\s*(>=|<=|≥|≤|\bno\b)", f" in {group} \\1", rule, count=1)
+
+
+def _beside_test(value: Any) -> Any:
+    """A relative path as it is beside the file of the caller's caller, if it is only there."""
+    if isinstance(value, str | PathLike) and not Path(value).exists():
+        path = Path(sys._getframe(2).f_code.co_filename).parent / value
+        is_name = not Path(value).suffix and Path(value).name == os.fspath(value)  # such as mini
+        return value if is_name or not path.exists() else str(path)
+    return value
 
 
 def _case_of(suite: Any, options: Mapping[str, Any]) -> Case:

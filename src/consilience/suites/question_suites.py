@@ -72,6 +72,11 @@ def is_questions(spec: str) -> bool:
     return path.suffix in SUFFIXES or (is_folder and bool(_files_in(path)))
 
 
+def is_suite(spec: str) -> bool:
+    """Whether a text is the name of a suite or a task, or a file or a folder of questions."""
+    return spec in NAMES or spec in TASKS or is_questions(spec)
+
+
 def is_table_of_facts(spec: str) -> bool:
     """Whether a suite is a file whose first row is a fact and no question."""
     path = Path(spec)

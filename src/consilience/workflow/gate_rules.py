@@ -30,11 +30,19 @@ LOWER_IS_BETTER = (
 
 NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
 
-ABSOLUTE = re.compile(rf"(.+?)\s*(>=|<=|≥|≤)\s*(-?){NUMBER}\s*(%?)")
+ABSOLUTE = re.compile(rf"([^<>=≥≤]+?)\s*(>=|<=|≥|≤)\s*(-?){NUMBER}\s*(%?)")
 
 RELATIVE = re.compile(rf"(.+?)\s+no (\w+) than baseline by {NUMBER} (?:points?|%)")
 
 NAME = re.compile(r"(.+?)(?: of (.+?))?(?: in (.+?))?")
+
+COMPARISON = re.compile(r"(.*?)\s*([<>=≥≤]+|\bat least\b|\bat most\b|\bis\b)\s*(.*)")
+
+MEANT = {
+    **dict.fromkeys((">", "=>", "at least"), ">="),
+    **dict.fromkeys(("<", "=<", "at most"), "<="),
+}
+"""What was meant by a comparison that rules do not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +83,13 @@ def _parsed(text: str) -> GateRule:
         value = float(f"{minus}{digits}") / (100 if percent else 1)
         least, greatest = bounds_of((metric, subset))
         if not least < value < greatest:
+            is_percent = greatest < value < 100 and not percent
             raise ConsilienceError(
                 f"the rule '{text}' with the limit {value:g}",
-                expected=f"a limit between {least:g} and {greatest:g}, such as 0.95 or 95 %: no "
-                "sample can show that a number has its least or greatest value",
+                expected=f"a limit above {least:g} and below {greatest:g}, such as 0.95 or 95 %",
+                todo=f"Write '{name} {sign} {digits} %'."
+                if is_percent
+                else "No sample can show that a number has its least or greatest value.",
             )
         return GateRule(text, metric, subset, group, Threshold(value, sign in (">=", "≥")), False)
     if relative := RELATIVE.fullmatch(text):
@@ -88,17 +99,57 @@ def _parsed(text: str) -> GateRule:
         if not 0 < margin < width[1] - width[0]:
             raise ConsilienceError(
                 f"the rule '{text}' with a margin of {float(digits):g} points",
-                expected="a margin above 0: no sample can show that two models are equal, or that "
-                "one is not the least bit worse",
+                expected=f"a margin above 0 and below {100 * (width[1] - width[0]):g} points",
+                todo="" if margin else "No sample can show that two models are equal.",
             )
         rises = _may_rise(metric, way, text)
         limit = Threshold(margin, False) if rises else Threshold(-margin, True)
         return GateRule(text, metric, subset, group, limit, True)
-    raise ConsilienceError(f"the rule '{text}'", expected=FORMS)
+    raise _fault(text)
+
+
+def _fault(text: str) -> ConsilienceError:
+    """Why a rule of an unknown form cannot be read."""
+    rule = f"the rule '{text}'"
+    if not text:
+        return ConsilienceError("an empty rule", expected=FORMS)
+    if re.search(r"\b(?:and|or)\b|[;&|]", text):
+        todo = "Give each condition its own --rule."
+        return ConsilienceError(f"{rule} with several conditions", expected="one", todo=todo)
+    if match := re.fullmatch(r"(.+ no \w+ than baseline by) (.+)", text):
+        expected = f"points, such as '{match[1]} 3 points'"
+        return ConsilienceError(f"{rule} with the margin '{match[2]}'", expected=expected)
+    if "baseline" in text or re.search(r"\b(?:no|not) \w+ (?:than|by)\b", text):
+        expected = (
+            "'METRIC no worse than baseline by 3 points', or 'METRIC >= 0.8' without baseline"
+        )
+        return ConsilienceError(rule, expected=expected)
+    return _fault_of_limit(text)
+
+
+def _fault_of_limit(text: str) -> ConsilienceError:
+    """The same of a rule without a baseline."""
+    rule, match = f"the rule '{text}'", COMPARISON.fullmatch(text)
+    name, sign, limit = match.groups() if match else (text, ">=", "")
+    if sign not in (">=", "<=", "≥", "≤"):
+        meant = [MEANT[sign]] if sign in MEANT else [">=", "<="]
+        rules = [f"'{name} {comparison} {limit}'" for comparison in meant]
+        todo = f"Write {' or '.join(rules)}."
+        return ConsilienceError(f"{rule} with '{sign}'", expected=">= or <=", todo=todo)
+    if not limit:
+        return ConsilienceError(f"{rule} without a limit", todo=f"Write '{name} {sign} 0.8'.")
+    if not name or re.fullmatch(rf"{NUMBER} ?%?", name):
+        expected = f"the metric first, such as '{limit} >= 0.8'"
+        return ConsilienceError(f"{rule} without a metric before '{sign}'", expected=expected)
+    expected = "a number with a decimal point, such as 0.8, or a percentage, such as 80 %"
+    return ConsilienceError(f"{rule} with the limit '{limit}'", expected=expected)
 
 
 def _named(name: str, text: str) -> tuple[str, str, str]:
     """The metric, subset and group that the first part of a rule names."""
+    if empty := re.fullmatch(r".+ (of|in)", name):
+        todo = f"Name it, or leave out '{empty[1]}'."
+        raise ConsilienceError(f"nothing after '{empty[1]}' in the rule '{text}'", todo=todo)
     match = NAME.fullmatch(name)
     written, subset, group = match.groups() if match else (name, None, None)
     key = re.sub(r"\W+", "_", written.lower()).strip("_")
@@ -118,8 +169,9 @@ def _may_rise(metric: str, way: str, text: str) -> bool:
         return metric in LOWER_IS_BETTER
     if way in ("lower", "higher"):
         return way == "higher"
-    reason = f"'{metric}' is neither good nor bad" if way == "worse" else f"'no {way} than'"
-    raise ConsilienceError(
-        f"the rule '{text}': {reason}",
-        expected="'no lower than baseline' or 'no higher than baseline'",
-    )
+    ways = ["no lower than baseline", "no higher than baseline"]
+    if way == "worse":
+        reason = f"the rule '{text}', but {metric} is neither good nor bad"
+    else:
+        reason, ways = f"'no {way} than' in the rule '{text}'", ["no worse than baseline", *ways]
+    raise ConsilienceError(reason, expected=" or ".join(f"'{one}'" for one in ways))

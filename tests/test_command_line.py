@@ -10,6 +10,9 @@ import click
 import pytest
 
 from consilience.cli import app, console
+from consilience.cli.configuration import typed
+from consilience.workflow.option_fields import option_fields
+from consilience.workflow.probe_options import ProbeOptions
 
 HEAVY = (
     "torch",
@@ -190,6 +193,51 @@ def test_a_configuration_file_sets_defaults(consilience, tmp_path):
     other.write_text('[probe]\nmodel = "baseline:constant"\ngroups = "sport"\nlimit = 1\n')
     out = consilience("probe", "--config", other, "-o", "three", "--json")[1]
     assert json.loads(out)["run"]["settings"]["model"]["model"] == "baseline:constant"
+
+
+def test_a_recorded_command_has_the_values_of_the_file(consilience, tmp_path, monkeypatch):
+    monkeypatch.delenv("CONSILIENCE_DATA")
+    (tmp_path / "consilience.toml").write_text(
+        'suite = "mini"\ndata-dir = "my data"\ntrust-remote-code = true\nquiet = true\n'
+        '[probe]\nlimit = 1\ngroups = ["sport", "capital"]\n'
+    )
+    consilience("probe", "-m", "baseline:oracle", "-n", "2", "-o", "run")
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["command"] == (
+        "consilience probe -m baseline:oracle -n 2 -o run --trust-remote-code "
+        "--groups sport,capital --data-dir 'my data'"
+    ), "no --suite mini, which is the default, and no --limit 1"
+    vary = next(field for field in option_fields(ProbeOptions) if field.name == "vary")
+    assert typed(vary, ("order", "case")) == ["--vary", "order", "--vary", "case"]
+
+
+def test_a_default_for_all_commands_does_not_replace_what_a_run_says(consilience, tmp_path):
+    consilience("probe", "-m", "baseline:oracle", "-n", "1", "--groups", "sport", "-o", "run")
+    (tmp_path / "consilience.toml").write_text(
+        'model = "baseline:constant"\nsuite = "elsewhere"\ndevice = "cuda"\n'
+    )
+    for command in (
+        ("verify", "run"),
+        ("score", "run"),
+        ("gate", "run", "--rule", "accuracy>=.1", "--undecided", "pass"),
+        ("suite", "list"),
+    ):
+        status, _, err = consilience(*command)
+        assert (status, "defaults from" in err) == (0, False), command
+    shown = " ".join(consilience("verify", "--help")[1].split())
+    assert "Ask this copy of the model [default: the run's]. --device" in shown
+    with (tmp_path / "consilience.toml").open("a") as file:
+        file.write('[verify]\nmodel = "baseline:constant"\n')
+    assert consilience("verify", "run")[0] == 3, "that of the command does"
+
+
+def test_an_error_names_the_key_of_the_file_that_it_is_about(consilience, tmp_path):
+    file = tmp_path / "consilience.toml"
+    file.write_text('suite = "elsewhere"\n[probe]\nlimit = 1\n')
+    err = consilience("probe", "-m", "baseline:oracle")[2]
+    assert f" {file} has suite = 'elsewhere'." in err
+    assert "has limit" not in err
+    assert f"{file} has" not in consilience("probe", "-m", "baseline:oracle", "-s", "nowhere")[2]
 
 
 def test_general_options_may_come_before_the_command(consilience, tmp_path):

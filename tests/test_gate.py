@@ -353,6 +353,21 @@ def test_rules_may_be_in_the_configuration_file(ports, consilience, tmp_path):
     assert "rule" in err
 
 
+def test_the_baseline_itself_is_planned_and_keeps_rules_with_a_limit(ports, consilience, tmp_path):
+    folder, write = ports
+    run = write("thirty", 30)
+    file = tmp_path / "gate.toml"
+    file.write_text(f'[gate]\nbaseline = "{run}"\n', "utf-8")
+    options = (run, "--suite", folder / "ports", "--config", file, "--rule")
+    assert consilience("gate", *options, "consistency >= 0.6")[0] == 0
+    relative = "consistency no worse than baseline by 5 points"
+    status, out, err = consilience("gate", *options, relative)
+    assert (status, out) == (2, "")
+    assert f"{run} is the run and the baseline; expected another run" in err
+    assert f"{file} has baseline = '{run}'." in err
+    assert consilience("gate", *options, relative, "--plan")[0] == 0
+
+
 def test_junit_holds_any_text_and_says_what_is_undecided():
     hostile = 'a<b>&"\x1b\x00\ufffe\ud800]]>'
     check = GateCheck(

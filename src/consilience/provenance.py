@@ -12,13 +12,19 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from_file: list[str] = []
+"""Arguments for the values that a configuration file gives to options of the command."""
+
 
 def command_line() -> str:
-    """The command of ``consilience`` that runs here; empty in a program of somebody else."""
+    """The command of ``consilience`` that runs here; empty in a program of somebody else.
+
+    It has the values of a configuration file, so that it can be repeated without the file.
+    """
     program = Path(sys.argv[0])
     is_module = (program.parent.name, program.name) == ("consilience", "__main__.py")
     is_ours = program.stem == "consilience" or is_module
-    return shlex.join(["consilience", *sys.argv[1:]]) if is_ours else ""
+    return shlex.join(["consilience", *sys.argv[1:], *from_file]) if is_ours else ""
 
 
 def versions() -> dict[str, str]:

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from consilience.cli.completion import COMPLETIONS
-from consilience.cli.configuration import defaults_of
+from consilience.cli.configuration import Defaults, defaults_of, typed
 from consilience.cli.output_options import GeneralOptions
 from consilience.errors import ConsilienceError
 from consilience.workflow.option_fields import OptionField, option_fields
@@ -162,10 +162,12 @@ class FieldOption(click.Option):
         facts = ["required"] if self.field.is_required else []
         if not (default is None or default is False or default in (MISSING, "", ())):
             facts.append(f"default: {_shown(default)}")
+        is_set = self.field.name in (ctx.default_map or {})
+        help_text = re.sub(r" \[default: [^]]*\]", "", option.help) if is_set else option.help
         facts += ["may be repeated"] if self.field.is_repeated else []
         is_telling = option.max is not None or (option.min or 0) > 1
         facts += [self.field.range] if is_telling else []
-        text = f"{option.help}  [{'; '.join(facts)}]" if facts else option.help
+        text = f"{help_text}  [{'; '.join(facts)}]" if facts else help_text
         return f"{names} {metavar}".rstrip(), text
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
@@ -207,6 +209,8 @@ class Command(click.Command):
         ]
         super().__init__(name, params=parameters, help=entry.help, context_settings=dict(SETTINGS))
         self.entry = entry
+        self.defaults = Defaults()
+        self.used: list[OptionField] = []
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse arguments; options that are not given have the defaults of the file."""
@@ -218,30 +222,57 @@ class Command(click.Command):
         named = _named_configuration(args) or _general(ctx, "config")
         known = [*ctx.find_root().command.list_commands(ctx)]  # type: ignore[attr-defined]
         try:
-            ctx.default_map, file = defaults_of(ctx.command_path.split()[1:], fields, named, known)
+            self.defaults = defaults_of(ctx.command_path.split()[1:], fields, named, known)
         except ConsilienceError as error:
             if not ctx.resilient_parsing and not {"-h", "--help"} & {*args}:
                 raise
-            ctx.default_map, file = {}, None
+            self.defaults = Defaults()
             unread = f"note: no defaults are read from a file: {error}"
             if not ctx.resilient_parsing:
                 click.echo(unread, err=True)
+        ctx.default_map = dict(self.defaults.values)
         rest = super().parse_args(ctx, args)
-        used = [flag for flag in fields if _source(ctx, fields[flag].name) == "DEFAULT_MAP"]
+        used = {
+            key: decoded
+            for key, decoded in fields.items()
+            if _source(ctx, decoded.name) == "DEFAULT_MAP"
+        }
+        self.used = [*used.values()]
         if not ctx.resilient_parsing:
+            from consilience import provenance
             from consilience.cli.console import err
 
             err.quiet = bool(_general(ctx, "quiet"))
             if used:
-                line = f"defaults from {file}: {', '.join(used)}"
-                err.print(line)
+                err.print(f"defaults from {self.defaults.file}: {', '.join(used)}")
+            provenance.from_file[:] = self._typed(ctx)
         return rest
+
+    def _typed(self, ctx: click.Context) -> list[str]:
+        """The values of the file as arguments, where they are not the program's own defaults."""
+        arguments = [
+            argument
+            for decoded in self.used
+            if decoded.name != "quiet" and ctx.params[decoded.name] != decoded.default
+            for argument in typed(decoded, ctx.params[decoded.name])
+        ]
+        folder = self.defaults.data_dir
+        if folder and _source(ctx, "data_dir") == "DEFAULT":
+            arguments += ["--data-dir", folder]
+        return arguments
 
     def invoke(self, ctx: click.Context) -> int | None:
         """Import the function and call it with the values of its options; its exit status."""
         module, function = self.entry.source.split(":")
         run = getattr(import_module(f"consilience.cli.{module}"), function)
-        status: int | None = run(*[kind(**_given(kind, ctx)) for kind in self.entry.options])
+        try:
+            status: int | None = run(*[kind(**_given(kind, ctx)) for kind in self.entry.options])
+        except ConsilienceError as error:
+            if origin := self.defaults.origin(error, self.used):
+                parts = {"expected": error.expected, "where": error.where}
+                todo = f"{error.todo} {origin}".strip()
+                raise ConsilienceError(error.found, **parts, todo=todo) from error
+            raise
         return status
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +27,43 @@ IN_ALL = "a default for all commands (those of one command are in its table, suc
 Table = Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """The defaults that a file sets for the options of a command."""
+
+    file: Path | None = None
+    """The file; None where there is none."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """The values by parameter."""
+    data_dir: str = ""
+    """The folder that it sets as ``CONSILIENCE_DATA``; empty where it sets none."""
+
+    def origin(self, error: ConsilienceError, fields: Iterable[OptionField]) -> str:
+        """Which of the defaults of ``fields`` an error is about, as a sentence; or empty."""
+        keys = []
+        for one in fields:
+            value = self.values[one.name]
+            texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+            if any(str(text) in str(error) for text in [one.flag, *texts]):
+                keys.append(f"{one.flag.lstrip('-')} = {value!r}")
+        return f"{self.file} has {', '.join(keys)}." if keys else ""
+
+
 def defaults_of(
     command: Sequence[str],
     fields: Mapping[str, OptionField],
     named: str | None,
     commands: Sequence[str],
-) -> tuple[dict[str, Any], Path | None]:
-    """The defaults of a command's options by parameter, and the file that sets them.
+) -> Defaults:
+    """The defaults of a command's options.
 
     ``fields`` are the options by their names, ``commands`` the names of all commands at the top.
-    An unknown key and a wrong value raise. ``data-dir``, relative to the file, sets
-    ``CONSILIENCE_DATA`` if that is not set.
+    An unknown key and a wrong value raise. A default for all commands does not replace what a run
+    says itself. ``data-dir``, relative to the file, sets ``CONSILIENCE_DATA`` if that is not set.
     """
     file = _find(named)
     if file is None:
-        return {}, None
+        return Defaults()
     table = _read(file)
     shared = {key: value for key, value in table.items() if not isinstance(value, dict)}
     sections = [key for key in table if key not in shared]
@@ -48,12 +71,26 @@ def defaults_of(
     _refuse_unknown(sections, commands, file, "a command")
     section = _section(table, command, file)
     _refuse_unknown(section, list(fields), file, f"an option of `consilience {' '.join(command)}`")
-    values = {key: value for key, value in shared.items() if key in fields} | dict(section)
-    for key, value in values.items():
+    values = {key: value for key, value in shared.items() if key in fields}
+    for key, value in (values | dict(section)).items():
         _check(key, fields[key], value, file)
-    if folder := values.pop("data-dir", None):
-        os.environ.setdefault("CONSILIENCE_DATA", str(file.parent / folder))
-    return {fields[key].name: value for key, value in values.items()}, file
+    values = {key: value for key, value in values.items() if not fields[key].option.is_of_run}
+    values |= section
+    data_dir = ""
+    if (folder := values.pop("data-dir", None)) and "CONSILIENCE_DATA" not in os.environ:
+        data_dir = os.environ["CONSILIENCE_DATA"] = str(file.parent / folder)
+        data_dir = data_dir.removeprefix(f"{Path.cwd()}{os.sep}")
+    return Defaults(file, {fields[key].name: value for key, value in values.items()}, data_dir)
+
+
+def typed(option: OptionField, value: Any) -> list[str]:
+    """The arguments that give an option a value on the command line."""
+    if option.type is bool:
+        return [option.flag] if value else []
+    values = [*map(str, value)] if isinstance(value, list | tuple) else [str(value)]
+    if option.is_repeated:
+        return [argument for one in values for argument in (option.flag, one)]
+    return [option.flag, ",".join(values)]
 
 
 def _find(named: str | None) -> Path | None:
@@ -92,6 +129,8 @@ def _read(file: Path) -> Table:
 
 def _section(table: Table, command: Sequence[str], file: Path) -> Table:
     """The options of a command; ``[suite.check]`` is that of ``suite check``."""
+    if command[0] in SHARED and not isinstance(table.get(command[0]), dict):
+        return {}  # `suite` is the name of an option, too
     for name in command:
         table = table.get(name, {})
         if not isinstance(table, dict):

@@ -19,7 +19,12 @@ from consilience.report.table import NAN, Table
 from consilience.types import FACT_WORDS
 from consilience.workflow.gate_options import GateOptions
 from consilience.workflow.gate_rules import GateRule, parse_rules
-from consilience.workflow.gate_runs import GateRuns, open_gate_runs, precise
+from consilience.workflow.gate_runs import (
+    GateRuns,
+    is_its_own_baseline,
+    open_gate_runs,
+    precise,
+)
 from consilience.workflow.gating import of_in_words, rows_of
 
 MOST_ITEMS, MOST_REPEATS = 1_000_000, 1_000
@@ -68,6 +73,8 @@ def plan_gate(options: GateOptions) -> GatePlan:
         raise ConsilienceError(
             "--passes with a plan", expected="runs that are averaged", todo="Leave it out."
         )
+    if is_its_own_baseline(options):
+        options = replace(options, baseline=None)
     rules, of = parse_rules(options.rules), open_gate_runs(options)
     is_paired = of.baseline is not None
     sources = {False: of.numbers}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
+from pathlib import Path
 
 import polars as pl
 
@@ -15,7 +16,7 @@ from consilience.metrics.differences import compare
 from consilience.metrics.intervals import difference_bounds
 from consilience.metrics.margins import Precise
 from consilience.metrics.measure import measure
-from consilience.run import Run, open_runs
+from consilience.run import Run, open_runs, split_label
 from consilience.types import Suite
 from consilience.workflow.comparing import (
     check_texts,
@@ -81,6 +82,14 @@ class GateRuns:
         both = [[*islice(cycle(tables), size)] for tables in (first, second)]
         models = {self.baseline.label: both[0], " + ".join(labels): both[1]}
         return compare(models, self.suite, self.protocol, self.seed, precision=True)
+
+
+def is_its_own_baseline(options: GateOptions) -> bool:
+    """Whether one of the runs is the baseline, as when rules are first tried on the baseline."""
+    *runs, baseline = [
+        Path(split_label(spec)[1]).resolve() for spec in (*options.runs, options.baseline or "")
+    ]
+    return bool(options.baseline) and baseline in runs
 
 
 def open_gate_runs(options: GateOptions) -> GateRuns:

@@ -25,7 +25,12 @@ from consilience.types import FACT_WORDS, QUESTION_WORDS, Suite
 from consilience.workflow.comparing import noise_notes
 from consilience.workflow.gate_options import GateOptions
 from consilience.workflow.gate_rules import GateRule, parse_rules
-from consilience.workflow.gate_runs import GateRuns, open_gate_runs, precise
+from consilience.workflow.gate_runs import (
+    GateRuns,
+    is_its_own_baseline,
+    open_gate_runs,
+    precise,
+)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -89,6 +94,15 @@ def gate(options: GateOptions) -> Gate:
             expected="a run to compare with",
             todo="Name it: --baseline RUN.",
         )
+    if is_its_own_baseline(options):
+        if is_relative:
+            raise ConsilienceError(
+                f"{options.baseline} is the run and the baseline",
+                expected="another run, which is compared with the baseline",
+                todo="Name a later run; --plan takes the baseline, and says how much data the "
+                "rules need.",
+            )
+        options = replace(options, baseline=None)
     if options.passes is not None and options.passes > many:
         raise ConsilienceError(
             f"--passes {options.passes} of {counted(many, 'run')}", expected=f"at most {many}"

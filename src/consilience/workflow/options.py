@@ -37,6 +37,8 @@ class Option:
     """Whether it is given by its position, without a name."""
     is_repeated: bool = False
     """Whether a list is given by several options with a value each; else it has commas."""
+    is_of_run: bool = False
+    """Whether a run has a value of its own, which no default for all commands replaces."""
 
 
 def shared_fields(options: Any, kind: type) -> dict[str, Any]:
@@ -111,6 +113,7 @@ RunSuite = Annotated[
         metavar="S",
         short="-s",
         panel=QUESTIONS,
+        is_of_run=True,
     ),
 ]
 Groups = Annotated[

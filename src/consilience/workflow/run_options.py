@@ -104,10 +104,12 @@ class VerifyOptions:
     ] = 100
     seed: Annotated[int, Option("Choose the sample by this seed.", metavar="N")] = 0
     model: Annotated[
-        str | None, Option("Ask this copy of the model [default: the run's].", metavar="M")
+        str | None,
+        Option("Ask this copy of the model [default: the run's].", metavar="M", is_of_run=True),
     ] = None
     device: Annotated[
-        str | None, Option("Compute on this device [default: the run's].", metavar="DEVICE")
+        str | None,
+        Option("Compute on this device [default: the run's].", metavar="DEVICE", is_of_run=True),
     ] = None
 
 

@@ -9,6 +9,7 @@ from zlib import crc32
 import pytest
 
 import study_workers
+from consilience.engine.local_workers import LocalWorkers
 from consilience.errors import ConsilienceError
 from consilience.models import loading
 from consilience.run_folder import record_of
@@ -191,6 +192,7 @@ model = "baseline:random"
 name = "a"
 model = "systemone:m"
 base_url = "{one}"
+price = [1, 2]
 [[models]]
 name = "b"
 model = "systemone:n"
@@ -220,6 +222,7 @@ def decided(path, body, headers):
 def test_servers_are_asked_at_the_same_time_as_each_other_and_as_models_here(tmp_path, monkeypatch):
     """Each waits until the other was asked, and the model here until one was; else they fail."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(studying, "LocalWorkers", LocalWorkers)  # not those of ``studied``
     monkeypatch.setattr(studying, "study_worker", study_workers.waits)
     (tmp_path / "quiz.csv").write_text(QUIZ, encoding="utf-8")
     asked = {"one": Event(), "other": Event()}
@@ -234,6 +237,11 @@ def test_servers_are_asked_at_the_same_time_as_each_other_and_as_models_here(tmp
 
     with replay(answer("one", "other")) as one, replay(answer("other", "one")) as other:
         (tmp_path / "s.toml").write_text(SERVED.format(one=one.url, other=other.url))
+        plan = plan_study(StudyRunOptions(tmp_path / "s.toml"))
+        assert (one.received, [bool(each.plan) for each in plan.runs]) == ([], [False, *[True] * 3])
+        words = plan.requests_in_words()
+        assert words["Requests"].startswith("about 27 for 15 queries and 12 repeats")
+        assert words["Cost"] == "at most about 0.000361, without b, c: no price"
         state = run_study(StudyRunOptions(tmp_path / "s.toml"))
         assert [(each.state, each.message) for each in state.runs] == [("complete", "")] * 4
         for each in state.runs[1:]:

@@ -119,7 +119,7 @@ class StudyRunOutput:
     dry_run: Annotated[
         bool,
         Option(
-            "Print the runs and check their options; load no model, and write nothing.",
+            "Print the runs, with the requests and the cost of models behind a URL; write nothing.",
             panel=OUTPUT,
         ),
     ] = False

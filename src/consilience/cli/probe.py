@@ -9,7 +9,6 @@ from consilience.choices import By
 from consilience.cli.console import Screen, out, warn
 from consilience.cli.output_options import ProbeOutput, ScoreOutput
 from consilience.cli.printing import print_json, print_lines, print_tables, rows_of, without_nan
-from consilience.endpoints.planning import BYTES_A_TOKEN, PlannedUsage
 from consilience.endpoints.usage import cost_in_words
 from consilience.errors import ConsilienceError
 from consilience.files import csv_of, write_whole
@@ -25,7 +24,7 @@ from consilience.types import FACT_WORDS, PAIR_WORDS, QUESTION_WORDS, SuiteWords
 from consilience.workflow import probing
 from consilience.workflow.counting import CountedRun
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probe_plan import ProbePlan, spread
+from consilience.workflow.probe_plan import ProbePlan
 from consilience.workflow.run_options import ScoreOptions
 from consilience.workflow.sharding import Shard, ShardReport
 
@@ -118,7 +117,7 @@ def _show_plan(plan: ProbePlan, *, as_json: bool) -> None:
         "Items": f"{plan.items:,}, each in {plan.variants}",
         "Queries": f"{plan.queries:,}, each with {plan.candidates} candidates",
         "Folder": f"{plan.folder} ({folder})",
-        **(_time_of(plan) if plan.usage is None else _usage_of(plan, plan.usage)),
+        **(_time_of(plan) if plan.usage is None else plan.requests_in_words()),
     }
     out.print(f"Plan: {plan.model} on {plan.suite} ({plan.protocol}). Nothing is written.")
     print_lines(f"{name:9} {text}" for name, text in rows.items())
@@ -131,22 +130,6 @@ def _time_of(plan: ProbePlan) -> dict[str, str]:
         f"loading took {duration(plan.loading)}",
         "Measured": f"{plan.rate:,.1f} queries/s in a sample of {plan.sampled:,}",
     }
-
-
-def _usage_of(plan: ProbePlan, usage: PlannedUsage) -> dict[str, str]:
-    """What a model behind a URL would be sent."""
-    estimate = f"estimated at {BYTES_A_TOKEN} bytes a token" if usage.is_estimated else "counted"
-    most = usage.most
-    requests = spread([usage.requests, most.requests])
-    read = spread([round(usage.tokens_read), round(most.tokens_read)])
-    rows = {
-        "Requests": f"about {requests} for {plan.queries - plan.complete:,} queries and "
-        f"{plan.repeated:,} repeats for the noise floor, made from a sample of {plan.sampled:,} "
-        "and not sent",
-        "Tokens": f"about {read} read ({estimate}), at most {most.tokens_written:,} written",
-        "Sent": f"{counted(plan.sent, 'request')}, to find out what the server can do",
-    }
-    return rows | ({} if plan.cost is None else {"Cost": f"at most about {plan.cost:.4g}"})
 
 
 TABLES: Mapping[SuiteWords, Sequence[By]] = {

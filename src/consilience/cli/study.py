@@ -20,7 +20,10 @@ def run(options: StudyRunOptions, output: StudyRunOutput) -> int:
     from consilience.workflow.studying import plan_study, run_study
 
     if output.dry_run:
-        _show(plan_study(options), as_json=output.as_json)
+        plan = plan_study(options, Screen())
+        _show(plan, as_json=output.as_json)
+        if not output.as_json:
+            print_lines(f"{name:9} {text}" for name, text in plan.requests_in_words().items())
         return 0
     state = run_study(options, Screen())
     _show(state, as_json=output.as_json)

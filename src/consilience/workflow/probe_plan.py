@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.choices import Protocol
-from consilience.endpoints.planning import PlannedUsage
+from consilience.endpoints.planning import BYTES_A_TOKEN, PlannedUsage
 from consilience.run_folder import FORMAT, record_of, refuse_other_run
 from consilience.server_noise import sample_size, variations
+from consilience.text import counted
 
 if TYPE_CHECKING:
     from consilience.endpoints.client import Client
@@ -70,6 +71,40 @@ class ProbePlan:
     def to_dict(self) -> dict[str, Any]:
         """All fields and the estimate, for a JSON document."""
         return {**asdict(self), "seconds": self.seconds}
+
+    def requests_in_words(self, server: str = "the server") -> dict[str, str]:
+        """Requests, tokens and cost of a model behind a URL, by what they are; empty for others."""
+        if self.usage is None:
+            return {}
+        usage, most = self.usage, self.usage.most
+        estimate = (
+            f"estimated at {BYTES_A_TOKEN} bytes a token" if usage.is_estimated else "counted"
+        )
+        requests = spread([usage.requests, most.requests])
+        read = spread([round(usage.tokens_read), round(most.tokens_read)])
+        rows = {
+            "Requests": f"about {requests} for {self.queries - self.complete:,} queries and "
+            f"{self.repeated:,} repeats for the noise floor, made from a sample of "
+            f"{self.sampled:,} and not sent",
+            "Tokens": f"about {read} read ({estimate}), at most {most.tokens_written:,} written",
+            "Sent": f"{counted(self.sent, 'request')}, to find out what {server} can do",
+        }
+        return rows | ({} if self.cost is None else {"Cost": f"at most about {self.cost:.4g}"})
+
+
+def together(plans: Sequence[ProbePlan]) -> ProbePlan:
+    """The requests, tokens and cost of several plans of models behind a URL; the rest is the first.
+
+    The cost is that of the plans with a price.
+    """
+    costs = [plan.cost for plan in plans if plan.cost is not None]
+    names = ("queries", "complete", "sampled", "repeated", "sent")
+    return replace(
+        plans[0],
+        usage=sum((plan.usage for plan in plans if plan.usage), PlannedUsage()),
+        cost=sum(costs) if costs else None,
+        **{name: sum(getattr(plan, name) for plan in plans) for name in names},
+    )
 
 
 def spread(values: Sequence[int]) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
@@ -24,11 +25,17 @@ from consilience.workflow.study_file import FAILURES, Study, StudyRun, read_stud
 from consilience.workflow.study_options import StudyStatusOptions
 from consilience.workflow.study_store import fetch_runs
 
+if TYPE_CHECKING:
+    from consilience.workflow.probe_plan import ProbePlan
+
 NOT_COMPARED = (
     "folder", "device", "data_dir", "base_url", "api_key_env", "max_requests", "max_tokens",
     "price", "concurrency", "timeout",
 )  # fmt: skip
 """Options that say where and how fast a run is asked, not what."""
+
+PLANNED = ("requests", "cost", "tokens read", "tokens written")
+"""What a model behind a URL would be sent at most: columns of a plan."""
 
 Progress = Literal["complete", "part", "waiting", "failed"]
 """complete: finished. part: some groups have answers. waiting: none has. failed: with a message."""
@@ -73,10 +80,13 @@ class RunState:
     """Why it failed."""
     queries: int | None = None
     """All queries; None where they were not counted."""
+    plan: ProbePlan | None = None
+    """What a model behind a URL would be sent; None where that was not planned."""
 
     def to_dict(self) -> dict[str, Any]:
         """The fields for a JSON document."""
-        fields = asdict(self)
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        fields["plan"] = self.plan and self.plan.to_dict()
         run = {
             "run": self.run.name, "model": self.run.model, "suite": self.run.suite,
             "factors": dict(self.run.factors), "seed": self.run.seed,
@@ -106,22 +116,38 @@ class StudyState:
 
     def table(self) -> Table:
         """One row for each run; failures are below the rows."""
-        is_planned = any(state.queries is not None for state in self.runs)
-        queries = [Column("queries", "count")] if is_planned else []
-        columns = [
-            Column("run"), Column("state"), Column("groups"), *queries, Column("answers", "count"),
-            Column("started"), Column("finished"),
-        ]  # fmt: skip
+        columns = [Column("run"), Column("state"), Column("groups")]
         rows: list[list[Value]] = [
-            [
-                state.run.name, state.state, _groups(state),
-                *([state.queries] if is_planned else []), state.answers,
-                _minute(state.started), _minute(state.finished),
-            ]
-            for state in self.runs
-        ]  # fmt: skip
+            [state.run.name, state.state, _groups(state)] for state in self.runs
+        ]
+        if any(state.queries is not None for state in self.runs):
+            has_requests = any(state.plan for state in self.runs)
+            names = ["queries", *(PLANNED if has_requests else [])]
+            columns += [Column(name, "count") for name in names]
+            for row, state in zip(rows, self.runs, strict=True):
+                row += [state.queries, *(_planned(state.plan) if has_requests else [])]
+        else:
+            columns += [Column("answers", "count"), Column("started"), Column("finished")]
+            for row, state in zip(rows, self.runs, strict=True):
+                row += [state.answers, _minute(state.started), _minute(state.finished)]
         title = f"{self.study.name}: {self.in_words()}, in {self.study.folder}"
         return Table(title, columns, rows, self.failures())
+
+    def requests_in_words(self) -> dict[str, str]:
+        """Requests, tokens and cost of all models behind a URL; empty where they are not planned.
+
+        The cost is that of the models with a price.
+        """
+        from consilience.workflow.probe_plan import together
+
+        plans = [state.plan for state in self.runs if state.plan]
+        if not plans:
+            return {}
+        rows = together(plans).requests_in_words("the servers")
+        unpriced = [one.run.model for one in self.runs if one.plan and one.plan.cost is None]
+        if unpriced and "Cost" in rows:
+            rows["Cost"] += f", without {listed(list(dict.fromkeys(unpriced)))}: no price"
+        return rows
 
     def failures(self) -> list[str]:
         """Why runs failed, each message once with the runs that it is of."""
@@ -254,6 +280,14 @@ def _groups(state: RunState) -> str:
     if state.groups is None:
         return str(state.done or "")
     return str(state.done) if state.done == state.groups else f"{state.done} of {state.groups}"
+
+
+def _planned(plan: ProbePlan | None) -> list[Value]:
+    """The cells of ``PLANNED``; empty for a model that runs here."""
+    if plan is None or plan.usage is None:
+        return [""] * len(PLANNED)
+    most, cost = plan.usage.most, "" if plan.cost is None else f"{plan.cost:.4g}"
+    return [most.requests, cost, round(most.tokens_read), most.tokens_written]
 
 
 def _minute(time: str | None) -> str:

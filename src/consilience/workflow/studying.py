@@ -69,9 +69,10 @@ def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
 
 
 def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
-    """What ``run_study`` would ask; no model is loaded, and nothing is written.
+    """What ``run_study`` would ask; no model is loaded here, and nothing is written.
 
-    With a shard, the runs of which it asks some groups, with the queries of these groups.
+    With a shard, the runs of which it asks some groups, with the queries of these groups. Servers
+    get the requests that test what they can do; all others are counted and not sent.
     """
     state, plans = _planned(_read(options), options, watch)
     states = {one.run.name: replace(one, queries=one.answers) for one in state.runs}
@@ -82,7 +83,27 @@ def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> StudyState:
         states = {
             plan.run.name: _with_plan(states[plan.run.name], plan, groups) for plan, groups in parts
         }
+    served = [
+        name
+        for name, one in states.items()
+        if one.run.options.connection and one.queries and one.state != "complete"
+    ]
+    if served:
+        with watch.steps("planning requests", len(served), "runs") as advance:
+            for name in served:
+                states[name] = _with_requests(states[name])
+                advance(1)
     return StudyState(state.study, list(states.values()))
+
+
+def _with_requests(state: RunState) -> RunState:
+    """The state of a run with what its server would be sent; an error of the server is kept."""
+    from consilience.workflow.probing import plan_probe
+
+    try:
+        return replace(state, plan=plan_probe(state.run.options))
+    except (ConsilienceError, OSError) as error:
+        return replace(state, state="failed", message=described(error).message)
 
 
 def _with_plan(state: RunState, plan: PlannedRun, part: set[GroupOfSeed] | None = None) -> RunState:

@@ -18,7 +18,7 @@ from consilience.ask_pairs import CHANGED_ANSWERS_SCHEMA
 from consilience.design import BETWEEN
 from consilience.errors import ConsilienceError
 from consilience.provenance import command_line
-from consilience.report import charts, first_screen, opening_example
+from consilience.report import charts, first_screen, headline_sentences, opening_example
 from consilience.report import html as html_module
 from consilience.report.chart_parts import MEASURED, RUN_SHAPES, percents, wrapped
 from consilience.report.charts import in_tenths, outlying
@@ -27,6 +27,7 @@ from consilience.report.html import render
 from consilience.report.matrix import matrix_figure
 from consilience.report.overview import by_run
 from consilience.report.page import Facts, Figure, Folded, Page, Points, Section, Text, Tiles
+from consilience.report.prompt_lines import LONGEST_PROMPT
 from consilience.report.repeat import again
 from consilience.report.report_page import report_page
 from consilience.report.run_layouts import fact_layouts, question_layouts
@@ -109,7 +110,7 @@ def test_headline_numbers_in_plain_sentences():
     questions = replace(run, suite=replace(run.suite, relations=groups))
     assert questions.suite.words is QUESTION_WORDS
     violated = replace(run.summary.rows[0], metric="violation_rate", value=0.9)
-    sentence = first_screen._sentence(questions, violated, 0.8)
+    sentence = headline_sentences.sentence_of(questions, violated, 0.8)
     assert sentence.replace("\xa0", " ") == (
         "The answers violate 90.0 % of these expectations (80.0 % expected by chance)."
     )
@@ -143,9 +144,9 @@ def test_the_question_of_a_chat_is_quoted(chat):
 
 
 def test_a_long_prompt_is_quoted_at_its_end():
-    quoted = opening_example._quoted("user\n" + "words " * 40 + "Who?")
+    quoted = opening_example._quoted("user\n" + "words " * 80 + "Who?")
     assert quoted.startswith("“... words") and quoted.endswith(" Who?”")
-    assert len(quoted) <= opening_example.PROMPT + 6
+    assert len(quoted) <= LONGEST_PROMPT + 6
 
 
 def test_examples_show_filled_prompts():

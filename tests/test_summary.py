@@ -132,7 +132,7 @@ LEFT_OUT = (
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("name", ["toy", "organisation/a-model-with-a-rather-long-name"])
 def test_a_summary_fits_its_lines_and_its_other_notes_follow(mini, name, width):
-    summary = summary_of(answers_to(mini, "baseline:random"), mini, left_out=LEFT_OUT)
+    summary = summary_of(answers_to(mini, "baseline:random"), mini, cautions=[LEFT_OUT])
     summary = replace(summary, title=summary.title.replace("toy", name))
     table, notes = fitted_summary(summary, width, 10)
     lines = fitted_text(table, width).plain.splitlines()

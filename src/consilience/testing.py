@@ -25,7 +25,7 @@ from consilience.analysis.disagreements import item_agreement
 from consilience.choices import Undecided
 from consilience.errors import ConsilienceError
 from consilience.files import locked, write_whole
-from consilience.report.violation_tables import SPECIAL_TOKENS
+from consilience.report.prompt_lines import SPECIAL_TOKENS
 from consilience.run import Run
 from consilience.run_folder import OtherRunError
 from consilience.suites.question_collection import Questions

@@ -9,7 +9,6 @@ import polars as pl
 from consilience.choices import Protocol
 from consilience.metrics.answers_table import in_texts, is_blank, order_remark
 from consilience.metrics.counts import EMPTY_AS_ZERO
-from consilience.metrics.shown_positions import position_notes
 from consilience.metrics.significance import FEW
 from consilience.schemas import SEVERAL_TOKENS, SEVERAL_TOKENS_BEFORE
 from consilience.types import FACT_WORDS, PAIR_WORDS, QUESTION_WORDS, Relation, Suite
@@ -78,7 +77,6 @@ def notes_on(
     if protocol == "published":
         notes += order_remark(answers, suite)
     notes += _without_answer(answers, suite, metrics)
-    notes += position_notes(answers)
     for name in EMPTY_AS_ZERO[protocol]:
         empty = metrics.filter(
             (pl.col("metric") == name) & (pl.col("n") == 0) & (pl.col("group") != "MICRO")

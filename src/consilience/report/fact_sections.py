@@ -23,6 +23,7 @@ from consilience.report.language_tables import language_table
 from consilience.report.metric_tables import DETERMINISM, edit_rows, group_cells
 from consilience.report.overview import fact_counts
 from consilience.report.page import Beside, Figure, Folded, Part, Points, Section, Text
+from consilience.report.prompt_lines import in_one_line
 from consilience.report.run_view import (
     RunView,
     fact_views,
@@ -272,6 +273,8 @@ def _examples(runs: Sequence[RunView]) -> Iterator[Section]:
                 for reply in example.telling:
                     fact = f"{example.subject} ({relation}), gold: {example.gold}"
                     prompt = facts.prompt(example, reply)
+                    if reply.prompt:
+                        (prompt,) = in_one_line([prompt], shared=False)
                     verdict = reply.unmatched or example.verdict(reply)
                     text = [reply.text or ""] * is_written
                     rows.append([fact, prompt, *text, reply.answer, verdict])

@@ -8,10 +8,10 @@ from typing import Any
 
 import polars as pl
 
-from consilience.design import BETWEEN, WITHIN
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.report.chart_parts import MEASURED, REFERENCES
 from consilience.report.charts import headline_figure, interval_figure
+from consilience.report.headline_sentences import UNIT, sentence_of
 from consilience.report.matrix import (
     MATRIX_OF_FACTS,
     MATRIX_OF_PAIRS,
@@ -40,55 +40,6 @@ LARGEST_MATRIX = 50
 MOST_PAIRS = 25_000
 """Pairs of variants on a page, about 2.5 MB; of more, one run or one group is shown."""
 
-UNIT = "\N{NO-BREAK SPACE}%"
-"""What follows a number in a sentence; a line does not break before it."""
-
-OF_FACTS = {
-    "accuracy": "The answer to the base pattern is right for {value} of a relation's "
-    "facts, on average.",
-    "consistency": "Two patterns of a fact agree {value} of the time{chance}.",
-    "determinism": "Two patterns of a fact agree {value} of the time{chance}.",
-    VIOLATIONS: "The answers violate {value} of these expectations{chance}.",
-    "corrected_consistency": "The agreement covers {value} of the distance from chance to full "
-    "agreement.",
-    "consistent_accuracy": "The answer is right in every pattern for {value} of a relation's "
-    "facts, on average.",
-}
-"""Sentences of facts by metric."""
-
-OF_QUESTIONS = {
-    "accuracy": "The answer in the base variant is right for {value} of the questions.",
-    "consistency": "Two variants of a question get the same answer {value} of the time{chance}.",
-    "corrected_consistency": OF_FACTS["corrected_consistency"],
-    "consistent_accuracy": "The answer is right in every variant for {value} of the questions.",
-}
-"""Sentences of questions by metric."""
-
-ONE_FACTOR = (
-    "Two variants that differ in {factor} only get the same answer {value} of the time{chance}."
-)
-"""The sentence of the consistency of a factor."""
-
-OF_PAIRS = {
-    ("accuracy", "all"): "The label of the original form is right for {value} of the pairs.",
-    (
-        "consistency",
-        "all",
-    ): "Another form gets the label of the original {value} of the time{chance}.",
-    ("consistency", "reverse"): "The label is the same for {value} of the pairs when the two "
-    "sentences are swapped{chance}.",
-    ("consistency", "signal"): "The label is the same for {value} of the pairs with other words "
-    "before the sentences{chance}.",
-    ("corrected_consistency", "all"): OF_FACTS["corrected_consistency"],
-}
-"""Sentences of sentence pairs by metric and form."""
-
-UNDEFINED = "Not defined: all answers are the same, so chance alone gives full agreement."
-"""The sentence of a chance-corrected consistency without a value."""
-
-BELOW_CHANCE = "The answers agree less often than expected by chance."
-"""The sentence of a negative chance-corrected consistency."""
-
 DETERMINISM = (
     "For a relation with several right answers this number is its determinism, which is left out "
     "of the mean of consistency."
@@ -101,12 +52,13 @@ def first_screen(runs: Sequence[RunView], relation: str | None) -> Section:
 
     ``relation``: whose patterns are shown first; None for the least consistent.
     """
-    parts: list[Part] = [*opening_example(runs[0])]
+    cautions = by_run({run.name: run.summary.notes for run in runs})
+    parts: list[Part] = [*opening_example(runs[0]), *([Points(cautions)] if cautions else [])]
     if len(runs) == 1:
         parts.append(Tiles(list(_tiles(runs[0]))))
     else:
         parts.append(_headline_table(runs))
-    parts += _short_notes(runs)
+    parts += _groups_and_servers(runs)
     parts += _headlines(runs)
     figures = [*_relations(runs), *_forms(runs), *_agreement(runs, relation)]
     parts += [Beside(figures)] if len(figures) > 1 else figures
@@ -141,7 +93,8 @@ def _tiles(run: RunView) -> Iterator[Tile]:
         chance = _chance_of(run, row)
         yield Tile(
             label=row.label, value=100 * row.value, low=100 * row.low, high=100 * row.high,
-            chance=100 * chance, baseline=100 * row.baseline, sentence=_sentence(run, row, chance),
+            chance=100 * chance, baseline=100 * row.baseline,
+            sentence=sentence_of(run, row, chance),
         )  # fmt: skip
 
 
@@ -158,30 +111,6 @@ def _chance_of(run: RunView, row: SummaryRow) -> float:
         pool = "MICRO" if run.suite.words is QUESTION_WORDS else "MACRO"
         rows = rows.filter(group=pool)
     return float(rows["value"][0]) if rows.height else NAN
-
-
-def _sentence(run: RunView, row: SummaryRow, chance: float) -> str:
-    """A headline number in plain words."""
-    if row.metric == "corrected_consistency" and not row.value >= 0:
-        return UNDEFINED if math.isnan(row.value) else BELOW_CHANCE
-    if math.isnan(row.value):
-        return "No data."
-    expected = "" if math.isnan(chance) else f" ({_percent(chance)} expected by chance)"
-    if run.suite.words is QUESTION_WORDS and row.metric != VIOLATIONS:
-        sentence = OF_QUESTIONS[row.metric] if row.subset == "all" else ONE_FACTOR
-        return sentence.format(value=_percent(row.value), chance=expected, factor=row.subset)
-    sentence = OF_FACTS[row.metric] if run.facts else OF_PAIRS[row.metric, row.subset]
-    if row.subset in (WITHIN, BETWEEN):
-        language = "one language" if row.subset == WITHIN else "two languages"
-        sentence = sentence.replace("of a fact", f"of {language}")
-    has_forms = run.facts and "form" in row.meaning
-    sentence = sentence.replace("Two patterns of a fact agree", "A pattern and its perturbed forms "
-                                "agree") if has_forms else sentence  # fmt: skip
-    return sentence.format(value=_percent(row.value), chance=expected)
-
-
-def _percent(value: float) -> str:
-    return f"{value * 100:.1f}{UNIT}"
 
 
 def _headline_table(runs: Sequence[RunView]) -> Table:
@@ -384,12 +313,9 @@ def _least_consistent(pairs: pl.DataFrame) -> str:
     return str(means.sort("agreement", nulls_last=True)["group"][0])
 
 
-def _short_notes(runs: Sequence[RunView]) -> list[Points]:
-    """The servers, the least and most consistent groups, and the notes of the summaries."""
+def _groups_and_servers(runs: Sequence[RunView]) -> list[Points]:
+    """The servers, and the least and most consistent groups."""
     notes = by_run(
-        {
-            run.name: [*server_line(run), *run.summary.groups_in_words(UNIT), *run.summary.notes]
-            for run in runs
-        }
+        {run.name: [*server_line(run), *run.summary.groups_in_words(UNIT)] for run in runs}
     )
     return [Points(notes)] if notes else []

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
+from consilience.analysis.examples import Example, Reply
+from consilience.factors import FACTORS, levels_of
 from consilience.report.page import Text
-from consilience.report.run_view import RunView
-
-PROMPT = 160
-"""Characters of a prompt that are quoted."""
-
-CHAT_MARK = re.compile(r"<\|\w+\|>|</?s>|<(?:start|end)_of_turn>|\[/?INST\]")
-"""Where a turn of a chat begins or ends, such as ``<|im_start|>``."""
-
-ROLE = re.compile(r"(?:system|user|assistant|model)\s*(?:\n|$)")
-"""The name of who speaks, which begins a turn or is between two marks."""
+from consilience.report.prompt_lines import differing_lines, lines_asked, whole_or_end
+from consilience.report.run_view import FactView, RunView
 
 
 def opening_example(run: RunView) -> Iterator[Text]:
@@ -23,12 +16,8 @@ def opening_example(run: RunView) -> Iterator[Text]:
     if run.facts is not None:
         examples = [one for of_kind in run.facts.examples.values() for one in of_kind]
         for example in examples[:1]:
-            first, *others = example.telling
-            second = next((other for other in others if other.answer != first.answer), None)
-            second = second or next(iter(others), None)
-            if second is not None:
-                prompts = [_quoted(run.facts.prompt(example, reply)) for reply in (first, second)]
-                yield Text([_answered(run.name, prompts, (first.answer, second.answer))])
+            if text := _of_replies(run.name, run.facts, example):
+                yield Text([text])
     elif run.pairs is not None:
         for row in run.pairs.changed.head(1).to_dicts():
             form = row["perturbation"]
@@ -36,6 +25,42 @@ def opening_example(run: RunView) -> Iterator[Text]:
             prompts = [" and ".join(map(_quoted, pair)) for pair in texts]
             prompts[1] += f" (form {form})"
             yield Text([_answered(run.name, prompts, (row["original_answer"], row["answer"]))])
+
+
+def _of_replies(name: str, facts: FactView, example: Example) -> str:
+    """Two replies to a fact or a question in a sentence; empty of one with a single reply."""
+    first = example.telling[0]
+    others = [reply for reply in example.replies if reply is not first]
+    if not others:
+        return ""
+    if not (first.prompt and levels_of(first.variant)):  # a fact, or the prompts were not kept
+        others = [reply for reply in example.telling if reply is not first]
+        second = next((other for other in others if other.answer != first.answer), others[0])
+        prompts = [_quoted(facts.prompt(example, reply)) for reply in (first, second)]
+        return _answered(name, prompts, (first.answer, second.answer))
+    second = min(
+        others, key=lambda reply: (reply.answer == first.answer, len(_changed(first, reply)))
+    )
+    changed = _changed(first, second)
+    verb, only = ("differs", "only ") if len(changed) == 1 else ("differ", "")
+    names = " and ".join(FACTORS[factor] for factor in changed)
+    levels = ", ".join(f"{factor}={level}" for factor, level in changed.items())
+    other = whole_or_end(" / ".join(differing_lines(first.prompt, second.prompt or "")))
+    answer = "the same" if second.answer == first.answer else f"but {_quoted(second.answer)}"
+    return (
+        f"Example: {name} answers {_quoted(first.answer)} to {_quoted(first.prompt)}, {answer} "
+        f"when {only}{names} {verb} ({levels})" + (f": “{other}”" if other else "")
+    )
+
+
+def _changed(first: Reply, second: Reply) -> dict[str, str]:
+    """The levels of the second variant that the first does not have, by their factors."""
+    known = levels_of(first.variant)
+    return {
+        factor: level
+        for factor, level in levels_of(second.variant).items()
+        if known.get(factor) != level
+    }
 
 
 def _answered(name: str, prompts: Sequence[str], answers: Sequence[str]) -> str:
@@ -48,7 +73,4 @@ def _answered(name: str, prompts: Sequence[str], answers: Sequence[str]) -> str:
 
 def _quoted(text: str) -> str:
     """A prompt in one line, quoted; of a chat the last turn, of a long text the end."""
-    turns = [ROLE.sub("", turn.lstrip(), count=1).strip() for turn in CHAT_MARK.split(text)]
-    last = next((turn for turn in reversed(turns) if turn), "") if len(turns) > 1 else text
-    line = " / ".join(part for part in map(str.strip, last.splitlines()) if part)
-    return f"“{line}”" if len(line) <= PROMPT else f"“... {line[-PROMPT:].partition(' ')[2]}”"
+    return f"“{whole_or_end(' / '.join(lines_asked(text)))}”"

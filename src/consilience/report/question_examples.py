@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from consilience.analysis.examples import Example
+from consilience.report.prompt_lines import in_one_line
 from consilience.report.table import Column, Table, Value
-from consilience.report.violation_tables import in_one_line
 from consilience.text import truncated
 
 LONGEST_TEXT = 120
@@ -19,11 +19,13 @@ LONGEST_ANSWER = 30
 def question_example_table(examples: Sequence[Example], title: str) -> Table:
     """At most three replies to each question: prompt, variant, text, verdict and answer.
 
-    Prompts are without the lines that all of them begin with, such as a system message.
+    Prompts of several questions are without the lines that all of them begin with.
     """
     replies = [(example, reply) for example in examples for reply in example.telling]
     is_written = any(reply.text is not None for _, reply in replies)
-    prompts = in_one_line([reply.prompt or example.item for example, reply in replies])
+    several = len({(example.group, example.item) for example in examples}) > 1
+    texts = [reply.prompt or example.item for example, reply in replies]
+    prompts = in_one_line(texts, shared=several)
     rows: list[list[Value]] = []
     last_rows = []
     for (example, reply), prompt in zip(replies, prompts, strict=True):

@@ -214,15 +214,14 @@ def summarize(
     model: str,
     baseline: Mapping[Key, float],
     by_seed: Sequence[pl.DataFrame] = (),
-    left_out: str = "",
+    cautions: Sequence[str] = (),
     fewest: Sequence[int] = (),
 ) -> Summary:
     """The headline numbers of a metrics table, with those of the majority baseline.
 
     ``baseline``: ``workflow.majority.majority_baseline``. ``by_seed``: the metrics table of each
-    seed, for the standard deviation of means over relations. ``left_out``: a note on the facts that
-    the accuracy does not count (``metrics.notes.facts_left_out``). ``fewest``:
-    variants of an item that lacks some.
+    seed, for the standard deviation of means over relations. ``cautions``: what the answers say
+    about how to read the numbers, a sentence each. ``fewest``: variants of an item that lacks some.
     """
     values = {(row["group"], row["metric"], row["subset"]): row for row in _rows_of(metrics)}
     groups = [group for group in suite.relations if (group.id, "accuracy", "all") in values]
@@ -256,7 +255,7 @@ def summarize(
     remarks += [f"mean of {seeds} seeds"] if seeds > 1 else []
     title = f"{model} on {suite.name if is_averaged else groups[0].id}: {sizes}"
     title += f" ({', '.join(remarks)})" if remarks else ""
-    notes = [*([left_out] if left_out else []), *_notes(metrics, suite, groups)]
+    notes = [*cautions, *_notes(metrics, suite, groups)]
     return Summary(title, rows, least, most, averaged, seeds, notes)
 
 

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import polars as pl
 import polars.selectors as cs
 
 from consilience.expectations import KINDS
 from consilience.report.columns import GAP_NOTE, VIOLATION_NOTE, VIOLATIONS, frame_table
+from consilience.report.prompt_lines import in_one_line
 from consilience.report.table import Column, Table, Value
 
 ALL_GROUPS = "all groups"
 """What a table calls the rows of all groups together (``MICRO``)."""
-
-SPECIAL_TOKENS = re.compile(
-    r"<\|?(?:im_)?start\w*\|?>\w+"  # begins a turn, with its role
-    r"|<[|\uff5c][^<>\n]{1,40}[|\uff5c]>|</?s>|<(?:bos|eos|end_of_turn)>|\[/?INST\]"
-)
-"""What chat templates put around the messages."""
-
-LONGEST_PROMPT = 240
-"""Characters of a prompt that an example shows."""
 
 
 def violation_tables(
@@ -56,18 +47,3 @@ def violation_examples(examples: pl.DataFrame) -> Iterator[Table]:
             last_rows.append(len(rows) - 1)
         title = f"{group}, {kind} ({KINDS[str(kind)]}): examples of violations"
         yield Table(title, columns, rows, rules=last_rows, sortable=False)
-
-
-def in_one_line(prompts: Sequence[str]) -> Iterator[str]:
-    """Each prompt in one line, without the lines that all begin with; of a long one the end.
-
-    Special tokens of a chat are left out.
-    """
-    texts = [SPECIAL_TOKENS.sub("\n", prompt) for prompt in prompts]
-    split = [[line.strip() for line in text.splitlines() if line.strip()] for text in texts]
-    same = 0
-    while len({tuple(lines[: same + 1]) for lines in split}) == 1 and same < len(split[0]):
-        same += 1
-    for lines in split:
-        text = " / ".join(lines[same:])
-        yield text if len(text) <= LONGEST_PROMPT else f"... {text[-LONGEST_PROMPT:]}"

@@ -18,6 +18,7 @@ from consilience.metrics.counts import Answers, Prepared, ResampleCache, prepare
 from consilience.metrics.expected import unchecked_note
 from consilience.metrics.measure import measure
 from consilience.metrics.notes import facts_left_out, notes_on
+from consilience.metrics.shown_positions import position_notes
 from consilience.read import read_csv
 from consilience.report.summary import Key, Summary, summarize
 from consilience.run import Run
@@ -106,8 +107,12 @@ def count_answers(
     by_seed = [metrics]
     if len(tables) > 1:
         by_seed = [measure(table, suite, protocol, seed) for table in tables]
+    positions = {
+        name: [*position_notes(table.answers)] for name, table in zip(answers, tables, strict=True)
+    }
     notes = {
         name: [
+            *positions[name],
             *notes_on(table.answers, numbers, suite, protocol),
             *unchecked_note(suite, table.instances),
         ]
@@ -115,11 +120,12 @@ def count_answers(
     }
     first = tables[0].answers
     left_out = facts_left_out(first, metrics, suite, protocol)
+    cautions = [f"{note}." for note in seed_notes(positions)] + [left_out] * bool(left_out)
     baseline = majority_baseline(first, suite, protocol)
     if noise_floor is not None:
         metrics = pl.concat([metrics, noise_floor], how="diagonal")
     summary = summarize(
-        metrics, suite, protocol, model, baseline, by_seed, left_out, _fewest_variants(first, suite)
+        metrics, suite, protocol, model, baseline, by_seed, cautions, _fewest_variants(first, suite)
     )
     return CountedRun(
         suite, protocol, tables, seed, metrics, baseline, summary, left_out, seed_notes(notes)

@@ -1,0 +1,108 @@
+"""Reports and comparisons of runs of questions: what a reader sees first, and in which words.
+
+The model of the tests is ``baseline:first``, which chooses the option that is shown first. Eight
+questions have two phrasings and three orders of their three options. The right option is the first
+one of the file.
+"""
+
+import re
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+import consilience as cs
+from consilience.analysis.examples import Example, Reply
+from consilience.metrics.counts import Prepared
+from consilience.report.opening_example import opening_example
+from consilience.report.page import Points, Tiles
+from consilience.report.prompt_lines import differing_lines, in_one_line
+from consilience.report.report_page import report_page
+from consilience.run import Run
+from consilience.workflow.suite import any_suite_of
+from consilience.workflow.viewing import fact_view
+
+QUESTIONS = pl.DataFrame([
+    {"question": f"{word}?", "question_2": f"Say: {word}?", "options": "yes;no;maybe", "answer": "yes",
+     "group": "a" if at < 4 else "b"}
+    for at, word in enumerate(["one", "two", "three", "four", "five", "six", "seven", "eight"])
+])  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """A run of the first option."""
+    folder = tmp_path_factory.mktemp("questions") / "first"
+    questions = cs.Questions.from_frame(QUESTIONS, name="quiz")
+    cs.evaluate(questions, "baseline:first", folder=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def view(path):
+    run = Run.open(path)
+    suite, protocol = any_suite_of(run, None, None, None)
+    seeds = [Prepared(table, suite) for table in run.tables]
+    return fact_view(run, seeds, protocol, 0, suite)
+
+
+@pytest.fixture(scope="module")
+def sections(view):
+    return {section.id: section for section in report_page([view]).sections}
+
+
+def test_a_concentration_on_one_position_is_above_the_headline_numbers(view, sections):
+    parts = sections["summary"].parts
+    at = next(at for at, part in enumerate(parts) if isinstance(part, Tiles))
+    (cautions,) = [part for part in parts[:at] if isinstance(part, Points)]
+    assert "are the option in position 1 (label A), against 33.3%" in cautions.items[0]
+    assert cautions.items[0] in view.summary.table().notes[-1]
+    sentences = [tile.sentence.replace("\xa0", " ") for tile in parts[at].tiles]
+    assert "in the base variant (paraphrase=1, order=given) is right for 100.0 %" in sentences[0]
+    assert "differ only in the order of the options get the same answer 0.0 %" in sentences[-1]
+
+
+def test_the_example_has_the_question_and_what_differs(view, sections):
+    """The answers differ with the order."""
+    (text,) = sections["summary"].parts[0].paragraphs
+    assert (
+        "answers “yes” to “Question: one? / A. yes / B. no / C. maybe / Answer:”, but “no” when only"
+        in text
+    )
+    assert text.endswith(
+        "the order of the options differs (order=rotation 1): “A. no / B. maybe / C. yes”"
+    )
+
+
+def test_an_example_with_one_answer_says_what_was_changed(view):
+    prompts = ["Some context\nWho?\nA. I", "Some context\nWhich one?\nA. I"]
+    replies = tuple(
+        Reply(f"paraphrase={at}, order=given", "I", True, 1.0, prompt)
+        for at, prompt in enumerate(prompts, start=1)
+    )
+    example = Example("", "a", "a-1", "", "I", frozenset(), replies)
+    facts = replace(view.facts, examples={"": [example]})
+    (text,) = opening_example(replace(view, name="m", facts=facts))
+    assert text.paragraphs[0] == (
+        "Example: m answers “I” to “Some context / Who? / A. I”, the same when only the phrasing "
+        "of the question differs (paraphrase=2): “Which one?”"
+    )
+
+
+def test_prompts_of_one_question_keep_it_and_those_of_several_lose_what_they_share():
+    chat = "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nWho?\nA. {}<|im_end|>\n"
+    assert in_one_line([chat.format("I"), chat.format("you")], shared=False) == [
+        "Who? / A. I", "Who? / A. you"
+    ]  # fmt: skip
+    assert in_one_line(["Solved.\nWho?", "Solved.\nWhere?"]) == ["Who?", "Where?"]
+    assert in_one_line([]) == []
+    assert list(differing_lines("a\nb\nc", "a\nx\ny\nc")) == ["x", "y"]
+    assert list(differing_lines("a\na", "a")) == []
+
+
+def test_the_table_of_examples_has_the_question(consilience, path):
+    """All examples may be of one question, so no line of its prompts is left out."""
+    _, out, _ = consilience(
+        "analyze", "examples", path, "--examples", "1", "--kind", "right_and_wrong"
+    )
+    assert re.findall("Question: one\\? / A. (yes|no|maybe) / B. ", out) == ["yes", "no", "maybe"]

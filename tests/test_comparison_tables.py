@@ -2,14 +2,15 @@
 
 import math
 
+import polars as pl
 import pytest
 
 from consilience.metrics.differences import compare
-from consilience.report.comparison_tables import comparison_table
+from consilience.metrics.notes import other_candidates
+from consilience.report.comparison_tables import CONSTANT, comparison_table
+from consilience.report.table import number_text
 from test_metrics import make_suite
 from test_metrics import table as answers_table
-
-CONSTANT_NOTE = "A constant model is 100 % consistent: compare chance-corrected consistency."
 
 
 def run_of(*rows):
@@ -19,7 +20,7 @@ def run_of(*rows):
 
 
 VARIED = run_of("ooa", "aaa", "bbo", "oab")
-CONSTANT = run_of("ooo", "ooo", "ooo", "ooo")
+SAME = run_of("ooo", "ooo", "ooo", "ooo")
 PARTLY = run_of("ooa", "aaa", [None, "b", "o"], [None, None, None])
 
 
@@ -29,22 +30,54 @@ def shown(first, second, by=None):
 
 
 def test_a_constant_run_has_a_row_without_a_difference():
-    table = shown(CONSTANT, VARIED)
+    table = shown(SAME, VARIED)
     labels = ["Accuracy", "Consistency", "Chance-corrected consistency", "Consistent accuracy"]
     assert [row[0] for row in table.rows] == labels
     _, first, second, difference, *_ = table.rows[2]
     assert math.isnan(first) and math.isnan(difference)
     group = shown(VARIED, VARIED).rows[2]
     assert second == pytest.approx(group[1])
-    assert CONSTANT_NOTE in table.notes
-    assert CONSTANT_NOTE not in shown(VARIED, VARIED).notes
+    assert CONSTANT in table.notes
+    assert CONSTANT not in shown(VARIED, VARIED).notes
 
 
 def test_the_facts_that_both_runs_answered_are_counted():
-    note = "Compared on 2 of 4 facts: those that both runs answered."
+    note = "Compared on 1 relation and 2 of 4 facts: those that both runs answered."
     assert note in shown(VARIED, PARTLY).notes
     assert note in shown(PARTLY, VARIED, by="group").notes
-    assert not any("ompared on" in text for text in shown(VARIED, CONSTANT).notes)
+    assert "Compared on 1 relation and 4 facts." in shown(VARIED, SAME).notes
+
+
+def test_a_relation_that_no_run_answered_has_no_p_and_is_in_no_family():
+    suite = make_suite(ids=("R", "empty"))
+    one, two = (
+        pl.concat([run, run_of(*[[None, None, None]] * 4).with_columns(group=pl.lit("empty"))])
+        for run in (VARIED, PARTLY)
+    )
+    rows = compare({"a": one, "b": two}, suite, "strict").filter(metric="accuracy", subset="all")
+    known, empty = (rows.filter(group=name).row(0, named=True) for name in ("R", "empty"))
+    assert math.isnan(empty["p"]) and math.isnan(empty["p_holm"])
+    assert known["p_holm"] == known["p"], "a family of one test"
+    line = "Compared on 1 of 2 relations and 2 of 8 facts: those that both runs answered."
+    assert line in comparison_table(rows, suite).notes
+
+
+def test_other_candidates_are_noted_with_the_relation_where_they_differ_most():
+    def answers(painter, composer):
+        sizes = {"painter": painter, "composer": composer, "capital": 52}
+        rows = [(group, "x", size) for group, size in sizes.items()] + [("maker", None, 3)]
+        return pl.DataFrame(rows, ["group", "answer", "n_candidates"], orient="row")
+
+    (note,) = other_candidates({"masked": answers(12, 30), "causal": answers(39, 36)})
+    assert note.startswith(
+        "masked and causal chose among different candidates in 2 of 3 relations (such as painter: "
+        "12 and 39)"
+    )
+    assert other_candidates({"a": answers(12, 30), "b": answers(12, 30)}) == []
+
+
+def test_a_detectable_difference_above_the_scale_is_shown_as_such():
+    assert [number_text(x, "detectable") for x in (0.123, 1, 1.059)] == ["12.3", "100.0", ">100"]
 
 
 def test_runs_of_different_questions_name_the_option(consilience, tmp_path):

@@ -73,12 +73,13 @@ def _show(options: FinetuneOptions, finetuning: Finetuning, trainings: SeedTrain
     warn(finetuning.notes)
     seed = max(validation, key=lambda number: validation[number][task])
     model = trainings.seeds[seed].folder / task
+    other_half = f" --half {3 - options.half}" if options.half else ""
     lines = (
         f"Models: {options.folder}/seed-*/{task}; best validation: {model}",
         "Load it:",
         "  from transformers import pipeline",
         f'  model = pipeline("text-classification", model="{model}")',
         f"Measure its consistency: consilience probe --model {options.folder} --suite "
-        f"{options.task} --data {options.validation}",
+        f"{options.task} --data {options.validation}{other_half}",
     )
     print_lines(lines)

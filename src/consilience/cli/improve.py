@@ -46,7 +46,7 @@ def _show(
     title = (
         f"{options.model} on {improvement.suite.name}: {relations} ({improvement.protocol}{seeds})"
     )
-    out.print(result_table(row.compared, title))
+    out.print(result_table(row.compared, improvement.suite, title))
     if others or details:
         for table in table_7(result.table, result.relations):
             out.print(table)

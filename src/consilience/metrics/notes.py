@@ -11,6 +11,7 @@ from consilience.metrics.answers_table import in_texts, is_blank, order_remark
 from consilience.metrics.counts import EMPTY_AS_ZERO
 from consilience.metrics.significance import FEW
 from consilience.schemas import SEVERAL_TOKENS, SEVERAL_TOKENS_BEFORE
+from consilience.text import counted
 from consilience.types import FACT_WORDS, PAIR_WORDS, QUESTION_WORDS, Relation, Suite
 
 NEARLY_CONSTANT = 0.9
@@ -247,3 +248,28 @@ def few_relations(compared: pl.DataFrame, suite: Suite) -> list[str]:
             "whatever the difference; see the single relations"
         )
     return notes
+
+
+def other_candidates(runs: Mapping[str, pl.DataFrame]) -> list[str]:
+    """A note on the relations where two runs chose among different numbers of candidates.
+
+    ``runs``: the answers of both by name. Groups without ``n_candidates`` in both are left out.
+    """
+    first, second = (
+        answers.drop_nulls(["answer", "n_candidates"])
+        .group_by("group", maintain_order=True)
+        .agg(pl.col("n_candidates").max())
+        for answers in runs.values()
+    )
+    both = first.join(second, on="group", maintain_order="left")
+    differ = both.filter(pl.col("n_candidates") != pl.col("n_candidates_right"))
+    if differ.is_empty():
+        return []
+    gap = (pl.col("n_candidates").log() - pl.col("n_candidates_right").log()).abs()
+    group, *sizes = differ.sort(gap, descending=True, maintain_order=True).row(0)
+    return [
+        f"{' and '.join(runs)} chose among different candidates in {differ.height} of "
+        f"{counted(both.height, 'relation')} (such as {group}: {sizes[0]:,} and {sizes[1]:,}), "
+        "which alone changes their numbers. Probe masked models with --multi-token left-to-right, "
+        "or all models with --single-token MODEL,MODEL"
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -67,9 +68,13 @@ class Difference:
 
     @property
     def test(self) -> tuple[str | None, float]:
-        """Which test, and its p: McNemar's of one seed, else sign flips of the mean difference."""
+        """Which test, and its p: McNemar's of one seed, else sign flips of the mean difference.
+
+        NaN without data, which is then no test of a family either.
+        """
         if len(self.seeds) == 1 and self.seeds[0].only is not None:
-            return MCNEMAR, mcnemar(*self.seeds[0].only)
+            only = self.seeds[0].only
+            return MCNEMAR, NAN if math.isnan(self.difference) else mcnemar(*only)
         flipped = [both.flipped.differences() for both in self.seeds if both.flipped is not None]
         if len(flipped) < len(self.seeds):
             return None, NAN

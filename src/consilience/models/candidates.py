@@ -18,12 +18,16 @@ import numpy.typing as npt
 from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.schemas import SEVERAL_TOKENS
+from consilience.text import listed
 from consilience.types import Query
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 AFTER_SPACE = " "
+
+NAMED = 3
+"""Candidates of several tokens that a note names."""
 
 DOCUMENT_SEPARATORS = ("<|endoftext|>",)
 """Tokens that separate documents in pre-training: a sentence alone begins after one."""
@@ -43,8 +47,8 @@ class CandidateTokens:
     """Why a candidate is excluded, by candidate."""
     entries: tuple[str | None, ...] | None = None
     """The vocabulary entry of each candidate that is one token."""
-    truncated: int = 0
-    """Number of candidates that are represented by their first token only."""
+    several: tuple[str, ...] = ()
+    """Candidates of several tokens that take part; ``published`` keeps their first token only."""
 
     @property
     def scored(self) -> npt.NDArray[np.int64]:
@@ -116,18 +120,18 @@ class CandidateLookup:
         return with_golds(self._vocabulary, queries)
 
     def _note(self, sheet: CandidateTokens) -> None:
-        several = sum(len(ids) > 1 for ids in sheet.tokens)
-        if not (sheet.truncated or several):
+        if not sheet.several:
             return
-        of_all = f"of {len(sheet.words)} candidates ({sheet.words[0]}, ...)"
-        if sheet.truncated:
+        named = listed(sheet.several, NAMED)
+        candidates = f"{len(sheet.several)} of {len(sheet.words)} candidates ({named})"
+        if self._protocol == "published":
             self._notes.append(
-                f"{sheet.truncated} {of_all} are split by the tokenizer; their first piece "
-                "represents them, as in the released code"
+                f"{candidates} are split by the tokenizer; their first piece represents them, as "
+                "in the released code"
             )
         else:
             self._notes.append(
-                f"{several} {of_all} are several tokens; they are filled in from left to right "
+                f"{candidates} are several tokens; they are filled in from left to right "
                 "(PLL-word-l2r)"
             )
 
@@ -230,16 +234,19 @@ def candidates_in_slot(
             pieces = " ".join(tokenizer.convert_ids_to_tokens(ids))
             reasons[word] = f"{SEVERAL_TOKENS} {len(ids)} pieces ({pieces})"
         tokens.append(ids or [])
-    truncated = 0
+    split = [
+        word
+        for word, ids in zip(words, tokens, strict=True)
+        if len(ids) > 1 and word not in reasons
+    ]
     if not is_strict:
-        truncated = sum(len(ids) > 1 for ids in tokens)
         tokens = [ids[:1] for ids in tokens]
     sheet = distinct_candidates(words, tokens, reasons, merge=merge or not is_strict)
     entries = tuple(
         str(tokenizer.convert_ids_to_tokens(ids[0])) if len(ids) == 1 else None
         for ids in sheet.tokens
     )
-    return replace(sheet, entries=entries, truncated=truncated)
+    return replace(sheet, entries=entries, several=tuple(split))
 
 
 def with_golds(vocabulary: tuple[str, ...], queries: Iterable[Query]) -> tuple[str, ...]:

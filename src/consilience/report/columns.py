@@ -70,7 +70,7 @@ def difference_columns(rows: pl.DataFrame, first: Column, second: Column) -> Col
         "p": Column("p", "p", is_extra=bool(has_holm)),
         **holm,
         **seeds,
-        "detectable": Column("detectable", "share", is_extra=True),
+        "detectable": Column("detectable", "detectable", is_extra=True),
     }
 
 

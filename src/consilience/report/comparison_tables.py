@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -19,7 +19,8 @@ from consilience.report.language_tables import OVER, known_metrics, language_lab
 from consilience.report.metric_tables import SUBSETS
 from consilience.report.summary import FACT_ROWS, FORM_ROWS, VIOLATIONS
 from consilience.report.table import NAN, Column, Table
-from consilience.types import QUESTION_WORDS, Suite
+from consilience.text import counted
+from consilience.types import FACT_WORDS, QUESTION_WORDS, Suite
 
 LABELS = {metric: label for metric, label, _ in FACT_ROWS}
 """Labels of the metrics of a summary."""
@@ -29,6 +30,12 @@ CORRECTED = "corrected_consistency"
 
 OVER_QUESTIONS = {"MACRO": "mean of groups", "MICRO": "all questions"}
 """What rows over all questions are called."""
+
+CONSTANT = (
+    "A model that always gives the same answer is 100 % consistent, so no test of consistency "
+    "against it says anything: read the chance-corrected consistency of the other model."
+)
+"""How to read a comparison with a constant model."""
 
 NAME = 10
 """Characters of a run's name in a heading on a narrow screen."""
@@ -218,14 +225,14 @@ def _notes(
     *,
     has_holm: bool,
 ) -> Iterator[str]:
-    yield from _answered_by_both(compared, suite)
+    yield from compared_on(compared, suite)
     if by is None:
         yield from _most_different(compared, labels)
     yield from (f"{note}." for note in few_relations(rows, suite))
     yield from contradictions(rows)
     undefined = rows.filter((pl.col("metric") == CORRECTED) & pl.col("difference").is_nan())
     if by is None and undefined.height:
-        yield "A constant model is 100 % consistent: compare chance-corrected consistency."
+        yield CONSTANT
     tests = ", ".join(rows["test"].drop_nulls().unique(maintain_order=True))
     family = f"{suite.words.group}s" if "MACRO" in compared["group"] else "forms"
     adjusted = f"Intervals and p are not adjusted, p (Holm) is adjusted over {family}." * has_holm
@@ -233,20 +240,49 @@ def _notes(
     yield "detectable: the minimum detectable difference (80 % power). * .05 ** .01 *** .001"
 
 
-def _answered_by_both(compared: pl.DataFrame, suite: Suite) -> Iterator[str]:
-    """How many items the comparison is over, where it is not over all."""
-    accuracy = compared.filter((pl.col("metric") == "accuracy") & (pl.col("subset") == "all"))
-    is_of_facts = "MACRO" in compared["group"]
+def compared_on(compared: pl.DataFrame, suite: Suite) -> Iterator[str]:
+    """How many relations and items a comparison is over; without relations if not all items."""
+    whole = compared.filter(pl.col("subset") == "all")
+    accuracy = whole.filter(pl.col("metric") == "accuracy")
+    means = whole.filter(pl.col("group") == "MACRO", pl.col("difference").is_not_nan())
+    is_of_facts = suite.words is FACT_WORDS
     if is_of_facts:
         accuracy = accuracy.filter(pl.col("group") == "MICRO")
-    items = f"{suite.words.item}s"
     several = accuracy.height > 1
-    for row in accuracy.filter(pl.col("n_excluded") > 0).iter_rows(named=True):
+    for row in accuracy.iter_rows(named=True):
+        if not (is_of_facts or row["n_excluded"]):
+            continue
+        relations = ""
+        if is_of_facts:
+            relations = _relations_of(means.filter(second=row["second"]).to_dicts())
         name = row["second"] if is_of_facts else f"{row['second']}, {row['group']}"
+        both = ": those that both runs answered" * (row["n_excluded"] > 0)
         yield (
-            f"{f'{name}: compared' if several else 'Compared'} on {row['n']:,} of "
-            f"{row['n'] + row['n_excluded']:,} {items}: those that both runs answered."
+            f"{f'{name}: compared' if several else 'Compared'} on {relations}"
+            f"{_of_all(row, suite.words.item)}{both}."
         )
+
+
+def _relations_of(means: Sequence[Mapping[str, Any]]) -> str:
+    """How many relations a mean is over, and other means that are over others."""
+    counts = {row["metric"]: row for row in means}
+    if "accuracy" not in counts:
+        return ""
+    accuracy = counts["accuracy"]
+    others = [
+        f"{LABELS[name].lower()}: {row['n']:,}"
+        for name, row in counts.items()
+        if name in LABELS and row["n"] != accuracy["n"]
+    ]
+    apart = f" ({', '.join(others)})" if others else ""
+    return f"{_of_all(accuracy, 'relation')}{apart} and "
+
+
+def _of_all(row: Mapping[str, Any], noun: str) -> str:
+    """How many things a number is over, and of how many."""
+    if not row["n_excluded"]:
+        return counted(row["n"], noun)
+    return f"{row['n']:,} of {counted(row['n'] + row['n_excluded'], noun)}"
 
 
 def _most_different(compared: pl.DataFrame, labels: dict[str, str]) -> Iterator[str]:
@@ -270,5 +306,5 @@ def _most_different(compared: pl.DataFrame, labels: dict[str, str]) -> Iterator[
         of_run = f" of {second}" * several
         yield (
             f"Largest differences in consistency{of_run}: {named}. "
-            f"p (Holm) < 0.05 in {clear} of {rows.height}."
+            f"Their p (Holm) is < 0.05 in {clear} of {counted(rows.height, 'relation')}."
         )

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     pass
 
-Kind = Literal["text", "share", "points", "p", "count", "number"]
+Kind = Literal["text", "share", "points", "p", "count", "number", "detectable"]
 """What a column holds.
 
 share: a fraction, shown in percent. points: a difference of fractions, shown in points of percent
 with its sign. p: a p-value, with stars. count: a whole number. number: shown as it is.
+detectable: a share; one above 1 is shown as ">100".
 """
 
 NAN = math.nan
 
-PERCENT = {"share": 100, "points": 100}
+PERCENT = {"share": 100, "points": 100, "detectable": 100}
 """Factors from a value to the number that is shown; 1 for the other kinds."""
 
 STARS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
@@ -147,6 +148,8 @@ def number_text(value: float, kind: Kind, digits: int = 1) -> str:
         case "p":
             stars = next((stars for level, stars in STARS if value < level), "")
             return (f"{value:.3f}" if value >= 0.0005 else "<.001") + stars
+        case "detectable" if value > 1:
+            return ">100"
         case "count":
             return f"{value:,.0f}"
         case _:

@@ -10,15 +10,17 @@ import polars as pl
 
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.report.columns import POINTS, difference_columns, frame_table, metric_column
+from consilience.report.comparison_tables import compared_on
 from consilience.report.table import CI, Cell, Column, Table, Value, bounds_of
+from consilience.types import Suite
 
 PERPLEXITY = Column("perplexity", "number", digits=2)
 
 
-def result_table(compared: pl.DataFrame, title: str) -> Table:
+def result_table(compared: pl.DataFrame, suite: Suite, title: str) -> Table:
     """The headline metrics before and after training, as means over the held-out relations.
 
-    ``compared``: the comparison of the two models (``COMPARISON_SCHEMA``).
+    ``compared``: the comparison of the two models on some of a suite (``COMPARISON_SCHEMA``).
     """
     means = compared.filter(group="MACRO", subset="all").drop("detectable")
     by_metric = {row["metric"]: row for row in means.iter_rows(named=True)}
@@ -29,7 +31,8 @@ def result_table(compared: pl.DataFrame, title: str) -> Table:
     ]
     columns = difference_columns(means, Column("before", "share"), Column("after", "share"))
     tests = ", ".join(means["test"].drop_nulls().unique(maintain_order=True))
-    return frame_table(rows, title, {"label": Column("metric"), **columns}, [f"p: {tests}"])
+    notes = [*compared_on(compared, suite), f"p: {tests}"]
+    return frame_table(rows, title, {"label": Column("metric"), **columns}, notes)
 
 
 def table_7(rows: pl.DataFrame, relations: int) -> tuple[Table, Table]:

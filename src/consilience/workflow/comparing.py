@@ -14,7 +14,7 @@ from consilience.frames import as_pandas
 from consilience.metrics.counts import OtherQuestionsError
 from consilience.metrics.differences import compare
 from consilience.metrics.language_differences import compare_languages
-from consilience.metrics.notes import few_relations
+from consilience.metrics.notes import few_relations, other_candidates
 from consilience.metrics.registry import label_of
 from consilience.report.comparison_tables import comparison_table
 from consilience.report.language_tables import language_differences
@@ -312,6 +312,9 @@ def settings_notes(runs: Sequence[Run]) -> list[str]:
                     f"{run.label} was asked with another {name}: {theirs}, {first.label} with "
                     f"{ours}"
                 )
+        if not first.is_of_pairs and "cells" not in first.settings:
+            answers = {one.label: one.seeds[0].answers for one in (first, run)}
+            notes += other_candidates(answers)
     return notes
 
 

@@ -12,13 +12,16 @@ import test_improve
 from test_finetune import TWO
 
 LAUNCHER = """
-import ast, os, socket, sys
+import ast, gc, os, socket, sys
 from pathlib import Path
 code = ast.parse(Path(sys.argv[1]).read_text())
 lines = {True: [], False: []}
 for line in code.body:
     lines[isinstance(line, ast.ImportFrom)].append(line)
+gc.disable()
 exec(compile(ast.Module(lines[True], []), "imports", "exec"))
+gc.freeze()  # or each process copies what it looks through for garbage
+gc.enable()
 with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}

@@ -345,7 +345,7 @@ def test_two_runs_of_one_folder_keep_the_digests_of_both(tmp_path):
 
 
 KILLED_AT_EVERY_STEP = """
-import os, sys
+import gc, os, sys
 from pathlib import Path
 from consilience import ask_suite, load_model, load_suite
 from consilience.run_folder import RunFolder
@@ -371,6 +371,7 @@ def in_a_process(folder, step):
     os._exit(0)
 
 suite = sample_facts(select_relations(load_suite("mini"), ["capital", "sport"]), 2, seed=0)
+gc.freeze()  # or each process copies what it looks through for garbage
 step, status = 0, -9
 while status == -9:
     step += 1

@@ -896,6 +896,37 @@ def test_the_majority_baseline_has_the_papers_numbers(of_pararel, here, table, c
     assert others == {"not selected"}
 
 
+def test_the_majority_baseline_answers_what_the_release_tests(of_pararel, here):
+    """The released code makes 1,854,672 directed tests over the N-1 relations, after the articles.
+
+    Half of it undirected. Tables 2, 3 and 5 have the numbers.
+    """
+    of_pararel.make("pararel-table-2", ["majority"])
+    metrics = pl.read_csv(of_pararel.request.folder_of("majority") / "metrics.csv")
+
+    def macro(name, subset="all"):
+        (row,) = metrics.filter(metric=name, group="MACRO", subset=subset).to_dicts()
+        return row
+
+    for name, mean, std in (
+        ("accuracy", "23.1", "21.0"),
+        ("consistency", "100.0", "0.0"),
+        ("consistent_accuracy", "23.1", "21.0"),
+        ("successful_patterns", "97.3", "7.3"),
+        ("successful_objects", "23.2", "21.0"),
+        ("unknown_consistency", "100.0", "0.0"),
+        ("known_consistency", "100.0", "0.0"),
+    ):
+        row = macro(name)
+        assert (f"{row['value']:.1%}", f"{row['std']:.1%}") == (f"{mean}%", f"{std}%"), name
+        assert row["n"] == 31
+    assert macro("consistency", "diff_syntax")["n"] == 8
+    assert macro("consistency", "no_change")["n"] == 6
+    assert macro("determinism")["n"] == 7
+    tests = metrics.filter(metric="consistency", group="MICRO", subset="all")
+    assert tests["n"].to_list() == [1_854_672 // 2]
+
+
 def test_types_of_paraphrases_are_the_papers_by_hand_and_ours_by_rule(of_pararel, here):
     pytest.importorskip("spacy")
     found = of_pararel.make("pararel-table-8").values()

@@ -15,10 +15,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from consilience import harness_logs
+from consilience import harness_logs, load_suite
 from consilience.errors import ConsilienceError
 from consilience.integrations import lm_eval_task as task
 from consilience.run import read_answers
+from consilience.suites.cloze_questions import questions_of_relation
 
 QUESTIONS = """group,question,question_2,answer,options
 city,Capital of France?,France's capital?,Paris,Lyon;Paris;Nice
@@ -263,33 +264,83 @@ def test_perturbed_patterns_are_compared_with_their_pattern(consilience, write_s
     assert [doc["compared_with"] for doc in docs] == compared * 3
 
 
-def sample(item, variant, options, text, epoch=1):
-    metadata = {"group": "city", "item": item, "variant": variant, "options": options}
+def sample(item, variant, options, text, epoch=1, variant_index=0):
+    metadata = {"group": "city", "item": item, "variant": variant, "variant_index": variant_index,
+                "options": options}  # fmt: skip
     return SimpleNamespace(
         id=item, epoch=epoch, metadata=metadata, output=SimpleNamespace(completion=text)
     )
 
 
-def test_logs_of_inspect_become_rows_of_answers(monkeypatch, tmp_path):
-    samples = [
-        sample("a", "order=given", ["x", "y"], "A"),
-        sample("a", "order=given", ["x", "y"], "B", 2),
-    ]
-    log = SimpleNamespace(samples=samples, eval=SimpleNamespace(model="openai/small"))
+@pytest.fixture
+def log(monkeypatch, tmp_path):
+    """The path of a log of inspect_ai, and what its reader gives."""
+    log = SimpleNamespace(samples=[], eval=SimpleNamespace(model="openai/small"))
     monkeypatch.setattr(harness_logs, "_read_inspect", lambda path, **_: log)
     (path := tmp_path / "log.eval").write_bytes(b"")
-    table = read_answers(path)
-    assert table.to_dicts() == [
-        {"group": "city", "item": "a", "variant": "order=given", "options": '["x", "y"]', "answer": "A"}
+    return path, log
+
+
+def test_logs_of_inspect_become_rows_of_answers(log):
+    path, log = log
+    log.samples = [sample("a", "order=given", ["x", "y"], "A")]
+    assert read_answers(path).to_dicts() == [
+        {"group": "city", "item": "a", "variant": "order=given", "variant_index": "0",
+         "options": '["x", "y"]', "answer": "A"}
     ]  # fmt: skip
     assert harness_logs.model_of_log(path) == "openai/small"
-    samples[0].metadata = {"item": "a"}
+    log.samples[0].metadata = {"item": "a", "variant_index": 0}
     with pytest.raises(
         ConsilienceError, match="without variant in its metadata; expected a log of"
     ):
         read_answers(path)
     log.samples = None  # a log of an evaluation that failed
     assert read_answers(path).is_empty()
+
+
+def test_epochs_of_questions_are_levels_of_the_factor_sample(consilience, questions, log):
+    """By hand: the pairs of six answers that agree, and those that differ in the epoch alone."""
+    path, log = log
+    shown = {"given": ["Lyon", "Paris", "Nice"], "rotation 1": ["Paris", "Nice", "Lyon"]}
+    written = {"given": ["A", "B", "B"], "rotation 1": ["A", "A", "C"]}
+    log.samples = [
+        sample("city-1", f"order={order}", shown[order], written[order][epoch], epoch + 1, at)
+        for epoch in (2, 0, 1)
+        for at, order in enumerate(shown)
+    ]
+    status, out, err = consilience("score", path, "-s", questions, "--json", "-o", "run")
+    assert status == 0, err
+    rows = {(row["metric"], row["group"], row["subset"]): row for row in json.loads(out)["metrics"]}
+    # Lyon, Paris, Paris in the given order; Paris, Paris, Lyon in the other one
+    assert rows["accuracy", "MICRO", "all"]["value"] == 0
+    assert rows["consistency", "MICRO", "all"]["value"] == pytest.approx(7 / 15)
+    assert rows["consistency", "MICRO", "sample"]["value"] == pytest.approx(2 / 6)
+    assert rows["consistency", "MICRO", "order"]["value"] == pytest.approx(1 / 3)
+    assert set(read_answers("run")["sample"]) == {"1", "2", "3"}
+    log.samples = [sample("city-1", "base", shown["given"], "B", epoch) for epoch in (1, 2)]
+    assert read_answers(path)["variant"].to_list() == ["sample=1", "sample=2"]
+    for one in log.samples:
+        del one.metadata["options"]  # a form of a sentence pair
+    assert read_answers(path)["variant"].to_list() == ["base"]
+
+
+def test_a_log_of_facts_as_questions_says_which_options_were_drawn(consilience, log):
+    path, log = log
+    relation = load_suite("mini")["capital"]
+    question = questions_of_relation(relation, 2, 5).items[0]
+    log.samples = [
+        sample(question.item, f"paraphrase={at}", [one.text for one in question.options], label)
+        for at, label in [(1, "A"), (2, "B")]
+    ]
+    for one in log.samples:
+        one.metadata |= {"group": "capital", "as_questions": 2, "seed": 5}
+    status, _, err = consilience("score", path, "-s", "mini", "-o", "run")
+    assert status == 0, err
+    answers = read_answers("run")
+    assert answers["answer"].to_list() == [question.options[0].text, question.options[1].text]
+    assert answers["gold"].unique().to_list() == [question.gold.text]
+    status, _, err = consilience("score", path, "-s", "mini-questions")
+    assert (status, "answers to facts that were asked as questions" in err) == (2, True)
 
 
 def test_a_log_of_inspect_needs_inspect(consilience, monkeypatch, tmp_path):

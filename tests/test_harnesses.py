@@ -12,7 +12,6 @@ import polars as pl
 import pytest
 
 from conftest import build_model
-from consilience.errors import ConsilienceError
 from consilience.run import read_answers
 
 QUESTIONS = """group,question,question_2,answer,options
@@ -148,34 +147,97 @@ def server():
     served.shutdown()
 
 
+METRICS = ("accuracy", "consistency", "corrected_consistency", "consistent_accuracy")
+
+
+def inspect(folder, server, *options):
+    """The log of the task in inspect_ai, and the numbers that inspect_ai has."""
+    run("-m", "inspect_ai", "eval", "consilience/suite", *options, "--model",
+        "openai-api/local/first", "--display", "plain", "--log-dir", "logs", cwd=folder,
+        LOCAL_API_KEY="none", LOCAL_BASE_URL=server)  # fmt: skip
+    from inspect_ai.log import read_eval_log
+
+    path = max((folder / "logs").glob("*.eval"))
+    log = read_eval_log(str(path))
+    (scores,) = log.results.scores
+    return path, log, {name: metric.value for name, metric in scores.metrics.items()}
+
+
+def assert_scored_alike(consilience, log, suite, numbers, *options):
+    """That `score` has the numbers of inspect_ai."""
+    status, out, err = consilience("score", log, "-s", suite, *options, "--json")
+    assert status == 0, err
+    rows = {
+        row["metric"]: row
+        for row in json.loads(out)["metrics"]
+        if row["subset"] == "all" and row["group"] in ("MICRO", "rte-generated")
+    }
+    for name in METRICS:
+        for column, suffix in (("value", ""), ("low", "_low"), ("high", "_high")):
+            value = rows[name][column]
+            expected = np.nan if value is None else value
+            assert numbers[name + suffix] == pytest.approx(expected, nan_ok=True), name
+
+
 def test_inspect_finds_the_task_by_its_name_and_counts_as_score_does(consilience, server, tmp_path):
     pytest.importorskip("inspect_ai")
     (suite := tmp_path / "suite.csv").write_text(QUESTIONS, encoding="utf-8")
-    run("-m", "inspect_ai", "eval", "consilience/suite", "-T", f"suite={suite}", "--model",
-        "openai-api/local/first", "--display", "plain", "--log-dir", "logs", cwd=tmp_path,
-        LOCAL_API_KEY="none", LOCAL_BASE_URL=server)  # fmt: skip
-    (log,) = (tmp_path / "logs").glob("*.eval")
-    status, out, err = consilience("score", log, "-s", suite, "-o", "run", "--json")
-    assert status == 0, err
-    rows = {(row["metric"], row["group"], row["subset"]): row for row in json.loads(out)["metrics"]}
-    from inspect_ai.log import read_eval_log
+    path, log, numbers = inspect(tmp_path, server, "-T", f"suite={suite}", "--epochs", "2")
+    assert_scored_alike(consilience, path, suite, numbers, "-o", "run")
+    # By hand: two phrasings, three orders and two epochs; the first option is shown A in four of
+    # these twelve variants, and so is each other one.
+    assert log.eval.dataset.samples == 3 * 6
+    assert numbers["consistency"] == pytest.approx(3 * 6 / 66)
+    assert numbers["accuracy"] == pytest.approx(1 / 3)
+    assert {sample.scores["option"].explanation for sample in log.samples} == {"A"}
+    record = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
+    assert record["model"]["model"] == "openai-api/local/first"
+    assert record["factors"]["sample"] == ["1", "2"]
 
-    read = read_eval_log(str(log))
-    (scores,) = read.results.scores
-    for name in ("accuracy", "consistency", "corrected_consistency", "consistent_accuracy"):
-        row = rows[name, "MICRO", "all"]
-        for column, suffix in (("value", ""), ("low", "_low"), ("high", "_high")):
-            value = scores.metrics[name + suffix].value
-            assert value == pytest.approx(row[column], nan_ok=True) or row[column] is None, name
-    # By hand: two phrasings times three orders; the first option is shown A in two of six variants.
-    assert read.eval.dataset.samples == 3 * 6
-    assert scores.metrics["consistency"].value == pytest.approx(3 / 15)
-    assert scores.metrics["accuracy"].value == pytest.approx(1 / 3)
-    assert {sample.scores["option"].explanation for sample in read.samples} == {"A"}
-    assert (
-        json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["model"]["model"]
-        == "openai-api/local/first"
+
+def test_inspect_asks_facts_and_sentence_pairs(consilience, server, tmp_path):
+    pytest.importorskip("inspect_ai")
+    path, log, numbers = inspect(tmp_path, server, "-T", "suite=mini", "-T", "groups=capital,sport",
+                                 "-T", "limit=1", "-T", "vary=order=given,BACD,paraphrase=1,2")  # fmt: skip
+    assert log.eval.dataset.samples == 2 * 2 * 2
+    assert {len(sample.metadata["options"]) for sample in log.samples} == {4}
+    assert "Fill in the blank: " in log.samples[0].input[-1].text
+    assert numbers["consistency"] == pytest.approx(2 / 6)  # A is one of two options
+    assert_scored_alike(consilience, path, "mini", numbers)
+    (data := tmp_path / "rte.tsv").write_text(
+        "index\tsentence1\tsentence2\tlabel\n0\tA man sleeps.\tHe rests.\tentailment\n"
+        "1\tIt rains.\tIt is dry.\tnot_entailment\n"
     )
+    path, log, numbers = inspect(tmp_path, server, "-T", "suite=rte", "-T", f"data={data}",
+                                 "-T", "match=regex:(?P<answer>entailment|A)")  # fmt: skip
+    assert {sample.metadata["variant"] for sample in log.samples} == {
+        "original",
+        "reverse",
+        "signal",
+    }
+    assert numbers["accuracy"] == numbers["consistency"] == 0  # A is no label
+    assert_scored_alike(consilience, path, "rte", numbers)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("suite=nosuch", "no suite 'nosuch' and no such file or folder"),
+        ("limt=3", "no option 'limt'. Did you mean 'limit'?"),
+        ("out=prompts.jsonl", "expected no file: inspect_ai writes a log"),
+    ],
+)
+def test_wrong_options_of_the_task_have_one_message(tmp_path, option, message):
+    pytest.importorskip("inspect_ai")
+    done = subprocess.run(
+        [sys.executable, "-m", "inspect_ai", "eval", "consilience/suite", "-T", option,
+         "--model", "mockllm/model", "--display", "plain"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": ""}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert message in " ".join(done.stdout.split())
+    assert "Traceback" not in done.stdout + done.stderr
 
 
 def test_inspect_with_its_own_mock_model(tmp_path):
@@ -202,7 +264,3 @@ def test_inspect_with_its_own_mock_model(tmp_path):
     numbers = {name: metric.value for name, metric in log.results.scores[0].metrics.items()}
     assert numbers["accuracy"] == 1 / 2  # of two questions; the third has no answers
     assert numbers["consistency"] == 1 / 2  # what is no option agrees with nothing
-    with pytest.raises(ConsilienceError, match="'mini', which is not one of questions"):
-        inspect_ai.eval(
-            "consilience/suite", task_args={"suite": "mini"}, model="mockllm/model", display="none"
-        )

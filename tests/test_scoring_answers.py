@@ -97,6 +97,9 @@ def test_sentence_pairs_are_exported_in_every_form_and_written_labels_are_scored
     )
     assert json.loads(rows[0]["candidates"]) == ["entailment", "not_entailment"]
     assert rows[1]["prompt"].startswith("Sentence2: Rome is. Sentence1: Rome is old.\n\n")
+    assert rows[1]["prompt"].endswith(
+        "labels and nothing else: entailment, not_entailment.\nLabel:"
+    )
     answers = ["Entailment.", "not entailment", "entailment", *["not_entailment"] * 3]
     with (tmp_path / "a.csv").open("w", newline="") as file:
         table = csv.DictWriter(file, ["item", "variant", "gold", "answer"], extrasaction="ignore")

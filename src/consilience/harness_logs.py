@@ -10,7 +10,7 @@ inspect_ai writes a file ``.eval``, which its own reader opens (``inspect_ai.log
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -23,6 +23,9 @@ LOG_PROBABILITIES = "log_probabilities"
 
 DOCUMENT = ("group", "item", "subject", "variant", "variant_index", "gold")
 """What a document of ours says of its prompt."""
+
+SAMPLE = (*DOCUMENT, "options", "as_questions", "seed")
+"""What the metadata of a sample say; of facts, how many wrong options were drawn, by which seed."""
 
 INSPECT = ".eval"
 """How the name of a log of inspect_ai ends."""
@@ -72,13 +75,12 @@ def _log_probabilities(replies: Any, where: str) -> list[float]:
 def inspect_rows(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a log of one of our tasks in inspect_ai; another task raises.
 
-    A sample without an output, because of an error, has no answer. Of several epochs the first is
-    read.
+    A sample without an output, because of an error, has no answer.
     """
-    for sample in _read_inspect(path).samples or ():
-        if sample.epoch > 1:
-            continue
-        absent = [name for name in ("item", "variant") if name not in sample.metadata]
+    samples = _read_inspect(path).samples or ()
+    for sample in samples:
+        names = ("item", "variant", "variant_index")
+        absent = [name for name in names if name not in sample.metadata]
         if absent:
             raise ConsilienceError(
                 f"a sample of inspect_ai without {', '.join(absent)} in its metadata",
@@ -86,9 +88,27 @@ def inspect_rows(path: Path) -> Iterator[dict[str, Any]]:
                 where=f"{path}, sample {sample.id}",
                 todo="Answers to other tasks have no variants to compare.",
             )
-        names = (*DOCUMENT, "options")
-        known = {name: sample.metadata[name] for name in names if name in sample.metadata}
-        yield known | {"answer": sample.output.completion}
+    return sample_rows(
+        [(sample.metadata, sample.epoch, sample.output.completion) for sample in samples]
+    )
+
+
+def sample_rows(samples: Sequence[tuple[Row, int, str | None]]) -> Iterator[dict[str, Any]]:
+    """The rows of samples of inspect_ai: their metadata, their epochs from 1, and what was written.
+
+    Several epochs of questions are levels of the factor ``sample``. Forms of sentence pairs have no
+    such factor: their first epoch is read.
+    """
+    epochs = max((epoch for _, epoch, _ in samples), default=1)
+    for metadata, epoch, text in samples:
+        row = {name: metadata[name] for name in SAMPLE if name in metadata} | {"answer": text}
+        if epochs > 1 and "options" in metadata:
+            levels = "" if row["variant"] == "base" else f"{row['variant']}, "
+            row["variant"] = f"{levels}sample={epoch}"
+            row["variant_index"] = row["variant_index"] * epochs + epoch - 1
+        elif epoch > 1:
+            continue
+        yield row
 
 
 def _read_inspect(path: Path, *, header_only: bool = False) -> Any:

@@ -1,17 +1,22 @@
-"""Suites of questions as tasks of inspect_ai: ``inspect eval consilience/suite -T suite=S``.
+"""Suites as a task of inspect_ai: ``inspect eval consilience/suite -T suite=S``.
 
 The entry point ``inspect_ai`` of the package names this module; nothing of ours imports it. A
-sample is a question in one variant. The metrics see all samples, and are those of
+sample is an item in one variant. The metrics see all samples of all epochs, and are those of
 ``consilience score``.
 """
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
 import polars as pl
 from inspect_ai import Task, task
+from inspect_ai._util.error import PrerequisiteError  # the only error without a traceback
 from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.model import (
     ChatMessage,
@@ -32,14 +37,26 @@ from inspect_ai.scorer import (
     scorer,
 )
 from inspect_ai.solver import TaskState, generate
+from rich.markup import escape
 
+from consilience.design import ORIGINAL
 from consilience.errors import ConsilienceError
-from consilience.free_text import rule_of
+from consilience.factors import FACTORS
+from consilience.free_text import DEFAULT_RULE, rule_of
+from consilience.free_text import match as match_text
+from consilience.harness_logs import sample_rows
+from consilience.questions import Choice
 from consilience.suites.question_collection import Questions
-from consilience.suites.question_suites import is_questions, load_questions
-from consilience.workflow.calls import export_prompts
+from consilience.suites.question_suites import is_questions
+from consilience.suites.tasks import is_task
 from consilience.workflow.evaluation import score
+from consilience.workflow.export_options import ExportOptions
+from consilience.workflow.exporting import ExportedRow, export_prompts, question_prompts
+from consilience.workflow.keywords import options_of
+from consilience.workflow.option_fields import option_fields
+from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.question_answers import answers_to_questions
+from consilience.workflow.question_setup import questions_of
 
 REPORTED = ("accuracy", "consistency", "corrected_consistency", "consistent_accuracy")
 """The numbers of a task (``metrics.agreement``), each with the bounds of its 95 % interval."""
@@ -51,41 +68,40 @@ MESSAGES = {
 }
 """The messages of a chat by their role."""
 
+DISTRACTORS = 3
+"""Wrong options of a fact that is asked as a question."""
+
+OF_QUESTIONS = ("as_questions", "seed", "columns", "data_dir")
+"""The options that decide which questions a suite has."""
+
+OF_FILES = ("format", "out")
+"""The options of ``suite export`` that say what it writes."""
+
 
 @task
 def suite(
     suite: str = "mini-questions",
-    groups: str | list[str] | None = None,
-    limit: int | None = None,
-    vary: str | list[str] | None = None,
-    design: str = "full",
-    template: str = "chat",
-    seed: int = 0,
+    as_questions: int | None = None,
+    template: str | None = None,
     match: str | None = None,
+    **options: Any,
 ) -> Task:
-    """A suite of questions in all its variants; the options are those of ``suite export``.
+    """A suite in all its variants; ``options`` are those of ``suite export``.
 
-    ``match``: the rule that finds the option in an answer (``score --match``). ``limit`` takes
-    whole questions of each group; ``--limit`` of inspect_ai cuts through their variants.
+    Facts are asked as questions with ``as_questions`` wrong options (by default 3). ``match``: the
+    rule that finds the option or the label in an answer (``score --match``). ``limit`` takes whole
+    items of each group; ``--limit`` of inspect_ai cuts through their variants.
     """
-    if not is_questions(suite):
-        raise ConsilienceError(
-            f"the suite '{suite}', which is not one of questions",
-            expected="questions, such as mini-questions, or a file of them",
-            todo="Facts and sentence pairs are asked with `consilience probe`.",
-        )
-    rows = export_prompts(
-        suite,
-        groups=groups,
-        limit=limit,
-        vary=[vary] if isinstance(vary, str) else vary,
-        design=design,
-        template=template,
-        seed=seed,
-    )
-    samples = [_sample(row, suite, match) for row in rows]
+    with _one_message():
+        named = {"suite": suite, "as_questions": as_questions, "template": template}
+        chosen, rule = _options(named | options), _text(match)
+        rule_of(rule or DEFAULT_RULE)  # an unknown one raises
+        rows = _rows(chosen)
+        source = {name: chosen[name] for name in OF_QUESTIONS if name in chosen}
+        source |= {"source": chosen["suite"], "match": rule}
+        samples = [_sample(row, source) for row in rows]
     return Task(
-        dataset=MemoryDataset(samples, name=samples[0].metadata["suite"] if samples else suite),
+        dataset=MemoryDataset(samples, name=chosen["suite"]),
         solver=generate(),
         scorer=option(),
         config=GenerateConfig(temperature=0.0),
@@ -93,34 +109,108 @@ def suite(
     )
 
 
-def _sample(row: dict[str, Any], suite: str, rule: str | None) -> Sample:
-    """A prompt; its metadata names the item, the variant, and the options as they are shown."""
+@contextmanager
+def _one_message() -> Iterator[None]:
+    """Turn an error of ours into one that inspect_ai prints without a traceback."""
+    try:
+        yield
+    except ConsilienceError as error:
+        raise PrerequisiteError(f"consilience: {escape(str(error))}") from error
+
+
+def _text(value: Any) -> Any:
+    """The text that inspect_ai split at its commas; another value as it is."""
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+def _options(values: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given; the commas of ``vary`` separate factors, and their levels."""
+    lists = {field.keyword for field in option_fields(ExportOptions) if field.is_list}
+    options = {
+        name: value if name in lists else _text(value)
+        for name, value in values.items()
+        if value is not None
+    }
+    if "vary" in options:
+        factor = rf",(?=(?:{'|'.join(FACTORS)})(?:=|,|$))"
+        options["vary"] = re.split(factor, _text(options["vary"]))
+    for name in OF_FILES:
+        if name in options:
+            raise ConsilienceError(
+                f"-T {name}=...",
+                expected="no file: inspect_ai writes a log",
+                todo=f"Leave {name} out.",
+            )
+    return options
+
+
+def _rows(options: dict[str, Any]) -> Iterator[ExportedRow]:
+    """The prompts of a suite. The defaults of questions are added to ``options``."""
+    spec = str(options["suite"])
+    exported = {name: value for name, value in options.items() if name != "as_questions"}
+    chosen = options_of(ExportOptions, {"template": "chat"} | exported)
+    if is_task(spec) and "as_questions" not in options:
+        return export_prompts(options_of(ExportOptions, exported))
+    if not is_questions(spec):
+        options.setdefault("as_questions", DISTRACTORS)
+    return question_prompts(chosen, _questions_of(spec, options))
+
+
+def _sample(row: ExportedRow, source: dict[str, Any]) -> Sample:
+    """A prompt; its metadata name the item, the variant, what may be answered, and ``source``."""
     messages: list[ChatMessage] = [
-        MESSAGES[message["role"]](content=message["content"]) for message in row["messages"] or ()
+        MESSAGES[message["role"]](content=message["content"])
+        for message in row.get("messages") or ()
     ]
-    names = ("suite", "group", "item", "variant", "variant_index", "options", "gold")
+    shown = {name: value for name, value in row.items() if name not in ("prompt", "messages")}
     return Sample(
         id=f"{row['item']} {row['variant']}",
         input=messages or row["prompt"],
         target=row["gold"],
-        metadata={name: row[name] for name in names} | {"source": suite, "match": rule},
+        metadata=shown | source,
     )
 
 
-@metric
+def _questions_of(suite: str, options: Mapping[str, Any]) -> Questions:
+    """The questions that options, or the metadata of a sample, name."""
+    chosen = {name: options[name] for name in OF_QUESTIONS if name in options}
+    return _questions(json.dumps({"suite": suite, **chosen}))
+
+
+@lru_cache(maxsize=4)
+def _questions(options: str) -> Questions:
+    questions = questions_of(options_of(ProbeOptions, json.loads(options)), None)
+    assert questions is not None  # facts have ``as_questions``
+    return questions
+
+
+def _suite_of(metadata: Mapping[str, Any]) -> str | Questions:
+    """What the answers to a sample are scored by: questions, or the task of sentence pairs."""
+    source = metadata["source"]
+    return _questions_of(source, metadata) if "options" in metadata else str(source)
+
+
+@metric(scores="unreduced")
 def agreement() -> Metric:
     """Accuracy and consistency over the variants, as ``consilience score`` counts them.
 
-    ``NAME_low`` and ``NAME_high`` are the bounds of the 95 % interval over questions.
+    ``NAME_low`` and ``NAME_high`` are the bounds of the 95 % interval over items. Several epochs
+    are levels of the factor ``sample``. All are NaN as long as no sentence pair has an answer to
+    its original form.
     """
 
     def numbers(scores: list[SampleScore]) -> dict[str, float]:
-        if not scores:
+        samples = [
+            (one.sample_metadata or {}, (one.score.metadata or {})["epoch"], one.score.explanation)
+            for one in scores
+        ]
+        rows = list(sample_rows(samples))
+        if not any("options" in row or row["variant"] == ORIGINAL for row in rows):
             return dict.fromkeys(REPORTED, float("nan"))
-        rows = [_row(sample.sample_metadata or {}, sample.score) for sample in scores]
-        first = scores[0].sample_metadata or {}
-        metrics = score(pl.DataFrame(rows), first["source"], match=first["match"]).metrics
-        whole = metrics.filter(group="MICRO", subset="all")
+        suite, match = _suite_of(samples[0][0]), samples[0][0]["match"]
+        metrics = score(pl.DataFrame(rows), suite, match=match).metrics
+        group = "MICRO" if isinstance(suite, Questions) else metrics["group"][0]
+        whole = metrics.filter(group=group, subset="all")
         return {
             name + suffix: whole.filter(metric=name)[column].item()
             for name in REPORTED
@@ -130,31 +220,22 @@ def agreement() -> Metric:
     return numbers
 
 
-def _row(metadata: dict[str, Any], written: Score) -> dict[str, Any]:
-    """A row of a table of answers; the text that was written is the explanation of the score."""
-    names = ("item", "variant", "variant_index", "options")
-    return {name: metadata[name] for name in names} | {"answer": written.explanation}
-
-
 @scorer(metrics=[agreement()])
 def option() -> Scorer:
-    """Which option, or which text of an open question, the model wrote: right or wrong."""
+    """Which option, label, or text of an open question the model wrote: right or wrong."""
 
     async def mark(state: TaskState, target: Target) -> Score:
-        text = state.output.completion
-        rule = state.metadata["match"]
-        row = _row(state.metadata, Score(value=INCORRECT, explanation=text))
-        questions = _questions(state.metadata["source"])
-        _, answers = answers_to_questions(
-            pl.DataFrame([row]), questions, rule_of(rule) if rule else None
-        )
-        answer, gold = answers.select("answer", "gold").row(0)
-        value = CORRECT if answer == gold else INCORRECT
-        return Score(value=value, answer=answer, explanation=text)
+        text, metadata = state.output.completion, state.metadata
+        rule = rule_of(metadata["match"]) if metadata["match"] else None
+        (row,) = sample_rows([(metadata, 1, text)])
+        suite = _suite_of(metadata)
+        if isinstance(suite, Questions):
+            answer = answers_to_questions(pl.DataFrame([row]), suite, rule)[1]["answer"].item()
+        else:
+            labels = metadata["candidates"]
+            matched = match_text(text, list(map(Choice, labels)), rule or rule_of(DEFAULT_RULE))
+            answer = text if matched.position is None else labels[matched.position]
+        value = CORRECT if answer == metadata["gold"] else INCORRECT
+        return Score(value=value, answer=answer, explanation=text, metadata={"epoch": state.epoch})
 
     return mark
-
-
-@lru_cache(maxsize=4)
-def _questions(source: str) -> Questions:
-    return load_questions(source)

@@ -59,12 +59,7 @@ COLUMNS: Mapping[str, str] = {
 def export_prompts(options: ExportOptions) -> Iterator[ExportedRow]:
     """The prompts of a suite, item by item. An option of another suite raises at once."""
     if is_questions(options.suite):
-        questions, presenters = questions_to_export(options)
-        return (
-            row
-            for name, items in questions.groups.items()
-            for row in question_rows(items, presenters[name], questions.name)
-        )
+        return question_prompts(options, None)
     chosen = ProbeOptions(**shared_fields(options, ProbeOptions))
     if is_task(options.suite):
         pairs = ChosenPairs.of(replace(chosen, generate=True))
@@ -72,11 +67,26 @@ def export_prompts(options: ExportOptions) -> Iterator[ExportedRow]:
     return fact_rows(fact_setup(chosen).suite)
 
 
-def questions_to_export(options: ExportOptions) -> tuple[Questions, dict[str, Presenter]]:
-    """The questions that options choose, and how those of each group are presented."""
+def question_prompts(options: ExportOptions, whole: Questions | None) -> Iterator[ExportedRow]:
+    """The prompts of questions; ``whole``: in place of those that the options name."""
+    questions, presenters = questions_to_export(options, whole)
+    return (
+        row
+        for name, items in questions.groups.items()
+        for row in question_rows(items, presenters[name], questions.name)
+    )
+
+
+def questions_to_export(
+    options: ExportOptions, whole: Questions | None = None
+) -> tuple[Questions, dict[str, Presenter]]:
+    """The questions that options choose, and how those of each group are presented.
+
+    ``whole``: the suite, in place of the one that the options name.
+    """
     chosen = ProbeOptions(**shared_fields(options, ProbeOptions))
     refuse_options(chosen, "questions", "a suite of questions")
-    whole = load_questions(options.suite, columns_of(options.columns))
+    whole = whole or load_questions(options.suite, columns_of(options.columns))
     questions = select_questions(whole, options.groups, options.limit, options.seed)
     factors = factors_of(options.vary, questions, template_names(options.template))
     design = design_of(options.design, factors, options.seed)
@@ -139,9 +149,10 @@ def pair_rows(
 
     ``template``: a text with ``{text}`` and, if wanted, ``{labels}``; None for that of the task.
     """
-    from consilience.models.label_prompts import TEMPLATES, filled
+    from consilience.models.label_prompts import REPLY, TEMPLATES, filled
 
-    before, after = filled(template or TEMPLATES[task.kind], task).split("{text}")
+    text = filled(template or TEMPLATES[task.kind], task).replace(REPLY, "")
+    before, after = text.split("{text}")
     for pair in pairs.items:
         forms = forms_of(pair, original(pair, task.indicators), perturbations)
         for at, (name, form) in enumerate(forms.items()):

@@ -27,8 +27,10 @@ from consilience.suites.question_suites import (
 from consilience.suites.tasks import is_task, load_task
 from consilience.text import counted as counted_text
 from consilience.workflow.counting import CountedRun, count_answers, count_run, save_counted
+from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.question_answers import answers_to_questions
 from consilience.workflow.question_design import columns_of
+from consilience.workflow.question_setup import questions_of
 from consilience.workflow.run_options import ScoreOptions
 from consilience.workflow.scoring_answers import answers_to_facts, answers_to_pairs
 from consilience.workflow.suite import source_of, suite_of
@@ -38,12 +40,35 @@ SHOWN = 5
 
 
 def score_table(run: Run, options: ScoreOptions, questions: Questions | None = None) -> CountedRun:
-    """Measure a table of answers to the suite that the options name, or to ``questions``."""
+    """Measure a table of answers to the suite that the options name, or to ``questions``.
+
+    A table with the column ``as_questions`` answers the facts of the suite as questions.
+    """
+    if questions is None and "as_questions" in run.answers.columns:
+        questions = _facts_as_questions(run, options)
     if questions is not None or is_questions(options.suite or ""):
         return score_questions(run, options, questions)
     if is_task(options.suite or ""):
         return score_pairs(run, options)
     return score_facts(run, options)
+
+
+def _facts_as_questions(run: Run, options: ScoreOptions) -> Questions | None:
+    """The questions that the facts of the suite were asked as."""
+    if is_questions(options.suite or "") or is_task(options.suite or ""):
+        raise ConsilienceError(
+            f"--suite {options.suite} with answers to facts that were asked as questions",
+            expected="the suite of these facts, such as mini",
+            where=str(options.answers),
+        )
+    row = run.answers.row(0, named=True)
+    chosen = ProbeOptions(
+        suite=options.suite or "",
+        as_questions=int(row["as_questions"]),
+        seed=int(row.get("seed", 0)),
+        data_dir=options.data_dir,
+    )
+    return questions_of(chosen, None)
 
 
 def score_facts(run: Run, options: ScoreOptions) -> CountedRun:

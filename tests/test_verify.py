@@ -7,10 +7,12 @@ import polars as pl
 import pytest
 
 from consilience.errors import ConsilienceError
+from consilience.watch import Silent
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe
 from consilience.workflow.run_options import VerifyOptions
 from consilience.workflow.verifying import verify
+from replay_server import replay
 
 QUESTIONS = {"question": "2 + 2?", "answer": "4", "options": ["3", "4"], "item": "a"}
 
@@ -71,3 +73,45 @@ def test_a_run_without_options_cannot_be_repeated(tmp_path):
     Path(run, "run.json").write_text(json.dumps(record))
     with pytest.raises(ConsilienceError, match="does not have the options"):
         verify(VerifyOptions(run))
+
+
+class Told(Silent):
+    """Keeps the lines on the work."""
+
+    def __init__(self):
+        self.lines = []
+
+    def inform(self, line):
+        self.lines.append(line)
+
+
+def test_a_server_is_sent_as_many_requests_as_announced_and_sampled_answers_may_differ(tmp_path):
+    letter = "A"
+
+    def answer(path, body, headers):
+        if path != "/v1/chat/completions":
+            return 404, {}, {}
+        choice = {"message": {"content": letter}, "finish_reason": "stop"}
+        return {"choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 1}}
+
+    file = tmp_path / "questions.jsonl"
+    file.write_text(json.dumps(QUESTIONS) + "\n")
+    with replay(answer) as server:
+        run = probed(
+            tmp_path / "run", "openai:m", str(file), base_url=server.url, generate=True,
+            temperature=0.8, max_requests=40,
+        )  # fmt: skip
+        letter, watch = "B", Told()
+        before = len(server.bodies("/v1/chat/completions"))
+        verified = verify(VerifyOptions(run), watch)
+        sent = len(server.bodies("/v1/chat/completions")) - before
+        assert watch.lines == [f"sending about 2 requests to {server.url}"]
+        assert (verified.rows.height, verified.cost["requests"]) == (2, sent)
+        assert verified.verdict == (
+            "2 of 2 answers differ (noise floor: 0.0%); the server sampled at temperature 0.8, so "
+            "they need not be equal"
+        )
+        with pytest.raises(ConsilienceError, match="about 2 requests.*no more than 1 in all"):
+            verify(VerifyOptions(run, max_requests=1))
+        with pytest.raises(ConsilienceError, match="--max-tokens 1 is reached.*No reply is kept"):
+            verify(VerifyOptions(run, max_tokens=1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from consilience.cli.console import Screen, out
 from consilience.cli.output_options import JsonOutput
 from consilience.cli.printing import print_json
+from consilience.endpoints.usage import cost_in_words
 from consilience.provenance import git_revision, versions
 from consilience.workflow.run_options import VerifyOptions
 from consilience.workflow.verifying import shown_rows
@@ -33,6 +34,7 @@ def verify(options: VerifyOptions, output: JsonOutput) -> int:
                 "largest_score_difference": verified.largest,
                 "is_exact": verified.is_exact,
                 "noise_floor": verified.noise_floor,
+                "cost": dict(verified.cost),
                 "files": dict(verified.files),
                 "changed_settings": {name: list(both) for name, both in verified.settings.items()},
             }
@@ -44,5 +46,7 @@ def verify(options: VerifyOptions, output: JsonOutput) -> int:
     for row in shown_rows(verified.differing):
         query = f"{row['group']}, item {row['item']}, '{row['variant']}'"
         out.print(f"{query}: {row['answer']} then, {row['now']} now (margin {row['margin']})")
+    if verified.cost:
+        out.print(f"Cost: {cost_in_words(verified.cost)}")
     out.print(f"Verdict: {verified.verdict}")
     return status

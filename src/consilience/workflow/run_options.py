@@ -8,11 +8,14 @@ from typing import Annotated
 
 from consilience.workflow.options import (
     COUNTING,
+    ENDPOINTS,
     OUTPUT,
     QUESTIONS,
     BootstrapSeed,
     ColumnNames,
     DataDir,
+    MaxRequests,
+    MaxTokens,
     Option,
     RunProtocol,
     RunSpecs,
@@ -95,7 +98,8 @@ class VerifyOptions:
     """Ask a sample of a run again, and say whether this machine gives the same answers.
 
     Answers files are checked against their digests. Exit status: 0 same answers, 3 answers
-    differ, 2 the run cannot be verified. Nothing is written.
+    differ, 2 the run cannot be verified. Nothing is written. A model behind a URL gets real
+    requests, whose number is printed first; the limits of the run do not apply.
     """
 
     run: Annotated[Path, Option("The folder of a run.", metavar="RUN", is_argument=True)]
@@ -111,6 +115,17 @@ class VerifyOptions:
         str | None,
         Option("Compute on this device [default: the run's].", metavar="DEVICE", is_of_run=True),
     ] = None
+    base_url: Annotated[
+        str | None,
+        Option(
+            "Send requests to this API [default: the run's].",
+            metavar="URL",
+            panel=ENDPOINTS,
+            is_of_run=True,
+        ),
+    ] = None
+    max_requests: MaxRequests = None
+    max_tokens: MaxTokens = None
 
 
 @dataclass(frozen=True, slots=True)

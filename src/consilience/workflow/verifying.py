@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from consilience.endpoints.planning import PlannedUsage
+from consilience.endpoints.usage import cost_record
 from consilience.errors import ConsilienceError
 from consilience.metrics.intervals import NAN
 from consilience.provenance import versions
@@ -20,10 +24,14 @@ from consilience.run_folder import FORMAT, digest_of, refuse_other_run
 from consilience.schemas import FLIPS
 from consilience.watch import SILENT, Watch
 from consilience.workflow.counting import noise_floor_of
+from consilience.workflow.probe_plan import spread
 from consilience.workflow.probing import setups_of
 from consilience.workflow.run_options import VerifyOptions
 from consilience.workflow.run_settings import options_of_record
 from consilience.workflow.setup import Loaded
+
+if TYPE_CHECKING:
+    from consilience.endpoints.client import Client
 
 KEYS = ("group", "item", "variant")
 
@@ -48,7 +56,11 @@ class Verification:
     is_exact: bool
     """Whether all scores are the same to the last bit."""
     noise_floor: float | None
-    """The share of answers that flipped in the run when nothing was changed; None if unknown."""
+    """The largest share of answers that flipped when the run repeated them; None if unknown."""
+    cost: Mapping[str, Any]
+    """What was sent to a server, and its cost; empty for a model that runs here."""
+    temperature: float
+    """The temperature at which a server sampled its answers; 0 where they were not sampled."""
 
     @property
     def differing(self) -> pl.DataFrame:
@@ -69,7 +81,9 @@ class Verification:
         if differing := self.differing.height:
             flips = self.noise_floor
             floor = "not measured" if flips is None else f"{flips:.1%}"
-            return f"{differing} of {self.rows.height} answers differ (noise floor: {floor})"
+            text = f"{differing} of {self.rows.height} answers differ (noise floor: {floor})"
+            sampled = f"sampled at temperature {self.temperature:g}, so they need not be equal"
+            return f"{text}; the server {sampled}" if self.temperature else text
         if self.is_exact:
             return f"same answers to the last bit: {self.rows.height} of {self.rows.height}"
         return f"same answers, scores differ by up to {self.largest:.1e} nats"
@@ -90,11 +104,17 @@ def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
     files = _changed_files(run)
     probe = options_of_record(run.record, str(run.path))
     probe = replace(
-        probe, model=options.model or probe.model, device=options.device or probe.device
+        probe,
+        model=options.model or probe.model,
+        device=options.device or probe.device,
+        base_url=options.base_url or probe.base_url,
+        max_requests=options.max_requests,
+        max_tokens=options.max_tokens,
     )
     setups = setups_of(probe, watch)
     setup = next((one for one in setups if one.seed == run.path.resolve().name), setups[0])
-    loaded = setup.load()
+    with _nothing_kept():
+        loaded = setup.load()
     now = json.loads(json.dumps({"format": FORMAT, **loaded.settings}))
     try:
         refuse_other_run({**run.settings, "model": now.get("model")}, now, run.path)
@@ -108,12 +128,15 @@ def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
     }
     sampled = _sample(known, options.sample, options.seed)
     size = sum(rows.height for rows in sampled.values())
-    with watch.steps("asking again", size, setup.unit) as advance:
+    client: Client | None = None if probe.connection is None else loaded.model.client
+    if client is not None:
+        _announce(client, loaded, sampled, options, watch)
+    with watch.steps("asking again", size, setup.unit) as advance, _nothing_kept():
         tables = [_compared(loaded, group, rows, advance) for group, rows in sampled.items()]
     rows = pl.concat(tables, how="diagonal")
     largest, is_exact = _score_differences(rows)
     floors = noise_floor_of(run.path)
-    flips = None if floors is None else floors.filter(metric=FLIPS, subset="all")["value"].max()
+    flips = None if floors is None else floors.filter(metric=FLIPS)["value"].max()
     return Verification(
         run.path,
         files,
@@ -122,7 +145,53 @@ def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
         largest,
         is_exact,
         flips if isinstance(flips, float) else None,
+        {} if client is None else cost_record(client.usage, client.connection.price, {}),
+        0.0 if client is None else probe.temperature,
     )
+
+
+def _announce(
+    client: Client,
+    loaded: Loaded,
+    sampled: Mapping[str, pl.DataFrame],
+    options: VerifyOptions,
+    watch: Watch,
+) -> None:
+    """Say how many requests will be sent; more than may be sent raises, and none is sent."""
+    client.plan = PlannedUsage()
+    try:
+        for group, rows in sampled.items():
+            _compared(loaded, group, rows, lambda steps: None)
+        planned = client.plan
+    finally:
+        client.plan = None
+    requests = spread([planned.requests, planned.most.requests])
+    watch.inform(f"sending about {requests} requests to {client.connection.base_url}")
+    left = (options.max_requests or math.inf) - client.usage.requests
+    if planned.requests > left:
+        raise ConsilienceError(
+            f"about {requests} requests to send, after {client.usage.requests:,} that test what "
+            "the server can do",
+            expected=f"no more than {options.max_requests:,} in all (--max-requests)",
+            todo="Use a smaller --sample or a larger --max-requests.",
+        )
+
+
+@contextmanager
+def _nothing_kept() -> Iterator[None]:
+    """Replace what errors of servers say on replies: those of a sample are not kept."""
+    try:
+        yield
+    except ConsilienceError as error:
+        if "replies are kept" not in error.todo.lower():
+            raise
+        raise ConsilienceError(
+            error.found,
+            expected=error.expected,
+            where=error.where,
+            todo="No reply is kept. Run the same command again; if a limit is reached, with a "
+            "larger one or a smaller --sample.",
+        ) from error
 
 
 def _changed_files(run: Run) -> dict[str, str]:

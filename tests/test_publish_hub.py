@@ -34,6 +34,9 @@ def hub(monkeypatch, tmp_path):
     """A Hub that huggingface_hub uses in this process."""
     with serving() as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        files = f"{server.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", files)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
@@ -57,10 +60,7 @@ def test_nothing_is_sent_without_yes_and_the_plan_says_what_would_be(run, hub, t
     sent = send_publication(planned)
     assert sent.address == f"{hub.url}/datasets/me/data/commit/{'c' * 40}"
     kept = hub.repositories["datasets/me/data"]
-    assert {name: kept[name] for name in kept if name != "other.txt"} == {
-        file.name: file.content for file in planned.files
-    }
-    assert kept["other.txt"] == b"stays"
+    assert kept == {**planned.files, "other.txt": b"stays"}
     assert pl.read_parquet(io.BytesIO(kept["data/answers.parquet"])).height == 18
 
 
@@ -113,15 +113,15 @@ def test_a_card_that_the_hub_does_not_take(run, hub, tmp_path):
 def test_without_a_network_a_token_or_a_possible_name(run, hub, tmp_path, monkeypatch):
     with pytest.raises(ConsilienceError, match="'a/b/c' cannot name a repository"):
         publish(options_of(run, tmp_path, "eee", "a/b/c"))
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(ConsilienceError, match=r"the Hub cannot be reached.*Check the network"):
-        publish(options_of(run, tmp_path, "eee", "me/data"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(ConsilienceError, match="HF_HUB_OFFLINE is set"):
         publish(options_of(run, tmp_path, "eee", "me/data"))
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr("consilience.publishing.hub.get_token", lambda: None)
     with pytest.raises(ConsilienceError, match="no token of the Hub.*hf auth login"):
+        publish(options_of(run, tmp_path, "eee", "me/data"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ConsilienceError, match="HF_HUB_OFFLINE is set.*files are written. Unset"):
         publish(options_of(run, tmp_path, "eee", "me/data"))
 
 

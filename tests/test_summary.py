@@ -266,3 +266,13 @@ def test_labels_that_a_model_writes_have_rows_of_their_own():
     assert chance[-1] == pytest.approx(4 / 9)
     table, _ = form_tables([pl.concat([chosen, written])], suite)
     assert table.filter(group="t-generated")["agreement"].to_list() == pytest.approx([2 / 3])
+
+
+def test_numbers_of_written_answers_have_names_of_their_own():
+    rows = [
+        SummaryRow(label, "accuracy", subset, 0, 0, 0, 0, 0, "")
+        for label in ("Accuracy", "Accuracy (written)")
+        for subset in ("all", "reverse")
+    ]
+    names = ["accuracy", "accuracy/reverse", "accuracy/written", "accuracy/written/reverse"]
+    assert ["/".join(row.names) for row in rows] == names

@@ -68,7 +68,7 @@ def headline_metrics(result: Result) -> dict[str, float]:
     """The headline numbers of a result (``Tracked.metrics``); those without data are left out."""
     metrics: dict[str, float] = {}
     for row in result.summary.rows:
-        parts = [result.suite.name, row.metric, *([row.subset] if row.subset != "all" else [])]
+        parts = [result.suite.name, *row.names]
         name = "/".join(re.sub(r"[^\w .-]+", "-", part) for part in parts)
         values = {name: row.value, f"{name}/low": row.low, f"{name}/high": row.high}
         metrics |= {key: value for key, value in values.items() if not math.isnan(value)}

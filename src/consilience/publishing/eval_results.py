@@ -7,33 +7,19 @@ must be a benchmark of the Hub, whose ``eval.yaml`` names the tasks.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import yaml
 from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
-from consilience.publishing.public_run import PublicFile, PublicRun
-
-FOLDER = ".eval_results"
-"""Where the Hub reads results."""
+from consilience.publishing.public_run import Files, PublicRun
 
 
-def eval_results_files(runs: Sequence[PublicRun], benchmark: str) -> list[PublicFile]:
-    """A file for each run, with an entry for each headline number.
-
-    ``benchmark``: the data set of the leaderboard.
-    """
-    return [
-        PublicFile(
-            f"{FOLDER}/consilience-{run.suite.slug}-{run.protocol}.yaml",
-            yaml.safe_dump(
-                eval_result_entries_to_yaml(list(_entries(run, benchmark))),
-                sort_keys=False,
-                allow_unicode=True,
-            ).encode(),
-        )
-        for run in runs
-    ]
+def eval_results_files(run: PublicRun, benchmark: str) -> Files:
+    """A file with an entry for each headline number; ``benchmark``: that of the leaderboard."""
+    entries = eval_result_entries_to_yaml(list(_entries(run, benchmark)))
+    text = yaml.safe_dump(entries, sort_keys=False, allow_unicode=True)
+    return {f".eval_results/consilience-{run.suite.slug}-{run.protocol}.yaml": text.encode()}
 
 
 def _entries(run: PublicRun, benchmark: str) -> Iterator[EvalResultEntry]:
@@ -44,11 +30,10 @@ def _entries(run: PublicRun, benchmark: str) -> Iterator[EvalResultEntry]:
         notes = [f"{run.suite.name}, {run.protocol} protocol", row.meaning]
         if not math.isnan(row.low):
             notes.insert(0, f"95 % CI {100 * row.low:.1f} to {100 * row.high:.1f}")
-        notes.append(f"consilience {run.versions.get('consilience', '')}".strip())
         yield EvalResultEntry(
             dataset_id=benchmark,
-            task_id=row.metric if row.subset == "all" else f"{row.metric}_{row.subset}",
+            task_id="_".join(row.names),
             value=round(100 * row.value, 2),
             date=run.day,
-            notes="; ".join(notes),
+            notes="; ".join([*notes, f"consilience {run.version}".strip()]),
         )

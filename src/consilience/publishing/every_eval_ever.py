@@ -12,14 +12,17 @@ import math
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from datetime import datetime
+from functools import cache
 from importlib.resources import files
 from typing import Any
+
+import polars as pl
 
 from consilience.errors import ConsilienceError
 from consilience.metrics import METRICS
 from consilience.metrics.registry import DESCRIPTIONS, headline_metrics
-from consilience.publishing.public_run import INTERVAL, PublicFile, PublicRun
-from consilience.report.summary import SummaryRow
+from consilience.publishing.public_run import INTERVAL, Files, PublicRun
 
 VERSION = "0.3.0"
 """The version of the schemas."""
@@ -31,45 +34,49 @@ AGGREGATE, INSTANCE = "eval.schema.json", "instance_level_eval.schema.json"
 
 LOWER_IS_BETTER = ("violation_rate", "no_label", "consistent_wrong", "total_variation")
 
-CANONICAL = {"accuracy": "accuracy", "f1": "f1"}
+CANONICAL = ("accuracy", "f1")
 """Metrics that others have under this id; ours have the prefix ``consilience.``."""
+
+WHOLE = ("MACRO", "MICRO")
+"""The groups of numbers of the whole suite."""
 
 Record = dict[str, Any]
 
 
-def eee_files(run: PublicRun, organization: str) -> list[PublicFile]:
+def eee_files(run: PublicRun, organization: str) -> Files:
     """The record of a run and, where its texts may be published, its answers.
 
     ``organization``: who publishes. The paths are those of the EEE data store,
     ``data/COLLECTION/DEVELOPER/MODEL/UUID.json``; the same run has the same path.
     """
-    folder = f"data/consilience__{run.suite.slug}/{run.model.developer}/{run.model.name}"
-    stem = f"{folder}/{_uuid(run.fingerprint)}"
-    record = record_of(run, organization)
-    made = []
+    name = uuid.UUID(bytes=bytes.fromhex(run.fingerprint)[:16], version=4)
+    stem = f"data/consilience__{run.suite.slug}/{run.model}/{name}"
+    record, samples = record_of(run, organization), {}
     if run.prompts is not None:
-        lines = [_line(sample) for sample in samples_of(run, record["evaluation_id"])]
-        samples = PublicFile(f"{stem}_samples.jsonl", "".join(lines).encode())
+        answered = samples_of(run, run.prompts, record["evaluation_id"])
+        rows = [_checked(row, INSTANCE) for row in answered]
+        # One line each, also for readers that end lines at other characters than a line feed.
+        content = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows).encode()
+        samples = {f"{stem}_samples.jsonl": content}
         record["detailed_evaluation_results"] = {
             "format": "jsonl",
-            "file_path": samples.name,
+            "file_path": f"{stem}_samples.jsonl",
             "hash_algorithm": "sha256",
-            "checksum": hashlib.sha256(samples.content).hexdigest(),
-            "total_rows": len(lines),
+            "checksum": hashlib.sha256(content).hexdigest(),
+            "total_rows": len(rows),
         }
-        made.append(samples)
-    text = json.dumps(record, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
-    return [PublicFile(f"{stem}.json", text.encode()), *made]
+    text = json.dumps(_checked(record, AGGREGATE), ensure_ascii=False, indent=2, allow_nan=False)
+    return {f"{stem}.json": f"{text}\n".encode(), **samples}
 
 
 def record_of(run: PublicRun, organization: str) -> Record:
     """The record of a run without a reference to its answers."""
-    is_own = organization.lower() == run.model.developer.lower()
+    is_own = organization.lower() == run.model.split("/")[0].lower()
     relationship = "first_party" if is_own else "third_party"
     return {
         "schema_version": VERSION,
-        "evaluation_id": f"consilience/{run.suite.slug}/{run.model.id}/{run.fingerprint[:12]}/"
-        f"{int(run.time.timestamp())}",
+        "evaluation_id": f"consilience/{run.suite.slug}/{run.model}/{run.fingerprint[:12]}/"
+        f"{int(datetime.fromisoformat(run.finished).timestamp())}",
         "evaluation_timestamp": run.finished,
         "retrieved_timestamp": str(int(time.time())),
         "source_metadata": {
@@ -78,28 +85,26 @@ def record_of(run: PublicRun, organization: str) -> Record:
             "source_organization_name": organization or "unknown",
             "evaluator_relationship": relationship if organization else "other",
         },
-        "eval_library": {
-            "name": "consilience",
-            "version": run.versions.get("consilience", "unknown"),
-        },
+        "eval_library": {"name": "consilience", "version": run.version or "unknown"},
         "model_info": _model(run),
         "evaluation_results": list(_results(run)),
     }
 
 
 def _model(run: PublicRun) -> Record:
-    model = run.model
+    developer, name = run.model.split("/")
+    source = run.model_facts.get("source")
     info: Record = {
-        "name": model.name,
-        "id": model.id,
-        "developer": model.developer,
+        "name": name,
+        "id": run.model,
+        "developer": developer,
         "additional_details": {
-            "deployment_type": "unknown" if model.is_served else "self_deployed",
-            "model_availability": "open_weights" if model.is_from_hub else "unknown",
-            **model.facts,
+            "deployment_type": "unknown" if source == "server" else "self_deployed",
+            "model_availability": "open_weights" if source == "Hub" else "unknown",
+            **run.model_facts,
         },
     }
-    if "architecture" in model.facts and "transformers" in run.versions:
+    if "architecture" in run.model_facts and "transformers" in run.versions:
         engine = {"name": "transformers", "version": run.versions["transformers"]}
         info["inference_engine"] = engine
     return info
@@ -107,30 +112,27 @@ def _model(run: PublicRun) -> Record:
 
 def _results(run: PublicRun) -> Iterator[Record]:
     """A result for each headline number, of the whole suite and of each group; NaN has none."""
-    source, generation = _source(run), _generation(run)
-    for row in _shown_rows(run):
+    source = _source(run)
+    arguments = {"execution_command": run.command} if run.command else {}
+    shown = {(row.metric, row.subset) for row in run.summary.rows}
+    headline = {(metric, "all") for metric in headline_metrics(aliases=True)}
+    for row in run.metrics.iter_rows(named=True):
         group, metric, subset = row["group"], row["metric"], row["subset"]
-        name = ".".join([run.suite.slug, *([] if group in ("MACRO", "MICRO") else [group])])
+        if (metric, subset) not in shown | headline or math.isnan(row["value"]):
+            continue
+        parts = [run.suite.slug, *[group] * (group not in WHOLE), *[subset] * (subset != "all")]
         yield {
             "evaluation_result_id": result_id(run, group, metric, subset),
-            "evaluation_name": name if subset == "all" else f"{name}.{subset}",
+            "evaluation_name": ".".join(parts),
             "source_data": source,
             "evaluation_timestamp": run.finished,
             "metric_config": _metric(metric, run.protocol),
             "score_details": _score(row, run),
-            "generation_config": generation,
+            "generation_config": {
+                "generation_args": arguments,
+                "additional_details": {"protocol": run.protocol},
+            },
         }
-
-
-def _shown_rows(run: PublicRun) -> Iterator[Mapping[str, Any]]:
-    """The rows of the metrics table that the summary shows, and headline numbers of each group."""
-    shown = {(row.metric, row.subset) for row in run.summary.rows}
-    headline = headline_metrics(aliases=True)
-    for row in run.metrics.iter_rows(named=True):
-        is_shown = (row["metric"], row["subset"]) in shown
-        is_headline = row["subset"] == "all" and row["metric"] in headline
-        if (is_shown or is_headline) and not math.isnan(row["value"]):
-            yield row
 
 
 def result_id(run: PublicRun, group: str, metric: str, subset: str = "all") -> str:
@@ -143,7 +145,7 @@ def _metric(name: str, protocol: str) -> Record:
     low, high = METRICS[description.alias_of or name].bounds
     return {
         "evaluation_description": description.meaning,
-        "metric_id": CANONICAL.get(name, f"consilience.{name}"),
+        "metric_id": name if name in CANONICAL else f"consilience.{name}",
         "metric_name": description.label,
         "metric_kind": name,
         "metric_unit": "proportion",
@@ -159,10 +161,14 @@ def _score(row: Mapping[str, Any], run: PublicRun) -> Record:
     details = {"n_excluded": row["n_excluded"], "seeds": row["seeds"]}
     if row["group"] == "MACRO":
         details["unit_of_n"] = f"{run.suite.suite.words.group}s"
-    if shown := _summary_row(row, run):
-        numbers = {"majority_baseline": shown.baseline, "expected_by_chance": shown.chance}
-        details |= {name: value for name, value in numbers.items() if not math.isnan(value)}
-    if run.seeds > 1:
+    for shown in run.summary.rows:
+        if (shown.group, shown.metric, shown.subset) == (
+            row["group"],
+            row["metric"],
+            row["subset"],
+        ):
+            details |= {"majority_baseline": shown.baseline, "expected_by_chance": shown.chance}
+    if run.summary.seeds > 1:
         details |= {"low_over_seeds": row["seed_low"], "high_over_seeds": row["seed_high"]}
     uncertainty: Record = {"num_samples": row["n"]}
     if not math.isnan(row["low"]):
@@ -172,59 +178,33 @@ def _score(row: Mapping[str, Any], run: PublicRun) -> Record:
             "confidence_level": 0.95,
             "method": INTERVAL,
         }
+    texts = {name: str(value) for name, value in details.items()}
     return {
         "score": row["value"],
-        "details": {name: str(value) for name, value in details.items()},
+        "details": {name: text for name, text in texts.items() if text != "nan"},
         "uncertainty": uncertainty,
     }
 
 
-def _summary_row(row: Mapping[str, Any], run: PublicRun) -> SummaryRow | None:
-    """The headline number that a row of the metrics table is; None for those of a group."""
-    if row["group"] not in ("MACRO", "MICRO") and run.suite.kind != "sentence pairs":
-        return None
-    key = row["metric"], row["subset"], row["value"]
-    rows = (shown for shown in run.summary.rows if (shown.metric, shown.subset, shown.value) == key)
-    return next(rows, None)
-
-
 def _source(run: PublicRun) -> Record:
     suite = run.suite
-    details = {"kind": suite.kind, "sha256": suite.digest}
-    details |= {"licence": suite.licence} if suite.licence else {}
-    if not suite.dataset:
-        return {
-            "dataset_name": suite.name,
-            **(
-                {"source_type": "url", "url": [suite.url]}
-                if suite.url
-                else {"source_type": "other"}
-            ),
-            "additional_details": details,
-        }
-    details |= {"config": suite.config} if suite.config else {}
-    return {
-        "dataset_name": suite.name,
-        "source_type": "hf_dataset",
-        "hf_repo": suite.dataset,
-        **({"hf_split": suite.split} if suite.split else {}),
-        "additional_details": details,
-    }
+    source: Record = {"source_type": "other"}
+    if suite.dataset:
+        source = {"source_type": "hf_dataset", "hf_repo": suite.dataset}
+        source |= {"hf_split": suite.split} if suite.split else {}
+    elif suite.url:
+        source = {"source_type": "url", "url": [suite.url]}
+    details = {"kind": suite.kind, "sha256": suite.digest, "licence": suite.licence}
+    details |= {"config": suite.config}
+    known = {name: text for name, text in details.items() if text}
+    return {"dataset_name": suite.name, **source, "additional_details": known}
 
 
-def _generation(run: PublicRun) -> Record:
-    arguments = {"execution_command": run.command} if run.command else {}
-    return {"generation_args": arguments, "additional_details": {"protocol": run.protocol}}
-
-
-def samples_of(run: PublicRun, evaluation_id: str) -> Iterator[Record]:
+def samples_of(run: PublicRun, prompts: pl.DataFrame, evaluation_id: str) -> Iterator[Record]:
     """A row for each answer; those in the base variant are linked to the accuracy of the group."""
-    if run.prompts is None:
-        return
-    keys = ["group", "item", "variant"]
     answers = run.shared_answers().with_columns(run.is_right())
-    suite = run.suite.suite
-    for row in answers.join(run.prompts, on=keys, maintain_order="left").iter_rows(named=True):
+    suite, keys = run.suite.suite, ["group", "item", "variant"]
+    for row in answers.join(prompts, on=keys, maintain_order="left").iter_rows(named=True):
         answer, group = row["answer"], row["group"]
         text = row.get("text") or answer
         gold, is_right = [] if row["gold"] is None else [row["gold"]], bool(row["is_right"])
@@ -240,7 +220,7 @@ def samples_of(run: PublicRun, evaluation_id: str) -> Iterator[Record]:
         yield {
             "schema_version": VERSION,
             "evaluation_id": evaluation_id,
-            "model_id": run.model.id,
+            "model_id": run.model,
             "evaluation_name": f"{run.suite.slug}.{group}",
             **({"evaluation_result_id": result_id(run, group, "accuracy")} if linked else {}),
             "sample_id": f"{group}/{row['item']}/{row['variant_index']}",
@@ -267,39 +247,20 @@ def sample_hash(prompt: str, gold: list[str]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _uuid(fingerprint: str) -> uuid.UUID:
-    """A UUID of version 4 that follows from the settings of a run."""
-    return uuid.UUID(bytes=bytes.fromhex(fingerprint)[:16], version=4)
+def _checked(document: Record, schema: str) -> Record:
+    """A document that fits a published schema; another one raises."""
+    for error in _validator(schema).iter_errors(document):
+        raise ConsilienceError(
+            f"{error.json_path}: {error.message}",
+            expected=f"a record of Every Eval Ever {VERSION}",
+            where=str(document.get("sample_id", document["evaluation_id"])),
+            todo="Report this record: it is a fault of consilience.",
+        )
+    return document
 
 
-def _line(sample: Record) -> str:
-    """A row on one line, also for readers that end lines at other characters than a line feed."""
-    return json.dumps(sample, allow_nan=False) + "\n"
+@cache
+def _validator(schema: str) -> Any:
+    from jsonschema import Draft7Validator
 
-
-def check_records(made: list[PublicFile]) -> bool:
-    """Whether records were checked against the published schemas; one that does not fit raises.
-
-    False where the package ``jsonschema`` is missing.
-    """
-    try:
-        from jsonschema import Draft7Validator
-    except ImportError:
-        return False
-    validators = {
-        suffix: Draft7Validator(json.loads(SCHEMAS.joinpath(name).read_text(encoding="utf-8")))
-        for suffix, name in ((".json", AGGREGATE), (".jsonl", INSTANCE))
-    }
-    for file in made:
-        is_lines = file.name.endswith(".jsonl")
-        texts = file.content.decode().split("\n")[:-1] if is_lines else [file.content.decode()]
-        validator = validators[".jsonl" if is_lines else ".json"]
-        for number, text in enumerate(texts, start=1):
-            for error in validator.iter_errors(json.loads(text)):
-                raise ConsilienceError(
-                    f"{error.json_path}: {error.message}",
-                    expected=f"a record of Every Eval Ever {VERSION}",
-                    where=f"{file.name}, line {number}" if is_lines else file.name,
-                    todo="Report this record: it is a fault of consilience.",
-                )
-    return True
+    return Draft7Validator(json.loads(SCHEMAS.joinpath(schema).read_text(encoding="utf-8")))

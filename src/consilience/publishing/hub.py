@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from huggingface_hub import CommitOperationAdd, HfApi, get_token
-from huggingface_hub.errors import (
-    EntryNotFoundError,
-    HfHubHTTPError,
-    HFValidationError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-)
+from huggingface_hub import CommitOperationAdd, HfApi, constants, get_token
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 
 from consilience.errors import ConsilienceError
-from consilience.publishing.public_run import PublicFile
+from consilience.publishing.public_run import Files
 from consilience.read import read_text
 from consilience.report.table import Column, Table, Value
 from consilience.text import counted
 
 RepositoryType = Literal["model", "dataset"]
-
-PREFIX = {"model": "", "dataset": "datasets/"}
 
 LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN to a token that may write to it."
 
@@ -43,7 +34,7 @@ class Push:
     """Who sees it: ``public``, ``private``, ``new, private`` or ``new, public``."""
     as_pull_request: bool
     """Whether a pull request is opened instead of a commit to ``main``."""
-    files: Sequence[PublicFile]
+    files: Files
     """The files."""
     replaced: frozenset[str]
     """The names of files that are in the repository already."""
@@ -56,18 +47,19 @@ class Push:
     @property
     def url(self) -> str:
         """The address of the repository."""
-        return f"{endpoint()}/{PREFIX[self.type]}{self.repository}"
+        prefix = constants.REPO_TYPES_URL_PREFIXES.get(self.type, "")
+        return f"{constants.ENDPOINT}/{prefix}{self.repository}"
 
     @property
     def size(self) -> int:
         """The bytes of all files."""
-        return sum(len(file.content) for file in self.files)
+        return sum(map(len, self.files.values()))
 
     def table(self) -> Table:
         """A row for each file, and below them where they go."""
         rows: list[list[Value]] = [
-            [file.name, len(file.content), "replaced" if file.name in self.replaced else "new"]
-            for file in self.files
+            [name, len(content), "replaced" if name in self.replaced else "new"]
+            for name, content in self.files.items()
         ]
         way = "as a pull request" if self.as_pull_request else "as a commit to main"
         notes = [f"To: {self.url} ({self.type}, {self.visibility}), {way}"]
@@ -76,15 +68,10 @@ class Push:
         return Table(title, columns, rows, notes, sortable=False)
 
 
-def endpoint() -> str:
-    """The address of the Hub: ``HF_ENDPOINT``, else huggingface.co."""
-    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
-
-
 def plan_push(
     repository: str,
     type_: RepositoryType,
-    files: Sequence[PublicFile],
+    files: Files,
     *,
     as_pull_request: bool,
     is_public: bool,
@@ -93,48 +80,50 @@ def plan_push(
 
     A data set that does not exist is created by ``send``; a model that does not exist raises.
     """
+    if constants.HF_HUB_OFFLINE:
+        raise ConsilienceError(
+            "HF_HUB_OFFLINE is set, so nothing can be sent",
+            todo="The files are written. Unset it, and run it again.",
+        )
     if get_token() is None:
-        raise ConsilienceError("no token of the Hub", where=endpoint(), todo=LOG_IN)
-    api = HfApi(endpoint=endpoint())
+        raise ConsilienceError("no token of the Hub", where=constants.ENDPOINT, todo=LOG_IN)
+    visibility, names = f"new, {'public' if is_public else 'private'}", list[str]()
     with _errors_of(repository):
         try:
-            info = api.repo_info(repository, repo_type=type_)
+            info = HfApi().repo_info(repository, repo_type=type_)
         except RepositoryNotFoundError as error:
             if type_ == "model" or as_pull_request:
                 raise ConsilienceError(
                     f"no {type_} repository '{repository}' that you may read",
-                    where=endpoint(),
+                    where=constants.ENDPOINT,
                     todo=f"Check the name; if it is private: {LOG_IN}",
                 ) from error
-            visibility, names = f"new, {'public' if is_public else 'private'}", []
         else:
             visibility = "private" if info.private else "public"
-            names = [sibling.rfilename for sibling in getattr(info, "siblings", None) or []]
-    replaced = frozenset(names) & {file.name for file in files}
-    return Push(repository, type_, visibility, as_pull_request, files, replaced)
+            names = [file.rfilename for file in getattr(info, "siblings", None) or []]
+    return Push(
+        repository, type_, visibility, as_pull_request, files, frozenset(names) & files.keys()
+    )
 
 
-def existing_text(repository: str, type_: RepositoryType, name: str) -> str:
+def existing_text(push: Push, name: str) -> str:
     """The text of a file in a repository; empty where there is none."""
-    api = HfApi(endpoint=endpoint())
-    with _errors_of(repository):
-        try:
-            path = api.hf_hub_download(repository, name, repo_type=type_)
-        except (EntryNotFoundError, RepositoryNotFoundError):
-            return ""
-        return read_text(Path(path))
+    if name not in push.replaced:
+        return ""
+    with _errors_of(push.repository):
+        return read_text(Path(HfApi().hf_hub_download(push.repository, name, repo_type=push.type)))
 
 
 def send(push: Push, message: str) -> str:
     """Send the files in one commit; the address of the commit or of the pull request."""
-    api = HfApi(endpoint=endpoint())
+    api = HfApi()
     with _errors_of(push.repository):
         if push.is_new:
             private = push.visibility == "new, private"
             api.create_repo(push.repository, repo_type=push.type, private=private)
         sent = api.create_commit(
             push.repository,
-            [CommitOperationAdd(file.name, file.content) for file in push.files],
+            [CommitOperationAdd(name, content) for name, content in push.files.items()],
             commit_message=message,
             repo_type=push.type,
             create_pr=push.as_pull_request,
@@ -145,7 +134,7 @@ def send(push: Push, message: str) -> str:
 @contextmanager
 def _errors_of(repository: str) -> Iterator[None]:
     """Turn what the Hub and the network raise into one message."""
-    where = f"{endpoint()}, {repository}"
+    where = f"{constants.ENDPOINT}, {repository}"
     try:
         yield
     except ConsilienceError:
@@ -159,10 +148,6 @@ def _errors_of(repository: str) -> Iterator[None]:
             " ".join(str(error).split()).rstrip("."),
             where=where,
             todo="Correct the card that is there, or choose another licence.",
-        ) from error
-    except OfflineModeIsEnabled as error:
-        raise ConsilienceError(
-            "HF_HUB_OFFLINE is set, so nothing can be sent", where=where, todo="Unset it."
         ) from error
     except HfHubHTTPError as error:
         raise _refusal(error, where) from error

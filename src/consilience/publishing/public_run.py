@@ -1,6 +1,6 @@
 """What may leave this machine of a run: no path, no host name, no key, no text without a licence.
 
-``workflow/publication.py`` makes a ``PublicRun`` from a ``Run``, field by field; nothing else of a
+``workflow/public_runs.py`` makes a ``PublicRun`` from a ``Run``, field by field; nothing else of a
 record is published.
 """
 
@@ -9,15 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
 from typing import Literal
 
 import polars as pl
 
 from consilience.choices import Protocol
+from consilience.publishing.licences import may_be_shared
+from consilience.report.export import as_markdown
 from consilience.report.summary import Summary
 from consilience.types import Suite
+
+Files = Mapping[str, bytes]
+"""Files to publish: their content by their path in the folder or repository, with ``/``."""
 
 Kind = Literal["facts", "questions", "sentence pairs"]
 """What the items of a suite are."""
@@ -39,40 +42,6 @@ NUMBERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class PublicFile:
-    """A file to publish."""
-
-    name: str
-    """Its path in the folder or repository, with ``/``."""
-    content: bytes
-    """What is in it."""
-
-
-@dataclass(frozen=True, slots=True)
-class PublicModel:
-    """A model as the world knows it."""
-
-    id: str
-    """Its id on the Hub, or one of the same form: ``ORGANISATION/NAME``."""
-    facts: Mapping[str, str]
-    """What is known of it: ``MODEL_FIELDS``, and ``source``: the Hub, local files or a server."""
-    is_served: bool
-    """Whether a server answered."""
-    is_from_hub: bool
-    """Whether its weights were read from the Hub."""
-
-    @property
-    def developer(self) -> str:
-        """The first part of its id."""
-        return self.id.split("/")[0]
-
-    @property
-    def name(self) -> str:
-        """The last part of its id."""
-        return self.id.split("/")[-1]
-
-
-@dataclass(frozen=True, slots=True)
 class PublicSuite:
     """A suite as the world knows it."""
 
@@ -86,8 +55,6 @@ class PublicSuite:
     """Its groups."""
     licence: str
     """An SPDX expression; empty where none is stated."""
-    may_be_shared: bool
-    """Whether its texts may be published."""
     url: str = ""
     """Where it is published, as it states; empty where it states nothing."""
     dataset: str = ""
@@ -102,13 +69,20 @@ class PublicSuite:
         """Its name as a part of a path."""
         return re.sub(r"[^A-Za-z0-9_-]+", "-", self.name).strip("-").lower() or "suite"
 
+    @property
+    def may_be_shared(self) -> bool:
+        """Whether its texts may be published."""
+        return may_be_shared(self.licence)
+
 
 @dataclass(frozen=True, slots=True)
 class PublicRun:
     """All that may be published of a run."""
 
-    model: PublicModel
-    """Which model answered."""
+    model: str
+    """The model's id on the Hub, or one of the same form: ``ORGANISATION/NAME``."""
+    model_facts: Mapping[str, str]
+    """What is known of it: ``MODEL_FIELDS``, and ``source``: Hub, local files or server."""
     suite: PublicSuite
     """Which suite it answered."""
     protocol: Protocol
@@ -133,19 +107,14 @@ class PublicRun:
     """The prompts: ``group, item, variant, prompt``; None where they may not be published."""
 
     @property
-    def time(self) -> datetime:
-        """When the run ended."""
-        return datetime.fromisoformat(self.finished)
-
-    @property
     def day(self) -> str:
         """The day on which the run ended."""
         return self.finished[:10]
 
     @property
-    def seeds(self) -> int:
-        """How many runs with different seeds the numbers are the mean of."""
-        return self.summary.seeds
+    def version(self) -> str:
+        """The version of consilience; empty where it was not installed."""
+        return self.versions.get("consilience", "")
 
     def shared_answers(self) -> pl.DataFrame:
         """The answers as they may be published.
@@ -176,10 +145,14 @@ class PublicRun:
             same = pl.coalesce(pl.col("option") == pl.col("gold_option"), same)
         return same.alias("is_right")
 
-    def details(self) -> Iterator[tuple[str, str]]:
-        """What a reader needs to understand and repeat the numbers: names and values."""
-        suite, model = self.suite, self.model
-        yield "model", ", ".join([model.id, *(f"{n} {v}" for n, v in model.facts.items())])
+    def as_markdown(self) -> str:
+        """The headline numbers, and what a reader needs to understand and repeat them."""
+        details = "".join(f"- {name}: {value}\n" for name, value in self._details())
+        return f"{as_markdown(self.summary.table())}\n{details}"
+
+    def _details(self) -> Iterator[tuple[str, str]]:
+        suite = self.suite
+        yield "model", ", ".join([self.model, *(f"{n} {v}" for n, v in self.model_facts.items())])
         licence = f"licence {suite.licence}" if suite.licence else "no licence stated"
         yield "suite", f"{suite.name} ({suite.kind}, SHA-256 {suite.digest}, {licence})"
         yield "protocol", self.protocol
@@ -188,17 +161,5 @@ class PublicRun:
         if self.command:
             yield "command", f"`{self.command}`"
         yield "date", self.day
-
-
-def written(folder: Path, files: Sequence[PublicFile]) -> list[Path]:
-    """Write files into a folder; their paths."""
-    from consilience.files import cannot_write, write_whole
-
-    paths = [folder / file.name for file in files]
-    for path, file in zip(paths, files, strict=True):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise cannot_write(path.parent, error) from error
-        write_whole(path, file.content)
-    return paths
+        for note in self.notes:
+            yield "note", note

@@ -99,6 +99,14 @@ class SummaryRow:
     """What the number counts, in about five words."""
     chance: float = NAN
     """The value that is expected by chance; NaN but for consistency over all forms, violations."""
+    group: str = ""
+    """The group of its row in the metrics table: ``MACRO``, ``MICRO`` or that of a task."""
+
+    @property
+    def names(self) -> list[str]:
+        """What names it among those of a run: the metric, ``written``, the subset but ``all``."""
+        written = ["written"] * self.label.endswith("(written)")
+        return [self.metric, *written, *([self.subset] if self.subset != "all" else [])]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -226,9 +234,8 @@ def summarize(
     values = {(row["group"], row["metric"], row["subset"]): row for row in _rows_of(metrics)}
     groups = [group for group in suite.relations if (group.id, "accuracy", "all") in values]
     is_averaged = all(group.design.is_averaged for group in groups)
-    summarised = ["MACRO"] if is_averaged else [group.id for group in groups]
     words, pooled = suite.words, suite.words is QUESTION_WORDS
-    chosen = _mean_keys(values, groups, words) if is_averaged else _pair_keys(groups, summarised)
+    chosen = _mean_keys(values, groups, words) if is_averaged else _pair_keys(groups)
     deviations = _deviations(by_seed)
     chosen = [*chosen, *_violation_keys(suite)]
     averaged = len(_averaged(groups)) if is_averaged and not pooled else 0
@@ -243,7 +250,7 @@ def summarize(
             SummaryRow(
                 label=label, metric=key[1], subset=key[2], value=row["value"], std=std,
                 low=row["low"], high=row["high"], baseline=baseline.get(key, NAN), meaning=meaning,
-                chance=_chance(values, key),
+                chance=_chance(values, key), group=key[0],
             )
         )  # fmt: skip
     least, most = _extremes(values, groups) if is_averaged else ([], [])
@@ -292,26 +299,19 @@ def _mean_keys(
     ]
 
 
-def _pair_keys(groups: Sequence[Relation], names: Sequence[str]) -> list[tuple[Key, str, str]]:
+def _pair_keys(groups: Sequence[Relation]) -> list[tuple[Key, str, str]]:
     """Key, label and meaning of the rows of sentence pairs; those of written labels say so."""
     keys: list[tuple[Key, str, str]] = []
-    for group, name in zip(groups, names, strict=True):
+    for group in groups:
         suffix = " (written)" if group.design.writes_freely else ""
         keys += [
-            ((name, metric, "all"), f"{label}{suffix}", meaning)
+            ((group.id, metric, "all"), f"{label}{suffix}", meaning)
             for metric, label, meaning in PAIR_ROWS
         ]
-        forms = [form for form in group.design.forms if form != ORIGINAL]
-        if len(forms) > 1 and not suffix:
-            keys += [
-                (
-                    (name, "consistency", form),
-                    f"Consistency {FORM_ROWS[form][0]}",
-                    FORM_ROWS[form][1],
-                )
-                for form in forms
-                if form in FORM_ROWS
-            ]
+        if len(group.design.forms) > 2 and not suffix:
+            for form in [form for form in group.design.forms if form in FORM_ROWS]:
+                label, meaning = FORM_ROWS[form]
+                keys.append(((group.id, "consistency", form), f"Consistency {label}", meaning))
     return keys
 
 

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from huggingface_hub import get_token
+
 from consilience.errors import ConsilienceError
-from consilience.publishing.public_run import PublicFile
+from consilience.publishing.public_run import Files
 from consilience.run import Run
 
 SECRET_ENDINGS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
@@ -21,7 +23,7 @@ TEXTS = (".md", ".json", ".yaml")
 """Files that consilience words itself; others hold the texts of a suite and of a model."""
 
 
-def refuse_private(files: Sequence[PublicFile], runs: Sequence[Run]) -> None:
+def refuse_private(files: Files, runs: Sequence[Run]) -> None:
     """Raise where a file has a key of this machine, or a text of ours a folder or an address of it.
 
     ``PublicRun`` has no field for any of them. This finds what a suite, a model or an option holds.
@@ -29,13 +31,13 @@ def refuse_private(files: Sequence[PublicFile], runs: Sequence[Run]) -> None:
     secrets, places = dict(_secrets()), dict[str, str]()
     for run in runs:
         places |= dict(_places(run))
-    for file in files:
-        known = secrets | places if file.name.endswith(TEXTS) else secrets
+    for name, content in files.items():
+        known = secrets | places if name.endswith(TEXTS) else secrets
         for text, meaning in known.items():
-            if text.encode() in file.content:
+            if text.encode() in content:
                 raise ConsilienceError(
                     f"it would publish {meaning}",
-                    where=file.name,
+                    where=name,
                     todo="Nothing was written. Rename the suite, the model or the option that "
                     "holds it, and run again.",
                 )
@@ -45,6 +47,8 @@ def _secrets() -> Iterator[tuple[str, str]]:
     for name, value in os.environ.items():
         if name.upper().endswith(SECRET_ENDINGS) and len(value) >= SHORTEST:
             yield value, f"the value of {name}"
+    if token := get_token():
+        yield token, "your token of the Hub"
 
 
 def _places(run: Run) -> Iterator[tuple[str, str]]:

@@ -13,11 +13,9 @@ from typing import Any
 import polars as pl
 
 from consilience.errors import ConsilienceError
-from consilience.publishing.licences import may_be_shared
 from consilience.publishing.public_run import (
     MODEL_FIELDS,
     Kind,
-    PublicModel,
     PublicRun,
     PublicSuite,
 )
@@ -56,11 +54,11 @@ def public_run(run: Run, options: PublishOptions) -> PublicRun:
                 where=str(part.path),
                 todo="Rerun its command, which resumes it.",
             )
-    model = public_model(run, options.model_id)
+    model, facts_of_model = public_model(run, options.model_id)
     suite, protocol = any_suite_of(run, None, None, options.data_dir)
     if not (run.is_of_pairs or run.is_of_questions):
         suite = select_relations(suite, run.seeds[0].answers["group"].unique().to_list())
-    counted = count_run(replace(run, label=model.id), suite, protocol)
+    counted = count_run(replace(run, label=model), suite, protocol)
     if facts := run.settings.get("facts"):  # those of another suite
         suite = replace_facts(suite, load_suite(facts, options.data_dir))
     public = public_suite(run, suite, options.licence)
@@ -71,9 +69,10 @@ def public_run(run: Run, options: PublishOptions) -> PublicRun:
     record = run.seeds[-1].record
     return PublicRun(
         model=model,
+        model_facts=facts_of_model,
         suite=public,
         protocol=protocol,
-        command=public_command(run.record.get("options"), model.id, public.name),
+        command=public_command(run.record.get("options"), model, public.name),
         versions=dict(record["versions"]),
         finished=str(record["finished"]),
         fingerprint=fingerprint({part.label: part.settings for part in run.parts} or run.settings),
@@ -85,8 +84,8 @@ def public_run(run: Run, options: PublishOptions) -> PublicRun:
     )
 
 
-def public_model(run: Run, model_id: str | None) -> PublicModel:
-    """The model of a run under an id; a run whose model has none raises."""
+def public_model(run: Run, model_id: str | None) -> tuple[str, dict[str, str]]:
+    """The id of the model of a run and what is known of it; a model without an id raises."""
     identity: Mapping[str, Any] = run.settings.get("model", {})
     spec = str(identity.get("model", ""))
     is_here = identity.get("digest") is not None or "server" in identity
@@ -99,15 +98,16 @@ def public_model(run: Run, model_id: str | None) -> PublicModel:
             where=str(run.path),
             todo="Name it: --model-id ORGANISATION/NAME.",
         )
-    is_served, is_loaded = "server" in identity, "architecture" in identity
+    is_loaded = "architecture" in identity
     identities = [part.settings.get("model", {}) for part in run.seeds if is_loaded]
     known = {name: {one.get(name) for one in identities} for name in MODEL_FIELDS}
     shared = {name: values.pop() for name, values in known.items() if len(values) == 1}
     facts = {name: str(value) for name, value in shared.items() if value is not None}
-    is_from_hub = is_loaded and not is_here
-    if is_served or is_loaded:
-        facts["source"] = "server" if is_served else "Hub" if is_from_hub else "local files"
-    return PublicModel(id_, facts, is_served, is_from_hub)
+    if "server" in identity:
+        facts["source"] = "server"
+    elif is_loaded:
+        facts["source"] = "local files" if is_here else "Hub"
+    return id_, facts
 
 
 def public_suite(run: Run, suite: Suite, licence: str | None) -> PublicSuite:
@@ -129,7 +129,6 @@ def public_suite(run: Run, suite: Suite, licence: str | None) -> PublicSuite:
         digest=str(settings["pairs"] if run.is_of_pairs else settings["suite_digest"]),
         suite=suite,
         licence=stated,
-        may_be_shared=may_be_shared(stated),
         url=url if url.startswith(("https://", "http://")) else "",
         dataset=dataset,
         config=config,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from consilience.errors import ConsilienceError
-from consilience.files import cannot_write
+from consilience.files import cannot_write, write_whole
 from consilience.publishing import hub
 from consilience.publishing.eval_results import eval_results_files
-from consilience.publishing.every_eval_ever import VERSION, check_records, eee_files
+from consilience.publishing.every_eval_ever import eee_files
 from consilience.publishing.model_card import CARD, with_results
-from consilience.publishing.public_run import PublicFile, PublicRun, written
+from consilience.publishing.public_run import Files, PublicRun
 from consilience.publishing.published_dataset import MARK, dataset_files
 from consilience.read import read_text
 from consilience.run import Run
@@ -22,10 +22,8 @@ from consilience.workflow.private import refuse_private
 from consilience.workflow.public_runs import public_run
 from consilience.workflow.publish_options import PublishOptions
 
-REPOSITORIES: Mapping[str, hub.RepositoryType] = {
-    "eee": "dataset", "dataset": "dataset", "model-card": "model", "eval-results": "model",
-}  # fmt: skip
-"""The type of the repository that each format belongs to."""
+OF_ANSWERS = ("eee", "dataset")
+"""Formats with the answers, which belong to data sets; the others belong to models."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -36,10 +34,10 @@ class Publication:
     """The runs, as they were published."""
     folder: Path
     """The folder of the files."""
-    files: Sequence[PublicFile]
+    files: Files
     """The files."""
     notes: Sequence[str]
-    """What was left out, and what was not checked."""
+    """What was left out."""
     push: hub.Push | None = None
     """What would be sent; None without ``--push``."""
     address: str = ""
@@ -48,10 +46,10 @@ class Publication:
     @property
     def paths(self) -> list[Path]:
         """The files in the folder."""
-        return [self.folder / file.name for file in self.files]
+        return [self.folder / name for name in self.files]
 
     def __repr__(self) -> str:
-        names = listed([file.name for file in self.files], 2)
+        names = listed(list(self.files), 2)
         return f"Publication({str(self.folder)!r}: {names}; sent: {self.address or 'no'})"
 
 
@@ -65,16 +63,28 @@ def publish(options: PublishOptions, watch: Watch = SILENT) -> Publication:
     runs, notes = _runs_of(options, opened, watch)
     if options.format_ != "eee":
         _refuse_several(options, runs)
+    if options.format_ in OF_ANSWERS:
+        notes += dict.fromkeys(note for run in runs for note in _left_out(run))
     watch.say(f"writing {options.format_} of {counted(len(runs), 'run')}")
-    files, more = _files_of(options, runs)
+    files = _files_of(options, runs)
     refuse_private(files, opened)
     folder = options.folder or options.run / "published" / options.format_
-    written(folder, _with_existing(options, runs, files, folder))
-    made = Publication(runs, folder, files, [*notes, *more])
+    _write(folder, _with_card(_existing_card(folder, options), files, runs))
+    made = Publication(runs, folder, files, notes)
     if options.push is None:
         return made
-    planned = replace(made, push=_planned(options, options.push, runs, files))
-    return send_publication(planned) if options.yes else planned
+    planned = hub.plan_push(
+        options.push,
+        "dataset" if options.format_ in OF_ANSWERS else "model",
+        files,
+        as_pull_request=options.create_pr,
+        is_public=options.public,
+    )
+    if options.format_ == "model-card":
+        card = hub.existing_text(planned, CARD)
+        planned = replace(planned, files=_with_card(card, files, runs))
+    made = replace(made, push=planned)
+    return send_publication(made) if options.yes else made
 
 
 def send_publication(made: Publication) -> Publication:
@@ -136,12 +146,8 @@ def _runs_of(
         return [public_run(opened[0], options)], []
     models = {str(run.settings.get("model", {}).get("model")) for run in opened}
     if options.model_id is not None and len(models) > 1:
-        raise ConsilienceError(
-            f"--model-id with runs of {len(models)} models: {listed(sorted(models))}",
-            expected="runs of one model",
-            where=str(options.run),
-            todo="Name the folder of one of them.",
-        )
+        fault = f"--model-id with runs of {len(models)} models: {listed(sorted(models))}"
+        raise _several(options, fault, "runs of one model")
     runs, notes = [], []
     with watch.steps("counting", len(opened), "runs") as advance:
         for run in opened:
@@ -159,46 +165,38 @@ def _runs_of(
 
 def _refuse_several(options: PublishOptions, runs: Sequence[PublicRun]) -> None:
     """Refuse several models in a card, several runs in a data set, and a suite twice."""
-    models = list(dict.fromkeys(run.model.id for run in runs))
-    if len(models) > 1 or (options.format_ == "dataset" and len(runs) > 1):
-        expected = "one run" if options.format_ == "dataset" else "runs of one model"
-        raise ConsilienceError(
-            f"{len(runs)} runs of {counted(len(models), 'model')}",
-            expected=f"{expected} for --format {options.format_}",
-            where=str(options.run),
-            todo="Name the folder of one of them.",
-        )
+    models, is_one = len({run.model for run in runs}), options.format_ == "dataset"
+    if models > 1 or (is_one and len(runs) > 1):
+        fault = f"{len(runs)} runs of {counted(models, 'model')}"
+        expected = "one run" if is_one else "runs of one model"
+        raise _several(options, fault, f"{expected} for --format {options.format_}")
     names = [f"{run.suite.name} under {run.protocol}" for run in runs]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise ConsilienceError(
-            f"several runs of {twice[0]}",
-            expected="one, because each suite and protocol has one place in the files",
-            where=str(options.run),
-            todo="Name the folder of one of them.",
-        )
+        expected = "one, because each suite and protocol has one place in the files"
+        raise _several(options, f"several runs of {twice[0]}", expected)
 
 
-def _files_of(
-    options: PublishOptions, runs: Sequence[PublicRun]
-) -> tuple[list[PublicFile], list[str]]:
-    """The files of a format, and notes on them."""
-    notes = []
-    if options.format_ in ("eee", "dataset"):
-        notes = list(dict.fromkeys(note for run in runs for note in _left_out(run)))
-    if options.format_ == "eee":
-        made = (file for run in runs for file in eee_files(run, options.organization))
-        files = list({file.name: file for file in made}.values())  # a copied run is one
-        if not check_records(files):
-            notes.append(
-                f"not checked against the schema {VERSION}, because jsonschema is missing; to "
-                "check: pip install jsonschema, and give the command again"
-            )
-        return files, notes
-    if options.format_ == "eval-results":
-        return eval_results_files(runs, str(options.benchmark)), notes
-    if options.format_ == "dataset":
-        return dataset_files(runs[0]), notes
-    return [PublicFile(CARD, with_results("", runs).encode())], notes
+def _several(options: PublishOptions, fault: str, expected: str) -> ConsilienceError:
+    todo = "Name the folder of one of them."
+    return ConsilienceError(fault, expected=expected, where=str(options.run), todo=todo)
+
+
+def _files_of(options: PublishOptions, runs: Sequence[PublicRun]) -> Files:
+    """The files of a format."""
+    if options.format_ == "model-card":
+        return {CARD: with_results("", runs).encode()}
+    makers: Mapping[str, Callable[[PublicRun], Files]] = {
+        "eee": lambda run: eee_files(run, options.organization),
+        "eval-results": lambda run: eval_results_files(run, str(options.benchmark)),
+        "dataset": dataset_files,
+    }
+    make = makers[options.format_]
+    return {name: content for run in runs for name, content in make(run).items()}
+
+
+def _with_card(card: str, files: Files, runs: Sequence[PublicRun]) -> Files:
+    """The files, with results added to a model card that exists; no text for none."""
+    return {CARD: with_results(card, runs).encode()} if card else files
 
 
 def _left_out(run: PublicRun) -> list[str]:
@@ -213,41 +211,31 @@ def _left_out(run: PublicRun) -> list[str]:
     return []
 
 
-def _with_existing(
-    options: PublishOptions, runs: Sequence[PublicRun], files: list[PublicFile], folder: Path
-) -> list[PublicFile]:
-    """The files for a folder: an existing model card is kept, a foreign data card raises."""
+def _existing_card(folder: Path, options: PublishOptions) -> str:
+    """The text of a model card in a folder; a data card that consilience did not write raises."""
     card = folder / CARD
     if options.format_ not in ("model-card", "dataset") or not card.exists():
-        return files
+        return ""
     try:
         text = read_text(card)
     except OSError as error:
         raise cannot_write(card, error) from error
     if options.format_ == "model-card":
-        return [PublicFile(CARD, with_results(text, runs).encode())]
+        return text
     if MARK not in text:
         raise ConsilienceError(
             "a README.md that consilience did not write",
             where=str(folder),
             todo="Choose another folder.",
         )
-    return files
+    return ""
 
 
-def _planned(
-    options: PublishOptions, repository: str, runs: Sequence[PublicRun], files: list[PublicFile]
-) -> hub.Push:
-    """What the upload would do; a model card that is there is changed, not replaced."""
-    type_ = REPOSITORIES[options.format_]
-    planned = hub.plan_push(
-        repository,
-        type_,
-        files,
-        as_pull_request=options.create_pr,
-        is_public=options.public,
-    )
-    if options.format_ != "model-card" or CARD not in planned.replaced:
-        return planned
-    text = hub.existing_text(repository, type_, CARD)
-    return replace(planned, files=[PublicFile(CARD, with_results(text, runs).encode())])
+def _write(folder: Path, files: Files) -> None:
+    for name, content in files.items():
+        path = folder / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(path.parent, error) from error
+        write_whole(path, content)

@@ -1,5 +1,6 @@
 """What the table of a comparison says about constant runs, lacking answers and few relations."""
 
+import json
 import math
 
 import polars as pl
@@ -80,10 +81,19 @@ def test_a_detectable_difference_above_the_scale_is_shown_as_such():
     assert [number_text(x, "detectable") for x in (0.123, 1, 1.059)] == ["12.3", "100.0", ">100"]
 
 
-def test_runs_of_different_questions_name_the_option(consilience, tmp_path):
+def test_runs_with_another_limit_are_compared_on_the_facts_that_both_have(consilience, tmp_path):
     probe = ("probe", "-m", "baseline:majority", "--groups", "capital", "-o")
     consilience(*probe, "few", "--limit", 4)
     consilience(*probe, "all")
-    status, _, err = consilience("compare", "few", "all")
+    consilience(*probe[:4], "continent", "-o", "other")
+    for first, second in (("few", "all"), ("all", "few")):
+        status, out, err = consilience("compare", first, second, "--by", "metric", "--json")
+        assert status == 0
+        assert "compared on the 4 facts that all runs have (" in err + out
+        assert "few used --limit 4" in err + out and "all asked all facts" in err + out
+        rows = json.loads(out)["differences"]
+        assert {row["n"] for row in rows if row["metric"] == "accuracy"} == {1, 4}
+    status, _, err = consilience("compare", "other", "all")
     assert status == 2
-    assert "few used --limit 4; all asked all facts. Use the same option for both." in err
+    assert "no fact that all runs have in the same variants" in err
+    assert "other used --groups continent; all used --groups capital. Use the same option" in err

@@ -154,9 +154,10 @@ def test_only_items_that_both_have_are_compared(ports):
     (check,) = checked.checks
     assert (check.value, check.baseline) == (20 / 30, 20 / 30)
     assert (
-        "compared on the 30 items that all have (40 in thirty.csv, 30 in part.csv)" in checked.notes
+        "compared on the 30 facts that all runs have (40 in thirty.csv, 30 in part.csv)"
+        in checked.notes
     )
-    with pytest.raises(ConsilienceError, match=r"no item that the run and the baseline have both"):
+    with pytest.raises(ConsilienceError, match=r"no fact that all runs have in the same variants"):
         gate(folder, write("first", 9, range(9)), baseline=folder / "part.csv", rules=[rule])
 
 

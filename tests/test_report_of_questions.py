@@ -106,3 +106,19 @@ def test_the_table_of_examples_has_the_question(consilience, path):
         "analyze", "examples", path, "--examples", "1", "--kind", "right_and_wrong"
     )
     assert re.findall("Question: one\\? / A. (yes|no|maybe) / B. ", out) == ["yes", "no", "maybe"]
+
+
+def test_a_comparison_has_the_rows_of_the_summary_in_the_words_of_questions(
+    consilience, path, view, tmp_path
+):
+    cs.evaluate(cs.Questions.from_frame(QUESTIONS[:5], name="quiz"), "baseline:random",
+                folder=tmp_path / "five")  # fmt: skip
+    _, out, err = consilience("compare", path, tmp_path / "five", "--format", "csv")
+    summarised = [row.label for row in view.summary.rows]
+    assert [row.strip('"') for row in re.findall(r'^(".*?"|[^,]*)', out, re.MULTILINE)][
+        1 : 1 + len(summarised)
+    ] == summarised
+    assert "compared on the 5 questions that all runs have (8 in baseline:first, 5 in" in err
+    _, out, err = consilience("compare", path, tmp_path / "five")
+    assert "sign flips of questions" in out
+    assert not re.search(r"subject|relation|pattern|\bfacts?\b|strict", out + err)

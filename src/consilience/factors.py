@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from math import prod
@@ -156,6 +156,13 @@ class FactorialDesign:
             for positions in others.values():
                 pairs[factor.name].extend(combinations(positions, 2))
         return {name: tuple(sorted(of_factor)) for name, of_factor in pairs.items()}
+
+
+def several_factors(kinds: Iterable[str]) -> list[str]:
+    """The factors among kinds of pairs, which have numbers of their own; none of a single one."""
+    known = set(kinds)
+    factors = [name for name in FACTORS if name in known]
+    return factors if len(factors) > 1 else []
 
 
 def levels_of(variant: str) -> dict[str, str]:

@@ -255,6 +255,8 @@ def other_candidates(runs: Mapping[str, pl.DataFrame]) -> list[str]:
 
     ``runs``: the answers of both by name. Groups without ``n_candidates`` in both are left out.
     """
+    if not all("n_candidates" in answers.columns for answers in runs.values()):
+        return []
     first, second = (
         answers.drop_nulls(["answer", "n_candidates"])
         .group_by("group", maintain_order=True)

@@ -74,7 +74,17 @@ def difference_columns(rows: pl.DataFrame, first: Column, second: Column) -> Col
     }
 
 
-def contradictions(rows: pl.DataFrame) -> list[str]:
+def test_in_words(test: str, words: SuiteWords) -> str:
+    """A test (``metrics.paired``), with what a kind of suite calls what it flips or permutes."""
+    return test.replace("subjects", clusters_of(words)).replace("relations", f"{words.group}s")
+
+
+def clusters_of(words: SuiteWords) -> str:
+    """What varies independently in a kind of suite: the subjects of facts, or the items."""
+    return "subjects" if words is FACT_WORDS else f"{words.item}s"
+
+
+def contradictions(rows: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> list[str]:
     """A note on rows (``COMPARISON_SCHEMA``) where only one of p and the interval is clear.
 
     Both are over the same subjects. Sign flips (``metrics.flips``) give a small p where nearly all
@@ -85,10 +95,11 @@ def contradictions(rows: pl.DataFrame) -> list[str]:
     count = by_subjects.filter((pl.col("p") < 0.05) != is_clear).height
     if not count:
         return []
+    of = clusters_of(words)
     return [
         f"In {counted(count, 'row')} only one of p < 0.05 and an interval without 0 holds: p flips "
-        "the signs of the subjects' differences, the interval resamples the subjects. They differ "
-        "near the limit, with few subjects, and if few subjects make up most of the difference."
+        f"the signs of the {of}' differences, the interval resamples the {of}. They differ "
+        f"near the limit, with few {of}, and if few {of} make up most of the difference."
     ]
 
 

@@ -11,10 +11,16 @@ import polars as pl
 from consilience.choices import By
 from consilience.design import is_language_kind
 from consilience.errors import ConsilienceError
-from consilience.factors import FACTORS
+from consilience.factors import FACTORS, several_factors
 from consilience.metrics.notes import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
-from consilience.report.columns import Columns, contradictions, difference_columns, frame_table
+from consilience.report.columns import (
+    Columns,
+    contradictions,
+    difference_columns,
+    frame_table,
+    test_in_words,
+)
 from consilience.report.language_tables import OVER, known_metrics, language_label
 from consilience.report.metric_tables import SUBSETS
 from consilience.report.summary import FACT_ROWS, FORM_ROWS, VIOLATIONS
@@ -147,7 +153,9 @@ def _chosen(
     is_whole, is_mean = subset == "all", (group == pool) if is_of_facts else pl.lit(True)
     match by:
         case None:
-            keep = is_mean & (is_whole | (subset.is_in(list(FORM_ROWS)) & ~pl.lit(is_of_facts)))
+            factors = several_factors(compared["subset"].unique()) if pool == "MICRO" else []
+            is_form = subset.is_in(list(FORM_ROWS)) & ~pl.lit(is_of_facts)
+            keep = is_mean & (is_whole | is_form | subset.is_in(factors))
             keep &= is_whole | (pl.col("metric") == "consistency")
             is_violation = pl.col("metric") == VIOLATIONS
             keep = pl.when(is_violation).then(is_mean & ~is_whole).otherwise(keep)
@@ -175,7 +183,8 @@ def _chosen(
         for name in ("second", "group")
     )
     of_group = pl.when(group.is_in(list(OVER))).then(len(compared) + groups).otherwise(groups)
-    by_metric = (order, of_group) if by == "group" else (groups, order)
+    is_factor = subset.is_in(list(FACTORS))
+    by_metric = (order, of_group) if by == "group" else (groups, is_factor, order)
     return rows.sort(runs, *by_metric, maintain_order=True)
 
 
@@ -202,7 +211,8 @@ def _name(row: dict[str, Any], by: By | None, labels: dict[str, str]) -> str:
             label = LABELS.get(metric, label_of(metric))
             if metric == VIOLATIONS and subset != "all":
                 return f"{label}, {subset}"
-            return label if subset == "all" else f"Consistency {FORM_ROWS[subset][0]}"
+            form = f", {subset}" if subset in FACTORS else f" {FORM_ROWS.get(subset, ('',))[0]}"
+            return label if subset == "all" else f"Consistency{form}"
 
 
 def _block(row: dict[str, Any], by: By | None, labels: dict[str, str], runs: int) -> str:
@@ -227,13 +237,14 @@ def _notes(
 ) -> Iterator[str]:
     yield from compared_on(compared, suite)
     if by is None:
-        yield from _most_different(compared, labels)
+        yield from _most_different(compared, labels, suite.words.group)
     yield from (f"{note}." for note in few_relations(rows, suite))
-    yield from contradictions(rows)
+    yield from contradictions(rows, suite.words)
     undefined = rows.filter((pl.col("metric") == CORRECTED) & pl.col("difference").is_nan())
     if by is None and undefined.height:
         yield CONSTANT
-    tests = ", ".join(rows["test"].drop_nulls().unique(maintain_order=True))
+    names = rows["test"].drop_nulls().unique(maintain_order=True)
+    tests = ", ".join(test_in_words(name, suite.words) for name in names)
     family = f"{suite.words.group}s" if "MACRO" in compared["group"] else "forms"
     adjusted = f"Intervals and p are not adjusted, p (Holm) is adjusted over {family}." * has_holm
     yield f"p: {tests}. {adjusted or 'Intervals and p are not adjusted.'}"
@@ -285,7 +296,7 @@ def _of_all(row: Mapping[str, Any], noun: str) -> str:
     return f"{row['n']:,} of {counted(row['n'] + row['n_excluded'], noun)}"
 
 
-def _most_different(compared: pl.DataFrame, labels: dict[str, str]) -> Iterator[str]:
+def _most_different(compared: pl.DataFrame, labels: dict[str, str], group: str) -> Iterator[str]:
     """The relations whose consistency differs most, for each later run."""
     of_relations = compared.filter(
         (pl.col("metric") == "consistency")
@@ -306,5 +317,5 @@ def _most_different(compared: pl.DataFrame, labels: dict[str, str]) -> Iterator[
         of_run = f" of {second}" * several
         yield (
             f"Largest differences in consistency{of_run}: {named}. "
-            f"Their p (Holm) is < 0.05 in {clear} of {counted(rows.height, 'relation')}."
+            f"Their p (Holm) is < 0.05 in {clear} of {counted(rows.height, group)}."
         )

@@ -13,7 +13,7 @@ import polars as pl
 from consilience.choices import Protocol
 from consilience.design import BETWEEN, ORIGINAL, WITHIN
 from consilience.expectations import KINDS
-from consilience.factors import FACTORS
+from consilience.factors import several_factors
 from consilience.metrics.notes import constant_answers
 from consilience.report.noise_tables import noise_sentence
 from consilience.report.notebook import table_text
@@ -286,11 +286,10 @@ def _mean_keys(
     for metric, label, meaning in rows:
         meaning_here = meaning.replace("patterns", patterns).replace("pattern", word)
         keys.append(((pool, metric, "all"), label, meaning_here))
-    factors = [name for name in FACTORS if any(name in group.design.kinds for group in groups)]
-    if words is QUESTION_WORDS and len(factors) > 1:
+    if words is QUESTION_WORDS:
         keys += [
             ((pool, "consistency", name), f"Consistency, {name}", f"same if only {name} differs")
-            for name in factors
+            for name in several_factors(kind for group in groups for kind in group.design.kinds)
         ]
     return keys + [
         ((pool, "consistency", kind), f"Consistency, {name}", f"patterns of {name} agree")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,41 +22,17 @@ from consilience.report.noise_tables import worst_flips
 from consilience.report.notebook import table_html, table_text
 from consilience.report.table import Table
 from consilience.run import Run, open_runs
-from consilience.text import truncated
 from consilience.types import Suite
+from consilience.workflow.common_items import check_texts, common_answers, shared_groups
 from consilience.workflow.counting import noise_floor_of
 from consilience.workflow.run_options import CompareOptions
-from consilience.workflow.suite import any_suite_of, suite_notes, task_of_run
+from consilience.workflow.suite import any_suite_of, suite_notes
 
-TEXTS = ("subject", "gold")
-"""Of an item of sentence pairs: the first sentence and the label."""
-
-SAME_DATA = "Ask both models of the same --data."
-
-QUESTION_OPTIONS = {
-    "suite": "--suite",
-    "data": "--data",
-    "limit": "--limit",
-    "groups": "--groups",
-    "facts": "--facts-from",
-    "vocabulary": "--single-token",
-    "as_shipped": "--as-shipped",
-    "perturbations": "--perturbations",
-    "seed": "--seed",
-}
-"""Settings of a run that choose its questions, and their options."""
-
-SHOWN_VALUES = 3
-"""Values of an option that a message lists."""
-
-SHOWN_TEXT = 60
-"""Characters of a sentence in a message."""
+DIGITS = 8
+"""Digits of a SHA-256 in a note."""
 
 SHARES_OF_ANSWERS = ("accuracy", "consistency", "consistent_accuracy")
 """Headline numbers that answers which flip change by about their share."""
-
-TRUNCATED = "items were too long for"
-"""Part of a run's note on truncated forms (``ask_pairs.present_pairs``)."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -149,37 +125,10 @@ def differences_of(
         notes += check_texts(runs, answers)
         notes += [f"{group}: not in all runs, so in no difference" for group in left_out]
     try:
-        table = compare(answers, suite, protocol, seed)
-    except OtherQuestionsError as error:
-        todo = different_choices(runs) or error.todo
-        raise ConsilienceError(error.found, expected=error.expected, todo=todo) from error
-    return table, notes
-
-
-def different_choices(runs: Sequence[Run]) -> str:
-    """The options in which runs chose other questions than the first; empty if none is known."""
-    first, *others = runs
-    for other in others:
-        if not (first.settings and other.settings):
-            continue
-        for name, option in QUESTION_OPTIONS.items():
-            values = first.settings.get(name), other.settings.get(name)
-            if values[0] != values[1]:
-                choices = [
-                    f"{run.path} {_choice(option, value)}"
-                    for run, value in zip((first, other), values, strict=True)
-                ]
-                return f"{'; '.join(choices)}. Use the same option for both."
-    return ""
-
-
-def _choice(option: str, value: Any) -> str:
-    """What a run did with an option."""
-    if not value:
-        return "asked all facts" if option == "--limit" else f"did not use {option}"
-    if isinstance(value, list) and len(value) > SHOWN_VALUES:
-        return f"used {option} with {len(value)} values"
-    return f"used {option} {','.join(map(str, value)) if isinstance(value, list | dict) else value}"
+        return compare(answers, suite, protocol, seed), notes
+    except OtherQuestionsError:
+        common, notes = common_answers(runs, suite)
+    return compare(common, suite, protocol, seed), notes
 
 
 def refuse_mixed(runs: Sequence[Run]) -> None:
@@ -217,89 +166,6 @@ def refuse_other_variants(runs: Sequence[Run]) -> None:
     )
 
 
-def shared_groups(
-    answers: Mapping[str, Sequence[pl.DataFrame]],
-) -> tuple[dict[str, list[pl.DataFrame]], list[str]]:
-    """The answers in the groups that all runs have, and the other groups."""
-    groups = [
-        {group for seed in seeds for group in seed["group"].unique()} for seeds in answers.values()
-    ]
-    shared = set.intersection(*groups)
-    left_out = sorted(set.union(*groups) - shared)
-    if not shared:
-        raise ConsilienceError(
-            f"nothing that all runs were asked: {', '.join(left_out)}",
-            expected="runs of the same task",
-        )
-    in_all = {
-        name: [seed.filter(pl.col("group").is_in(shared)) for seed in seeds]
-        for name, seeds in answers.items()
-    }
-    return in_all, left_out
-
-
-def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame]]) -> list[str]:
-    """Raise where a later run was asked about other pairs than the first; notes on other forms.
-
-    The answers have the first sentence of each item. The digest of a run's pairs is of both
-    sentences and of the order of the items.
-    """
-    one, *others = runs
-    pairs, notes = _pairs_in(answers[one.label][0]), []
-    for other in others:
-        first, second = one.label, other.label
-        other_pairs = _pairs_in(answers[other.label][0])
-        both = pairs.join(other_pairs, on=["group", "item"], maintain_order="left")
-        same = pl.all_horizontal(pl.col(name) == pl.col(f"{name}_right") for name in TEXTS)
-        if (differ := both.filter(~same)).height:
-            row = differ.row(0, named=True)
-            raise ConsilienceError(
-                f"runs over different texts: {differ.height} of {both.height} items have another "
-                f"first sentence or gold, the first is '{row['item']}': "
-                f"'{truncated(row['subject'], SHOWN_TEXT)}', {row['gold']} in {first}, and "
-                f"'{truncated(row['subject_right'], SHOWN_TEXT)}', {row['gold_right']} in {second}",
-                expected="runs over the same pairs",
-                where=str(other.path),
-                todo=SAME_DATA,
-            )
-        if _digests(one) != _digests(other):
-            if pairs.equals(other_pairs):
-                raise ConsilienceError(
-                    f"runs over different texts: {second} has the first sentences and golds of "
-                    f"{first}, and other second sentences",
-                    expected="runs over the same pairs, whose SHA-256 is 'pairs' in run.json",
-                    where=str(other.path),
-                    todo=SAME_DATA,
-                )
-            notes.append(
-                f"{second} has the items in another order than {first}; whether their second "
-                "sentences are the same is not known"
-            )
-        forms = {first: _forms_of(one), second: _forms_of(other)}
-        shared = set.intersection(*map(set, forms.values()))
-        for name, form_notes in forms.items():
-            notes += [f"{name}: {note}" for note in form_notes if note not in shared]
-    return list(dict.fromkeys(notes))
-
-
-def _pairs_in(table: pl.DataFrame) -> pl.DataFrame:
-    """The items of a table with their first sentences and golds."""
-    return table.filter(pl.col("variant_index") == 0).select("group", "item", *TEXTS)
-
-
-def _digests(run: Run) -> set[str]:
-    """The digests of the pairs of all seeds."""
-    return {str(seed.settings.get("pairs")) for seed in run.seeds}
-
-
-def _forms_of(run: Run) -> list[str]:
-    """What decides the forms of a run's pairs, as notes: its indicators, what was truncated."""
-    first, second = task_of_run(run).indicators
-    noted = [note for seed in run.seeds for note in seed.record.get("warnings", [])]
-    truncated = [note for note in noted if TRUNCATED in note]
-    return [f"asked with the indicators {first}, {second}", *dict.fromkeys(truncated)]
-
-
 def settings_notes(runs: Sequence[Run]) -> list[str]:
     """Settings in which later runs differ from the first, if both are known."""
     first, *others = runs
@@ -308,6 +174,13 @@ def settings_notes(runs: Sequence[Run]) -> list[str]:
         for name in ("suite_digest", "protocol", "candidates", "vocabulary"):
             ours, theirs = first.settings.get(name), run.settings.get(name)
             if first.settings and run.settings and ours != theirs:
+                if name == "suite_digest":
+                    digests = " and ".join(str(digest)[:DIGITS] for digest in (theirs, ours))
+                    notes.append(
+                        f"{run.label} was asked other items or variants than {first.label} "
+                        f"(SHA-256 of the suites: {digests})"
+                    )
+                    continue
                 notes.append(
                     f"{run.label} was asked with another {name}: {theirs}, {first.label} with "
                     f"{ours}"

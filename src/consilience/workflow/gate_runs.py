@@ -18,20 +18,10 @@ from consilience.metrics.margins import Precise
 from consilience.metrics.measure import measure
 from consilience.run import Run, open_runs, split_label
 from consilience.types import Suite
-from consilience.workflow.comparing import (
-    check_texts,
-    refuse_mixed,
-    refuse_other_variants,
-    settings_notes,
-    shared_groups,
-)
+from consilience.workflow.common_items import common_answers
+from consilience.workflow.comparing import refuse_mixed, refuse_other_variants, settings_notes
 from consilience.workflow.gate_options import GateOptions
 from consilience.workflow.suite import any_suite_of, suite_notes
-
-ITEM = ["group", "item"]
-
-QUERY = [*ITEM, "variant", "subject", "gold"]
-"""What identifies a query in an answers table."""
 
 Tables = Mapping[str, Sequence[Prepared]]
 """The answers of runs by label, of each seed."""
@@ -115,7 +105,7 @@ def open_gate_runs(options: GateOptions) -> GateRuns:
         refuse_other_questions(first, other)
     common: Tables = {}
     if baseline is not None:
-        common, more = _common(runs, baseline, suite)
+        common, more = common_answers([*runs, baseline], suite)
         notes += [*settings_notes([baseline, *runs]), *more]
     return GateRuns(runs, baseline, suite, protocol, whole, common, options.seed, notes)
 
@@ -142,66 +132,3 @@ def _refuse_other_models(runs: Sequence[Run]) -> None:
             expected="repeated runs of one model",
             todo="Gate each run alone, or name the earlier one with --baseline RUN.",
         )
-
-
-def _differing(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
-    """The items (``ITEM``) of two tables of queries that were not asked alike in both."""
-    missing = [
-        one.join(two, on=QUERY, how="anti").select(ITEM)
-        for one, two in ((first, second), (second, first))
-    ]
-    return pl.concat(missing).unique(maintain_order=True)
-
-
-def _common(runs: Sequence[Run], baseline: Run, suite: Suite) -> tuple[Tables, list[str]]:
-    """The answers to the items that all runs have, and notes on the others."""
-    named = [*runs, baseline]
-    tables: Mapping[str, Sequence[pl.DataFrame]] = {run.label: run.tables for run in named}
-    notes = []
-    if baseline.is_of_pairs:
-        tables, left_out = shared_groups(tables)
-        notes += [f"{group}: not in all runs, so not compared" for group in left_out]
-    items = {
-        label: [table.select(pl.col(ITEM).cast(pl.String)).unique() for table in seeds]
-        for label, seeds in tables.items()
-    }
-    shared = items[baseline.label][0]
-    for seeds in items.values():
-        for one in seeds:
-            shared = shared.join(one, on=ITEM, how="semi")
-    prepared = _only(tables, shared, suite)
-    alike = [one.table.select(QUERY) for seeds in prepared.values() for one in seeds]
-    for queries in alike[1:]:
-        shared = shared.join(_differing(alike[0], queries), on=ITEM, how="anti")
-    sizes = {label: seeds[0].height for label, seeds in items.items()}
-    if shared.is_empty():
-        raise ConsilienceError(
-            "no item that the run and the baseline have both: "
-            + ", ".join(f"{size} in {label}" for label, size in sizes.items()),
-            expected="runs of the same items in the same variants",
-            todo="Probe both with the same --suite, --data, --groups, --limit and --seed.",
-        )
-    if any(size > shared.height for size in sizes.values()):
-        counts = ", ".join(f"{size} in {label}" for label, size in sizes.items())
-        notes.append(f"compared on the {shared.height} items that all have ({counts})")
-        prepared = _only(tables, shared, suite)
-    if baseline.is_of_pairs:
-        answers = {label: [one.answers for one in seeds] for label, seeds in prepared.items()}
-        notes += check_texts(named, answers)
-    return prepared, notes
-
-
-def _only(
-    tables: Mapping[str, Sequence[pl.DataFrame]], items: pl.DataFrame, suite: Suite
-) -> dict[str, list[Prepared]]:
-    """The answers to these items; nothing without items."""
-    if items.is_empty():
-        return {}
-    keys = items.select(pl.struct(ITEM).alias("key"))["key"].implode()
-    return {
-        label: [
-            Prepared(table.filter(pl.struct(pl.col(ITEM).cast(pl.String)).is_in(keys)), suite)
-            for table in seeds
-        ]
-        for label, seeds in tables.items()
-    }

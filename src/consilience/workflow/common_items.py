@@ -1,0 +1,228 @@
+"""The items that runs have in common, and their answers to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from consilience.errors import ConsilienceError
+from consilience.metrics.counts import Prepared
+from consilience.run import Run
+from consilience.text import counted, truncated
+from consilience.types import Suite
+from consilience.workflow.suite import task_of_run
+
+ITEM = ["group", "item"]
+
+QUERY = [*ITEM, "variant", "subject", "gold"]
+"""What identifies a query in an answers table."""
+
+TEXTS = ("subject", "gold")
+"""Of an item of sentence pairs: the first sentence and the label."""
+
+SAME_DATA = "Ask both models of the same --data."
+
+QUESTION_OPTIONS = {
+    "suite": "--suite",
+    "data": "--data",
+    "limit": "--limit",
+    "groups": "--groups",
+    "facts": "--facts-from",
+    "vocabulary": "--single-token",
+    "as_shipped": "--as-shipped",
+    "perturbations": "--perturbations",
+    "seed": "--seed",
+}
+"""Settings of a run that choose its questions, and their options."""
+
+SHOWN_VALUES = 3
+"""Values of an option that a message lists."""
+
+SHOWN_TEXT = 60
+"""Characters of a sentence in a message."""
+
+TRUNCATED = "items were too long for"
+"""Part of a run's note on truncated forms (``ask_pairs.present_pairs``)."""
+
+SAME_QUESTIONS = "Probe both with the same --suite, --data, --groups, --limit and --seed."
+"""What to do about runs without a common item."""
+
+
+def _differing(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
+    """The items (``ITEM``) of two tables of queries that were not asked alike in both."""
+    missing = [
+        one.join(two, on=QUERY, how="anti").select(ITEM)
+        for one, two in ((first, second), (second, first))
+    ]
+    return pl.concat(missing).unique(maintain_order=True)
+
+
+def common_answers(
+    runs: Sequence[Run], suite: Suite
+) -> tuple[dict[str, list[Prepared]], list[str]]:
+    """The answers to the items that all runs have, by run and seed, and notes on the others."""
+    tables: Mapping[str, Sequence[pl.DataFrame]] = {run.label: run.tables for run in runs}
+    notes = []
+    if runs[0].is_of_pairs:
+        tables, left_out = shared_groups(tables)
+        notes += [f"{group}: not in all runs, so not compared" for group in left_out]
+    items = {
+        label: [table.select(pl.col(ITEM).cast(pl.String)).unique() for table in seeds]
+        for label, seeds in tables.items()
+    }
+    shared = items[runs[-1].label][0]
+    for seeds in items.values():
+        for one in seeds:
+            shared = shared.join(one, on=ITEM, how="semi")
+    prepared = _only(tables, shared, suite)
+    alike = [one.table.select(QUERY) for seeds in prepared.values() for one in seeds]
+    for queries in alike[1:]:
+        shared = shared.join(_differing(alike[0], queries), on=ITEM, how="anti")
+    sizes = {label: seeds[0].height for label, seeds in items.items()}
+    choices = different_choices(runs, f"{suite.words.item}s")
+    if shared.is_empty():
+        raise ConsilienceError(
+            f"no {suite.words.item} that all runs have in the same variants: "
+            + ", ".join(f"{size} in {label}" for label, size in sizes.items()),
+            expected="runs of the same items in the same variants",
+            todo=f"{choices}. Use the same option for both." if choices else SAME_QUESTIONS,
+        )
+    if any(size > shared.height for size in sizes.values()):
+        counts = ", ".join(f"{size} in {label}" for label, size in sizes.items())
+        items_of_all = f"{counted(shared.height, suite.words.item)} that all runs have ({counts})"
+        notes.append(f"compared on the {items_of_all}{'; ' if choices else ''}{choices}")
+        prepared = _only(tables, shared, suite)
+    if runs[0].is_of_pairs:
+        answers = {label: [one.answers for one in seeds] for label, seeds in prepared.items()}
+        notes += check_texts(runs, answers)
+    return prepared, notes
+
+
+def _only(
+    tables: Mapping[str, Sequence[pl.DataFrame]], items: pl.DataFrame, suite: Suite
+) -> dict[str, list[Prepared]]:
+    """The answers to these items; nothing without items."""
+    if items.is_empty():
+        return {}
+    keys = items.select(pl.struct(ITEM).alias("key"))["key"].implode()
+    return {
+        label: [
+            Prepared(table.filter(pl.struct(pl.col(ITEM).cast(pl.String)).is_in(keys)), suite)
+            for table in seeds
+        ]
+        for label, seeds in tables.items()
+    }
+
+
+def different_choices(runs: Sequence[Run], items: str) -> str:
+    """The option in which a run chose other items than the first; empty if none is known.
+
+    ``items``: what the items are called.
+    """
+    first, *others = runs
+    for other in others:
+        if not (first.settings and other.settings):
+            continue
+        for name, option in QUESTION_OPTIONS.items():
+            values = first.settings.get(name), other.settings.get(name)
+            if values[0] != values[1]:
+                choices = [
+                    f"{run.path} {_choice(option, value, items)}"
+                    for run, value in zip((first, other), values, strict=True)
+                ]
+                return "; ".join(choices)
+    return ""
+
+
+def _choice(option: str, value: Any, items: str) -> str:
+    """What a run did with an option."""
+    if not value:
+        return f"asked all {items}" if option == "--limit" else f"did not use {option}"
+    if isinstance(value, list) and len(value) > SHOWN_VALUES:
+        return f"used {option} with {len(value)} values"
+    return f"used {option} {','.join(map(str, value)) if isinstance(value, list | dict) else value}"
+
+
+def shared_groups(
+    answers: Mapping[str, Sequence[pl.DataFrame]],
+) -> tuple[dict[str, list[pl.DataFrame]], list[str]]:
+    """The answers in the groups that all runs have, and the other groups."""
+    groups = [
+        {group for seed in seeds for group in seed["group"].unique()} for seeds in answers.values()
+    ]
+    shared = set.intersection(*groups)
+    left_out = sorted(set.union(*groups) - shared)
+    if not shared:
+        raise ConsilienceError(
+            f"nothing that all runs were asked: {', '.join(left_out)}",
+            expected="runs of the same task",
+        )
+    in_all = {
+        name: [seed.filter(pl.col("group").is_in(shared)) for seed in seeds]
+        for name, seeds in answers.items()
+    }
+    return in_all, left_out
+
+
+def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame]]) -> list[str]:
+    """Raise where a later run was asked about other pairs than the first; notes on other forms.
+
+    The answers have the first sentence of each item. The digest of a run's pairs is of both
+    sentences and of the order of the items.
+    """
+    one, *others = runs
+    pairs, notes = _pairs_in(answers[one.label][0]), []
+    for other in others:
+        first, second = one.label, other.label
+        other_pairs = _pairs_in(answers[other.label][0])
+        both = pairs.join(other_pairs, on=["group", "item"], maintain_order="left")
+        same = pl.all_horizontal(pl.col(name) == pl.col(f"{name}_right") for name in TEXTS)
+        if (differ := both.filter(~same)).height:
+            row = differ.row(0, named=True)
+            raise ConsilienceError(
+                f"runs over different texts: {differ.height} of {both.height} items have another "
+                f"first sentence or gold, the first is '{row['item']}': "
+                f"'{truncated(row['subject'], SHOWN_TEXT)}', {row['gold']} in {first}, and "
+                f"'{truncated(row['subject_right'], SHOWN_TEXT)}', {row['gold_right']} in {second}",
+                expected="runs over the same pairs",
+                where=str(other.path),
+                todo=SAME_DATA,
+            )
+        if _digests(one) != _digests(other):
+            if pairs.equals(other_pairs):
+                raise ConsilienceError(
+                    f"runs over different texts: {second} has the first sentences and golds of "
+                    f"{first}, and other second sentences",
+                    expected="runs over the same pairs, whose SHA-256 is 'pairs' in run.json",
+                    where=str(other.path),
+                    todo=SAME_DATA,
+                )
+            notes.append(
+                f"{second} has the items in another order than {first}; whether their second "
+                "sentences are the same is not known"
+            )
+        forms = {first: _forms_of(one), second: _forms_of(other)}
+        shared = set.intersection(*map(set, forms.values()))
+        for name, form_notes in forms.items():
+            notes += [f"{name}: {note}" for note in form_notes if note not in shared]
+    return list(dict.fromkeys(notes))
+
+
+def _pairs_in(table: pl.DataFrame) -> pl.DataFrame:
+    """The items of a table with their first sentences and golds."""
+    return table.filter(pl.col("variant_index") == 0).select("group", "item", *TEXTS)
+
+
+def _digests(run: Run) -> set[str]:
+    """The digests of the pairs of all seeds."""
+    return {str(seed.settings.get("pairs")) for seed in run.seeds}
+
+
+def _forms_of(run: Run) -> list[str]:
+    """What decides the forms of a run's pairs, as notes: its indicators, what was truncated."""
+    first, second = task_of_run(run).indicators
+    noted = [note for seed in run.seeds for note in seed.record.get("warnings", [])]
+    truncated = [note for note in noted if TRUNCATED in note]
+    return [f"asked with the indicators {first}, {second}", *dict.fromkeys(truncated)]

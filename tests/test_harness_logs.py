@@ -256,12 +256,20 @@ def test_the_functions_of_a_task_need_nothing_of_ours(consilience, tmp_path):
     assert module.items([row("a", 0, 1, True, size=1)]) == 1
 
 
-def test_perturbed_patterns_are_compared_with_their_pattern(consilience, write_suite):
-    consilience("suite", "export", write_suite(), "--perturbations", "lower_case",
+def test_perturbed_patterns_are_compared_with_their_pattern(consilience, write_suite, tmp_path):
+    suite = write_suite()
+    consilience("suite", "export", suite, "--perturbations", "lower_case",
                 "--format", "lm-eval", "-o", "tasks")  # fmt: skip
     docs = documents(Path("tasks"), "consilience_suite")
     compared = [[], [], [], [0], [1], [2]]
     assert [doc["compared_with"] for doc in docs] == compared * 3
+    log_of(docs, tmp_path / "log.jsonl", made_up)
+    status, out, err = consilience("score", "log.jsonl", "-s", suite, "--json", "-o", "run")
+    assert status == 0, err
+    numbers, rows = metrics(out), rows_of(docs, made_up)
+    assert task.consistency(rows) == pytest.approx(numbers["consistency", "MACRO"]["value"])
+    again = metrics(consilience("score", "run", "--json")[1])
+    assert again["consistency", "MACRO"] == numbers["consistency", "MACRO"]
 
 
 def sample(item, variant, options, text, epoch=1, variant_index=0):

@@ -17,6 +17,8 @@ from consilience.run import QUESTIONS, Run
 from consilience.run_folder import RunFolder, digest_of
 from consilience.schemas import ANSWERS_SCHEMA
 from consilience.suites.pairs import suite_of_task
+from consilience.suites.pattern_forms import PATTERN_PERTURBATIONS, with_perturbed_patterns
+from consilience.suites.perturbations import Perturbation
 from consilience.suites.question_collection import Questions
 from consilience.suites.question_suites import (
     groups_of_questions,
@@ -32,6 +34,7 @@ from consilience.workflow.question_answers import answers_to_questions
 from consilience.workflow.question_design import columns_of
 from consilience.workflow.question_setup import questions_of
 from consilience.workflow.run_options import ScoreOptions
+from consilience.workflow.run_settings import perturbation_settings
 from consilience.workflow.scoring_answers import answers_to_facts, answers_to_pairs
 from consilience.workflow.suite import source_of, suite_of
 
@@ -74,6 +77,8 @@ def _facts_as_questions(run: Run, options: ScoreOptions) -> Questions | None:
 def score_facts(run: Run, options: ScoreOptions) -> CountedRun:
     """Measure a table of answers to facts; with ``--out`` it is kept as a run."""
     suite, protocol = suite_of(run, options.suite, options.protocol, options.data_dir)
+    perturbations = _perturbations_in(run.answers)
+    suite = with_perturbed_patterns(suite, perturbations)
     rule = rule_of(options.match) if options.match else None
     answers = answers_to_facts(run.answers, suite, rule)
     table = prepare(answers, suite)
@@ -90,6 +95,7 @@ def score_facts(run: Run, options: ScoreOptions) -> CountedRun:
         "suite_digest": suite.digest,
         "groups": table["group"].unique(maintain_order=True).to_list(),
         "protocol": protocol,
+        **(perturbation_settings(perturbations) if perturbations else {}),
         **_made_of(options, options.match),
     }
     whole = table.select(
@@ -98,6 +104,13 @@ def score_facts(run: Run, options: ScoreOptions) -> CountedRun:
     ).with_columns(suite=pl.lit(suite.name))
     source = source_of(suite, options.suite or "", options.data_dir)
     return _kept_table(options, made, whole, counted, source)
+
+
+def _perturbations_in(table: pl.DataFrame) -> dict[str, Perturbation]:
+    """The perturbations of patterns that variants are named by: ``NAME: TEXT``."""
+    variants = set(table["variant"]) if "variant" in table.columns else set()
+    names = {str(variant).partition(": ")[0] for variant in variants}
+    return {name: made for name, made in PATTERN_PERTURBATIONS.items() if name in names}
 
 
 def score_pairs(run: Run, options: ScoreOptions) -> CountedRun:

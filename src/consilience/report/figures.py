@@ -134,42 +134,72 @@ def for_paper(chart: altair.Chart, title: str) -> altair.Chart:
     return titled.properties(background="white")
 
 
-FORMATS: Mapping[str, Mapping[str, Any]] = {
-    ".png": {"scale_factor": 4},
-    ".svg": {},
-    ".pdf": {},
-    ".html": {
-        "inline": True,
-        "embed_options": {"actions": False},
-        "json_kwds": {"cls": InScript},
-    },
-}
-"""Suffixes and the options of Altair; a PNG has four times the resolution of a screen."""
+FORMATS = (".png", ".svg", ".pdf", ".html")
+"""Suffixes of the files of figures; a PNG has four times the resolution of a screen."""
 
 
-def save_figure(chart: altair.Chart, path: Path) -> None:
-    """Write a chart in the format of its suffix (``FORMATS``), all or nothing; ink is black."""
-    suffix = path.suffix.lower()
-    if suffix not in FORMATS:
-        raise ConsilienceError(
-            f"a figure as '{suffix or path.name}'", expected=", ".join(FORMATS), where=str(path)
-        )
-    still = in_black(chart)
-    written: Any = io.BytesIO() if suffix in (".png", ".pdf") else io.StringIO()
-    still.save(written, format=suffix[1:], **FORMATS[suffix])
-    content = written.getvalue()
-    if isinstance(content, str):
-        content = content.encode()
-    write_whole(path, content)
+def save_figure(chart: altair.Chart, *paths: Path) -> None:
+    """Write a chart in the format of each file's suffix (``FORMATS``); ink is black.
+
+    Each file is complete or absent. The chart is drawn once, as SVG, whatever the formats.
+    """
+    import altair as alt
+    import vl_convert
+
+    for path in paths:
+        if path.suffix.lower() not in FORMATS:
+            raise ConsilienceError(
+                f"a figure as '{path.suffix or path.name}'",
+                expected=", ".join(FORMATS),
+                where=str(path),
+            )
+    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    svg = ""
+    for path in paths:
+        suffix = path.suffix.lower()
+        if suffix == ".html":
+            content = _page_of(chart).encode()
+        else:
+            svg = svg or vl_convert.vegalite_to_svg(_in_black(chart), vl_version=version)
+            content = _still(svg, suffix)
+        write_whole(path, content)
+
+
+def _still(svg: str, suffix: str) -> bytes:
+    """A drawing in another format."""
+    import vl_convert
+
+    if suffix == ".png":
+        return vl_convert.svg_to_png(svg, scale=4)
+    return vl_convert.svg_to_pdf(svg) if suffix == ".pdf" else svg.encode()
+
+
+def _page_of(chart: altair.Chart) -> str:
+    """A page with a chart that needs no network."""
+    written = io.StringIO()
+    in_black(chart).save(
+        written,
+        format="html",
+        inline=True,
+        embed_options={"actions": False},
+        json_kwds={"cls": InScript},
+    )
+    return written.getvalue()
 
 
 def in_black(chart: altair.Chart) -> altair.Chart:
     """A self-contained chart: its ink is black, and its data are plain rows."""
     import altair as alt
 
-    spec = json.dumps(spec_of(chart), sort_keys=True).replace(f'"{INK}"', '"black"')
-    black: altair.Chart = alt.Chart.from_json(spec)
+    black: altair.Chart = alt.Chart.from_dict(_in_black(chart))
     return black
+
+
+def _in_black(chart: altair.Chart) -> dict[str, Any]:
+    """The specification of a self-contained chart."""
+    text = json.dumps(spec_of(chart), sort_keys=True).replace(f'"{INK}"', '"black"')
+    spec: dict[str, Any] = json.loads(text)
+    return spec
 
 
 class Rows(str):

@@ -124,10 +124,9 @@ def _save_figures(page: Page, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for figure in page.figures:
-        chart = for_paper(figure.chart, figure.title)
-        for suffix in FIGURE_FORMATS:
-            written.append(folder / f"{figure.id}.{suffix}")
-            save_figure(chart, written[-1])
+        files = [folder / f"{figure.id}.{suffix}" for suffix in FIGURE_FORMATS]
+        save_figure(for_paper(figure.chart, figure.title), *files)
+        written += files
     return written
 
 

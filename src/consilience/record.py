@@ -94,6 +94,7 @@ RUN: Fields = {
     "scoring": OBJECT,
     "words": object_of(list_of(TEXT)),
     "data": TEXT,
+    "texts": object_of(TEXT),
 }
 """``run.json``."""
 

@@ -32,6 +32,9 @@ QUESTIONS = "questions"
 EXPECTATIONS = "expectations"
 """What should hold between the answers of a run of questions, in its record."""
 
+TEXTS = "texts"
+"""A digest of the text of each question by item, in the record of a run of questions."""
+
 
 def read_answers(path: str | Path) -> pl.DataFrame:
     """The answers table in a file of somebody (``read_answer_file``), or in the folder of a run."""
@@ -182,6 +185,12 @@ class Run:
     def expectations(self) -> tuple[Expectation, ...]:
         """What should hold between the answers of a run of questions."""
         return tuple(map(Expectation.of_record, self.record.get(EXPECTATIONS, ())))
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """A digest of the text of each question by item; empty where it is not known."""
+        texts: Mapping[str, str] = self.record.get(TEXTS, {})
+        return texts
 
     @cached_property
     def answers(self) -> pl.DataFrame:

@@ -12,6 +12,7 @@ from consilience.metrics.counts import Prepared
 from consilience.run import Run
 from consilience.text import counted, truncated
 from consilience.types import Suite
+from consilience.workflow.question_texts import paired_by_text
 from consilience.workflow.suite import task_of_run
 
 ITEM = ["group", "item"]
@@ -63,8 +64,8 @@ def common_answers(
     runs: Sequence[Run], suite: Suite
 ) -> tuple[dict[str, list[Prepared]], list[str]]:
     """The answers to the items that all runs have, by run and seed, and notes on the others."""
-    tables: Mapping[str, Sequence[pl.DataFrame]] = {run.label: run.tables for run in runs}
-    notes = []
+    tables: Mapping[str, Sequence[pl.DataFrame]]
+    tables, notes = paired_by_text(runs)
     if runs[0].is_of_pairs:
         tables, left_out = shared_groups(tables)
         notes += [f"{group}: not in all runs, so not compared" for group in left_out]

@@ -25,6 +25,7 @@ from consilience.run import Run, open_runs
 from consilience.types import Suite
 from consilience.workflow.common_items import check_texts, common_answers, shared_groups
 from consilience.workflow.counting import noise_floor_of
+from consilience.workflow.question_texts import paired_by_text
 from consilience.workflow.run_options import CompareOptions
 from consilience.workflow.suite import any_suite_of, suite_notes
 
@@ -118,8 +119,7 @@ def differences_of(
     runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: int
 ) -> tuple[pl.DataFrame, list[str]]:
     """Later runs against the first (``COMPARISON_SCHEMA``), and what a reader should know."""
-    answers = {run.label: run.tables for run in runs}
-    notes: list[str] = []
+    answers, notes = paired_by_text(runs)
     if runs[0].is_of_pairs:
         answers, left_out = shared_groups(answers)
         notes += check_texts(runs, answers)
@@ -175,6 +175,8 @@ def settings_notes(runs: Sequence[Run]) -> list[str]:
             ours, theirs = first.settings.get(name), run.settings.get(name)
             if first.settings and run.settings and ours != theirs:
                 if name == "suite_digest":
+                    if first.texts and run.texts:  # which are compared
+                        continue
                     digests = " and ".join(str(digest)[:DIGITS] for digest in (theirs, ours))
                     notes.append(
                         f"{run.label} was asked other items or variants than {first.label} "

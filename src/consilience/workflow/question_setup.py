@@ -23,7 +23,7 @@ from consilience.expectations import linked_questions
 from consilience.factors import Factor, FactorialDesign
 from consilience.models.prompt_models import is_chat_model, load_prompt_model
 from consilience.questions import Question
-from consilience.run import EXPECTATIONS, QUESTIONS
+from consilience.run import EXPECTATIONS, QUESTIONS, TEXTS
 from consilience.run_folder import RunFolder
 from consilience.suites.cloze_questions import questions_of_suite
 from consilience.suites.question_collection import Questions
@@ -45,6 +45,7 @@ from consilience.workflow.probe_plan import SAMPLED_ITEMS, evenly, spread
 from consilience.workflow.prompting import Prompting, template_names
 from consilience.workflow.question_design import columns_of, design_of, factors_of, fixed_note
 from consilience.workflow.question_noise import question_noise_floor
+from consilience.workflow.question_texts import text_digests
 from consilience.workflow.run_settings import default_folder
 from consilience.workflow.setup import Loaded, Setup
 from consilience.workflow.written_answers import Writer, Writing, as_writer
@@ -149,7 +150,8 @@ class Questionnaire:
         }
 
     def describe(self, folder: RunFolder) -> None:
-        """Record notes, and what should hold between the answers."""
+        """Record notes, what each question is, and what should hold between the answers."""
+        folder.describe(TEXTS, text_digests(self.questions.items, self.design))
         folder.note([*self.questions.notes, *fixed_note(self.options.vary, self.questions)])
         if expectations := self.questions.expectations:
             folder.describe(EXPECTATIONS, [expected.to_record() for expected in expectations])

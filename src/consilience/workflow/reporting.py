@@ -12,7 +12,7 @@ from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.files import write_whole
 from consilience.metrics.counts import Prepared, ResampleCache
-from consilience.metrics.differences import compare
+from consilience.metrics.differences import Seeds, compare
 from consilience.metrics.notes import few_relations
 from consilience.report.export import save_table
 from consilience.report.figures import for_paper, save_figure
@@ -28,6 +28,7 @@ from consilience.suites.selection import select_relations
 from consilience.types import PAIR_WORDS, QUESTION_WORDS, Suite
 from consilience.watch import SILENT, Advance, Watch
 from consilience.workflow.comparing import differences_of, refuse_mixed, settings_notes
+from consilience.workflow.question_texts import paired_by_text
 from consilience.workflow.run_options import ReportOptions
 from consilience.workflow.suite import any_suite_of
 from consilience.workflow.viewing import fact_view, pair_view
@@ -159,7 +160,8 @@ def _measure_facts(
     views = [fact_view(runs[0], reference, protocol, seed, suite)]
     advance(1)
     differences = []
-    notes = settings_notes(runs)
+    by_text, changed = paired_by_text(runs)
+    notes = [*settings_notes(runs), *changed]
     for run in runs[1:]:
         tables = tables_of(run)
         views.append(fact_view(run, tables, protocol, seed, suite))
@@ -167,7 +169,9 @@ def _measure_facts(
         if len(tables) != len(reference):
             notes.append(_no_differences(run, runs[0], OTHER_SEEDS))
         else:
-            both = {runs[0].label: reference, run.label: tables}
+            both: Mapping[str, Seeds] = {runs[0].label: reference, run.label: tables}
+            if any(one.texts != runs[0].texts for one in runs):
+                both = {label: by_text[label] for label in both}
             differences.append(compare(both, chosen, protocol, seed))
         advance(1)
     compared = pl.concat(differences) if differences else None

@@ -13,7 +13,7 @@ from consilience.free_text import DEFAULT_RULE, DEFAULT_RULES, OPEN_RULE, RULES,
 from consilience.harness_logs import LOG_PROBABILITIES, model_of_log
 from consilience.metrics.answers_table import check_golds, prepare, unknown_answers
 from consilience.provenance import git_revision, versions
-from consilience.run import QUESTIONS, Run
+from consilience.run import QUESTIONS, TEXTS, Run
 from consilience.run_folder import RunFolder, digest_of
 from consilience.schemas import ANSWERS_SCHEMA
 from consilience.suites.pairs import suite_of_task
@@ -33,6 +33,7 @@ from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.question_answers import answers_to_questions
 from consilience.workflow.question_design import columns_of
 from consilience.workflow.question_setup import questions_of
+from consilience.workflow.question_texts import text_digests
 from consilience.workflow.run_options import ScoreOptions
 from consilience.workflow.run_settings import perturbation_settings
 from consilience.workflow.scoring_answers import answers_to_facts, answers_to_pairs
@@ -102,7 +103,7 @@ def score_facts(run: Run, options: ScoreOptions) -> CountedRun:
         pl.col(name).cast(dtype) if name in table.columns else pl.lit(None, dtype).alias(name)
         for name, dtype in ANSWERS_SCHEMA.items()
     ).with_columns(suite=pl.lit(suite.name))
-    source = source_of(suite, options.suite or "", options.data_dir)
+    source = {"suite_source": source_of(suite, options.suite or "", options.data_dir)}
     return _kept_table(options, made, whole, counted, source)
 
 
@@ -166,7 +167,8 @@ def score_questions(
         "cells": [list(cell) for cell in design.cells],
         **_made_of(options, options.match or DEFAULT_RULES),
     }
-    return _kept_table(options, settings, answers, counted)
+    texts = {TEXTS: text_digests(questions.items, design)}
+    return _kept_table(options, settings, answers, counted, texts)
 
 
 def _found_within(
@@ -209,12 +211,12 @@ def _kept_table(
     settings: Mapping[str, object],
     answers: pl.DataFrame,
     counted: CountedRun,
-    source: Mapping[str, str] | None = None,
+    described: Mapping[str, object],
 ) -> CountedRun:
-    """The answers, kept as a run. ``source``: where the suite is (``source_of``)."""
+    """The answers, kept as a run. ``described``: what its record says of the suite."""
     folder = RunFolder(options.folder or "", settings)
-    if source:
-        folder.describe("suite_source", dict(source))
+    for name, value in described.items():
+        folder.describe(name, value)
     for (group,), rows in answers.partition_by("group", as_dict=True, maintain_order=True).items():
         folder.write_answers(str(group), rows)
     folder.describe("answers_file", str(options.answers))

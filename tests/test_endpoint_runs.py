@@ -182,7 +182,7 @@ def test_requests_that_were_sent_again_before_an_interruption_are_in_the_cost(tm
         assert len(server.received) == 3
     usage = client.usage
     assert (usage.requests, usage.from_journal, usage.retries) == (0, 3, 1)
-    assert cost_in_words(cost_record(usage, None, {})).startswith("3 requests (1 sent again), ")
+    assert cost_in_words(cost_record(usage, None, {})).startswith("3 requests (1 sent again; ")
 
 
 def test_a_full_disk_keeps_whole_lines(tmp_path, monkeypatch):
@@ -223,8 +223,8 @@ def test_a_cost_in_words():
     usage = Usage(requests=1234, retries=2, tokens_read=5000, tokens_written=100, uncounted=1)
     record = cost_record(usage, (1.0, 4.0), {"requests": 1000, "tokens_read": 2_000_000})
     assert cost_in_words(record) == (
-        "2,234 requests (2 sent again), 2,005,000 tokens read and 100 written, not counted in "
-        "1 reply; cost 2.005 at 1 and 4 for a million tokens"
+        "2,234 requests (2 sent again; tokens of failed tries are not counted), 2,005,000 tokens "
+        "read and 100 written, not counted in 1 reply; cost 2.005 at 1 and 4 for a million tokens"
     )
     assert (
         cost_in_words(cost_record(Usage(), None, {})) == "0 requests, 0 tokens read and 0 written"

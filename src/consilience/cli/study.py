@@ -63,5 +63,5 @@ def _show(state: StudyState, *, as_json: bool) -> None:
         print_json({"run": _record(state.study), "runs": runs, "warnings": state.failures()})
         return
     out.print(state.table())
-    if state.failed:
+    if state.failed and not any(one.queries for one in state.runs):  # not of a plan
         warn(["rerun `consilience study run` to try what failed again"])

@@ -88,7 +88,7 @@ def cost_in_words(record: Mapping[str, float]) -> str:
     counts: Counter[str] = Counter({name: int(value) for name, value in record.items()})
     text = counted(counts["requests"] + counts["from_journal"], "request")
     if counts["retries"]:
-        text += f" ({counts['retries']:,} sent again)"
+        text += f" ({counts['retries']:,} sent again; tokens of failed tries are not counted)"
     text += f", {counts['tokens_read']:,} tokens read"
     if counts["tokens_cached"]:
         text += f" ({counts['tokens_cached']:,} cached)"

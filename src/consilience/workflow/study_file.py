@@ -5,11 +5,12 @@ Runs are models x suites x factors x seeds, without those that a ``[[skip]]`` ta
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -38,8 +39,10 @@ KEYS = (
 ELSEWHERE = {
     "model": "Write it in a [[models]] table.",
     "suite": "Write it in a [[suites]] table.",
-    "out": "A study makes a folder for each run; its own is `folder` at the top of the file.",
-    "folder": "A study makes a folder for each run; its own is `folder` at the top of the file.",
+    **dict.fromkeys(
+        ("out", "folder"),
+        "A study makes a folder for each run; its own is `folder` at the top of the file.",
+    ),
 }
 """Options of ``probe`` that have a table of their own in a study file."""
 
@@ -194,7 +197,7 @@ class _Reader:
         for key in table:
             if key not in known:
                 todo = did_you_mean(key, list(known))
-                if key.replace("-", "_") in _keywords():
+                if key.replace("-", "_") in {field.keyword for field in FIELDS.values()}:
                     todo = "Options of all runs belong to the table [options]."
                 raise self.error(where, f"no key '{key}'", todo=todo)
 
@@ -308,12 +311,13 @@ class _Reader:
         folder: Path,
     ) -> Iterator[StudyRun]:
         """The runs of a model on a suite."""
-        for one, other, names in (
-            (model.where, suite.where, model.options.keys() & suite.options.keys()),
-            (model.where, "[factors]", model.options.keys() & factors.keys()),
-            (suite.where, "[factors]", suite.options.keys() & factors.keys()),
-        ):
-            for name in sorted(names):
+        tables = [
+            (model.where, model.options),
+            (suite.where, suite.options),
+            ("[factors]", factors),
+        ]
+        for (one, first), (other, second) in combinations(tables, 2):
+            for name in sorted(first.keys() & second.keys()):
                 raise self.error(
                     f"{one} and {other}",
                     f"both set {FIELDS[name].keyword}",
@@ -373,10 +377,6 @@ def _matches(run: StudyRun, wanted: Mapping[str, Sequence[str]]) -> bool:
     return all(known[key] in values for key, values in wanted.items())
 
 
-def _keywords() -> set[str]:
-    return {field.keyword for field in FIELDS.values()}
-
-
 def _texts_of(value: object) -> list[str]:
     """The values of a ``[[skip]]`` key as texts: one, or any of a list."""
     return [_text_of(one) for one in value] if isinstance(value, list) else [_text_of(value)]
@@ -391,8 +391,6 @@ def _text_of(value: object) -> str:
 
 def _slug_of_value(name: str, text: str) -> str:
     """``NAME=VALUE`` as part of a folder; a value that cannot be one has a digest."""
-    import hashlib
-
     slug = re.sub(r"[^\w.-]+", "-", text)[:40]
     if slug != text:
         slug += "-" + hashlib.sha256(text.encode()).hexdigest()[:8]

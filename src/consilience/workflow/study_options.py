@@ -56,7 +56,10 @@ class StudyRunOptions:
 
 @dataclass(frozen=True, slots=True)
 class StudyStatusOptions:
-    """Show which runs of a study are complete, begun, waiting or failed. No model is loaded."""
+    """Show which runs of a study are complete, part (some groups), waiting or failed.
+
+    No model is loaded.
+    """
 
     file: StudyFile
 

@@ -61,6 +61,11 @@ def test_the_consistency_by_factor_is_that_of_the_metrics_of_the_run(consilience
     run = probed("random")
     metrics = pl.read_csv(run / "metrics.csv").filter(metric="consistency", group="MICRO")
     analysis = cs.analyze_factors(run)
+    shown = " ".join(repr(analysis).split())
+    assert shown.startswith("What each factor changes in the answers of ")
+    largest = analysis.tables["components"].filter(outcome="answer", effect="total")
+    name = largest.sort("share")["factors"][-1]
+    assert f"({name}) changes answers most: {100 * largest['share'].max():.1f} %" in shown
     for row in analysis.tables["consistency"].iter_rows(named=True):
         (of_run,) = metrics.filter(subset=row["factor"]).to_dicts()
         assert (row["value"], row["n"]) == (pytest.approx(of_run["value"]), of_run["n"])

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -26,6 +27,7 @@ from consilience.run_folder import RunFolder
 from consilience.schemas import ANSWERS_SCHEMA
 from consilience.suites.selection import sample_facts, select_relations
 from consilience.types import Scores
+from consilience.workflow import probe_plan
 
 
 def scored(logprob, words="abc", **more):
@@ -398,3 +400,16 @@ def test_a_run_that_is_killed_at_any_step_of_its_writing_is_resumed_whole(tmp_pa
             "answers", "metrics.csv", "run.json",
         ]  # fmt: skip
         assert json.loads((folder / "run.json").read_text())["warnings"] == []
+
+
+def test_a_slow_model_is_sampled_for_a_limited_time(monkeypatch):
+    """Samples of 8 queries in 5 s: one before the clock starts, then until 20 s are over."""
+    clock = [0.0]
+    monkeypatch.setattr(probe_plan, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def sample(seconds):
+        clock[0] += seconds
+        return 8
+
+    assert probe_plan.measured_rate([lambda: sample(5)] * 6) == (24, 24 / 15)
+    assert probe_plan.measured_rate([lambda: sample(60)] * 6) == (8, 8 / 60)

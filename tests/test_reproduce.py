@@ -363,21 +363,24 @@ def test_more_arguments_have_runs_and_tables_of_their_own(consilience, made, tmp
     assert consilience(*arguments)[0] == 0
     kept = (tmp_path / "r" / "small.csv").read_bytes()
     given = (
-        "--replace Ada=b/model --data rte:train=hub:train --with 'suite list=--more 1' --only Ada"
+        "--replace Ada=b/model --data rte:train=hub:train --with 'suite list=--limit 1' --only Ada"
     )
     status, out, _ = consilience(*arguments, *shlex.split(given))
     assert status == 0
     listed = ["suite", "list", "--json"]
-    assert called == [listed, listed, ["suite", "list", "--more", "1", "--json"]]
+    assert called == [listed, listed, ["suite", "list", "--limit", "1", "--json"]]
     assert "* Ada: mind the gap" in out
     assert (tmp_path / "r" / "small.csv").read_bytes() == kept
     (folder,) = (tmp_path / "r").glob("with-*")
     written = pl.read_csv(folder / "small.csv", schema_overrides=papers.BESIDE_SCHEMA)
     assert set(written["options"]) == {f"'{given}"}  # it begins with a minus sign
+    in_both = written.filter(pl.col("ours").is_not_nan() & pl.col("paper").is_not_nan())
+    assert set(in_both["verdict"]) == {"not comparable"}
     notes = {
         "Ada: mind the gap", "not selected: Bob",
         "Ada: replaced by b/model; the paper's numbers are of another model",
-        "suite list was run with --more 1, which the paper did not use",
+        "suite list was run with --limit 1, which the paper did not use; of fewer questions, so "
+        "numbers are not comparable with the paper's",
     }  # fmt: skip
     for suffix, sign in ((".md", "* "), (".tex", "% ")):
         lines = (folder / f"small{suffix}").read_text().splitlines()
@@ -543,7 +546,7 @@ def test_a_users_model_is_one_more_row_of_the_papers_table(consilience, release,
         (["--tolerance", "54.1"], (3, "outside")),
         ([], (3, "differs")),
     ):
-        options = ["--replace", "BERT-base=baseline:oracle", "--only", "BERT-base,mine,Accuracy"]
+        options = ["--replace", "BERT-base=baseline:oracle", "--only", "BERT-base,Accuracy"]
         status, out, _ = consilience(*command, *options, "--strict", *tolerance, "--json")
         rows = {(row["row"], row["column"]): row for row in json.loads(out)["numbers"]}
         assert (status, rows["BERT-base", "Accuracy"]["verdict"]) == expected

@@ -22,12 +22,10 @@ from consilience.report.analysis_tables import (
     size_tables,
     syntax_tables,
 )
-from consilience.report.factor_tables import factor_table, index_table
 from consilience.report.question_examples import question_example_table
 from consilience.report.table import Table
 from consilience.report.task_tables import calum_tables, effects_tables
 from consilience.report.violation_tables import violation_tables
-from consilience.text import counted
 from consilience.workflow.analyses import (
     Analysis,
     analyze_edits,
@@ -114,11 +112,7 @@ def factors(options: FactorsOptions, output: FactorsOutput) -> None:
         document = {name: rows_of(table) for name, table in analysis.tables.items()}
         print_json(document | {"warnings": analysis.notes})
         return
-    views = analysis.views
-    name = views[0].name if len(views) == 1 else counted(len(options.runs), "run")
-    tables = [factor_table(views, f"{name}: what each factor changes, in percent")]
-    tables.append(index_table(views, f"{name}: sensitivity to the prompt"))
-    print_tables(tables, output.format_)
+    print_tables(analysis.headlines(), output.format_)
     warn(analysis.notes)
 
 

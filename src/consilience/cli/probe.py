@@ -19,7 +19,7 @@ from consilience.report.summary import brief_notes, fitted_summary
 from consilience.report.table import Table
 from consilience.suites.question_suites import is_questions
 from consilience.suites.tasks import is_task
-from consilience.text import counted, duration
+from consilience.text import counted
 from consilience.types import FACT_WORDS, PAIR_WORDS, QUESTION_WORDS, SuiteWords
 from consilience.workflow import probing
 from consilience.workflow.counting import CountedRun
@@ -111,25 +111,7 @@ def _show_plan(plan: ProbePlan, *, as_json: bool) -> None:
     if as_json:
         print_json({"plan": plan.to_dict()})
         return
-    folder = "new" if plan.is_new else f"resumes: {plan.complete:,} of {plan.queries:,} complete"
-    rows = {
-        "Groups": f"{plan.groups:,}",
-        "Items": f"{plan.items:,}, each in {plan.variants}",
-        "Queries": f"{plan.queries:,}, each with {plan.candidates} candidates",
-        "Folder": f"{plan.folder} ({folder})",
-        **(_time_of(plan) if plan.usage is None else plan.requests_in_words()),
-    }
-    out.print(f"Plan: {plan.model} on {plan.suite} ({plan.protocol}). Nothing is written.")
-    print_lines(f"{name:9} {text}" for name, text in rows.items())
-
-
-def _time_of(plan: ProbePlan) -> dict[str, str]:
-    """How long a model of this machine would take."""
-    return {
-        "Time": f"about {duration(plan.seconds)} to ask {plan.queries - plan.complete:,} queries; "
-        f"loading took {duration(plan.loading)}",
-        "Measured": f"{plan.rate:,.1f} queries/s in a sample of {plan.sampled:,}",
-    }
+    print_lines(plan.lines())
 
 
 TABLES: Mapping[SuiteWords, Sequence[By]] = {

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from consilience.analysis.factor_effects import FactorTables
+from consilience.factors import FACTORS
 from consilience.report.columns import Columns, cells_of, frame_table
 from consilience.report.table import CI, Cell, Column, Table, Value
 
@@ -103,12 +104,14 @@ def factor_table(views: Sequence[FactorView], title: str) -> Table:
         for record in _records(view, is_exact=is_exact):
             rows.append(list(_cells(record, columns)))
             blocks.append(view.name)
-    notes = [OF_CONSISTENCY, OF_SHARES if is_exact else OF_PROBABILITIES]
+    several = len(views) > 1
+    notes = [f"{view.name}: {note}" if several else note for view in views for note in _most(view)]
+    notes += [OF_CONSISTENCY, OF_SHARES if is_exact else OF_PROBABILITIES]
     tables = [view.tables.consistency for view in views]
     if any((of["corrected"].is_not_nan() & of["corrected_low"].is_nan()).any() for of in tables):
         notes.append(NO_INTERVAL)
-    notes += [note for view in views for note in _variation_note(view, several=len(views) > 1)]
-    shown = blocks if len(views) > 1 else []
+    notes += [note for view in views for note in _variation_note(view, several=several)]
+    shown = blocks if several else []
     return Table(title, list(columns.values()), rows, notes, shown, sortable=False)
 
 
@@ -162,9 +165,32 @@ def _variation_note(view: FactorView, *, several: bool) -> Iterator[str]:
     )
     name = f"{view.name}: " if several else ""
     yield (
-        f"{name}two variants of a question, drawn at random with replacement, have different "
-        f"answers with a probability of {_percent(answer)}, and only one of them is right with "
+        f"{name}two variants of a question, chosen at random, have different answers in "
+        f"{_percent(answer)} of the draws, and only one of the two is right in "
         f"{_percent(correctness)}"
+    )
+
+
+def _most(view: FactorView) -> Iterator[str]:
+    """The factor with the largest total effect on the answers, as a sentence; none of one."""
+    parts, number = parts_of(view.tables), "share" if view.is_exact else "value"
+    rows = [
+        (parts["answer", "total", row["factor"]][number], row["value"], row["factor"])
+        for row in view.tables.consistency.iter_rows(named=True)
+    ]
+    known = [row for row in rows if not math.isnan(row[0])]
+    if len(known) < 2:
+        return
+    total, agreement, name = max(known)
+    change = FACTORS[name].partition(":")[0]
+    effect = (
+        f"{100 * total:.1f} % of the variation of answers involves it"
+        if view.is_exact
+        else f"an answer changes with a probability of {100 * total:.1f} % when it alone changes"
+    )
+    yield (
+        f"{change[0].upper()}{change[1:]} ({name}) changes answers most: {effect}, and variants "
+        f"that differ in it alone agree in {100 * agreement:.1f} % of pairs."
     )
 
 

@@ -47,7 +47,8 @@ BESIDE_SCHEMA: dict[str, type[pl.DataType]] = {
 * ``ours``, ``std``, ``low``, ``high``: ours with its interval.
 * ``difference``: ours minus the paper's.
 * ``verdict``: ``same`` at these digits; else ``within`` or ``outside`` of a tolerance, or
-  ``differs`` where none was set; ``ours only`` if the paper has no such number; or the reason why
+  ``differs`` where none was set; ``not comparable`` if ours is of fewer
+  questions; ``ours only`` if the paper has no such number; or the reason why
   there is no number of ours.
 * ``settings``: arguments of ours that the paper did not use, such as ``probe --limit 5``.
 """

@@ -33,6 +33,13 @@ PAIR_FILES = [
 """Sets of sentence pairs that may be given as files, and what people answered."""
 
 
+NOT_COMPARABLE = "not comparable"
+"""The verdict on a number of fewer questions than the paper's."""
+
+FEWER = ("--limit", "-n", "--groups", "--facts-from", "--single-token")
+"""How the options begin that choose some questions only."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecipeResult:
     """The result of a recipe."""
@@ -166,8 +173,17 @@ def carry_out(recipe: Recipe, work: Work) -> tuple[RecipeResult, pl.DataFrame]:
     numbers = beside(recipe.table, ours, absent, request.tolerance, settings)
     keys = numbers.select("group", "row", "column").iter_rows()
     selected = pl.Series([is_selected(key) for key in keys], dtype=pl.Boolean)
+    if any(map(asks_fewer, request.options.values())):
+        in_both = pl.col("ours").is_not_nan() & pl.col("paper").is_not_nan()
+        verdict = pl.when(in_both).then(pl.lit(NOT_COMPARABLE)).otherwise("verdict")
+        numbers = numbers.with_columns(verdict=verdict)
     verdict = pl.when(selected).then("verdict").otherwise(pl.lit(NOT_SELECTED))
     return result, numbers.with_columns(verdict=verdict)
+
+
+def asks_fewer(arguments: Sequence[str]) -> bool:
+    """Whether arguments of a command choose some of its questions only."""
+    return any(word.startswith(FEWER) for word in arguments)
 
 
 def _missing_keys(recipe: Recipe, work: Work, measured: Collection[str]) -> list[Key]:

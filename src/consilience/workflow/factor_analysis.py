@@ -12,7 +12,9 @@ from consilience.errors import ConsilienceError
 from consilience.factors import OF_OPTIONS, FactorialDesign
 from consilience.metrics.counts import Prepared, prepared_seeds
 from consilience.metrics.shown_positions import position_notes
-from consilience.report.factor_tables import FactorView
+from consilience.report.factor_tables import FactorView, factor_table, index_table
+from consilience.report.notebook import table_text
+from consilience.report.table import Table
 from consilience.run import Run, open_runs
 from consilience.schemas import FLIPS, METRICS_SCHEMA
 from consilience.suites.selection import select_relations
@@ -30,7 +32,17 @@ class FactorAnalysis:
     """The tables of each run; of a run with several designs those of each design."""
 
     def __repr__(self) -> str:
-        return f"FactorAnalysis({', '.join(view.name for view in self.views)})"
+        return "\n\n".join(map(table_text, self.headlines()))
+
+    def headlines(self) -> list[Table]:
+        """What each factor changes, and how sensitive the answers are, as tables."""
+        of_run = f" of {self.views[0].name}" if len(self.views) == 1 else ""
+        return [
+            factor_table(
+                self.views, f"What each factor changes in the answers{of_run}, in percent"
+            ),
+            index_table(self.views, f"How sensitive the answers{of_run} are to the prompt"),
+        ]
 
     @property
     def notes(self) -> list[str]:

@@ -13,7 +13,7 @@ from consilience.choices import Protocol
 from consilience.endpoints.planning import BYTES_A_TOKEN, PlannedUsage
 from consilience.run_folder import FORMAT, record_of, refuse_other_run
 from consilience.server_noise import sample_size, variations
-from consilience.text import counted
+from consilience.text import counted, duration
 
 if TYPE_CHECKING:
     from consilience.endpoints.client import Client
@@ -22,7 +22,11 @@ SAMPLED_GROUPS, SAMPLED_ITEMS = 6, 8
 """How many groups, and items of each of them, are asked to measure the rate."""
 
 
-@dataclass(frozen=True, slots=True)
+SAMPLED_SECONDS = 20
+"""Seconds after which no further sample is asked."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class ProbePlan:
     """What a run would ask."""
 
@@ -62,6 +66,34 @@ class ProbePlan:
     """Of a model behind a URL: the requests that were sent, to find out how it is asked."""
     cost: float | None = None
     """What these requests and tokens would cost, at most; None where no price was given."""
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """The plan in words, as ``--dry-run`` prints it."""
+        folder = (
+            "new" if self.is_new else f"resumes: {self.complete:,} of {self.queries:,} complete"
+        )
+        rows = {
+            "Groups": f"{self.groups:,}",
+            "Items": f"{self.items:,}, each in {self.variants}",
+            "Queries": f"{self.queries:,}, each with {self.candidates} candidates",
+            "Folder": f"{self.folder} ({folder})",
+            **(self._time() if self.usage is None else self.requests_in_words()),
+        }
+        return [
+            f"Plan: {self.model} on {self.suite} ({self.protocol}). Nothing is written.",
+            *(f"{name:9} {text}" for name, text in rows.items()),
+        ]
+
+    def _time(self) -> dict[str, str]:
+        """How long a model of this machine would take."""
+        return {
+            "Time": f"about {duration(self.seconds)} to ask {self.queries - self.complete:,} "
+            f"queries; loading took {duration(self.loading)}",
+            "Measured": f"{self.rate:,.1f} queries/s in a sample of {self.sampled:,}",
+        }
 
     @property
     def seconds(self) -> float:
@@ -120,14 +152,22 @@ def evenly(values: Sequence[Any], size: int) -> list[Any]:
 
 
 def measured_rate(samples: Sequence[Callable[[], int]]) -> tuple[int, float]:
-    """Ask samples, the first once more before the clock starts; queries, and queries a second.
+    """Ask samples for about ``SAMPLED_SECONDS``; queries, and queries a second.
 
-    A sample asks its queries and returns their number.
+    A sample asks its queries and returns their number. The first is asked once more before the
+    clock starts, unless it takes that long.
     """
-    samples[0]()
-    start = time.monotonic()
-    sampled = sum(ask() for ask in samples)
-    return sampled, sampled / max(time.monotonic() - start, 1e-9)
+    begin = time.monotonic()
+    sampled = samples[0]()
+    seconds = time.monotonic() - begin
+    if seconds < SAMPLED_SECONDS:
+        sampled, start = 0, time.monotonic()
+        for ask in samples:
+            sampled += ask()
+            if time.monotonic() - begin >= SAMPLED_SECONDS:
+                break
+        seconds = time.monotonic() - start
+    return sampled, sampled / max(seconds, 1e-9)
 
 
 @dataclass(frozen=True, slots=True)

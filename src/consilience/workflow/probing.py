@@ -224,6 +224,7 @@ def plan_probe(
     loaded = setup.load()
     loading = time.monotonic() - start
     is_new, complete = complete_groups(loaded.folder, loaded.settings)
+    watch.say("sampling queries to estimate the time")
 
     def ask(group: str) -> int:
         return loaded.ask(group, setup.samples[group]).height

@@ -16,6 +16,7 @@ from consilience.provenance import git_revision, versions
 from consilience.report.export import TABLE_FORMATS, as_markdown
 from consilience.report.papers import beside_layout
 from consilience.reproduce import RECIPES, Recipe, Request, Work, carry_out, find_recipe
+from consilience.reproduce.recipe import asks_fewer
 from consilience.reproduce.work import NOT_RUN, NOT_SELECTED, UNAVAILABLE
 from consilience.suites.pairs import HUB
 from consilience.watch import SILENT, Watch
@@ -73,7 +74,7 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
         options.folder,
         models=_named(options.models, "--replace", "ROW=M, such as BERT-base=bert-base-cased"),
         added=added,
-        only=options.only or recipe.rows_of(added),
+        only=list(dict.fromkeys([*(options.only or ()), *recipe.rows_of(added)])),
         data=_files(options.data),
         options=_arguments(options.more),
         data_dir=options.data_dir,
@@ -149,8 +150,10 @@ def _warnings(recipe: Recipe, work: Work) -> list[str]:
         for row, spec in request.models.items()
         if row not in absent
     ]
+    fewer = "; of fewer questions, so numbers are not comparable with the paper's"
     arguments = [
         f"{command} was run with {shlex.join(words)}, which the paper did not use"
+        f"{fewer if asks_fewer(words) else ''}"
         for command, words in request.options.items()
     ]
     missing = [

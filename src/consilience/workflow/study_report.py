@@ -16,6 +16,7 @@ import polars as pl
 from consilience.errors import ConsilienceError
 from consilience.files import write_whole
 from consilience.metrics.notes import few_relations
+from consilience.metrics.paired import RELATIONS
 from consilience.metrics.registry import label_of
 from consilience.metrics.significance import benjamini_hochberg, holm
 from consilience.report.comparison_tables import with_undefined_means
@@ -97,6 +98,10 @@ class StudyReport:
         return table_html(self.tables()["study"])
 
 
+LEVEL = 0.05
+"""The level of significance of notes."""
+
+
 def report_study(options: StudyReportOptions, watch: Watch = SILENT) -> StudyReport:
     """The numbers of all complete runs of a study, its comparisons, and the page of both."""
     state = study_status(StudyStatusOptions(options.file))
@@ -119,6 +124,7 @@ def report_study(options: StudyReportOptions, watch: Watch = SILENT) -> StudyRep
             notes += [f"{measured[0].name}: {note}" for note in measured[2]]
             advance(1)
     differences = adjusted_over_study(pl.concat(tables)) if tables else pl.DataFrame()
+    notes += smallest_p(differences)
     made = StudyReport(state, cells, differences, list(dict.fromkeys(notes)))
     return replace(made, files=_save(made, options))
 
@@ -134,6 +140,22 @@ def adjusted_over_study(differences: pl.DataFrame) -> pl.DataFrame:
         p_holm=pl.Series(holm(p), dtype=pl.Float64),
         q_value=pl.Series(benjamini_hochberg(p), dtype=pl.Float64),
     )
+
+
+def smallest_p(differences: pl.DataFrame) -> Iterator[str]:
+    """A note on a family of tests in which no adjusted p can be below 0.05."""
+    if differences.is_empty():
+        return
+    tested = differences.drop_nans("p")
+    if tested.is_empty() or not (tested["test"] == RELATIONS).all():
+        return
+    least = tested.height * 2.0 ** (1 - int(tested["n"].max()))  # type: ignore[arg-type]
+    if least >= LEVEL:
+        yield (
+            f"no p (Holm) of these {tested.height} comparisons can be below {min(1, least):.2g}, "
+            "whatever the differences: too few relations for so many comparisons. Ask more "
+            "relations, or compare fewer models"
+        )
 
 
 def _measured(

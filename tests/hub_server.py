@@ -17,6 +17,8 @@ class Hub:
         self.requests = []
         self.refusal = None
         """A status that every request that writes gets."""
+        self.on_commit = lambda: True
+        """Called when a commit has arrived; whether it is made and answered."""
         self.fault = ""
         """The error in the metadata of a card."""
         self.url = ""
@@ -86,6 +88,8 @@ def _handler(hub):
                     for one in json.loads(body)["files"]
                 ]
                 return self.reply(200, {"files": files})
+            if not hub.on_commit():
+                return None
             for line in map(json.loads, body.decode().splitlines()):
                 if line["key"] == "file":
                     value = line["value"]

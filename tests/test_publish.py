@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import yaml
-from huggingface_hub import ModelCard, parse_eval_result_entries
+from huggingface_hub import DatasetCard, ModelCard, parse_eval_result_entries
 from jsonschema import Draft7Validator
 
 from consilience.errors import ConsilienceError
@@ -265,7 +265,7 @@ def test_results_of_the_hub_are_read_by_its_library(made):
 
 def test_a_data_set_has_the_answers_the_numbers_and_the_suite(made, runs):
     published = made("facts", "dataset")
-    front = yaml.safe_load(text_of(published, "README.md").split("---")[1])
+    front = DatasetCard.load(published.folder / "README.md").data.to_dict()
     names = [config["config_name"] for config in front["configs"]]
     assert names == ["answers", "metrics", "facts", "patterns"]
     paths = {config["data_files"][0]["path"] for config in front["configs"]}

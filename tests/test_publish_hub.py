@@ -3,13 +3,16 @@
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 
 import polars as pl
 import pytest
 from huggingface_hub import ModelCard, constants
 
+from consilience.cli import process
 from consilience.cli import publish as command
 from consilience.errors import ConsilienceError
 from consilience.workflow.probe_options import ProbeOptions
@@ -159,3 +162,33 @@ def test_the_command_sends_to_the_endpoint_of_the_environment(run, hub, tmp_path
     document = json.loads(answer.stdout)
     assert document["push"]["sent"].startswith(hub.url)
     assert len(hub.repositories["datasets/me/data"]) == len(document["files"]) == 2
+
+
+def test_ctrl_c_in_an_upload_leaves_nothing_half_sent(run, hub, tmp_path, consilience, monkeypatch):
+    """The server raises the signal, and is silent until the command has ended."""
+    arguments = ("publish", run, "--format", "eee", "--model-id", "me/model", "--push", "me/data")
+    arguments += ("--out", tmp_path / "out", "--yes")
+    ended, was_late = threading.Event(), threading.Event()
+
+    def stall():
+        os.kill(os.getpid(), signal.SIGINT)
+        if not ended.wait(5):
+            was_late.set()
+        return False
+
+    hub.on_commit = stall
+    before = signal.signal(signal.SIGINT, process._stop)
+
+    try:
+        status, out, err = consilience(*arguments)
+    finally:
+        ended.set()
+        signal.signal(signal.SIGINT, before)
+    assert (status, hub.repositories["datasets/me/data"]) == (130, {})
+    assert not was_late.is_set(), "the read of the answer goes on after Ctrl-C"
+    assert "To be sent: 2 files" in out
+    assert TOKEN not in out + err
+    hub.on_commit = lambda: True
+    status, out, _ = consilience(*arguments)
+    assert (status, len(hub.repositories["datasets/me/data"])) == (0, 2)
+    assert "(dataset, private)" in out

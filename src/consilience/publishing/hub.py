@@ -152,7 +152,8 @@ def _errors_of(repository: str) -> Iterator[None]:
     except HfHubHTTPError as error:
         raise _refusal(error, where) from error
     except Exception as error:
-        if not type(error).__module__.startswith("httpx"):
+        is_of_network = type(error).__module__.startswith(("httpx", "hf_xet", "huggingface_hub"))
+        if not is_of_network and not isinstance(error, RuntimeError):  # of a large file
             raise
         raise ConsilienceError(
             f"the Hub cannot be reached: {str(error).rstrip('.') or type(error).__name__}",

@@ -11,6 +11,7 @@ from scipy.special import expit, logit
 
 import consilience as cs
 from consilience.errors import ConsilienceError
+from consilience.metrics.intervals import skewed_reach, skewness
 from consilience.metrics.margins import Precise, Threshold, clusters_for_power
 from consilience.report.gate_tables import GateCheck
 from consilience.report.junit import as_junit
@@ -159,6 +160,37 @@ def test_only_items_that_both_have_are_compared(ports):
     )
     with pytest.raises(ConsilienceError, match=r"no fact that all runs have in the same variants"):
         gate(folder, write("first", 9, range(9)), baseline=folder / "part.csv", rules=[rule])
+
+
+def test_a_mean_over_relations_allows_for_a_few_that_fall_most(tmp_path):
+    """One of 13 relations falls by 100 points, the others not: by t the mean falls by at most 21.4.
+
+    The skewness of one 1 among 12 zeros is 11 / sqrt(12). Hall's polynomial of the bound is t.
+    """
+    run = cs.evaluate("mini", "baseline:oracle", limit=2)
+    run.run.answers.drop("scores", strict=False).write_csv(tmp_path / "old.csv")
+    flipped = (pl.col("group") == "capital") & (pl.col("variant") != pl.col("variant").first())
+    run.run.answers.drop("scores", strict=False).with_columns(
+        answer=pl.when(flipped).then(pl.concat_str(pl.lit("x"), "variant")).otherwise("answer")
+    ).write_csv(tmp_path / "new.csv")
+    rules = [f"consistency no worse than baseline by {points} points" for points in (22, 60)]
+    checked = cs.gate(
+        tmp_path / "new.csv", baseline=tmp_path / "old.csv", suite="mini", rules=rules
+    )
+    assert [check.verdict for check in checked.checks] == ["undecided", "pass"]
+    assert checked.notes == [
+        "100 % of the fall of consistency is in 1 of 13 relations: capital (-100.0 points)"
+    ]
+    skew, size, t = -11 / math.sqrt(12), 13, stats.t.ppf(0.95, 12)
+    assert skewness([-1, *[0] * 12]) == pytest.approx(skew)
+    reach = skewed_reach(size, skew, 0.9) / math.sqrt(size)
+    polynomial = reach + skew * reach**2 / 3 + skew**2 * reach**3 / 27 + skew / (6 * size)
+    assert polynomial == pytest.approx(t / math.sqrt(size))
+    low = -1 / 13 - skewed_reach(size, skew, 0.9) / 13  # the standard error is 1/13
+    assert checked.checks[0].low == pytest.approx(low, rel=0.05)
+    assert (skewness([]), skewness([0.5, 0.5])) == (0, 0)
+    assert skewed_reach(size, 0, 0.9) == pytest.approx(t)
+    assert skewed_reach(size, 1e-5, 0.9) == pytest.approx(t, abs=1e-5)
 
 
 def test_sentence_pairs_are_gated_by_task_and_form(tmp_path):

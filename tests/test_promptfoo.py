@@ -92,7 +92,7 @@ def test_tests_that_name_their_item_and_variant_are_answers_to_a_suite(tmp_path)
 @pytest.mark.parametrize(
     "entries, message",
     [
-        ([entry(0, 0, "a", ("llm-rubric", "nice")), entry(0, 1, "a")], "has no expected text; expected an assertion of the type equals"),
+        ([entry(0, 0, "a", ("llm-rubric", "nice")), entry(0, 1, "a")], "has no expected text, only javascript, llm-rubric; expected an assertion of .* weight: 0"),
         ([entry(0, 0, "yes")], "Give promptfoo several prompts, or --repeat 3"),
         ([], "no results"),
         ([{"output": "yes"}], "not of promptfoo"),

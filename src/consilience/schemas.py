@@ -110,6 +110,7 @@ COMPARISON_SCHEMA: dict[str, type[pl.DataType]] = {
 PRECISION_SCHEMA: dict[str, type[pl.DataType]] = {
     "error": pl.Float64,
     "within_error": pl.Float64,
+    "skewness": pl.Float64,
     "clusters": pl.Int64,
     "units": pl.Int64,
 }
@@ -118,6 +119,7 @@ PRECISION_SCHEMA: dict[str, type[pl.DataType]] = {
 - ``error``: the standard error; 0 where nothing varies.
 - ``within_error``: of a mean over groups, the standard error of the same groups: items alone are
   resampled. NaN elsewhere.
+- ``skewness``: of a mean over groups, that of the groups' values; 0 elsewhere.
 - ``clusters``: how many subjects, or of a mean over groups how many groups, were resampled.
 - ``units``: how many subjects were counted; of a mean over groups those of all groups.
 """

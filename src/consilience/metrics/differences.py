@@ -33,6 +33,7 @@ from consilience.metrics.intervals import (
     bootstrap_interval,
     detectable_difference,
     difference_bounds,
+    skewness,
     within_error,
 )
 from consilience.metrics.paired import RELATIONS, Difference, RunPair, Test
@@ -254,8 +255,8 @@ class PairedComparison:
                 for seed, both in enumerate(pooled.seeds)
             )
         )
+        values = [difference.difference for difference in known.values()]
         if len(known) > 1:
-            values = [difference.difference for difference in known.values()]
             test: Test = RELATIONS, paired_permutation(values, self.seed)
         else:
             test = self.tests[key][next(iter(known))]
@@ -264,7 +265,7 @@ class PairedComparison:
         micro, clusters = [values for _, values, _ in spreads], spreads[0][2]
         within = np.mean([spread.within for spread, _, _ in spreads], axis=0)
         error = within_error(within, spreads[0][0].clusters, clusters)
-        row |= {"within_error": error, "units": clusters}
+        row |= {"within_error": error, "skewness": skewness(values), "units": clusters}
         yield row | ({"detectable": NAN} if 1 < len(known) < FEW else {})
         yield _row(key, "MICRO", pooled, micro, clusters, pooled.test)
 
@@ -365,6 +366,7 @@ def _row(
         "p_seeds": difference.p_seeds,
         "error": bootstrap_error(replicates, clusters),
         "within_error": NAN,
+        "skewness": 0.0,
         "clusters": clusters,
         "units": clusters,
     }

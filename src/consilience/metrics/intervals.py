@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,9 @@ TIE = 1e-12
 
 POWER = 0.8
 """The probability with which the minimum detectable difference is detected."""
+
+SYMMETRIC = 1e-6
+"""Values with a skewness nearer to 0 than this have none."""
 
 NAN = float("nan")
 
@@ -147,6 +151,29 @@ def logit_intervals(
     middle = logit(shares)
     ends[known] = least + width * expit(np.stack([middle - reach, middle + reach], axis=1))
     return ends
+
+
+def skewness(values: Sequence[float]) -> float:
+    """The third central moment over the second to the power 3/2; 0 where nothing varies."""
+    off = np.asarray(values, dtype=np.float64)
+    off = off - off.mean() if len(off) else off
+    square = float((off**2).mean()) if len(off) else 0.0
+    return float((off**3).mean()) / square**1.5 if square > TIE**2 else 0.0
+
+
+def skewed_reach(clusters: int, skewness: float, level: float = LEVEL) -> float:
+    """How many standard errors below a mean of skewed values its lower bound is.
+
+    Hall's cubic correction of t (Hall 1992): ``sqrt(n) 3/g ((1 + g (t/sqrt(n) - g/6n))^(1/3) - 1)``
+    of ``n`` clusters whose values have the skewness ``g``. With ``-g``: how many above it the upper
+    bound is. t itself for ``g`` near 0.
+    """
+    t = -float(stdtrit(clusters - 1, (1 - level) / 2))
+    if abs(skewness) < SYMMETRIC:
+        return t
+    root = math.sqrt(clusters)
+    inner = 1 + skewness * (t / root - skewness / (6 * clusters))
+    return root * 3 / skewness * (math.cbrt(inner) - 1)
 
 
 def wilson_interval(share: float, observations: int) -> tuple[float, float]:

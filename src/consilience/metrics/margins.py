@@ -11,9 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from scipy.special import logit, nctdtr, stdtrit
+from scipy.special import logit, nctdtr
 
-from consilience.metrics.intervals import NAN, POWER, TIE, logit_interval, unseen_share
+from consilience.metrics.intervals import (
+    NAN,
+    POWER,
+    TIE,
+    logit_interval,
+    skewed_reach,
+    unseen_share,
+)
 
 Verdict = Literal["pass", "fail", "undecided"]
 
@@ -61,6 +68,8 @@ class Precise:
     """The standard error over the items of the same groups; NaN but for a mean over groups."""
     is_difference: bool = False
     """Whether the value is a difference of two runs."""
+    skewness: float = 0.0
+    """Of a mean over groups: the skewness of their values."""
 
     @property
     def is_over_groups(self) -> bool:
@@ -77,8 +86,9 @@ class Precise:
         """The two one-sided bounds; NaN where they are not known.
 
         Those of ``logit_interval`` at 90 %; of a difference each bound with one more item
-        (``with_one_more``). Where nothing varies, as many items as 0 of n are compatible with
-        (Clopper-Pearson) may be other than the ones that were asked.
+        (``with_one_more``); of a mean over groups, on the side where few groups are far away,
+        Hall's bound for skewed values if it is farther (``skewed_reach``). Where nothing varies, as
+        many items as 0 of n are compatible with (Clopper-Pearson) may be other than those asked.
         """
         level = 1 - 2 * ERROR_RATE
         if self.is_constant and not math.isnan(self.value):
@@ -88,6 +98,12 @@ class Precise:
             logit_interval(number.value, number.error, number.clusters, self.bounds, level)[at]
             for at, number in enumerate((self.with_one_more(-1), self.with_one_more(1)))
         )
+        if self.is_over_groups and self.skewness:
+            reach = self.error * skewed_reach(self.clusters, -abs(self.skewness), level)
+            if self.skewness < 0:
+                low = min(low, max(self.bounds[0], self.value - reach))
+            else:
+                high = max(high, min(self.bounds[1], self.value + reach))
         return low, high
 
     def with_one_more(self, sign: int) -> Precise:
@@ -138,7 +154,8 @@ class Precise:
 
         The noncentral t distribution on the logit scale: ``P(T >= t[0.95, n-1])`` with the
         noncentrality ``(logit(true) - logit(threshold)) / error``; of a difference all this with
-        one more item.
+        one more item. Of a mean over groups ``skewed_reach`` replaces ``t[0.95, n-1]`` where it is
+        greater.
         """
         if math.isnan(self.value) or math.isnan(self.error) or self.clusters < 2:
             return NAN
@@ -150,8 +167,10 @@ class Precise:
         if not 0 < share < 1:
             return NAN
         error = number.error / width / (share * (1 - share))
-        distance = float(logit(share) - logit(limit)) * (1 if threshold.at_least else -1)
-        critical = -float(stdtrit(number.clusters - 1, ERROR_RATE))
+        sign = 1 if threshold.at_least else -1
+        distance = float(logit(share) - logit(limit)) * sign
+        skewness = min(0.0, sign * number.skewness) if number.is_over_groups else 0.0
+        critical = skewed_reach(number.clusters, skewness, 1 - 2 * ERROR_RATE)
         away = max(-FAR, min(FAR, distance / error))
         return 1 - float(nctdtr(number.clusters - 1, away, critical))
 
@@ -166,7 +185,7 @@ class Precise:
     def with_within(self, factor: float) -> Precise:
         """The same groups, the variance over their items multiplied by ``factor``.
 
-        1/2 is that of twice as many items in each group.
+        1/2 is that of twice as many items in each group. The skewness is kept.
         """
         if not self.is_over_groups:
             return replace(self, error=self.error * math.sqrt(factor))

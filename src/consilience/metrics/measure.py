@@ -32,6 +32,7 @@ from consilience.metrics.intervals import (
     bootstrap_error,
     bootstrap_interval,
     logit_interval,
+    skewness,
     within_error,
 )
 from consilience.metrics.registry import METRICS
@@ -115,7 +116,8 @@ def _of_kind(
         )
         values = [_mean_of_seeds(runs, group, key) for group in groups]
         known = [value for value in values if not math.isnan(value)]
-        yield macro | {"std": stdev(known) if len(known) > 1 else NAN}
+        std = stdev(known) if len(known) > 1 else NAN
+        yield macro | {"std": std, "skewness": skewness(known)}
         yield _row(key, "MICRO", [spread[1] for spread in over], is_proportion=is_proportion)
 
 
@@ -187,6 +189,7 @@ def _row(
         "seed_high": seed_high,
         "error": bootstrap_error(replicates, clusters),
         "within_error": within_error(np.mean(within, axis=0), clusters, units) if within else NAN,
+        "skewness": 0.0,
         "clusters": clusters,
         "units": units,
     }

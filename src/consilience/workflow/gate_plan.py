@@ -111,6 +111,7 @@ def _of_rule(rule: GateRule, row: dict[str, Any], *, is_paired: bool) -> Precise
         error=number.error * twice,
         within_error=number.within_error * twice,
         is_difference=True,
+        skewness=0.0,
     )
 
 

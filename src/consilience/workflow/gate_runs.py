@@ -118,7 +118,7 @@ def precise(row: Mapping[str, object], *, is_relative: bool) -> Precise:
         difference_bounds(bounds) if is_relative else bounds,
         bounds[1] - bounds[0],
         row["error"], row["clusters"], row["units"], row["within_error"],  # type: ignore[arg-type]
-        is_relative,
+        is_relative, row["skewness"],  # type: ignore[arg-type]
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import polars as pl
 
 from consilience.choices import Undecided
 from consilience.errors import ConsilienceError, unknown_name
+from consilience.metrics.counts import is_averaged
 from consilience.metrics.intervals import NAN, wilson_interval
 from consilience.metrics.margins import Precise, Verdict
 from consilience.metrics.notes import facts_left_out, of_few_questions
@@ -19,7 +20,7 @@ from consilience.metrics.registry import label_of
 from consilience.metrics.significance import FEW
 from consilience.report.gate_tables import GateCheck, gate_table, in_words
 from consilience.report.notebook import table_html, table_text
-from consilience.report.table import Table
+from consilience.report.table import Table, number_text
 from consilience.text import counted
 from consilience.types import FACT_WORDS, QUESTION_WORDS, Suite
 from consilience.workflow.comparing import noise_notes
@@ -31,6 +32,9 @@ from consilience.workflow.gate_runs import (
     open_gate_runs,
     precise,
 )
+
+MOST = 2 / 3
+"""The share of a fall that a note on few groups is about."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -121,6 +125,7 @@ def gate(options: GateOptions) -> Gate:
     if of.baseline is not None and is_relative and options.passes is None:
         table = differences[0].with_columns(second=pl.lit(of.labels[0]))
         notes += noise_notes([of.baseline, of.runs[0]], table)
+        notes += few_groups_notes(rules, table, of.suite)
     return Gate(of, checks, options.undecided, list(dict.fromkeys(notes)))
 
 
@@ -143,6 +148,37 @@ def _cautions(rules: Sequence[GateRule], numbers: pl.DataFrame, of: GateRuns) ->
         )
 
 
+def few_groups_notes(rules: Sequence[GateRule], table: pl.DataFrame, suite: Suite) -> Iterator[str]:
+    """Notes on rules over all groups whose number got worse in few groups (docs/gate.md).
+
+    At most a fifth of the groups have ``MOST`` of all that groups got worse. ``table``:
+    ``COMPARISON_SCHEMA``.
+    """
+    for rule in rules:
+        pool = _pool(rule, suite)
+        if not rule.is_relative or pool not in ("MACRO", "MICRO") or pool not in table["group"]:
+            continue
+        sign = -1 if rule.threshold.at_least else 1
+        weight = pl.col("n") if pool == "MICRO" else 1
+        key = rule.metric, rule.subset
+        averaged = [group.id for group in suite.relations if is_averaged(key, group)]
+        rows = table.filter(pl.col("group").is_in(averaged), metric=rule.metric, subset=rule.subset)
+        rows = rows.filter(pl.col("difference").is_not_nan())
+        worse = rows.with_columns(worse=sign * weight * pl.col("difference"))
+        worse = worse.sort("worse", descending=True, maintain_order=True)
+        total = float(worse["worse"].clip(0).sum())
+        few = worse.head(int((worse["worse"].clip(0).cum_sum() < MOST * total).sum()) + 1)
+        if few.height * 5 > worse.height or float(worse["worse"].sum()) <= 0:
+            continue
+        share, groups = float(few["worse"].sum()) / total, counted(worse.height, suite.words.group)
+        named = few.select("group", "difference").iter_rows()
+        yield (
+            f"{100 * share:.0f} % of the {'fall' if sign < 0 else 'rise'} of {rule.metric} is "
+            f"in {few.height} of {groups}: "
+            + ", ".join(f"{group} ({number_text(off, 'points')} points)" for group, off in named)
+        )
+
+
 def rows_of(rule: GateRule, table: pl.DataFrame, of: GateRuns) -> dict[str, dict[str, Any]]:
     """The rows of a table that a rule is about, by group.
 
@@ -157,9 +193,14 @@ def rows_of(rule: GateRule, table: pl.DataFrame, of: GateRuns) -> dict[str, dict
     rows = rows.filter(subset=rule.subset)
     if rule.group:
         _check_name(rule, f"group '{rule.group}' with {rule.metric}", rule.group, rows["group"])
-    pool = rule.group or ("MICRO" if of.suite.words is QUESTION_WORDS else "MACRO")
+    pool = _pool(rule, of.suite)
     rows = rows.filter(group=pool) if pool in rows["group"] else rows
     return {row["group"]: row for row in rows.iter_rows(named=True)}
+
+
+def _pool(rule: GateRule, suite: Suite) -> str:
+    """The group that a rule names, or that of the headline numbers."""
+    return rule.group or ("MICRO" if suite.words is QUESTION_WORDS else "MACRO")
 
 
 def _check_name(rule: GateRule, missing: str, name: str, known: Iterable[str]) -> None:

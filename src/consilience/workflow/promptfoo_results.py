@@ -243,7 +243,8 @@ def _group(metadata: Mapping[str, Any], name: str, where: str) -> str:
 
 def _gold(entry: Entry, where: str) -> Choice:
     """The right answer of a test: the text that its first assertion of a text expects."""
-    for assertion in entry["testCase"].get("assert") or ():
+    assertions = entry["testCase"].get("assert") or ()
+    for assertion in assertions:
         if not isinstance(assertion, dict) or not EXPECTS_TEXT.fullmatch(
             str(assertion.get("type"))
         ):
@@ -255,11 +256,14 @@ def _gold(entry: Entry, where: str) -> Choice:
         ]
         if texts := [text for text in texts if text.strip() and text != "None"]:
             return Choice(texts[0], tuple(dict.fromkeys(texts[1:])))
+    types = dict.fromkeys(str(one.get("type")) for one in assertions if isinstance(one, dict))
+    only = f", only {', '.join(types)}" if types else ""
     raise ConsilienceError(
-        f"the test '{truncated(_phrasing(entry['vars']), SHOWN)}' has no expected text",
+        f"the test '{truncated(_phrasing(entry['vars']), SHOWN)}' has no expected text{only}",
         expected="an assertion of the type equals, contains, icontains or contains-any",
         where=where,
-        todo="Add one, which also gives accuracy; or name the questions with --suite.",
+        todo="Add {type: icontains, value: TEXT, weight: 0}, which changes no result of promptfoo, "
+        "and run `promptfoo eval` again; or name the questions with --suite.",
     )
 
 

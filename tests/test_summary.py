@@ -175,6 +175,16 @@ def test_notes_below_a_summary_are_few_and_short(mini):
     assert notes[1:] == ["second", "1 more note; see .notes"]
 
 
+def test_a_relation_without_an_answered_fact_is_named(mini):
+    answers = answers_to(mini, "baseline:majority")
+    absent = pl.when(pl.col("group") == "capital").then(None).otherwise("answer")
+    notes = summary_of(answers.with_columns(answer=absent), mini).notes
+    assert any(
+        note.startswith("In 14 of the 14 relations with answers, over 90 %") for note in notes
+    )
+    assert "Means leave out capital of a country: no fact was answered." in notes
+
+
 def test_a_constant_model_has_a_note_and_no_extremes(mini):
     summary = summary_of(answers_to(mini, "baseline:majority"), mini)
     assert (summary.least, summary.most) == ([], [])

@@ -62,9 +62,10 @@ def list_suites(options: SuiteListOptions, output: JsonOutput) -> None:
     if output.as_json:
         print_json({"suites": rows})
         return
+    width = max(len(name) for name in NAMES)
     for row in rows:
         where = row["folder"] or f"not in {data}"
-        out.print(f"{row['suite']:10} {row['about']}\n{'':10} {where}")
+        out.print(f"{row['suite']:{width}} {row['about']}\n{'':{width}} {where}")
 
 
 def new(options: NewSuiteOptions, output: JsonOutput) -> None:

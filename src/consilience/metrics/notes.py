@@ -192,9 +192,11 @@ def _on_constant_answers(
     if constant:
         same = "word" if suite.words is FACT_WORDS else "answer"
         measured = sum((group.id, "top_answer") in values for group in suite.relations)
+        whole = f"{measured} {suite.words.group}s"
+        of = f"the {whole} with answers," if measured < len(suite.relations) else whole
         ranked = sorted(constant.items(), key=lambda entry: -entry[1])
         yield (
-            f"In {len(constant)} of {measured} {suite.words.group}s over "
+            f"In {len(constant)} of {of} over "
             f"{NEARLY_CONSTANT * 100:.0f} % of the answers are the same {same}: {advice}",
             ", ".join(f"{group} {share * 100:.0f} %" for group, share in ranked),
         )

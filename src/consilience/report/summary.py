@@ -19,7 +19,7 @@ from consilience.report.noise_tables import noise_sentence
 from consilience.report.notebook import table_text
 from consilience.report.table import CI, DASH, NAN, NO_DATA, Cell, Column, Table, Value
 from consilience.report.terminal import fitted_text
-from consilience.text import counted
+from consilience.text import counted, listed
 from consilience.types import FACT_WORDS, QUESTION_WORDS, Relation, Suite, SuiteWords
 
 VIOLATIONS = "violation_rate"
@@ -391,8 +391,10 @@ def _pair_sizes(values: Values, group: Relation) -> str:
 def _notes(metrics: pl.DataFrame, suite: Suite, groups: Sequence[Relation]) -> Iterator[str]:
     """What a reader of the headline numbers should know, one short sentence each."""
     yield from (f"{sentence}." for sentence in constant_answers(metrics, suite))
+    empty = metrics.filter(metric="accuracy", subset="all", n=0)["group"]
+    if without := [group.label for group in groups if group.id in empty]:
+        yield f"Means leave out {listed(without)}: no {suite.words.item} was answered."
     several = sum(group.cardinality == "N-M" for group in groups)
     if 0 < several < len(groups):
         yield f"Means leave out {counted(several, 'relation')} with several right answers."
-    if sentence := noise_sentence(metrics):
-        yield sentence
+    yield from filter(None, [noise_sentence(metrics)])

@@ -225,7 +225,7 @@ class Rows(str):
 
 def spec_of(chart: altair.Chart) -> dict[str, Any]:
     """A chart as Vega-Lite, with ``visible`` text: vl-convert aborts the process at an ESC."""
-    spec = chart.to_dict()
+    spec = chart.to_dict(validate=False)  # Altair has checked each part of it
     data = spec.get("datasets", {})
     names = {name: rows.name for name, rows in data.items() if isinstance(rows, Rows)}
     shown: dict[str, Any] = _visible(spec, names)

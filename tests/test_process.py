@@ -163,11 +163,12 @@ import atexit, os, signal, sys
 from consilience import cli
 from consilience.cli import suites
 
-when, name = sys.argv[1:]
+when, *names = sys.argv[1:]
 sys.argv = ["consilience", "suite", "list"]
 
 def send(*_):
-    os.kill(os.getpid(), getattr(signal, name))
+    for name in names:
+        os.kill(os.getpid(), getattr(signal, name))
 
 real = suites.suites.data_dir
 
@@ -183,9 +184,9 @@ cli.command()
 """
 
 
-def signalled(when, name, hang_up=signal.SIG_DFL):
+def signalled(when, *names, hang_up=signal.SIG_DFL):
     """The end of a command; nohup, which may run these tests, starts it with SIGHUP ignored."""
-    command = [sys.executable, "-c", SIGNALLED, when, name]
+    command = [sys.executable, "-c", SIGNALLED, when, *names]
     found = subprocess.run(
         command,
         capture_output=True,
@@ -205,7 +206,10 @@ def test_a_signal_ends_a_command_with_one_message(name, said):
     rest = "every file that was written is complete, and the same command resumes the work\n"
     number = getattr(signal, name)
     assert signalled("at work", name) == (128 + number, f"{said}; {rest}")
-    assert signalled("at the end", name) == (0, "")
+
+
+def test_a_signal_at_the_end_of_a_command_changes_nothing():
+    assert signalled("at the end", "SIGINT", "SIGTERM", "SIGHUP") == (0, "")
 
 
 def test_a_signal_that_was_ignored_before_stays_ignored():

@@ -122,3 +122,33 @@ def test_a_comparison_has_the_rows_of_the_summary_in_the_words_of_questions(
     _, out, err = consilience("compare", path, tmp_path / "five")
     assert "sign flips of questions" in out
     assert not re.search(r"subject|relation|pattern|\bfacts?\b|strict", out + err)
+
+
+def test_sections_say_what_a_reader_can_conclude(sections):
+    """Four questions in a group: 5 variants against the first. Rotated, no right option is first.
+
+    McNemar of 4 against 0: p = 2 / 2 ** 4 = .125, adjusted by Holm over 5 variants at least that.
+    """
+    said = {name: str(section.parts[0]) for name, section in sections.items()}
+    assert (
+        "No variant differs from the first variant of the same group in accuracy (10"
+        in (said["patterns"])
+    )
+    assert (
+        "only in the order of the options get the same answer 0.0 % of the time; only in the "
+        in (said["factors"])
+    )
+    assert "100.0 %. So the order of the options changes answers most." in said["factors"]
+    assert not re.search(
+        r"relation|pattern|\bfacts?\b|strict", said["patterns"].replace("patt", "")
+    )
+
+
+def test_details_by_metric_have_the_interval_of_the_summary(consilience, path):
+    _, summary, _ = consilience("score", path, "--format", "csv")
+    _, details, _ = consilience("score", path, "--format", "csv", "--by", "metric")
+    of_accuracy = [
+        next(line for line in out.splitlines() if line.startswith("Accuracy")).split(",")[1:4]
+        for out in (summary, details)
+    ]
+    assert of_accuracy[0] == of_accuracy[1]

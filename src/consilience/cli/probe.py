@@ -210,7 +210,9 @@ def _details(by: By, probed: CountedRun) -> Table:
             chosen = metrics if probed.is_of_pairs else metrics.filter(metrics["group"] == "MACRO")
             return metric_tables.form_table(chosen, f"{title}, in percent", probed.changes)
         case "metric":
-            return metric_tables.metric_table(metrics, f"{title}, in percent", probed.left_out)
+            is_pooled = suite.words is QUESTION_WORDS
+            title = f"{title}, in percent"
+            return metric_tables.metric_table(metrics, title, probed.left_out, is_pooled=is_pooled)
 
 
 def _factor_table(probed: CountedRun) -> Table:

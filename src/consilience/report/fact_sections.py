@@ -33,12 +33,18 @@ from consilience.report.run_view import (
     without_run,
 )
 from consilience.report.table import Column, Table, Value
+from consilience.text import counted
+from consilience.types import SuiteWords
 
 MOST_APART = 8
 """Patterns that differ from the others and are named."""
 
 MOST_PATTERNS = 1_000
 """Rows of the table of patterns; of more, those with the lowest agreement are shown."""
+
+
+CLEAR = 0.05
+"""An adjusted p below which a pattern differs in accuracy."""
 
 
 def fact_sections(runs: Sequence[RunView]) -> list[Section]:
@@ -158,8 +164,26 @@ def _patterns(runs: Sequence[RunView]) -> Iterator[Section]:
         for row in apart[:MOST_APART]
     ]
     more = [f"{len(apart) - MOST_APART} more, in the table"] if len(apart) > MOST_APART else []
-    points: Part = Points([*named_apart, *more]) if apart else Text(["No pattern is an outlier."])
-    yield Section("patterns", "Patterns", intro, [points, _folded_patterns(shown)])
+    words = runs[0].suite.words
+    none = [] if apart else [f"No {words.variant} is an outlier."]
+    parts: list[Part] = [Text([" ".join([*none, *_accuracy_of_patterns(frame, words)])])]
+    parts += [Points([*named_apart, *more])] if apart else []
+    yield Section("patterns", "Patterns", intro, [*parts, _folded_patterns(shown)])
+
+
+def _accuracy_of_patterns(patterns: pl.DataFrame, words: SuiteWords) -> Iterator[str]:
+    """Whether patterns differ from the first one of their group in accuracy, in a sentence."""
+    known = patterns.filter(pl.col("p_holm").is_not_nan())
+    if known.is_empty():
+        return
+    several = f"{words.variant}s"
+    where = f"from the first {words.variant} of the same {words.group} in accuracy"
+    clear = known.filter(pl.col("p_holm") < CLEAR).height
+    smallest = f"{counted(known.height, words.variant)}, smallest p {known['p_holm'].sort()[0]:.3f}"
+    if clear:
+        yield f"{clear} of {known.height:,} {several} differ {where} (p < {CLEAR}, Holm)."
+    else:
+        yield f"No {words.variant} differs {where} ({smallest}, Holm)."
 
 
 def _folded_patterns(patterns: pl.DataFrame) -> Folded:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import polars as pl
+
+from consilience.factors import FACTORS
 from consilience.report.factor_charts import factor_figure
 from consilience.report.factor_tables import (
     FactorView,
@@ -12,7 +15,7 @@ from consilience.report.factor_tables import (
     interaction_table,
     level_table,
 )
-from consilience.report.page import Figure, Folded, Part, Points, Section
+from consilience.report.page import Figure, Folded, Part, Points, Section, Text
 from consilience.report.run_view import RunView
 from consilience.report.table import intervals_below
 
@@ -44,17 +47,40 @@ def factor_sections(runs: Sequence[RunView]) -> list[Section]:
     return [factor_section(views)] if views else []
 
 
+def _most_changed(view: FactorView, *, several: bool) -> str:
+    """Which factor changes answers most, in a sentence with its consistency and the others'."""
+    rows = view.tables.consistency.filter(pl.col("value").is_not_nan()).sort(
+        "value", maintain_order=True
+    )
+    of_run = f"{view.name}: " if several else ""
+    shares = [
+        (FACTORS.get(name, name), value) for name, value in rows.select("factor", "value").rows()
+    ]
+    if not shares:
+        return f"{of_run}No two variants that differ in one factor only have answers."
+    (label, lowest), *others = shares
+    text = f"{of_run}Two variants that differ only in {label} get the same answer "
+    text += f"{100 * lowest:.1f} % of the time"
+    text += "".join(f"; only in {name}, {100 * value:.1f} %" for name, value in others)
+    changes_most = bool(others) and lowest < others[0][1]
+    return text + "." + f" So {label} changes answers most." * changes_most
+
+
 def factor_section(views: Sequence[FactorView]) -> Section:
     """The table and the figure of factors, the indices, and every interaction."""
     is_exact = all(view.is_exact for view in views)
     caption = CAPTION if is_exact else CAPTION_OF_PAIRS
     title = "What each factor changes, in percent"
     parts: list[Part] = [
+        Text([_most_changed(view, several=len(views) > 1) for view in views]),
         Figure(
             "factors", "What each factor changes", factor_figure(views), caption, is_fluid=False
         ),
         intervals_below(factor_table(views, title)),
-        index_table(views, "Sensitivity indices"),
+        Folded(
+            "Sensitivity indices, to compare with other models on the same questions",
+            [index_table(views, "Sensitivity indices: the larger, the more variants differ")],
+        ),
     ]
     interactions = interaction_table(views, "Interactions, percent of the variation")
     if interactions.rows:

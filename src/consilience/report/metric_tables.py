@@ -84,14 +84,23 @@ def group_cells(metrics: pl.DataFrame, suite: Suite) -> dict[tuple[str, str], Ce
     return cells
 
 
-def metric_table(metrics: pl.DataFrame, title: str, note: str = "") -> Table:
+OVER_ALL = (
+    "95 % CI over all questions, as in the summary; --csv and --json also have means of groups"
+)
+"""What the interval of a pooled number is over."""
+
+
+def metric_table(
+    metrics: pl.DataFrame, title: str, note: str = "", *, is_pooled: bool = False
+) -> Table:
     """One row a metric: mean and standard deviation over relations, and all counts together.
 
     The interval is that of the mean. Indented: consistency over the pairs of patterns that differ
     in that way. Flips: answers of a sample that changed when nothing about the question did, with
     Wilson's interval. Of sentence pairs: one block a task. Languages have a table of their own
     (``language_tables``).
-    ``note``: a line below the table.
+    ``note``: a line below the table. ``is_pooled``: all items together and not the mean, as in the
+    summary of questions.
     """
     names = metrics["group"].unique(maintain_order=True).to_list()
     if "MACRO" not in names:
@@ -101,14 +110,18 @@ def metric_table(metrics: pl.DataFrame, title: str, note: str = "") -> Table:
     for (name, subset), row in macro.items():
         if (name != "determinism" or subset == "all") and not is_language_kind(subset):
             label = label_of(name) if subset == "all" else f"  {SUBSETS.get(subset, subset)}"
-            rows.append({"metric": label} | mean_row(row, micro[name, subset]))
+            pooled = micro[name, subset]
+            shown = _pooled_row(pooled) if is_pooled else mean_row(row, pooled)
+            rows.append({"metric": label} | shown)
     empty = {"value": None, "std": NAN, "low": None, "high": None, "n": None}
     for (name, subset), row in micro.items():
         if name == FLIPS:
             label = f"Flips, {subset.replace('_', ' ')}"
             bounds = {"low": row["low"], "high": row["high"]}
-            rows.append({"metric": label} | mean_row(empty | bounds, row))
-    return frame_table(rows, title, MEANS, [note] if note else [])
+            shown = _pooled_row(row) if is_pooled else mean_row(empty | bounds, row)
+            rows.append({"metric": label} | shown)
+    notes = [note] * bool(note) + [OVER_ALL] * is_pooled
+    return frame_table(rows, title, MEANS, notes)
 
 
 def mean_row(
@@ -122,13 +135,18 @@ def mean_row(
     return shown | {"n": row["n"], "pooled": pooled["value"]} | counts
 
 
+def _pooled_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """All items together in the columns of ``MEANS``."""
+    shown = mean_row(row)
+    return {"value": shown.pop("mean")} | shown
+
+
 def _task_metric_table(metrics: pl.DataFrame, title: str, note: str) -> Table:
     """The same of sentence pairs, all forms together."""
     chosen = metrics.filter(pl.col("subset") == "all")
     rows = []
     for row in chosen.iter_rows(named=True):
-        shown = mean_row(row)
-        rows.append({"metric": label_of(row["metric"]), "value": shown.pop("mean"), **shown})
+        rows.append({"metric": label_of(row["metric"]), **_pooled_row(row)})
     blocks = chosen["group"].to_list() if chosen["group"].n_unique() > 1 else []
     return frame_table(rows, title, MEANS, [note] if note else [], blocks)
 

@@ -125,11 +125,30 @@ def numbers(runs: Sequence[RunView]) -> Section:
     parts: list[Part] = [*_means(runs)]
     if len(runs) == 1 and parts:
         parts = [Beside([*parts, _meanings(runs)])]
+    if sentences := [
+        sentence for run in runs for sentence in _variation(run, several=len(runs) > 1)
+    ]:
+        parts.append(Text(sentences))
     parts += _forms(runs)
     if not isinstance(parts[0], Beside):
         parts.append(Folded("What each number means", [_meanings(runs)]))
     parts += _by_both(runs)
     return Section("numbers", "All numbers", "", parts)
+
+
+def _variation(run: RunView, *, several: bool) -> Iterator[str]:
+    """What the total variation of a run on questions says, in a sentence."""
+    values = values_of(run.metrics, "MICRO")
+    names = ("total_variation", "chance_total_variation")
+    measured, chance = (values.get((name, "all"), {}).get("value", math.nan) for name in names)
+    if run.suite.words is not QUESTION_WORDS or math.isnan(measured) or math.isnan(chance):
+        return
+    of_run = f"{run.name}: " if several else ""
+    yield (
+        f"{of_run}Total variation: between two variants of a question, {100 * measured:.1f} % of "
+        f"the probability moves to other options. Between variants of different questions it "
+        f"would be {100 * chance:.1f} %. The closer the two numbers, the less the question decides."
+    )
 
 
 def _meanings(runs: Sequence[RunView]) -> Facts:

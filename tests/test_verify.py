@@ -105,7 +105,10 @@ def test_a_server_is_sent_as_many_requests_as_announced_and_sampled_answers_may_
         before = len(server.bodies("/v1/chat/completions"))
         verified = verify(VerifyOptions(run), watch)
         sent = len(server.bodies("/v1/chat/completions")) - before
-        assert watch.lines == [f"sending about 2 requests to {server.url}"]
+        assert watch.lines == [
+            f"sending about 2 requests to {server.url}, after {sent - 2} that test what the server "
+            "can do"
+        ]
         assert (verified.rows.height, verified.cost["requests"]) == (2, sent)
         assert verified.verdict == (
             "2 of 2 answers differ (noise floor: 0.0%); the server sampled at temperature 0.8, so "

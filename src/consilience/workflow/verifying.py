@@ -166,12 +166,13 @@ def _announce(
     finally:
         client.plan = None
     requests = spread([planned.requests, planned.most.requests])
-    watch.inform(f"sending about {requests} requests to {client.connection.base_url}")
+    tests = f"{client.usage.requests:,} that test what the server can do"
+    where = client.connection.base_url
+    watch.inform(f"sending about {requests} requests to {where}, after {tests}")
     left = (options.max_requests or math.inf) - client.usage.requests
     if planned.requests > left:
         raise ConsilienceError(
-            f"about {requests} requests to send, after {client.usage.requests:,} that test what "
-            "the server can do",
+            f"about {requests} requests to send, after {tests}",
             expected=f"no more than {options.max_requests:,} in all (--max-requests)",
             todo="Use a smaller --sample or a larger --max-requests.",
         )

@@ -226,7 +226,6 @@ from consilience.engine import Unit, run_units
 from consilience.engine.local_workers import LocalWorkers
 from consilience.engine.units import Event, described
 from engine_work import factory
-from study_workers import HereWorkers
 if __name__ == "__main__":
     units = [Unit("a", "k", ("tell",)), Unit("b", "k", ("sleep", 60))]
     for one in run_units(units, factory, LocalWorkers()):

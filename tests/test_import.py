@@ -81,9 +81,9 @@ def test_files_of_relations_join_a_suite_that_keeps_what_it_has(write_suite, tmp
         "The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital, [Y], is large.",
         "[X] 's capital city is [Y] .", "[X] 's capital is [Y] .",
     ]  # fmt: skip
-    assert [(s.proposal.pattern, s.likeness, s.is_in_folder, s.is_kept) for s in plan.similar] == [
-        ("the capital of [X] is [Y] .", "duplicate", True, False),
-        ("[X] 's capital is [Y] .", "one token", False, True),
+    assert [(s.proposal.pattern, s.likeness, s.is_kept) for s in plan.similar] == [
+        ("the capital of [X] is [Y] .", "duplicate", False),
+        ("[X] 's capital is [Y] .", "one token", True),
     ]
     refused = [str(error) for error in plan.refused]
     assert [re.search(r":(\d): .*", text)[1] for text in refused] == ["5", "6", "4"]

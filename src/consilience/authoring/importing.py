@@ -42,8 +42,6 @@ class Similar:
     """The pattern that it is like, which comes first."""
     likeness: Likeness
     """How they are alike."""
-    is_in_folder: bool
-    """Whether the other pattern was in the folder before."""
     is_kept: bool
     """Whether the pattern is imported all the same."""
 
@@ -244,11 +242,11 @@ def _new_patterns(
     content: Content, suite: Suite | None, near: Near, refused: Problems
 ) -> tuple[list[Proposal], list[Similar]]:
     """The patterns that are added, and those that are like an earlier one of their relation."""
-    earlier: dict[tuple[str, str], dict[str, bool]] = defaultdict(dict)
+    earlier: dict[tuple[str, str], list[str]] = defaultdict(list)
     standard = suite.language if suite else content.language or ENGLISH
     for group in suite or ():
         for pattern in group.patterns:
-            earlier[group.id, pattern.language][pattern.text] = True
+            earlier[group.id, pattern.language].append(pattern.text)
     texts = defaultdict(set, {id_: set(others) for (id_, _), others in earlier.items()})
     added: list[Proposal] = []
     similar: list[Similar] = []
@@ -263,7 +261,7 @@ def _new_patterns(
             continue
         language = proposal.language or standard
         others = earlier[proposal.relation, language]
-        if proposal.pattern in texts[proposal.relation] - others.keys():
+        if proposal.pattern in texts[proposal.relation].difference(others):
             refused.append(
                 ConsilienceError(
                     f"the pattern '{proposal.pattern}' is also one of another language",
@@ -275,17 +273,17 @@ def _new_patterns(
         if like := _most_similar(proposal.pattern, language, others):
             other, how = like
             is_kept = how != "duplicate" and near == "keep"
-            similar.append(Similar(proposal, other, how, others[other], is_kept))
+            similar.append(Similar(proposal, other, how, is_kept))
             if not is_kept:
                 continue
-        others[proposal.pattern] = False
+        others.append(proposal.pattern)
         texts[proposal.relation].add(proposal.pattern)
         added.append(replace(proposal, language="" if language == standard else language))
     return added, similar
 
 
 def _most_similar(
-    pattern: str, language: str, others: Mapping[str, bool]
+    pattern: str, language: str, others: Sequence[str]
 ) -> tuple[str, Likeness] | None:
     """The first duplicate among other patterns, else the first near-duplicate; None without."""
     in_english = language.partition("-")[0] == ENGLISH

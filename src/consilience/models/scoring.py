@@ -29,7 +29,6 @@ from consilience.models.loading import Pretrained
 from consilience.models.score_tables import scores_of
 from consilience.types import Scores
 
-Key = TypeVar("Key")
 Input = TypeVar("Input")
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 

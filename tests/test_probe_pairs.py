@@ -113,7 +113,7 @@ def test_what_is_there_is_not_asked_again(classifier, perturb, tmp_path):
     ):
         status, out, err = perturb(model, *options)
         assert (status, out) == (2, "")
-        assert f"this folder holds another run: its {name} is" in err
+        assert f"this folder holds another run: its {name} " in err
         assert "Choose another folder" in err
     assert perturb(classifier("bert", SAME, seed=1))[0] == 2
     assert stamps(tmp_path / "run") == before
@@ -480,7 +480,7 @@ def test_labels_that_a_model_writes(taught, perturb, tmp_path):
     assert perturb(taught, "--generate")[0] == 0
     assert stamps(tmp_path / "run") == before
     status, _, err = perturb(taught, "--generate", "--template", "{text}")
-    assert (status, "another run: its model is" in err) == (2, True)
+    assert (status, "another run: its model" in err) == (2, True)
 
 
 def test_a_causal_model_that_writes(model_folder, perturb, tmp_path):

@@ -247,6 +247,21 @@ def test_columns_and_files_that_are_not_used_are_named(tmp_path):
     ]
 
 
+def test_a_misspelt_phrasing_is_an_error_and_groups_have_no_space_around_them(tmp_path):
+    with pytest.raises(ConsilienceError, match="Did you mean 'question_2'. Rename it"):
+        read(tmp_path, "a.csv", "question,questoin_2,answer\n?,!,x\n")
+    file = tmp_path / "b.csv"
+    file.write_text("group,question,answer,score_2\nBill ,?,x,1\nBill,!,x,1\nbill,.,x,1\n")
+    questions = load_questions(file)
+    assert list(questions.groups) == ["Bill", "bill"]
+    assert questions.notes == (
+        f"{file}: not used: score_2",
+        f"{file}: these groups differ in case only: Bill, bill",
+    )
+    _, (problem,) = read(tmp_path, "c.csv", 'question,options,answer\n?,"b,c,d",b\n')
+    assert "Separate options by ';'." in problem
+
+
 def test_a_number_as_an_answer_in_a_table_is_a_text(tmp_path):
     _, (problem,) = read(tmp_path, "a.csv", "question,options,answer\n?,three;four,1\n")
     assert "in a table write the text or the letter" in problem

@@ -87,7 +87,8 @@ def did_you_mean(word: str, known: list[str]) -> str:
     close = get_close_matches(shortened(word, 200), known, n=1)
     if close:
         return f"Did you mean '{close[0]}'?"
-    shown = ", ".join(known[:12]) + (f" and {len(known) - 12} more" if len(known) > 12 else "")
+    most = 12 if len(known) > 15 else 15  # "and 1 more" would be longer than the name
+    shown = ", ".join(known[:most]) + (f" and {len(known) - 12} more" if len(known) > most else "")
     return f"Known: {shown.removesuffix('.')}."
 
 

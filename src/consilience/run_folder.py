@@ -302,7 +302,7 @@ def refuse_other_run(before: Mapping[str, Any], now: Mapping[str, Any], folder: 
     if name is None:
         return
     difference = (
-        f"its {name} is {_show(before.get(name))}, now asked is {_show(now.get(name))}"
+        _first_difference(name, before.get(name), now.get(name))
         if name != "suite_digest"
         else f"the content of the suite '{now.get('suite')}' was different"
     )
@@ -311,6 +311,17 @@ def refuse_other_run(before: Mapping[str, Any], now: Mapping[str, Any], folder: 
         where=str(folder),
         todo=f"{OTHER_OUT}, or remove the folder.",
     )
+
+
+def _first_difference(name: str, before: object, now: object) -> str:
+    """A setting that is not as in another run, in words; of an object its first such field."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        fields = [name, *sorted({*before, *now})]  # the model of a model is its name
+        field = next(field for field in fields if before.get(field) != now.get(field))
+        inner = name if field == name else f"{name} ({field})"
+        return _first_difference(inner, before.get(field), now.get(field))
+    values = ["not set" if value is None else _show(value) for value in (before, now)]
+    return f"its {name} is {values[0]}, now asked is {values[1]}"
 
 
 def digest_of(path: Path) -> str:

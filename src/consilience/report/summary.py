@@ -38,10 +38,7 @@ Values = Mapping[Key, Mapping[str, Any]]
 NAMED = 3
 """Least consistent groups that are named."""
 
-BRIEF_LENGTH = 120
-"""Characters of a note that is shown below a summary."""
-
-BRIEF_NOTES = 2
+BRIEF_NOTES = 3
 """Notes that are shown below a summary."""
 
 FEWEST_FACTS = 3
@@ -204,15 +201,11 @@ def fitted_summary(summary: Summary, width: int, lines: int) -> tuple[Table, lis
 
 
 def brief_notes(summary: Summary, notes: Sequence[str], rest: str) -> list[str]:
-    """The first notes in a line each, without those of the summary; ``rest``: where others are."""
+    """The first notes, without those of the summary; ``rest``: where others are."""
     known = [note.rstrip(".") for note in summary.notes]
     others = [note for note in notes if not any(map(note.startswith, known))]
-    brief = [
-        note if len(note) <= BRIEF_LENGTH else f"{note[:BRIEF_LENGTH].rsplit(' ', 1)[0]} ..."
-        for note in others[:BRIEF_NOTES]
-    ]
     more = len(others) - BRIEF_NOTES
-    return [*brief, *([f"{counted(more, 'more note')}; {rest}"] if more > 0 else [])]
+    return [*others[:BRIEF_NOTES], *([f"{counted(more, 'more note')}; {rest}"] if more > 0 else [])]
 
 
 def summarize(

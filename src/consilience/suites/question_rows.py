@@ -73,6 +73,14 @@ def questions_of_rows(
         expected = "a row for each question, with the columns question and answer"
         problems.append(ConsilienceError("no questions", expected=expected, where=source))
     notes = [f"{source}: not used: {', '.join(others)}"] if others else []
+    by_case: dict[str, dict[str, None]] = {}
+    for draft in drafts.values():
+        by_case.setdefault(fold_case(draft.group), {})[draft.group] = None
+    notes += [
+        f"{source}: these groups differ in case only: {', '.join(names)}"
+        for names in by_case.values()
+        if len(names) > 1
+    ]
     return tuple(_question(item, draft) for item, draft in drafts.items()), tuple(notes)
 
 
@@ -80,7 +88,7 @@ def _add_row(
     row: Row, name: str, drafts: dict[str, _QuestionDraft], counts: dict[str, int]
 ) -> None:
     """A new question, or further phrasings of one."""
-    group = row.optional_text("group") or name
+    group = row.optional_text("group").strip() or name
     if not names_a_group(group):
         row.report(
             f"the group '{group}'",
@@ -276,7 +284,8 @@ def _are_distinct(row: Row, options: tuple[Choice, ...]) -> bool:
                 return False
             first_with[text] = option
     if len(options) == 1:
-        row.report(f"one option, '{options[0].text}'", expected="two or more, or none")
+        todo = f"Separate options by '{OPTION_SEPARATOR}'." if "," in options[0].text else ""
+        row.report(f"one option, '{options[0].text}'", expected="two or more, or none", todo=todo)
         return False
     return True
 

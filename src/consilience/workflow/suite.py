@@ -31,7 +31,7 @@ def suite_of(
         raise ConsilienceError(
             "not the folder of a run, which would tell its suite",
             where=str(run.path),
-            todo="Name the suite: --suite S.",
+            todo="Name the folder of a run, or of a table of answers the suite: --suite S.",
         )
     folder = str(run.record.get("suite_source", {}).get("folder", ""))
     source = (

@@ -222,6 +222,18 @@ def test_questions_are_gated_all_together(tmp_path):
     assert not any("too low" in note for note in cs.gate(run, rules=rules[:1]).notes)
 
 
+def test_a_model_that_does_not_read_the_question_is_noted():
+    """It is consistent where the order stays, so the rule passes."""
+    run = cs.evaluate("mini-questions", "baseline:first", groups=["capital"], vary=["paraphrase"])
+    checked = cs.gate(run, rules=["consistency >= 0.8"])
+    assert checked.verdict == "pass"
+    assert any("100.0% of" in note and "position 1 (label A)" in note for note in checked.notes)
+    run = cs.evaluate("mini", "baseline:majority", groups=["capital"])
+    checked = cs.gate(run, rules=["consistency >= 0.8", "accuracy <= 0.9"])
+    assert any("over 90 % of the answers are the same word" in note for note in checked.notes)
+    assert not any("same word" in note for note in cs.gate(run, rules=["accuracy <= 0.9"]).notes)
+
+
 def test_missing_answers_have_a_note_and_an_unfinished_run_is_refused(ports, tmp_path):
     folder, write = ports
     table = pl.read_csv(write("thirty", 30), infer_schema=False)

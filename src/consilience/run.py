@@ -228,8 +228,8 @@ def seed_folders(path: Path) -> list[Path]:
 def open_runs(specs: Sequence[str]) -> list[Run]:
     """Runs by ``PATH`` or ``LABEL=PATH``, each with a label of its own.
 
-    Without a label a run is called by its model, with its folder in brackets where two runs have
-    the same model; by its folder alone where the model is not known. A folder has more of its path
+    Without a label a run is called by its model, with its folder in brackets where another run has
+    that name; by its folder alone where the model is not known. A folder has more of its path
     where two are the same.
     """
     labelled = [split_label(spec) for spec in specs]
@@ -237,8 +237,9 @@ def open_runs(specs: Sequence[str]) -> list[Run]:
     unnamed = [run for run, (label, _) in zip(runs, labelled, strict=True) if not label]
     folders = short_names([run.path for run in unnamed])
     models = [run.model_name for run in unnamed]
+    taken = [*models, *(label for label, _ in labelled if label)]
     names = iter(
-        model if models.count(model) == 1 and model else f"{model} ({folder})" if model else folder
+        model if taken.count(model) == 1 and model else f"{model} ({folder})" if model else folder
         for model, folder in zip(models, folders, strict=True)
     )
     runs = [

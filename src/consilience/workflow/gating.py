@@ -15,8 +15,14 @@ from consilience.errors import ConsilienceError, unknown_name
 from consilience.metrics.counts import is_averaged
 from consilience.metrics.intervals import NAN, wilson_interval
 from consilience.metrics.margins import Precise, Verdict
-from consilience.metrics.notes import facts_left_out, of_few_questions
+from consilience.metrics.notes import (
+    NEARLY_CONSTANT,
+    constant_answers,
+    facts_left_out,
+    of_few_questions,
+)
 from consilience.metrics.registry import label_of
+from consilience.metrics.shown_positions import position_notes
 from consilience.metrics.significance import FEW
 from consilience.report.gate_tables import GateCheck, gate_table, in_words
 from consilience.report.notebook import table_html, table_text
@@ -130,8 +136,15 @@ def gate(options: GateOptions) -> Gate:
 
 
 def _cautions(rules: Sequence[GateRule], numbers: pl.DataFrame, of: GateRuns) -> Iterator[str]:
-    """Notes on items without an answer, and where bounds are wide or not right (docs/gate.md)."""
+    """Notes on items without an answer, and where bounds are wide or not right (docs/gate.md).
+
+    Also where answers that hardly depend on the question make the model consistent.
+    """
     suite, answers = of.suite, of.whole[of.labels[0]][0].answers
+    yield from position_notes(answers)
+    if any(rule.metric == "consistency" for rule in rules):
+        top = numbers.filter(metric="top_answer", group="MACRO")["value"]
+        yield from constant_answers(numbers, suite) if (top > NEARLY_CONSTANT).any() else ()
     if left_out := facts_left_out(answers, numbers, suite, of.protocol):
         yield left_out
     if any(rule.metric == "corrected_consistency" for rule in rules):

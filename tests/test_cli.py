@@ -303,7 +303,7 @@ def test_a_run_is_scored_by_its_own_protocol_and_another_is_noted(
     assert own["run"]["settings"]["protocol"] == "published"
     other = json.loads(consilience("score", tmp_path / "r", "--protocol", "strict", *run)[1])
     assert "the run was asked under published" in other["warnings"][-1]
-    assert "no answers for 14 relations" in other["warnings"][0]
+    assert not any("no answers for" in text for text in other["warnings"]), "14 were not asked"
 
 
 def test_notes_stay_when_a_finished_run_is_repeated(consilience, model_folder, tmp_path):

@@ -24,6 +24,7 @@ from consilience.report.summary import Key, Summary, summarize
 from consilience.run import Run
 from consilience.run_folder import RunFolder
 from consilience.schemas import FLIPS, METRICS_SCHEMA, SCORE_CHANGE
+from consilience.suites.selection import select_relations
 from consilience.types import PAIR_WORDS, QUESTION_WORDS, Suite
 from consilience.workflow.majority import majority_baseline
 
@@ -84,7 +85,8 @@ def count_run(
     names = [part.label if run.parts else "" for part in run.seeds]
     tables = answers or run.tables
     by_seed = dict(zip(names, tables, strict=True))
-    return count_answers(by_seed, suite, protocol, run.label, seed, noise_floor_of(run.path))
+    floor, groups = noise_floor_of(run.path), run.settings.get("groups") or ()
+    return count_answers(by_seed, suite, protocol, run.label, seed, floor, groups)
 
 
 def count_answers(
@@ -94,13 +96,16 @@ def count_answers(
     model: str,
     seed: int = 0,
     noise_floor: pl.DataFrame | None = None,
+    groups: Sequence[str] = (),
 ) -> CountedRun:
     """The numbers of answers, and notes on them.
 
     ``answers``: those of each seed by its name, which is "" for a single run. ``model``: what the
     summary calls the model. ``seed``: that of the bootstrap. ``noise_floor``: further rows of the
-    metrics table.
+    metrics table. ``groups``: those that were asked; others have no note on missing answers.
     """
+    ids = [group.id for group in suite if group.id in groups]
+    chosen = select_relations(suite, ids) if ids else suite
     cache = ResampleCache() if len(answers) > 1 else None
     tables = prepared_seeds(list(answers.values()), suite, cache)
     metrics = measure(tables, suite, protocol, seed)
@@ -113,7 +118,7 @@ def count_answers(
     notes = {
         name: [
             *positions[name],
-            *notes_on(table.answers, numbers, suite, protocol),
+            *notes_on(table.answers, numbers, chosen, protocol),
             *unchecked_note(suite, table.instances),
         ]
         for name, table, numbers in zip(answers, tables, by_seed, strict=True)

@@ -383,7 +383,7 @@ def test_the_table_has_a_row_for_each_factor_and_what_is_beyond_them():
     assert sum(shares) == pytest.approx(100)
     assert shares[0] == pytest.approx(100 * (5 / 8) / (11 / 8))
     assert [row["consistency"] for row in rows] == ["37.5", "62.5", "", "", "98.0", "100.0"]
-    assert "have different answers with a probability of 34.4 %" in as_markdown(
+    assert "have different answers in 34.4 % (95 % CI " in as_markdown(
         factor_table([view], "title")
     )
 

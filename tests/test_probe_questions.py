@@ -107,7 +107,7 @@ def test_the_same_command_resumes(consilience, probed, quiz):
     arguments = ("--model", "baseline:random", "--suite", quiz, "--out", run)
     status, _, said = consilience("probe", *arguments, "--vary", "order=reversed")
     assert status == 2
-    assert "this folder holds another run: its factors is" in said
+    assert "this folder holds another run: its factors " in said
     quiz.write_text(quiz.read_text(encoding="utf-8").replace("Hamlet", "Othello"), encoding="utf-8")
     for option in ((), ("--dry-run",)):
         said = consilience("probe", *arguments, *option)[2]

@@ -102,7 +102,7 @@ def count_answers(
 
     ``answers``: those of each seed by its name, which is "" for a single run. ``model``: what the
     summary calls the model. ``seed``: that of the bootstrap. ``noise_floor``: further rows of the
-    metrics table. ``groups``: those that were asked; others have no note on missing answers.
+    metrics table. ``groups``: those that were asked; others are in no note.
     """
     ids = [group.id for group in suite if group.id in groups]
     chosen = select_relations(suite, ids) if ids else suite
@@ -129,9 +129,8 @@ def count_answers(
     baseline = majority_baseline(first, suite, protocol)
     if noise_floor is not None:
         metrics = pl.concat([metrics, noise_floor], how="diagonal")
-    summary = summarize(
-        metrics, suite, protocol, model, baseline, by_seed, cautions, _fewest_variants(first, suite)
-    )
+    fewest = _fewest_variants(first, suite)
+    summary = summarize(metrics, chosen, protocol, model, baseline, by_seed, cautions, fewest)
     return CountedRun(
         suite, protocol, tables, seed, metrics, baseline, summary, left_out, seed_notes(notes)
     )

@@ -91,10 +91,10 @@ def plan_table(title: str, rows: Sequence[PlanRow], group: str, item: str) -> Ta
         cells.append([row.rule, row.of, design, *sizes, row.repeats, row.power])
     notes = [
         "Power: the probability that the rule passes if the true value is that of the run or, with "
-        "a baseline, the true difference is 0. Each row with another number has at least 80 %."
+        "a baseline, the true difference is 0. Rows with another number show the least for 80 %."
     ]
     if has_groups:
-        notes.append(f"{item}s: of each {group} where there is a number of {group}s.")
+        notes.append(f"{item}s: in each {group}; without a number of {group}s, in all together.")
     if any(math.isnan(row.power) for row in rows):
         notes.append("A dash means that no number is enough, or that the variation is not known.")
     return Table(title, columns, cells, notes, sortable=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping
+from datetime import date, time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +70,16 @@ def as_text(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def text_of(value: Any) -> str | None:
-    """A value of JSON as text: whole numbers without a fraction, lists and objects as JSON."""
+    """A value as text: whole numbers without a fraction, lists and objects as JSON; NaN is none."""
     if value is None or isinstance(value, str):
         return value
+    if isinstance(value, date | time | Decimal):
+        return str(value)
     if isinstance(value, pl.Series):
         value = value.to_list()
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return json.dumps(value, ensure_ascii=False)
+    return None if value != value else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def read_workbook(path: Path) -> pl.DataFrame:

@@ -10,16 +10,17 @@ import csv
 import gzip
 import io
 import json
+import math
 import re
 import tomllib
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 
-from consilience.errors import ConsilienceError
+from consilience.errors import ConsilienceError, shortened
 
 POLARS_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 """What polars raises for a damaged file; a panic is a BaseException, which Exception misses."""
@@ -54,23 +55,52 @@ def read_text(path: Path) -> str:
         ) from error
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes, *, last_wins: bool = False) -> Any:
     """The value of a JSON document; every fault is a ``json.JSONDecodeError``.
 
     ``json.loads`` raises other errors for deep nesting and for numbers of thousands of digits. What
-    it can still read may be nested too deeply to print, so nesting ends at ``DEEPEST``.
+    it can still read may be nested too deeply to print, so nesting ends at ``DEEPEST``. A key that
+    an object has twice is a fault, or its last value counts (``last_wins``, for what machines
+    send). Half a surrogate pair becomes U+FFFD (``whole_characters``).
     """
+    document = text if isinstance(text, str) else text.decode(json.detect_encoding(text))
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        value = dict(pairs)
+        if len(value) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            message = f"a second '{shortened(twice, 200)}'"
+            raise json.JSONDecodeError(message, document, document.rfind(json.dumps(twice)))
+        return value
+
     try:
-        value = json.loads(text)
-        if not _is_deep(text, value):
-            return value
-        raise RecursionError
-    except (json.JSONDecodeError, UnicodeDecodeError):
+        value = json.loads(document, object_pairs_hook=None if last_wins else unique)
+        if document.count("[") + document.count("{") > DEEPEST:
+            _refuse_endless(value)
+    except json.JSONDecodeError:
         raise
     except RecursionError:
-        raise json.JSONDecodeError("nested too deeply", *_place(text, r"[\[{]{100}")) from None
+        raise json.JSONDecodeError("nested too deeply", *_place(document, r"[\[{]{100}")) from None
     except ValueError:
-        raise json.JSONDecodeError("too long a number", *_place(text, r"\d{4000}")) from None
+        raise json.JSONDecodeError("too long a number", *_place(document, r"\d{4000}")) from None
+    return whole_characters(value) if HALF.search(document) else value
+
+
+HALF = re.compile(r"\\u[dD][89a-fA-F]")
+"""How JSON and YAML write half a surrogate pair."""
+
+
+def whole_characters(value: Any) -> Any:
+    """A value of JSON with U+FFFD instead of each half of a surrogate pair without its other half.
+
+    A text that was cut inside an emoji ends in such a half. UTF-8 cannot encode it.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(value, dict):
+        return {whole_characters(name): whole_characters(part) for name, part in value.items()}
+    return list(map(whole_characters, value)) if isinstance(value, list) else value
 
 
 def read_document(path: Path) -> Any:
@@ -79,11 +109,7 @@ def read_document(path: Path) -> Any:
     try:
         if path.suffix == ".json":
             return parse_json(text)
-        if path.suffix == ".toml":
-            return tomllib.loads(text)
-        import yaml
-
-        return yaml.safe_load(text)
+        return tomllib.loads(text) if path.suffix == ".toml" else parse_yaml(text)
     except (ValueError, RecursionError) as error:
         raise ConsilienceError(f"cannot be read: {error}", where=str(path)) from error
     except Exception as error:
@@ -97,11 +123,51 @@ def read_document(path: Path) -> Any:
         ) from error
 
 
-def _is_deep(text: str | bytes, value: Any) -> bool:
-    document = text if isinstance(text, str) else text.decode(errors="replace")
-    if document.count("[") + document.count("{") <= DEEPEST:
-        return False
-    level = [value]
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML document, which has only the types of JSON; a date is a text.
+
+    Keys are texts as they are written, each once. Aliases unfold to at most ``UNFOLDED``
+    characters. Other documents raise ``ValueError``, ``RecursionError`` or ``yaml.YAMLError``.
+    """
+    import yaml
+
+    tag = "tag:yaml.org,2002:"
+
+    class Loader(yaml.SafeLoader):
+        yaml_implicit_resolvers: ClassVar = {
+            first: [one for one in rules if one[0] != f"{tag}timestamp"]
+            for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+        yaml_constructors: ClassVar = {
+            name: make
+            for name, make in yaml.SafeLoader.yaml_constructors.items()
+            if str(name).removeprefix(tag) not in ("binary", "omap", "pairs", "set", "timestamp")
+        }
+
+        def compose_mapping_node(self, anchor: str | None) -> Any:
+            node = super().compose_mapping_node(anchor)
+            names = set()
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.tag != f"{tag}merge":
+                    key.tag = f"{tag}str"
+                    if key.value in names:
+                        problem = f"a second '{shortened(key.value, 200)}'"
+                        raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+                    names.add(key.value)
+            return node
+
+    value = yaml.load(text, Loader)  # noqa: S506  # it is a SafeLoader
+    _refuse_endless(value, max(UNFOLDED, len(text)))
+    return whole_characters(value) if HALF.search(text) else value
+
+
+UNFOLDED = 1 << 22
+"""Characters and values that the aliases of a YAML document of any size may unfold to."""
+
+
+def _refuse_endless(value: Any, most: float = math.inf) -> None:
+    """Raise for more than ``DEEPEST`` levels, or more than ``most`` values and characters."""
+    level, size = [value], 0
     for _ in range(DEEPEST):
         inner: list[Any] = []
         for part in level:
@@ -109,15 +175,18 @@ def _is_deep(text: str | bytes, value: Any) -> bool:
                 inner.extend(part.values())
             elif isinstance(part, list):
                 inner.extend(part)
+            size += len(part) if isinstance(part, str) else 1
+            if size + len(inner) > most:
+                raise ValueError(f"its aliases unfold to more than {most:,} characters")
         if not inner:
-            return False
+            return
         level = inner
-    return any(isinstance(part, dict | list) for part in level)
+    if any(isinstance(part, dict | list) for part in level):
+        raise RecursionError("nested too deeply")
 
 
-def _place(text: str | bytes, pattern: str) -> tuple[str, int]:
+def _place(document: str, pattern: str) -> tuple[str, int]:
     """The document and the position of the first match of the pattern."""
-    document = text if isinstance(text, str) else text.decode(errors="replace")
     match = re.search(pattern, document)
     return document, match.start() if match else 0
 
@@ -208,6 +277,7 @@ def read_cells(
     text = read_text(path)
     if quoted is None:
         quoted = separator != "\t" or _is_quoted(text)
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     reader = csv.reader(
         io.StringIO(text, newline=""),
         delimiter=separator,

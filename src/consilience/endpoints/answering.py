@@ -134,7 +134,7 @@ def _answer_of(reply: Any, options: Sequence[str]) -> int | str:
     except (KeyError, IndexError, TypeError, AttributeError):
         raise UnprovedError(FIELD, f"a reply without a message: {_shown(reply)}") from None
     try:
-        value = parse_json(text)
+        value = parse_json(text, last_wins=True)
     except json.JSONDecodeError:
         value = None
     answer = value.get("answer") if isinstance(value, dict) else None

@@ -82,7 +82,7 @@ class Journal:
         """The reply that was kept under a key, and how often its request was sent."""
         start, size = self._places[key]
         self._lines.seek(start)
-        record = parse_json(self._lines.read(size))
+        record = parse_json(self._lines.read(size), last_wins=True)
         tries = record.get("tries")
         return record["reply"], tries if isinstance(tries, int) else 1
 
@@ -128,7 +128,7 @@ class Journal:
 def _key_of(line: bytes) -> str | None:
     """The key of a line; None for one that is damaged."""
     try:
-        record = parse_json(line)
+        record = parse_json(line, last_wins=True)
     except (json.JSONDecodeError, UnicodeDecodeError):
         return None
     key = record.get("key") if isinstance(record, dict) and "reply" in record else None

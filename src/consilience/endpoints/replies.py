@@ -92,7 +92,7 @@ def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str
 def _value_of(headers: Mapping[str, str], body: str, where: str) -> Any:
     kind = headers.get("content-type", "").partition(";")[0].strip()
     try:
-        return parse_json(body)
+        return parse_json(body, last_wins=True)
     except json.JSONDecodeError as error:
         is_page = body.lstrip()[:1] == "<"
         message = "an HTML page" if is_page else f"no JSON: {error}"
@@ -129,7 +129,7 @@ def _fatal(status: int, headers: Mapping[str, str], message: str, where: str) ->
 def message_of(body: str) -> str:
     """What a server says in the body of an error: its message, or the beginning of the text."""
     try:
-        value = parse_json(body)
+        value = parse_json(body, last_wins=True)
     except json.JSONDecodeError:
         value = body
     for name in ("error", "message", "detail"):

@@ -12,10 +12,12 @@ import random
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import date
 from typing import Any
 
 from consilience.errors import ConsilienceError
 from consilience.questions import ALIAS_SEPARATOR, DEFAULT_LANGUAGE, Choice, Question
+from consilience.read import parse_json
 from consilience.suites.question_columns import COLUMNS, check_columns, recognised, renamed, unused
 from consilience.suites.rows import Problems, Row
 from consilience.text import fold_case, names_a_group
@@ -163,6 +165,8 @@ def _answer(row: Row, item: str) -> tuple[Choice, tuple[Choice, ...]] | None:
     value = row.cells.get("answer")
     if isinstance(value, list | tuple):
         value = ALIAS_SEPARATOR.join(map(str, value))
+    elif isinstance(value, date):
+        value = value.isoformat()
     if value is None or value == "":
         row.report("no answer", expected=COLUMNS["answer"], todo="Fill it in or remove the line.")
         return None
@@ -242,7 +246,7 @@ def _options(row: Row, column: str) -> tuple[tuple[Choice, ...] | None, tuple[st
         value = value["text"]
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
-            value = json.loads(value)
+            value = parse_json(value)
         except json.JSONDecodeError:
             row.report(f"'{column}' is {value!r}", expected="a list in JSON, or options with ';'")
             return None, ()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date, time
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -66,7 +68,7 @@ class Row:
         elif isinstance(value, str):
             problem = f"an empty '{name}'"
         else:
-            problem = f"'{name}' is {json.dumps(value)}"
+            problem = f"'{name}' is {json.dumps(value, default=str)}"
         self.report(problem, expected=f"text in '{name}'", todo=todo)
         return ""
 
@@ -79,13 +81,15 @@ class Row:
         )
 
     def optional_text(self, name: str) -> str:
-        """A field that may hold text or a number; empty where it is absent, null or neither."""
+        """A field that may hold text, a number or a date; empty where it is absent, null or none."""
         value = self.cells.get(name)
         if value is None:
             return ""
-        if isinstance(value, str | int | float):
+        if isinstance(value, date | time):
+            value = value.isoformat()
+        if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
             return self._without_controls(str(value), name)
-        self.report(f"'{name}' is {json.dumps(value)}", expected=f"text in '{name}'")
+        self.report(f"'{name}' is {json.dumps(value, default=str)}", expected=f"text in '{name}'")
         return ""
 
     def flag(self, name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterator, Mapping
 from datetime import date, time
 from decimal import Decimal
@@ -13,8 +14,15 @@ from typing import Any
 import polars as pl
 
 from consilience.errors import ConsilienceError, how_to_install
+from consilience.files import texts_of
 from consilience.harness_logs import INSPECT, inspect_rows, is_lm_eval_log, lm_eval_rows
-from consilience.read import POLARS_FAULTS, read_csv, read_parquet, read_rows
+from consilience.read import (
+    POLARS_FAULTS,
+    read_csv,
+    read_parquet,
+    read_rows,
+    refuse_large_workbook,
+)
 
 ENDINGS = (".jsonl", ".csv", ".csv.gz", ".tsv", ".parquet", ".xlsx")
 """How the names of files of answers end."""
@@ -32,7 +40,7 @@ def read_answer_file(path: Path) -> pl.DataFrame:
     if path.suffix == ".parquet":
         return read_parquet(path)
     if path.name.endswith((".csv", ".csv.gz")):
-        return read_csv(path, infer_schema=False)
+        return texts_of(read_csv(path, infer_schema=False))
     if path.suffix in (".tsv", ".jsonl", INSPECT):
         rows = [{name: text_of(value) for name, value in row.items()} for row in _rows_of(path)]
         names = dict.fromkeys(name for row in rows for name in row)
@@ -77,9 +85,11 @@ def text_of(value: Any) -> str | None:
         return str(value)
     if isinstance(value, pl.Series):
         value = value.to_list()
+    if isinstance(value, float) and math.isnan(value):
+        return None
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return None if value != value else json.dumps(value, ensure_ascii=False, default=str)
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def read_workbook(path: Path) -> pl.DataFrame:
@@ -95,6 +105,7 @@ def read_workbook(path: Path) -> pl.DataFrame:
             where=str(path),
             todo=f"{how_to_install('excel')} Or save the table as CSV.",
         ) from error
+    refuse_large_workbook(path)
     try:
         table = pl.read_excel(path, infer_schema_length=0, drop_empty_rows=False)
     except (*POLARS_FAULTS, fastexcel.FastExcelError) as error:

@@ -114,7 +114,7 @@ def locked(folder: Path) -> Iterator[None]:
 
     A network file system locks only what is open for writing: there a file in the folder.
     """
-    descriptor = _lock(folder, os.O_RDONLY)
+    descriptor = _lock(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))  # no wait at a pipe
     if descriptor is None:
         descriptor = _lock(folder / LOCK, os.O_RDWR | os.O_CREAT)
     try:

@@ -267,7 +267,13 @@ def usual_rule(*, is_open: bool) -> Rule:
     return RULES[OPEN_RULE if is_open else DEFAULT_RULE]
 
 
+SECONDS = 2.0
+"""Seconds that a pattern of a user may search an answer."""
+
+
 def _regex_rule(name: str) -> Rule:
+    import regex  # as re, with a limit in time
+
     try:
         pattern = re.compile(name.removeprefix(REGEX), re.MULTILINE)
     except re.error as error:
@@ -275,10 +281,18 @@ def _regex_rule(name: str) -> Rule:
             f"the pattern '{name.removeprefix(REGEX)}': {error}",
             expected="a regular expression of Python",
         ) from error
+    within_time = regex.compile(pattern.pattern, pattern.flags & ~re.UNICODE)
     group: int | str = "answer" if "answer" in pattern.groupindex else min(1, pattern.groups)
 
     def extract(text: str) -> Extracted:
-        first_match = pattern.search(text)
+        try:
+            first_match = within_time.search(text, timeout=SECONDS)
+        except TimeoutError:
+            raise ConsilienceError(
+                f"the pattern '{pattern.pattern}' takes longer than {SECONDS:g} s for an answer of "
+                f"{len(text):,} characters",
+                todo="Repeat nothing that repeats itself: write a+ for (a+)+.",
+            ) from None
         if first_match is None or not first_match[group]:
             return Extracted("", "", "the pattern does not match")
         return Extracted(normalized(first_match[group]), first_match[group])

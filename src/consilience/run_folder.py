@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import os
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -34,7 +35,7 @@ from consilience.provenance import command_line, git_revision, versions
 from consilience.read import POLARS_FAULTS, parse_json
 from consilience.record import fault_of_run
 from consilience.schemas import ANSWERS_SCHEMA
-from consilience.text import truncated
+from consilience.text import fold_case, truncated
 
 if TYPE_CHECKING:
     from consilience.endpoints.client import Client
@@ -68,6 +69,19 @@ class OtherRunError(ConsilienceError):
     """A folder holds a run with other settings."""
 
 
+def refuse_twins(groups: object) -> None:
+    """Raise for two groups whose files are one where a file system ignores case or Unicode form."""
+    first_of: dict[str, str] = {}
+    for group in groups if isinstance(groups, list | tuple) else ():
+        twin = first_of.setdefault(fold_case(unicodedata.normalize("NFC", str(group))), str(group))
+        if twin != group:
+            raise ConsilienceError(
+                f"the groups '{twin}' and '{group}'",
+                expected="names that differ in more than case and Unicode form, as they name files",
+                todo="Rename one of them.",
+            )
+
+
 def fingerprint(settings: Mapping[str, object]) -> str:
     """SHA-256 of everything that decides the answers of a run."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
@@ -81,6 +95,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path, settings: Mapping[str, object]) -> None:
         self.path = path = path_of(path, "the folder of the run")
+        refuse_twins(settings.get("groups", ()))
         self.settings = json.loads(json.dumps({"format": FORMAT, **settings}))
         self.fingerprint = fingerprint(self.settings)
         self._client: Client | None = None

@@ -105,18 +105,19 @@ MAX_NAME_BYTES = 100
 """The longest id that can be part of a file name everywhere, in bytes of UTF-8."""
 
 
+_NO_FILE = re.compile(
+    r"\..*|.*[. ]|(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?|.*[<>:\"/\\|?*\x00-\x1f\ud800-\udfff].*",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Names that lead out of a folder, are hidden, or that Windows reserves, shortens or refuses."""
+
+
 def names_a_file(id_: str) -> bool:
     """Whether a file of this name, with any suffix, stays in its folder on every system.
 
-    False for an empty id, one with a leading dot, a path separator or NUL, one that UTF-8 cannot
-    encode, and one of more than ``MAX_NAME_BYTES`` bytes.
+    False for an empty id, one of ``_NO_FILE`` and one of more than ``MAX_NAME_BYTES`` bytes.
     """
-    try:
-        size = len(id_.encode())
-    except UnicodeEncodeError:
-        return False
-    is_plain = not id_.startswith(".") and not any(character in id_ for character in "/\\\0")
-    return is_plain and 0 < size <= MAX_NAME_BYTES
+    return not _NO_FILE.fullmatch(id_) and 0 < len(id_.encode()) <= MAX_NAME_BYTES
 
 
 LANGUAGE_TAG = "a BCP 47 tag such as de, pt-BR or zh-Hant"

@@ -22,6 +22,7 @@ from rich.progress import (
 from rich.segment import Segment
 from rich.text import Text
 
+from consilience.errors import shortened
 from consilience.text import CONTROLS, duration, visible
 from consilience.watch import Advance
 
@@ -77,7 +78,7 @@ err = Terminal(stderr=True, markup=False, highlight=False)
 def warn(warnings: Iterable[str]) -> None:
     """Say what a reader should know."""
     for warning in warnings:
-        err.print(f"note: {warning}")
+        err.print(f"note: {shortened(warning)}")
 
 
 class _Rate(ProgressColumn):

@@ -124,12 +124,18 @@ def why_stopped(status: object) -> str | None:
     return STOPPED[names[status]] if status in names else None
 
 
+def _stop_at_once(number: int, frame: FrameType | None) -> None:
+    """End the process without tidying up."""
+    os.write(2, b"stopped at once; the same command resumes the work\n")
+    os._exit(128 + number)
+
+
 def _stop(number: int, frame: FrameType | None) -> None:
-    """End the command as an error would, so that it tidies up; another signal ends it at once.
+    """End the command as an error would, so that it tidies up; the same again ends it at once.
 
     No KeyboardInterrupt: one that passes through an ``exec`` of a library hides the exit status.
     """
-    signal.signal(number, signal.SIG_DFL)
+    signal.signal(number, _stop_at_once)
     if multiprocessing := sys.modules.get("multiprocessing"):
         for process in multiprocessing.active_children():
             process.terminate()

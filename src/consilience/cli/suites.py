@@ -14,7 +14,7 @@ from consilience.cli.console import out, progress_shown, warn
 from consilience.cli.output_options import JsonOutput
 from consilience.cli.printing import print_json, without_nan
 from consilience.cli.process import print_errors
-from consilience.errors import ConsilienceError
+from consilience.errors import ConsilienceError, shortened
 from consilience.files import write_whole
 from consilience.integrations.lm_eval_folder import WrittenTask, write_task
 from consilience.report.metric_tables import statistics_tables
@@ -141,7 +141,7 @@ def check(options: CheckOptions, output: JsonOutput) -> int:
         return 2
     if not output.as_json:
         for note in notes:
-            out.print(f"note: {note}")
+            out.print(f"note: {shortened(note)}")
         verdict = f"no problems, {counted(len(notes), 'note')}" if notes else "good"
         out.print(f"{suite}: {verdict}; {size}")
     return 0

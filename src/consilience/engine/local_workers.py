@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from consilience.engine.units import Event, Factory, Needs, Unit, UnitFailure, attempted, made
@@ -52,6 +54,7 @@ class LocalWorkers:
         self._processes: dict[int, _Process] = {}
         self._started = 0
         self._shared: Mapping[str, Any] = {}
+        self._scratch = TemporaryDirectory(prefix="consilience-")
 
     def share(self, values: Mapping[str, Any]) -> None:
         """A worker gets a value with its first unit that needs it."""
@@ -63,7 +66,8 @@ class LocalWorkers:
         log = self._logs / f"worker-{self._started}.txt" if self._logs else None
         context = multiprocessing.get_context("spawn")
         here, there = context.Pipe()
-        process = context.Process(target=_serve, args=(there, factory, key, log), daemon=True)
+        arguments = there, factory, key, log, self._scratch.name
+        process = context.Process(target=_serve, args=arguments, daemon=True)
         with _without_interrupts():
             process.start()
         there.close()  # so that the pipe ends when the process does
@@ -100,8 +104,9 @@ class LocalWorkers:
         _end([self._processes.pop(worker)])
 
     def close(self) -> None:
-        """End all processes."""
+        """End all processes, and remove the temporary files that they left."""
         _end([self._processes.pop(number) for number in list(self._processes)])
+        self._scratch.cleanup()
 
 
 def _end(processes: list[_Process]) -> None:
@@ -117,8 +122,14 @@ def _end(processes: list[_Process]) -> None:
         one.process.close()
 
 
-def _serve(connection: Connection, factory: Factory, key: Hashable, log: Path | None) -> None:
-    """What a process does: make its work, then do each unit that comes."""
+def _serve(
+    connection: Connection, factory: Factory, key: Hashable, log: Path | None, scratch: str
+) -> None:
+    """What a process does: make its work, then do each unit that comes.
+
+    Its temporary files are in ``scratch``, which the process that started it removes.
+    """
+    tempfile.tempdir = os.environ["TMPDIR"] = scratch
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: the process that started it ends it
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if log is not None:
@@ -137,6 +148,8 @@ def _serve(connection: Connection, factory: Factory, key: Hashable, log: Path | 
             result = attempted(work, payload, shared[name], _SentSteps(connection))
             is_failure = isinstance(result, UnitFailure)
             connection.send(("failed" if is_failure else "done", result))
+    with suppress(OSError):  # until the last process has ended it is not empty
+        Path(scratch).rmdir()
 
 
 class _SentSteps:

@@ -77,7 +77,7 @@ def questions_of_rows(
     notes = [f"{source}: not used: {', '.join(others)}"] if others else []
     by_case: dict[str, dict[str, None]] = {}
     for draft in drafts.values():
-        by_case.setdefault(fold_case(draft.group), {})[draft.group] = None
+        by_case.setdefault(normal(draft.group), {})[draft.group] = None
     notes += [
         f"{source}: these groups differ in case only: {', '.join(names)}"
         for names in by_case.values()

@@ -68,7 +68,7 @@ class Row:
         elif isinstance(value, str):
             problem = f"an empty '{name}'"
         else:
-            problem = f"'{name}' is {json.dumps(value, default=str)}"
+            problem = f"'{name}' is {_shown(value)}"
         self.report(problem, expected=f"text in '{name}'", todo=todo)
         return ""
 
@@ -81,7 +81,7 @@ class Row:
         )
 
     def optional_text(self, name: str) -> str:
-        """A field that may hold text, a number or a date; empty where it is absent, null or none."""
+        """A field that may hold text, a number or a date; empty if absent, null or neither."""
         value = self.cells.get(name)
         if value is None:
             return ""
@@ -89,7 +89,7 @@ class Row:
             value = value.isoformat()
         if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
             return self._without_controls(str(value), name)
-        self.report(f"'{name}' is {json.dumps(value, default=str)}", expected=f"text in '{name}'")
+        self.report(f"'{name}' is {_shown(value)}", expected=f"text in '{name}'")
         return ""
 
     def flag(self, name: str) -> bool:
@@ -150,6 +150,11 @@ class Row:
             self.report(f"{control} in '{name}'", todo="Remove it from the text.")
             return ""
         return text
+
+
+def _shown(value: object) -> str:
+    """A value for a message; one of a type that JSON lacks has the name of its type."""
+    return json.dumps(value, default=lambda one: f"{type(one).__name__} {one}")
 
 
 def suite_rows(path: Path, problems: Problems) -> Iterator[Row]:

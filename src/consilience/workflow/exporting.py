@@ -11,6 +11,7 @@ from typing import Any
 
 from consilience.ask_questions import Presenter, prompts_of
 from consilience.choices import ExportFormat
+from consilience.files import csv_cell
 from consilience.presentation import Prompt
 from consilience.questions import Question
 from consilience.sentence_pairs import Task, as_string
@@ -218,4 +219,6 @@ def as_lines(rows: Iterable[ExportedRow], format_: ExportFormat) -> Iterator[str
 
 
 def _cell(value: object) -> object:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return json.dumps(value, ensure_ascii=False)
+    return csv_cell(value) if isinstance(value, str) else value

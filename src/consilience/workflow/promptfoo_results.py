@@ -17,11 +17,12 @@ from typing import Any, TypeVar
 import polars as pl
 
 from consilience.errors import ConsilienceError, did_you_mean
+from consilience.files import texts_of
 from consilience.questions import DEFAULT_LANGUAGE, Choice, Question
 from consilience.read import read_document
 from consilience.run import Run, model_name
 from consilience.suites.question_collection import Questions
-from consilience.text import names_a_group, truncated
+from consilience.text import names_a_group, truncated, visible
 from consilience.workflow.counting import CountedRun
 from consilience.workflow.run_options import ScoreOptions
 from consilience.workflow.scored_tables import score_table
@@ -87,6 +88,8 @@ def _is_result(entry: Any) -> bool:
         and all(
             isinstance(entry.get(name), dict) for name in ("provider", "prompt", "testCase", "vars")
         )
+        and isinstance(entry["testCase"].get("metadata") or {}, dict)
+        and isinstance(entry["testCase"].get("assert") or [], list)
     )
 
 
@@ -134,7 +137,7 @@ def _table_of_suite(entries: Sequence[Entry], where: str) -> pl.DataFrame:
             "--suite out: then each test is a question.",
         )
     texts = {name: [_text(row.get(name)) for row in rows] for name in columns}
-    return pl.DataFrame(texts, schema=dict.fromkeys(columns, pl.String))
+    return texts_of(pl.DataFrame(texts, schema=dict.fromkeys(columns, pl.String)))
 
 
 def _text(value: Any) -> str | None:
@@ -160,16 +163,14 @@ def questions_of(entries: Sequence[Entry], name: str, where: str) -> tuple[Quest
     ``name``: of the suite, and of the group of tests without ``metadata.group``. A variant names
     the levels of the factors that vary.
     """
-    prompts = _numbered(
-        entries, lambda entry: str(entry.get("promptId") or entry["prompt"]["label"])
-    )
+    prompts = _numbered(entries, lambda entry: str(entry.get("promptId") or _label(entry)))
     drafts: dict[str, _TestDraft] = {}
     counts: dict[tuple[str, int, int], int] = {}
     cells: list[tuple[str, dict[str, int], str | None]] = []
     for entry, prompt in zip(entries, prompts, strict=True):
-        text = _phrasing(entry["vars"])
+        text = visible(_phrasing(entry["vars"]))
         metadata = entry["testCase"].get("metadata") or {}
-        item = str(metadata.get("item") or text)
+        item = " ".join(visible(str(metadata.get("item") or text)).split())
         if item not in drafts:
             drafts[item] = _TestDraft(_group(metadata, name, where), _gold(entry, where))
         phrasings = drafts[item].phrasings
@@ -205,6 +206,10 @@ def _numbered(entries: Sequence[Entry], key: Callable[[Entry], T]) -> list[int]:
     return [numbers.setdefault(key(entry), len(numbers) + 1) for entry in entries]
 
 
+def _label(entry: Entry) -> str:
+    return str(entry["prompt"].get("label") or f"prompt {entry['promptIdx']}")
+
+
 def _questions(drafts: Mapping[str, _TestDraft]) -> tuple[Question, ...]:
     return tuple(
         Question(item, draft.group, {DEFAULT_LANGUAGE: tuple(draft.phrasings)}, draft.gold)
@@ -214,9 +219,7 @@ def _questions(drafts: Mapping[str, _TestDraft]) -> tuple[Question, ...]:
 
 def _notes(entries: Sequence[Entry], prompts: Sequence[int]) -> Iterator[str]:
     """Which prompt each template is, where there are several."""
-    labels = dict(
-        zip(prompts, (str(entry["prompt"].get("label")) for entry in entries), strict=True)
-    )
+    labels = dict(zip(prompts, map(_label, entries), strict=True))
     if len(labels) > 1:
         for number, label in labels.items():
             yield f"template {number}: {truncated(' '.join(label.split()), SHOWN)}"
@@ -251,7 +254,7 @@ def _gold(entry: Entry, where: str) -> Choice:
             continue
         value = assertion.get("value")
         texts = [
-            _filled(str(one), entry["vars"])
+            visible(_filled(str(one), entry["vars"]))
             for one in (value if isinstance(value, list) else [value])
         ]
         if texts := [text for text in texts if text.strip() and text != "None"]:

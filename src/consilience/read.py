@@ -38,6 +38,9 @@ DEEPEST = 100
 ROWS = 1 << 20
 """Rows that a Parquet file of any size may hold."""
 
+TIMES_PARQUET = 1_000
+"""The same of a Parquet file, which keeps equal texts once."""
+
 ROWS_A_BYTE = 16
 """Beyond that, rows for each byte of a Parquet file."""
 
@@ -314,7 +317,7 @@ def parquet_metadata(path: Path) -> dict[str, str]:
 
 
 def read_parquet(path: Path) -> pl.DataFrame:
-    """The table of a Parquet file; one of more rows than it has room for is refused."""
+    """The table of a Parquet file; one of more rows or texts than it has room for is refused."""
     try:
         size = path.stat().st_size
         rows = pl.scan_parquet(path, glob=False).select(pl.len()).collect().item()
@@ -325,7 +328,15 @@ def read_parquet(path: Path) -> pl.DataFrame:
                 where=str(path),
                 todo="The file is damaged, or made to exhaust memory. Get it again.",
             )
-        return pl.read_parquet(path, glob=False)
+        table = pl.read_parquet(path, glob=False)  # equal texts share their memory
+        if (unpacked := int(table.estimated_size())) > UNPACKED and unpacked > size * TIMES_PARQUET:
+            raise ConsilienceError(
+                f"{size:,} bytes that unpack to {unpacked:,}",
+                expected=f"at most {TIMES_PARQUET:,} times the size of the file",
+                where=str(path),
+                todo="The file is damaged, or made to exhaust memory. Get it again.",
+            )
+        return table
     except POLARS_FAULTS as error:
         raise _no_table(path, error) from error
 

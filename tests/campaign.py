@@ -35,7 +35,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from campaign_cases import kills, models, readers  # noqa: F401
-from campaign_cases.child import FAILURES, OUTCOMES, SECONDS, SLOW, TARGETS, in_child
+from campaign_cases.child import (
+    ALONE,
+    FAILURES,
+    OUTCOMES,
+    SECONDS,
+    SLOW,
+    TARGETS,
+    TOGETHER,
+    in_child,
+)
 from campaign_cases.files import prepare
 
 
@@ -67,33 +76,38 @@ def campaign(
     with tempfile.TemporaryDirectory() as place:
         os.chdir(place)
         base = Path(place) / "base"
-        outcome, said = in_child(lambda: prepare(base), Path(place) / "out", 120)
+        ((outcome, said),) = in_child([lambda: prepare(base)], Path(place) / "out", 120)
         if outcome != "done":
             raise SystemExit(f"the files cannot be prepared: {outcome} {said}")
-        number = first
-        while (ends is None or time.monotonic() < ends) and (
-            cases is None or number < first + cases
-        ):
+        number = dict.fromkeys(only, first)
+        last = first + (cases or sys.maxsize)
+        while (ends is None or time.monotonic() < ends) and min(number.values()) < last:
             for name in only:
-                folder = Path(place) / "case"
-                folder.mkdir()
-                draw = random.Random(f"{seed}:{name}:{number}")
-                case = functools.partial(TARGETS[name], draw, folder)
-                seconds = SECONDS * SLOW.get(name, 1)
-                outcome, said = in_child(case, Path(place) / "out", seconds)
-                counts[name][outcome] += 1
-                if outcome in FAILURES:
-                    failures.append(
-                        {
-                            "case": f"{seed}:{name}:{number}",
-                            "outcome": outcome,
-                            "said": said[-1500:],
-                        }
-                    )
-                shutil.rmtree(folder)
-            number += 1
+                size = min(1 if name in ALONE else TOGETHER, last - number[name])
+                numbers = range(number[name], number[name] + size)
+                acts = [functools.partial(_act, seed, name, at, Path(place)) for at in numbers]
+                allowed = SECONDS * SLOW.get(name, 1)
+                for outcome, said in in_child(acts, Path(place) / "out", allowed):
+                    counts[name][outcome] += 1
+                    if outcome in FAILURES:
+                        case = f"{seed}:{name}:{number[name]}"
+                        failures.append({"case": case, "outcome": outcome, "said": said[-1500:]})
+                        print(case, outcome, said[-1500:], file=sys.stderr, flush=True)
+                    number[name] += 1
+                for left in Path(place).glob("case-*"):  # of a process that was ended
+                    shutil.rmtree(left, ignore_errors=True)
         os.chdir("/")
     return counts, failures
+
+
+def _act(seed: str, name: str, number: int, place: Path) -> str:
+    """One case, in a folder of its own beside the prepared files."""
+    folder = place / f"case-{number}"
+    folder.mkdir()
+    try:
+        return TARGETS[name](random.Random(f"{seed}:{name}:{number}"), folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def main() -> None:

@@ -60,7 +60,7 @@ def test_a_failure_is_found_and_named():
         }}
         for expected, act in acts.items():
             seconds = 1 if expected == "timeout" else 30
-            print(expected, child.in_child(act, Path({os.devnull!r}), seconds)[0])
+            print(expected, child.in_child([act], Path({os.devnull!r}), seconds)[0][0])
     """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     pairs = [line.split() for line in found.stdout.splitlines()]

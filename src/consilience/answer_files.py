@@ -22,6 +22,7 @@ from consilience.read import (
     read_parquet,
     read_rows,
     refuse_large_workbook,
+    whole_characters,
 )
 
 ENDINGS = (".jsonl", ".csv", ".csv.gz", ".tsv", ".parquet", ".xlsx")
@@ -80,7 +81,7 @@ def as_text(table: pl.DataFrame) -> pl.DataFrame:
 def text_of(value: Any) -> str | None:
     """A value as text: whole numbers without a fraction, lists and objects as JSON; NaN is none."""
     if value is None or isinstance(value, str):
-        return value
+        return value if value is None else whole_characters(value)
     if isinstance(value, date | time | Decimal):
         return str(value)
     if isinstance(value, pl.Series):

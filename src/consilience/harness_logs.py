@@ -56,7 +56,7 @@ def lm_eval_rows(rows: Iterable[tuple[str, Row]]) -> Iterator[dict[str, Any]]:
         yield {
             **{name: doc[name] for name in DOCUMENT},
             **({"options": doc["options"]} if "options" in doc else {}),
-            LOG_PROBABILITIES: _log_probabilities(row["filtered_resps"], where),
+            LOG_PROBABILITIES: _log_probabilities(row.get("filtered_resps"), where),
         }
 
 

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import shutil
+import zipfile
 from pathlib import Path
 
 from campaign_cases.child import command
@@ -30,8 +31,116 @@ def prepare(base: Path) -> str:
     pairs = [json.loads(line) for line in (base / "pairs.jsonl").read_text().splitlines()]
     pl.DataFrame(pairs).write_parquet(base / "pairs.parquet")
     command("probe", "--model", "baseline:random", "--suite", suite, "--out", base / "random")
+    _prepare_questions(base)
     _prepare_models(base)
     return "prepared"
+
+
+QUESTIONS = [
+    {"item": f"q{number}", "group": "ab"[number % 2], "question": f"Which is {number}?",
+     "question_2": f"{number}, which is it?", "options": "x; y; z", "answer": "xyz"[number % 3],
+     "context": "one of three"}
+    for number in range(6)
+]  # fmt: skip
+
+STUDY = """folder = "study"
+[options]
+limit = 2
+[[models]]
+model = "baseline:random"
+[[models]]
+model = "baseline:majority"
+[[suites]]
+suite = "BASE/questions.csv"
+vary = ["order=rotations"]
+[factors]
+limit = [1, 2]
+[[skip]]
+model = "majority"
+limit = 1
+"""
+
+TEMPLATES = """[[templates]]
+name = "own"
+text = "{context}\\n{question}\\n{options}\\n"
+[[templates]]
+name = "turn"
+text = "{question} {options}"
+chat = true
+system = "Be brief."
+"""
+
+CONFIG = """[score]
+by = "group"
+[gate]
+rule = ["accuracy >= 0.1", "consistency no worse than baseline by 3 points"]
+baseline = "BASE/random"
+[suite.check]
+data-dir = "data"
+"""
+
+
+def _prepare_questions(base: Path) -> None:
+    """Questions in each format, answers to them, and what says how they are asked."""
+    import polars as pl
+    import yaml
+
+    (base / "questions.json").write_text(json.dumps(QUESTIONS))
+    (base / "questions.yaml").write_text(yaml.safe_dump({"questions": QUESTIONS}))
+    (base / "questions.jsonl").write_text("\n".join(map(json.dumps, QUESTIONS)))
+    tables = (f"{name} = {json.dumps(text)}\n" for row in QUESTIONS for name, text in
+              [("[[questions]]\nitem", row["item"]), *list(row.items())[1:]])  # fmt: skip
+    (base / "questions.toml").write_text("".join(tables))
+    frame = pl.DataFrame(QUESTIONS)
+    frame.write_csv(base / "questions.csv")
+    frame.write_parquet(base / "questions.parquet")
+    rows = [{"item": row["item"], "variant": f"paraphrase={number}", "answer": "x"}
+            for row in QUESTIONS for number in (1, 2)]  # fmt: skip
+    (base / "written.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    command("suite", "export", base / "questions.csv", "--format", "lm-eval", "--vary",
+            "paraphrase=all", "--out", base / "task")  # fmt: skip
+    docs = (base / "task" / "consilience_questions.jsonl").read_text().splitlines()
+    logged = [{"doc_id": at, "doc": json.loads(line), "filtered_resps": [["-1.5", "False"]] * 3}
+              for at, line in enumerate(docs)]  # fmt: skip
+    (base / "samples_x.jsonl").write_text("\n".join(map(json.dumps, logged)))
+    shutil.copy(DATA.parent / "promptfoo.json", base)
+    (base / "templates.toml").write_text(TEMPLATES)
+    for name, text in (("study.toml", STUDY), ("consilience.toml", CONFIG)):
+        (base / name).write_text(text.replace("BASE", str(base)))
+    write_workbook(base / "answers.xlsx", rows)
+
+
+def write_workbook(path: Path, rows: list[dict[str, str]]) -> None:
+    """An Excel workbook of one sheet, with its texts in the cells."""
+    cells = [list(rows[0]), *(list(row.values()) for row in rows)]
+    sheet = "".join(
+        f'<row r="{at}">' + "".join(
+            f'<c r="{chr(65 + column)}{at}" t="inlineStr"><is><t>{text}</t></is></c>'
+            for column, text in enumerate(row)
+        ) + "</row>"
+        for at, row in enumerate(cells, start=1)
+    )  # fmt: skip
+    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    package = "http://schemas.openxmlformats.org/package/2006/relationships"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as book:
+        book.writestr(
+            "_rels/.rels",
+            f'<Relationships xmlns="{package}"><Relationship Id="r1" '
+            f'Type="{office}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
+        )
+        book.writestr(
+            "xl/workbook.xml",
+            f'<workbook xmlns="{main}" xmlns:r="{office}"><sheets>'
+            '<sheet name="S" sheetId="1" r:id="r1"/></sheets></workbook>',
+        )
+        book.writestr(
+            "xl/_rels/workbook.xml.rels",
+            f'<Relationships xmlns="{package}"><Relationship Id="r1" '
+            f'Type="{office}/worksheet" Target="worksheets/sheet1.xml"/></Relationships>',
+        )
+        book.writestr("xl/worksheets/sheet1.xml",
+                      f'<worksheet xmlns="{main}"><sheetData>{sheet}</sheetData></worksheet>')  # fmt: skip
 
 
 def _prepare_models(base: Path) -> None:

@@ -12,7 +12,7 @@ import time
 import traceback
 from pathlib import Path
 
-from campaign_cases.child import WrongError, command, end_with_parent, nothing_runs, target
+from campaign_cases.child import WrongError, alone, command, end_with_parent, nothing_runs
 from campaign_cases.damage import damaged, mutate, mutate_value
 from campaign_cases.files import probe_gguf
 from campaign_cases.readers import run_one
@@ -29,7 +29,7 @@ TEMPLATES = (
 )  # fmt: skip
 
 
-@target
+@alone
 def model(draw: random.Random, folder: Path) -> str:
     """A damaged or hostile folder of a masked or causal model, or of a classifier."""
     base, name = folder.parent / "base", draw.choice(("masked", "causal", "classifier"))
@@ -92,7 +92,7 @@ def _damage_weights(path: Path, draw: random.Random) -> None:
     path.write_bytes(size.to_bytes(8, "little") + header + rest)
 
 
-@target
+@alone
 def gguf(draw: random.Random, folder: Path) -> str:
     """A damaged GGUF file."""
     path = damaged(draw, folder, "tiny.gguf")
@@ -100,7 +100,7 @@ def gguf(draw: random.Random, folder: Path) -> str:
     return run_one(draw, folder, "gguf", path)[1]
 
 
-@target
+@alone
 def cache(draw: random.Random, folder: Path) -> str:
     """A damaged file in the cache: the answers are the same, or there is a message."""
     base, place = folder.parent / "base", damaged(draw, folder, "cache")
@@ -110,7 +110,7 @@ def cache(draw: random.Random, folder: Path) -> str:
     return said
 
 
-@target
+@alone
 def together(draw: random.Random, folder: Path) -> str:
     """Processes that expand a GGUF file at once, one of which may be killed."""
     base = folder.parent / "base"

@@ -7,10 +7,13 @@ import json
 import os
 import pickletools
 import random
+import zipfile
 from pathlib import Path
 
 from campaign_cases.child import LONGEST, WrongError, command, nothing_runs, target
-from campaign_cases.damage import damaged
+from campaign_cases.damage import damaged, mutate, mutate_value
+from consilience.errors import ConsilienceError
+from replay_server import replay
 
 
 @target
@@ -119,6 +122,20 @@ def sheets(draw: random.Random, folder: Path) -> str:
 COMMANDS = {
     "answers": ("score PLACE --suite BASE/suite",),
     "table": ("analyze tasks PLACE",),
+    "questions": (
+        "probe --model baseline:majority --suite PLACE --out FOLDER/run",
+        "score BASE/written.jsonl --suite PLACE",
+        "suite export PLACE --format csv --out FOLDER/prompts.csv",
+    ),
+    "written": (
+        "score PLACE --suite BASE/questions.csv",
+        "score PLACE --suite BASE/questions.csv --match regex:x+ --out FOLDER/run",
+    ),
+    "logs": ("score PLACE --suite BASE/questions.csv",),
+    "promptfoo": ("score PLACE --provider toy", "score PLACE --provider toy --out FOLDER/run"),
+    "study": ("study run PLACE --dry-run", "study status PLACE"),
+    "config": ("score BASE/run --config PLACE", "gate BASE/run --config PLACE"),
+    "templates": ("suite export BASE/questions.csv --template PLACE --out FOLDER/prompts.jsonl",),
     "run": (
         "score PLACE --suite BASE/suite",
         "compare BASE/run PLACE",
@@ -129,6 +146,11 @@ COMMANDS = {
         "analyze knowledge PLACE BASE/run",
         "report PLACE --out FOLDER/r.html",
         "probe --model baseline:majority --suite BASE/suite --out PLACE",
+        "gate PLACE --baseline BASE/run --rule accuracy>=0.1",
+        "publish PLACE --format eee --out FOLDER/p --model-id a/b",
+        "publish PLACE --format dataset --out FOLDER/p --model-id a/b",
+        "publish PLACE --format model-card --out FOLDER/p --model-id a/b",
+        "verify PLACE --sample 5",
     ),
     "perturbed": (
         "compare BASE/perturbedINNER PLACEINNER",
@@ -162,6 +184,113 @@ def answers(draw: random.Random, folder: Path) -> str:
     """An answers table of somebody else, scored."""
     name = draw.choice(("answers.csv", "answers.csv.gz", "answers.parquet"))
     return run_one(draw, folder, "answers", damaged(draw, folder, name))[1]
+
+
+@target
+def questions(draw: random.Random, folder: Path) -> str:
+    """A file of questions in one of the formats: asked, scored, exported."""
+    suffix = draw.choice(("csv", "json", "jsonl", "yaml", "toml", "parquet"))
+    return run_one(draw, folder, "questions", damaged(draw, folder, f"questions.{suffix}"))[1]
+
+
+@target
+def written_answers(draw: random.Random, folder: Path) -> str:
+    """Written answers to questions."""
+    return run_one(draw, folder, "written", damaged(draw, folder, "written.jsonl"))[1]
+
+
+@target
+def logs(draw: random.Random, folder: Path) -> str:
+    """A log of lm-evaluation-harness."""
+    return run_one(draw, folder, "logs", damaged(draw, folder, "samples_x.jsonl"))[1]
+
+
+@target
+def promptfoo(draw: random.Random, folder: Path) -> str:
+    """Results of promptfoo."""
+    return run_one(draw, folder, "promptfoo", damaged(draw, folder, "promptfoo.json"))[1]
+
+
+@target
+def study(draw: random.Random, folder: Path) -> str:
+    """The file of a study: planned, and its status."""
+    os.chdir(folder)
+    return run_one(draw, folder, "study", damaged(draw, folder, "study.toml"))[1]
+
+
+@target
+def config(draw: random.Random, folder: Path) -> str:
+    """A file of defaults, with the rules of a gate."""
+    return run_one(draw, folder, "config", damaged(draw, folder, "consilience.toml"))[1]
+
+
+@target
+def templates(draw: random.Random, folder: Path) -> str:
+    """A file of templates of prompts."""
+    return run_one(draw, folder, "templates", damaged(draw, folder, "templates.toml"))[1]
+
+
+RULES = (
+    "accuracy >= 0.1",
+    "consistency no worse than baseline by 3 points",
+    "accuracy in MICRO <= 20 %",
+)
+
+
+@target
+def rules(draw: random.Random, folder: Path) -> str:
+    """A rule of a gate."""
+    from consilience.workflow.gate_rules import parse_rules
+
+    text = mutate(draw.choice(RULES).encode(), draw).decode(errors="replace")
+    return str(parse_rules([text]))
+
+
+@target
+def workbook(draw: random.Random, folder: Path) -> str:
+    """An Excel workbook: the file, or one of its parts; refused where fastexcel is missing."""
+    from consilience.answer_files import read_answer_file
+
+    path, whole = folder / "answers.xlsx", folder.parent / "base" / "answers.xlsx"
+    with zipfile.ZipFile(whole) as book:
+        parts = {name: book.read(name) for name in book.namelist()}
+    name = draw.choice(list(parts))
+    parts[name] = mutate(parts[name], draw)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as book:
+        for part, content in parts.items():
+            book.writestr(part, content)
+    if draw.random() < 0.3:
+        path.write_bytes(mutate(whole.read_bytes(), draw))
+    return f"{read_answer_file(path).height} rows"
+
+
+REPLY = {"id": "x", "model": "x", "usage": {"prompt_tokens": 3, "completion_tokens": 1}, "choices": [
+    {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "x \U0001f600"}}]}  # fmt: skip
+
+
+@target
+def replies(draw: random.Random, folder: Path) -> str:
+    """Damaged replies of a server, which are kept: an honest server then completes the run."""
+    honest = json.dumps(REPLY).encode()
+    bad = (
+        json.dumps(mutate_value(REPLY, draw)).encode()
+        if draw.random() < 0.6
+        else mutate(honest, draw)
+    )
+    body = bad
+    options = ("--suite", folder.parent / "base" / "questions.csv", "--vary", "paraphrase=all",
+               "--generate", "--limit", 1, "--out", folder / "run")  # fmt: skip
+    with replay(lambda *_: (200, body, {})) as server:
+        arguments = ("probe", "--model", "openai:x", "--base-url", server.url, *options)
+        problem = None
+        try:
+            said = command(*arguments)
+        except ConsilienceError as error:
+            problem, body = error, honest
+            said = command(*arguments)
+    if problem:
+        raise problem
+    return said
 
 
 @target

@@ -56,7 +56,7 @@ vary = ["order=rotations"]
 [factors]
 limit = [1, 2]
 [[skip]]
-model = "majority"
+model = "baseline:majority"
 limit = 1
 """
 

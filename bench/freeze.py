@@ -204,7 +204,7 @@ def record_families_and_servers(out: Path) -> None:
             with scoring_server(out / "tiny" / "llama", ways) as server:
                 probe = ["probe", "--model", "openai:tiny", "--base-url", server.url]
                 probe += ["--tokenizer", "tiny/llama", "--concurrency", "1"]
-                asked = ["--suite", suite, "--groups", "capital", "--limit", "2"]
+                asked = ["--suite", suite, "--groups", "continent", "--limit", "1"]
                 plain = ["--template", "plain"] if suite == "mini-questions" else []
                 _record(out, run, [*probe, *asked, *plain, "--out", run])
                 bodies = sorted(json.dumps(request) for request in server.received)

@@ -10,8 +10,7 @@ import click
 import pytest
 
 from consilience.cli import app, console
-from consilience.cli.configuration import typed
-from consilience.workflow.option_fields import option_fields
+from consilience.workflow.option_fields import option_fields, typed
 from consilience.workflow.probe_options import ProbeOptions
 
 HEAVY = (

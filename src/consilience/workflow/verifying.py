@@ -164,9 +164,9 @@ def _trusted(recorded: ProbeOptions, options: VerifyOptions, run: Run) -> dict[s
     for field in option_fields(VerifyOptions):
         if (needs_trust := field.option.needs_trust) is None:
             continue
-        given, then = getattr(options, field.name), getattr(recorded, field.name)
-        trusted[field.name] = given or (field.default if needs_trust(then) else then)
-        if needs_trust(then) and not given:
+        value, then = getattr(options, field.name), getattr(recorded, field.name)
+        trusted[field.name] = value or (field.default if needs_trust(then) else then)
+        if needs_trust(then) and not value:
             lacking += typed(field, then)
     if lacking:
         raise ConsilienceError(

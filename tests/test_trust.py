@@ -277,3 +277,13 @@ def test_a_configuration_file_that_was_found_neither_runs_code_nor_sends_a_key(
         assert hostile.exists() or server.headers
         (tmp_path / file).write_text(f"{table}\ntrust-remote-code = false\nlimit = 1\n")
         assert consilience("probe", "-m", "baseline:first", "-s", "mini-questions")[0] == 0
+
+
+def test_a_configuration_file_that_was_found_does_not_upload_unasked(run, consilience, tmp_path):
+    text = (
+        '[publish]\nformat = "eee"\nmodel-id = "a/b"\npush = "a/b"\ncreate-pr = true\nyes = true\n'
+    )
+    (tmp_path / "consilience.toml").write_text(text)
+    status, out, err = consilience("publish", run)
+    assert (status, out, (run / "published").exists()) == (2, "", False)
+    assert "consilience.toml: yes in a configuration file that was found, not named" in err

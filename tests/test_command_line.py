@@ -10,8 +10,7 @@ import click
 import pytest
 
 from consilience.cli import app, console
-from consilience.cli.configuration import typed
-from consilience.workflow.option_fields import option_fields
+from consilience.workflow.option_fields import option_fields, typed
 from consilience.workflow.probe_options import ProbeOptions
 
 HEAVY = (
@@ -201,6 +200,7 @@ def test_a_recorded_command_has_the_values_of_the_file(consilience, tmp_path, mo
         'suite = "mini"\ndata-dir = "my data"\ntrust-remote-code = true\nquiet = true\n'
         '[probe]\nlimit = 1\ngroups = ["sport", "capital"]\n'
     )
+    monkeypatch.setenv("CONSILIENCE_CONFIG", str(tmp_path / "consilience.toml"))
     consilience("probe", "-m", "baseline:oracle", "-n", "2", "-o", "run")
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["command"] == (

@@ -41,6 +41,7 @@ def read_answers(path: str | Path) -> pl.DataFrame:
     path = path_of(path, "the answers table")
     if path.is_dir():
         files = sorted((path / "answers").glob("*.parquet"))
+        _refuse_missing(path)
         if not files:
             levels = ("*", "*/*", "*/*/*")  # as perturb, improve and the user have them
             inside = [
@@ -77,6 +78,21 @@ def _log_in(folder: Path) -> str:
     logs = (log for name in LOG_NAMES for log in sorted(folder.glob(name)))
     log = next(logs, None)
     return f"Name a file of answers in it, such as {log}." if log else ""
+
+
+def _refuse_missing(run: Path) -> None:
+    """Raise where a finished run has fewer answers files than it recorded; others are resumed."""
+    record = record_of(run)
+    recorded = record.get("answers", {}) if record.get("finished") else {}
+    missing = [name for name in recorded if not (run / "answers" / f"{name}.parquet").is_file()]
+    if missing:
+        files = "answers file" + "s" * (len(missing) > 1)
+        raise ConsilienceError(
+            f"{len(missing)} {files} of a finished run missing: {', '.join(missing)}",
+            expected=f"the {len(recorded)} that are in run.json",
+            where=str(run / "answers"),
+            todo="Restore them, or give the command of the run again, which asks what is missing.",
+        )
 
 
 def _check_digests(run: Path, files: Sequence[Path]) -> None:

@@ -111,7 +111,8 @@ def compare_opened(runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: 
         table = compare_languages(runs[0].tables, suite, protocol, seed)
     else:
         table, notes = differences_of(runs, suite, protocol, seed)
-    notes = suite_notes(runs[0], suite) + settings_notes(runs) + notes + noise_notes(runs, table)
+    changed = [note for run in runs for note in suite_notes(run, suite)]
+    notes = changed + settings_notes(runs) + notes + noise_notes(runs, table)
     return Comparison(runs, suite, protocol, table, notes)
 
 

@@ -39,7 +39,7 @@ from consilience.workflow.promptfoo_results import is_promptfoo
 from consilience.workflow.question_design import columns_of
 from consilience.workflow.result import Result, distinct_runs
 from consilience.workflow.run_options import ScoreOptions
-from consilience.workflow.suite import any_suite_of, protocol_notes
+from consilience.workflow.suite import any_suite_of, protocol_notes, suite_notes
 
 Frame = Any
 """A pandas or polars frame."""
@@ -132,8 +132,9 @@ def open_run(path: str | Path, *, protocol: Protocol | None = None, seed: int = 
         )
     suite, rules = any_suite_of(run, None, protocol, None)
     counted = count_run(run, suite, rules, seed)
-    notes = dict.fromkeys([*record_notes(run), *counted.notes, *protocol_notes(run, rules)])
-    return _result_of(replace(counted, notes=list(notes)), run)
+    notes = [*suite_notes(run, suite), *record_notes(run), *counted.notes]
+    notes = [*dict.fromkeys([*notes, *protocol_notes(run, rules)])]
+    return _result_of(replace(counted, notes=notes), run)
 
 
 def score(

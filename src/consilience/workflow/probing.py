@@ -42,7 +42,7 @@ from consilience.workflow.run_settings import options_record
 from consilience.workflow.scored_tables import score_table
 from consilience.workflow.setup import Loaded, Setup
 from consilience.workflow.sharding import Shard, ShardReport
-from consilience.workflow.suite import any_suite_of, protocol_notes
+from consilience.workflow.suite import any_suite_of, protocol_notes, suite_notes
 
 
 def probe(
@@ -274,5 +274,5 @@ def score(options: ScoreOptions, questions: Questions | None = None, label: str 
     counted = count_run(run, chosen, rules)
     settings = {"answers": str(answers), "suite": chosen.name, "protocol": rules}
     record = {"settings": settings, "versions": versions(), "git": git_revision()}
-    notes = [*counted.notes, *protocol_notes(run, rules)]
+    notes = [*suite_notes(run, chosen), *counted.notes, *protocol_notes(run, rules)]
     return replace(counted, notes=notes, record=record)

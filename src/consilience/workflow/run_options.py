@@ -8,18 +8,21 @@ from typing import Annotated
 
 from consilience.workflow.options import (
     COUNTING,
-    ENDPOINTS,
     OUTPUT,
     QUESTIONS,
+    ApiKeyEnv,
+    BaseUrl,
     BootstrapSeed,
     ColumnNames,
     DataDir,
+    FormNames,
     MaxRequests,
     MaxTokens,
     Option,
     RunProtocol,
     RunSpecs,
     RunSuite,
+    TrustRemoteCode,
 )
 
 
@@ -99,7 +102,9 @@ class VerifyOptions:
 
     Answers files are checked against their digests. Exit status: 0 same answers, 3 answers
     differ, 2 the run cannot be verified. Nothing is written. A model behind a URL gets real
-    requests, whose number is printed first; the limits of the run do not apply.
+    requests, whose number is printed first; the limits of the run do not apply. What runs code or
+    sends a key (--trust-remote-code, FILE.py:FUNCTION, --base-url, --api-key-env) is never taken
+    from the record of a run: repeat these options if you trust the run.
     """
 
     run: Annotated[Path, Option("The folder of a run.", metavar="RUN", is_argument=True)]
@@ -115,15 +120,10 @@ class VerifyOptions:
         str | None,
         Option("Compute on this device [default: the run's].", metavar="DEVICE", is_of_run=True),
     ] = None
-    base_url: Annotated[
-        str | None,
-        Option(
-            "Send requests to this API [default: the run's].",
-            metavar="URL",
-            panel=ENDPOINTS,
-            is_of_run=True,
-        ),
-    ] = None
+    trust_remote_code: TrustRemoteCode = False
+    perturbations: FormNames = None
+    base_url: BaseUrl = None
+    api_key_env: ApiKeyEnv = None
     max_requests: MaxRequests = None
     max_tokens: MaxTokens = None
 

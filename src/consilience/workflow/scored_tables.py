@@ -167,8 +167,10 @@ def score_questions(
         "cells": [list(cell) for cell in design.cells],
         **_made_of(options, options.match or DEFAULT_RULES),
     }
-    texts = {TEXTS: text_digests(questions.items, design)}
-    return _kept_table(options, settings, answers, counted, texts)
+    described: dict[str, object] = {TEXTS: text_digests(questions.items, design)}
+    if whole.source:
+        described["suite_source"] = whole.source
+    return _kept_table(options, settings, answers, counted, described)
 
 
 def _found_within(

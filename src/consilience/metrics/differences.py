@@ -347,6 +347,7 @@ def _row(
     replicates = np.mean(spreads, axis=0)
     bounds = difference_bounds(bounds_of(key))
     low, high = bootstrap_interval(difference.difference, replicates, clusters, bounds)
+    error = bootstrap_error(replicates, clusters)
     shares = [share for both in difference.seeds for share in both.shares]
     return {
         "metric": key[0],
@@ -359,12 +360,12 @@ def _row(
         "high": high,
         "test": test[0],
         "p": test[1],
-        "detectable": detectable_difference(replicates) if clusters > 1 else NAN,
+        "detectable": detectable_difference(error, clusters),
         "n": min(share.n for share in shares),
         "n_excluded": max(share.left_out for share in shares),
         "seeds": len(difference.seeds),
         "p_seeds": difference.p_seeds,
-        "error": bootstrap_error(replicates, clusters),
+        "error": error,
         "within_error": NAN,
         "skewness": 0.0,
         "clusters": clusters,

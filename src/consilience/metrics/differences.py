@@ -43,6 +43,7 @@ from consilience.metrics.significance import FEW, benjamini_hochberg, holm, pair
 from consilience.metrics.tally import Share, Tally
 from consilience.metrics.weighing import ClusterCounts, Key
 from consilience.schemas import COMPARISON_SCHEMA, PRECISION_SCHEMA
+from consilience.text import counted
 from consilience.types import QUESTION_WORDS, Cardinality, Relation, Suite
 
 OF_THE_SUITE = ("uniform_consistency", "top_label")
@@ -84,7 +85,8 @@ def compare(
         seeds = prepared_seeds(models[second], suite, cache)
         if len(seeds) != len(reference):
             raise ConsilienceError(
-                f"{len(reference)} runs against {len(seeds)}", expected="as many seeds of both"
+                f"{counted(len(reference), 'seed')} of {first}, {len(seeds)} of {second}",
+                expected="as many seeds of both",
             )
         refuse_other_questions((first, reference[0]), (second, seeds[0]))
         rows: list[dict[str, object]] = []

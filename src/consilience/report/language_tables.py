@@ -133,7 +133,9 @@ def language_differences(
     tests = ", ".join(rows["test"].drop_nulls().unique(maintain_order=True))
     over: dict[str, dict[str, int]] = {}
     for row in rows.filter(pl.col("n") > 0, group="MACRO").to_dicts():
-        over.setdefault(label_of(row["metric"]), {})[f"{row['first']} -> {row['second']}"] = row["n"]
+        over.setdefault(label_of(row["metric"]), {})[f"{row['first']} -> {row['second']}"] = row[
+            "n"
+        ]
     notes = [
         *(f"{note}." for name, by_pair in over.items() for note in _fewer_relations(name, by_pair)),
         *(f"{note}." for note in few_relations(rows, suite)),

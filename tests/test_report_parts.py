@@ -65,7 +65,7 @@ def sections_of(page):
 
 def test_the_texts_beside_the_tables():
     parts = sections_of(page_of_facts())
-    assert parts["summary"][0] == Text(
+    assert parts["summary"][1] == Text(
         ["Example: run answers “yes” to “Ada ___”, but “no” to “___ Ada”"]
     )
     assert parts["differences"][0] == Points(["so"])

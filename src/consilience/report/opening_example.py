@@ -54,14 +54,14 @@ def _of_replies(name: str, facts: FactView, example: Example) -> Iterator[Text]:
     names = " and ".join(FACTORS[factor] for factor in changed)
     levels = ", ".join(f"{factor}={level}" for factor, level in changed.items())
     answer = "the same" if second.answer == first.answer else f"but {_quoted(second.answer)}"
-    prompts = [lines_asked(first.prompt), [*differing_lines(first.prompt, second.prompt or "")]]
+    shown = [lines_asked(first.prompt), [*differing_lines(first.prompt, second.prompt or "")]]
     yield Text(
         [
             f"Example: {name} answers {_quoted(first.answer)} to this prompt, {answer} when {only}"
             f"{names} {verb} ({levels}):"
         ]
     )
-    yield Text([whole_or_end("\n".join(lines)) for lines in prompts if lines], code=True)
+    yield Text([whole_or_end("\n".join(lines)) for lines in shown if lines], code=True)
 
 
 def _changed(first: Reply, second: Reply) -> dict[str, str]:

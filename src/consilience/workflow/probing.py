@@ -223,12 +223,12 @@ def plan_probe(
     loaded = setup.load()
     loading = time.monotonic() - start
     whole = loaded.folder.parent if setup.seed else loaded.folder
-    found = {
+    existing = {
         one.seed: complete_groups(whole / one.seed, loaded.settings if one is setup else None)
         for one in setups
     }
     left = {
-        group: sum(one.groups[group] for one in setups if group not in found[one.seed][1])
+        group: sum(one.groups[group] for one in setups if group not in existing[one.seed][1])
         for group in sizes
     }
     watch.say("sampling queries to estimate the time")
@@ -245,7 +245,7 @@ def plan_probe(
         queries=queries,
         complete=queries - sum(left.values()),
         folder=str(whole),
-        is_new=all(is_new for is_new, _ in found.values()),
+        is_new=all(is_new for is_new, _ in existing.values()),
         loading=loading,
         **setup.extent,
         **sampled_plan(loaded.model, groups, noise_floor=options.noise_floor),

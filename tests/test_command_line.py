@@ -307,6 +307,20 @@ def test_a_wrong_configuration_is_one_message(text, message, consilience, tmp_pa
     assert message in err
 
 
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (("report", "--open"), "no option '--open'. See `consilience report --help`."),
+        (("compare", "--html"), "no option '--html'. See `consilience compare --help`."),
+        (("probe", "--limti", "3"), "no option '--limti'. Did you mean '--limit'?"),
+        (("probe", "--out-put", "x"), "no option '--out-put'. Did you mean '--out'?"),
+    ],
+)
+def test_only_a_close_option_is_suggested(command, message, consilience):
+    status, _, err = consilience(*command)
+    assert (status, message in err) == (2, True), err
+
+
 def test_a_dry_run_writes_nothing(consilience, tmp_path):
     run = ("probe", "-m", "baseline:majority", "-n", "3", "--groups", "capital,sport", "-o", "run")
     status, out, _ = consilience(*run, "--dry-run")

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -167,7 +168,7 @@ class Run:
     def model_name(self) -> str:
         """The last part of the model's Hub id or path; empty where the model is not known.
 
-        What ``finetune`` wrote, ``FOLDER/seed-N/TASK``, is called by its folder.
+        What ``finetune`` and ``improve`` wrote is called by its folder.
         """
         model = str(self.settings.get("model", {}).get("model", ""))
         return model_name(model, self.settings.get("task", {}).get("name", ""))
@@ -227,9 +228,16 @@ class Run:
         return pl.concat(tables) if tables else pl.DataFrame(schema=dict.fromkeys(names, pl.String))
 
 
+TRAINED = re.compile(r"(?<=[^/])/seed-\d+/[^/]+/lambda-[^/]+/model/?$")
+"""Where ``improve`` puts a model in its folder."""
+
+
 def model_name(model: str, task: str = "") -> str:
-    """The last part of a model's Hub id or path, without ``seed-N`` and ``task``."""
-    parts = [part for part in model.split("/") if part]
+    """The last part of a model's Hub id or path, without ``seed-N`` and ``task``.
+
+    What ``improve`` wrote is called by the folder of the training.
+    """
+    parts = [part for part in TRAINED.sub("", model).split("/") if part]
     if parts and parts[-1] == task:
         parts = [part for part in parts[:-1] if not part.startswith("seed-")]
     return parts[-1].removesuffix(".gguf") if parts else ""

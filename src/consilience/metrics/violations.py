@@ -55,6 +55,7 @@ from consilience.metrics.tally import Tally, ratio
     label="Violations",
     meaning="share of applicable expectations that the answers violate",
     by_expectation=True,
+    better="lower",
 )
 def violation_rate(grid: Grid) -> Tally | None:
     """Share of applicable instances of expectations whose conclusion gets no permitted answer."""
@@ -86,6 +87,7 @@ def chance_violation_rate(grid: Grid) -> Tally | None:
     short="Prob. gap",
     meaning="distance of the option probabilities from those that the first question requires",
     by_expectation=True,
+    better="lower",
 )
 def probability_gap(grid: Grid) -> Tally | None:
     """Mean distance of the option probabilities from coherent ones; None without probabilities."""

@@ -22,6 +22,9 @@ from consilience.report.terminal import fitted_text
 from consilience.text import counted, listed
 from consilience.types import FACT_WORDS, QUESTION_WORDS, Relation, Suite, SuiteWords
 
+NO_OPTION = "no_option"
+"""The share of written answers that are none of the options, in a summary alone."""
+
 VIOLATIONS = "violation_rate"
 """The metric that has a row for each kind of expectations."""
 

@@ -23,7 +23,7 @@ COUNTS: Mapping[str, type[pl.DataType]] = {
     "gap_high": pl.Float64,
     "gap_chance": pl.Float64,
 }
-"""One row a subset of expectations (``kind``) of a group; the group ``MICRO`` is all groups together.
+"""One row a subset of expectations (``kind``) of a group; ``MICRO`` is all groups together.
 
 - ``expectations``: how many were checked, each in one or several variants.
 - ``instances``: in how many variants, with all answers; ``n``: in how many of these the answers to

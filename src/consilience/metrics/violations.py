@@ -27,13 +27,13 @@ check of Fluri, Paleka and Tramèr (Evaluating Superhuman Models with Consistenc
 2024). It is 0 where the probabilities are coherent.
 
 ``chance_probability_gap`` is the mean, over the same instances, of the gap to the probabilities of
-the conclusions of the *other* expectations of the subset and group in the same variant. A model whose
-probabilities hardly differ between questions has a small gap and a chance level as small.
+the conclusions of the *other* expectations of the subset and group in the same variant. A model
+whose probabilities hardly differ between questions has a small gap and a chance level as small.
 
 Expectations with a question in common are not independent, and neither are their variants. The
 *clusters* that the bootstrap resamples are the connected components of the graph whose nodes are
-questions and whose edges are the expectations of the subset; a cluster is called by the first premise
-of its first expectation. Expectations are counted in the group of their first premise.
+questions and whose edges are the expectations of the subset; a cluster is called by the first
+premise of its first expectation. Expectations are counted in the group of their first premise.
 """
 
 from __future__ import annotations

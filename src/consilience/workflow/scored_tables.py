@@ -136,8 +136,8 @@ def score_pairs(run: Run, options: ScoreOptions) -> CountedRun:
     notes = [*counted.notes]
     if pairs is None and "subject" not in run.answers.columns:
         notes.append(
-            "no column 'subject' with the first sentences: pairs with the same first sentence count "
-            "as independent, so the intervals may be too narrow; keep it, or name the pairs: --data"
+            "no column 'subject' (the first sentence): pairs that share it count as independent, "
+            "so intervals may be too narrow; keep the column, or name the file of pairs: --data"
         )
     record = _record(options, task.name, DEFAULT_RULE)
     return replace(counted, notes=notes, record=record)

@@ -200,8 +200,9 @@ def _with_known(table: pl.DataFrame, known: pl.DataFrame, suite: str) -> pl.Data
             names, where = of_group[name].unique(maintain_order=True), f"{WHERE}, row {row['row']}"
             raise unknown(row[name], name, names.to_list(), suite, where)
     of_suite = keys.join(known, on=on, how="left", maintain_order="left").drop("row")
-    for name in {"subject", "gold"} & set(table.columns):
-        for at in (table[name] != of_suite[name]).arg_true()[:1]:
+    for name in ("subject", "gold"):
+        differs = table[name] != of_suite[name] if name in table.columns else pl.Series([False])
+        for at in differs.arg_true()[:1]:
             raise ConsilienceError(
                 f"the {name} of '{table['item'][at]}' is '{table[name][at]}'",
                 expected=f"'{of_suite[name][at]}', as in the suite '{suite}'",

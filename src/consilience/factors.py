@@ -122,7 +122,7 @@ class FactorialDesign:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The name of each cell, such as ``order=rotation 1, labels=A``; ``base`` without factors."""
+        """The name of each cell, such as ``order=rotation 1, labels=A``; ``base`` without any."""
         return tuple(
             ", ".join(
                 f"{factor.name}={factor.levels[at]}"

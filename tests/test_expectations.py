@@ -631,7 +631,7 @@ def test_the_metrics_table_has_violations_by_kind():
 PHRASINGS = ("paraphrase=1", "paraphrase=2")
 
 
-def test_a_text_that_is_no_option_is_the_same_as_no_answer():
+def test_a_text_that_is_no_option_agrees_with_nothing():
     """Six questions in two phrasings; x is no option, and neither is Y, which reads like yes.
 
     same: only c (yes, yes) agrees. Chance level: the last answers are no option, yes, yes, yes, no
@@ -666,7 +666,7 @@ def test_a_text_that_is_no_option_is_the_same_as_no_answer():
         assert (subset, row["value"], row["n"]) == (subset, pytest.approx(chance), n)
 
 
-def test_no_option_is_the_same_as_no_answer_where_options_differ():
+def test_no_option_agrees_with_nothing_where_options_differ():
     """Positions 0 and none; after x0 the other last answer, which is no option, violates same."""
     expectations, replies = [], {}
     for at, last in enumerate(["x0", ""]):

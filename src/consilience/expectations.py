@@ -54,7 +54,7 @@ EXPECTATION_SUBSETS: Mapping[str, str] = {
 """What is counted together: the expectations of a kind without a condition, and those with one."""
 
 NO_OPTION = ""
-"""The answer of a written text that is none of the options. It is the same as no answer."""
+"""The answer of a text that is none of the options. It agrees with nothing, not with itself."""
 
 Texts = tuple[str, ...]
 

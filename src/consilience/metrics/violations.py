@@ -16,7 +16,7 @@ expectations whose last answer would violate this one:
 without a condition) and group in the same variant, and ``K_i`` the number of these expectations,
 this one included. An instance without another expectation is left out. Answers are compared by
 their text where all these conclusions have the same options or none, else by the position of the
-option in the file. A text that is none of the options is the same as no answer, here as there: it
+option in the file. A text that is none of the options agrees with nothing, here as there: it
 violates every ``same``, and no ``different``.
 
 ``probability_gap`` is of probabilities instead of answers: the mean of
@@ -185,14 +185,14 @@ def _chance(units: Units) -> Tally:
     also where several of its instances share it.
     """
     subsets: dict[str, list[Expectation]] = {}
-    for unit in units:
-        subsets.setdefault(unit[0].expectation.subset, []).append(unit[0].expectation)
+    for expectation in (unit[0].expectation for unit in units):
+        subsets.setdefault(expectation.subset, []).append(expectation)
     coded = {subset: _Codes.of(expectations) for subset, expectations in subsets.items()}
     answered = [[(one, _stratum(one)) for one in unit if one.is_answered] for unit in units]
     sizes = Counter(stratum for unit in answered for stratum in {of for _, of in unit})
     compared = [[(one, of) for one, of in unit if sizes[of] > 1] for unit in answered]
     codes: dict[Stratum, dict[Hashable, None]] = {}
-    for one, stratum in (pair for unit in compared for pair in unit):
+    for one, stratum in (pair for pairs in compared for pair in pairs):
         codes.setdefault(stratum, {})[coded[stratum[0]].code_of(one)] = None
     columns = {key: at for at, key in enumerate((of, b) for of, bs in codes.items() for b in bs)}
     size = len(columns)

@@ -107,12 +107,12 @@ def score_facts(run: Run, options: ScoreOptions) -> CountedRun:
     return _kept_table(options, made, whole, counted, source)
 
 
-def _perturbations_in(table: pl.DataFrame, own: Sequence[str]) -> dict[str, Perturbation]:
+def _perturbations_in(table: pl.DataFrame, more: Sequence[str]) -> dict[str, Perturbation]:
     """The perturbations of patterns that variants are named by: ``NAME: TEXT``, and the user's."""
     variants = set(table["variant"]) if "variant" in table.columns else set()
     names = {str(variant).partition(": ")[0] for variant in variants}
     named = [name for name in PATTERN_PERTURBATIONS if name in names]
-    return chosen([*named, *own], PATTERN_PERTURBATIONS)
+    return chosen([*named, *more], PATTERN_PERTURBATIONS)
 
 
 def score_pairs(run: Run, options: ScoreOptions) -> CountedRun:

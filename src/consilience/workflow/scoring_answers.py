@@ -96,7 +96,20 @@ def answers_to_facts(table: pl.DataFrame, suite: Suite, rule: Rule | None) -> pl
     of the facts, by default if it is exactly that text. Of a table with the log-probabilities of
     the candidates, the most probable one is the answer.
     """
-    table = as_text(table)
+    table = with_facts(as_text(table), suite)
+    if LOG_PROBABILITIES in table.columns:
+        return with_scores(table, suite)
+    written = _written_candidates(suite)
+    if rule is None and written:
+        rule = RULES["exact"]
+    if rule is None and "answer_index" not in table.columns:
+        return table
+    words = {relation.id: relation.candidates.words for relation in suite.relations}
+    return table.with_columns(answer=_matched(table, words, rule, written))
+
+
+def with_facts(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+    """A table of text with the group, subject and gold of its items; others than those raise."""
     has_index = "variant_index" in table.columns
     check_columns(table, ("item",) if has_index else ("item", "variant"))
     known = pl.DataFrame(
@@ -112,16 +125,7 @@ def answers_to_facts(table: pl.DataFrame, suite: Suite, rule: Rule | None) -> pl
         raise missing_column(
             "group", table.columns, expected="the relation of each item", where=WHERE
         )
-    table = _with_known(table, known, suite.name)
-    if LOG_PROBABILITIES in table.columns:
-        return with_scores(table, suite)
-    written = _written_candidates(suite)
-    if rule is None and written:
-        rule = RULES["exact"]
-    if rule is None and "answer_index" not in table.columns:
-        return table
-    words = {relation.id: relation.candidates.words for relation in suite.relations}
-    return table.with_columns(answer=_matched(table, words, rule, written))
+    return _with_known(table, known, suite.name)
 
 
 def with_scores(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
@@ -191,7 +195,8 @@ def _with_known(table: pl.DataFrame, known: pl.DataFrame, suite: str) -> pl.Data
 
     A group or an item that the suite does not have raises, and so does another subject or gold.
     """
-    on = [name for name in ("group", "item") if name in known.columns and name in table.columns]
+    on: list[str] = [name for name in ("group", "item") if name in table.columns]
+    on = [name for name in on if name in known.columns]
     keys = table.select(on).with_row_index("row", 1)
     for end, name in enumerate(on, start=1):
         foreign = keys.join(known, on=on[:end], how="anti").sort("row")

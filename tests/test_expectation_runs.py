@@ -294,7 +294,7 @@ def test_a_factor_that_questions_have_one_level_of_is_refused(tmp_path):
     suite.write_text("item,question,options,answer\na,Is A true?,yes;no,yes\n", encoding="utf-8")
     questions = load_questions(str(suite))
     for vary in ("paraphrase", "separator=", "labels="):
-        with pytest.raises(ConsilienceError, match=r"(one|no) level.*; expected two levels"):
+        with pytest.raises(ConsilienceError, match="one level.*; expected two levels"):
             factors_of([vary], questions, [])
 
 

@@ -75,6 +75,10 @@ def test_a_row_that_is_not_of_the_suite_is_refused(consilience, tmp_path, suite,
     status, _, err = consilience("score", path, "--suite", suite, *more)
     assert (status, message in err) == (2, True), err
     assert f"{path}, row 2: " in err
+    if suite == "mini":
+        page = tmp_path / "page.html"
+        status, _, err = consilience("report", path, "--suite", suite, "--out", page)
+        assert (status, "row 2: " in err, message in err) == (2, True, True), err
 
 
 def test_what_a_table_lacks_is_said_with_its_name(consilience, tmp_path):

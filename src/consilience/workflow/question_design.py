@@ -58,7 +58,7 @@ def factors_of(
         if not any(levels) or (len(levels) < 2 and value == ALL):
             shown = f": '{levels[0]}'" if any(levels) else ""
             raise ConsilienceError(
-                f"--vary {text}: the factor has {'one level' if shown else 'no level'}{shown}",
+                f"--vary {text}: the factor has one level{shown}",
                 expected="two levels or more, because only what varies can be compared",
                 todo=f"{MORE_LEVELS.get(name, 'Name more levels')}, or leave --vary {name} out.",
             )

@@ -172,7 +172,6 @@ def test_runs_of_questions_are_compared_and_reported(consilience, probed, tmp_pa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--vary", "order=given"), "the factor has one level: 'given'"),
         (("--vary", "language"), "one level; expected two levels or more, because only what "),
         (("--vary", "colour=red"), "no factor 'colour'"),
         (("--vary", "order=all", "--vary", "order=all"), "more than once"),

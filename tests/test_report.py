@@ -326,7 +326,7 @@ def test_sections_without_data_are_left_out(consilience, write_suite):
     assert "capital: patterns" in out
     assert "agreement of each two" not in out
     facts = {"subject": ["France", "Germany", "Italy"], "gold": ["Paris", "Berlin", "Rome"]}
-    pl.DataFrame({"item": [0, 1, 2], **facts}).with_columns(
+    pl.DataFrame({"item": [f"capital-{at}" for at in (1, 2, 3)], **facts}).with_columns(
         group=pl.lit("capital"), variant=pl.lit(pattern), answer=pl.lit("")
     ).write_csv("none.csv")
     html = page_of("none.csv", "--suite", suite, "--out", "none.html")

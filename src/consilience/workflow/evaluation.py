@@ -145,6 +145,8 @@ def score(
     match: str | None = None,
     columns: Mapping[str, str] | None = None,
     provider: str | None = None,
+    data: str | None = None,
+    perturbations: Sequence[str] | None = None,
 ) -> Result:
     """Measure answers that were made elsewhere. No model is needed.
 
@@ -155,6 +157,8 @@ def score(
     - ``match``: the rule that finds an option, label or object in an answer (docs/free-text.md).
     - ``columns``: of a file of questions, as ``load_questions`` takes them.
     - ``provider``: of a file of promptfoo (.json), which needs no suite; whose answers.
+    - ``data``: the file of the sentence pairs of a task; answers to others raise.
+    - ``perturbations``: forms of your own that were answered, such as ``my_forms.py:polite``.
     """
     temporary = TemporaryDirectory(prefix="consilience-")
     is_path = isinstance(answers, str | PathLike)
@@ -180,7 +184,10 @@ def score(
         return _result_of(probed, Run.open(probed.record["path"]), temporary)
     spec = save_suite(suite, Path(temporary.name, "suite")) if isinstance(suite, Suite) else suite
     name = questions.name if questions is not None else None if spec is None else str(spec)
-    probed = probing.score(ScoreOptions(path, name, protocol, match), label=label)
+    probed = probing.score(
+        ScoreOptions(path, name, protocol, match, data=data, perturbations=perturbations),
+        label=label,
+    )
     return _result_of(probed, Run.open(path), temporary)
 
 

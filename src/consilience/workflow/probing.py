@@ -40,6 +40,7 @@ from consilience.workflow.question_setup import question_setup, questions_of
 from consilience.workflow.run_options import ScoreOptions
 from consilience.workflow.run_settings import options_record
 from consilience.workflow.scored_tables import score_table
+from consilience.workflow.scoring_answers import WHERE
 from consilience.workflow.setup import Loaded, Setup
 from consilience.workflow.sharding import Shard, ShardReport
 from consilience.workflow.suite import any_suite_of, protocol_notes, suite_notes
@@ -270,7 +271,15 @@ def score(options: ScoreOptions, questions: Questions | None = None, label: str 
         )
     run = Run.open(answers, label or model_name(model_of_log(answers))).named_by_model()
     if not answers.is_dir() and options.suite is not None:
-        return score_table(run, options, questions)
+        try:
+            return score_table(run, options, questions)
+        except ConsilienceError as error:
+            if label or not error.where.startswith(WHERE):
+                raise
+            where = error.where.replace(WHERE, str(answers), 1)
+            raise ConsilienceError(
+                error.found, expected=error.expected, where=where, todo=error.todo
+            ) from error
     if options.folder is not None:
         raise ConsilienceError(
             "--out with a run", expected="a table of answers", todo="Leave --out out."

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from consilience.workflow.options import (
     COUNTING,
+    FACTS_AND_PAIRS,
     OUTPUT,
+    PAIRS,
     QUESTIONS,
     ApiKeyEnv,
     BaseUrl,
@@ -68,6 +71,23 @@ class ScoreOptions:
         ),
     ] = None
     columns: Annotated[ColumnNames, QUESTIONS] = None
+    data: Annotated[
+        str | None,
+        Option(
+            "Refuse answers to other pairs than those of this file, or of hub:SPLIT.",
+            metavar="F",
+            panel=PAIRS,
+        ),
+    ] = None
+    perturbations: Annotated[
+        Sequence[str] | None,
+        Option(
+            "Also read answers to these forms of your own: FILE.py:FUNCTION, first:COLUMN or "
+            "second:COLUMN.",
+            metavar="P,P",
+            panel=FACTS_AND_PAIRS,
+        ),
+    ] = None
     provider: Annotated[
         str | None,
         Option(

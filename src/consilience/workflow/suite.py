@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from consilience import suites
+from consilience.answer_files import as_text
 from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.factors import Factor, FactorialDesign
@@ -23,6 +24,7 @@ from consilience.suites.selection import select_languages
 from consilience.suites.tasks import task_of_table
 from consilience.types import Fact, Suite
 from consilience.workflow.question_texts import text_digests
+from consilience.workflow.scoring_answers import with_facts
 
 
 def suite_of(
@@ -50,6 +52,8 @@ def suite_of(
         suite = select_languages(suite, settings["languages"])
     if settings.get("perturbations"):
         suite = with_asked_patterns(suite, run.seeds[0].answers, settings["perturbations"])
+    if not run.record and "as_questions" not in run.answers.columns:
+        with_facts(as_text(run.answers), suite)  # a table of somebody: its rows are the suite's
     return suite, protocol or run.protocol or suite.protocol
 
 

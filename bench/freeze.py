@@ -4,15 +4,18 @@
 results in OUT. ``python bench/freeze.py compare BEFORE AFTER`` lists every value that differs and
 exits with 1 if one does. To record another revision, set ``PYTHONPATH`` to its ``src``. ParaRel,
 GLUE and a masked model are read from ``../shared`` or ``CONSILIENCE_SHARED``; without them only
-the runs of the bundled suite are recorded.
+the runs of the bundled suites are recorded. Of a name that ends with .txt the printed text is kept,
+of all others the JSON document; of a server also the bodies of the requests that it got.
 """
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -27,6 +30,8 @@ from consilience import choices
 SHARED = Path(os.environ.get("CONSILIENCE_SHARED", Path(__file__).parents[2] / "shared")).resolve()
 MASKED = SHARED / "models" / "minilm-mlm"
 PAIRS = SHARED / "data" / "glue"
+
+CONSISTENCY = Path(__file__).parents[1] / "examples" / "consistency"
 
 HAS_PERTURB = importlib.util.find_spec("consilience.cli.perturb") is not None
 """Whether the installed revision asks sentence pairs by a command of their own."""
@@ -59,10 +64,151 @@ def commands() -> Iterator[tuple[str, list[str]]]:
         yield f"analyze-{analysis}", ["analyze", analysis, "mini-random-strict"]
     knowledge = ["mini-random-strict", "mini-smollm2"]
     yield "analyze-knowledge", ["analyze", "knowledge", *knowledge]
+    yield from question_commands()
+    yield from table_commands()
+    for command in HELPED:
+        yield f"help-{command or 'all'}.txt".replace(" ", "-"), [*command.split(), "--help"]
     if MASKED.is_dir():
         yield from masked_commands(mini)
     if PAIRS.is_dir():
         yield from pair_commands()
+
+
+HELPED = """
+
+probe
+score
+compare
+gate
+report
+verify
+publish
+improve
+finetune
+reproduce
+analyze patterns
+analyze edits
+analyze examples
+analyze knowledge
+analyze factors
+suite new
+suite check
+suite audit
+suite stats
+suite export
+suite import
+suite rewrite
+study run
+study report
+""".splitlines()[1:]
+"""Commands whose help is kept."""
+
+
+def question_commands() -> Iterator[tuple[str, list[str]]]:
+    """Of questions: each scoring rule, factors, languages, written answers, expectations."""
+    ask = ["probe", "--model", "packaged:smollm2", "--limit", "1", "--suite"]
+    some = ["mini-questions", "--groups", "capital,sport"]
+    for rule in ("label", "sum", "mean", "bytes", "pmi"):
+        run = f"questions-{rule}"
+        yield run, [*ask, *some, "--option-score", rule, "--out", run]
+    orders = ["--vary", "order=rotations", "--vary", "labels=A,1"]
+    yield "questions-orders", [*ask, *some, *orders, "--out", "questions-orders"]
+    floor = ["--noise-floor", "--out", "questions-floor"]
+    yield "questions-floor", [*ask, *some, "--vary", "order=reversed", *floor]
+    yield "questions-labels", [*ask, *some, "--generate", "--out", "questions-labels"]
+    open_ones = ["mini-open", "--groups", "capital", "--match", "contains"]
+    yield "questions-open", [*ask, *open_ones, "--out", "questions-open"]
+    samples = ["--samples", "3", "--temperature", "0.8", "--out", "questions-samples"]
+    yield "questions-samples", [*ask, *open_ones, *samples]
+    guess = ["probe", "--model", "baseline:random", "--suite", "mini-questions", "--limit", "8"]
+    factors = ["--vary", "order=rotations", "--vary", "paraphrase=all"]
+    yield "questions-random", [*guess, *factors, "--out", "questions-random"]
+    yield "facts-as-questions", [*guess[:3], "--suite", "mini", "--as-questions", "3"]
+    yield "questions-factors", ["analyze", "factors", "questions-random"]
+    yield "questions-factors.txt", ["analyze", "factors", "questions-random"]
+    yield "questions-by-factor.txt", ["score", "questions-random", "--by", "factor"]
+    for name in ("semantic", "symmetry", "negation", "transitivity", "reversal", "merges"):
+        run = f"expected-{name}"
+        probe = ["probe", "--model", "baseline:random", "--suite", f"consistency/{name}"]
+        yield run, [*probe, "--out", run]
+        if name != "merges":
+            yield f"analyze-{run}", ["analyze", "expectations", run]
+    languages = ["probe", "--suite", "mini-languages", "--model", "baseline:random"]
+    yield "languages", [*languages, "--limit", "10", "--out", "languages"]
+
+
+def table_commands() -> Iterator[tuple[str, list[str]]]:
+    """Of what is made from runs: texts, exports, gates, a plan, a study."""
+    yield "mini.txt", ["score", "mini-random-strict"]
+    yield "mini-by-group.txt", ["score", "mini-random-strict", "--by", "group"]
+    yield "compare.txt", ["compare", "mini-majority-strict", "mini-random-strict"]
+    yield "expected-semantic.txt", ["score", "expected-semantic"]
+    for suite, limit in (("mini", "3"), ("mini-questions", "2")):
+        export = ["suite", "export", suite, "--limit", limit, "--out", f"{suite}.csv"]
+        yield f"export-{suite}.txt", export
+    for suite in ("mini", "mini-questions", "mini-open"):
+        yield f"stats-{suite}.txt", ["suite", "stats", suite]
+        yield f"audit-{suite}.txt", ["suite", "audit", suite]
+    rules = ["--rule", "consistency >= 0.05", "--rule", "accuracy no worse than baseline"]
+    rules[-1] += " by 20 points"
+    gate = ["gate", "mini-random-strict", "--baseline", "mini-majority-strict", *rules]
+    yield "gate", gate
+    yield "gate.txt", gate
+    yield "gate-plan", [*gate, "--plan"]
+    yield "study", ["study", "run", "study.toml"]
+    yield "study-report", ["study", "report", "study.toml"]
+    yield "study-report.txt", ["study", "report", "study.toml"]
+
+
+STUDY = """
+[options]
+limit = 4
+[[models]]
+model = "baseline:random"
+[[models]]
+name = "majority"
+model = "baseline:majority"
+[[suites]]
+suite = "mini"
+[[suites]]
+suite = "mini-questions"
+vary = ["order=rotations"]
+"""
+
+
+def record_families_and_servers(out: Path) -> None:
+    """Tiny models of other families, and one behind a URL by each strategy, with its requests."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    from conftest import build_model
+    from scoring_server import LLAMA_CPP_PYTHON, OPENAI, SGLANG, VLLM, scoring_server
+
+    for family in ("gpt2", "t5", "llama"):
+        if not (out / "tiny" / family).is_dir():
+            (out / "tiny").mkdir(exist_ok=True)
+            build_model(family, out / "tiny" / family)
+        run = f"tiny-{family}"
+        probe = ["probe", "--suite", "mini", "--groups", "capital,sport", "--limit", "5"]
+        _record(out, run, [*probe, "--model", f"tiny/{family}", "--keep-scores", "--out", run])
+    served = {
+        "prompt-logprobs": VLLM,
+        "echo": SGLANG,
+        "label-ids": VLLM - {"prompt_logprobs", "echo"},
+        "top-k": OPENAI,
+        "echo-of-texts": LLAMA_CPP_PYTHON,
+    }
+    for suite in ("mini", "mini-questions"):
+        for name, ways in served.items():
+            run = f"served-{suite}-{name}"
+            if (out / f"{run}.requests.json").exists():
+                continue
+            with scoring_server(out / "tiny" / "llama", ways) as server:
+                probe = ["probe", "--model", "openai:tiny", "--base-url", server.url]
+                probe += ["--tokenizer", "tiny/llama", "--concurrency", "1"]
+                asked = ["--suite", suite, "--groups", "continent", "--limit", "1"]
+                plain = ["--template", "plain"] if suite == "mini-questions" else []
+                _record(out, run, [*probe, *asked, *plain, "--out", run])
+                bodies = sorted(json.dumps(request) for request in server.received)
+            (out / f"{run}.requests.json").write_text(json.dumps(bodies, indent=0))
 
 
 def masked_commands(mini: list[str]) -> Iterator[tuple[str, list[str]]]:
@@ -124,21 +270,31 @@ def pair_commands() -> Iterator[tuple[str, list[str]]]:
 def record(out: Path) -> None:
     """Run every command in ``out``; its JSON document is kept as NAME.json."""
     out.mkdir(parents=True, exist_ok=True)
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "CONSILIENCE_DATA": str(SHARED / "data")}
+    (out / "study.toml").write_text(STUDY, encoding="utf-8")
+    shutil.copytree(CONSISTENCY, out / "consistency", dirs_exist_ok=True)
     for name, arguments in commands():
-        if (out / f"{name}.json").exists():
-            continue
-        start = time.perf_counter()
-        call = [sys.executable, "-m", "consilience", *arguments, "--json"]
-        answer = subprocess.run(
-            call, cwd=out, env=environment, capture_output=True, text=True, check=False
-        )
-        seconds = time.perf_counter() - start
-        print(f"{answer.returncode} {seconds:6.1f} s  {' '.join(arguments)}", flush=True)
-        if answer.returncode:
-            print(answer.stderr[-2000:], flush=True)
-            continue
-        (out / f"{name}.json").write_text(answer.stdout, encoding="utf-8")
+        _record(out, name, arguments)
+    record_families_and_servers(out)
+
+
+def _record(out: Path, name: str, arguments: list[str]) -> None:
+    is_text = name.endswith(".txt")
+    kept = out / (name if is_text else f"{name}.json")
+    if kept.exists():
+        return
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "CONSILIENCE_DATA": str(SHARED / "data")}
+    environment |= {"COLUMNS": "100"}
+    start = time.perf_counter()
+    call = [sys.executable, "-m", "consilience", *arguments, *([] if is_text else ["--json"])]
+    answer = subprocess.run(
+        call, cwd=out, env=environment, capture_output=True, text=True, check=False
+    )
+    seconds = time.perf_counter() - start
+    print(f"{answer.returncode} {seconds:6.1f} s  {' '.join(arguments)}", flush=True)
+    if answer.returncode in (0, 3):
+        kept.write_text(answer.stdout, encoding="utf-8")
+    else:
+        print(answer.stderr[-2000:], flush=True)
 
 
 def differences(before: Path, after: Path) -> Iterator[str]:
@@ -146,12 +302,17 @@ def differences(before: Path, after: Path) -> Iterator[str]:
     for path in sorted(before.rglob("*")):
         name = path.relative_to(before)
         other = after / name
-        if path.suffix not in (".parquet", ".csv", ".json") or "answers" in path.suffixes:
+        if path.suffix not in (".parquet", ".csv", ".json", ".txt") or "answers" in path.suffixes:
             continue
         if path.suffix == ".json" and len(name.parts) > 1:
             continue  # records of runs and models hold times and paths
         if not other.exists():
             yield f"{name}: only in {before}"
+        elif path.suffix == ".txt":
+            lines = difflib.unified_diff(
+                path.read_text().splitlines(), other.read_text().splitlines(), lineterm="", n=0
+            )
+            yield from (f"{name}: {line}" for line in lines if line[:2] not in ("--", "++", "@@"))
         elif path.suffix == ".json":
             yield from _values(
                 str(name), json.loads(path.read_text()), json.loads(other.read_text())

@@ -14,7 +14,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from consilience.expectations import Expectation, ExpectationKind, Reference, instances
+from consilience.expectations import (
+    NO_OPTION,
+    Expectation,
+    ExpectationKind,
+    Reference,
+    instances,
+)
 from consilience.metrics.bootstrap import resamples
 from consilience.metrics.grid import Grid
 from consilience.metrics.intervals import bootstrap_interval
@@ -51,6 +57,8 @@ class Model:
     """In how many variants each question is asked."""
     yes: float = 0.7
     """How often the shared question gets the answer yes."""
+    unmatched: float = 0
+    """How often a text is no option."""
 
     def grid(self, generator: np.random.Generator) -> Grid:
         """A data set: the instances of all expectations."""
@@ -68,6 +76,10 @@ class Model:
                 for at, answer in enumerate(first ^ differs):
                     replies[other.item, str(at)] = ANSWERS[int(answer)]
                 expectations.append(Expectation(self.kind, (hub,), other, RULES[self.kind]))
+        if self.unmatched:
+            for query in replies:
+                if generator.random() < self.unmatched:
+                    replies[query] = NO_OPTION
         levels = {str(at): {"order": str(at)} for at in range(self.variants)}
         counted = tuple(tuple(instances(one, replies, levels)) for one in expectations)
         none = np.zeros((0, 1), dtype=np.int64)
@@ -92,6 +104,9 @@ ROWS = {
     "12 components of 1 to 12 pairs": Model(tuple(range(1, 13)), 1, 2),
     "6 components of 1, 1, 2, 4, 8 and 16 pairs": Model((1, 1, 2, 4, 8, 16), 1, 2),
     "3 components of 10 pairs": Model((10,) * 3, 1, 2),
+    "24 pairs, 4 variants, a fifth of the texts no option": Model(
+        (1,) * 24, 1, 2, variants=4, unmatched=0.2
+    ),
     "48 pairs, 3 % violated": Model((1,) * 48, 0.3, 9.7),
     "24 pairs, 8 variants, 3 % violated": Model((1,) * 24, 0.3, 9.7, variants=8),
 }

@@ -171,7 +171,7 @@ def test_score_takes_a_table_of_anybody(ending, consilience, tmp_path):
     texts = ["The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital is [Y]."]
     table = pl.DataFrame(
         {
-            "note": ["NA"] * 3, "group": ["capital"] * 3, "item": ["7"] * 3,
+            "note": ["NA"] * 3, "group": ["capital"] * 3, "item": ["capital-1"] * 3,
             "subject": ["France"] * 3, "variant": texts, "gold": ["Paris"] * 3,
             "answer": ["Paris", "Rome", None],
         }

@@ -10,8 +10,7 @@ import click
 import pytest
 
 from consilience.cli import app, console
-from consilience.cli.configuration import typed
-from consilience.workflow.option_fields import option_fields
+from consilience.workflow.option_fields import option_fields, typed
 from consilience.workflow.probe_options import ProbeOptions
 
 HEAVY = (
@@ -201,6 +200,7 @@ def test_a_recorded_command_has_the_values_of_the_file(consilience, tmp_path, mo
         'suite = "mini"\ndata-dir = "my data"\ntrust-remote-code = true\nquiet = true\n'
         '[probe]\nlimit = 1\ngroups = ["sport", "capital"]\n'
     )
+    monkeypatch.setenv("CONSILIENCE_CONFIG", str(tmp_path / "consilience.toml"))
     consilience("probe", "-m", "baseline:oracle", "-n", "2", "-o", "run")
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["command"] == (
@@ -305,6 +305,20 @@ def test_a_wrong_configuration_is_one_message(text, message, consilience, tmp_pa
     status, out, err = consilience("probe", "-m", "baseline:oracle")
     assert (status, out) == (2, "")
     assert message in err
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (("report", "--open"), "no option '--open'. See `consilience report --help`."),
+        (("compare", "--html"), "no option '--html'. See `consilience compare --help`."),
+        (("probe", "--limti", "3"), "no option '--limti'. Did you mean '--limit'?"),
+        (("probe", "--out-put", "x"), "no option '--out-put'. Did you mean '--out'?"),
+    ],
+)
+def test_only_a_close_option_is_suggested(command, message, consilience):
+    status, _, err = consilience(*command)
+    assert (status, message in err) == (2, True), err
 
 
 def test_a_dry_run_writes_nothing(consilience, tmp_path):

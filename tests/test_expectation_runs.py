@@ -1,8 +1,10 @@
 """Runs of questions with expectations: they are kept, counted, compared and shown."""
 
+import csv
+import json
+import math
 import re
 import shutil
-from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -257,8 +259,80 @@ def test_open_questions_with_expectations_need_no_variants(tmp_path):
         (suite / f"{name}.csv").write_text(text)
     questions = load_questions(str(suite))
     assert factors_of(None, questions, []) == []
-    with pytest.raises(ConsilienceError, match="nothing varies"):
-        factors_of(None, replace(questions, expectations=()), [])
+
+
+@pytest.mark.parametrize(
+    ("rows", "vary", "variant"),
+    [
+        ("item,question,options,answer\na,Is A true?,yes;no,yes\n", ["order=given"], "order=given"),
+        ("item,question,options,answer\na,Is A true?,yes;no,yes\n", ["labels=1"], "labels=1"),
+        ("item,question,answer\na,Who has A?,Ann\n", None, "base"),
+    ],
+)
+def test_one_variant_alone_is_asked_and_exported(tmp_path, consilience, rows, vary, variant):
+    """What needs two variants has no data; the answers of the export have the same numbers."""
+    suite, prompts = tmp_path / "q.csv", tmp_path / "prompts.jsonl"
+    suite.write_text(rows, encoding="utf-8")
+    counted = probe(
+        ProbeOptions(suite=str(suite), folder=tmp_path / "run", vary=vary, model="baseline:random")
+    )
+    assert Run.open(tmp_path / "run").answers["variant"].to_list() == [variant]
+    numbers = {row.metric: row.value for row in counted.summary.rows}
+    assert (numbers["accuracy"] in (0, 1), math.isnan(numbers["consistency"])) == (True, True)
+    more = [part for level in vary or [] for part in ("--vary", level)]
+    assert consilience("suite", "export", suite, *more, "--out", prompts)[0] == 0
+    (row,) = map(json.loads, prompts.read_text().splitlines())
+    answer = {"order=given": "A", "labels=1": "1", "base": "Ann"}[variant]
+    prompts.write_text(json.dumps(row | {"answer": answer}))
+    scored = score(ScoreOptions(answers=prompts, suite=str(suite), folder=tmp_path / "scored"))
+    numbers = {row.metric: row.value for row in scored.summary.rows}
+    assert (numbers["accuracy"], math.isnan(numbers["consistency"])) == (1, True)
+
+
+def test_a_factor_that_questions_have_one_level_of_is_refused(tmp_path):
+    suite = tmp_path / "q.csv"
+    suite.write_text("item,question,options,answer\na,Is A true?,yes;no,yes\n", encoding="utf-8")
+    questions = load_questions(str(suite))
+    for vary in ("paraphrase", "separator=", "labels="):
+        with pytest.raises(ConsilienceError, match="one level.*; expected two levels"):
+            factors_of([vary], questions, [])
+
+
+@pytest.mark.parametrize("answer_to_b", ["no", "maybe"])
+def test_an_export_that_is_scored_keeps_its_expectations(folder, consilience, answer_to_b):
+    """The numbers, tables and commands of a probed run; maybe is no option. Two rows of opposite."""
+    rows = list(csv.DictReader(EXPECTATIONS.splitlines()))
+    rows.append({"kind": "opposite", "item": "a", "other_item": "not-a", "condition": "yes"})
+    (folder / "expectations.csv").unlink()
+    (folder / "expectations.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    probed, counted = ask(folder, "run", answers(**{**FIRST, "Is_B_false": answer_to_b}))
+    table, scored = folder.parent / "answers.jsonl", folder.parent / "scored"
+    vary = ("--vary", "paraphrase", "--vary", "order=rotations")
+    assert consilience("suite", "export", folder, *vary, "--out", table)[0] == 0
+    given = Run.open(probed).answers.select("item", "variant", "answer")
+    pl.read_ndjson(table).join(given, on=["item", "variant"]).write_ndjson(table)
+    again = score(ScoreOptions(answers=table, suite=str(folder), folder=scored))
+    kinds = ["same", "opposite", "conditioned opposite", "implied"]
+    for one in (counted, again):
+        labels = [row.label for row in one.summary.rows if row.metric == "violation_rate"]
+        assert labels == [f"Violations, {kind}" for kind in kinds]
+    is_violation = pl.col("metric").str.contains("violation")
+    assert again.metrics.filter(is_violation).equals(counted.metrics.filter(is_violation))
+    assert Run.open(scored).expectations == Run.open(probed).expectations
+    first, second = (
+        analyze_expectations(ExpectationsOptions(run)).tables["violations"]
+        for run in (probed, scored)
+    )
+    assert first.equals(second)
+    assert first.filter(group="one")["kind"].to_list() == kinds[1:]
+    page = folder.parent / "page.html"
+    assert consilience("report", scored, "--out", page)[0] == 0
+    assert "conditioned opposite" in page.read_text(encoding="utf-8")
+    status, out, _ = consilience("compare", probed, scored)
+    assert (status, "Violations, conditioned opposite" in out) == (0, True)
+    rule = "violation_rate of conditioned opposite <= 99 %"
+    status, out, err = consilience("gate", scored, "--rule", rule)
+    assert (status in (0, 3), err) == (True, "")
 
 
 def test_suite_check_covers_expectations(folder):

@@ -312,8 +312,8 @@ def violation_tallies(expectations, replies, variants):
         none, none, np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=object), none[:, 0], 2.0,
         instances=tuple(of for of in counted if of),
     )  # fmt: skip
-    kinds = dict.fromkeys(of[0].kind for of in grid.instances)
-    grids = {"all": grid} | {kind: grid.only_kind(kind) for kind in kinds}
+    subsets = dict.fromkeys(of[0].expectation.subset for of in grid.instances)
+    grids = {"all": grid} | {subset: grid.only_expectations(subset) for subset in subsets}
     return {
         (metric, subset): tally
         for subset, part in grids.items()
@@ -574,28 +574,35 @@ def test_the_name_of_a_variant_tells_its_levels():
     for name, cell in zip(design.names, design.cells, strict=True):
         levels = {one.name: one.levels[at] for one, at in zip(factors, cell, strict=True)}
         assert levels_of(name) == levels
-    assert levels_of(FactorialDesign.full([Factor("order", ("given",))]).names[0]) == {}
+    assert FactorialDesign.full([Factor("order", ("given",))]).names == ("order=given",)
+    assert levels_of(FactorialDesign.full([]).names[0]) == {}
 
 
 # In tables of answers.
 
 
-def suite_of(*expectations):
-    """A group of questions in two orders, as they are counted."""
-    design = Design.of_forms(["order=given", "order=rotation 1"], ["yes", "no"])
+ORDERS = ("order=given", "order=rotation 1")
+
+
+def suite_of(*expectations, variants=ORDERS):
+    """A group of questions in two variants, as they are counted."""
+    design = Design.of_forms(variants, ["yes", "no"])
     relation = Relation("g", "g", "N-1", (), (), {}, Candidates((), ()), design)
     return Suite("s", (relation,), expectations=expectations)
 
 
-def answers_of(**texts):
-    """An answers table: the answers to each question in both orders; ``-`` is no answer."""
-    names = ("order=given", "order=rotation 1")
+def answers_of(variants=ORDERS, **texts):
+    """An answers table: the answers to each question in both variants; ``-`` is no answer.
+
+    ``x`` is a text that is no option, and ``Y`` a text that reads like one but is none.
+    """
+    known = {"y": ("yes", 0), "n": ("no", 1), "-": (None, None), "x": ("x", None), "Y": ("yes", None)}  # fmt: skip
     rows = [
-        ("g", item, item, name, "yes", {"y": "yes", "n": "no", "-": None, "x": "x"}[letter])
+        ("g", item, item, name, "yes", *known[letter])
         for item, letters in texts.items()
-        for name, letter in zip(names, letters, strict=True)
+        for name, letter in zip(variants, letters, strict=True)
     ]
-    columns = ["group", "item", "subject", "variant", "gold", "answer"]
+    columns = ["group", "item", "subject", "variant", "gold", "answer", "option"]
     return pl.DataFrame(rows, schema=columns, orient="row")
 
 
@@ -619,6 +626,56 @@ def test_the_metrics_table_has_violations_by_kind():
     assert row_of(table, "violation_rate", "all")["value"] == 3 / 5
     # All first answers are yes; of the last ones half in the given order, and none in the other.
     assert row_of(table, "chance_violation_rate", "same")["value"] == 3 / 4
+
+
+PHRASINGS = ("paraphrase=1", "paraphrase=2")
+
+
+def test_a_text_that_is_no_option_agrees_with_nothing():
+    """Six questions in two phrasings; x is no option, and neither is Y, which reads like yes.
+
+    same: only c (yes, yes) agrees. Chance level: the last answers are no option, yes, yes, yes, no
+    option, no. After no option (a, b, d) all of the five others violate it, after yes 3 (c), 2 (e)
+    and 2 (f) of five: (3 + 7/5) / 6. With the condition yes only c, e and f apply. Of ``different``
+    all numbers are the complements.
+    """
+    texts = {"a": "xx", "b": "xy", "c": "yy", "d": "Yy", "e": "yx", "f": "yn"}
+    expectations = [
+        Expectation(
+            kind,
+            (Reference(item, "1", ("yes", "no")),),
+            Reference(item, "2", ("yes", "no")),
+            condition=condition,
+        )
+        for kind in ("same", "different")
+        for condition in ((), ("yes",))
+        for item in texts
+    ]
+    suite = suite_of(*expectations, variants=PHRASINGS)
+    table = measure(answers_of(PHRASINGS, **texts), suite)
+    for subset, rate, chance, n in (
+        ("same", 5 / 6, 11 / 15, 6),
+        ("conditioned same", 2 / 3, 7 / 15, 3),
+        ("different", 1 / 6, 4 / 15, 6),
+        ("conditioned different", 1 / 3, 8 / 15, 3),
+        ("all", (5 + 2 + 1 + 1) / 18, (4.4 + 1.4 + 1.6 + 1.6) / 18, 18),
+    ):
+        row = row_of(table, "violation_rate", subset)
+        assert (subset, row["value"], row["n"]) == (subset, pytest.approx(rate), n)
+        row = row_of(table, "chance_violation_rate", subset)
+        assert (subset, row["value"], row["n"]) == (subset, pytest.approx(chance), n)
+
+
+def test_no_option_agrees_with_nothing_where_options_differ():
+    """Positions 0 and none; after x0 the other last answer, which is no option, violates same."""
+    expectations, replies = [], {}
+    for at, last in enumerate(["x0", ""]):
+        options = (f"x{at}", f"y{at}")
+        expectations.append(pair("same", f"a{at}", f"b{at}", options=options))
+        replies |= {(f"a{at}", 0): f"x{at}", (f"b{at}", 0): last}
+    tallies = violation_tallies(expectations, replies, [{}])
+    assert value(tallies, "violation_rate") == 1 / 2
+    assert value(tallies, "chance_violation_rate") == (1 + 0) / 2
 
 
 OPPOSITE = {("yes",): ("no",), ("no",): ("yes",)}

@@ -299,6 +299,17 @@ def test_seeds_are_averaged():
     assert parts_of(tables)["answer", "within questions", ""]["value"] == pytest.approx(3 / 8)
 
 
+def test_pairs_of_seeds_are_those_of_the_seed_with_the_fewest():
+    """An answer is missing in the second seed: one of ten pairs of each factor."""
+    steady = np.zeros((5, 4), int)
+    fewer = steady.copy()
+    fewer[0, 0] = -1
+    for order in ((steady, fewer), (fewer, steady)):
+        seeds = [CellAnswers({"g": grid_of(answers, np.zeros(5, int))}) for answers in order]
+        table = factor_tables(seeds, TWO_BY_TWO).consistency
+        assert table.select("n", "n_excluded").rows() == [(9, 1), (9, 1)]
+
+
 def test_groups_are_counted_together():
     """Numbers over the items of two groups are those of one group with all items."""
     halves = {"a": grid_of(ANSWERS[:2], GOLDS[:2]), "b": grid_of(ANSWERS[2:], GOLDS[2:])}

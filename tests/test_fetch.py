@@ -202,7 +202,9 @@ def test_an_at_sign_in_a_path_is_no_password(server, tmp_path):
 
 
 def test_nobody_there(tmp_path):
-    with pytest.raises(ConsilienceError, match=r"cannot be fetched: .*refused.*Check the network"):
+    with pytest.raises(
+        ConsilienceError, match=r"cannot be fetched: .*refused.*network.*--from URL"
+    ):
         fetch("pararel", tmp_path, base="http://127.0.0.1:9/data")
     with pytest.raises(ConsilienceError, match="Did you mean 'pararel'"):
         fetch("paralel", tmp_path)

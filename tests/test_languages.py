@@ -510,7 +510,13 @@ def test_numbers_within_and_between_languages(tmp_path):
         "en", "de", "ja", "en and de", "en and ja", "de and ja",
         "within languages", "between languages",
     ]  # fmt: skip
-    view = RunView("model", [], suite, measure(answers, suite), None)
+    metrics = measure(answers, suite)
+    fewer = pl.col("metric").eq("consistency") & pl.col("subset").eq("language=ja")
+    fewer = metrics.with_columns(n=pl.when(fewer).then(0).otherwise("n"))
+    assert not any("mean over" in note for note in table.notes)
+    note = "consistency: mean over 1 relations, over fewer in ja (0)"
+    assert note in language_table(fewer, suite).notes
+    view = RunView("model", [], suite, metrics, None)
     (section,) = language_section([view])
     assert (section.id, section.parts[0].rows) == ("languages", table.rows)
     alone = select_languages(suite, ["en"])

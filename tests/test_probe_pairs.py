@@ -177,6 +177,12 @@ def test_all_seeds_that_finetune_wrote(finetuned, perturb, tmp_path):
     assert list(document["run"]["models"]) == ["seed-0", "seed-1"]
     assert stamps(tmp_path / "run") == before
     assert "Left: seed-1/mrpc" in perturb(finetuned, "--seed", 3, "--shard", "1/2", out="part")[1]
+    assert "Left: seed-0/mrpc" in perturb(finetuned, "--seed", 3, "--shard", "2/2", out="other")[1]
+    for out_, done in (("part", 1), ("other", 1), ("run", 2), ("none", 0)):
+        plan = json.loads(perturb(finetuned, "--seed", 3, "--dry-run", "--json", out=out_)[1])[
+            "plan"
+        ]
+        assert (2 * plan["complete"] / plan["queries"], plan["is_new"]) == (done, not done), out_
     assert (
         perturb(finetuned, "--seed", 3, "--shard", "2/2", out="part")[1].splitlines()[1:-2]
         == (out.splitlines()[1:-2])

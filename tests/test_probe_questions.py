@@ -172,7 +172,6 @@ def test_runs_of_questions_are_compared_and_reported(consilience, probed, tmp_pa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--vary", "order=given"), "the factor has one level: 'given'"),
         (("--vary", "language"), "one level; expected two levels or more, because only what "),
         (("--vary", "colour=red"), "no factor 'colour'"),
         (("--vary", "order=all", "--vary", "order=all"), "more than once"),
@@ -287,8 +286,11 @@ def test_cloze_facts_are_asked_as_questions(consilience, tmp_path):
     arguments = ("probe", "--suite", "mini", "--groups", "capital", "--limit", "3")
     out = tmp_path / "run"
     model = ("--model", "baseline:oracle", "--out", out)
-    status, _, said = consilience(*arguments, *model, "--as-questions", "3", "--vary", "paraphrase")
-    assert status == 0, said
+    as_questions = (*arguments, *model, "--as-questions", "3", "--vary", "paraphrase")
+    status, _, said = consilience(*as_questions, "--by", "pattern")
+    assert (status, out.exists(), "--by pattern with questions" in said) == (2, False, True)
+    status, shown, said = consilience(*as_questions, "--by", "variant")
+    assert (status, "paraphrase=9" in shown) == (0, True), said
     prompts = pl.read_parquet(out / "prompts" / "capital.parquet")
     assert prompts.height == 3 * 9
     assert prompts["options"].list.len().unique().to_list() == [4]

@@ -19,12 +19,19 @@ from huggingface_hub import DatasetCard, ModelCard, parse_eval_result_entries
 from jsonschema import Draft7Validator
 
 from consilience.errors import ConsilienceError
-from consilience.publishing.every_eval_ever import AGGREGATE, INSTANCE, SCHEMAS, sample_hash
+from consilience.publishing.every_eval_ever import (
+    AGGREGATE,
+    INSTANCE,
+    SCHEMAS,
+    _metric,
+    sample_hash,
+)
 from consilience.publishing.licences import may_be_shared
 from consilience.publishing.public_run import MODEL_FIELDS
 from consilience.run import Run
 from consilience.suites.suite_names import MINI
 from consilience.workflow import publication
+from consilience.workflow.gate_rules import parse_rules
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe
 from consilience.workflow.public_runs import public_command, public_model, public_run, public_suite
@@ -120,6 +127,16 @@ def texts_in(publication):
 def problems(schema, document):
     known = json.loads(SCHEMAS.joinpath(schema).read_text())
     return [error.message for error in Draft7Validator(known).iter_errors(document)]
+
+
+@pytest.mark.parametrize(
+    ("metric", "is_lower"),
+    [("agree_wrong", True), ("disagree", True), ("probability_gap", True), ("f1", False)],
+)
+def test_the_direction_of_a_metric_is_that_of_gates(metric, is_lower):
+    (rule,) = parse_rules([f"{metric} no worse than baseline by 3 points"])
+    assert rule.threshold.at_least != is_lower
+    assert _metric(metric, "strict")["lower_is_better"] == is_lower
 
 
 @pytest.mark.parametrize("name", ["facts", "questions", "pairs", "seeds"])

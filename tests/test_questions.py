@@ -128,6 +128,13 @@ def test_layouts_of_known_data_sets(tmp_path, row, columns, options, gold):
             ],
             "duplicate item 'a' with another 'answer'",
         ),
+        (
+            [
+                {"item": "a", "question": "?", "answer": "x", "group": "g"},
+                {"item": "a", "question": "!", "group": "h"},
+            ],
+            "duplicate item 'a' with another 'group'",
+        ),
         ([{"question": "?", "answer": "x", "group": "MACRO"}], "the group 'MACRO'"),
         (
             [{"question": "?", "answer": "x", "options": ["x", "y"], "distractors": ["z"]}],

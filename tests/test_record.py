@@ -65,17 +65,6 @@ def test_records_of_others_and_of_older_versions_pass():
         assert fault_of_run(damaged(RECORD, "settings.model", value=model)) == ""
 
 
-def test_records_of_earlier_versions_are_read_and_resumed(good, consilience, tmp_path):
-    """They call the settings "asked"."""
-    shutil.copytree(good, tmp_path / "old")
-    file = tmp_path / "old" / "run.json"
-    record = json.loads(file.read_text())
-    file.write_text(json.dumps({"asked": record.pop("settings"), **record}))
-    assert record_of(tmp_path / "old")["settings"] == record_of(good)["settings"]
-    assert consilience(*PROBE, "--out", "old")[0] == 0
-    assert json.loads(file.read_text()).keys() == record_of(good).keys()
-
-
 BROKEN = {
     "list": "[]",
     "nothing": "",

@@ -231,7 +231,7 @@ def test_seeds_of_facts_are_averaged(runs, tmp_path):
     facts = [int(row[1]) for row in html.rows("Facts of relations with one right answer").values()]
     assert facts == [2 * 18]
     both = page_of(runs / "random", runs / "seeds", "--out", tmp_path / "other.html")
-    assert "another number of seeds" in both.text
+    assert "1 seed of baseline:random (random), 2 of baseline:random (seeds)" in both.text
 
 
 def test_a_table_of_answers_is_reported_as_far_as_it_goes(runs, tmp_path):
@@ -297,7 +297,7 @@ def test_how_to_repeat_a_run_is_its_command(consilience, tmp_path, monkeypatch):
     assert "--device" not in text
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
-    changed = "the suite 'suite' is not as it was when ../a b was asked"
+    changed = "the suite 'suite' is not as it was when "
     text = page_of("../a b", "--out", "two.html").text
     assert typed in text
     assert changed not in text
@@ -326,7 +326,7 @@ def test_sections_without_data_are_left_out(consilience, write_suite):
     assert "capital: patterns" in out
     assert "agreement of each two" not in out
     facts = {"subject": ["France", "Germany", "Italy"], "gold": ["Paris", "Berlin", "Rome"]}
-    pl.DataFrame({"item": [0, 1, 2], **facts}).with_columns(
+    pl.DataFrame({"item": [f"capital-{at}" for at in (1, 2, 3)], **facts}).with_columns(
         group=pl.lit("capital"), variant=pl.lit(pattern), answer=pl.lit("")
     ).write_csv("none.csv")
     html = page_of("none.csv", "--suite", suite, "--out", "none.html")
@@ -395,22 +395,47 @@ def test_runs_on_sentence_pairs_are_reported_with_their_differences(tmp_path):
     assert "RoBERTa-large" in drawn
 
 
+def differing(tmp_path, name, value, items):
+    """Two runs of sentence pairs; the second has another setting, and only so many items."""
+    first, second = (pair_run(tmp_path / run, {at}) for at, run in enumerate(("one", "two"), 1))
+    run = RunFolder(second, Run.open(second).settings)
+    answers = pl.read_parquet(second / "answers" / "rte.parquet")
+    run.write_answers("rte", answers.filter(pl.col("item").cast(pl.Int64) < items))
+    change_record(second, settings={**Run.open(second).settings, name: value})
+    return f"one={first}", f"two={second}"
+
+
 @pytest.mark.parametrize(
-    ("name", "value", "reason"),
+    ("name", "value", "items", "note"),
     [
-        ("pairs", "e" * 64, "other pairs"), ("perturbations", ["reverse"], "other perturbations"),
-        ("limit", 12, "another --limit"), ("half", 1, "another half"),
+        (
+            "limit",
+            9,
+            9,
+            "compared on the 9 sentence pairs that all runs have (12 in one, 9 in two)",
+        ),
+        ("half", 1, 6, "compared on the 6 sentence pairs that all runs have"),
+        ("pairs", "e" * 64, 12, "two is not compared with one: runs over different texts"),
     ],
-)  # fmt: skip
-def test_runs_of_different_pairs_or_forms_have_no_differences(name, value, reason, tmp_path):
-    paths = [pair_run(tmp_path / run, {at}) for at, run in enumerate(("one", "two", "three"), 1)]
-    change_record(paths[1], settings={**Run.open(paths[1]).settings, name: value})
-    specs = [f"{path.name}={path}" for path in paths]
+)
+def test_a_report_compares_the_pairs_that_compare_does(name, value, items, note, tmp_path):
+    specs = differing(tmp_path, name, value, items)
     html = page_of(*specs, "--out", tmp_path / "page.html")
-    assert {caption for caption in html.tables if "minus" in caption} == {
-        "rte: three minus one", "rte: three minus one, all other numbers",
-    }  # fmt: skip
-    assert f"two is not compared with one: {reason}" in html.text
+    is_compared = run_command("compare", *specs)[0] == 0
+    assert is_compared != ("is not compared" in note)
+    assert ("rte: two minus one" in html.tables) == is_compared
+    assert note in html.text
+
+
+def test_runs_of_facts_with_other_items_are_compared_on_the_common_ones(runs, tmp_path):
+    options = ["--suite", runs / "suite", "--limit", 2, "--out", tmp_path / "few"]
+    assert run_command("probe", "--model", "baseline:random", *options)[0] == 0
+    specs = (f"all={runs / 'majority'}", f"few={tmp_path / 'few'}")
+    document = json.loads(run_command("compare", *specs, "--json")[1])
+    (note,) = (note for note in document["warnings"] if "that all runs have" in note)
+    html = page_of(*specs, "--out", tmp_path / "page.html")
+    assert note in html.text
+    assert any("few minus all" in caption for caption in html.tables)
 
 
 def test_labels_that_one_model_alone_wrote_are_in_no_difference(tmp_path):
@@ -444,7 +469,7 @@ def test_seeds_and_one_of_them(tmp_path):
     assert [row[-1] for row in html.tables["seed-1: labels that changed"][1:]] == ["2"]
     shutil.copytree(whole / "seed-1", whole / "renamed")
     assert run_command("report", whole / "renamed")[0] == 2, "its answers are not there"
-    note = "whole is not compared with alone: another number of seeds"
+    note = "whole is not compared with alone: 1 seed of alone, 2 of whole"
     specs = [f"alone={alone}", f"whole={whole}"]
     assert note in page_of(*specs, "--out", tmp_path / "page.html").text
 

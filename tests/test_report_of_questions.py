@@ -15,7 +15,7 @@ import consilience as cs
 from consilience.analysis.examples import Example, Reply
 from consilience.metrics.counts import Prepared
 from consilience.report.opening_example import opening_example
-from consilience.report.page import Points, Tiles
+from consilience.report.page import Points, Text, Tiles
 from consilience.report.prompt_lines import differing_lines, in_one_line
 from consilience.report.report_page import report_page
 from consilience.run import Run
@@ -51,10 +51,11 @@ def sections(view):
     return {section.id: section for section in report_page([view]).sections}
 
 
-def test_a_concentration_on_one_position_is_above_the_headline_numbers(view, sections):
+def test_a_concentration_on_one_position_is_below_the_headline_numbers(view, sections):
     parts = sections["summary"].parts
     at = next(at for at, part in enumerate(parts) if isinstance(part, Tiles))
-    (cautions,) = [part for part in parts[:at] if isinstance(part, Points)]
+    assert at == 0
+    cautions = next(part for part in parts if isinstance(part, Points))
     assert "are the option in position 1 (label A), against 33.3%" in cautions.items[0]
     assert cautions.items[0] in view.summary.table().notes[-1]
     sentences = [tile.sentence.replace("\xa0", " ") for tile in parts[at].tiles]
@@ -64,13 +65,12 @@ def test_a_concentration_on_one_position_is_above_the_headline_numbers(view, sec
 
 def test_the_example_has_the_question_and_what_differs(view, sections):
     """The answers differ with the order."""
-    (text,) = sections["summary"].parts[0].paragraphs
-    assert (
-        "answers “yes” to “Question: one? / A. yes / B. no / C. maybe / Answer:”, but “no” when only"
-        in text
-    )
-    assert text.endswith(
-        "the order of the options differs (order=rotation 1): “A. no / B. maybe / C. yes”"
+    sentence, prompts = sections["summary"].parts[1:3]
+    (text,) = sentence.paragraphs
+    assert "answers “yes” to this prompt, but “no” when only the order of the options" in text
+    assert text.endswith("differs (order=rotation 1):")
+    assert prompts == Text(
+        ["Question: one?\nA. yes\nB. no\nC. maybe\nAnswer:", "A. no\nB. maybe\nC. yes"], code=True
     )
 
 
@@ -82,11 +82,12 @@ def test_an_example_with_one_answer_says_what_was_changed(view):
     )
     example = Example("", "a", "a-1", "", "I", frozenset(), replies)
     facts = replace(view.facts, examples={"": [example]})
-    (text,) = opening_example(replace(view, name="m", facts=facts))
+    text, shown = opening_example(replace(view, name="m", facts=facts))
     assert text.paragraphs[0] == (
-        "Example: m answers “I” to “Some context / Who? / A. I”, the same when only the phrasing "
-        "of the question differs (paraphrase=2): “Which one?”"
+        "Example: m answers “I” to this prompt, the same when only the phrasing of the question "
+        "differs (paraphrase=2):"
     )
+    assert shown.paragraphs == ["Some context\nWho?\nA. I", "Which one?"]
 
 
 def test_prompts_of_one_question_keep_it_and_those_of_several_lose_what_they_share():

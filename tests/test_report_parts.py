@@ -34,7 +34,7 @@ from consilience.report.run_layouts import fact_layouts, question_layouts
 from consilience.report.run_view import PairView, RunView
 from consilience.report.table import CI, Cell, Column, Table, intervals_below, number_text
 from consilience.suites.tasks import TASKS
-from consilience.types import QUESTION_WORDS
+from consilience.types import QUESTION_WORDS, Suite
 from pair_builders import answers_of, suite_of
 from report_builders import (
     CASES,
@@ -63,9 +63,19 @@ def sections_of(page):
     return {section.id: section.parts for section in page.sections}
 
 
+def test_the_example_is_of_a_group_that_the_means_are_over():
+    view = shown()
+    (example,) = view.facts.examples["both"]
+    suite = Suite("s", (*make_suite(cardinality="N-M", ids=("S",)), *make_suite()), "strict")
+    several = replace(example, group="S", replies=example.replies[::-1])
+    facts = replace(view.facts, examples={"both": [several, example]})
+    (text,) = opening_example.opening_example(replace(view, suite=suite, facts=facts))
+    assert text.paragraphs == ["Example: run answers “yes” to “Ada ___”, but “no” to “___ Ada”"]
+
+
 def test_the_texts_beside_the_tables():
     parts = sections_of(page_of_facts())
-    assert parts["summary"][0] == Text(
+    assert parts["summary"][1] == Text(
         ["Example: run answers “yes” to “Ada ___”, but “no” to “___ Ada”"]
     )
     assert parts["differences"][0] == Points(["so"])

@@ -92,6 +92,8 @@ def test_runs_that_cannot_be_told_apart_or_found_raise(specs, message, tmp_path,
         ("baseline:random", "", "baseline:random"),
         ("classifiers/seed-1/mrpc", "mrpc", "classifiers"),
         ("org/mrpc", "", "mrpc"),
+        ("runs/better/seed-42/improved/lambda-0.5/model", "", "better"),
+        ("runs/model", "", "model"),
     ],
 )
 def test_a_run_is_called_by_its_model(model, task, name, tmp_path):

@@ -35,14 +35,86 @@ def test_pairs_keep_what_is_no_label():
         {"item": ["1"] * 2, "variant": ["reverse", "original"], "gold": ["entailment"] * 2,
          "answer": ["Entailment.", "I do not know"]}
     )  # fmt: skip
-    forms, answers = answers_to_pairs(table, task, NORMALIZED)
+    forms, answers = answers_to_pairs(table, task, NORMALIZED, ["reverse"])
     assert forms == ["original", "reverse"]
     assert answers["answer"].to_list() == ["entailment", "I do not know"]
     assert set(answers["group"]) == {"rte-generated"}
     with pytest.raises(ConsilienceError, match="no answers to the form 'original'"):
-        answers_to_pairs(table.head(1), task, NORMALIZED)
+        answers_to_pairs(table.head(1), task, NORMALIZED, ["reverse"])
     with pytest.raises(ConsilienceError, match="no label 'maybe'"):
-        answers_to_pairs(table.with_columns(gold=pl.lit("maybe")), task, NORMALIZED)
+        answers_to_pairs(table.with_columns(gold=pl.lit("maybe")), task, NORMALIZED, ["reverse"])
+
+
+FACT = {"group": "capital", "item": "capital-1", "subject": "France", "variant": "0",
+        "gold": "Paris", "answer": "Rome"}  # fmt: skip
+PAIR = {"item": "0", "subject": "Rome is old.", "variant": "original", "gold": "entailment",
+        "answer": "entailment"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("suite", "row", "message"),
+    [
+        ("mini", FACT | {"item": "capital-0", "subject": "Atlantis"}, "no item 'capital-0'"),
+        ("mini", FACT | {"item": "x"}, "no item 'x'"),  # a known subject
+        ("mini", FACT | {"group": "sport"}, "no item 'capital-1'. Known: sport-1"),
+        ("mini", FACT | {"group": "capitl"}, "no group 'capitl'. Did you mean 'capital'?"),
+        ("mini", FACT | {"gold": "Rome"}, "the gold of 'capital-1' is 'Rome'; expected 'Paris'"),
+        ("mini", FACT | {"subject": "Gaul"}, "the subject of 'capital-1' is 'Gaul'; expected 'F"),
+        ("rte", PAIR | {"item": "9"}, "no item '9'. Known: 0, 1."),
+        ("rte", PAIR | {"gold": "not_entailment"}, "the gold of '0' is 'not_entailment'"),
+        ("rte", PAIR | {"variant": "nonsense"}, "no form 'nonsense'. Known: original, reverse"),
+    ],
+)
+def test_a_row_that_is_not_of_the_suite_is_refused(consilience, tmp_path, suite, row, message):
+    """Row 2, after a row that is; the message names the file."""
+    path, data = tmp_path / "a.jsonl", tmp_path / "dev.tsv"
+    data.write_text(PAIRS)
+    first = (FACT if suite == "mini" else PAIR) | {"variant": "1" if suite == "mini" else "reverse"}
+    path.write_text("".join(json.dumps(one) + "\n" for one in (first, row)))
+    more = ["--data", data] if suite == "rte" and "form" not in message else []
+    status, _, err = consilience("score", path, "--suite", suite, *more)
+    assert (status, message in err) == (2, True), err
+    assert f"{path}, row 2: " in err
+    if suite == "mini":
+        page = tmp_path / "page.html"
+        status, _, err = consilience("report", path, "--suite", suite, "--out", page)
+        assert (status, "row 2: " in err, message in err) == (2, True, True), err
+
+
+def test_what_a_table_lacks_is_said_with_its_name(consilience, tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("Question,Answer\na,b\n")
+    for suite in ("mini", "rte", "mini-questions"):
+        status, _, err = consilience("score", path, "--suite", suite)
+        assert status == 2
+        assert f"{path}: no column 'item' among Question, Answer; expected item, variant, " in err
+        assert "`consilience suite export`" in err and "score FILE" not in err
+    status, _, err = consilience("score", path, "--suite", "mini", "--data", "dev.tsv")
+    assert (status, "--data with a suite of facts" in err) == (2, True)
+
+
+PAIRS = "sentence1\tsentence2\tlabel\nRome is old.\tRome is.\tentailment\nA dog.\tA cat.\tnot_entailment\n"
+
+
+def test_own_forms_of_pairs_and_patterns_are_named(consilience, tmp_path):
+    """Exported with a function of a file; the same option lets their answers be read."""
+    (tmp_path / "dev.tsv").write_text(PAIRS)
+    (tmp_path / "own.py").write_text(
+        "def doubled(form):\n    return form\n\n\ndef loud(text):\n    return text + '!'\n"
+    )
+    for suite, name, more in (
+        ("rte", "doubled", ("--data", tmp_path / "dev.tsv")),
+        ("mini", "loud", ("--limit", "1")),
+    ):
+        own = ("--perturbations", f"{tmp_path}/own.py:{name}")
+        rows = exported(consilience, suite, *own, *more)
+        path = tmp_path / "a.jsonl"
+        path.write_text("".join(json.dumps(row | {"answer": row["gold"]}) + "\n" for row in rows))
+        status, _, err = consilience("score", path, "--suite", suite)
+        assert (status, f"'{name}" in err) == (2, True), err
+        status, out, err = consilience("score", path, "--suite", suite, *own, "--json")
+        assert status == 0, err
+        assert value(out, "accuracy", {"rte": "rte-generated", "mini": "capital"}[suite]) == 1
 
 
 def exported(consilience, *arguments):
@@ -81,8 +153,7 @@ def test_sentence_pairs_are_exported_in_every_form_and_written_labels_are_scored
     consilience, tmp_path
 ):
     """Labels right in the original form of both pairs, one changed by REVERSE, none by SIGNAL."""
-    data = "sentence1\tsentence2\tlabel\nRome is old.\tRome is.\tentailment\nA dog.\tA cat.\tnot_entailment\n"
-    (tmp_path / "dev.tsv").write_text(data)
+    (tmp_path / "dev.tsv").write_text(PAIRS)
     prompts = tmp_path / "prompts.csv"
     status, out, _ = consilience(
         "suite", "export", "rte", "--data", tmp_path / "dev.tsv", "-o", prompts
@@ -115,6 +186,16 @@ def test_sentence_pairs_are_exported_in_every_form_and_written_labels_are_scored
         and row["subset"] in ("reverse", "signal")
     ]
     assert changed == [0.5, 1]
+    notes = json.loads(out)["warnings"]
+    assert not any("no answers for" in note for note in notes)
+    assert [note for note in notes if note.startswith("no column 'subject'")]
+    minimal = pl.read_csv(tmp_path / "a.csv").drop("gold")
+    minimal.write_csv(tmp_path / "b.csv")
+    status, again, _ = consilience(
+        "score", tmp_path / "b.csv", "--suite", "rte", "--data", tmp_path / "dev.tsv", "--json"
+    )
+    assert (status, value(again, "accuracy", "rte-generated")) == (0, 1)
+    assert not any("'subject'" in note for note in json.loads(again)["warnings"])
 
 
 def test_exports_are_the_same_every_time_and_options_of_other_suites_are_refused(consilience):

@@ -9,6 +9,7 @@ import pytest
 
 from consilience.errors import ConsilienceError
 from consilience.run_folder import record_of
+from consilience.watch import Silent
 from consilience.workflow.counting import CountedRun
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import plan_shard, probe, probe_shard
@@ -45,7 +46,9 @@ def test_a_wrong_shard_is_refused(text):
 
 def options(folder, **more):
     groups = ("capital", "sport", "currency")
-    return ProbeOptions(model="baseline:random", groups=groups, limit=3, folder=folder, **more)
+    return ProbeOptions(
+        **{"model": "baseline:random", "groups": groups, "limit": 3, "folder": folder} | more
+    )
 
 
 def test_the_last_shard_counts_the_run(tmp_path):
@@ -64,6 +67,27 @@ def test_the_last_shard_counts_the_run(tmp_path):
     assert record["answers"].keys() == record_of(tmp_path / "whole")["answers"].keys()
     again = probe_shard(options(tmp_path / "run"), Shard(2, 2))
     assert again.metrics.equals(whole.metrics)
+
+
+class Loadings(Silent):
+    """The models that were loaded."""
+
+    def __init__(self):
+        self.names = []
+
+    def loading(self, model):
+        self.names.append(model)
+        return super().loading(model)
+
+
+def test_every_shard_loads_the_model_once(model_folder, tmp_path):
+    model = str(model_folder("bert"))
+    for number in (1, 2):
+        watch = Loadings()
+        chosen = options(tmp_path / "run", model=model)
+        result = probe_shard(chosen, Shard(number, 2), watch)
+        assert watch.names == [model]
+    assert isinstance(result, CountedRun)
 
 
 def test_a_shard_without_groups_asks_nothing(tmp_path):

@@ -44,6 +44,17 @@ def test_the_threshold_is_one_and_a_half_times_what_is_expected():
     assert len(list(position_notes(answers_of([(0, 1)] * 16, size=2)))) == 1
 
 
+def test_a_question_with_too_few_options_has_no_third_position():
+    """Third of 16 questions with 4 options, first of 8 with 2: 16 / 4 of 24 answers are expected."""
+    four = answers_of([(2,)] * 16, orders=("given",))
+    two = answers_of([(0,)] * 8, orders=("given",), size=2).with_columns(
+        item=pl.lit("x") + pl.col("item")
+    )
+    (note,) = position_notes(pl.concat([four, two]))
+    assert "66.7% of 24 answers" in note
+    assert "position 3 (label C), against 16.7% in a uniform choice and 16.7% of" in note
+
+
 def test_right_answers_and_answers_to_one_option_of_the_file_are_no_concentration():
     """A right model whose golds are all first in the file; one that takes the same option twice."""
     fixed = answers_of([(0,)] * 20, orders=("given",), golds=[0] * 20)

@@ -20,6 +20,7 @@ from consilience.metrics.differences import compare
 from consilience.metrics.flips import flip
 from consilience.metrics.grid import Grid
 from consilience.metrics.intervals import (
+    bootstrap_error,
     bootstrap_interval,
     detectable_difference,
     wilson_interval,
@@ -91,11 +92,8 @@ def test_an_interval_needs_a_value_in_more_than_half_of_the_replicates():
 
 
 def test_replicates_without_a_value_do_not_count():
-    """Of 3, NaN, 0 one of two is as far from 0 as 3; the smallest difference is that without NaN."""
+    """Of 3, NaN, 0 one of two is as far from 0 as 3."""
     assert permutation_p(3.0, np.array([3.0, math.nan, 0.0])) == 2 / 3
-    drawn = np.array([0.1, 0.2, 0.4])
-    assert detectable_difference(np.append(drawn, math.nan)) == detectable_difference(drawn) > 0
-    assert math.isnan(detectable_difference(np.array([0.1, math.nan])))
 
 
 @pytest.mark.parametrize("seed", [0, 7, 2**40 + 3])
@@ -216,12 +214,31 @@ def test_the_interval_is_that_of_the_t_distribution_on_the_logit_scale():
 def test_one_cluster_or_no_data_has_no_interval():
     assert all(map(math.isnan, bootstrap_interval(0.5, np.full(9, 0.5), 1, (0, 1))))
     assert all(map(math.isnan, bootstrap_interval(math.nan, np.full(9, math.nan), 9, (0, 1))))
-    assert math.isnan(detectable_difference(np.zeros(9)))
+    assert math.isnan(detectable_difference(bootstrap_error(np.zeros(9), 9), 9))
+    assert math.isnan(detectable_difference(bootstrap_error(np.arange(9.0), 1), 1))
 
 
-def test_smallest_difference_is_so_many_standard_errors():
-    replicates = np.array([-1.0, 0.0, 1.0])
-    assert detectable_difference(replicates) == pytest.approx(1.959964 + 0.841621, abs=1e-5)
+@pytest.mark.parametrize(
+    ("clusters", "quantiles"), [(6, 2.570582 + 0.919544), (10**6, 1.959964 + 0.841621)]
+)
+def test_the_detectable_difference_is_so_many_standard_errors(clusters, quantiles):
+    detectable = detectable_difference(0.1, clusters)
+    assert detectable == pytest.approx(0.1 * quantiles, abs=1e-6)
+
+
+@pytest.mark.parametrize(("clusters", "least", "most"), [(6, 0.6, 0.7), (10, 0.75, 0.85)])
+def test_power_at_the_detectable_difference_of_few_clusters_of_unequal_sizes(clusters, least, most):
+    """Relations of 5 to 200 facts whose true differences vary by 6 points; 500 studies.
+
+    A permutation test of six is significant only if all six have the same sign, for which 80 %
+    would need 4.4 standard errors.
+    """
+    generator = np.random.default_rng(1)
+    spread = np.sqrt(0.06**2 + 0.25 / np.geomspace(5, 200, clusters))
+    mean = detectable_difference(float(np.sqrt((spread**2).sum())) / clusters, clusters)
+    studies = mean + spread * generator.standard_normal((500, clusters))
+    power = np.mean([paired_permutation(study) < 0.05 for study in studies])
+    assert least < power < most
 
 
 def test_correlation_of_ranks_and_values():
@@ -559,8 +576,11 @@ def test_means_over_few_relations_have_no_p_below_5_percent(relations, least):
     assert all(f"over {relations} relations has a p of at least {least}" in each for each in notes)
     generator = np.random.default_rng(0)
     drawn = of_relations(names, lambda run: str(generator.choice(["a", "b"])))
-    (macro,) = rows_of(compare(drawn, suite, "strict"), "accuracy", "MACRO")
+    (macro,) = rows_of(compare(drawn, suite, "strict", precision=True), "accuracy", "MACRO")
     assert math.isnan(macro["detectable"]) == (least is not None)
+    if least is None:
+        t = stats.t(macro["clusters"] - 1)
+        assert macro["detectable"] == pytest.approx((t.ppf(0.975) + t.ppf(0.8)) * macro["error"])
 
 
 def test_what_only_one_run_answered_is_not_compared():

@@ -103,7 +103,7 @@ def test_a_server_is_sent_as_many_requests_as_announced_and_sampled_answers_may_
         )  # fmt: skip
         letter, watch = "B", Told()
         before = len(server.bodies("/v1/chat/completions"))
-        verified = verify(VerifyOptions(run), watch)
+        verified = verify(VerifyOptions(run, base_url=server.url), watch)
         sent = len(server.bodies("/v1/chat/completions")) - before
         assert watch.lines == [
             f"sending about 2 requests to {server.url}, after {sent - 2} that test what the server "
@@ -115,6 +115,6 @@ def test_a_server_is_sent_as_many_requests_as_announced_and_sampled_answers_may_
             "they need not be equal"
         )
         with pytest.raises(ConsilienceError, match="about 2 requests.*no more than 1 in all"):
-            verify(VerifyOptions(run, max_requests=1))
+            verify(VerifyOptions(run, base_url=server.url, max_requests=1))
         with pytest.raises(ConsilienceError, match="--max-tokens 1 is reached.*No reply is kept"):
-            verify(VerifyOptions(run, max_tokens=1))
+            verify(VerifyOptions(run, base_url=server.url, max_tokens=1))

@@ -1,5 +1,6 @@
 """``probe`` of questions that a model answers in its own words."""
 
+import json
 from dataclasses import replace
 
 import polars as pl
@@ -76,6 +77,30 @@ def test_options_are_written_with_generate(options, tmp_path):
     table = pl.read_parquet(next((tmp_path / "run" / "answers").glob("*.parquet")))
     assert {"text", "unmatched", "option"} <= set(table.columns)
     assert counted.record["settings"]["written"]
+
+
+def test_the_share_of_answers_that_are_no_option_is_a_number(tmp_path, consilience):
+    """One of four texts is no option; `score`, `score` of the run and the report have the number."""
+    suite, answers, run = tmp_path / "own.csv", tmp_path / "answers.csv", tmp_path / "run"
+    suite.write_text(
+        "item,question,answer,options\n"
+        + "".join(f"q{at},Is {at} even?,yes,yes;no\n" for at in range(4)),
+        encoding="utf-8",
+    )
+    texts = ("Yes.", "no", "no idea", "yes")
+    rows = [f"q{at},base,{text}\n" for at, text in enumerate(texts)]
+    answers.write_text("item,variant,answer\n" + "".join(rows), encoding="utf-8")
+    table = ("score", answers, "--suite", suite, "--out", run, "--json")
+    for command in (table, ("score", run, "--json")):
+        status, out, err = consilience(*command)
+        assert status == 0, err
+        (row,) = (r for r in json.loads(out)["summary"]["rows"] if r["metric"] == "no_option")
+        assert row["value"] == 1 / 4
+        assert row["low"] < 1 / 4 < row["high"]
+    assert "written answers that are no option" in consilience("score", run)[1]
+    assert consilience("report", run)[0] == 0
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "of the written answers are none of the options" in page
 
 
 def test_a_baseline_is_read_whatever_the_rule(options):

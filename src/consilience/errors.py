@@ -81,12 +81,16 @@ def shortened(text: str, longest: int = LONGEST) -> str:
 
 
 def did_you_mean(word: str, known: list[str]) -> str:
-    """A hint for an unknown name: the closest known one, or all of them where they are few."""
+    """A hint for an unknown name: the closest known one, or all of them where they are few.
+
+    The dashes of options count for nothing: they would make any two short options similar.
+    """
     from difflib import get_close_matches
 
-    close = get_close_matches(shortened(word, 200), known, n=1)
+    plain = {name.lstrip("-"): name for name in known}
+    close = get_close_matches(shortened(word.lstrip("-"), 200), plain, n=1)
     if close:
-        return f"Did you mean '{close[0]}'?"
+        return f"Did you mean '{plain[close[0]]}'?"
     most = 12 if len(known) > 15 else 15  # "and 1 more" would be longer than the name
     shown = ", ".join(known[:most]) + (f" and {len(known) - 12} more" if len(known) > most else "")
     return f"Known: {shown.removesuffix('.')}."

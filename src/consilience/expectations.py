@@ -43,6 +43,19 @@ KINDS: Mapping[str, str] = {
 }
 """The kinds of expectations, and what each says."""
 
+CONDITIONED = "conditioned "
+"""Begins the name of the expectations of a kind that have a condition."""
+
+EXPECTATION_SUBSETS: Mapping[str, str] = {
+    f"{prefix}{kind}": f"{text}{after}"
+    for kind, text in KINDS.items()
+    for prefix, after in (("", ""), (CONDITIONED, ", if the first answer is that of a condition"))
+}
+"""What is counted together: the expectations of a kind without a condition, and those with one."""
+
+NO_OPTION = ""
+"""The answer of a text that is none of the options. It agrees with nothing, not with itself."""
+
 Texts = tuple[str, ...]
 
 
@@ -78,6 +91,11 @@ class Expectation:
     """The answers to the premise that it is about; empty for all."""
 
     @property
+    def subset(self) -> str:
+        """What it is counted with, one of ``EXPECTATION_SUBSETS``."""
+        return f"{CONDITIONED if self.condition else ''}{self.kind}"
+
+    @property
     def references(self) -> tuple[Reference, ...]:
         """The premises and the conclusion."""
         return *self.premises, self.conclusion
@@ -96,10 +114,9 @@ class Expectation:
         """Whether the conclusion may get that answer; None where nothing is expected."""
         if self.condition and premises[0] not in self.condition:
             return None
-        if self.kind == "same":
-            return conclusion == premises[0]
-        if self.kind == "different":
-            return conclusion != premises[0]
+        if self.kind in ("same", "different"):
+            is_same = conclusion == premises[0] != NO_OPTION
+            return is_same == (self.kind == "same")
         return conclusion in self.rules[premises] if premises in self.rules else None
 
     @property
@@ -204,11 +221,6 @@ class Instance:
     """Those of the options of the premises and of the conclusion; empty where one has none."""
 
     @property
-    def kind(self) -> str:
-        """The kind of the expectation."""
-        return self.expectation.kind
-
-    @property
     def is_answered(self) -> bool:
         """Whether no answer is missing."""
         return None not in self.answers
@@ -248,8 +260,8 @@ class Instance:
 
     def permits(self, conclusion: str | None) -> bool | None:
         """Whether the conclusion may get that answer, after these answers to the premises."""
-        premises = tuple(answer or "" for answer in self.answers[:-1])
-        return self.expectation.permits(premises, conclusion or "")
+        premises = tuple(answer or NO_OPTION for answer in self.answers[:-1])
+        return self.expectation.permits(premises, conclusion or NO_OPTION)
 
 
 def instances(

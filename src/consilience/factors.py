@@ -122,11 +122,11 @@ class FactorialDesign:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The name of each cell, such as ``order=rotation 1, labels=A``, of factors that vary."""
-        varied = [at for at, factor in enumerate(self.factors) if len(factor.levels) > 1]
+        """The name of each cell, such as ``order=rotation 1, labels=A``; ``base`` without any."""
         return tuple(
             ", ".join(
-                f"{self.factors[at].name}={self.factors[at].levels[cell[at]]}" for at in varied
+                f"{factor.name}={factor.levels[at]}"
+                for factor, at in zip(self.factors, cell, strict=True)
             )
             or "base"
             for cell in self.cells

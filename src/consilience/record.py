@@ -111,6 +111,7 @@ SETTINGS: Fields = {
     "limit": either(WHOLE, NULL),
     "task": OBJECT,
     "pairs": TEXT,
+    "perturbation_sources": object_of(object_of(TEXT)),
     "model": either(TEXT, OBJECT),
 }
 """What decided the answers, ``settings`` of ``RUN``."""

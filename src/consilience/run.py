@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -41,6 +42,7 @@ def read_answers(path: str | Path) -> pl.DataFrame:
     path = path_of(path, "the answers table")
     if path.is_dir():
         files = sorted((path / "answers").glob("*.parquet"))
+        _refuse_missing(path)
         if not files:
             levels = ("*", "*/*", "*/*/*")  # as perturb, improve and the user have them
             inside = [
@@ -77,6 +79,21 @@ def _log_in(folder: Path) -> str:
     logs = (log for name in LOG_NAMES for log in sorted(folder.glob(name)))
     log = next(logs, None)
     return f"Name a file of answers in it, such as {log}." if log else ""
+
+
+def _refuse_missing(run: Path) -> None:
+    """Raise where a finished run has fewer answers files than it recorded; others are resumed."""
+    record = record_of(run)
+    recorded = record.get("answers", {}) if record.get("finished") else {}
+    missing = [name for name in recorded if not (run / "answers" / f"{name}.parquet").is_file()]
+    if missing:
+        files = "answers file" + "s" * (len(missing) > 1)
+        raise ConsilienceError(
+            f"{len(missing)} {files} of a finished run missing: {', '.join(missing)}",
+            expected=f"the {len(recorded)} that are in run.json",
+            where=str(run / "answers"),
+            todo="Restore them, or give the command of the run again, which asks what is missing.",
+        )
 
 
 def _check_digests(run: Path, files: Sequence[Path]) -> None:
@@ -151,7 +168,7 @@ class Run:
     def model_name(self) -> str:
         """The last part of the model's Hub id or path; empty where the model is not known.
 
-        What ``finetune`` wrote, ``FOLDER/seed-N/TASK``, is called by its folder.
+        What ``finetune`` and ``improve`` wrote is called by its folder.
         """
         model = str(self.settings.get("model", {}).get("model", ""))
         return model_name(model, self.settings.get("task", {}).get("name", ""))
@@ -211,9 +228,16 @@ class Run:
         return pl.concat(tables) if tables else pl.DataFrame(schema=dict.fromkeys(names, pl.String))
 
 
+TRAINED = re.compile(r"(?<=[^/])/seed-\d+/[^/]+/lambda-[^/]+/model/?$")
+"""Where ``improve`` puts a model in its folder."""
+
+
 def model_name(model: str, task: str = "") -> str:
-    """The last part of a model's Hub id or path, without ``seed-N`` and ``task``."""
-    parts = [part for part in model.split("/") if part]
+    """The last part of a model's Hub id or path, without ``seed-N`` and ``task``.
+
+    What ``improve`` wrote is called by the folder of the training.
+    """
+    parts = [part for part in TRAINED.sub("", model).split("/") if part]
     if parts and parts[-1] == task:
         parts = [part for part in parts[:-1] if not part.startswith("seed-")]
     return parts[-1].removesuffix(".gguf") if parts else ""

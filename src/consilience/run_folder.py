@@ -58,9 +58,6 @@ BEGIN = ("settings", "started", "command", "versions", "git", "products")
 LAST_NAMED = ("suite_digest", "options", "written", "factors", "cells")
 """Settings that follow from others, which a message on another run names first."""
 
-OLD_SETTINGS = "asked"
-"""What records of earlier versions call their settings."""
-
 LARGEST = 64 << 20
 """Bytes of a ``run.json`` that is read; with the words of every relation of ParaRel it has 1 MB."""
 
@@ -116,6 +113,7 @@ class RunFolder:
                 path.mkdir(parents=True, exist_ok=True)
             with locked(path):
                 existing = self._read_record()
+                _refuse_links(path)
                 if existing is not None:
                     self._go_on_with(existing)
                 self._write_record()
@@ -310,6 +308,19 @@ class RunFolder:
         write_whole(self.path / "run.json", text.encode(errors="backslashreplace"))
 
 
+def _refuse_links(run: Path) -> None:
+    """Raise where what a run would write to is a link, such as to the answers of another run."""
+    for folder in (run / "answers", run / PROMPTS):
+        link = next((path for path in (folder, *folder.glob("*")) if path.is_symlink()), None)
+        if link is not None:
+            raise ConsilienceError(
+                f"a link to {link.readlink()}",
+                expected="files of the run itself, which it may replace",
+                where=str(link),
+                todo="Remove the link, or choose another folder.",
+            )
+
+
 def refuse_other_run(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
     """Raise with the first difference if a folder holds a run with other settings."""
     order = [*sorted({*before, *now} - {"suite", *LAST_NAMED}), *LAST_NAMED]
@@ -367,8 +378,6 @@ def _read_record(file: Path, todo: str) -> dict[str, Any]:
         if (size := file.stat().st_size) > LARGEST:
             raise ValueError(f"{size:,} bytes; expected at most {LARGEST:,}")
         record = parse_json(file.read_bytes())
-        if isinstance(record, dict) and OLD_SETTINGS in record:
-            record.setdefault("settings", record.pop(OLD_SETTINGS))
         fault = fault_of_run(record)
     except OSError as error:
         fault = error.strerror or str(error)
@@ -378,6 +387,13 @@ def _read_record(file: Path, todo: str) -> dict[str, Any]:
         message = f"not the record of a run: {fault}"
         raise ConsilienceError(message, where=str(file), todo=todo)
     result: dict[str, Any] = record
+    if (format_ := result["settings"].get("format", FORMAT)) != FORMAT:
+        raise ConsilienceError(
+            f"a run in format {_show(format_)}",
+            expected=f"format {FORMAT}, which this version of consilience reads",
+            where=str(file),
+            todo="Read it with the version that wrote it, or run its command in another folder.",
+        )
     return result
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
-from consilience.expectations import KINDS, Instance
+from consilience.expectations import EXPECTATION_SUBSETS, Instance
 
 COUNTS: Mapping[str, type[pl.DataType]] = {
     "group": pl.String,
@@ -23,7 +23,7 @@ COUNTS: Mapping[str, type[pl.DataType]] = {
     "gap_high": pl.Float64,
     "gap_chance": pl.Float64,
 }
-"""One row a kind of expectations of a group; the group ``MICRO`` is all groups together.
+"""One row a subset of expectations (``kind``) of a group; ``MICRO`` is all groups together.
 
 - ``expectations``: how many were checked, each in one or several variants.
 - ``instances``: in how many variants, with all answers; ``n``: in how many of these the answers to
@@ -67,8 +67,8 @@ def violation_table(metrics: pl.DataFrame, by_group: ByGroup) -> pl.DataFrame:
         groups["MICRO"] = [of for group in by_group.values() for of in group]
     rows = []
     for group, counted in groups.items():
-        for kind in KINDS:
-            units = [of for of in counted if of[0].kind == kind]
+        for kind in EXPECTATION_SUBSETS:
+            units = [of for of in counted if of[0].expectation.subset == kind]
             if not units:
                 continue
             answered = [one for of in units for one in of if one.is_answered]
@@ -106,10 +106,9 @@ def violated_examples(
     """
     rows: list[dict[str, object]] = []
     for group, counted in by_group.items():
-        for kind in KINDS:
-            violated = [
-                one for of in counted if of[0].kind == kind and (one := _first_violated(of))
-            ]
+        for kind in EXPECTATION_SUBSETS:
+            units = [of for of in counted if of[0].expectation.subset == kind]
+            violated = [one for of in units if (one := _first_violated(of))]
             for number, instance in enumerate(violated[:most], start=1):
                 of_example = {"group": group, "kind": kind, "example": number}
                 rows += (of_example | row for row in _questions(instance, prompts))
@@ -133,7 +132,7 @@ def _questions(
             "item": item,
             "variant": variant,
             "prompt": prompts.get((item, variant), ""),
-            "answer": instance.answers[at],
+            "answer": instance.answers[at] or "none of the options",
             "permitted": _permitted(instance) if at == last else "",
         }
 

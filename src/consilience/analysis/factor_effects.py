@@ -256,7 +256,8 @@ def _pooled(
             METRICS[key[0]].bounds,
             proportion=key[0] == "consistency",
         )
-        estimates[key] = Estimate(value, low, high, totals[0].n, totals[0].left_out)
+        n, n_excluded = min(of.n for of in totals), max(of.left_out for of in totals)
+        estimates[key] = Estimate(value, low, high, n, n_excluded)
     return estimates
 
 

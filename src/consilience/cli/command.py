@@ -15,10 +15,10 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from consilience.cli.completion import COMPLETIONS
-from consilience.cli.configuration import Defaults, defaults_of, typed
+from consilience.cli.configuration import Defaults, defaults_of
 from consilience.cli.output_options import GeneralOptions
 from consilience.errors import ConsilienceError
-from consilience.workflow.option_fields import OptionField, option_fields
+from consilience.workflow.option_fields import OptionField, option_fields, typed
 from consilience.workflow.options import (
     ADVANCED,
     COUNTING,

@@ -87,7 +87,9 @@ def usage_error(error: click.ClickException) -> UsageError:
         params = ctx.command.get_params(ctx) if ctx else []
         known = [name for param in params for name in param.opts if name.startswith("-")]
         unknown = error.option_name
-        todo = OTHER_WAYS.get((where, unknown)) or did_you_mean(unknown, known)
+        hint = did_you_mean(unknown, known)
+        hint = hint if hint.startswith("Did") else f"See `{where} --help`."
+        todo = OTHER_WAYS.get((where, unknown)) or hint
         return UsageError(f"no option '{unknown}'", where=where, todo=todo)
     todo = f"See `{where} --help`." if where else ""
     param = getattr(error, "param", None)

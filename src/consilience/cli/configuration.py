@@ -76,21 +76,13 @@ def defaults_of(
         _check(key, fields[key], value, file)
     values = {key: value for key, value in values.items() if not fields[key].option.is_of_run}
     values |= section
+    if named is None and ENVIRONMENT not in os.environ:
+        _refuse_found(values, fields, file)
     data_dir = ""
     if (folder := values.pop("data-dir", None)) and "CONSILIENCE_DATA" not in os.environ:
         data_dir = os.environ["CONSILIENCE_DATA"] = str(file.parent / folder)
         data_dir = data_dir.removeprefix(f"{Path.cwd()}{os.sep}")
     return Defaults(file, {fields[key].name: value for key, value in values.items()}, data_dir)
-
-
-def typed(option: OptionField, value: Any) -> list[str]:
-    """The arguments that give an option a value on the command line."""
-    if option.type is bool:
-        return [option.flag] if value else []
-    values = [*map(str, value)] if isinstance(value, list | tuple) else [str(value)]
-    if option.is_repeated:
-        return [argument for one in values for argument in (option.flag, one)]
-    return [option.flag, ",".join(values)]
 
 
 def _find(named: str | None) -> Path | None:
@@ -149,6 +141,20 @@ def _check(key: str, field: OptionField, value: Any, file: Path) -> None:
         raise ConsilienceError(
             f"invalid value for '{key}': {value!r}", expected=error.expected, where=str(file)
         ) from error
+
+
+def _refuse_found(values: Table, fields: Mapping[str, OptionField], file: Path) -> None:
+    """Raise where a file that nobody named has a value that needs trust."""
+    tests = {key: fields[key].option.needs_trust for key in values}
+    keys = [key for key, needs_trust in tests.items() if needs_trust and needs_trust(values[key])]
+    if keys:
+        raise ConsilienceError(
+            f"{', '.join(keys)} in a configuration file that was found, not named",
+            expected="what runs code, sends a key or uploads in a file that you name, or on the "
+            "command line",
+            where=str(file),
+            todo=f"If you trust the file, add --config {file}.",
+        )
 
 
 def _refuse_unknown(keys: Iterable[str], known: Sequence[str], file: Path, kind: str) -> None:

@@ -42,7 +42,7 @@ def probe(options: ProbeOptions, output: ProbeOutput) -> None:
         plan = probing.plan_probe(options, Screen())
         _show_plan(plan, as_json=output.as_json or output.format_ == "json")
         return
-    words = _words_of(options.suite)
+    words = _words_of(options)
     _refuse(output.by, words, has_forms=bool(options.perturbations))
     if shard is None:
         probed = probing.probe(options, Screen())
@@ -122,10 +122,10 @@ TABLES: Mapping[SuiteWords, Sequence[By]] = {
 """The tables of each kind of suite."""
 
 
-def _words_of(suite: str) -> SuiteWords:
-    if is_questions(suite):
+def _words_of(options: ProbeOptions) -> SuiteWords:
+    if options.as_questions is not None or is_questions(options.suite):
         return QUESTION_WORDS
-    return PAIR_WORDS if is_task(suite) else FACT_WORDS
+    return PAIR_WORDS if is_task(options.suite) else FACT_WORDS
 
 
 def _refuse(by: By | None, words: SuiteWords, *, has_forms: bool) -> None:

@@ -28,6 +28,7 @@ from consilience.metrics.tally import Tally, ratio
     level="headline",
     binary=True,
     one_form=True,
+    better="higher",
 )
 def accuracy(grid: Grid) -> Tally:
     """Share of items with the right answer in the base variant: [a_i0 = g_i] (Section 5.2)."""
@@ -41,6 +42,7 @@ def accuracy(grid: Grid) -> Tally:
     level="headline",
     by_edit=True,
     by_form=True,
+    better="higher",
 )
 def consistency(grid: Grid) -> Tally:
     """Share of pairs of variants of an item that get the same answer (Section 5.2).
@@ -57,6 +59,7 @@ describe(
     label="Determinism",
     meaning="consistency of relations with several right answers",
     level="headline",
+    better="higher",
     alias_of="consistency",
 )
 
@@ -68,6 +71,7 @@ describe(
     level="headline",
     binary=True,
     by_form=True,
+    better="higher",
 )
 def consistent_accuracy(grid: Grid) -> Tally:
     """Share of items with the right answer in every variant: product over k of [a_ik = g_i].
@@ -83,6 +87,7 @@ def consistent_accuracy(grid: Grid) -> Tally:
     label="Consistently wrong",
     meaning="share of items with the same wrong answer in every variant",
     binary=True,
+    better="lower",
 )
 def consistent_wrong(grid: Grid) -> Tally:
     """Share of items with the same wrong answer in every variant, as in the released code."""
@@ -95,6 +100,7 @@ def consistent_wrong(grid: Grid) -> Tally:
     "pairs",
     label="Successful variants",
     meaning="share of variants that get at least one item right",
+    better="higher",
 )
 def successful_patterns(grid: Grid) -> Tally:
     """Share of patterns that get at least one item right (Section 6.1, Succ-Patt).
@@ -109,6 +115,7 @@ def successful_patterns(grid: Grid) -> Tally:
     label="Successful items",
     meaning="share of items that at least one variant gets right",
     binary=True,
+    better="higher",
 )
 def successful_objects(grid: Grid) -> Tally:
     """Share of items that at least one pattern gets right (Section 6.1, Succ-Objs)."""
@@ -119,6 +126,7 @@ def successful_objects(grid: Grid) -> Tally:
     "pairs",
     label="Known consistency",
     meaning="consistency of the items that at least one variant gets right",
+    better="higher",
 )
 def known_consistency(grid: Grid) -> Tally:
     """Consistency of the items that at least one pattern gets right (Section 6.1, Know-Const).
@@ -132,6 +140,7 @@ def known_consistency(grid: Grid) -> Tally:
     "pairs",
     label="Unknown consistency",
     meaning="consistency of the items that no variant gets right",
+    better="higher",
 )
 def unknown_consistency(grid: Grid) -> Tally:
     """Consistency of the items that no pattern gets right (Section 6.1, Unk-Const).
@@ -149,6 +158,7 @@ def unknown_consistency(grid: Grid) -> Tally:
     level="headline",
     bounds=(-1.0, 1.0),
     by_form=True,
+    better="higher",
 )
 def corrected_consistency(grid: Grid) -> Tally:
     """Chance-corrected consistency: (consistency - chance) / (1 - chance).
@@ -217,6 +227,7 @@ def uniform_consistency(grid: Grid) -> Tally:
     meaning="share of pairs of variants that both get the right answer",
     level="detail",
     by_form=True,
+    better="higher",
 )
 def agree_right(grid: Grid) -> Tally:
     """Share of pairs of variants that both get the right answer."""
@@ -229,6 +240,7 @@ def agree_right(grid: Grid) -> Tally:
     meaning="share of pairs of variants that get the same wrong answer",
     level="detail",
     by_form=True,
+    better="lower",
 )
 def agree_wrong(grid: Grid) -> Tally:
     """Share of pairs of variants that get the same wrong answer."""
@@ -240,13 +252,20 @@ def agree_wrong(grid: Grid) -> Tally:
     label="Disagree",
     meaning="share of pairs of variants that get different answers",
     level="detail",
+    better="lower",
 )
 def disagree(grid: Grid) -> Tally:
     """Share of pairs of variants that get different answers: 1 - ``consistency``."""
     return _of_pairs(grid, grid.n_both - grid.n_same)
 
 
-@metric("tuples", label="F1", meaning="F1 score of the last label of the task", one_form=True)
+@metric(
+    "tuples",
+    label="F1",
+    meaning="F1 score of the last label of the task",
+    better="higher",
+    one_form=True,
+)
 def f1(grid: Grid) -> Tally | None:
     """F1 of one label in the base variant: 2 TP / (2 TP + FP + FN). None where no label has F1."""
     if grid.positive < 0:
@@ -309,6 +328,7 @@ def top_label(grid: Grid) -> Tally:
     meaning="share of answers that are none of the labels",
     binary=True,
     one_form=True,
+    better="lower",
 )
 def no_label(grid: Grid) -> Tally | None:
     """Share of answers in the base variant that are no label; None for models that choose one."""

@@ -254,41 +254,6 @@ def order_remark(answers: pl.DataFrame, suite: Suite) -> list[str]:
     ]
 
 
-def check_golds(table: pl.DataFrame, suite: Suite) -> None:
-    """Raise if a gold of a prepared table differs from the gold in the suite.
-
-    The suite knows the gold of an item and, in N-1 relations, the golds of a subject.
-    """
-    facts = table.select(FACT).unique(maintain_order=True)
-    known = _facts_of(suite, facts["group"]).drop("place")
-    item, subject = ["group", "item", "subject"], ["group", "subject"]
-    of_item = known.rename({"gold": "known"})
-    of_subject = known.group_by(subject).agg(
-        pl.col("gold").unique(maintain_order=True).alias("any")
-    )
-    joined = facts.join(of_item, on=item, how="left", maintain_order="left")
-    joined = joined.join(of_subject, on=subject, how="left", maintain_order="left")
-    several = [relation.id for relation in suite.relations if relation.cardinality == "N-M"]
-    of_one = pl.col("known").is_null() & ~pl.col("group").is_in(several)
-    wrong = joined.filter(
-        (pl.col("known") != pl.col("gold"))
-        | (of_one & pl.col("any").is_not_null() & ~pl.col("any").list.contains(pl.col("gold")))
-    )
-    if wrong.is_empty():
-        return
-    row = wrong.row(0, named=True)
-    this = pl.all_horizontal(pl.col(name) == row[name] for name in ("group", "item"))
-    golds = [row["known"]] if row["known"] is not None else row["any"]
-    raise ConsilienceError(
-        f"{wrong.height:,} of {facts.height:,} facts have another gold than in the suite "
-        f"'{suite.name}', the first is item '{row['item']}' of {row['group']}: the gold of "
-        f"'{row['subject']}' is '{row['gold']}'",
-        expected=" or ".join(f"'{gold}'" for gold in golds),
-        where=f"the answers table, row {table.select(this.arg_max()).item() + 1}",
-        todo="Write the golds of the suite, or name the suite that was asked.",
-    )
-
-
 def unknown_answers(table: pl.DataFrame, suite: Suite) -> list[str]:
     """Notes on relations with answers that are neither objects nor golds.
 

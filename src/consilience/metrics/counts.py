@@ -105,8 +105,8 @@ def _subsets(grid: Grid, design: Design, metric: Metric) -> Iterator[tuple[str, 
         return
     yield "all", grid
     if metric.by_expectation:
-        for kind in dict.fromkeys(of[0].kind for of in grid.instances):
-            yield kind, grid.only_kind(kind)
+        for subset in dict.fromkeys(of[0].expectation.subset for of in grid.instances):
+            yield subset, grid.only_expectations(subset)
         return
     for kind, pairs in design.kinds.items():
         is_form = kind in design.forms or is_language_kind(kind)

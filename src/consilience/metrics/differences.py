@@ -43,6 +43,7 @@ from consilience.metrics.significance import FEW, benjamini_hochberg, holm, pair
 from consilience.metrics.tally import Share, Tally
 from consilience.metrics.weighing import ClusterCounts, Key
 from consilience.schemas import COMPARISON_SCHEMA, PRECISION_SCHEMA
+from consilience.text import counted
 from consilience.types import QUESTION_WORDS, Cardinality, Relation, Suite
 
 OF_THE_SUITE = ("uniform_consistency", "top_label")
@@ -84,7 +85,8 @@ def compare(
         seeds = prepared_seeds(models[second], suite, cache)
         if len(seeds) != len(reference):
             raise ConsilienceError(
-                f"{len(reference)} runs against {len(seeds)}", expected="as many seeds of both"
+                f"{counted(len(reference), 'seed')} of {first}, {len(seeds)} of {second}",
+                expected="as many seeds of both",
             )
         refuse_other_questions((first, reference[0]), (second, seeds[0]))
         rows: list[dict[str, object]] = []
@@ -347,6 +349,7 @@ def _row(
     replicates = np.mean(spreads, axis=0)
     bounds = difference_bounds(bounds_of(key))
     low, high = bootstrap_interval(difference.difference, replicates, clusters, bounds)
+    error = bootstrap_error(replicates, clusters)
     shares = [share for both in difference.seeds for share in both.shares]
     return {
         "metric": key[0],
@@ -359,12 +362,12 @@ def _row(
         "high": high,
         "test": test[0],
         "p": test[1],
-        "detectable": detectable_difference(replicates) if clusters > 1 else NAN,
+        "detectable": detectable_difference(error, clusters),
         "n": min(share.n for share in shares),
         "n_excluded": max(share.left_out for share in shares),
         "seeds": len(difference.seeds),
         "p_seeds": difference.p_seeds,
-        "error": bootstrap_error(replicates, clusters),
+        "error": error,
         "within_error": NAN,
         "skewness": 0.0,
         "clusters": clusters,

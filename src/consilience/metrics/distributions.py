@@ -22,6 +22,7 @@ from consilience.metrics.tally import Tally, ratio
     short="Total var.",
     meaning="distance between the option probabilities in two variants",
     by_edit=True,
+    better="lower",
 )
 def total_variation(grid: Grid) -> Tally | None:
     """Mean distance of two variants: ``sum_i sum_{k<l} d(P_ik, P_il)`` over the number of pairs.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from consilience.expectations import Instance, Probabilities, Replies, instances
+from consilience.expectations import NO_OPTION, Instance, Probabilities, Replies, instances
 from consilience.factors import levels_of
 from consilience.free_text import normalized
 from consilience.metrics.option_probabilities import OF_OPTIONS, option_probabilities
@@ -54,8 +54,9 @@ def unchecked_note(
 def _replies(table: pl.DataFrame, suite: Suite) -> Replies:
     """The answers to the questions that something is expected of; options by their text.
 
-    Two answers that are none of the options never agree. Two answers to open questions are the same
-    if their normalized texts are equal, or if a judge merged them (``meaning``).
+    The column ``option`` alone says which option an answer is: a text without one is ``NO_OPTION``,
+    whatever it reads. Two answers to open questions are the same if their normalized texts are
+    equal, or if a judge merged them (``meaning``).
     """
     options = {
         one.item: one.options
@@ -63,21 +64,18 @@ def _replies(table: pl.DataFrame, suite: Suite) -> Replies:
         for one in expectation.references
     }
     rows = table.filter(pl.col("item").is_in(list(options)))
-    position = pl.lit(None, pl.Int64)
-    if "option" in rows.columns:
-        position = pl.col("option").cast(pl.Float64, strict=False).cast(pl.Int64)
+    position = pl.col("option").cast(pl.Float64, strict=False).cast(pl.Int64)
     replies: dict[tuple[str, str], str | None] = {}
     columns = rows.select("item", "variant", pl.coalesce("meaning", "answer"), position)
     shown = _open_texts(rows, suite)
     for item, variant, text, at in columns.iter_rows():
         known = options[item]
-        answer = text if known or text is None else shown.get(normalized(text), text)
-        if at is not None and 0 <= at < len(known):
-            replies[item, variant] = known[at]
-        elif not known or answer is None or answer in known:
-            replies[item, variant] = answer
+        if text is None:
+            replies[item, variant] = None
+        elif known:
+            replies[item, variant] = known[at] if at is not None and at < len(known) else NO_OPTION
         else:
-            replies[item, variant] = f"none of the options of {item}"
+            replies[item, variant] = shown.get(normalized(text), text)
     return replies
 
 

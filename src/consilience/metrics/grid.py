@@ -233,9 +233,10 @@ class Grid:
             distributions=None if self.distributions is None else self.distributions[:, variants],
         )
 
-    def only_kind(self, kind: str) -> Grid:
-        """Only the instances of expectations of that kind."""
-        return replace(self, instances=tuple(of for of in self.instances if of[0].kind == kind))
+    def only_expectations(self, subset: str) -> Grid:
+        """Only the instances of expectations of that subset."""
+        instances = tuple(of for of in self.instances if of[0].expectation.subset == subset)
+        return replace(self, instances=instances)
 
     def with_(self, other: Grid) -> Grid:
         """Only the answers that are also in ``other``, a grid of the same items."""

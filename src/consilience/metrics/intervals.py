@@ -197,13 +197,13 @@ def difference_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
     return -width, width
 
 
-def detectable_difference(replicates: Floats) -> float:
+def detectable_difference(error: float, clusters: int) -> float:
     """The minimum detectable difference: found as significant with the probability ``POWER``.
 
-    ``(z[1 - (1-LEVEL)/2] + z[POWER])`` standard errors, which are the standard deviation of the
-    bootstrap ``replicates`` (replicate,) of the difference. NaN where they do not vary.
+    ``t[1 - (1-LEVEL)/2] + t[POWER]`` standard errors ``error``, with the t of ``clusters`` - 1
+    degrees of freedom (Bloom 1995): 2.80 of many clusters, 3.49 of six. NaN where nothing varies.
     """
-    known = replicates[~np.isnan(replicates)]
-    if len(known) < 2 or np.ptp(known) < TIE:
+    if not error > 0:
         return NAN
-    return float((ndtri(1 - (1 - LEVEL) / 2) + ndtri(POWER)) * known.std(ddof=1))
+    quantiles = stdtrit(clusters - 1, [1 - (1 - LEVEL) / 2, POWER])
+    return float(quantiles.sum()) * error

@@ -16,6 +16,9 @@ headline: in every table and figure. main: in tables of one run. detail: in the 
 ``metrics.csv`` has every metric.
 """
 
+Better = Literal["higher", "lower"]
+"""The direction of a metric: which values are better."""
+
 
 @dataclass(frozen=True, slots=True)
 class Description:
@@ -29,6 +32,8 @@ class Description:
     """The heading on a narrow screen."""
     level: Level
     """Where it is shown."""
+    better: Better | None
+    """Which values are better; None where it cannot be said."""
     alias_of: str
     """The metric that has this name on N-M relations; empty for a metric of its own."""
 
@@ -44,12 +49,13 @@ def describe(
     meaning: str,
     short: str = "",
     level: Level = "main",
+    better: Better | None = None,
     alias_of: str = "",
 ) -> None:
     """Register how a metric is shown; a name that is taken raises."""
     if name in DESCRIPTIONS:
         raise ValueError(f"there is a metric '{name}' already")
-    DESCRIPTIONS[name] = Description(label, meaning, short or label, level, alias_of)
+    DESCRIPTIONS[name] = Description(label, meaning, short or label, level, better, alias_of)
 
 
 Count = Callable[[Grid], Tally | None]
@@ -89,6 +95,7 @@ def metric(
     meaning: str,
     short: str = "",
     level: Level = "main",
+    better: Better | None = None,
     by_edit: bool = False,
     binary: bool = False,
     bounds: tuple[float, float] = (0.0, 1.0),
@@ -99,14 +106,14 @@ def metric(
 ) -> Callable[[Count], Count]:
     """Register a function as the metric of its name; a name that is taken raises.
 
-    ``label``, ``meaning``, ``short`` and ``level`` are those of its ``Description``: with them the
-    metric appears in the tables, the report and the docs. The other arguments are those of
-    ``Metric``.
+    ``label``, ``meaning``, ``short``, ``level`` and ``better`` are those of its ``Description``:
+    with them the metric appears in the tables, the report and the docs. The other arguments are
+    those of ``Metric``.
     """
 
     def register(count: Count) -> Count:
         name = count.__name__
-        describe(name, label=label, meaning=meaning, short=short, level=level)
+        describe(name, label=label, meaning=meaning, short=short, level=level, better=better)
         METRICS[name] = Metric(
             count, view, by_edit, binary, bounds, one_form, by_form, scores, by_expectation
         )

@@ -12,10 +12,12 @@ expectations whose last answer would violate this one:
 
     sum_i sum_{j other} [i does not permit b_j] / (K_i - 1) / number of applicable instances
 
-``b_j`` is the answer to the conclusion of another expectation of the same kind and group in the
-same variant, and ``K_i`` the number of these expectations, this one included. An instance without
-another expectation is left out. Answers are compared by their text where all these conclusions have
-the same options or none, else by the position of the option in the file.
+``b_j`` is the answer to the conclusion of another expectation of the same subset (its kind, with or
+without a condition) and group in the same variant, and ``K_i`` the number of these expectations,
+this one included. An instance without another expectation is left out. Answers are compared by
+their text where all these conclusions have the same options or none, else by the position of the
+option in the file. A text that is none of the options agrees with nothing, here as there: it
+violates every ``same``, and no ``different``.
 
 ``probability_gap`` is of probabilities instead of answers: the mean of
 ``Instance.probability_gap`` over instances whose permitted answers are one to one (of ``same``, of
@@ -25,26 +27,26 @@ check of Fluri, Paleka and Tramèr (Evaluating Superhuman Models with Consistenc
 2024). It is 0 where the probabilities are coherent.
 
 ``chance_probability_gap`` is the mean, over the same instances, of the gap to the probabilities of
-the conclusions of the *other* expectations of the kind and group in the same variant. A model whose
-probabilities hardly differ between questions has a small gap and a chance level as small.
+the conclusions of the *other* expectations of the subset and group in the same variant. A model
+whose probabilities hardly differ between questions has a small gap and a chance level as small.
 
 Expectations with a question in common are not independent, and neither are their variants. The
 *clusters* that the bootstrap resamples are the connected components of the graph whose nodes are
-questions and whose edges are the expectations of the kind; a cluster is called by the first premise
-of its first expectation. Expectations are counted in the group of their first premise.
+questions and whose edges are the expectations of the subset; a cluster is called by the first
+premise of its first expectation. Expectations are counted in the group of their first premise.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from consilience.expectations import Expectation, Instance, linked_questions
+from consilience.expectations import NO_OPTION, Expectation, Instance, linked_questions
 from consilience.metrics.grid import Floats, Grid
 from consilience.metrics.registry import metric
 from consilience.metrics.tally import Tally, ratio
@@ -55,6 +57,7 @@ from consilience.metrics.tally import Tally, ratio
     label="Violations",
     meaning="share of applicable expectations that the answers violate",
     by_expectation=True,
+    better="lower",
 )
 def violation_rate(grid: Grid) -> Tally | None:
     """Share of applicable instances of expectations whose conclusion gets no permitted answer."""
@@ -76,7 +79,7 @@ def violation_rate(grid: Grid) -> Tally | None:
     by_expectation=True,
 )
 def chance_violation_rate(grid: Grid) -> Tally | None:
-    """``violation_rate`` if the conclusion got the answer of another expectation of its kind."""
+    """``violation_rate`` if the conclusion got the answer of another expectation of its subset."""
     return _chance(grid.instances) if grid.instances else None
 
 
@@ -86,6 +89,7 @@ def chance_violation_rate(grid: Grid) -> Tally | None:
     short="Prob. gap",
     meaning="distance of the option probabilities from those that the first question requires",
     by_expectation=True,
+    better="lower",
 )
 def probability_gap(grid: Grid) -> Tally | None:
     """Mean distance of the option probabilities from coherent ones; None without probabilities."""
@@ -107,7 +111,7 @@ def probability_gap(grid: Grid) -> Tally | None:
     by_expectation=True,
 )
 def chance_probability_gap(grid: Grid) -> Tally | None:
-    """``probability_gap`` to the conclusions of other expectations of the kind and variant.
+    """``probability_gap`` to the conclusions of other expectations of the subset and variant.
 
     An instance without another expectation is left out. What an expectation counts is the
     derivative of the sum of all gaps by its weight, because it has a premise and a conclusion.
@@ -138,7 +142,7 @@ def _gaps(members: Sequence[Instance]) -> Floats:
 
     Options are compared as ``_Codes`` says; what the conclusion does not have is a gap, too.
     """
-    scheme = _Codes.of([[one] for one in members], members[0].kind)
+    scheme = _Codes.of([one.expectation for one in members])
     codes: dict[Hashable, int] = {}
     for one in members:
         for text in one.expectation.conclusion.options:
@@ -173,7 +177,7 @@ def _missing(units: Units) -> int:
 
 
 Stratum = tuple[str, str]
-"""A kind, and the variant of the conclusion."""
+"""A subset of expectations (``Expectation.subset``), and the variant of the conclusion."""
 
 
 def _chance(units: Units) -> Tally:
@@ -182,20 +186,22 @@ def _chance(units: Units) -> Tally:
     There is an answer b for each stratum and code. An expectation has one last answer in a stratum,
     also where several of its instances share it.
     """
-    kinds = {unit[0].expectation.kind for unit in units}
-    coded = {kind: _Codes.of(units, kind) for kind in kinds}
+    subsets: dict[str, list[Expectation]] = {}
+    for expectation in (unit[0].expectation for unit in units):
+        subsets.setdefault(expectation.subset, []).append(expectation)
+    coded = {subset: _Codes.of(expectations) for subset, expectations in subsets.items()}
     answered = [[(one, _stratum(one)) for one in unit if one.is_answered] for unit in units]
     sizes = Counter(stratum for unit in answered for stratum in {of for _, of in unit})
     compared = [[(one, of) for one, of in unit if sizes[of] > 1] for unit in answered]
     codes: dict[Stratum, dict[Hashable, None]] = {}
-    for one, stratum in (pair for unit in compared for pair in unit):
-        codes.setdefault(stratum, {})[coded[one.expectation.kind].code_of(one)] = None
+    for one, stratum in (pair for pairs in compared for pair in pairs):
+        codes.setdefault(stratum, {})[coded[stratum[0]].code_of(one)] = None
     columns = {key: at for at, key in enumerate((of, b) for of, bs in codes.items() for b in bs)}
     size = len(columns)
     counts = np.zeros((len(units), 1 + 3 * size), dtype=np.float32)
     for at, unit in enumerate(compared):
         for one, stratum in unit:
-            scheme = coded[one.expectation.kind]
+            scheme = coded[stratum[0]]
             answer_column = columns[stratum, scheme.code_of(one)]
             counts[at, 1 + size + answer_column] = 1
             if one.is_permitted is None:
@@ -224,24 +230,19 @@ def _chance(units: Units) -> Tally:
 
 
 def _stratum(one: Instance) -> Stratum:
-    return one.expectation.kind, one.variants[-1]
+    return one.expectation.subset, one.variants[-1]
 
 
 @dataclass(frozen=True, slots=True)
 class _Codes:
-    """How the answers to the conclusions of a kind are compared."""
+    """How the answers to the conclusions of a subset are compared."""
 
     by_text: bool
     """By their text; otherwise by the position among the options of their question."""
 
     @classmethod
-    def of(cls, units: Units, kind: str) -> _Codes:
-        options = {
-            frozenset(unit[0].expectation.conclusion.options)
-            for unit in units
-            if unit[0].expectation.kind == kind
-        }
-        return cls(len(options) == 1)
+    def of(cls, expectations: Iterable[Expectation]) -> _Codes:
+        return cls(len({frozenset(one.conclusion.options) for one in expectations}) == 1)
 
     def code(self, expectation: Expectation, answer: str) -> Hashable:
         """The code of an answer to the conclusion; a text that is no option is its own code."""
@@ -256,7 +257,7 @@ class _Codes:
         """The answer of a code; a position that the conclusion does not have is no option."""
         if isinstance(code, int):
             options = expectation.conclusion.options
-            return options[code] if code < len(options) else f"option {code}"
+            return options[code] if code < len(options) else NO_OPTION
         return str(code)
 
 

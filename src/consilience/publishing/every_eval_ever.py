@@ -32,8 +32,6 @@ SCHEMAS = files("consilience.publishing").joinpath("every_eval_ever_0_3_0")
 
 AGGREGATE, INSTANCE = "eval.schema.json", "instance_level_eval.schema.json"
 
-LOWER_IS_BETTER = ("violation_rate", "no_label", "consistent_wrong", "total_variation")
-
 CANONICAL = ("accuracy", "f1")
 """Metrics that others have under this id; ours have the prefix ``consilience.``."""
 
@@ -150,7 +148,7 @@ def _metric(name: str, protocol: str) -> Record:
         "metric_kind": name,
         "metric_unit": "proportion",
         "metric_parameters": {"protocol": protocol},
-        "lower_is_better": name in LOWER_IS_BETTER,
+        "lower_is_better": description.better == "lower",
         "score_type": "continuous",
         "min_score": low,
         "max_score": high,

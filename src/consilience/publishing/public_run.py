@@ -101,6 +101,8 @@ class PublicRun:
     """All numbers (``METRICS_SCHEMA``)."""
     notes: Sequence[str]
     """What a reader of the numbers should know."""
+    changes: Sequence[str]
+    """The same of a suite that is not as it was when it was asked."""
     answers: pl.DataFrame
     """All answers; of several seeds with a column ``seed``."""
     prompts: pl.DataFrame | None
@@ -161,5 +163,5 @@ class PublicRun:
         if self.command:
             yield "command", f"`{self.command}`"
         yield "date", self.day
-        for note in self.notes:
+        for note in (*self.changes, *self.notes):
             yield "note", note

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from consilience.analysis.expectation_tables import NO_GAP
-from consilience.expectations import KINDS
+from consilience.expectations import EXPECTATION_SUBSETS
 from consilience.report.columns import GAP_NOTE, PROBABILITY_GAP, VIOLATION_RATES, cells_of
 from consilience.report.page import Folded, Part, Section
 from consilience.report.run_view import RunView, group_names, without_run
@@ -36,7 +36,7 @@ def expectation_sections(runs: Sequence[RunView]) -> list[Section]:
     shown = {**VIOLATION_RATES, **(PROBABILITY_GAP if has_gap else {})}
     groups = [name for name in names if name != "MICRO" or len(names) > 2]
     for group in groups:
-        for kind in KINDS:
+        for kind in EXPECTATION_SUBSETS:
             for run in runs:
                 rate = values.get((run.name, "violation_rate", group, kind))
                 chance = values.get((run.name, "chance_violation_rate", group, kind))
@@ -52,7 +52,11 @@ def expectation_sections(runs: Sequence[RunView]) -> list[Section]:
         return []
     columns = [Column("group"), Column("run"), Column("expectation"), *shown.values()]
     rows, columns = without_run(len(runs), rows, columns)
-    about = [f"{kind}: {text}" for kind, text in KINDS.items() if any(kind in row for row in rows)]
+    about = [
+        f"{kind}: {text}"
+        for kind, text in EXPECTATION_SUBSETS.items()
+        if any(kind in row for row in rows)
+    ]
     notes = [*about, APPLICABLE, *([GAP_NOTE] if has_gap else [])]
     table = Table("Violated expectations, in percent", columns, rows, notes)
     parts: list[Part] = [table]

@@ -53,11 +53,11 @@ def first_screen(runs: Sequence[RunView], relation: str | None) -> Section:
     ``relation``: whose patterns are shown first; None for the least consistent.
     """
     cautions = by_run({run.name: run.summary.notes for run in runs})
-    parts: list[Part] = [*opening_example(runs[0]), *([Points(cautions)] if cautions else [])]
-    if len(runs) == 1:
-        parts.append(Tiles(list(_tiles(runs[0]))))
-    else:
-        parts.append(_headline_table(runs))
+    parts: list[Part] = [
+        Tiles(list(_tiles(runs[0]))) if len(runs) == 1 else _headline_table(runs),
+        *opening_example(runs[0]),
+        *([Points(cautions)] if cautions else []),
+    ]
     parts += _groups_and_servers(runs)
     parts += _headlines(runs)
     figures = [*_relations(runs), *_forms(runs), *_agreement(runs, relation)]
@@ -127,7 +127,7 @@ def _headline_table(runs: Sequence[RunView]) -> Table:
             Cell(row.value, row.std, row.low, row.high) if (row := values.get(key)) else Cell()
             for key in keys
         ]
-        rows.append([_run_and_task(run, runs), run.summary.chance, *cells])
+        rows.append([_run_and_task(run, runs), *cells[:2], run.summary.chance, *cells[2:]])
     baselines = {
         tuple(round(row.baseline, 9) for row in run.summary.rows if not math.isnan(row.baseline))
         for run in runs
@@ -135,13 +135,12 @@ def _headline_table(runs: Sequence[RunView]) -> Table:
     if len(baselines) == 1:
         shared = {(row.label, row.metric, row.subset): row for row in runs[0].summary.rows}
         cells = [Cell(shared[key].baseline) if key in shared else Cell() for key in keys]
-        rows.append(["majority baseline", None, *cells])
-    columns = [Column("model"), Column("Expected by chance", "share")]
-    columns += [Column(label, "share") for label, _, _ in keys]
-    with_chance_second = [[row[0], *row[2:4], row[1], *row[4:]] for row in rows]
-    columns = [columns[0], *columns[2:4], columns[1], *columns[4:]]
+        rows.append(["majority baseline", *cells[:2], None, *cells[2:]])
+    labels = [label for label, _, _ in keys]
+    labels = [*labels[:2], "Expected by chance", *labels[2:]]
+    columns = [Column("model"), *(Column(label, "share") for label in labels)]
     title = "The headline numbers, in percent; below each its 95 % confidence interval"
-    return Table(title, columns, with_chance_second)
+    return Table(title, columns, rows)
 
 
 def _run_and_task(run: RunView, runs: Sequence[RunView]) -> str:

@@ -7,7 +7,7 @@ import math
 from consilience.design import BETWEEN, WITHIN
 from consilience.factors import FACTORS, levels_of
 from consilience.report.run_view import RunView
-from consilience.report.summary import VIOLATIONS, SummaryRow
+from consilience.report.summary import NO_OPTION, VIOLATIONS, SummaryRow
 from consilience.types import QUESTION_WORDS
 
 UNIT = "\N{NO-BREAK SPACE}%"
@@ -31,6 +31,7 @@ OF_QUESTIONS = {
     "consistency": "Two variants of a question get the same answer {value} of the time{chance}.",
     "corrected_consistency": OF_FACTS["corrected_consistency"],
     "consistent_accuracy": "The answer is right in every variant for {value} of the questions.",
+    NO_OPTION: "{value} of the written answers are none of the options.",
 }
 """Sentences of questions by metric."""
 

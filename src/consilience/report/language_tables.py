@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 import polars.selectors as cs
@@ -32,6 +32,16 @@ NOTE = (
 def language_label(kind: str) -> str:
     """``de`` for ``language=de``, ``de and ja`` for ``language=de/ja``."""
     return kind.removeprefix(OF_LANGUAGE).replace("/", " and ")
+
+
+def _fewer_relations(name: str, relations: Mapping[str, int]) -> list[str]:
+    """A note on the rows whose mean is over fewer relations than that of others.
+
+    ``relations``: how many each row is over, by its label.
+    """
+    most = max(relations.values(), default=0)
+    fewer = ", ".join(f"{label} ({n})" for label, n in relations.items() if n < most)
+    return [f"{name}: mean over {most} relations, over fewer in {fewer}"] if fewer else []
 
 
 def language_table(metrics: pl.DataFrame, suite: Suite) -> Table:
@@ -66,7 +76,13 @@ def language_table(metrics: pl.DataFrame, suite: Suite) -> Table:
         "pairs": Column("pairs", "count"),
     }
     title = f"{suite.name}: patterns of one language and of two, means of relations in percent"
-    return frame_table(rows, title, columns, [NOTE] if rows else [])
+    notes = [NOTE] if rows else []
+    for name in METRICS_SHOWN:
+        known = {kind: values[name, kind]["n"] for kind in ordered if (name, kind) in values}
+        notes += _fewer_relations(
+            columns[name].heading, {language_label(kind): n for kind, n in known.items()}
+        )
+    return frame_table(rows, title, columns, notes)
 
 
 def known_metrics(compared: pl.DataFrame, metrics: Sequence[str]) -> Sequence[str]:
@@ -115,7 +131,13 @@ def language_differences(
         named.append({"name": labels[row["group"]] if by_group else pair, **row})
         blocks.append(f"{metric}, {pair}" if by_group else metric)
     tests = ", ".join(rows["test"].drop_nulls().unique(maintain_order=True))
+    over: dict[str, dict[str, int]] = {}
+    for row in rows.filter(pl.col("n") > 0, group="MACRO").to_dicts():
+        over.setdefault(label_of(row["metric"]), {})[f"{row['first']} -> {row['second']}"] = row[
+            "n"
+        ]
     notes = [
+        *(f"{note}." for name, by_pair in over.items() for note in _fewer_relations(name, by_pair)),
         *(f"{note}." for note in few_relations(rows, suite)),
         *contradictions(rows),
         f"{NOTE}. Only facts that have the number in both languages count.",

@@ -12,12 +12,16 @@ from consilience.report.run_view import FactView, RunView
 
 
 def opening_example(run: RunView) -> Iterator[Text]:
-    """Two prompts of one item with their answers, different ones if there are any."""
+    """Two prompts of one item with their answers, different ones if there are any.
+
+    The item is one of the means, if there are examples of these.
+    """
     if run.facts is not None:
         examples = [one for of_kind in run.facts.examples.values() for one in of_kind]
+        averaged = {group.id for group in run.suite if group.cardinality == "N-1"}
+        examples.sort(key=lambda example: example.group not in averaged)
         for example in examples[:1]:
-            if text := _of_replies(run.name, run.facts, example):
-                yield Text([text])
+            yield from _of_replies(run.name, run.facts, example)
     elif run.pairs is not None:
         for row in run.pairs.changed.head(1).to_dicts():
             form = row["perturbation"]
@@ -27,17 +31,21 @@ def opening_example(run: RunView) -> Iterator[Text]:
             yield Text([_answered(run.name, prompts, (row["original_answer"], row["answer"]))])
 
 
-def _of_replies(name: str, facts: FactView, example: Example) -> str:
-    """Two replies to a fact or a question in a sentence; empty of one with a single reply."""
+def _of_replies(name: str, facts: FactView, example: Example) -> Iterator[Text]:
+    """Two replies to a fact or a question; nothing of one with a single reply.
+
+    A sentence; of a question then its prompt, and what differs in the other one.
+    """
     first = example.telling[0]
     others = [reply for reply in example.replies if reply is not first]
     if not others:
-        return ""
+        return
     if not (first.prompt and levels_of(first.variant)):  # a fact, or the prompts were not kept
         others = [reply for reply in example.telling if reply is not first]
         second = next((other for other in others if other.answer != first.answer), others[0])
         prompts = [_quoted(facts.prompt(example, reply)) for reply in (first, second)]
-        return _answered(name, prompts, (first.answer, second.answer))
+        yield Text([_answered(name, prompts, (first.answer, second.answer))])
+        return
     second = min(
         others, key=lambda reply: (reply.answer == first.answer, len(_changed(first, reply)))
     )
@@ -45,12 +53,15 @@ def _of_replies(name: str, facts: FactView, example: Example) -> str:
     verb, only = ("differs", "only ") if len(changed) == 1 else ("differ", "")
     names = " and ".join(FACTORS[factor] for factor in changed)
     levels = ", ".join(f"{factor}={level}" for factor, level in changed.items())
-    other = whole_or_end(" / ".join(differing_lines(first.prompt, second.prompt or "")))
     answer = "the same" if second.answer == first.answer else f"but {_quoted(second.answer)}"
-    return (
-        f"Example: {name} answers {_quoted(first.answer)} to {_quoted(first.prompt)}, {answer} "
-        f"when {only}{names} {verb} ({levels})" + (f": “{other}”" if other else "")
+    shown = [lines_asked(first.prompt), [*differing_lines(first.prompt, second.prompt or "")]]
+    yield Text(
+        [
+            f"Example: {name} answers {_quoted(first.answer)} to this prompt, {answer} when {only}"
+            f"{names} {verb} ({levels}):"
+        ]
     )
+    yield Text([whole_or_end("\n".join(lines)) for lines in shown if lines], code=True)
 
 
 def _changed(first: Reply, second: Reply) -> dict[str, str]:

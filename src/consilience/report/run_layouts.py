@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from consilience.expectations import KINDS
+from consilience.expectations import EXPECTATION_SUBSETS
 from consilience.factors import FACTORS
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.report.metric_tables import SUBSETS
@@ -57,7 +57,7 @@ OF_QUESTIONS: Mapping[str, tuple[str, Mapping[tuple[str, str], str]]] = {
     ),
     "violations": (
         "Violated expectations by kind, in percent",
-        {(VIOLATIONS, kind): kind for kind in KINDS},
+        {(VIOLATIONS, subset): subset for subset in EXPECTATION_SUBSETS},
     ),
 }
 """Tables of questions: title, and the label of each column by metric and subset."""

@@ -12,7 +12,7 @@ import polars as pl
 
 from consilience.choices import Protocol
 from consilience.design import BETWEEN, ORIGINAL, WITHIN
-from consilience.expectations import KINDS
+from consilience.expectations import EXPECTATION_SUBSETS
 from consilience.factors import several_factors
 from consilience.metrics.notes import constant_answers
 from consilience.report.noise_tables import noise_sentence
@@ -21,6 +21,9 @@ from consilience.report.table import CI, DASH, NAN, NO_DATA, Cell, Column, Table
 from consilience.report.terminal import fitted_text
 from consilience.text import counted, listed
 from consilience.types import FACT_WORDS, QUESTION_WORDS, Relation, Suite, SuiteWords
+
+NO_OPTION = "no_option"
+"""The share of written answers that are none of the options, in a summary alone."""
 
 VIOLATIONS = "violation_rate"
 """The metric that has a row for each kind of expectations."""
@@ -308,12 +311,12 @@ def _pair_keys(groups: Sequence[Relation]) -> list[tuple[Key, str, str]]:
 
 
 def _violation_keys(suite: Suite) -> list[tuple[Key, str, str]]:
-    """Key, label and meaning of a row for each kind of expectations of the suite."""
-    present = {expectation.kind for expectation in suite.expectations}
-    kinds = [kind for kind in KINDS if kind in present]
+    """Key, label and meaning of a row for each subset of expectations of the suite."""
+    present = {expectation.subset for expectation in suite.expectations}
     return [
-        (("MICRO", VIOLATIONS, kind), f"Violations, {kind}", "violated expectations")
-        for kind in kinds
+        (("MICRO", VIOLATIONS, subset), f"Violations, {subset}", "violated expectations")
+        for subset in EXPECTATION_SUBSETS
+        if subset in present
     ]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import polars as pl
 import polars.selectors as cs
 
-from consilience.expectations import KINDS
+from consilience.expectations import EXPECTATION_SUBSETS
 from consilience.report.columns import GAP_NOTE, VIOLATION_NOTE, VIOLATIONS, frame_table
 from consilience.report.prompt_lines import in_one_line
 from consilience.report.table import Column, Table, Value
@@ -45,5 +45,5 @@ def violation_examples(examples: pl.DataFrame) -> Iterator[Table]:
                 above = row["variant"]
                 rows.append([question or row["item"], variant, row["answer"], row["permitted"]])
             last_rows.append(len(rows) - 1)
-        title = f"{group}, {kind} ({KINDS[str(kind)]}): examples of violations"
+        title = f"{group}, {kind} ({EXPECTATION_SUBSETS[str(kind)]}): examples of violations"
         yield Table(title, columns, rows, rules=last_rows, sortable=False)

@@ -224,5 +224,6 @@ def _unreachable(url: str, reason: str) -> ConsilienceError:
     return ConsilienceError(
         f"cannot be fetched: {reason}",
         where=url,
-        todo="Check the network and give the command again; existing files are kept.",
+        todo="Check the network and rerun the command, or name a copy of the release: --from URL, "
+        "also file:///FOLDER. Existing files are kept.",
     )

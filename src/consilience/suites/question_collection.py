@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from consilience.expectations import Expectation
@@ -28,6 +28,9 @@ class Questions:
     """What a reader should know of them."""
     expectations: tuple[Expectation, ...] = ()
     """What should hold between their answers."""
+    source: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """The file or the folder that they were read from (``file``), and the names of its columns that
+    were given; empty where they are from nowhere else on this machine."""
 
     @classmethod
     def from_frame(

@@ -97,7 +97,10 @@ def load_questions(
     problems: Problems = []
     questions = _read(str(path_of(spec, "a file of questions")), columns or {}, problems)
     raise_first(problems)
-    return questions
+    path = Path(spec)
+    if str(spec) in QUESTION_SUITES or not path.exists():
+        return questions
+    return replace(questions, source={**(columns or {}), "file": str(path.resolve())})
 
 
 def check_questions(spec: str, columns: Mapping[str, str] | None = None) -> Problems:

@@ -128,8 +128,9 @@ def find_examples(options: ExamplesOptions) -> tuple[dict[str, list[Example]], l
     if len(run.seeds) > 1:
         notes.append(f"the examples are those of {first.label}")
     chosen = examples(first.answers, suite, kinds, options.examples)
+    notes = [*suite_notes(run, suite), *notes]
     if not of_questions:
-        return chosen, [*suite_notes(run, suite), *notes]
+        return chosen, notes
     if writing := run.settings.get("writing"):
         notes.append(f"written answers are matched by the rule: {writing['match']}")
     return with_prompts(chosen, first.answers, prompts_of_run(first)), notes
@@ -151,7 +152,7 @@ def analyze_expectations(options: ExpectationsOptions) -> Analysis:
     suite, protocol = any_suite_of(run, None, None, None)
     seeds = prepared_seeds(run.tables, suite)
     metrics = measure(seeds, suite, protocol, options.seed)
-    by_group, notes = seeds[0].instances, []
+    by_group, notes = seeds[0].instances, suite_notes(run, suite)
     if len(run.seeds) > 1:
         notes.append(f"rates are means over {len(seeds)} seeds, the examples are of the first")
     prompts = prompts_of_run(run.seeds[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,8 @@ import polars as pl
 from consilience.choices import By, Protocol
 from consilience.errors import ConsilienceError
 from consilience.frames import as_pandas
-from consilience.metrics.counts import OtherQuestionsError
-from consilience.metrics.differences import compare
+from consilience.metrics.counts import OtherQuestionsError, Prepared
+from consilience.metrics.differences import Seeds, compare
 from consilience.metrics.language_differences import compare_languages
 from consilience.metrics.notes import few_relations, other_candidates
 from consilience.metrics.registry import label_of
@@ -111,19 +111,31 @@ def compare_opened(runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: 
         table = compare_languages(runs[0].tables, suite, protocol, seed)
     else:
         table, notes = differences_of(runs, suite, protocol, seed)
-    notes = suite_notes(runs[0], suite) + settings_notes(runs) + notes + noise_notes(runs, table)
+    changed = [note for run in runs for note in suite_notes(run, suite)]
+    notes = changed + settings_notes(runs) + notes + noise_notes(runs, table)
     return Comparison(runs, suite, protocol, table, notes)
 
 
 def differences_of(
-    runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: int
+    runs: Sequence[Run],
+    suite: Suite,
+    protocol: Protocol,
+    seed: int,
+    tables: Mapping[str, Sequence[Prepared]] | None = None,
 ) -> tuple[pl.DataFrame, list[str]]:
-    """Later runs against the first (``COMPARISON_SCHEMA``), and what a reader should know."""
+    """Later runs against the first (``COMPARISON_SCHEMA``), and what a reader should know.
+
+    Runs of other items are compared on those that all have. ``tables``: the answers by run, where
+    they are prepared already.
+    """
+    answers: Mapping[str, Seeds]
     answers, notes = paired_by_text(runs)
     if runs[0].is_of_pairs:
         answers, left_out = shared_groups(answers)
         notes += check_texts(runs, answers)
         notes += [f"{group}: not in all runs, so in no difference" for group in left_out]
+    elif tables and all(run.texts == runs[0].texts for run in runs):
+        answers = tables
     try:
         return compare(answers, suite, protocol, seed), notes
     except OtherQuestionsError:

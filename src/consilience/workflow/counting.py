@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from consilience.analysis.patterns import pattern_table
@@ -16,11 +17,13 @@ from consilience.files import texts_of
 from consilience.metrics.changes import form_changes
 from consilience.metrics.counts import Answers, Prepared, ResampleCache, prepared_seeds
 from consilience.metrics.expected import unchecked_note
+from consilience.metrics.item_means import ItemNumbers, item_estimates
 from consilience.metrics.measure import measure
 from consilience.metrics.notes import facts_left_out, notes_on
 from consilience.metrics.shown_positions import position_notes
 from consilience.read import read_csv
-from consilience.report.summary import Key, Summary, summarize
+from consilience.report.summary import NO_OPTION, Key, Summary, SummaryRow, summarize
+from consilience.report.table import NAN
 from consilience.run import Run
 from consilience.run_folder import RunFolder
 from consilience.schemas import FLIPS, METRICS_SCHEMA, SCORE_CHANGE
@@ -131,9 +134,40 @@ def count_answers(
         metrics = pl.concat([metrics, noise_floor], how="diagonal")
     fewest = _fewest_variants(first, suite)
     summary = summarize(metrics, chosen, protocol, model, baseline, by_seed, cautions, fewest)
+    rows = [*summary.rows, *_no_option([table.answers for table in tables])]
+    summary = replace(summary, rows=rows)
     return CountedRun(
         suite, protocol, tables, seed, metrics, baseline, summary, left_out, seed_notes(notes)
     )
+
+
+def _no_option(seeds: Sequence[pl.DataFrame]) -> Iterator[SummaryRow]:
+    """The share of written answers that are none of the options, where some are."""
+    item = ["group", "item"]
+    if not {"text", "unmatched", "gold_option"} <= set(seeds[0].columns):
+        return
+    items = seeds[0].select(item).unique().sort(item)
+    is_written = pl.col("text").is_not_null() & pl.col("gold_option").is_not_null()
+    is_unmatched = pl.col("unmatched").is_not_null().cast(pl.Float64)
+    counts = [
+        answers.filter(is_written).group_by(item).agg(is_unmatched.sum(), size=pl.len() + 0.0)
+        for answers in seeds
+    ]
+    numbers = [
+        items.join(of_seed, on=item, how="left", maintain_order="left").drop(item).to_numpy()
+        for of_seed in counts
+    ]
+    share = item_estimates(
+        [{NO_OPTION: ItemNumbers(columns, is_mean=True)} for columns in numbers],
+        np.arange(items.height).astype(object),
+        0,
+    )[NO_OPTION]
+    if share.value > 0:
+        yield SummaryRow(
+            label="No option", metric=NO_OPTION, subset="all", value=share.value, std=NAN,
+            low=share.low, high=share.high, baseline=NAN,
+            meaning="written answers that are no option",
+        )  # fmt: skip
 
 
 def _fewest_variants(answers: pl.DataFrame, suite: Suite) -> Sequence[int]:

@@ -39,7 +39,7 @@ from consilience.workflow.promptfoo_results import is_promptfoo
 from consilience.workflow.question_design import columns_of
 from consilience.workflow.result import Result, distinct_runs
 from consilience.workflow.run_options import ScoreOptions
-from consilience.workflow.suite import any_suite_of, protocol_notes
+from consilience.workflow.suite import any_suite_of, protocol_notes, suite_notes
 
 Frame = Any
 """A pandas or polars frame."""
@@ -132,8 +132,9 @@ def open_run(path: str | Path, *, protocol: Protocol | None = None, seed: int = 
         )
     suite, rules = any_suite_of(run, None, protocol, None)
     counted = count_run(run, suite, rules, seed)
-    notes = dict.fromkeys([*record_notes(run), *counted.notes, *protocol_notes(run, rules)])
-    return _result_of(replace(counted, notes=list(notes)), run)
+    notes = [*suite_notes(run, suite), *record_notes(run), *counted.notes]
+    notes = [*dict.fromkeys([*notes, *protocol_notes(run, rules)])]
+    return _result_of(replace(counted, notes=notes), run)
 
 
 def score(
@@ -144,6 +145,8 @@ def score(
     match: str | None = None,
     columns: Mapping[str, str] | None = None,
     provider: str | None = None,
+    data: str | None = None,
+    perturbations: Sequence[str] | None = None,
 ) -> Result:
     """Measure answers that were made elsewhere. No model is needed.
 
@@ -154,6 +157,8 @@ def score(
     - ``match``: the rule that finds an option, label or object in an answer (docs/free-text.md).
     - ``columns``: of a file of questions, as ``load_questions`` takes them.
     - ``provider``: of a file of promptfoo (.json), which needs no suite; whose answers.
+    - ``data``: the file of the sentence pairs of a task; answers to others raise.
+    - ``perturbations``: forms of your own that were answered, such as ``my_forms.py:polite``.
     """
     temporary = TemporaryDirectory(prefix="consilience-")
     is_path = isinstance(answers, str | PathLike)
@@ -179,7 +184,10 @@ def score(
         return _result_of(probed, Run.open(probed.record["path"]), temporary)
     spec = save_suite(suite, Path(temporary.name, "suite")) if isinstance(suite, Suite) else suite
     name = questions.name if questions is not None else None if spec is None else str(spec)
-    probed = probing.score(ScoreOptions(path, name, protocol, match), label=label)
+    probed = probing.score(
+        ScoreOptions(path, name, protocol, match, data=data, perturbations=perturbations),
+        label=label,
+    )
     return _result_of(probed, Run.open(path), temporary)
 
 

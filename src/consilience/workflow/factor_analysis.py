@@ -21,7 +21,7 @@ from consilience.suites.selection import select_relations
 from consilience.types import Relation, Suite
 from consilience.workflow.analysis_options import FactorsOptions
 from consilience.workflow.counting import noise_floor_of
-from consilience.workflow.suite import any_suite_of, design_of_run
+from consilience.workflow.suite import any_suite_of, design_of_run, suite_notes
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -120,7 +120,9 @@ def analyze_factors(options: FactorsOptions) -> FactorAnalysis:
         answers = pl.concat(run.tables, how="diagonal")
         if options.groups is not None:
             answers = answers.filter(pl.col("group").is_in(options.groups))
-        tables = replace(first.tables, notes=[*position_notes(answers), *first.tables.notes])
+        changes = suite_notes(run, any_suite_of(run, None, None, None)[0])
+        notes = [*changes, *position_notes(answers), *first.tables.notes]
+        tables = replace(first.tables, notes=notes)
         views += [replace(first, tables=tables), *others]
     return FactorAnalysis(views)
 

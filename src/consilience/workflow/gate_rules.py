@@ -17,17 +17,6 @@ FORMS = (
 )
 """What a rule looks like."""
 
-HIGHER_IS_BETTER = (
-    "accuracy", "consistency", "determinism", "consistent_accuracy", "successful_patterns",
-    "successful_objects", "known_consistency", "unknown_consistency", "corrected_consistency",
-    "agree_right", "f1",
-)  # fmt: skip
-LOWER_IS_BETTER = (
-    "consistent_wrong", "agree_wrong", "disagree", "no_label", "total_variation",
-    "violation_rate", "probability_gap",
-)  # fmt: skip
-"""The metrics of which 'no worse' says which direction is meant."""
-
 NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
 
 ABSOLUTE = re.compile(rf"([^<>=≥≤]+?)\s*(>=|<=|≥|≤)\s*(-?){NUMBER}\s*(%?)")
@@ -165,8 +154,9 @@ def _named(name: str, text: str) -> tuple[str, str, str]:
 
 def _may_rise(metric: str, way: str, text: str) -> bool:
     """Whether a rule limits the rise of a metric, not its fall."""
-    if way == "worse" and metric in HIGHER_IS_BETTER + LOWER_IS_BETTER:
-        return metric in LOWER_IS_BETTER
+    better = DESCRIPTIONS[metric].better
+    if way == "worse" and better:
+        return better == "lower"
     if way in ("lower", "higher"):
         return way == "higher"
     ways = ["no lower than baseline", "no higher than baseline"]

@@ -98,7 +98,7 @@ def open_gate_runs(options: GateOptions) -> GateRuns:
                 todo="Rerun the command of the run to resume it.",
             )
     suite, protocol = any_suite_of(runs[0], options.suite, options.protocol, options.data_dir)
-    notes = suite_notes(runs[0], suite)
+    notes = [note for run in opened for note in suite_notes(run, suite)]
     whole = {run.label: [Prepared(table, suite) for table in run.tables] for run in runs}
     first, *others = [(label, table) for label, tables in whole.items() for table in tables]
     for other in others:

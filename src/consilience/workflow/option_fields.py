@@ -138,6 +138,16 @@ def option_fields(options: type) -> list[OptionField]:
     return [_decoded(field.name, hints[field.name], field.default) for field in fields(options)]
 
 
+def typed(option: OptionField, value: Any) -> list[str]:
+    """The arguments that give an option a value on the command line."""
+    if option.type is bool:
+        return [option.flag] if value else []
+    values = [*map(str, value)] if isinstance(value, list | tuple) else [str(value)]
+    if option.is_repeated:
+        return [argument for one in values for argument in (option.flag, one)]
+    return [option.flag, ",".join(values)]
+
+
 def _decoded(name: str, hint: Any, default: Any) -> OptionField:
     """A field from its annotation: ``Annotated[type, Option(...)]``, and perhaps another panel."""
     annotation, option, *panel = get_args(hint)

@@ -7,7 +7,7 @@ A panel after an alias of this module, as in ``Annotated[DataDir, FACTS]``, repl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,6 +39,17 @@ class Option:
     """Whether a list is given by several options with a value each; else it has commas."""
     is_of_run: bool = False
     """Whether a run has a value of its own, which no default for all commands replaces."""
+    needs_trust: Callable[[Any], bool] | None = None
+    """Whether a value runs code, sends a key, or uploads unasked.
+
+    Such a value counts from the command line, a Python call, or a file that the user named; never
+    from the record of a run or a configuration file that was found.
+    """
+
+
+def names_code(value: object) -> bool:
+    """Whether one of some names is a function in a Python file, ``FILE.py:FUNCTION``."""
+    return ".py:" in str(value)
 
 
 def shared_fields(options: Any, kind: type) -> dict[str, Any]:
@@ -136,6 +147,7 @@ FormNames = Annotated[
         "[default: reverse,signal for sentence pairs, none for facts].",
         metavar="P,P",
         panel=QUESTIONS,
+        needs_trust=names_code,
     ),
 ]
 FactsFrom = Annotated[
@@ -241,7 +253,11 @@ Dtype = Annotated[
 ]
 TrustRemoteCode = Annotated[
     bool,
-    Option("Run the Python code that comes with the model. Read that code first.", panel=MODEL),
+    Option(
+        "Run the Python code that comes with the model. Read that code first.",
+        panel=MODEL,
+        needs_trust=bool,
+    ),
 ]
 
 BaseUrl = Annotated[
@@ -251,6 +267,7 @@ BaseUrl = Annotated[
         "decisions:NAME or systemone:NAME.",
         metavar="URL",
         panel=ENDPOINTS,
+        needs_trust=bool,
     ),
 ]
 ApiKeyEnv = Annotated[
@@ -260,6 +277,7 @@ ApiKeyEnv = Annotated[
         "https or to this machine].",
         metavar="NAME",
         panel=ENDPOINTS,
+        needs_trust=bool,
     ),
 ]
 MaxRequests = Annotated[

@@ -25,7 +25,7 @@ from consilience.files import csv_of, write_whole
 from consilience.models import SERVED
 from consilience.models.label_functions import label_baseline
 from consilience.run import SENTENCE_PAIRS, model_name, seed_folders
-from consilience.run_folder import RunFolder
+from consilience.run_folder import RunFolder, digest_of
 from consilience.sentence_pairs import Form, Task, TextPair
 from consilience.suites.pairs import (
     TASK_SUITE,
@@ -157,6 +157,9 @@ def _load(
 
     def describe(folder: RunFolder) -> None:
         folder.describe("data", options.data)
+        if (file := Path(options.data or "")).is_file():
+            source = {"file": str(file.resolve()), "sha256": digest_of(file)}
+            folder.describe("suite_source", source)
         folder.note([*chosen_pairs.pairs.notes, *presented().notes])
 
     def ask(

@@ -56,9 +56,9 @@ def _places(run: Run) -> Iterator[tuple[str, str]]:
     if home != os.sep:
         yield home + os.sep, "the path of your home folder"
     yield str(run.path.resolve()), "the path of the run"
-    source = run.record.get("suite_source", {}).get("folder")
-    if source:
-        yield str(source), "the path of the suite"
+    source = run.record.get("suite_source", {})
+    if path := source.get("folder") or source.get("file"):
+        yield path, "the path of the suite"
     server = run.settings.get("model", {}).get("server")
     if server and (host := urlsplit(str(server)).netloc):
         yield host, "the address of the server"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from consilience.choices import CandidateSet, Connection, Loading, Long, MultiToken
 from consilience.endpoints.address import base_url_of, key_of
@@ -352,9 +352,9 @@ EXAMPLES = {
 """A suite of each kind."""
 
 
-def refuse_options(options: ProbeOptions, kind: str, name: str) -> None:
+def refuse_options(options: Any, kind: str, name: str) -> None:
     """Raise for an option that is not at its default and is for other kinds of suites."""
-    for field in option_fields(ProbeOptions):
+    for field in option_fields(type(options)):
         kinds = KINDS.get(field.option.panel or "", (kind,))
         if kind not in kinds and getattr(options, field.name) != field.default:
             raise ConsilienceError(

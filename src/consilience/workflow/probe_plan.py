@@ -214,15 +214,18 @@ def sampled_plan(
     }  # fmt: skip
 
 
-def complete_groups(folder: Path, settings: Mapping[str, object]) -> tuple[bool, set[str]]:
+def complete_groups(
+    folder: Path, settings: Mapping[str, object] | None = None
+) -> tuple[bool, set[str]]:
     """Whether a folder has no run yet, and the groups that its run has answers of.
 
-    A folder with another run raises, as the run itself would.
+    A folder with a run of other ``settings`` raises, as the run itself would.
     """
     record = record_of(folder)
     if not record:
         return True, set()
-    now = json.loads(json.dumps({"format": FORMAT, **settings}))
-    refuse_other_run(record["settings"], now, folder)
+    if settings is not None:
+        now = json.loads(json.dumps({"format": FORMAT, **settings}))
+        refuse_other_run(record["settings"], now, folder)
     files = {path.stem for path in (folder / "answers").glob("*.parquet")}
     return False, files & set(record.get("answers", files))

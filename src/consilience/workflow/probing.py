@@ -40,9 +40,10 @@ from consilience.workflow.question_setup import question_setup, questions_of
 from consilience.workflow.run_options import ScoreOptions
 from consilience.workflow.run_settings import options_record
 from consilience.workflow.scored_tables import score_table
+from consilience.workflow.scoring_answers import WHERE
 from consilience.workflow.setup import Loaded, Setup
 from consilience.workflow.sharding import Shard, ShardReport
-from consilience.workflow.suite import any_suite_of, protocol_notes
+from consilience.workflow.suite import any_suite_of, protocol_notes, suite_notes
 
 
 def probe(
@@ -67,7 +68,9 @@ def probe_setups(
 
     ``named``: the options, for the record.
     """
-    return setups[0].together({setup.seed: _probe_one(setup, named, watch) for setup in setups})
+    return setups[0].together(
+        {setup.seed: _finished(setup, *_open_run(setup, named), watch) for setup in setups}
+    )
 
 
 def plan_shard(options: ProbeOptions, shard: Shard, watch: Watch = SILENT) -> ShardReport:
@@ -93,25 +96,23 @@ def probe_shard(
     report, parts = _part_of(setups, shard)
     if not report.groups:
         return report
-    named, left, folder = options_record(options, {}), list[str](), ""
+    named, left, path = options_record(options, {}), list[str](), ""
+    counted: dict[str, CountedRun] = {}
     # Of a seed without a group in this part the model is loaded only if all others are complete.
     for setup in sorted(setups, key=lambda setup: not parts[setup.seed]):
-        missing = list(setup.groups)
-        if parts[setup.seed] or not left:
-            folder, missing = _ask_part(setup, named, watch, parts[setup.seed])
-        left += _names(setup, missing)
-    return replace(report, left=left, folder=folder) if left else probe(options, watch)
-
-
-def _ask_part(
-    setup: Setup, named: Mapping[str, Any], watch: Watch, groups: Mapping[str, int]
-) -> tuple[str, list[str]]:
-    """Ask some groups; the folder of the run, and the groups that are not yet complete."""
-    loaded, folder = _open_run(setup, named)
-    ask_in_folder(setup, loaded, folder, groups, watch)
-    complete = complete_groups(loaded.folder, loaded.settings)[1]
-    whole = folder.path.parent if setup.seed else folder.path
-    return str(whole), [group for group in setup.groups if group not in complete]
+        if left and not parts[setup.seed]:
+            left += _names(setup, setup.groups)
+            continue
+        loaded, folder = _open_run(setup, named)
+        ask_in_folder(setup, loaded, folder, parts[setup.seed], watch)
+        complete = complete_groups(folder.path)[1]
+        left += _names(setup, [group for group in setup.groups if group not in complete])
+        path = str(folder.path.parent if setup.seed else folder.path)
+        if not left:
+            counted[setup.seed] = _finished(setup, loaded, folder, watch)
+    if left:
+        return replace(report, left=left, folder=path)
+    return setups[0].together({setup.seed: counted[setup.seed] for setup in setups})
 
 
 def _part_of(
@@ -156,10 +157,9 @@ def setups_of(
     return [fact_setup(options, watch, whole, cast(LanguageModel | None, model))]
 
 
-def _probe_one(setup: Setup, named: Mapping[str, Any], watch: Watch) -> CountedRun:
+def _finished(setup: Setup, loaded: Loaded, folder: RunFolder, watch: Watch) -> CountedRun:
     """Ask one model, and count and keep its answers; existing ones are not asked again."""
     options = setup.options
-    loaded, folder = _open_run(setup, named)
     by_group = ask_in_folder(setup, loaded, folder, setup.groups, watch)
     tables = {group.id: by_group[group.id].drop("scores", strict=False) for group in setup.suite}
     answers = pl.concat(tables.values(), how="diagonal")
@@ -223,24 +223,30 @@ def plan_probe(
     start = time.monotonic()
     loaded = setup.load()
     loading = time.monotonic() - start
-    is_new, complete = complete_groups(loaded.folder, loaded.settings)
+    whole = loaded.folder.parent if setup.seed else loaded.folder
+    existing = {
+        one.seed: complete_groups(whole / one.seed, loaded.settings if one is setup else None)
+        for one in setups
+    }
+    left = {
+        group: sum(one.groups[group] for one in setups if group not in existing[one.seed][1])
+        for group in sizes
+    }
     watch.say("sampling queries to estimate the time")
 
     def ask(group: str) -> int:
         return loaded.ask(group, setup.samples[group]).height
 
-    groups = [
-        GroupOfQueries(partial(ask, group), 0 if group in complete else size * len(setups))
-        for group, size in sizes.items()
-    ]
+    groups = [GroupOfQueries(partial(ask, group), left[group]) for group in sizes]
+    queries = sum(sizes.values()) * len(setups)
     return ProbePlan(
         model=model_name(options.model),
         protocol=setup.protocol,
         groups=len(sizes),
-        queries=sum(sizes.values()) * len(setups),
-        complete=sum(size for group, size in sizes.items() if group in complete),
-        folder=str(loaded.folder.parent if setup.seed else loaded.folder),
-        is_new=is_new,
+        queries=queries,
+        complete=queries - sum(left.values()),
+        folder=str(whole),
+        is_new=all(is_new for is_new, _ in existing.values()),
         loading=loading,
         **setup.extent,
         **sampled_plan(loaded.model, groups, noise_floor=options.noise_floor),
@@ -265,7 +271,15 @@ def score(options: ScoreOptions, questions: Questions | None = None, label: str 
         )
     run = Run.open(answers, label or model_name(model_of_log(answers))).named_by_model()
     if not answers.is_dir() and options.suite is not None:
-        return score_table(run, options, questions)
+        try:
+            return score_table(run, options, questions)
+        except ConsilienceError as error:
+            if label or not error.where.startswith(WHERE):
+                raise
+            where = error.where.replace(WHERE, str(answers), 1)
+            raise ConsilienceError(
+                error.found, expected=error.expected, where=where, todo=error.todo
+            ) from error
     if options.folder is not None:
         raise ConsilienceError(
             "--out with a run", expected="a table of answers", todo="Leave --out out."
@@ -274,5 +288,5 @@ def score(options: ScoreOptions, questions: Questions | None = None, label: str 
     counted = count_run(run, chosen, rules)
     settings = {"answers": str(answers), "suite": chosen.name, "protocol": rules}
     record = {"settings": settings, "versions": versions(), "git": git_revision()}
-    notes = [*counted.notes, *protocol_notes(run, rules)]
+    notes = [*suite_notes(run, chosen), *counted.notes, *protocol_notes(run, rules)]
     return replace(counted, notes=notes, record=record)

@@ -34,7 +34,7 @@ from consilience.workflow.exporting import fact_rows
 from consilience.workflow.option_fields import option_fields
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.publish_options import PublishOptions
-from consilience.workflow.suite import any_suite_of
+from consilience.workflow.suite import any_suite_of, suite_notes
 
 MODEL_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
@@ -56,6 +56,7 @@ def public_run(run: Run, options: PublishOptions) -> PublicRun:
             )
     model, facts_of_model = public_model(run, options.model_id)
     suite, protocol = any_suite_of(run, None, None, options.data_dir)
+    changes = suite_notes(replace(run, label=model), suite)
     if not (run.is_of_pairs or run.is_of_questions):
         suite = select_relations(suite, run.seeds[0].answers["group"].unique().to_list())
     counted = count_run(replace(run, label=model), suite, protocol)
@@ -79,6 +80,7 @@ def public_run(run: Run, options: PublishOptions) -> PublicRun:
         summary=counted.summary,
         metrics=counted.metrics,
         notes=counted.notes,
+        changes=changes,
         answers=pl.concat(tables, how="diagonal"),
         prompts=_prompts(run, suite) if public.may_be_shared else None,
     )

@@ -63,6 +63,7 @@ def publish(options: PublishOptions, watch: Watch = SILENT) -> Publication:
     runs, notes = _runs_of(options, opened, watch)
     if options.format_ != "eee":
         _refuse_several(options, runs)
+    notes += [note for run in runs for note in run.changes]
     if options.format_ in OF_ANSWERS:
         notes += dict.fromkeys(note for run in runs for note in _left_out(run))
     watch.say(f"writing {options.format_} of {counted(len(runs), 'run')}")

@@ -84,4 +84,4 @@ class PublishOptions:
     public: Annotated[
         bool, Option("Make a new repository public [default: private].", panel=OUTPUT)
     ] = False
-    yes: Annotated[bool, Option("Upload without asking.", panel=OUTPUT)] = False
+    yes: Annotated[bool, Option("Upload without asking.", panel=OUTPUT, needs_trust=bool)] = False

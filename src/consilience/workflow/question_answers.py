@@ -24,8 +24,9 @@ from consilience.workflow.scoring_answers import (
     NO_ANSWER,
     WHERE,
     answer_in,
-    check_answers,
+    check_columns,
     log_probabilities,
+    refuse_repeated,
     unknown,
     variants_in,
 )
@@ -50,7 +51,8 @@ def answers_to_questions(
     A question that has a variant in the suite and none in the table gets a row without an answer.
     """
     table = as_text(table)
-    check_answers(table, ("item", "variant"))
+    check_columns(table, ("item", "variant"))
+    refuse_repeated(table)
     known = {question.item: question for question in questions.items}
     variants = {name: _levels(name) for name in variants_in(table)}
     if "variant_index" not in table.columns:

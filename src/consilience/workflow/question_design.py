@@ -38,7 +38,7 @@ def factors_of(
     factor of sampled texts, if they are sampled.
     """
     if vary is None:
-        return [*_usual_factors(questions, is_alone=not samples), *samples]
+        return [*_usual_factors(questions), *samples]
     chosen: dict[str, Factor] = {}
     for text in vary:
         name, equals, value = text.partition("=")
@@ -55,8 +55,8 @@ def factors_of(
         levels = tuple(templates if is_all_templates else LEVELS[name](value, questions))
         if name == "template":
             _check_levels(name, levels, templates)
-        if len(levels) < 2:
-            shown = f": '{levels[0]}'" if levels and levels[0] else ""
+        if not any(levels) or (len(levels) < 2 and value == ALL):
+            shown = f": '{levels[0]}'" if any(levels) else ""
             raise ConsilienceError(
                 f"--vary {text}: the factor has one level{shown}",
                 expected="two levels or more, because only what varies can be compared",
@@ -71,9 +71,7 @@ def fixed_note(vary: Sequence[str] | None, questions: Questions) -> list[str]:
     if vary is None:
         return []
     chosen = {text.partition("=")[0].strip() for text in vary}
-    fixed = [
-        factor for factor in _usual_factors(questions, is_alone=False) if factor.name not in chosen
-    ]
+    fixed = [factor for factor in _usual_factors(questions) if factor.name not in chosen]
     if not fixed:
         return []
     names = " and ".join(f"{factor.name} ({len(factor.levels)} levels)" for factor in fixed)
@@ -112,7 +110,7 @@ def design_of(kind: str, factors: Sequence[Factor], seed: int) -> FactorialDesig
     )
 
 
-def _usual_factors(questions: Questions, *, is_alone: bool = True) -> list[Factor]:
+def _usual_factors(questions: Questions) -> list[Factor]:
     """What varies if nothing is said."""
     languages, phrasings = questions.languages, _phrasings(questions)
     options = _most_options(questions)
@@ -123,13 +121,6 @@ def _usual_factors(questions: Questions, *, is_alone: bool = True) -> list[Facto
         factors.append(Factor("paraphrase", _numbers(phrasings)))
     if options > 1:
         factors.append(Factor("order", tuple(_orders("rotations", questions))))
-    if not factors and is_alone and not questions.expectations:
-        raise ConsilienceError(
-            "open questions with one phrasing each: nothing varies",
-            expected="questions with several phrasings, or a factor",
-            todo="Add a column 'question_2' with another phrasing, or name a factor: "
-            "--vary template=plain,chat.",
-        )
     return factors
 
 

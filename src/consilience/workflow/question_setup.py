@@ -152,6 +152,8 @@ class Questionnaire:
     def describe(self, folder: RunFolder) -> None:
         """Record notes, what each question is, and what should hold between the answers."""
         folder.describe(TEXTS, text_digests(self.questions.items, self.design))
+        if self.whole.source:
+            folder.describe("suite_source", self.whole.source)
         folder.note([*self.questions.notes, *fixed_note(self.options.vary, self.questions)])
         if expectations := self.questions.expectations:
             folder.describe(EXPECTATIONS, [expected.to_record() for expected in expectations])

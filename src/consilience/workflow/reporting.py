@@ -12,7 +12,6 @@ from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.files import write_whole
 from consilience.metrics.counts import Prepared, ResampleCache
-from consilience.metrics.differences import Seeds, compare
 from consilience.metrics.notes import few_relations
 from consilience.report.export import save_table
 from consilience.report.figures import for_paper, save_figure
@@ -27,27 +26,18 @@ from consilience.run import Run, open_runs
 from consilience.suites.selection import select_relations
 from consilience.types import PAIR_WORDS, QUESTION_WORDS, Suite
 from consilience.watch import SILENT, Advance, Watch
-from consilience.workflow.comparing import differences_of, refuse_mixed, settings_notes
-from consilience.workflow.question_texts import paired_by_text
+from consilience.workflow.comparing import (
+    differences_of,
+    refuse_mixed,
+    refuse_other_variants,
+    settings_notes,
+)
 from consilience.workflow.run_options import ReportOptions
 from consilience.workflow.suite import any_suite_of
 from consilience.workflow.viewing import fact_view, pair_view
 
 FIGURE_FORMATS = ("svg", "png", "pdf")
 """Suffixes of the files of a figure."""
-
-PAIRED_SETTINGS = {
-    "task": "another task",
-    "pairs": "other pairs",
-    "limit": "another --limit",
-    "half": "another half",
-    "perturbations": "other perturbations",
-}
-"""Settings that runs of sentence pairs must have in common to be compared, and what differs."""
-
-
-OTHER_SEEDS = "another number of seeds"
-"""Why two runs are not compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +65,8 @@ def report(options: ReportOptions, watch: Watch = SILENT) -> Report:
     suite, protocol = any_suite_of(runs[0], options.suite, options.protocol, options.data_dir)
     if options.group:
         _groups_of_runs(suite, runs).relation(options.group)
-    measure_all = _measure_pairs if is_of_pairs else _measure_facts
     with watch.steps("counting", 2 * len(runs) - 1, "tables") as advance:
-        views, compared, notes = measure_all(runs, suite, protocol, options.seed, advance)
+        views, compared, notes = _measured(runs, suite, protocol, options.seed, advance)
     page = report_page(views, compared, notes, options.group)
     warnings = [*notes, *by_run({view.name: view.warnings for view in views})]
     layouts = {PAIR_WORDS: pair_layouts, QUESTION_WORDS: question_layouts}
@@ -140,78 +129,40 @@ def _groups_of_runs(suite: Suite, runs: Sequence[Run]) -> Suite:
     return select_relations(suite, names) if names else suite
 
 
-Measured = tuple[list[RunView], pl.DataFrame | None, list[str]]
-"""The runs, later ones against the first (``COMPARISON_SCHEMA``) if any, and notes on that."""
-
-
-def _measure_facts(
+def _measured(
     runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: int, advance: Advance
-) -> Measured:
-    """Runs on facts, or answers tables, on the relations of a suite that some run has.
+) -> tuple[list[RunView], pl.DataFrame | None, list[str]]:
+    """The runs, later ones against the first (``COMPARISON_SCHEMA``) if any, and notes on that.
 
-    Seeds are averaged; a run with another number of seeds than the first is not compared with it.
+    Seeds are averaged. A run that ``compare`` refuses to compare with the first has a note instead.
     """
-    chosen, cache = _groups_of_runs(suite, runs), ResampleCache()
-
-    def tables_of(run: Run) -> list[Prepared]:
-        return [Prepared(part.answers, chosen, cache) for part in run.seeds]
-
-    reference = tables_of(runs[0])
-    views = [fact_view(runs[0], reference, protocol, seed, suite)]
-    advance(1)
-    differences = []
-    by_text, changed = paired_by_text(runs)
-    notes = [*settings_notes(runs), *changed]
-    for run in runs[1:]:
-        tables = tables_of(run)
-        views.append(fact_view(run, tables, protocol, seed, suite))
-        advance(1)
-        if len(tables) != len(reference):
-            notes.append(_no_differences(run, runs[0], OTHER_SEEDS))
-        else:
-            both: Mapping[str, Seeds] = {runs[0].label: reference, run.label: tables}
-            if any(one.texts != runs[0].texts for one in runs):
-                both = {label: by_text[label] for label in both}
-            differences.append(compare(both, chosen, protocol, seed))
-        advance(1)
-    compared = pl.concat(differences) if differences else None
-    if compared is not None:
-        notes += few_relations(compared, chosen)
-    return views, compared, notes
-
-
-def _no_differences(run: Run, first: Run, reason: str) -> str:
-    return f"{run.label} is not compared with {first.label}: {reason}"
-
-
-def _measure_pairs(
-    runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: int, advance: Advance
-) -> Measured:
-    """Runs on sentence pairs; those that were asked the same as the first are compared with it."""
-    views = []
+    first, is_of_pairs = runs[0], runs[0].is_of_pairs
+    chosen, cache = suite if is_of_pairs else _groups_of_runs(suite, runs), ResampleCache()
+    reference: list[Prepared] = []
+    views: list[RunView] = []
+    differences: list[pl.DataFrame] = []
+    notes = [] if is_of_pairs else settings_notes(runs)
     for run in runs:
-        views.append(pair_view(run, seed))
+        if is_of_pairs:
+            views.append(pair_view(run, seed))
+            tables = None
+        else:
+            prepared = [Prepared(part.answers, chosen, cache) for part in run.seeds]
+            views.append(fact_view(run, prepared, protocol, seed, suite))
+            reference = reference or prepared
+            tables = {first.label: reference, run.label: prepared}
         advance(1)
-    differs = {run.label: _different_settings(runs[0], run) for run in runs}
-    notes = [
-        _no_differences(run, runs[0], differs[run.label]) for run in runs if differs[run.label]
-    ]
-    alike = [run for run in runs if not differs[run.label]]
-    compared = None
-    if len(alike) > 1:
-        compared, more = differences_of(alike, suite, protocol, seed)
-        notes += more
-    advance(len(runs) - 1)
-    return views, compared, notes
-
-
-def _different_settings(first: Run, run: Run) -> str:
-    """Why a run is not compared with the first; empty if it is."""
-    reasons = [
-        reason
-        for name, reason in PAIRED_SETTINGS.items()
-        if first.settings.get(name) != run.settings.get(name)
-    ]
-    if len(first.seeds) != len(run.seeds):
-        reasons.append(OTHER_SEEDS)
-    return ", ".join(reasons)
+        if run is first:
+            continue
+        try:
+            refuse_other_variants([first, run])
+            compared, more = differences_of([first, run], chosen, protocol, seed, tables)
+            differences.append(compared)
+            notes += [note for note in more if note not in notes]
+        except ConsilienceError as error:
+            notes.append(f"{run.label} is not compared with {first.label}: {error.found}")
+        advance(1)
+    compared_all = pl.concat(differences) if differences else None
+    if compared_all is not None:
+        notes += few_relations(compared_all, chosen)
+    return views, compared_all, notes

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from consilience.workflow.options import (
     COUNTING,
-    ENDPOINTS,
+    FACTS_AND_PAIRS,
     OUTPUT,
+    PAIRS,
     QUESTIONS,
+    ApiKeyEnv,
+    BaseUrl,
     BootstrapSeed,
     ColumnNames,
     DataDir,
+    FormNames,
     MaxRequests,
     MaxTokens,
     Option,
     RunProtocol,
     RunSpecs,
     RunSuite,
+    TrustRemoteCode,
 )
 
 
@@ -65,6 +71,23 @@ class ScoreOptions:
         ),
     ] = None
     columns: Annotated[ColumnNames, QUESTIONS] = None
+    data: Annotated[
+        str | None,
+        Option(
+            "Refuse answers to other pairs than those of this file, or of hub:SPLIT.",
+            metavar="F",
+            panel=PAIRS,
+        ),
+    ] = None
+    perturbations: Annotated[
+        Sequence[str] | None,
+        Option(
+            "Also read answers to these forms of your own: FILE.py:FUNCTION, first:COLUMN or "
+            "second:COLUMN.",
+            metavar="P,P",
+            panel=FACTS_AND_PAIRS,
+        ),
+    ] = None
     provider: Annotated[
         str | None,
         Option(
@@ -99,7 +122,9 @@ class VerifyOptions:
 
     Answers files are checked against their digests. Exit status: 0 same answers, 3 answers
     differ, 2 the run cannot be verified. Nothing is written. A model behind a URL gets real
-    requests, whose number is printed first; the limits of the run do not apply.
+    requests, whose number is printed first; the limits of the run do not apply. What runs code or
+    sends a key (--trust-remote-code, FILE.py:FUNCTION, --base-url, --api-key-env) is never taken
+    from the record of a run: repeat these options if you trust the run.
     """
 
     run: Annotated[Path, Option("The folder of a run.", metavar="RUN", is_argument=True)]
@@ -115,15 +140,10 @@ class VerifyOptions:
         str | None,
         Option("Compute on this device [default: the run's].", metavar="DEVICE", is_of_run=True),
     ] = None
-    base_url: Annotated[
-        str | None,
-        Option(
-            "Send requests to this API [default: the run's].",
-            metavar="URL",
-            panel=ENDPOINTS,
-            is_of_run=True,
-        ),
-    ] = None
+    trust_remote_code: TrustRemoteCode = False
+    perturbations: FormNames = None
+    base_url: BaseUrl = None
+    api_key_env: ApiKeyEnv = None
     max_requests: MaxRequests = None
     max_tokens: MaxTokens = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import polars as pl
@@ -11,14 +11,14 @@ from consilience.ask_writing import notes_on_writing
 from consilience.errors import ConsilienceError
 from consilience.free_text import DEFAULT_RULE, DEFAULT_RULES, OPEN_RULE, RULES, rule_of
 from consilience.harness_logs import LOG_PROBABILITIES, model_of_log
-from consilience.metrics.answers_table import check_golds, prepare, unknown_answers
+from consilience.metrics.answers_table import prepare, unknown_answers
 from consilience.provenance import git_revision, versions
-from consilience.run import QUESTIONS, TEXTS, Run
+from consilience.run import EXPECTATIONS, QUESTIONS, TEXTS, Run
 from consilience.run_folder import RunFolder, digest_of
 from consilience.schemas import ANSWERS_SCHEMA
-from consilience.suites.pairs import suite_of_task
+from consilience.suites.pairs import generated_group, read_pairs, suite_of_task
 from consilience.suites.pattern_forms import PATTERN_PERTURBATIONS, with_perturbed_patterns
-from consilience.suites.perturbations import Perturbation
+from consilience.suites.perturbations import PERTURBATIONS, Perturbation, chosen
 from consilience.suites.question_collection import Questions
 from consilience.suites.question_suites import (
     groups_of_questions,
@@ -29,7 +29,7 @@ from consilience.suites.question_suites import (
 from consilience.suites.tasks import is_task, load_task
 from consilience.text import counted as counted_text
 from consilience.workflow.counting import CountedRun, count_answers, count_run, save_counted
-from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.probe_options import ProbeOptions, refuse_options
 from consilience.workflow.question_answers import answers_to_questions
 from consilience.workflow.question_design import columns_of
 from consilience.workflow.question_setup import questions_of
@@ -77,13 +77,13 @@ def _facts_as_questions(run: Run, options: ScoreOptions) -> Questions | None:
 
 def score_facts(run: Run, options: ScoreOptions) -> CountedRun:
     """Measure a table of answers to facts; with ``--out`` it is kept as a run."""
+    refuse_options(options, "facts", "a suite of facts")
     suite, protocol = suite_of(run, options.suite, options.protocol, options.data_dir)
-    perturbations = _perturbations_in(run.answers)
+    perturbations = _perturbations_in(run.answers, options.perturbations or ())
     suite = with_perturbed_patterns(suite, perturbations)
     rule = rule_of(options.match) if options.match else None
     answers = answers_to_facts(run.answers, suite, rule)
     table = prepare(answers, suite)
-    check_golds(table, suite)
     notes = unknown_answers(table, suite)
     counted = count_run(run, suite, protocol, answers=[answers])
     settings = {"answers": str(options.answers), "suite": suite.name, "protocol": protocol}
@@ -107,15 +107,17 @@ def score_facts(run: Run, options: ScoreOptions) -> CountedRun:
     return _kept_table(options, made, whole, counted, source)
 
 
-def _perturbations_in(table: pl.DataFrame) -> dict[str, Perturbation]:
-    """The perturbations of patterns that variants are named by: ``NAME: TEXT``."""
+def _perturbations_in(table: pl.DataFrame, more: Sequence[str]) -> dict[str, Perturbation]:
+    """The perturbations of patterns that variants are named by: ``NAME: TEXT``, and the user's."""
     variants = set(table["variant"]) if "variant" in table.columns else set()
     names = {str(variant).partition(": ")[0] for variant in variants}
-    return {name: made for name, made in PATTERN_PERTURBATIONS.items() if name in names}
+    named = [name for name in PATTERN_PERTURBATIONS if name in names]
+    return chosen([*named, *more], PATTERN_PERTURBATIONS)
 
 
 def score_pairs(run: Run, options: ScoreOptions) -> CountedRun:
     """Measure a table of labels that a model wrote for sentence pairs."""
+    refuse_options(options, "pairs", "a task of sentence pairs")
     _check(options)
     if options.folder is not None:
         raise ConsilienceError(
@@ -124,11 +126,21 @@ def score_pairs(run: Run, options: ScoreOptions) -> CountedRun:
             todo="Leave it out; --csv FILE writes the numbers. A run of sentence pairs is what "
             "`consilience probe --generate` keeps.",
         )
-    task = load_task(options.suite or "")
-    forms, answers = answers_to_pairs(run.answers, task, rule_of(options.match or DEFAULT_RULE))
+    task, rule = load_task(options.suite or ""), rule_of(options.match or DEFAULT_RULE)
+    known = {**PERTURBATIONS, **chosen(options.perturbations or ())}
+    pairs = read_pairs(options.data, task) if options.data else None
+    forms, answers = answers_to_pairs(run.answers, task, rule, known, pairs)
     suite = suite_of_task(task, forms, writes_freely=True)
-    counted = count_answers({"": answers}, suite, "strict", run.label)
-    return replace(counted, record=_record(options, task.name, DEFAULT_RULE))
+    written = [generated_group(task)]
+    counted = count_answers({"": answers}, suite, "strict", run.label, groups=written)
+    notes = [*counted.notes]
+    if pairs is None and "subject" not in run.answers.columns:
+        notes.append(
+            "no column 'subject' (the first sentence): pairs that share it count as independent, "
+            "so intervals may be too narrow; keep the column, or name the file of pairs: --data"
+        )
+    record = _record(options, task.name, DEFAULT_RULE)
+    return replace(counted, notes=notes, record=record)
 
 
 def score_questions(
@@ -139,6 +151,7 @@ def score_questions(
     A question that has rows and lacks some has no answer there. Questions without any row are not
     counted, with a note. ``questions``: in place of those that the options name.
     """
+    refuse_options(options, "questions", "a suite of questions")
     _check(options)
     whole = questions or load_questions(options.suite or "", columns_of(options.columns))
     rule = rule_of(options.match) if options.match else None
@@ -147,7 +160,7 @@ def score_questions(
     questions = replace(whole, items=tuple(item for item in whole.items if item.item in items))
     is_scored = LOG_PROBABILITIES in run.answers.columns
     groups = groups_of_questions(questions, writes_freely=not is_scored)
-    suite = suite_of_questions(questions.name, groups, design)
+    suite = suite_of_questions(questions.name, groups, design, questions.expectations)
     counted = count_answers({"": answers}, suite, "strict", run.label)
     notes = [*_not_counted(whole, items), *counted.notes, *notes_on_writing(answers)]
     if options.match is None:
@@ -167,8 +180,12 @@ def score_questions(
         "cells": [list(cell) for cell in design.cells],
         **_made_of(options, options.match or DEFAULT_RULES),
     }
-    texts = {TEXTS: text_digests(questions.items, design)}
-    return _kept_table(options, settings, answers, counted, texts)
+    described: dict[str, object] = {TEXTS: text_digests(questions.items, design)}
+    if whole.source:
+        described["suite_source"] = whole.source
+    if questions.expectations:
+        described[EXPECTATIONS] = [one.to_record() for one in questions.expectations]
+    return _kept_table(options, settings, answers, counted, described)
 
 
 def _found_within(

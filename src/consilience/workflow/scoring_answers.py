@@ -8,7 +8,7 @@ log-probabilities of all candidates instead. What else a table needs is in the s
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from consilience.models.score_tables import log_softmax
 from consilience.questions import Choice
 from consilience.schemas import ANSWERS_SCHEMA
 from consilience.sentence_pairs import Task
-from consilience.suites.pairs import TASK_SUITE, generated_group
+from consilience.suites.pairs import TASK_SUITE, Pairs, generated_group
 from consilience.types import Scores, Suite
 
 WHERE = "the answers table"
@@ -35,14 +35,31 @@ NO_ANSWER = "no answer"
 Row = Mapping[str, Any]
 
 
-def answers_to_pairs(table: pl.DataFrame, task: Task, rule: Rule) -> tuple[list[str], pl.DataFrame]:
+def answers_to_pairs(
+    table: pl.DataFrame,
+    task: Task,
+    rule: Rule,
+    known_forms: Collection[str],
+    pairs: Pairs | None = None,
+) -> tuple[list[str], pl.DataFrame]:
     """The forms of a table of answers to sentence pairs, the original first, and its answers table.
 
-    An answer that is no label stays as it is: a model wrote it.
+    An answer that is no label stays as it is: a model wrote it. Another form than the original and
+    ``known_forms`` raises. ``pairs``: those of the task; then another item raises, too.
     """
     table = as_text(table)
-    check_answers(table, ("item", "variant", "gold"))
+    if pairs is not None:
+        check_columns(table, ("item",))
+        rows = [(pair.item, pair.first, pair.label) for pair in pairs.items]
+        known = pl.DataFrame(rows, ("item", "subject", "gold"), orient="row")
+        table = _with_known(table, known, task.name)
+    check_columns(table, ("item", "variant", "gold"))
+    refuse_repeated(table)
     forms = variants_in(table)
+    for form in forms:
+        if form not in (ORIGINAL, *known_forms):
+            at = table["variant"].to_list().index(form) + 1
+            raise unknown(form, "form", [ORIGINAL, *known_forms], task.name, f"{WHERE}, row {at}")
     if ORIGINAL not in forms:
         raise ConsilienceError(
             f"no answers to the form '{ORIGINAL}'",
@@ -79,9 +96,7 @@ def answers_to_facts(table: pl.DataFrame, suite: Suite, rule: Rule | None) -> pl
     of the facts, by default if it is exactly that text. Of a table with the log-probabilities of
     the candidates, the most probable one is the answer.
     """
-    table = as_text(table)
-    if not {"group", "subject", "gold"} <= set(table.columns) and "item" in table.columns:
-        table = _with_facts(table, suite)
+    table = with_facts(as_text(table), suite)
     if LOG_PROBABILITIES in table.columns:
         return with_scores(table, suite)
     written = _written_candidates(suite)
@@ -89,10 +104,28 @@ def answers_to_facts(table: pl.DataFrame, suite: Suite, rule: Rule | None) -> pl
         rule = RULES["exact"]
     if rule is None and "answer_index" not in table.columns:
         return table
-    if "group" not in table.columns:
-        return table  # whose columns are checked when it is counted
     words = {relation.id: relation.candidates.words for relation in suite.relations}
     return table.with_columns(answer=_matched(table, words, rule, written))
+
+
+def with_facts(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+    """A table of text with the group, subject and gold of its items; others than those raise."""
+    has_index = "variant_index" in table.columns
+    check_columns(table, ("item",) if has_index else ("item", "variant"))
+    known = pl.DataFrame(
+        [
+            (relation.id, fact.item, fact.subject, fact.object)
+            for relation in suite.relations
+            for fact in relation.facts
+        ],
+        schema=dict.fromkeys(("group", "item", "subject", "gold"), pl.String),
+        orient="row",
+    )
+    if "group" not in table.columns and known["item"].is_duplicated().any():
+        raise missing_column(
+            "group", table.columns, expected="the relation of each item", where=WHERE
+        )
+    return _with_known(table, known, suite.name)
 
 
 def with_scores(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
@@ -100,8 +133,6 @@ def with_scores(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     relations = {relation.id: relation for relation in suite.relations}
     parts = []
     for (group,), rows in table.with_row_index("row").partition_by("group", as_dict=True).items():
-        if str(group) not in relations:
-            raise unknown(str(group), "group", list(relations), suite.name, WHERE)
         words = relations[str(group)].candidates.words
         totals = np.array(
             [
@@ -159,30 +190,31 @@ def _written_candidates(suite: Suite) -> dict[tuple[str, str], list[Choice]]:
     }
 
 
-def _with_facts(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
-    """The table with the columns of its items that it lacks; an unknown item raises."""
-    on = [name for name in ("group", "item") if name in table.columns]
-    known = pl.DataFrame(
-        [
-            (relation.id, fact.item, fact.subject, fact.object)
-            for relation in suite.relations
-            for fact in relation.facts
-        ],
-        schema=dict.fromkeys(("group", "item", "subject", "gold"), pl.String),
-        orient="row",
-    )
-    if known.select(on).is_duplicated().any():
-        raise missing_column(
-            "group", table.columns, expected="the relation of each item", where=WHERE
-        )
-    lacking = [name for name in known.columns if name not in table.columns]
-    joined = table.join(known.select(*on, *lacking), on=on, how="left", maintain_order="left")
-    is_unknown = joined[lacking[0]].is_null()
-    if is_unknown.any():
-        at = is_unknown.arg_max() or 0
-        item = str(table["item"][at])
-        raise unknown(item, "item", known["item"].to_list(), suite.name, f"{WHERE}, row {at + 1}")
-    return joined
+def _with_known(table: pl.DataFrame, known: pl.DataFrame, suite: str) -> pl.DataFrame:
+    """The table with the columns of ``known``: what the suite says of each item.
+
+    A group or an item that the suite does not have raises, and so does another subject or gold.
+    """
+    on: list[str] = [name for name in ("group", "item") if name in table.columns]
+    on = [name for name in on if name in known.columns]
+    keys = table.select(on).with_row_index("row", 1)
+    for end, name in enumerate(on, start=1):
+        foreign = keys.join(known, on=on[:end], how="anti").sort("row")
+        for row in foreign.head(1).iter_rows(named=True):
+            of_group = known.filter(pl.col("group") == row["group"]) if end > 1 else known
+            names, where = of_group[name].unique(maintain_order=True), f"{WHERE}, row {row['row']}"
+            raise unknown(row[name], name, names.to_list(), suite, where)
+    of_suite = keys.join(known, on=on, how="left", maintain_order="left").drop("row")
+    for name in ("subject", "gold"):
+        differs = table[name] != of_suite[name] if name in table.columns else pl.Series([False])
+        for at in differs.arg_true()[:1]:
+            raise ConsilienceError(
+                f"the {name} of '{table['item'][at]}' is '{table[name][at]}'",
+                expected=f"'{of_suite[name][at]}', as in the suite '{suite}'",
+                where=f"{WHERE}, row {at + 1}",
+                todo="Name the suite that was asked, or correct the row.",
+            )
+    return table.with_columns(of_suite)
 
 
 def _matched(
@@ -227,13 +259,19 @@ def answer_in(row: Row, candidates: Sequence[str], where: str) -> str | None:
     )
 
 
-def check_answers(table: pl.DataFrame, needed: Iterable[str]) -> None:
-    """Raise for a missing column, no rows, an empty cell, and two answers to the same prompt."""
+def check_columns(table: pl.DataFrame, needed: Sequence[str]) -> None:
+    """Raise for a missing column, no rows, and an empty cell."""
     names = [*needed, "answer"]
     other = {"answer_index", LOG_PROBABILITIES} & set(table.columns)
     for name in names:
         if name not in table.columns and not (name == "answer" and other):
-            raise missing_column(name, table.columns, expected=", ".join(names), where=WHERE)
+            raise missing_column(
+                name,
+                table.columns,
+                expected=", ".join(names),
+                where=WHERE,
+                todo="Name the columns so, as `consilience suite export` does.",
+            )
     if table.is_empty():
         raise ConsilienceError("no rows", where=WHERE)
     for name in needed:
@@ -242,6 +280,10 @@ def check_answers(table: pl.DataFrame, needed: Iterable[str]) -> None:
             raise ConsilienceError(
                 f"no '{name}'", where=f"{WHERE}, row {at + 1}", todo="Fill it in."
             )
+
+
+def refuse_repeated(table: pl.DataFrame) -> None:
+    """Raise for two answers to the same item in the same variant."""
     repeated = table.select("item", "variant").is_duplicated()
     if repeated.any():
         at = repeated.arg_max() or 0

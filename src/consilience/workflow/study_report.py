@@ -39,7 +39,7 @@ from consilience.workflow.counting import CountedRun, count_run, record_notes
 from consilience.workflow.study_file import Study
 from consilience.workflow.study_options import StudyReportOptions, StudyStatusOptions
 from consilience.workflow.study_status import RunState, StudyState, study_status
-from consilience.workflow.suite import any_suite_of
+from consilience.workflow.suite import any_suite_of, suite_notes
 
 KEPT = ("value", "std", "low", "high", "baseline")
 """The fields of a headline number in a JSON document."""
@@ -194,7 +194,8 @@ def _run_of(name: str, states: Sequence[RunState]) -> Run | None:
 
 def _counted(run: Run, seed: int) -> CountedRun:
     suite, protocol = any_suite_of(run, None, None, None)
-    return count_run(run, suite, protocol, seed)
+    counted = count_run(run, suite, protocol, seed)
+    return replace(counted, notes=[*suite_notes(run, suite), *counted.notes])
 
 
 def _rows(

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from consilience import suites
+from consilience.answer_files import as_text
 from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.factors import Factor, FactorialDesign
 from consilience.run import Run
+from consilience.run_folder import digest_of
 from consilience.sentence_pairs import Task
 from consilience.suites.pairs import generated_group, suite_of_task
 from consilience.suites.pattern_forms import with_asked_patterns, without_perturbed_patterns
-from consilience.suites.question_suites import GroupOfQuestions, suite_of_questions
+from consilience.suites.question_suites import (
+    GroupOfQuestions,
+    load_questions,
+    suite_of_questions,
+)
 from consilience.suites.selection import select_languages
 from consilience.suites.tasks import task_of_table
 from consilience.types import Fact, Suite
+from consilience.workflow.question_texts import text_digests
+from consilience.workflow.scoring_answers import with_facts
 
 
 def suite_of(
@@ -43,6 +52,8 @@ def suite_of(
         suite = select_languages(suite, settings["languages"])
     if settings.get("perturbations"):
         suite = with_asked_patterns(suite, run.seeds[0].answers, settings["perturbations"])
+    if not run.record and "as_questions" not in run.answers.columns:
+        with_facts(as_text(run.answers), suite)  # a table of somebody: its rows are the suite's
     return suite, protocol or run.protocol or suite.protocol
 
 
@@ -137,13 +148,30 @@ def source_of(suite: Suite, spec: str, data_dir: Path | None) -> dict[str, str]:
 
 
 def suite_notes(run: Run, suite: Suite) -> list[str]:
-    """A note where a whole suite is not the one that a run was asked from."""
-    digest = without_perturbed_patterns(suite).digest
-    if run.record.get("suite_source", {}).get("digest", digest) == digest:
-        return []
-    return [
-        f"the suite '{suite.name}' is not as it was when {run.path} was asked; numbers may differ"
-    ]
+    """A note where the suite is not as it was when a run was asked; none where it is gone.
+
+    ``suite``: the whole suite that the run is counted by.
+    """
+    source, effect = dict(run.record.get("suite_source", {})), "numbers may differ"
+    if run.is_of_pairs or run.is_of_questions:
+        file, effect = source.pop("file", ""), "numbers are of the old texts and gold answers"
+        is_same = not file or not Path(file).exists() or _is_as_asked(run, Path(file), source)
+    else:
+        digest = without_perturbed_patterns(suite).digest
+        is_same = source.get("digest", digest) == digest
+    name = "the file of sentence pairs" if run.is_of_pairs else f"the suite '{suite.name}'"
+    return [] if is_same else [f"{name} is not as it was when {run.label} was asked; {effect}"]
+
+
+def _is_as_asked(run: Run, path: Path, source: Mapping[str, str]) -> bool:
+    """Whether a file or folder still has the pairs or questions that a run was asked."""
+    if run.is_of_pairs:
+        return not path.is_file() or digest_of(path) == source.get("sha256")
+    try:
+        texts = text_digests(load_questions(path, source).items, design_of_run(run))
+    except (ConsilienceError, ValueError):
+        return False
+    return {*run.texts.values()} <= {*texts.values()}
 
 
 def protocol_notes(run: Run, protocol: Protocol) -> list[str]:

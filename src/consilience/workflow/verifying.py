@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,6 +25,9 @@ from consilience.run_folder import FORMAT, digest_of, refuse_other_run
 from consilience.schemas import FLIPS
 from consilience.watch import SILENT, Watch
 from consilience.workflow.counting import noise_floor_of
+from consilience.workflow.option_fields import option_fields, typed
+from consilience.workflow.options import names_code
+from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probe_plan import spread
 from consilience.workflow.probing import setups_of
 from consilience.workflow.run_options import VerifyOptions
@@ -102,12 +106,12 @@ def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
             "a run of several seeds", where=str(run.path), todo=f"Name one of them: {names}."
         )
     files = _changed_files(run)
-    probe = options_of_record(run.record, str(run.path))
+    recorded = options_of_record(run.record, str(run.path))
     probe = replace(
-        probe,
-        model=options.model or probe.model,
-        device=options.device or probe.device,
-        base_url=options.base_url or probe.base_url,
+        recorded,
+        model=options.model or recorded.model,
+        device=options.device or recorded.device,
+        **_trusted(recorded, options, run),
         max_requests=options.max_requests,
         max_tokens=options.max_tokens,
     )
@@ -148,6 +152,41 @@ def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
         {} if client is None else cost_record(client.usage, client.connection.price, {}),
         0.0 if client is None else probe.temperature,
     )
+
+
+def _trusted(recorded: ProbeOptions, options: VerifyOptions, run: Run) -> dict[str, Any]:
+    """What runs code or sends a key, as the user gave it; the record only says what is lacking.
+
+    A file of code that is not the one of the run raises before it runs.
+    """
+    trusted: dict[str, Any] = {}
+    lacking: list[str] = []
+    for field in option_fields(VerifyOptions):
+        if (needs_trust := field.option.needs_trust) is None:
+            continue
+        value, then = getattr(options, field.name), getattr(recorded, field.name)
+        trusted[field.name] = value or (field.default if needs_trust(then) else then)
+        if needs_trust(then) and not value:
+            lacking += typed(field, then)
+    if lacking:
+        raise ConsilienceError(
+            f"its record asks for {shlex.join(lacking)}",
+            expected="what runs code or sends a key on the command line of verify, because "
+            "anybody can write a record",
+            where=str(run.path),
+            todo="If you trust the run and what it names, repeat these options.",
+        )
+    sources = run.settings.get("perturbation_sources", {}).values()
+    for spec in filter(names_code, trusted["perturbations"] or ()):
+        file = Path(spec.rpartition(":")[0])
+        if file.is_file() and digest_of(file) not in [of.get("sha256") for of in sources]:
+            raise ConsilienceError(
+                "not the file that the run was made with, so it was not run",
+                expected="the SHA-256 that is in run.json",
+                where=str(file),
+                todo="Restore the file, or probe again.",
+            )
+    return trusted
 
 
 def _announce(

@@ -165,7 +165,9 @@ def pair_view(run: Run, seed: int) -> RunView:
         metrics=counted.metrics,
         summary=counted.summary,
         baseline=counted.baseline,
-        warnings=list(dict.fromkeys([*record_notes(run), *counted.notes])),
+        warnings=list(
+            dict.fromkeys([*suite_notes(run, suite), *record_notes(run), *counted.notes])
+        ),
         pairs=PairView(
             task_of_run(run), _changed_answers(run.path), counted.changes, agreement, forms
         ),

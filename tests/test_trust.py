@@ -1,0 +1,289 @@
+"""What a run or a configuration file of somebody else cannot do, and what every reader notices."""
+
+import json
+import shutil
+import tomllib
+
+import pytest
+
+from conftest import run_command
+from consilience import ConsilienceError
+from consilience.run_folder import record_of
+from replay_server import replay
+
+RUN = ("probe", "--model", "baseline:majority", "--suite", "mini", "--limit", "2")
+
+PAIRS = "sentence1\tsentence2\tlabel\nA b.\tC d.\tentailment\nE f.\tG h.\tnot_entailment\n"
+
+ASKED = "question,answer,options\nCapital of France?,Paris,Rome;Paris\nCapital of Italy?,Rome,Rome;Paris\n"
+
+CODE = """
+from pathlib import Path
+Path({marker!r}).write_text("this code was run")
+def polite(text, *more):
+    return text
+"""
+
+READERS = [
+    ("score", "{run}"),
+    ("gate", "{run}", "--rule", "accuracy >= 0.01", "--undecided", "pass"),
+    ("compare", "{run}", "other"),
+    ("compare", "other", "{run}"),
+    ("report", "{run}"),
+    ("publish", "{run}", "--format", "eee", "--model-id", "a/b"),
+]
+"""Commands that read runs of every kind; ``other`` is a second run of the same suite."""
+
+READERS_OF_FACTS = [("analyze", name, "{run}") for name in ("patterns", "edits", "examples")]
+
+
+def of_run(command, run):
+    return [part.format(run=run) for part in command]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run of two relations, and two groups of questions with their file."""
+    folder = tmp_path_factory.mktemp("finished")
+    status, _, err = run_command(*RUN, "--groups", "capital,sport", "--out", folder / "run")
+    assert status == 0, err
+    return folder / "run"
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    for name in ("run", "other"):
+        shutil.copytree(finished, tmp_path / name)
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("command", READERS + READERS_OF_FACTS, ids=" ".join)
+def test_a_finished_run_without_an_answers_file_is_not_counted(command, run, consilience):
+    (run / "answers" / "sport.parquet").unlink()
+    status, out, err = consilience(*of_run(command, "run"))
+    assert (status, out) == (2, "")
+    assert "1 answers file of a finished run missing: sport; expected the 2 that are in" in err
+    assert err.count("error: ") == 1
+
+
+def test_the_command_of_a_run_makes_its_missing_answers_again(run, consilience):
+    whole = (run / "answers" / "sport.parquet").read_bytes()
+    (run / "answers" / "sport.parquet").unlink()
+    assert "missing" in consilience("verify", "run")[1], "which says so in its own words"
+    assert consilience(*RUN, "--groups", "capital,sport", "--out", "run")[0] == 0
+    assert (run / "answers" / "sport.parquet").read_bytes() == whole
+    assert consilience("score", "run")[0] == 0
+
+
+def test_a_run_that_was_interrupted_is_counted_with_a_note(run, consilience):
+    (run / "answers" / "sport.parquet").unlink()
+    change(run, lambda record: record.update(finished=None))
+    status, _, err = consilience("score", "run")
+    assert status == 0
+    assert "no answers for 1 relation: sport" in err
+
+
+@pytest.mark.parametrize("version", [1, "2", None])
+def test_a_record_in_an_unknown_format_is_refused(version, run):
+    change(run, lambda record: record["settings"].update(format=version))
+    with pytest.raises(ConsilienceError, match=f"a run in format {json.dumps(version)}; expected"):
+        record_of(run)
+
+
+def test_a_run_in_an_unknown_format_is_refused_by_all(run, consilience):
+    change(run, lambda record: record["settings"].update(format=3))
+    before = (run / "run.json").read_bytes()
+    again = (*RUN, "--groups", "capital,sport", "--out", "{run}")
+    for command in (*READERS, *READERS_OF_FACTS, ("verify", "{run}"), again):
+        status, out, err = consilience(*of_run(command, "run"))
+        assert (status, out) == (2, ""), command
+        assert "run.json: a run in format 3; expected format 2, which this version of" in err
+    assert (run / "run.json").read_bytes() == before
+
+
+def change(run, how):
+    record = json.loads((run / "run.json").read_text())
+    how(record)
+    (run / "run.json").write_text(json.dumps(record))
+
+
+CHANGES = {
+    "gold": lambda text: text.replace("Italy?,Rome", "Italy?,Paris"),
+    "question": lambda text: text.replace("Capital of France", "The capital of France"),
+    "removed": lambda text: text.partition("Capital of Italy")[0],
+    "broken": lambda text: "no column",
+    "same, with a further question": lambda text: text + "Capital of Spain?,Rome,Rome;Paris\n",
+    "gone": None,
+}
+
+
+@pytest.fixture(scope="module")
+def of_questions(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("questions")
+    (folder / "q.csv").write_text(ASKED)
+    asked = ("--suite", folder / "q.csv", "--vary", "order=rotations")
+    for name, model in (("run", "first"), ("other", "random")):
+        status, _, err = run_command(
+            "probe", *asked, "--model", f"baseline:{model}", "--out", folder / name
+        )
+        assert status == 0, err
+    return folder
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_question_that_changed_after_the_run_is_noted(
+    name, of_questions, consilience, monkeypatch
+):
+    """Every command that reads the run notes a changed gold; the other changes are alike."""
+    monkeypatch.chdir(of_questions)
+    file, made = of_questions / "q.csv", CHANGES[name]
+    more = [("analyze", "examples", "{run}"), ("analyze", "factors", "{run}")]
+    is_noted = name in ("gold", "question", "removed", "broken")
+    try:
+        file.unlink() if made is None else file.write_text(made(ASKED))
+        for command in [*READERS, *more] if name == "gold" else READERS[:1]:
+            status, _, err = consilience(*of_run(command, "run"))
+            assert status == 0, err
+            assert ("the suite 'q' is not as it was when " in err) is is_noted, command
+    finally:
+        file.write_text(ASKED)
+
+
+def test_a_changed_suite_of_facts_or_pairs_is_noted(write_suite, consilience, tmp_path):
+    write_suite()
+    (tmp_path / "pairs.tsv").write_text(PAIRS)
+    asked = {
+        "facts": ("--suite", "suite"),
+        "pairs.tsv": ("--suite", "rte", "--data", "pairs.tsv"),
+    }
+    for name, options in asked.items():
+        model = ("--model", "baseline:majority", "--out", "run-" + name)
+        assert consilience("probe", *options, *model)[0] == 0
+        assert "as it was" not in consilience("score", "run-" + name)[2]
+    facts = tmp_path / "suite" / "facts.jsonl"
+    facts.write_text(facts.read_text().replace("Paris", "Lyon"))
+    assert "the suite 'suite' is not as it was when" in consilience("score", "run-facts")[2]
+    (tmp_path / "pairs.tsv").write_text(PAIRS.replace("A b.", "A c."))
+    for command in ("score", "report"):
+        err = consilience(command, "run-pairs.tsv")[2]
+        assert "the file of sentence pairs is not as it was when" in err
+
+
+def test_a_run_does_not_write_through_links(run, consilience, tmp_path):
+    shutil.rmtree(tmp_path / "other" / "answers")
+    (tmp_path / "other" / "answers").symlink_to(run / "answers")
+    again = (*RUN, "--groups", "capital,sport", "--out", "other")
+    assert "other/answers: a link to " in consilience(*again)[2]
+    (tmp_path / "other" / "answers").unlink()
+    (tmp_path / "other" / "answers").mkdir()
+    (tmp_path / "other" / "answers" / "sport.parquet").symlink_to(tmp_path / "elsewhere")
+    status, _, err = consilience(*again)
+    assert (status, (tmp_path / "elsewhere").exists()) == (2, False)
+    assert "other/answers/sport.parquet: a link to " in err
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    """A model and a file whose code leaves a marker."""
+    marker = tmp_path / "marker"
+    code = CODE.format(marker=str(marker))
+    (tmp_path / "own.py").write_text(code)
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "own.py").write_text(code)
+    settings = {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig"}}
+    (model / "config.json").write_text(json.dumps(settings))
+    return marker
+
+
+ATTACKS = {
+    "--trust-remote-code": {"model": "model", "trust_remote_code": True},
+    "--perturbations own.py:polite": {"perturbations": ["own.py:polite"]},
+    "--base-url {url} --api-key-env MY_SECRET": {
+        "model": "openai:x", "suite": "mini-questions", "base_url": "{url}", "api_key_env": "MY_SECRET",
+    },
+    "--base-url {url}": {"model": "openai:x", "suite": "mini-questions", "base_url": "{url}"},
+}  # fmt: skip
+"""Options of a record or a configuration file, and what has to be repeated to obey them."""
+
+
+@pytest.mark.parametrize("repeated", ATTACKS)
+def test_nothing_of_a_record_runs_code_or_sends_a_key(
+    repeated, run, hostile, consilience, monkeypatch
+):
+    monkeypatch.setenv("MY_SECRET", "topsecretvalue")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-mysecretkey")
+    with replay(lambda *request: (404, {}, {})) as server:
+        options = json.loads(json.dumps(ATTACKS[repeated]).replace("{url}", server.url))
+        change(run, lambda record: record["options"].update(options))
+        repeated = repeated.replace("{url}", server.url)
+        for command in (READERS[0], ("verify", "{run}")):
+            status, _, err = consilience(*of_run(command, "run"))
+            assert (hostile.exists(), server.headers) == (False, []), command
+        assert status == 2
+        assert f"its record asks for {repeated}; expected what runs code or sends a key on" in err
+        status, _, err = consilience("verify", "run", *repeated.split())
+        keys = {headers.get("authorization") for headers in server.headers}
+    assert "its record asks for" not in err, "given again they are obeyed"
+    if "url" in "".join(options):
+        assert keys == {
+            f"Bearer {'topsecretvalue' if 'MY_SECRET' in repeated else 'sk-mysecretkey'}"
+        }
+    elif "own.py" in repeated:
+        assert "own.py: not the file that the run was made with, so it was not run" in err
+        assert not hostile.exists()
+    else:
+        assert hostile.exists()
+
+
+def test_the_code_of_a_run_is_run_where_it_is_given_again_and_the_same(
+    hostile, consilience, tmp_path
+):
+    (tmp_path / "pairs.tsv").write_text(PAIRS)
+    forms = ("--perturbations", "own.py:polite")
+    asked = ("--suite", "rte", "--data", "pairs.tsv", "--model", "baseline:majority", *forms)
+    (tmp_path / "own.py").write_text((tmp_path / "own.py").read_text() + "polite = lambda f: f\n")
+    assert consilience("probe", *asked, "--out", "run")[0] == 0
+    hostile.unlink()
+    assert consilience("verify", "run")[0] == 2
+    assert not hostile.exists()
+    status, out, err = consilience("verify", "run", *forms)
+    assert (status, hostile.exists()) == (0, True), out + err
+
+
+@pytest.mark.parametrize(
+    ("attack", "file"),
+    [*((attack, "consilience.toml") for attack in ATTACKS), ("--base-url {url}", "pyproject.toml")],
+)
+def test_a_configuration_file_that_was_found_neither_runs_code_nor_sends_a_key(
+    attack, file, hostile, consilience, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("MY_SECRET", "topsecretvalue")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-mysecretkey")
+    table = "[tool.consilience.probe]" if file == "pyproject.toml" else "[probe]"
+    with replay(lambda *request: (404, {}, {})) as server:
+        options = {"limit": 1, "model": "baseline:majority", "suite": "mini"} | ATTACKS[attack]
+        lines = [f"{key.replace('_', '-')} = {json.dumps(value)}" for key, value in options.items()]
+        text = "\n".join([table, *lines]).replace("{url}", server.url)
+        assert tomllib.loads(text)
+        (tmp_path / file).write_text(text)
+        status, out, err = consilience("probe", "--out", "new")
+        assert (status, out, hostile.exists(), server.headers) == (2, "", False, [])
+        keys = [part[2:] for part in attack.split() if part.startswith("--")]
+        assert f"{', '.join(keys)} in a configuration file that was found, not named" in err
+        assert f"If you trust the file, add --config {tmp_path / file}." in err
+        assert "found, not named" in consilience("probe", "--help")[2], "a note"
+        consilience("probe", "--out", "new", "--config", tmp_path / file)
+        assert hostile.exists() or server.headers
+        (tmp_path / file).write_text(f"{table}\ntrust-remote-code = false\nlimit = 1\n")
+        assert consilience("probe", "-m", "baseline:first", "-s", "mini-questions")[0] == 0
+
+
+def test_a_configuration_file_that_was_found_does_not_upload_unasked(run, consilience, tmp_path):
+    text = (
+        '[publish]\nformat = "eee"\nmodel-id = "a/b"\npush = "a/b"\ncreate-pr = true\nyes = true\n'
+    )
+    (tmp_path / "consilience.toml").write_text(text)
+    status, out, err = consilience("publish", run)
+    assert (status, out, (run / "published").exists()) == (2, "", False)
+    assert "consilience.toml: yes in a configuration file that was found, not named" in err

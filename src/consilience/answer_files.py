@@ -109,6 +109,8 @@ def read_workbook(path: Path) -> pl.DataFrame:
     refuse_large_workbook(path)
     try:
         table = pl.read_excel(path, infer_schema_length=0, drop_empty_rows=False)
+    except IndexError as error:  # polars takes the first sheet
+        raise ConsilienceError("a workbook without a sheet", where=str(path)) from error
     except (*POLARS_FAULTS, fastexcel.FastExcelError) as error:
         raise ConsilienceError(
             f"cannot be read as a workbook: {str(error).splitlines()[0]}", where=str(path)

@@ -23,6 +23,7 @@ from consilience.files import path_of
 from consilience.harness_logs import LOG_NAMES
 from consilience.read import parquet_metadata, read_parquet
 from consilience.run_folder import PROMPTS, digest_of, record_of
+from consilience.schemas import ANSWERS_SCHEMA
 
 SENTENCE_PAIRS = "perturb"
 """The ``kind`` of a run of sentence pairs, in its settings."""
@@ -66,12 +67,36 @@ def read_answers(path: str | Path) -> pl.DataFrame:
         _check_digests(path, files)
         try:
             # Groups of written answers have further columns.
-            return pl.concat([read_parquet(file) for file in files], how="diagonal")
+            return pl.concat(list(map(recorded_answers, files)), how="diagonal")
         except pl.exceptions.PolarsError as error:
             raise ConsilienceError(
                 f"its tables do not fit together: {str(error).splitlines()[0]}", where=str(path)
             ) from error
     return read_answer_file(path)
+
+
+ALWAYS = ("group", "item", "variant", "gold", "answer")
+"""Columns that the answers of every run have."""
+
+
+def recorded_answers(file: Path) -> pl.DataFrame:
+    """The answers of a group in the folder of a run; columns as in ``ANSWERS_SCHEMA``, or raises.
+
+    A digest in ``run.json`` vouches for a file, and not for what it holds.
+    """
+    table = read_parquet(file)
+    for name, declared in ANSWERS_SCHEMA.items():
+        dtype = table.schema.get(name, None if name in ALWAYS else pl.Null())
+        texts = (pl.String, pl.Categorical, pl.Enum)
+        fits = dtype in texts if declared == pl.String else dtype and dtype.is_numeric()
+        if dtype != pl.Null and not fits:
+            raise ConsilienceError(
+                f"no column '{name}'" if dtype is None else f"a column '{name}' of type {dtype}",
+                expected="the answers of a run",
+                where=str(file),
+                todo="The file is damaged. Restore it, or probe again.",
+            )
+    return table
 
 
 def _log_in(folder: Path) -> str:

@@ -240,6 +240,9 @@ def read_key(path: Path) -> SheetKey:
         expected = sorted((item, variant) for item in items for variant in key.variants)
         is_whole = all(sorted(questions) == expected for questions in sheets.values())
         is_known = all(item.gold in labels for item in items.values())
+        texts = [text for item in items.values() for variant in key.variants
+                 for text in item.texts[variant]]  # fmt: skip
+        is_known &= all(isinstance(text, str) for text in (key.task, *labels, *texts))
         if not (is_whole and is_known and expected and sheets):
             raise ValueError("incomplete")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:

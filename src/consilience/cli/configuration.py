@@ -112,7 +112,7 @@ def _read(file: Path) -> Table:
         table: Table = tomllib.loads(file.read_text("utf-8"))
     except (FileNotFoundError, IsADirectoryError) as error:
         raise ConsilienceError("no such file", where=str(file), todo="Check --config.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConsilienceError(f"not TOML: {error}", where=str(file)) from error
     if file.name == "pyproject.toml":
         table = table.get("tool", {}).get("consilience", {})

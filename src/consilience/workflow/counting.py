@@ -13,6 +13,7 @@ import polars as pl
 
 from consilience.analysis.patterns import pattern_table
 from consilience.choices import Protocol
+from consilience.errors import ConsilienceError
 from consilience.files import texts_of
 from consilience.metrics.changes import form_changes
 from consilience.metrics.counts import Answers, Prepared, ResampleCache, prepared_seeds
@@ -191,8 +192,15 @@ def noise_floor_of(run: Path) -> pl.DataFrame | None:
         return None
     metrics = texts_of(read_csv(file))
     known = [name for name in METRICS_SCHEMA if name in metrics.columns]
-    rows = metrics.filter(pl.col("metric").is_in([FLIPS, SCORE_CHANGE]))
-    return rows.select(pl.col(name).cast(METRICS_SCHEMA[name]) for name in known)
+    try:
+        rows = metrics.filter(pl.col("metric").is_in([FLIPS, SCORE_CHANGE]))
+        return rows.select(pl.col(name).cast(METRICS_SCHEMA[name]) for name in known)
+    except pl.exceptions.PolarsError as error:
+        raise ConsilienceError(
+            f"a damaged table of metrics: {str(error).splitlines()[0]}",
+            where=str(file),
+            todo="Give the command of the run again, which writes it anew.",
+        ) from error
 
 
 def record_notes(run: Run) -> list[str]:

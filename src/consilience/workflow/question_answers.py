@@ -120,7 +120,7 @@ def _has_variant(question: Question, levels: Levels) -> bool:
 def _natural(levels: Levels) -> tuple[tuple[bool, int], ...]:
     """Sorts variants without an index: ``given`` first, then by number, else as they come."""
     texts = [levels.get(name, "given") for name in FACTORS]
-    numbers = [re.search(r"\d+$", text) for text in texts]
+    numbers = [re.search(r"\d{1,9}$", text) for text in texts]
     return tuple(
         (text != "given", int(number[0]) if number else 0)
         for text, number in zip(texts, numbers, strict=True)
@@ -130,7 +130,10 @@ def _natural(levels: Levels) -> tuple[tuple[bool, int], ...]:
 def _levels(variant: str) -> Levels:
     """The levels of a variant by its name; a text that names none raises."""
     levels = levels_of(variant)
-    if variant != (", ".join(f"{name}={level}" for name, level in levels.items()) or "base"):
+    is_phrasing = re.fullmatch(r"\d{1,9}", levels.get("paraphrase", "1"))
+    if not is_phrasing or variant != (
+        ", ".join(f"{name}={level}" for name, level in levels.items()) or "base"
+    ):
         raise ConsilienceError(
             f"no variant '{variant}' of questions",
             expected="levels of factors, such as 'paraphrase=1, order=given', as "

@@ -19,8 +19,7 @@ from consilience.endpoints.usage import cost_record
 from consilience.errors import ConsilienceError
 from consilience.metrics.intervals import NAN
 from consilience.provenance import versions
-from consilience.read import read_parquet
-from consilience.run import Run
+from consilience.run import Run, recorded_answers
 from consilience.run_folder import FORMAT, digest_of, refuse_other_run
 from consilience.schemas import FLIPS
 from consilience.watch import SILENT, Watch
@@ -126,7 +125,7 @@ def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
         todo = "Restore the suite and the data that the run was asked, or probe again."
         raise ConsilienceError(error.found, where=str(run.path), todo=todo) from error
     known = {
-        group: read_parquet(run.path / "answers" / f"{group}.parquet")
+        group: recorded_answers(run.path / "answers" / f"{group}.parquet")
         for group in setup.groups
         if files.get(group) != "missing"
     }
@@ -137,7 +136,12 @@ def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
         _announce(client, loaded, sampled, options, watch)
     with watch.steps("asking again", size, setup.unit) as advance, _nothing_kept():
         tables = [_compared(loaded, group, rows, advance) for group, rows in sampled.items()]
-    rows = pl.concat(tables, how="diagonal")
+    try:
+        rows = pl.concat(tables, how="diagonal")
+    except pl.exceptions.PolarsError as error:
+        raise ConsilienceError(
+            f"its tables do not fit together: {str(error).splitlines()[0]}", where=str(run.path)
+        ) from error
     largest, is_exact = _score_differences(rows)
     floors = noise_floor_of(run.path)
     flips = None if floors is None else floors.filter(metric=FLIPS)["value"].max()

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 import time
 from pathlib import Path
 
@@ -55,8 +56,14 @@ def _die(deaths, file, **rest):
     return "survived"
 
 
+def _leave(**rest):
+    """Leave a file in the temporary folder, as a worker does that is killed."""
+    tempfile.mkdtemp(prefix="consilience-")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 ACTIONS = {"tell": _tell, "repeat": _repeat, "sleep": _sleep, "steps": _steps, "raise": _raise,
-           "die": _die}  # fmt: skip
+           "die": _die, "leave": _leave}  # fmt: skip
 
 
 def _node(seconds, **rest):

@@ -1,0 +1,269 @@
+"""Inputs that somebody made to hang, fill or fool a reader: each is read right, or is one message."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from datetime import date
+from decimal import Decimal
+
+import polars as pl
+import pytest
+
+from campaign_cases.files import write_workbook
+from consilience import free_text
+from consilience.answer_files import read_answer_file, text_of
+from consilience.endpoints.journal import Journal
+from consilience.engine import Unit, run_units
+from consilience.engine.local_workers import LocalWorkers
+from consilience.errors import ConsilienceError
+from consilience.files import locked
+from consilience.read import (
+    parse_json,
+    read_document,
+    read_parquet,
+    read_rows,
+    refuse_large_workbook,
+)
+from consilience.run import read_answers
+from consilience.run_folder import RunFolder
+from consilience.suites.question_suites import check_questions, load_questions
+from consilience.text import names_a_file
+from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.probing import probe
+from engine_work import factory
+from replay_server import completion, replay
+
+HALF = "x \ud83d"
+WHOLE = "x \N{REPLACEMENT CHARACTER}"
+
+ALIASES = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 9)}]\n" for at in range(1, 10)
+)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.yaml"])
+def test_half_an_emoji_is_one_replacement_character_and_a_whole_one_stays(name, tmp_path):
+    (tmp_path / name).write_text(r'{"a\ud83d": ["x \ud83d", "\ud83d\ude00", "\\ud83d"]}')
+    document = {"a\N{REPLACEMENT CHARACTER}": [WHOLE, "\N{GRINNING FACE}", r"\ud83d"]}
+    assert read_document(tmp_path / name) == document
+    assert text_of(HALF) == WHOLE
+
+
+def test_a_reply_that_ends_in_half_an_emoji_completes_its_run(tmp_path):
+    """Also where an earlier version kept it in the journal and could not go on."""
+    questions = tmp_path / "q.jsonl"
+    row = {"item": "i", "question": "Q?", "question_2": "R?", "answer": "x"}
+    questions.write_text(json.dumps(row))
+    choice = {"message": {"content": HALF}, "finish_reason": "stop"}
+    with replay(
+        lambda path, body, headers: completion(body, model="m", choices=[choice])
+    ) as server:
+        options = ProbeOptions(
+            model="openai:m", base_url=server.url, suite=str(questions), generate=True,
+            vary=("paraphrase=all",), folder=tmp_path / "run",
+        )  # fmt: skip
+        probe(options)
+    assert read_answers(tmp_path / "run")["text"].to_list() == [WHOLE, WHOLE]
+    journal = Journal(tmp_path / "replies.jsonl")
+    journal.keep("key", {"content": HALF})
+    journal.close()
+    assert Journal(tmp_path / "replies.jsonl").entry("key") == ({"content": WHOLE}, 1)
+
+
+def test_a_key_twice_is_a_fault_of_a_file_and_not_of_a_reply():
+    with pytest.raises(json.JSONDecodeError, match="a second 'a'"):
+        parse_json('{"a": 1, "b": {"a": 2, "a": 3}}')
+    assert parse_json('{"a": 1, "a": 2}', last_wins=True) == {"a": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.yaml", ALIASES + "questions: [{question: *a9, answer: x}]", "aliases unfold to more"),
+        ("a.yaml", "- &q {question: Q, answer: x, context: *q}", "nested too deeply"),
+        ("a.yaml", "- question: Q?\n  answer: x\n  answer: y", "a second 'answer' at line 3"),
+        ("a.yaml", "- question: Q?\n  answer: !!set {x, y}", "tag .*set' at line 2"),
+        ("a.yaml", "- question: Q?\n  answer: !!binary eA==", "tag .*binary' at line 2"),
+        ("a.jsonl", '{"question": "Q?", "answer": "x", "answer": "y"}', "jsonl:1: .*second 'answer'"),
+        ("a.jsonl", '{"question": "Q?", "answer": NaN}', "jsonl:1: 'answer' is NaN; expected text"),
+        ("a.csv", "question,answer,group\nQ?,x,a:b", "a.csv:2: the group 'a:b'"),
+    ],
+)  # fmt: skip
+def test_a_question_file_that_is_refused_in_one_message(name, text, message, tmp_path):
+    (tmp_path / name).write_text(text)
+    began = time.monotonic()
+    with pytest.raises(ConsilienceError, match=message):
+        load_questions(tmp_path / name)
+    assert time.monotonic() - began < 5
+
+
+def test_a_date_is_a_text_and_other_types_are_refused_with_their_name(tmp_path):
+    (tmp_path / "a.yaml").write_text("- {question: When, answer: 2020-01-01, 3: &a b, note: *a}")
+    (tmp_path / "a.toml").write_text('[[questions]]\nquestion = "When?"\nanswer = 2020-01-01')
+    of_dates = pl.DataFrame({"question": ["When?"], "answer": [date(2020, 1, 1)]})
+    of_dates.write_parquet(tmp_path / "a.parquet")
+    for name in ("a.yaml", "a.toml", "a.parquet"):
+        assert load_questions(tmp_path / name).items[0].gold.text == "2020-01-01", name
+    for value in (Decimal("1.5"), b"x"):
+        of_dates.with_columns(answer=pl.lit(value)).write_parquet(tmp_path / "b.parquet")
+        (problem,) = check_questions(str(tmp_path / "b.parquet"))
+        assert type(value).__name__ in problem.found and "question 1" in problem.where
+
+
+def test_answers_of_other_types_are_texts():
+    values = (date(2020, 1, 1), Decimal("1.50"), float("nan"), 2.0, [1, 2])
+    assert list(map(text_of, values)) == ["2020-01-01", "1.50", None, "2", "[1, 2]"]
+
+
+def test_a_cell_may_be_as_long_as_a_text_of_jsonl(tmp_path):
+    (tmp_path / "a.csv").write_text(f'question,answer,context\nQ?,x,"{"z" * 200_000}"\n')
+    ((_, row),) = read_rows(tmp_path / "a.csv")
+    assert len(row["context"]) == 200_000
+
+
+def test_a_parquet_file_of_a_few_bytes_has_no_gigabytes_of_text(tmp_path):
+    pl.DataFrame({"a": ["y" * 1000]}).select(
+        pl.col("a").repeat_by(400_000).explode()
+    ).write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(ConsilienceError, match="at most 1,000 times the size"):
+        read_parquet(tmp_path / "a.parquet")
+
+
+HEAD = '<row r="1"><c r="A1"><v>1</v></c></row>'
+
+
+@pytest.mark.parametrize(
+    ("sheet", "texts", "message"),
+    [
+        (HEAD + '<row r="1048576"><c r="XFD1048576"><v>1</v></c></row>', "", "1,048,576 rows and 16,384"),
+        (HEAD + '<x:row x=">" r="9999999"><x:c r = \'XFD1\'/></x:row>', "", "9,999,999 rows"),
+        ("<row>" + "<c><v>1</v></c>" * 3000 + "</row>" + "<row/>" * 3000, "", "3,000 columns"),
+        (HEAD + '<row r="99999999"/>', "", "a cell 99999999"),
+        (HEAD + '<row><c t="s"><v>0</v></c></row>' * 3000, "<si>" + "y" * 100_000, "texts of 300,0"),
+        ("x" * 300_000_000, "", "that unpack to 300,0"),
+    ],
+)  # fmt: skip
+def test_a_workbook_that_would_fill_the_memory_is_refused_before_it_is_read(
+    sheet, texts, message, tmp_path
+):
+    with zipfile.ZipFile(tmp_path / "a.xlsx", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as book:
+        book.writestr("xl/worksheets/sheet1.xml", sheet)
+        book.writestr("xl/sharedStrings.xml", texts)
+    with pytest.raises(ConsilienceError, match=message):
+        refuse_large_workbook(tmp_path / "a.xlsx")
+
+
+def test_an_ordinary_workbook_is_read(tmp_path):
+    rows = [{"item": f"i{at}", "answer": "x"} for at in range(9)]
+    write_workbook(tmp_path / "a.xlsx", rows)
+    refuse_large_workbook(tmp_path / "a.xlsx")
+    pytest.importorskip("fastexcel")
+    assert read_answer_file(tmp_path / "a.xlsx").to_dicts() == rows
+
+
+def test_a_pattern_has_a_limit_in_time(monkeypatch):
+    monkeypatch.setattr(free_text, "SECONDS", 0.05)
+    rule = free_text.rule_of("regex:answer is (a|aa)+$")
+    assert rule.extract("The answer is aaa").answer == "a"
+    with pytest.raises(
+        ConsilienceError, match=r"longer than 0.05 s for an answer of 91 characters"
+    ):
+        rule.extract("answer is " + "a" * 80 + "!")
+
+
+def test_what_is_not_a_folder_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with locked(tmp_path / "pipe"):
+        pass
+    with pytest.raises(ConsilienceError, match="not the folder of a run"):
+        RunFolder(tmp_path / "pipe", {})
+
+
+@pytest.mark.parametrize(
+    "name", ["CON", "nul.txt", "a:b", "*", "a?", "x.", "x ", ".x", "a/b", "\ud83d", "a\n"]
+)
+def test_a_name_that_is_no_file_on_every_system(name):
+    assert not names_a_file(name)
+
+
+def test_groups_whose_files_are_one_on_some_systems_are_refused_before_they_are_asked(tmp_path):
+    for twins in (["Ab", "aB"], ["\u00e9", "e\u0301"]):
+        with pytest.raises(ConsilienceError, match="differ in more than case and Unicode form"):
+            RunFolder(tmp_path / "run", {"groups": twins})
+    assert not (tmp_path / "run").exists()
+
+
+def test_exported_cells_are_no_formulas_and_scores_know_their_items(consilience, tmp_path):
+    row = {"item": "=1+1", "question": "@x?", "question_2": "R?", "answer": "x"}
+    (tmp_path / "q.jsonl").write_text(json.dumps(row))
+    consilience("suite", "export", "q.jsonl", "--vary", "paraphrase=all", "--out", "e.csv")
+    cells = pl.read_csv(tmp_path / "e.csv")
+    assert cells["item"].to_list() == ["'=1+1"] * 2
+    cells.with_columns(answer=pl.lit("x")).write_csv(tmp_path / "a.csv")
+    status, _, err = consilience("score", "a.csv", "--suite", "q.jsonl", "--json")
+    assert status == 0, err
+
+
+def test_a_note_is_not_a_thousand_times_a_name(consilience, tmp_path):
+    (tmp_path / "a.csv").write_text(f"question,answer,{'c' * 100_000}\nQ?,x,y\n")
+    _, out, _ = consilience("suite", "check", "a.csv")
+    assert "not used: ccc" in out and len(out) < 2_000
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"testCase": {"metadata": [1]}}, "not of promptfoo"),
+        ({"testCase": {"assert": 7}}, "not of promptfoo"),
+        ({"prompt": {}, "promptId": None}, ""),
+        ({"vars": {"q": "a\x00\n\x1b[2J"}}, ""),
+        ({"response": {"output": HALF}}, ""),
+    ],
+)
+def test_odd_results_of_promptfoo(change, message, consilience, tmp_path):
+    entry = {
+        "testIdx": 0, "provider": {"id": "p"}, "prompt": {"label": "l"}, "vars": {"q": "Q?"},
+        "testCase": {"assert": [{"type": "equals", "value": "x"}]}, "response": {"output": "x"},
+    }  # fmt: skip
+    entries = [{**entry, "promptIdx": at, "promptId": str(at)} | change for at in (0, 1)]
+    (tmp_path / "p.json").write_text(json.dumps({"results": {"results": entries}}))
+    status, _, err = consilience("score", "p.json", "--out", "run")
+    assert (status, message in err) == (2 if message else 0, True), err
+    if not message:
+        items = "".join(read_answers(tmp_path / "run")["item"])
+        assert not any(ord(character) < 32 for character in items)
+
+
+def test_workers_that_are_killed_leave_no_temporary_files(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    work = [Unit("a", "a", ("leave",))]
+    (outcome,) = run_units(work, factory, LocalWorkers(1))
+    assert outcome.failure is not None and outcome.failure.is_death
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_interrupt_is_one_line_and_the_status_of_an_interrupt():
+    code = """if True:
+        import os, signal, sys, time
+        from consilience import early
+        from consilience.cli import process
+        for number in early.SIGNALS:
+            signal.signal(number, early.stop)
+        process.begin()
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(9)
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(9)
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 128 + signal.SIGINT
+    assert ended.stderr == "stopped at once; the same command resumes the work\n"

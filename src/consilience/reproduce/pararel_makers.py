@@ -130,13 +130,25 @@ def statistics(recipe: Recipe, work: Work) -> RecipeResult:
 
 
 def tuples(recipe: Recipe, work: Work) -> RecipeResult:
-    """How many facts the paper's filters leave, and how many relations have one right answer."""
+    """How many facts the paper's filters leave, and how many relations have one right answer.
+
+    Of each kind also how many subjects have several objects, and objects several subjects (note 3).
+    """
     document = work.attempt("", partial(_run, work, "suite", "stats", "pararel"))
     if not document:
         return RecipeResult({})
-    kinds = [relation["cardinality"] for relation in document["by_relation"]]
     numbers: dict[Key, Measured] = {("", "all relations", "Tuples"): Measured(document["facts"])}
-    numbers |= {("", kind, "Relations"): Measured(kinds.count(kind)) for kind in ("N-M", "N-1")}
+    shares = {
+        "subjects with several objects": ("shared_subjects", "subjects"),
+        "objects with several subjects": ("shared_objects", "candidates"),
+    }
+    for kind in ("N-M", "N-1"):
+        rows = [row for row in document["by_relation"] if row["cardinality"] == kind]
+        numbers["", kind, "Relations"] = Measured(len(rows))
+        for column, (shared, total) in shares.items():
+            counts = [sum(row[name] for row in rows) for name in (shared, total)]
+            share = 100 * counts[0] / counts[1] if counts[1] else NAN
+            numbers["", kind, column] = Measured(share, unit="percent")
     return RecipeResult(numbers)
 
 
@@ -212,8 +224,9 @@ def vector_correlations(recipe: Recipe, work: Work) -> RecipeResult:
             else:
                 numbers[*key, f"Spearman, by {vectors['property']}"] = _percent(vectors, "r%")
             numbers |= _clustered(key, vectors)
-    for key, p in zip(tested, holm(list(tested.values())), strict=True):
-        numbers[*key, "p (Spearman, Holm)"] = Measured(p, unit="p")
+    if len(tested) > 1:
+        for key, p in zip(tested, holm(list(tested.values())), strict=True):
+            numbers[*key, "p (Spearman, Holm)"] = Measured(p, unit="p")
     return RecipeResult(numbers)
 
 

@@ -94,7 +94,7 @@ def abstaining_table(
             raise ConsilienceError(
                 "answers without probabilities",
                 expected="a run of a model that scores all candidates",
-                todo="Probe without --answers-only, or leave --abstain-below out.",
+                todo="Probe again with --keep-scores, or leave --abstain-below out.",
             )
     rows = []
     for threshold in thresholds:

@@ -95,8 +95,8 @@ def claims(recipe: Recipe, work: Work) -> RecipeResult:
     tables = list(dict.fromkeys(name for claim in _rows(recipe) for name in claim["table"]))
     printed = {table: paper_numbers(table) for table in tables}
     numbers: dict[Key, Measured] = {}
-    seen: list[str] = []
-    for whose, known in (("", _printed(printed)), (", our runs", _ours(work, printed))):
+    ours = _ours(work, printed)
+    for whose, known in (("", _printed(printed)), (", our runs", ours)):
         tested: dict[tuple[str, str], float] = {}
         for claim in _rows(recipe):
             compared = list(comparisons(claim, known))
@@ -106,11 +106,11 @@ def claims(recipe: Recipe, work: Work) -> RecipeResult:
             counted = _counted(compared, claim.get("relations", 0))
             numbers |= {(*key, column): number for column, number in counted.items()}
             tested[key] = counted["p (t)"].value
-            seen += [row for row in claim["higher"] if whose and row not in seen]
         for key, p in zip(tested, holm(list(tested.values())), strict=True):
             numbers[*key, "p (Holm)"] = Measured(p, unit="p")
     kept = {key: number for key, number in numbers.items() if not math.isnan(number.value)}
-    return RecipeResult(kept, [f"our runs: {', '.join(seen)}"] if seen else [])
+    rows = dict.fromkeys(row for _, _, row, _ in ours)
+    return RecipeResult(kept, [f"our runs: {', '.join(rows)}"] if rows else [])
 
 
 def _rows(recipe: Recipe) -> Iterator[dict[str, Any]]:

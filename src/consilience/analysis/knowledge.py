@@ -84,7 +84,7 @@ def abstaining_table(
     ``answers``: of one seed or several. One row a threshold: ``threshold, answered`` and for each
     headline metric its value, ``_low`` and ``_high``. The probability is that of the answer among
     the candidates, ``exp(logprob)``. ``answered``: share of the answers in N-1 relations that are
-    at least as probable as the threshold. An answer that is not counts in no metric, so consistency is over
+    at least as probable as the threshold. Other answers count in no metric, so consistency is over
     the pairs of patterns that are both answered. An answer without a probability raises.
     """
     averaged = [relation.id for relation in suite.relations if relation.cardinality == "N-1"]
@@ -101,11 +101,13 @@ def abstaining_table(
         if not 0 <= threshold <= 1:
             raise ConsilienceError(f"--abstain-below {threshold:g}", expected="numbers from 0 to 1")
         is_kept = pl.col("logprob").exp() >= threshold
-        kept = [table.with_columns(answer=pl.when(is_kept).then("answer")) for table in answers]
+        confident = [
+            table.with_columns(answer=pl.when(is_kept).then("answer")) for table in answers
+        ]
         is_answer = pl.col("answer").is_not_null() & pl.col("group").is_in(averaged)
         shares = [table.filter(is_answer).select(is_kept.mean()).item() for table in answers]
         row: dict[str, object] = {"threshold": float(threshold), "answered": fmean(shares)}
-        rows.append(row | _means(measure(kept, suite, protocol)))
+        rows.append(row | _means(measure(confident, suite, protocol)))
     return pl.DataFrame(rows)
 
 

@@ -81,7 +81,7 @@ class Comparison:
         return max(-1.0, (first**2 + second**2 - relations * reach**2) / (2 * first * second))
 
     def p_over_relations(self) -> float:
-        """p of the paired t-test over the relations that both have; NaN without them."""
+        """P of the paired t-test over the relations that both have; NaN without them."""
         known = self.higher.relations.keys() & self.lower.relations.keys()
         first, second = (
             [number.relations[name] for name in sorted(known)]
@@ -108,9 +108,9 @@ def claims(recipe: Recipe, work: Work) -> RecipeResult:
             tested[key] = counted["p (t)"].value
         for key, p in zip(tested, holm(list(tested.values())), strict=True):
             numbers[*key, "p (Holm)"] = Measured(p, unit="p")
-    kept = {key: number for key, number in numbers.items() if not math.isnan(number.value)}
+    known_numbers = {key: number for key, number in numbers.items() if not math.isnan(number.value)}
     rows = dict.fromkeys(row for _, _, row, _ in ours)
-    return RecipeResult(kept, [f"our runs: {', '.join(rows)}"] if rows else [])
+    return RecipeResult(known_numbers, [f"our runs: {', '.join(rows)}"] if rows else [])
 
 
 def _rows(recipe: Recipe) -> Iterator[dict[str, Any]]:
@@ -129,9 +129,7 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def comparisons(
-    claim: Mapping[str, Any], numbers: Mapping[Place, Number]
-) -> Iterator[Comparison]:
+def comparisons(claim: Mapping[str, Any], numbers: Mapping[Place, Number]) -> Iterator[Comparison]:
     """The comparisons of a claim both of whose numbers are known."""
     higher, lower = claim["higher"], claim.get("lower", claim["higher"])
     pairs = zip(higher, lower, strict=True) if len(higher) == len(lower) else product(higher, lower)
@@ -154,11 +152,11 @@ def _both(name: str | list[str]) -> tuple[str, str]:
 def _number(
     numbers: Mapping[Place, Number], tables: Sequence[str], task: str, row: str | float, column: str
 ) -> Number | None:
-    """The number of a row in the first of the tables that has it; a number stands for itself."""
+    """The number of a row in the first of the tables that has it; a number is itself."""
     if not isinstance(row, str):
         return Number(row)
-    places = [(table, task, row, column) for table in tables]
-    return next((numbers[place] for place in places if place in numbers), None)
+    keys = [(table, task, row, column) for table in tables]
+    return next((numbers[key] for key in keys if key in numbers), None)
 
 
 def _counted(compared: Sequence[Comparison], relations: int) -> dict[str, Measured]:
@@ -176,7 +174,7 @@ def _counted(compared: Sequence[Comparison], relations: int) -> dict[str, Measur
         "Difference": Measured(float(means.mean()), NAN, test.low, test.high, "points"),
         "Units": Measured(len(means), unit="count"),
         "p (t)": Measured(test.p, unit="p"),
-        "p (flips)": Measured(paired_permutation(means), unit="p"),
+        "p (flips)": Measured(paired_permutation(means.tolist()), unit="p"),
     }
     if relations and needed and not np.isnan(needed).any():
         counted["needed r"] = Measured(max(needed), unit="mean")
@@ -214,8 +212,8 @@ def _ours(work: Work, tables: Mapping[str, pl.DataFrame]) -> dict[Place, Number]
             for row in rows:
                 numbers |= {(table, "", row, name): n for name, n in _of_run(work, row).items()}
             continue
-        asked = [tasks[group] for group in printed["group"].unique(maintain_order=True)]
-        for model, task, *key, value in our_rows(work, rows, asked).iter_rows():
+        names = [tasks[group] for group in printed["group"].unique(maintain_order=True)]
+        for model, task, *key, value in our_rows(work, rows, names).iter_rows():
             if column := columns.get((key[0], key[1])):
                 numbers[table, GROUPS[task], model, column] = Number(100 * value)
     return numbers

@@ -172,7 +172,7 @@ def analyze_knowledge(options: KnowledgeOptions) -> Analysis:
     """Correlations over relations: ``correlations``.
 
     With sizes also means by the size of the training data, and correlations over runs: ``sizes,
-    size_correlations``. With thresholds of probability also means of the answers above: ``abstaining``.
+    size_correlations``. With thresholds also means of the more probable answers: ``abstaining``.
     """
     metrics, notes = {}, []
     confident: list[pl.DataFrame] = []

@@ -118,8 +118,8 @@ class KnowledgeOptions:
     """Correlate accuracy and consistency over relations (ParaRel paper, Section 6.2).
 
     With --sizes the effect of more training data is measured over the runs, too (Table 4), and with
-    --abstain-below what remains if the model answers only when it is confident (Section 9). The file
-    of --csv has the correlations over relations.
+    --abstain-below what remains if the model answers only when it is confident (Section 9). The
+    file of --csv has the correlations over relations.
     """
 
     runs: Annotated[

@@ -116,17 +116,9 @@ def test_rewrites_stay_in_the_language_of_the_suite(tmp_path):
     import_patterns(ImportOptions(tmp_path / "table.csv", tmp_path / "es", languages=("es",)))
     suite = load_suite(tmp_path / "es")
     texts = ["The capital of [X] is [Y].", "[X] is the capital [Y].", "[Y] es la capital de [X]."]
-    prompts = []
-
-    class Writer(ScriptedWriter):
-        def text(self, prompt):
-            prompts.append(prompt.text)
-            return prompt.text
-
-    drafts, refusals = draft_rewrites(suite, Writer({base: texts}), 3)
+    drafts, refusals = draft_rewrites(suite, ScriptedWriter({base: texts}), 3)
     assert [draft.pattern.text for draft in drafts] == ["[Y] es la capital de [X]."]
     assert [refusal.reason for refusal in refusals] == ["language", "language"]
-    assert "in its language (es)" in prompts[0]
 
 
 def test_questions_are_not_rewritten(tmp_path):

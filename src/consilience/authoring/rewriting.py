@@ -25,10 +25,10 @@ from consilience.text import control_in
 from consilience.types import Fact, Relation, Suite
 
 INSTRUCTION = (
-    "Rewrite the sentence in other words{}, with the same meaning. Keep [X] and [Y] as they are. "
+    "Rewrite the sentence in other words, with the same meaning. Keep [X] and [Y] as they are. "
     "Write only the new sentence.\nSentence: {}"
 )
-"""What a writer is asked: the language, unless it is English, and the pattern with its slots."""
+"""What a writer is asked; the pattern is shown with its slots."""
 
 NEW = "\nNew sentence:"
 """What follows for a model without a chat template."""
@@ -157,9 +157,7 @@ def scripts(text: str) -> set[str]:
 
 def rewrite_prompt(pattern: Pattern, *, is_chat: bool) -> Prompt:
     """What a writer reads for a base pattern."""
-    in_english = pattern.language.partition("-")[0] == ENGLISH
-    language = "" if in_english else f" in its language ({pattern.language})"
-    text = INSTRUCTION.format(language, pattern.text) + ("" if is_chat else NEW)
+    text = INSTRUCTION.format(pattern.text) + ("" if is_chat else NEW)
     return Prompt((("user", text),), (), (), is_chat=is_chat)
 
 

@@ -340,9 +340,8 @@ def _without_homonyms(
     for group in suite or ():
         objects = {fact.object for fact in group.facts}
         for writing, texts in group.names.items():
-            for name, text in texts.items():
-                if name in objects:
-                    first[group.id, *writing, unicodedata.normalize("NFC", text)] = name
+            for object_ in objects & texts.keys():
+                first[group.id, *writing, unicodedata.normalize("NFC", texts[object_])] = object_
     left_out: dict[tuple[str, str], tuple[Name, str]] = {}
     for relation, object_ in dict.fromkeys((fact.relation, fact.object) for fact in facts):
         keys = {

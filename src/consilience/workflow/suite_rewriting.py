@@ -30,8 +30,8 @@ from consilience.choices import Loading
 from consilience.cloze import ENGLISH
 from consilience.errors import ConsilienceError
 from consilience.provenance import versions
-from consilience.suites import is_questions
 from consilience.suites.proposals import Proposal, check_no_file, write_proposals
+from consilience.suites.question_suites import is_questions
 from consilience.suites.selection import select_relations
 from consilience.types import Suite
 from consilience.watch import SILENT, Watch

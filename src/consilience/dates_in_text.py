@@ -83,7 +83,7 @@ def dates_in(text: str) -> list[str]:
             if (value := _value(match)) is not None:
                 dates.append((match.start(), value))
         rest = form.sub(lambda match: "\0" * len(match[0]), rest)
-    dates = [(at, value) for at, value in sorted(dates) if not is_denied(plain[:at])]
+    dates = [(at, value) for at, value in sorted(dates) if not is_denied(plain, at)]
     has_digits = any(letter.isdigit() for letter in rest)
     for at, value in dates:
         before = rest[max(0, at - 40) : at]

@@ -362,17 +362,20 @@ def _named(extracted: Extracted, choices: Sequence[Choice], rule: Rule) -> set[i
 def _within(answer: str, keys: Sequence[set[str]]) -> set[int]:
     """The positions of the choices in an answer, but for those denied or inside a longer one."""
     spans = [
-        (match.start(), match.end(), at)
+        (match.start(), -match.end(), at)
         for at, of_choice in enumerate(keys)
         for key in of_choice
         for match in whole_words(key).finditer(answer)
     ]
-    return {
-        at
-        for start, end, at in spans
-        if not is_denied(answer[:start])
-        and not any(a <= start and end <= b and b - a > end - start for a, b, _ in spans)
-    }
+    positions: set[int] = set()
+    longer = (0, 0)  # the span among those before that ends last, and of these begins first
+    for start, end, at in sorted(spans):
+        is_inside = end >= longer[1] and (start, end) != longer
+        if not is_inside:
+            longer = start, end
+            if not is_denied(answer, start):
+                positions.add(at)
+    return positions
 
 
 def _labelled(

@@ -99,9 +99,9 @@ DENIED = (
 """What precedes a value that a text denies or only compares with, as a regular expression."""
 
 
-def is_denied(before: str) -> bool:
-    """Whether the end of a text denies what follows: ``it is not``, ``was never in the``."""
-    return bool(re.search(rf"{DENIED}\Z", before[-60:], re.IGNORECASE))
+def is_denied(text: str, start: int) -> bool:
+    """Whether what precedes a position denies what follows: ``it is not``, ``was never in the``."""
+    return bool(re.search(rf"{DENIED}\Z", text[max(0, start - 60) : start], re.IGNORECASE))
 
 
 def fold_case(text: str) -> str:

@@ -13,7 +13,12 @@ import pytest
 from conftest import run_command
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, measure
 from consilience.analysis.examples import KINDS, REPLY_SCHEMA, examples
-from consilience.analysis.knowledge import correlation_table, size_correlations, size_table
+from consilience.analysis.knowledge import (
+    abstaining_table,
+    correlation_table,
+    size_correlations,
+    size_table,
+)
 from consilience.analysis.patterns import (
     annotated_kinds,
     edit_table,
@@ -210,6 +215,28 @@ def test_more_data_by_hand():
     assert over["p"][0] == pytest.approx(2 / 6)
     with pytest.raises(ConsilienceError, match="2 sizes of 3 runs"):
         size_table(runs, [1, 2])
+
+
+def test_abstaining_by_hand():
+    """At .5 four of six answers are left: a, a, - and -, a, a, so one fact is asked in its base.
+
+    Of the pairs, (1, 2) of the first fact and (2, 3) of the second are left; both agree. No fact has
+    an answer in every pattern. At 0 one of three pairs agrees in each fact.
+    """
+    rows = [("1", "Ada", "a", ["a", "a", "b"]), ("2", "Bob", "b", ["b", "a", "a"])]
+    probable = [math.log(p) for p in (0.9, 0.6, 0.3, 0.4, 0.7, 0.5)]
+    answers = table(rows).with_columns(logprob=pl.Series(probable))
+    found = abstaining_table([answers], make_suite(), "strict", [0.0, 0.49, 0.95])
+    assert found["answered"].to_list() == pytest.approx([1, 4 / 6, 0])
+    assert found["accuracy"].to_list() == pytest.approx([1, 1, math.nan], nan_ok=True)
+    assert found["consistency"].to_list() == pytest.approx([2 / 6, 1, math.nan], nan_ok=True)
+    never = found["consistent_accuracy"].to_list()
+    assert never == pytest.approx([0, math.nan, math.nan], nan_ok=True)
+    for bad in (answers.drop("logprob"), answers.with_columns(logprob=pl.lit(None, pl.Float64))):
+        with pytest.raises(ConsilienceError, match="answers without probabilities"):
+            abstaining_table([bad], make_suite(), "strict", [0.5])
+    with pytest.raises(ConsilienceError, match="--abstain-below 2"):
+        abstaining_table([answers], make_suite(), "strict", [2])
 
 
 @pytest.fixture(scope="module")

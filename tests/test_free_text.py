@@ -1,5 +1,8 @@
 """From written texts to answers: the rules case by case, numbers, dates, labels and choices."""
 
+import itertools
+import json
+from collections import Counter
 from fractions import Fraction
 
 import pytest
@@ -43,8 +46,13 @@ CASES = [
     ("Paris\nIt is large.",             N, P, P, P),
     ("Paris, the capital",              N, N, P, P),
     ("The capital is Paris.",           N, N, P, N),
-    ("It is not Paris",                 N, N, P, N),  # negation is not read
-    ("It is Paris, not London",         N, N, N, N),
+    ("It is not Paris",                 N, N, N, N),
+    ("It is Paris, not London",         N, N, P, N),
+    ("Option B is correct.",            N, P, P, P),
+    (r"So it is $\boxed{B}$.",          N, P, P, P),
+    (r"\boxed{\text{Paris}}",           N, P, P, P),
+    ("$B$",                             N, P, P, P),
+    ("Neither A nor C, so B",           N, N, N, N),
     ("New",                             N, N, N, Y),
     ("Parisian",                        N, N, N, N),
     ("B) London",                       N, N, N, N),  # the label of one, the text of another
@@ -76,9 +84,19 @@ def test_a_text_that_is_no_choice_keeps_its_words_and_a_reason(written, answer, 
     assert (matched.position, matched.answer, matched.reason) == (None, answer, reason)
 
 
+def test_a_label_before_the_text_of_another_option_is_no_article():
+    """``A`` is the label of entailment: the answer may not read as the option contradiction."""
+    options = [Choice("entailment"), Choice("neutral"), Choice("contradiction")]
+    for text in ("A. contradiction", "A) contradiction", "(A) contradiction", "A: contradiction"):
+        matched = match(text, options, rule_of("normalized"), LABELS)
+        assert (matched.position, matched.answer) == (None, "a contradiction")
+        assert matched.reason == "matches 'entailment' and 'contradiction'"
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        (r"\text{Paris}", "paris"), ("$B$", "b"), ("$5 and $6", "$5 and $6"), ("A. Paris", "a paris"),
         ("The Eiffel  Tower!", "eiffel tower"), ("Vitamin A", "vitamin a"), ("A", "a"),
         ("the", "the"), ("Lord of the Rings", "lord of the rings"), ("U.S.", "us"),
         ("don\u2019t", "dont"), ("twenty-one", "twenty one"), ("not_entailment", "not entailment"),
@@ -116,7 +134,8 @@ def test_a_choice_within_a_longer_one_does_not_count():
     labels = (Choice("entailment"), Choice("not_entailment"))
     contains = rule_of("contains")
     assert match("It is not entailment.", labels, contains).position == 1
-    assert match("Entailment, not not_entailment", labels, contains).position is None
+    assert match("Entailment, not not_entailment", labels, contains).position == 0
+    assert match("It is not New York.", (Choice("York"), Choice("New York")), contains).reason
     assert (
         match(
             "\u7b54\u3048\u306f\u6771\u4eac\u3067\u3059", (Choice("\u6771\u4eac"),), contains
@@ -134,12 +153,28 @@ def test_a_choice_within_a_longer_one_does_not_count():
         ("two million three hundred thousand and four", ["2300004"]), ("3 million", ["3000000"]),
         ("minus five", ["-5"]), ("\u22125", ["-5"]), ("-0.5", ["-0.5"]), ("5km", ["5"]),
         ("2 and 3", ["2", "3"]), ("ten five", ["10", "5"]), ("$1,200.50", ["1200.5"]),
-        ("1,5", []), ("1.000.000", []), ("B12", []), ("1e999999999", []), ("1/0", []), ("", []),
+        ("B12", []), ("COVID-19", []), ("one of 1 000", ["1", "1000"]), ("12 345 678", ["12345678"]), ("", []),
+        ("1_000", ["1000"]), ("5 km", ["5"]), ("a 5-year plan", ["5"]), ("answer=5", ["5"]), ("{5}", ["5"]),
+        ("5 miles", ["5"]), ("one million two hundred thousand", ["1200000"]), ("20 °C", ["20"]),
         ("3½ km, ½, ⅓", ["3.5", "0.5", "1/3"]), ("١٩٩٠", ["1990"]), ("１９９０年に", ["1990"]),
     ],
 )  # fmt: skip
 def test_numbers_in_a_text(text, values):
     assert [shown(value) for value in numbers_in(text)] == values
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1k", "1.5bn", "$4mn", "0x10", "0b101", "10^3", "10²", "1,5", "1.000.000", "1.2.3", "3rd", "1990s", "2-3",
+        "10 lakh", "2 Millionen", "5 Mio.", "2 миллиона", "3万", "5만", "half a million", "2 dozen", "5 ‰", ".5",
+        "5 + 5", r"\frac{5}{5}", "not 42", "isn\u2019t 42", "no one", "more than 100", "1e999999999", "1/0",
+        "9" * 5000, "9" * 5000 + "/2", "9" * 5000 + "½", "one hundred " * 20_000, "thousand million",
+    ],
+)  # fmt: skip
+def test_digits_and_words_whose_value_is_another_one_are_ambiguous(text):
+    with pytest.raises(ConsilienceError, match="number"):
+        numbers_in(text)
 
 
 @given(st.fractions(max_denominator=1000))
@@ -157,11 +192,35 @@ def test_a_number_that_is_shown_is_read_as_the_same_number(value):
         ("5.3.2024", ["2024-03-05"]), ("25/12/2024", ["2024-12-25"]), ("12/25/2024", ["2024-12-25"]),
         ("05/05/2024", ["2024-05-05"]), ("March 2024", ["2024-03"]), ("in 1969.", ["1969"]),
         ("29 February", ["--02-29"]), ("30 February 2020", []), ("1,969 people", []), ("may be", []),
-        ("1 May 2020 to June 2021", ["2020-05-01", "2021-06"]), ("", []),
+        ("1 May 2020, June 2021", ["2020-05-01", "2021-06"]), ("", []),
+        ("1969-07-20T20:17:00", ["1969-07-20"]), ("1969-07-20T22:17:40.5+02:00", ["1969-07-20"]),
+        ("1969-07-20 20:17", ["1969-07-20"]), ("1969-02-30T10:00", []), ("1969年7月20日", []),
+        ("im Jahr 1969", ["1969"]), ("not 1969", []), ("wasn't in 1969", []), ("1969 BC", []),
+        ("20 July 1969, not 16 July 1969", ["1969-07-20"]),
     ],
 )  # fmt: skip
 def test_dates_in_a_text(text, values):
     assert dates_in(text) == values
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "20 Juli 1969", "20 juillet 1969", "20 de julio de 1969", "20 июля 1969 года", "20 يوليو 1969", "1969. 7. 20.",
+        "le 1er mai 1886", "März 2020", "mars 1990", "julio de 1969", "July of 1969", "the twentieth of July 1969",
+        "20 July '69", "5-7 March 2024", "5 to 7 March 2024", "March or April 2024", "Q3 1969",
+    ],
+)  # fmt: skip
+def test_a_date_that_may_be_a_part_of_another_is_ambiguous(text):
+    with pytest.raises(ConsilienceError, match="may be a part"):
+        dates_in(text)
+
+
+def test_an_ambiguous_text_is_not_the_choice_that_its_letters_are():
+    """``10²`` and ``102`` are one normalized text."""
+    gold = (Choice("102"), Choice("10²"))
+    assert match("10²", gold[:1], rule_of("number")).position is None
+    assert match("10²", gold, rule_of("number")).position == 1
 
 
 def test_numbers_and_dates_are_compared_by_value_and_several_are_ambiguous():
@@ -194,6 +253,53 @@ def test_a_pattern_of_ones_own():
     for name, expected in (("regex:(", "regular expression"), ("normalised", "Did you mean")):
         with pytest.raises(ConsilienceError, match=expected):
             rule_of(name)
+
+
+RATES = [
+    # family, rule, then false accepts, false rejects, wrong options: of all, and of the held out
+    #                              before, now                 before, now
+    ("options", "exact", (0, 75, 0), (0, 75, 0), (0, 19, 0), (0, 19, 0)),
+    ("options", "normalized", (4, 47, 0), (4, 33, 0), (1, 11, 0), (1, 8, 0)),
+    ("options", "contains", (13, 42, 0), (10, 26, 0), (5, 10, 0), (3, 6, 0)),
+    ("options", "first-word", (7, 42, 2), (7, 28, 2), (1, 11, 0), (1, 8, 0)),
+    ("yes/no", "exact", (0, 23, 0), (0, 23, 0), (0, 6, 0), (0, 6, 0)),
+    ("yes/no", "normalized", (0, 16, 0), (0, 13, 0), (0, 5, 0), (0, 4, 0)),
+    ("yes/no", "contains", (4, 8, 0), (3, 8, 0), (1, 1, 0), (1, 1, 0)),
+    ("yes/no", "first-word", (6, 9, 2), (6, 6, 2), (1, 3, 0), (1, 2, 0)),
+    ("open", "normalized", (0, 10, 0), (0, 9, 0), (0, 2, 0), (0, 2, 0)),
+    ("open", "contains", (10, 2, 0), (6, 2, 0), (3, 1, 0), (2, 1, 0)),
+    ("unicode", "normalized", (0, 4, 0), (0, 4, 0), (0, 2, 0), (0, 2, 0)),
+    ("unicode", "contains", (3, 0, 0), (3, 0, 0), (0, 0, 0), (0, 0, 0)),
+    ("numbers", "number", (10, 19, 30), (2, 43, 0), (5, 4, 6), (0, 9, 0)),
+    ("dates", "date", (13, 8, 22), (2, 27, 0), (1, 1, 8), (1, 5, 0)),
+]
+
+
+def test_the_rates_of_errors_on_texts_with_a_known_reading_do_not_rise():
+    """A false accept takes a choice that a careful reader does not, a false reject none."""
+    found = {(family, rule): ([0, 0, 0], [0, 0, 0]) for family, rule, *_ in RATES}
+    texts = [
+        json.loads(line)
+        for line in (ROOT / "tests" / "cases" / "free_text.jsonl").open(encoding="utf-8")
+    ]
+    for one, (family, rule) in itertools.product(texts, found):
+        if one["family"] != family:
+            continue
+        choices = [Choice(text) for text in one["choices"]]
+        at = match(one["text"], choices, rule_of(rule), one.get("labels", ())).position
+        if at != one["reading"]:
+            kind = 0 if one["reading"] is None else 1 if at is None else 2
+            for errors in found[family, rule][: 2 if one.get("held_out") else 1]:
+                errors[kind] += 1
+    assert found == {(row[0], row[1]): (list(row[3]), list(row[5])) for row in RATES}
+    sizes = Counter(one["family"] for one in texts) | Counter(
+        (one["family"], "held out") for one in texts if one.get("held_out")
+    )
+    guide = DOCUMENT.read_text(encoding="utf-8")
+    for family, rule, *counts in RATES:
+        cells = [" / ".join(map(str, triple)) for triple in counts]
+        cells = [str(sizes[family]), *cells[:2], str(sizes[family, "held out"]), *cells[2:]]
+        assert f"| {family} | `{rule}` | {' | '.join(cells)} |" in guide
 
 
 DOCUMENT = ROOT / "docs" / "free-text.md"

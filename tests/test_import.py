@@ -233,6 +233,38 @@ def test_languages_of_mpararel_share_their_facts(tmp_path):
         imported(root, folder, languages=["dee"])
 
 
+def test_facts_whose_objects_are_one_text_in_a_language_are_left_out_and_listed(tmp_path):
+    root, folder = tmp_path / "release", tmp_path / "suite"
+    facts = {
+        "en": [("Tbilisi", "Georgia"), ("Batumi", "Republic of Georgia"), ("Poti", "Republic of Georgia"),
+               ("Oslo", "Norway"), ("Bergen", "Kingdom of Norway")],
+        "de": [("Tiflis", "Georgien"), ("Batumi", "Georgien"), ("Poti", "Georgien"), ("Oslo", "Norwegen"),
+               ("Bergen", "Königreich Norwegen")],
+        "es": [("Tiflis", "Georgia"), ("Batumi", "Rep. de Georgia"), ("Poti", "Rep. de Georgia"),
+               ("Oslo", "Noruega"), ("Bergen", "Noruega")],
+    }  # fmt: skip
+    patterns = {"en": "[X] is in [Y].", "de": "[X] liegt in [Y].", "es": "[X] está en [Y]."}
+    for language, of_language in facts.items():
+        rows = [
+            {"sub_label": subject, "obj_label": object_, "lineid": at}
+            for at, (subject, object_) in enumerate(of_language)
+        ]
+        jsonl(root / "tuples" / language / "P17.jsonl", *rows)
+        jsonl(root / "patterns" / language / "P17.jsonl", {"pattern": patterns[language]})
+    plan = imported(root, folder)
+    assert [fact.subject for fact in plan.facts] == ["Tbilisi", "Oslo"]
+    places = [error.where.removeprefix(f"{root}/tuples/") for error in plan.refused]
+    assert places == ["de/P17.jsonl:2", "es/P17.jsonl:5"]
+    assert "are both 'Georgien' in 'de', so 2 facts of 'Republic" in plan.refused[0].found
+    assert not check_suite(folder) and not plan.failed
+    later = {"sub_label": "Batum", "obj_label": "Georgien (Staat)", "lineid": 1}
+    only = {"sub_label": "Batumi", "obj_label": "Republic of Georgia", "lineid": 1}
+    for language, row in (("en", only), ("de", later | {"obj_label": "Georgien"}), ("es", later)):
+        jsonl(root / "tuples" / language / "P17.jsonl", row)
+    again = imported(root, folder)
+    assert not again.facts and "are both 'Georgien'" in again.refused[0].found, "also in the folder"
+
+
 def test_proposals_keep_their_provenance_also_in_tables_with_tabs(write_suite, tmp_path):
     path = tmp_path / "proposals.jsonl"
     new = Proposal(

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
+from scipy import stats
 
 from conftest import WORDS, cases, cells, real_data
 from consilience.errors import ConsilienceError
@@ -850,6 +851,58 @@ def test_the_largest_p_of_pearsons_coefficients_counts(answered, tmp_path):
     assert correlation["verdict"] == "differs"
 
 
+def test_vectors_of_several_models_are_tested_together(answered, tmp_path):
+    """p .01, .04 and .5: of three by Holm's method .03, .08 and .5. Correlations are times 100."""
+    p_of = {"BERT-base": 0.01, "BERT-large-wwm": 0.04, "mine": 0.5}
+
+    def document(command):
+        row = next(row for row in p_of if any(f"/{row}" in word for word in command))
+        rows = [{"property": name, "value": 0.2, "low": 0.1, "high": 0.3, "p": p,
+                 "v_measure": 0.6, "ami": 0.5}
+                for name, p in (("subject", p_of[row]), ("object", 0.9))]  # fmt: skip
+        return {"correlations": rows}
+
+    called = answered(0, document)
+    found = make_cells(
+        "pararel-representations", tmp_path, added={"mine": "my-model"}, only=[*p_of]
+    )
+    assert len(called) == 3
+    numbers = {row: found[block, row, "p (Spearman, Holm)"]["ours"] for block, row, _ in found
+               if row in p_of}  # fmt: skip
+    assert numbers == pytest.approx({"BERT-base": 0.03, "BERT-large-wwm": 0.08, "mine": 0.5})
+    coefficient = found["", "BERT-large-wwm", "Spearman Consistency/V-measure"]
+    assert (coefficient["paper"], coefficient["ours"]) == (39.5, pytest.approx(20))
+    assert found["", "BERT-large-wwm", "p (Spearman)"]["verdict"] == "same"
+    assert found["added", "mine", "V-measure by object"]["ours"] == pytest.approx(60)
+
+
+def test_the_papers_spearman_is_not_significant_over_its_seven_models(tmp_path):
+    """r = .395 over 31 relations: t = r sqrt(29 / (1 - r**2)) = 2.315, p = .0279, times 7 .195."""
+    t = 0.395 * math.sqrt(29 / (1 - 0.395**2))
+    p = 2 * stats.t.sf(t, 29)
+    notes = make("pararel-representations", tmp_path, dry=True)[0].notes
+    assert f"p = {p:.3f} and, adjusted for seven models (Holm), {7 * p:.2f}" in notes[1]
+
+
+def test_micro_averages_stand_beside_macro_averages(answered, tmp_path):
+    answered(0, {})
+    folder = Request(tmp_path, added={"mine": "m"}).folder_of("mine")
+    folder.mkdir(parents=True)
+    rows = [
+        {"metric": metric, "subset": "all", "group": group, "value": value}
+        for metric in ("accuracy", "consistency", "consistent_accuracy")
+        for group, value in (("MACRO", 0.4), ("MICRO", 0.5), ("P19", 0.6))
+    ]
+    table = pl.DataFrame(rows)
+    absent = [pl.lit(None).alias(name) for name in METRICS_SCHEMA if name not in table.columns]
+    table.with_columns(absent).write_csv(folder / "metrics.csv")
+    found = make_cells("pararel-micro", tmp_path, added={"mine": "m"}, only=["mine"])
+    ours = {column: cell["ours"] for (_, row, column), cell in found.items() if row == "mine"}
+    means = {"Accuracy": 40, "Consistency": 40, "Consistent-Acc": 40}
+    micro = {f"{column}, micro": 50 for column in means}
+    assert ours == pytest.approx(means | micro)
+
+
 def test_the_relations_of_the_training_are_31():
     assert len(TEST) == 25
     assert {*TEST, *TRAIN, *VALIDATION} == set(N_TO_1)
@@ -884,7 +937,14 @@ def of_pararel(tmp_path_factory):
 @pytest.mark.parametrize(("name", "count"), [("pararel-table-1", 7), ("pararel-data", 3)])
 def test_the_resource_is_the_papers(of_pararel, here, name, count):
     """38 relations, 328 patterns, 2 to 20, 8.63 each; 4.74 and 6.03; 26,813 tuples; 31 and 7."""
-    assert [each["verdict"] for each in of_pararel.make(name).values()] == ["same"] * count
+    found = of_pararel.make(name)
+    assert [row["verdict"] for row in found.values() if row["paper"] > 0] == ["same"] * count
+    others = {key[1:]: row["ours"] for key, row in found.items() if not row["paper"] > 0}
+    if name == "pararel-data":
+        several = ("subjects with several objects", "objects with several subjects")
+        shares = [others[kind, column] for kind in ("N-M", "N-1") for column in several]
+        counts = [394 / 2413, 384 / 572, 274 / 22604, 1808 / 3636]
+        assert shares == pytest.approx([100 * share for share in counts])
 
 
 @pytest.mark.parametrize(("table", "count"), [(2, 4), (3, 3), (4, 3), (5, 2), (7, 3)])

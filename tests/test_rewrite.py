@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from consilience import ConsilienceError, Suite
+from consilience import ConsilienceError, Suite, load_suite
 from consilience.authoring.meaning import (
     PatternPair,
     fluency_scores,
@@ -22,7 +22,8 @@ from consilience.models.loading import load_pretrained
 from consilience.models.paraphrase_judge import ParaphraseJudge
 from consilience.models.prompted import OptionScorer
 from consilience.suites.proposals import read_proposals
-from consilience.workflow.proposal_options import RewriteOptions
+from consilience.workflow.proposal_options import ImportOptions, RewriteOptions
+from consilience.workflow.suite_import import import_patterns
 from consilience.workflow.suite_rewriting import rewrite_patterns, rewrite_suite
 from scoring_server import VLLM, scoring_server
 
@@ -104,6 +105,28 @@ def test_each_rule_refuses_and_is_counted():
         ("capital", "duplicate"), ("capital", "length"), ("capital", "language"),
         ("capital", "language"), ("capital", "duplicate"), ("capital", "duplicate"),
     ]  # fmt: skip
+
+
+def test_rewrites_stay_in_the_language_of_the_suite(tmp_path):
+    """One word that both languages have, such as capital, is not enough."""
+    base = "La capital de [X] es [Y]."
+    (tmp_path / "table.csv").write_text(
+        f"relation,pattern,subject,object\ncapital,{base},Francia,París"
+    )
+    import_patterns(ImportOptions(tmp_path / "table.csv", tmp_path / "es", languages=("es",)))
+    suite = load_suite(tmp_path / "es")
+    texts = ["The capital of [X] is [Y].", "[X] is the capital [Y].", "[Y] es la capital de [X]."]
+    drafts, refusals = draft_rewrites(suite, ScriptedWriter({base: texts}), 3)
+    assert [draft.pattern.text for draft in drafts] == ["[Y] es la capital de [X]."]
+    assert [refusal.reason for refusal in refusals] == ["language", "language"]
+
+
+def test_questions_are_not_rewritten(tmp_path):
+    (tmp_path / "q").mkdir()
+    (tmp_path / "q" / "questions.csv").write_text("question,answer\nWhat is 2 + 2?,4\n")
+    options = RewriteOptions(str(tmp_path / "q"), "packaged:smollm2", tmp_path / "p.jsonl")
+    with pytest.raises(ConsilienceError, match="suite of questions.*question_2"):
+        rewrite_patterns(options)
 
 
 def test_the_meaning_score_is_the_mean_over_facts_and_orders():

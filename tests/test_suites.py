@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from conftest import cases, real_data
-from consilience import ConsilienceError, load_suite
+from consilience import ConsilienceError, Suite, load_suite
 from consilience.authoring.audit import cautions
 from consilience.design import Edge
 from consilience.suites import check_suite
@@ -304,6 +304,14 @@ def test_variants_are_counted_as_connected_patterns(write_suite):
     assert counted.by_relation[0].edits == {"no_change": 1, "diff_syntax": 2}
     assert counted.by_relation[0].majority == 1 / 3
     assert (counted.facts, counted.queries) == (3, 9)
+
+
+def test_subjects_and_objects_of_several_facts_are_counted():
+    """Ada has a and b; a has Ada and Bob. The same fact in two rows counts once."""
+    facts = [("Ada", "a"), ("Ada", "b"), ("Bob", "a"), ("Cid", "c"), ("Cid", "c")]
+    (row,) = suite_statistics(Suite.from_patterns(["[X] is [Y]."], facts)).by_relation
+    assert (row.shared_subjects, row.shared_objects) == (1, 1)
+    assert (row.subjects, row.candidates) == (3, 3)
 
 
 def test_without_edges_nothing_is_said_of_variants(tmp_path, write_suite):

@@ -15,7 +15,7 @@ from consilience.dates_in_text import dates_in
 from consilience.errors import ConsilienceError, unknown_name
 from consilience.numbers_in_text import numbers_in, shown
 from consilience.questions import Choice
-from consilience.text import fold_case, whole_words
+from consilience.text import fold_case, is_denied, whole_words
 
 DEFAULT_RULE = "normalized"
 """The rule where none is named, but for open questions."""
@@ -37,12 +37,24 @@ NO_CHOICE = "matches no choice"
 
 _LEAD_IN = re.compile(
     r"(?:\b(?:the|my) (?:(?:correct|right|best|final) )*(?:answer|option|choice|label)"
-    r"(?: (?:that|which|to|for|of) [^.:\n]{1,80}?)? (?:is|would be)\b|\b(?:answer|label):)[:\s*]*",
+    r"(?: (?:that|which|to|for|of) [^.:\n]{1,80}?)? (?:is|would be)\b"
+    r"|\b(?:answer|label):|</think>)[:\s*]*",
     re.IGNORECASE,
 )
 """Announces the answer: what precedes its end is no part of it."""
 
-_ARTICLE = re.compile(r"^(?:a|an|the) (?=.)")
+_BOXED = re.compile(r"\\f?boxed\s*\{([^{}]+)\}")
+_COMMAND = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:bf|it|rm)|emph)\s*\{([^{}]*)\}")
+_FORMULA = re.compile(r"(\$\$?)(?=\S)([^$\n]+)(?<=\S)\1(?!\d)")
+_SPACING = {
+    "{,}": ",",
+    "\\,": "\u2009",
+    "\\%": "%",
+    "\\$": "$",
+    **dict.fromkeys(("\\(", "\\)", "\\[", "\\]"), ""),
+}
+_IS_RIGHT = re.compile(r"(?:is (?:the )?(?:correct|right|best)(?: (?:answer|option|choice|one))?)?")
+_ARTICLE = re.compile(r"^[\W_]*(?:a|an|the) ")
 _VOWEL_POINTS = "\u0591-\u05bd\u05bf\u05c1\u05c2\u0640\u064b-\u0652\u0670"
 """Points that most texts leave out, and the stroke that stretches an Arabic word."""
 
@@ -94,26 +106,44 @@ class Match:
     """Why the text is no choice; empty where it is one."""
 
 
+def without_latex(text: str) -> str:
+    r"""A text without LaTeX around words: ``$B$``, ``\text{B}`` and ``\(B\)`` are ``B``.
+
+    Other commands stay, such as ``\frac``.
+    """
+    plain = _FORMULA.sub(r"\2", _COMMAND.sub(r"\1", text))
+    for command, meaning in _SPACING.items():
+        plain = plain.replace(command, meaning)
+    return plain
+
+
 def normalized(text: str) -> str:
     """A text without what does not matter to an answer, in these steps.
 
-    1. Unicode form NFKC, case folded, NFKC once more; spaces collapsed.
+    1. LaTeX around words is removed (``without_latex``). Unicode form NFKC, case folded, NFKC once
+       more; spaces collapsed.
     2. The comma between groups of three digits, apostrophes, full stops after a letter, and vowel
        points of Arabic and Hebrew are removed: ``1,000`` is ``1000``, ``U.S.`` is ``us``.
     3. Every other character becomes a space, but for letters, their marks, digits, signs of
        currencies, ``+ # % & @``, the degree sign, a point between digits, and a minus before a
        digit where neither letter nor digit precedes it.
-    4. Spaces are collapsed, and an article (a, an, the) at the beginning is removed if a word
-       follows it.
+    4. Spaces are collapsed. An article (a, an, the) at the beginning is removed if a space and a
+       word follow it: in ``A. Paris`` A is a label.
 
     Where nothing is left, the text is that of step 1.
     """
-    folded = unicodedata.normalize("NFKC", fold_case(unicodedata.normalize("NFKC", text)))
+    plain = unicodedata.normalize("NFKC", without_latex(text))
+    folded = unicodedata.normalize("NFKC", fold_case(plain))
     folded = " ".join(folded.replace("\N{MINUS SIGN}", "-").split())
-    plain = _GROUPED.sub("", folded)
+    return _letters(_ARTICLE.sub("", folded)) or _letters(folded) or folded
+
+
+def _letters(text: str) -> str:
+    """The characters that matter to an answer, with one space for others."""
+    plain = _GROUPED.sub("", text)
     plain = re.sub(rf"['\u2019\u02bc`{_VOWEL_POINTS}]|(?<=[^\W\d_])\.", "", plain)
     letters = [letter if _matters(plain, at) else " " for at, letter in enumerate(plain)]
-    return _ARTICLE.sub("", " ".join("".join(letters).split()), count=1) or folded
+    return " ".join("".join(letters).split())
 
 
 def _matters(text: str, at: int) -> bool:
@@ -128,7 +158,10 @@ def _matters(text: str, at: int) -> bool:
 
 
 def _after_lead_in(text: str) -> str:
-    """What follows the last ``the answer is``; the whole text where nothing does."""
+    r"""What ``\boxed`` has or follows the last ``the answer is``; else the whole text."""
+    text = without_latex(text)
+    boxed = dict.fromkeys(_BOXED.findall(text))
+    text = next(iter(boxed)) if len(boxed) == 1 else _BOXED.sub(r"\1", text)
     ends = [match.end() for match in _LEAD_IN.finditer(text)]
     return (text[ends[-1] :].strip() if ends else "") or text.strip()
 
@@ -216,15 +249,15 @@ def _numbers(text: str) -> list[str]:
 
 
 def _only(values: Callable[[str], Sequence[str]], kind: str, text: str) -> Extracted:
-    """The only value of a text; without one, or with several different ones, the whole text."""
+    """The only value of a text; empty without one, or with several different ones."""
     try:
         distinct = list(dict.fromkeys(values(text)))
     except ConsilienceError as error:
-        return Extracted(normalized(text), text, f"ambiguous {kind}: {error.found}")
+        return Extracted("", text, f"ambiguous {kind}: {error.found}")
     if len(distinct) == 1:
         return Extracted(distinct[0], text)
     reason = f"several {kind}s: {', '.join(distinct)}" if distinct else f"no {kind}"
-    return Extracted(normalized(text), text, reason)
+    return Extracted("", text, reason)
 
 
 @rule(
@@ -313,7 +346,7 @@ def match(text: str, choices: Sequence[Choice], rule: Rule, labels: Sequence[str
     if not text.strip():
         return Match(None, "", NO_TEXT)
     extracted = rule.extract(text)
-    answer = extracted.answer or normalized(text)
+    answer = extracted.answer or normalized(extracted.passage or text)
     positions = _named(extracted, choices, rule) | _labelled(extracted, choices, labels, rule)
     if len(positions) == 1:
         return Match(positions.pop(), answer)
@@ -329,24 +362,34 @@ def _named(extracted: Extracted, choices: Sequence[Choice], rule: Rule) -> set[i
     if len(equal) == 1:
         return equal
     keys = [{rule.key(text) for text in choice.texts} for choice in choices]
+    if not extracted.answer:  # no value: equal to choices without a value
+        answer = normalized(extracted.passage)
+        keys = [
+            {normalized(text) for text in choice.texts if not rule.key(text)} for choice in choices
+        ]
+        return {at for at, of_choice in enumerate(keys) if answer in of_choice}
     if rule.finds_within:
         return _within(extracted.answer, keys)
     return {at for at, of_choice in enumerate(keys) if extracted.answer in of_choice}
 
 
 def _within(answer: str, keys: Sequence[set[str]]) -> set[int]:
-    """The positions of the choices in an answer; one inside a longer one does not count."""
+    """The positions of the choices in an answer, but for those denied or inside a longer one."""
     spans = [
-        (match.start(), match.end(), at)
+        (match.start(), -match.end(), at)
         for at, of_choice in enumerate(keys)
         for key in of_choice
         for match in whole_words(key).finditer(answer)
     ]
-    return {
-        at
-        for start, end, at in spans
-        if not any(a <= start and end <= b and b - a > end - start for a, b, _ in spans)
-    }
+    positions: set[int] = set()
+    longer = (0, 0)  # the span among those before that ends last, and of these begins first
+    for start, end, at in sorted(spans):
+        is_inside = end >= longer[1] and (start, end) != longer
+        if not is_inside:
+            longer = start, end
+            if not is_denied(answer, start):
+                positions.add(at)
+    return positions
 
 
 def _labelled(
@@ -358,7 +401,7 @@ def _labelled(
         return set()  # the text of an option as written, though it may be a label in another case
     if not rule.parses_labels or not labels:
         return {at for at, label in enumerate(labels) if label == passage}
-    plain = re.sub(r"[*`\"]+", "", unicodedata.normalize("NFKC", passage)).strip()
+    plain = re.sub(r"^[-#>\u2022]+\s|[*`\"]+", "", unicodedata.normalize("NFKC", passage)).strip()
     position = {label.casefold(): at for at, label in enumerate(labels)}
     known = "|".join(sorted(map(re.escape, labels), key=len, reverse=True))
     texts = [{normalized(text) for text in choice.texts} for choice in choices]
@@ -374,7 +417,7 @@ def _labelled(
     if first is None:
         return set()
     at, rest = position[first[1].casefold()], normalized(first[3]) if first[3] else ""
-    if not rest or any(whole_words(text).match(rest) for text in texts[at]):
+    if _IS_RIGHT.fullmatch(rest) or any(whole_words(text).match(rest) for text in texts[at]):
         return {at}
     others = {other for other, of_choice in enumerate(texts) if rest in of_choice}
     return {at} | others if others and first[2].strip() else set()

@@ -6,13 +6,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import product
+from statistics import fmean
 from typing import Literal, get_args
 
 import polars as pl
 
+from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.metrics.correlations import correlation
+from consilience.metrics.measure import measure
 from consilience.metrics.registry import headline_metrics
+from consilience.types import Suite
 
 Method = Literal["pearson", "spearman"]
 
@@ -52,13 +56,7 @@ def size_table(metrics: Mapping[str, pl.DataFrame], sizes: Sequence[float]) -> p
         )
     rows = []
     for (run, table), size in zip(metrics.items(), sizes, strict=True):
-        row: dict[str, object] = {"run": run, "size": float(size)}
-        overall = table.filter((pl.col("group") == "MACRO") & (pl.col("subset") == "all"))
-        for name in headline_metrics():
-            (mean,) = overall.filter(pl.col("metric") == name).to_dicts() or ({},)
-            row[name] = mean.get("value", math.nan)
-            row |= {f"{name}_{part}": mean.get(part, math.nan) for part in ("std", "low", "high")}
-        rows.append(row)
+        rows.append({"run": run, "size": float(size), **_means(table)})
     return pl.DataFrame(rows).sort("size")
 
 
@@ -73,6 +71,55 @@ def size_correlations(by_size: pl.DataFrame) -> pl.DataFrame:
         r = correlation(sizes, values, method="spearman")
         rows.append({"metric": name} | asdict(r))
     return pl.DataFrame(rows)
+
+
+def abstaining_table(
+    answers: Sequence[pl.DataFrame],
+    suite: Suite,
+    protocol: Protocol,
+    thresholds: Sequence[float],
+) -> pl.DataFrame:
+    """Means over relations if the model gives no answer below a probability (paper, Section 9).
+
+    ``answers``: of one seed or several. One row a threshold: ``threshold, answered`` and for each
+    headline metric its value, ``_low`` and ``_high``. The probability is that of the answer among
+    the candidates, ``exp(logprob)``. ``answered``: share of the answers in N-1 relations that are
+    at least as probable as the threshold. Other answers count in no metric, so consistency is over
+    the pairs of patterns that are both answered. An answer without a probability raises.
+    """
+    averaged = [relation.id for relation in suite.relations if relation.cardinality == "N-1"]
+    for table in answers:
+        has_none = pl.col("answer").is_not_null() & pl.col("logprob").is_null()
+        if "logprob" not in table.columns or table.select(has_none.any()).item():
+            raise ConsilienceError(
+                "answers without probabilities",
+                expected="a run of a model that scores all candidates",
+                todo="Probe again with --keep-scores, or leave --abstain-below out.",
+            )
+    rows = []
+    for threshold in thresholds:
+        if not 0 <= threshold <= 1:
+            raise ConsilienceError(f"--abstain-below {threshold:g}", expected="numbers from 0 to 1")
+        is_kept = pl.col("logprob").exp() >= threshold
+        confident = [
+            table.with_columns(answer=pl.when(is_kept).then("answer")) for table in answers
+        ]
+        is_answer = pl.col("answer").is_not_null() & pl.col("group").is_in(averaged)
+        shares = [table.filter(is_answer).select(is_kept.mean()).item() for table in answers]
+        row: dict[str, object] = {"threshold": float(threshold), "answered": fmean(shares)}
+        rows.append(row | _means(measure(confident, suite, protocol)))
+    return pl.DataFrame(rows)
+
+
+def _means(metrics: pl.DataFrame) -> dict[str, float]:
+    """The mean over relations of each headline metric, with ``_std``, ``_low`` and ``_high``."""
+    overall = metrics.filter((pl.col("group") == "MACRO") & (pl.col("subset") == "all"))
+    means: dict[str, float] = {}
+    for name in headline_metrics():
+        (mean,) = overall.filter(pl.col("metric") == name).to_dicts() or ({},)
+        means[name] = mean.get("value", math.nan)
+        means |= {f"{name}_{part}": mean.get(part, math.nan) for part in ("std", "low", "high")}
+    return means
 
 
 MULTIPLIERS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}

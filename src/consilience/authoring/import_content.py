@@ -80,6 +80,8 @@ class Name:
     """How it is written there."""
     form: str = ""
     """The form that it is written in."""
+    where: str = ""
+    """``file:line`` of the source."""
 
     def row(self) -> dict[str, object]:
         """Its row in the table of names."""
@@ -161,7 +163,7 @@ def align_languages(content: Content) -> None:
     has_facts = {(fact.relation, fact.language) for fact in content.facts}
     needed = _languages_of_patterns(content, has_facts)
     facts: list[SourceFact] = []
-    texts: dict[tuple[str, str, str], str] = {}
+    names: dict[tuple[str, str, str], Name] = {}
     left_out: Counter[str] = Counter()
     for (relation, _), versions in by_key.items():
         if not needed.get(relation):
@@ -173,10 +175,10 @@ def align_languages(content: Content) -> None:
         facts.append(replace(fact, language=""))
         for language in needed[relation] - {first}:
             other = versions[language]
-            _add_text(texts, (relation, fact.subject, language), other.subject, other, content)
-            _add_text(texts, (relation, fact.object, language), other.object, other, content)
+            for name, text in ((fact.subject, other.subject), (fact.object, other.object)):
+                _add_name(names, Name(relation, name, language, text, where=other.where), content)
     content.facts, content.language = facts, first
-    content.names = [Name(*key, text) for key, text in sorted(texts.items())]
+    content.names = [name for _, name in sorted(names.items())]
     if total := left_out.total():
         content.notes.append(
             f"{counted(total, 'fact')} without a text in every language of the patterns left out"
@@ -206,19 +208,15 @@ def _languages_of_patterns(
     return needed
 
 
-def _add_text(
-    texts: dict[tuple[str, str, str], str],
-    key: tuple[str, str, str],
-    text: str,
-    fact: SourceFact,
-    content: Content,
-) -> None:
+def _add_name(names: dict[tuple[str, str, str], Name], name: Name, content: Content) -> None:
     """Add how a name is written; a name that has another text already keeps the first one."""
-    if texts.setdefault(key, text) != text:
+    first = names.setdefault((name.relation, name.name, name.language), name)
+    if first.text != name.text:
         content.problems.append(
             ConsilienceError(
-                f"'{key[1]}' is '{text}' here, and '{texts[key]}' in another fact",
-                expected=f"one text in '{key[2]}' for each name of a relation; the first is kept",
-                where=fact.where,
+                f"'{name.name}' is '{name.text}' here, and '{first.text}' in another fact",
+                expected=f"one text in '{name.language}' for each name of a relation; the first is "
+                "kept",
+                where=name.where,
             )
         )

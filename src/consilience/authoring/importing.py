@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -121,9 +122,10 @@ class ImportPlan:
         """The place in the source of a row that is added; any other place in the folder."""
         path, _, line = where.rpartition(":")
         table = Path(path).stem
-        rows: dict[str, Sequence[Proposal | SourceFact]] = {
+        rows: dict[str, Sequence[Proposal | SourceFact | Name]] = {
             "patterns": self.patterns,
             "facts": self.facts,
+            "names": self.names,
         }
         added = rows.get(table, ())
         before = find_table(self.folder, table)
@@ -171,6 +173,7 @@ def plan_import(
     patterns, similar = _new_patterns(content, suite, near, refused)
     known = {group.id for group in suite} if suite else set()
     facts, known_facts = _new_facts(content, suite)
+    facts = _without_homonyms(facts, content.names, suite, refused)
     with_facts = {fact.relation for fact in facts}
     added = dict.fromkeys(pattern.relation for pattern in patterns)
     relations = [id_ for id_ in added if id_ in with_facts - known]
@@ -320,6 +323,48 @@ def _new_names(content: Content, suite: Suite | None, facts: Sequence[SourceFact
         if (name.relation, name.name) in used
         and name.name not in known.get((name.relation, name.language, name.form), {})
     ]
+
+
+def _without_homonyms(
+    facts: Sequence[SourceFact], names: Sequence[Name], suite: Suite | None, refused: Problems
+) -> list[SourceFact]:
+    """The facts without those whose object is written like an earlier one in a language.
+
+    An answer in that language would not say which of the two objects it is. Each object that is
+    left out is refused at the line of its name.
+    """
+    written: dict[tuple[str, str], list[Name]] = defaultdict(list)
+    for name in names:
+        written[name.relation, name.name].append(name)
+    first: dict[tuple[str, str, str, str], str] = {}
+    for group in suite or ():
+        objects = {fact.object for fact in group.facts}
+        for writing, texts in group.names.items():
+            for object_ in objects & texts.keys():
+                first[group.id, *writing, unicodedata.normalize("NFC", texts[object_])] = object_
+    left_out: dict[tuple[str, str], tuple[Name, str]] = {}
+    for relation, object_ in dict.fromkeys((fact.relation, fact.object) for fact in facts):
+        keys = {
+            (relation, name.language, name.form, unicodedata.normalize("NFC", name.text)): name
+            for name in written[relation, object_]
+        }
+        clash = next((key for key in keys if first.get(key, object_) != object_), None)
+        if clash:
+            left_out[relation, object_] = keys[clash], first[clash]
+        else:
+            first |= dict.fromkeys(keys, object_)
+    sizes = Counter((fact.relation, fact.object) for fact in facts)
+    for key, (name, other) in left_out.items():
+        refused.append(
+            ConsilienceError(
+                f"the objects '{other}' and '{name.name}' of '{name.relation}' are both "
+                f"'{name.text}' in '{name.language}', so {counted(sizes[key], 'fact')} of "
+                f"'{name.name}' cannot be imported",
+                where=name.where,
+                todo="Write one of them in another way.",
+            )
+        )
+    return [fact for fact in facts if (fact.relation, fact.object) not in left_out]
 
 
 def _without_facts(

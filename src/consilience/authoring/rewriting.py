@@ -17,7 +17,7 @@ from consilience.authoring.meaning import (
     meaning_scores,
 )
 from consilience.authoring.near_duplicates import has_words, normal_form, tokens_of
-from consilience.cloze import OBJECT_SLOT, SUBJECT_SLOT, Pattern
+from consilience.cloze import ENGLISH, OBJECT_SLOT, SUBJECT_SLOT, Pattern
 from consilience.models.prompt_models import is_chat_model
 from consilience.presentation import NoAnswer, Prompt
 from consilience.suites.proposals import Proposal
@@ -74,18 +74,25 @@ Rule = Callable[[Relation, str, "Vocabulary"], bool]
 class Vocabulary:
     """The words of a suite's patterns, and the patterns of its relations that exist already."""
 
-    words: frozenset[str]
-    """All tokens of the patterns but their slots and punctuation."""
+    words: Mapping[str, frozenset[str]]
+    """Language -> all tokens of its patterns but their slots and punctuation."""
     taken: dict[str, set[str]]
     """Relation -> its patterns in ``normal_form``, with those that were proposed."""
 
     @classmethod
     def of(cls, suite: Suite) -> Vocabulary:
         """The vocabulary of a suite."""
-        tokens = (token for group in suite for p in group.patterns for token in tokens_of(p.text))
-        words = frozenset(token for token in tokens if token[0].isalnum())
+        texts: dict[str, list[str]] = {}
+        for pattern in (pattern for group in suite for pattern in group.patterns):
+            texts.setdefault(pattern.language, []).append(pattern.text)
+        words = {language: frozenset(_words(" ".join(of))) for language, of in texts.items()}
         taken = {group.id: {normal_form(p.text) for p in group.patterns} for group in suite}
         return cls(words, taken)
+
+
+def _words(text: str) -> list[str]:
+    """The tokens of a pattern but its slots and punctuation."""
+    return [token for token in tokens_of(text) if token[0].isalnum()]
 
 
 def _breaks_slots(relation: Relation, text: str, vocabulary: Vocabulary) -> bool:
@@ -107,10 +114,18 @@ def _breaks_length(relation: Relation, text: str, vocabulary: Vocabulary) -> boo
 
 
 def _breaks_language(relation: Relation, text: str, vocabulary: Vocabulary) -> bool:
-    """Whether it has a script that the base pattern has not, or no word of the suite's patterns."""
-    known = scripts(relation.patterns[0].text)
+    """Whether it has a script that the base pattern has not, or too few words of the language.
+
+    Its words are those of the suite's patterns, and one is enough. Models that leave another
+    language write English. A language in Latin letters shares words with it: there it is half.
+    """
+    base = relation.patterns[0]
+    known = scripts(base.text)
     strange = scripts(text) - (known | {"CJK"} if "KANA" in known else known)
-    return bool(strange) or not vocabulary.words.intersection(tokens_of(text))
+    words = _words(text)
+    shared = sum(word in vocabulary.words[base.language] for word in words)
+    is_like_english = "LATIN" in known and base.language.partition("-")[0] != ENGLISH
+    return bool(strange) or shared < max(1, len(words) / 2 if is_like_english else 1)
 
 
 RULES: Mapping[str, Rule] = {

@@ -13,7 +13,9 @@ from consilience.cli.console import Screen, out, warn
 from consilience.cli.output_options import FactorsOutput, JsonOutput, TableOutput
 from consilience.cli.printing import print_json, print_tables, rows_of, without_nan
 from consilience.files import csv_of, write_whole
+from consilience.metrics.registry import headline_metrics
 from consilience.report.analysis_tables import (
+    abstaining_table,
     cluster_tables,
     correlations_table,
     edits_table,
@@ -170,6 +172,8 @@ def _edit_tables(analysis: Analysis) -> Iterator[Table]:
 
 def _knowledge_tables(analysis: Analysis) -> Iterator[Table]:
     yield correlations_table(analysis.tables["correlations"])
+    if "abstaining" in analysis.tables:
+        yield abstaining_table(analysis.tables["abstaining"], headline_metrics())
     if "sizes" not in analysis.tables:
         return
     sizes = analysis.tables["sizes"].with_columns(

@@ -80,7 +80,9 @@ def _show(reproduction: Reproduction) -> None:
     recipe, numbers = reproduction.recipe, reproduction.numbers
     title = f"{recipe.name}: {recipe.title}"
     selected = numbers.remove(verdict=NOT_SELECTED)
-    if selected.height:
+    if recipe.is_wide:
+        out.print(beside_layout(selected, title))
+    elif selected.height:
         out.print(beside_table(selected, title))
     if reproduction.record["settings"]["added"]:
         out.print(beside_layout(numbers, "All rows, in the layout of the paper"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from consilience.models.loading import load_classifier, load_encoder
 from consilience.models.pair_input import PairFormat
 from consilience.numbers_in_text import numbers_in
 from consilience.sentence_pairs import Segment
+from consilience.text import NEGATIONS
 
 THRESHOLD = 0.96
 """Cosine similarity from which two answers mean the same, unless another is given.
@@ -73,19 +75,16 @@ class EntailmentJudge:
         return [bool(one and two) for one, two in entails.reshape(-1, 2)]
 
 
-NEGATIONS = re.compile(r"\b(?:no|not|never|cannot|(?:do|does|did|is|was|are|were|ca|wo)n'?t)\b")
-"""English words that turn an answer into its opposite."""
-
-
 def contradict(one: str, two: str) -> bool:
     """Whether both answers have numbers, but not the same, or only one of them has a negation.
 
     Embeddings hardly differ there: MiniLM's of *eight* and *not eight* have a cosine of 0.996.
     """
-    numbers = [set(numbers_in(answer)) for answer in (one, two)]
-    if all(numbers) and numbers[0] != numbers[1]:
-        return True
-    return bool(NEGATIONS.search(one.casefold())) != bool(NEGATIONS.search(two.casefold()))
+    with suppress(ConsilienceError):  # digits that are not read
+        numbers = [set(numbers_in(answer)) for answer in (one, two)]
+        if all(numbers) and numbers[0] != numbers[1]:
+            return True
+    return bool(re.search(NEGATIONS, one.casefold())) != bool(re.search(NEGATIONS, two.casefold()))
 
 
 class EmbeddingJudge:

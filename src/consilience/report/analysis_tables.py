@@ -59,6 +59,17 @@ def size_tables(
     )
 
 
+def abstaining_table(by_threshold: pl.DataFrame, metrics: Sequence[str]) -> Table:
+    """Means of the answers that are at least as probable as a threshold."""
+    columns: Columns = {
+        "run": Column("run"),
+        "threshold": Column("threshold", "number", digits=2),
+        "answered": Column("answered", "share"),
+        **{name: metric_column(name) for name in metrics},
+    }
+    return frame_table(by_threshold, "Answers above a probability, in percent", columns)
+
+
 def syntax_tables(edges: pl.DataFrame, types: pl.DataFrame, name: str, pairs: int) -> list[Table]:
     """Released and derived edges of a suite, and its pairs of patterns by paraphrase type."""
     columns: Columns = {

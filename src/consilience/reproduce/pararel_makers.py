@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from consilience.metrics.intervals import wilson_interval
+from consilience.metrics.significance import holm
 from consilience.report.measured import Measured
 from consilience.report.papers import NAN, Key
 from consilience.reproduce.recipe import ADDED, Recipe, RecipeResult
@@ -40,13 +41,17 @@ SQUAD = Path(__file__).parents[3] / "examples" / "squad.py"
 
 
 def model_means(recipe: Recipe, work: Work) -> RecipeResult:
-    """Means over relations in each model's run."""
+    """Means over relations in each model's run, and with ``micro`` also over all facts."""
     blocks = recipe.blocks()
     numbers: dict[Key, Measured] = {}
     for row, spec in recipe.models.items():
         make = partial(_probed_numbers, work, row, spec, recipe.columns)
         if measured := work.attempt(row, make):
             numbers |= _keyed(blocks.get(row, ADDED), row, measured)
+            if recipe.details.get("micro"):
+                pooled = read_numbers(work.request.folder_of(row), recipe.columns, "MICRO")
+                pooled = {f"{column}, micro": number for column, number in pooled.items()}
+                numbers |= _keyed(blocks.get(row, ADDED), row, pooled)
     return RecipeResult(numbers)
 
 
@@ -125,13 +130,25 @@ def statistics(recipe: Recipe, work: Work) -> RecipeResult:
 
 
 def tuples(recipe: Recipe, work: Work) -> RecipeResult:
-    """How many facts the paper's filters leave, and how many relations have one right answer."""
+    """How many facts the paper's filters leave, and how many relations have one right answer.
+
+    Of each kind also how many subjects have several objects, and objects several subjects (note 3).
+    """
     document = work.attempt("", partial(_run, work, "suite", "stats", "pararel"))
     if not document:
         return RecipeResult({})
-    kinds = [relation["cardinality"] for relation in document["by_relation"]]
     numbers: dict[Key, Measured] = {("", "all relations", "Tuples"): Measured(document["facts"])}
-    numbers |= {("", kind, "Relations"): Measured(kinds.count(kind)) for kind in ("N-M", "N-1")}
+    shares = {
+        "subjects with several objects": ("shared_subjects", "subjects"),
+        "objects with several subjects": ("shared_objects", "candidates"),
+    }
+    for kind in ("N-M", "N-1"):
+        rows = [row for row in document["by_relation"] if row["cardinality"] == kind]
+        numbers["", kind, "Relations"] = Measured(len(rows))
+        for column, (shared, total) in shares.items():
+            counts = [sum(row[name] for row in rows) for name in (shared, total)]
+            share = 100 * counts[0] / counts[1] if counts[1] else NAN
+            numbers["", kind, column] = Measured(share, unit="percent")
     return RecipeResult(numbers)
 
 
@@ -180,44 +197,55 @@ def _example_notes(recipe: Recipe, work: Work, row: str, spec: str) -> list[str]
 def clusters(recipe: Recipe, work: Work) -> RecipeResult:
     """The first 30 facts of P36 in all patterns, and what the vectors of all facts cluster by."""
     options = ("--groups", "P36", "--limit", "1000", "--draw", "P36")
-    row, document = _vectors(recipe, work, "pararel-figure-3", *options)
+    ((row, spec),) = recipe.models.items()
+    document = _vectors(work, row, spec, "pararel-figure-3", *options)
     numbers: dict[Key, Measured] = {}
     for cluster in document.get("clusters", ()):
-        numbers |= _clustered(row, cluster)
+        numbers |= _clustered(("", row), cluster)
     return RecipeResult(numbers, files=[Path(document["figure"])] if document else [])
 
 
 def vector_correlations(recipe: Recipe, work: Work) -> RecipeResult:
-    """Spearman's coefficient over relations, times 100, and what vectors cluster by, in means."""
-    row, document = _vectors(recipe, work, "pararel-vectors")
+    """Spearman's coefficient over relations, times 100, and what vectors cluster by, in means.
+
+    p is adjusted over the models with Holm's method.
+    """
+    blocks = recipe.blocks()
     numbers: dict[Key, Measured] = {}
-    for vectors in document.get("correlations", ()):
-        if vectors["property"] == "subject":
-            numbers["", row, "Spearman Consistency/V-measure"] = _percent(vectors)
-            numbers["", row, "p (Spearman)"] = Measured(_number(vectors["p"]))
-        else:
-            numbers["", row, f"Spearman, by {vectors['property']}"] = _percent(vectors, "r%")
-        numbers |= _clustered(row, vectors)
+    tested: dict[tuple[str, str], float] = {}
+    for row, spec in recipe.models.items():
+        document = _vectors(work, row, spec, "pararel-vectors")
+        key = blocks.get(row, ADDED if row in work.request.added else ""), row
+        for vectors in document.get("correlations", ()):
+            if vectors["property"] == "subject":
+                numbers[*key, "Spearman Consistency/V-measure"] = _percent(vectors, "r%")
+                numbers[*key, "p (Spearman)"] = Measured(_number(vectors["p"]), unit="p")
+                tested[key] = _number(vectors["p"])
+            else:
+                numbers[*key, f"Spearman, by {vectors['property']}"] = _percent(vectors, "r%")
+            numbers |= _clustered(key, vectors)
+    if len(tested) > 1:
+        for key, p in zip(tested, holm(list(tested.values())), strict=True):
+            numbers[*key, "p (Spearman, Holm)"] = Measured(p, unit="p")
     return RecipeResult(numbers)
 
 
-def _vectors(recipe: Recipe, work: Work, part: str, *more: str) -> tuple[str, dict[str, Any]]:
-    """The only row, and the document of ``analyze representations`` of its model."""
-    ((row, spec),) = recipe.models.items()
+def _vectors(work: Work, row: str, spec: str, part: str, *more: str) -> dict[str, Any]:
+    """The document of ``analyze representations`` of a row's model; empty without one."""
     request = work.request
     run = partial(
         _run, work, "analyze", "representations", "--model", request.models.get(row, spec),
         "--suite", "pararel", *more, "--out", request.folder_of(row, part),
         "--device", request.device, row=row,
     )  # fmt: skip
-    return row, work.attempt(row, run) or {}
+    return work.attempt(row, run) or {}
 
 
-def _clustered(row: str, cluster: Mapping[str, Any]) -> dict[Key, Measured]:
+def _clustered(key: tuple[str, str], cluster: Mapping[str, Any]) -> dict[Key, Measured]:
     """How well clusters fit a property, in percent."""
     measures = {"V-measure": "v_measure", "AMI": "ami"}
     return {
-        ("", row, f"{label} by {cluster['property']}"): Measured(100 * _number(cluster[name]))
+        (*key, f"{label} by {cluster['property']}"): Measured(100 * _number(cluster[name]))
         for label, name in measures.items()
     }
 

@@ -76,6 +76,8 @@ class Recipe:
     """Data sets that may be read from files, as ``task:split``."""
     notes: Sequence[str] = ()
     """Notes on the numbers that hold whatever the result."""
+    is_wide: bool = False
+    """Whether a screen shows the layout of the paper instead of a line for each number."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """Settings that only the function ``make`` reads, such as columns."""
 
@@ -124,6 +126,7 @@ def load_recipes(*modules: ModuleType) -> dict[str, Recipe]:
             added_rows=row.pop("added_rows", ()),
             files=PAIR_FILES if file_names == ["pairs"] else file_names,
             notes=row.pop("notes", ()),
+            is_wide=row.pop("is_wide", False),
             details=row,
         )
     return recipes

@@ -42,7 +42,7 @@ def suite_folder(spec: str, data: Path) -> Path:
             expected="a suite of facts: mini, pararel, or a folder",
             todo=MAKE_A_SUITE,
         )
-    if spec in mini_questions.NAMES or (Path(spec).is_file() and is_questions(spec)):
+    if spec in mini_questions.NAMES or (Path(spec).exists() and is_questions(spec)):
         raise ConsilienceError(
             f"'{spec}' is a suite of questions",
             expected="a suite of facts: mini, pararel, or a folder",

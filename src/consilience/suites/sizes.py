@@ -37,6 +37,10 @@ class RelationStatistics:
     """Number of different objects."""
     majority: float
     """Share of the facts that have the most frequent object."""
+    shared_subjects: int
+    """Number of subjects with several objects."""
+    shared_objects: int
+    """Number of objects with several subjects: the subject does not follow from the object."""
     edits: dict[str, int]
     """Number of unordered pairs of patterns of each kind of edit."""
 
@@ -103,6 +107,8 @@ def suite_statistics(suite: Suite) -> SuiteStatistics:
 
 def _relation_statistics(relation: Relation) -> RelationStatistics:
     edits = Counter(edge.kind for edge in relation.edges.values())
+    facts = {(fact.subject, fact.object) for fact in relation.facts}
+    subjects, objects = (Counter(names) for names in zip(*facts, strict=True))
     return RelationStatistics(
         relation.id,
         relation.label,
@@ -111,8 +117,10 @@ def _relation_statistics(relation: Relation) -> RelationStatistics:
         variants(relation, lambda edge: edge.syntactic),
         variants(relation, lambda edge: edge.lexical),
         len(relation.facts),
-        len({fact.subject for fact in relation.facts}),
+        len(subjects),
         len(relation.candidates.words),
         max(relation.candidates.counts) / sum(relation.candidates.counts),
+        sum(count > 1 for count in subjects.values()),
+        sum(count > 1 for count in objects.values()),
         dict(edits),
     )

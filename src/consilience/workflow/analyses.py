@@ -11,6 +11,7 @@ from consilience import suites
 from consilience.analysis.examples import KINDS, OF_FACTS, Example, examples, with_prompts
 from consilience.analysis.expectation_tables import violated_examples, violation_table
 from consilience.analysis.knowledge import (
+    abstaining_table,
     correlation_table,
     number_of,
     size_correlations,
@@ -172,14 +173,20 @@ def analyze_knowledge(options: KnowledgeOptions) -> Analysis:
     """Correlations over relations: ``correlations``.
 
     With sizes also means by the size of the training data, and correlations over runs: ``sizes,
-    size_correlations``.
+    size_correlations``. With thresholds also means of the more probable answers: ``abstaining``.
     """
     metrics, notes = {}, []
+    confident: list[pl.DataFrame] = []
     for run in open_runs(options.runs):
         suite, protocol = suite_of(run, options.suite, options.protocol, options.data_dir)
         notes += suite_notes(run, suite)
         metrics[run.label] = measure(run.tables, suite, protocol, options.seed)
+        if options.abstain_below is not None:
+            table = abstaining_table(run.tables, suite, protocol, options.abstain_below)
+            confident.append(table.insert_column(0, pl.lit(run.label).alias("run")))
     tables = {"correlations": correlation_table(metrics)}
+    if confident:
+        tables["abstaining"] = pl.concat(confident)
     if options.sizes is not None:
         tables["sizes"] = size_table(metrics, [number_of(size) for size in options.sizes])
         tables["size_correlations"] = size_correlations(tables["sizes"])

@@ -117,7 +117,8 @@ class ExpectationsOptions:
 class KnowledgeOptions:
     """Correlate accuracy and consistency over relations (ParaRel paper, Section 6.2).
 
-    With --sizes the effect of more training data is measured over the runs, too (Table 4). The
+    With --sizes the effect of more training data is measured over the runs, too (Table 4), and with
+    --abstain-below what remains if the model answers only when it is confident (Section 9). The
     file of --csv has the correlations over relations.
     """
 
@@ -136,6 +137,15 @@ class KnowledgeOptions:
         Option(
             "Also correlate with these sizes of training data, one for each run: 1M,10M,1B.",
             metavar="N,N",
+            panel=QUESTIONS,
+        ),
+    ] = None
+    abstain_below: Annotated[
+        Sequence[float] | None,
+        Option(
+            "Also count again without answers whose probability among the candidates is below "
+            "these thresholds: 0.25,0.5.",
+            metavar="P,P",
             panel=QUESTIONS,
         ),
     ] = None

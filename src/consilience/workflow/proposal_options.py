@@ -18,7 +18,6 @@ from consilience.workflow.options import (
     DataDir,
     Device,
     Dtype,
-    FactsFrom,
     Groups,
     MaxRequests,
     Option,
@@ -76,7 +75,10 @@ class ImportOptions:
             flag="--language",
         ),
     ] = ()
-    facts_from: Annotated[FactsFrom, QUESTIONS] = None
+    facts_from: Annotated[
+        str | None,
+        Option("Take the facts from this suite or table of facts.", metavar="S"),
+    ] = None
     near: Annotated[
         Literal["keep", "drop"], Option("Keep or drop near-duplicates.", flag="--near-duplicates")
     ] = "keep"

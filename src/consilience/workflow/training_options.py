@@ -37,9 +37,10 @@ from consilience.workflow.options import (
 class ImproveOptions:
     """Train a model to give one answer to all patterns of a fact, and measure the gain.
 
-    Trains with each weight of the consistency loss, keeps the checkpoint with the best
-    consistent accuracy on the validation relations, and compares the model before and after on
-    the held-out relations. Rerun the same command to resume an interrupted run.
+    The loss is `vote` by default; that of the ParaRel paper is --loss pairs. Trains with each
+    weight of the consistency loss, keeps the checkpoint with the best consistent accuracy on the
+    validation relations, and compares the model before and after on the held-out relations. Rerun
+    the same command to resume an interrupted run.
     """
 
     model: Annotated[

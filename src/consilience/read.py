@@ -137,7 +137,7 @@ def parse_yaml(text: str) -> Any:
 
     tag = "tag:yaml.org,2002:"
 
-    class Loader(yaml.SafeLoader):
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
         yaml_implicit_resolvers: ClassVar = {
             first: [one for one in rules if one[0] != f"{tag}timestamp"]
             for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()

@@ -282,3 +282,34 @@ def test_planned_tokens_are_those_of_all_prompts_of_a_request():
     assert planned.most == PlannedUsage(12, 26, 44, True)
     assert (planned + planned).times(2).most == PlannedUsage(48, 104, 176, True)
     assert planned.cost((1.0, 2.0)) == pytest.approx((6 + 2 * 14) / 1e6)
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(2, 3), (5, 2)])
+def test_a_run_without_a_single_answer_is_not_complete(consilience, tmp_path, limit, expected):
+    """Status 3 with the reason; where the first 8 requests are all refused, 2 at once. The same
+    command asks again."""
+    refusal = 400, {"error": {"message": "no model 'x'"}}, {}
+    reply = {"choices": [{"message": {"content": "Paris"}}]}
+
+    def answer(path, body, headers):
+        if not path.endswith("/chat/completions"):
+            return 404, {}, {}
+        return refusal if server.is_wrong else completion(body, **reply)
+
+    with replay(answer) as server:
+        server.is_wrong = True
+        command = ["probe", "--suite", "mini-questions", "--groups", "capital", "--limit", limit]
+        command += ["--vary", "paraphrase=2", "--model", "openai:x", "--base-url", server.url]
+        command += ["--generate", "--template", "chat", "--out", tmp_path / "run"]
+        status, _, err = consilience(*command)
+        assert status == expected
+        assert "no model 'x'" in err
+        record = record_of(tmp_path / "run")
+        assert (record["finished"], record["answers"]) == (None, {})
+        assert not list((tmp_path / "run" / "answers").iterdir())
+        assert len(server.bodies("/v1/chat/completions")) < 8 + 4 + 2
+        server.is_wrong = False
+        assert consilience(*command)[0] == 0
+        assert record_of(tmp_path / "run")["finished"]
+        cost = record_of(tmp_path / "run")["cost"]
+        assert cost["requests"] == len(server.bodies("/v1/chat/completions"))

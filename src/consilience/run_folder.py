@@ -226,6 +226,13 @@ class RunFolder:
             self._write_record()
             write_whole(path, content)
 
+    def discard_answers(self) -> None:
+        """Remove the answers of all groups, so that they are asked again."""
+        with self._changing() as record:
+            record["answers"] = {}
+        for path in (self.path / "answers").glob("*.parquet"):
+            path.unlink()
+
     def write_prompts(self, group: str, prompts: pl.DataFrame) -> None:
         """Keep what is sent for a group: the whole file or nothing."""
         path, buffer = path_in(self.path / PROMPTS, group, ".parquet"), io.BytesIO()

@@ -97,7 +97,7 @@ class Sender:
 
     async def reply(self, request: Sent) -> Any:
         """The JSON value of the reply, or ``Refused``; sent again while that may help."""
-        tries = timeouts = 0
+        tries = timeouts = unreadable = 0
         successes, progress = None, self._successes
         while True:
             outcome = await self._try(request)
@@ -106,6 +106,9 @@ class Sender:
                 self.usage.refused += isinstance(outcome, Refused)
                 return outcome
             tries, timeouts = tries + 1, timeouts + outcome.is_timeout
+            unreadable += outcome.error is not None
+            if outcome.error is not None and unreadable > 1:
+                raise outcome.error
             successes = self._successes if successes is None else successes
             if outcome.is_overload and self._successes > progress:
                 tries = 1  # of a limit that is not of this request
@@ -118,6 +121,15 @@ class Sender:
                 return Refused(outcome.status, tried)
             await self._clock.sleep(self._wait(tries, outcome, request))
             self.usage.retries += 1
+
+    def refuses_all(self, path: str, refused: Refused) -> ConsilienceError:
+        """The error for a server that refuses every request for one reason."""
+        return ConsilienceError(
+            f"status {refused.status}: {refused.message} (so far for every request)",
+            expected="an answer",
+            where=url_of(self._base, path),
+            todo="Check the name of the model, --base-url and what the server can do.",
+        )
 
     async def close(self) -> None:
         """Close the connections."""

@@ -264,17 +264,14 @@ def text_of(reply: Any) -> str | NoAnswer:
     try:
         choice = reply["choices"][0]
         text = choice["message"]["content"] if "message" in choice else choice["text"]
-    except (KeyError, IndexError, TypeError):
-        text = 0
-    if not text and text != 0 and "message" in choice and choice.get("finish_reason") == "length":
-        return NoAnswer(
-            "the limit of tokens ended the answer before its text began (--max-new-tokens)"
-        )
-    if text is None:
-        return ""
-    if not isinstance(text, str):
+        stripped: str = "" if text is None else str.strip(text)
+    except (KeyError, IndexError, TypeError) as error:
         raise ConsilienceError(
             f"a reply without a text: {reply}",
             expected="choices with a text or a message",
+        ) from error
+    if not text and "message" in choice and choice.get("finish_reason") == "length":
+        return NoAnswer(
+            "the limit of tokens ended the answer before its text began (--max-new-tokens)"
         )
-    return text.strip()
+    return stripped

@@ -84,7 +84,7 @@ def test_an_interrupted_run_sends_no_request_twice(tmp_path):
     assert [cost[name] for name in counts] == [whole[name] for name in counts]
     assert cost["tokens_read"] == 3 * len(expected)
     assert cost["cost"] == pytest.approx((3 * 1.0 + 1 * 2.0) * len(expected) / 1e6)
-    assert cost["requests"] + cost["from_journal"] == len(expected)
+    assert cost["requests"] == len(expected)
 
 
 KILLED = """
@@ -106,17 +106,19 @@ def test_a_killed_process_leaves_what_it_paid_for(tmp_path):
     with replay(score) as server:
         command = [sys.executable, "-c", KILLED, server.url, str(path)]
         assert subprocess.run(command, check=False).returncode == -9
-        kept = len(path.read_bytes().splitlines())
+        kept = path.read_bytes().count(b'"reply"')
         first = len(server.received)
         with path.open("ab") as file:
             file.write(b'{"key": "torn')
-        client = Client(Connection(server.url), journal=Journal(path))
+        journal = Journal(path)
+        assert journal.unrecorded.requests == path.read_bytes().count(b"sent") >= first - 2
+        assert journal.unrecorded.tokens_read == 3 * kept
+        client = Client(Connection(server.url), journal=journal)
         bodies = [{"prompt": str(n)} for n in range(60)]
         replies = dict(client.post_all("completions", bodies))
         client.close()
     assert 20 < kept <= first < 60
     assert len(server.received) - first == 60 - kept == client.usage.requests
-    assert client.usage.from_journal == kept
     expected = [score("", body, {})["score"] for body in bodies]
     assert [replies[n]["score"] for n in range(60)] == expected
 
@@ -147,9 +149,9 @@ def test_damaged_lines_are_sent_again(tmp_path):
     path.write_bytes(b"".join(lines) + b'{"key": "c", "reply": 3}\n{"key": "d", "re')
     journal = Journal(path)
     assert len(journal) == 2
-    assert (journal.entry("a"), journal.entry("c")) == ((1, 1), (3, 1))
+    assert (journal.reply("a"), journal.reply("c")) == (1, 3)
     journal.keep("e", {"text": "\ud83d\n"})
-    assert journal.entry("e") == ({"text": "\ud83d\n"}, 1)
+    assert journal.reply("e") == {"text": "\ud83d\n"}
     message = "another process asks a model in this folder"
     with ThreadPoolExecutor() as pool, pytest.raises(ConsilienceError, match=message):
         pool.submit(Journal, path).result()
@@ -166,7 +168,7 @@ def test_a_folder_is_free_again_while_a_traceback_holds_its_journal(tmp_path):
 
     with pytest.raises(KeyboardInterrupt) as held:
         interrupted()
-    assert Journal(tmp_path / REPLIES).entry("a") == (1, 1)
+    assert Journal(tmp_path / REPLIES).reply("a") == 1
     assert held.traceback[-1].frame.f_locals["journal"]
 
 
@@ -180,9 +182,9 @@ def test_requests_that_were_sent_again_before_an_interruption_are_in_the_cost(tm
                 client.post("completions", {"prompt": prompt})
             client.close()
         assert len(server.received) == 3
-    usage = client.usage
-    assert (usage.requests, usage.from_journal, usage.retries) == (0, 3, 1)
-    assert cost_in_words(cost_record(usage, None, {})).startswith("3 requests (1 sent again; ")
+    before = Journal(tmp_path / REPLIES).unrecorded
+    assert (client.usage.requests, before.requests, before.retries) == (0, 3, 1)
+    assert cost_in_words(cost_record(before, None, {})).startswith("3 requests (1 sent again; ")
 
 
 def test_a_full_disk_keeps_whole_lines(tmp_path, monkeypatch):
@@ -209,7 +211,7 @@ def test_a_full_disk_keeps_whole_lines(tmp_path, monkeypatch):
         journal.keep("b", 2)
     journal.close()
     again = Journal(tmp_path / REPLIES)
-    assert (len(again), again.entry("a")) == (1, (1, 1))
+    assert (len(again), again.reply("a")) == (1, 1)
 
 
 def test_a_record_with_a_damaged_cost_is_refused():

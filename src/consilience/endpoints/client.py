@@ -180,11 +180,7 @@ class Client:
         if self.journal is not None and is_paid:
             key = self.journal.key(batch.path, body)
             if key in self.journal:
-                reply, tries = self.journal.entry(key)
-                self.usage.from_journal += tries
-                self.usage.retries += tries - 1
-                self.usage.add_tokens(reply)
-                batch.arrived.put((index, reply))
+                batch.arrived.put((index, self.journal.reply(key)))
                 return
         task = asyncio.run_coroutine_threadsafe(self._reply(request, key), self._running())
         batch.tasks[task] = request
@@ -198,7 +194,8 @@ class Client:
 
     async def _reply(self, request: Sent, key: str | None) -> Any:
         """The reply to a request, kept under the key before anybody sees it."""
-        reply = await self._sender.reply(request)
+        note = self.journal.note_sent if key is not None and self.journal is not None else None
+        reply = await self._sender.reply(request, note)
         if key is not None and self.journal is not None and not isinstance(reply, Refused):
             self.journal.keep(key, reply, request.tries)
         return reply

@@ -7,6 +7,7 @@ import json
 import random
 import re
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
@@ -95,12 +96,15 @@ class Sender:
         self._successes = 0
         self._ids: set[int] = set()
 
-    async def reply(self, request: Sent) -> Any:
-        """The JSON value of the reply, or ``Refused``; sent again while that may help."""
+    async def reply(self, request: Sent, note_sent: Callable[[], None] | None = None) -> Any:
+        """The JSON value of the reply, or ``Refused``; sent again while that may help.
+
+        ``note_sent`` is called before each try.
+        """
         tries = timeouts = unreadable = 0
         successes, progress = None, self._successes
         while True:
-            outcome = await self._try(request)
+            outcome = await self._try(request, note_sent)
             if not isinstance(outcome, Trouble):
                 self._successes += 1
                 self.usage.refused += isinstance(outcome, Refused)
@@ -137,7 +141,7 @@ class Sender:
             await self._http.aclose()
             self._http = None
 
-    async def _try(self, request: Sent) -> Any:
+    async def _try(self, request: Sent, note_sent: Callable[[], None] | None) -> Any:
         """Send a request once, when its turn has come and the limits admit it."""
         is_paid = not is_free(request.path)
         tokens = self._allowance.estimate(request.content, request.body) if is_paid else 0
@@ -147,6 +151,8 @@ class Sender:
         request.in_flight = True
         request.tries += 1
         try:
+            if note_sent is not None:
+                note_sent()
             outcome = await self._send(request)
             self._note(outcome, tokens, request, started)
             return outcome

@@ -7,9 +7,9 @@ log-probability of its first token is an upper bound of that of a continuation.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -138,6 +138,8 @@ class Scorer:
         strategy = self.strategy
         if strategy.first:
             self._look(works, [list(range(len(work.parts.targets))) for work in works])
+        else:
+            every = True  # no bound of a first token says which ones can be left out
         if self.server.client.plan is not None:
             self._plan(works, every)
         while any(waiting := [work.open(every=every) for work in works]):
@@ -284,7 +286,7 @@ class Scorer:
                 work.totals.refused = reply.reason
                 continue
             prefix, targets = parts(work, group)
-            values = strategy.read_whole(reply, prefix, targets)
+            values = strategy.read_whole(reply, prefix, targets, self._local_piece)
             for at, target, value in zip(group, targets, values, strict=True):
                 if work.done[at] == 0:
                     work.totals.values[at] = 0.0
@@ -333,6 +335,12 @@ class Scorer:
 
     def _piece(self, token: int) -> str:
         return str(self.server.tokenizer.decode([token]))
+
+    @cached_property
+    def _local_piece(self) -> Callable[[int], str]:
+        """The text of a token; empty where each would be a request to the server."""
+        is_local = not isinstance(self.server.tokenizer, ServerTokenizer)
+        return cache(self._piece) if is_local else lambda token: ""
 
 
 def _merged(bodies: Sequence[Body]) -> Iterator[list[int]]:

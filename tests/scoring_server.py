@@ -123,8 +123,8 @@ class TinyServer:
         if record := choice["logprobs"]:
             values = record["token_logprobs"]
             values[:] = [None if one is None else value(at) for at, one in enumerate(values)]
-            for top in filter(None, record["top_logprobs"]):
-                top |= dict.fromkeys(top, value(0))
+            tops = record["top_logprobs"]
+            record["top_logprobs"] = [one and dict.fromkeys(one, value(0)) for one in tops]
 
     def written(self, ids, body):
         """The greedy continuation, up to a stop text or the end token."""

@@ -176,13 +176,14 @@ def test_values_that_do_not_depend_on_the_words_are_refused(folder, ways, lie):
         served(server.url, folder if ways == "as text" else None, scoring=name)
 
 
+@pytest.mark.parametrize("lie", ["another prompt", "impossible"])
 @pytest.mark.parametrize("ways", ECHOES)
-def test_a_reply_to_another_prompt_is_refused(folder, ways):
-    """It has the same length, and another second token."""
+def test_a_server_that_lies_after_its_proof_is_refused(folder, ways, lie):
+    """By replies to a prompt of the same length with another third token, or by minus infinity."""
     with scoring_server(folder, ECHOES[ways]) as server:
         model = served(server.url, folder if ways == "as text" else None)
         assert list(model.score(SOME, WORDS))
-        server.answer.ways.add("another prompt")
+        server.answer.ways.add(lie)
         with pytest.raises(ConsilienceError, match="not as in the proof.*(no entry|in place of)"):
             list(model.score(SOME, WORDS))
 

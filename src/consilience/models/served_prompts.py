@@ -210,6 +210,8 @@ class ServedWriter:
                     again.append(row)  # it began with an empty line
                 else:
                     yield np.array([row]), [self._written(reply, prompts[row])]
+                if (plan := self.client.plan) is not None and "stop" in bodies[row]:
+                    plan.depending().add(bodies[row])
             longer = ({k: v for k, v in bodies[row].items() if k != "stop"} for row in again)
             for index, reply in self.server.client.post_all(route, longer):
                 yield np.array([again[index]]), [self._written(reply, prompts[again[index]])]

@@ -176,8 +176,9 @@ def _probe_one(setup: Setup, named: Mapping[str, Any], watch: Watch) -> CountedR
 
 
 def _refuse_unanswered(answers: pl.DataFrame, model: Any, folder: RunFolder) -> None:
-    """Raise for a run without a single answer; its queries are asked again by the next command."""
-    if not answers.height or answers["answer"].null_count() < answers.height:
+    """Raise for a run of a server without a single answer, whose queries are asked again then."""
+    is_served = getattr(model, "client", None) is not None
+    if not is_served or answers["answer"].null_count() < answers.height:
         return
     folder.discard_answers()
     reasons = answers["excluded"].fill_null("no reason is known").value_counts(sort=True)
@@ -249,8 +250,15 @@ def plan_probe(
     def ask(group: str) -> int:
         return loaded.ask(group, setup.samples[group]).height
 
+    def ask_all(group: str) -> int:
+        return loaded.ask(group).height
+
     groups = [
-        GroupOfQueries(partial(ask, group), 0 if group in complete else size * len(setups))
+        GroupOfQueries(
+            partial(ask, group),
+            0 if group in complete else size * len(setups),
+            partial(ask_all, group),
+        )
         for group, size in sizes.items()
     ]
     return ProbePlan(
@@ -263,7 +271,7 @@ def plan_probe(
         is_new=is_new,
         loading=loading,
         **setup.extent,
-        **sampled_plan(loaded.model, groups, noise_floor=options.noise_floor),
+        **sampled_plan(loaded.model, groups, sum(sizes.values()), options.noise_floor),
     )
 
 

@@ -175,6 +175,7 @@ class Questionnaire:
             model,
             self.questions.name,
             in_half_precision=half if model.identity.get("dtype") == "float32" else None,
+            queries=options.noise_floor or 0,
             seed=options.seed,
             progress=progress,
         )

@@ -5,6 +5,7 @@ OpenAI, and chats of OpenAI. ``ways`` says what a server does, and what it does 
 """
 
 import json
+import math
 from contextlib import contextmanager
 
 import torch
@@ -17,6 +18,13 @@ SGLANG = frozenset({"echo", "tokenize", "ids"})
 LLAMA_CPP_PYTHON = frozenset({"echo"})
 OPENAI = frozenset({"ids", "most=5"})
 OLLAMA = frozenset({"most=20"})
+
+
+LIES = {
+    "constant": lambda at: -2.5,
+    "by position": lambda at: -2.0 - 0.01 * at,
+    "impossible": lambda at: -math.inf,
+}
 
 
 class TinyServer:
@@ -76,6 +84,8 @@ class TinyServer:
         if (body.get("logprobs") or 0) > self.most:
             return 400, {"error": {"message": f"logprobs: at most {self.most}"}}, {}
         every = [self.tokenizer(p)["input_ids"] if isinstance(p, str) else p for p in prompts]
+        if "another prompt" in self.ways:
+            every = [[*ids[:1], every[0][2], *ids[2:]] for ids in every]
         choices = [self.choice(at, ids, body) for at, ids in enumerate(every)]
         counts = {"prompt_tokens": sum(map(len, every)), "completion_tokens": len(every)}
         if "shuffled" in self.ways:
@@ -101,7 +111,20 @@ class TinyServer:
             choice["prompt_logprobs"] = [None, *entries]
         if body.get("logprobs") is not None and "no logprobs" not in self.ways:
             choice["logprobs"] = self.record(ids, written, values, body)
+        if (lies := LIES.keys() & self.ways) and ids:
+            self.lie(choice, LIES[lies.pop()])
         return choice
+
+    def lie(self, choice, value):
+        """Replace the value of each token by that of its position."""
+        for at, entry in enumerate(choice.get("prompt_logprobs") or ()):
+            for of_token in (entry or {}).values():
+                of_token["logprob"] = value(at)
+        if record := choice["logprobs"]:
+            values = record["token_logprobs"]
+            values[:] = [None if one is None else value(at) for at, one in enumerate(values)]
+            tops = record["top_logprobs"]
+            record["top_logprobs"] = [one and dict.fromkeys(one, value(0)) for one in tops]
 
     def written(self, ids, body):
         """The greedy continuation, up to a stop text or the end token."""

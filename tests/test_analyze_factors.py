@@ -111,6 +111,7 @@ def test_a_run_that_measured_its_noise_floor_shows_it(consilience, tmp_path):
         "--suite",
         "own.csv",
         "--noise-floor",
+        "256",
         "--out",
         "run",
     )

@@ -93,7 +93,7 @@ def test_every_score_is_kept_when_asked_for(consilience, model_folder, tmp_path)
 
 def test_the_noise_floor_stands_beside_the_consistency(consilience, model_folder, tmp_path):
     arguments = ("probe", "--model", model_folder("bert"), "--groups", "capital", "--limit", 3)
-    arguments += ("--noise-floor", "--by", "metric")
+    arguments += ("--noise-floor", "256", "--by", "metric")
     status, out, _ = consilience(*arguments, "--out", tmp_path / "r")
     assert status == 0
     assert "Flips, one by one" in out

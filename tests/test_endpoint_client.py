@@ -3,6 +3,7 @@
 import pytest
 
 from consilience.choices import Connection
+from consilience.endpoints.address import key_of
 from consilience.endpoints.client import Client
 from consilience.endpoints.replies import Refused
 from consilience.errors import ConsilienceError
@@ -58,6 +59,38 @@ def test_the_key_is_sent_and_never_shown(monkeypatch):
         client.close()
     assert server.headers[0]["authorization"] == f"Bearer {KEY}"
     assert KEY not in str(raised.value) + repr(raised.value.to_dict())
+
+
+@pytest.mark.parametrize(
+    ("url", "is_sent"),
+    [
+        ("https://models.example/v1", True),
+        ("http://localhost:8000/v1", True),
+        ("http://127.0.0.1:8000/v1", True),
+        ("http://[::1]:8000/v1", True),
+        ("http://models.example/v1", False),
+        ("http://192.168.0.7/v1", False),
+        ("http://localhost.example/v1", False),
+        ("http://127.0.0.1.example/v1", False),
+    ],
+)
+def test_the_default_key_is_sent_over_https_and_to_this_machine_only(monkeypatch, url, is_sent):
+    """One that is named is sent anywhere."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    expected = {"authorization": f"Bearer {KEY}"}
+    assert key_of(Connection(url)).headers == (expected if is_sent else {})
+    assert key_of(Connection(url, "OPENAI_API_KEY")).headers == expected
+
+
+def test_a_proxy_gets_no_default_key_over_plain_http(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with replay(echo) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url.removesuffix("/v1"))
+        client = Client(Connection("http://models.example/v1"))
+        client.post("completions", {})
+        client.close()
+    [headers] = proxy.headers
+    assert headers["host"] == "models.example" and "authorization" not in headers
 
 
 @pytest.mark.parametrize(

@@ -110,9 +110,11 @@ def test_a_signal_and_the_same_command_again_pay_for_nothing_twice(kind, argumen
         assert process.returncode == 143, err
         assert b"the same command resumes the work" in err
         assert 0 < len(paid(server)) < len(expected)
-        assert len((folder / REPLIES).read_bytes().splitlines()) == len(paid(server))
+        assert (folder / REPLIES).read_bytes().count(b'"reply"') == len(paid(server))
         resumed = probe(ProbeOptions(base_url=server.url, folder=folder, **options))
     assert paid(server) == expected
+    cost = record_of(folder)["cost"]
+    assert cost["requests"] == len(server.bodies(CHATS)), "with both proofs"
     assert resumed.metrics.equals(whole.metrics, null_equal=True)
     assert not (folder / REPLIES).exists()
 

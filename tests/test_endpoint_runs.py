@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -19,9 +20,12 @@ from consilience.errors import ConsilienceError
 from consilience.models.functions import ScoringFunction
 from consilience.record import fault_of_run
 from consilience.run_folder import record_of
+from consilience.workflow import probe_plan
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import plan_probe, probe
 from replay_server import completion, replay
+from scoring_server import SGLANG, VLLM, scoring_server
+from test_endpoint_interrupted import flags
 
 
 def score(path, body, headers):
@@ -84,7 +88,7 @@ def test_an_interrupted_run_sends_no_request_twice(tmp_path):
     assert [cost[name] for name in counts] == [whole[name] for name in counts]
     assert cost["tokens_read"] == 3 * len(expected)
     assert cost["cost"] == pytest.approx((3 * 1.0 + 1 * 2.0) * len(expected) / 1e6)
-    assert cost["requests"] + cost["from_journal"] == len(expected)
+    assert cost["requests"] == len(expected)
 
 
 KILLED = """
@@ -106,17 +110,19 @@ def test_a_killed_process_leaves_what_it_paid_for(tmp_path):
     with replay(score) as server:
         command = [sys.executable, "-c", KILLED, server.url, str(path)]
         assert subprocess.run(command, check=False).returncode == -9
-        kept = len(path.read_bytes().splitlines())
+        kept = path.read_bytes().count(b'"reply"')
         first = len(server.received)
         with path.open("ab") as file:
             file.write(b'{"key": "torn')
-        client = Client(Connection(server.url), journal=Journal(path))
+        journal = Journal(path)
+        assert journal.unrecorded.requests == path.read_bytes().count(b"sent") >= first - 2
+        assert journal.unrecorded.tokens_read == 3 * kept
+        client = Client(Connection(server.url), journal=journal)
         bodies = [{"prompt": str(n)} for n in range(60)]
         replies = dict(client.post_all("completions", bodies))
         client.close()
     assert 20 < kept <= first < 60
     assert len(server.received) - first == 60 - kept == client.usage.requests
-    assert client.usage.from_journal == kept
     expected = [score("", body, {})["score"] for body in bodies]
     assert [replies[n]["score"] for n in range(60)] == expected
 
@@ -147,9 +153,9 @@ def test_damaged_lines_are_sent_again(tmp_path):
     path.write_bytes(b"".join(lines) + b'{"key": "c", "reply": 3}\n{"key": "d", "re')
     journal = Journal(path)
     assert len(journal) == 2
-    assert (journal.entry("a"), journal.entry("c")) == ((1, 1), (3, 1))
+    assert (journal.reply("a"), journal.reply("c")) == (1, 3)
     journal.keep("e", {"text": "\ud83d\n"})
-    assert journal.entry("e") == ({"text": "\ud83d\n"}, 1)
+    assert journal.reply("e") == {"text": "\ud83d\n"}
     message = "another process asks a model in this folder"
     with ThreadPoolExecutor() as pool, pytest.raises(ConsilienceError, match=message):
         pool.submit(Journal, path).result()
@@ -166,7 +172,7 @@ def test_a_folder_is_free_again_while_a_traceback_holds_its_journal(tmp_path):
 
     with pytest.raises(KeyboardInterrupt) as held:
         interrupted()
-    assert Journal(tmp_path / REPLIES).entry("a") == (1, 1)
+    assert Journal(tmp_path / REPLIES).reply("a") == 1
     assert held.traceback[-1].frame.f_locals["journal"]
 
 
@@ -180,9 +186,9 @@ def test_requests_that_were_sent_again_before_an_interruption_are_in_the_cost(tm
                 client.post("completions", {"prompt": prompt})
             client.close()
         assert len(server.received) == 3
-    usage = client.usage
-    assert (usage.requests, usage.from_journal, usage.retries) == (0, 3, 1)
-    assert cost_in_words(cost_record(usage, None, {})).startswith("3 requests (1 sent again; ")
+    before = Journal(tmp_path / REPLIES).unrecorded
+    assert (client.usage.requests, before.requests, before.retries) == (0, 3, 1)
+    assert cost_in_words(cost_record(before, None, {})).startswith("3 requests (1 sent again; ")
 
 
 def test_a_full_disk_keeps_whole_lines(tmp_path, monkeypatch):
@@ -209,7 +215,7 @@ def test_a_full_disk_keeps_whole_lines(tmp_path, monkeypatch):
         journal.keep("b", 2)
     journal.close()
     again = Journal(tmp_path / REPLIES)
-    assert (len(again), again.entry("a")) == (1, (1, 1))
+    assert (len(again), again.reply("a")) == (1, 1)
 
 
 def test_a_record_with_a_damaged_cost_is_refused():
@@ -262,10 +268,9 @@ def test_a_dry_run_sends_nothing_and_counts_requests_and_cost(tmp_path):
         assert (server.received, folder.exists()) == ([], False)
         probe(options(folder), model=model)
         sent = {body["prompt"] for body in server.bodies()}
-    assert (plan.queries, plan.repeated) == (36, 4 * 4), "the noise floor repeats a tenth"
-    assert plan.usage.requests == len(sent) * (36 + 16) / 36, "every fact is in the sample"
-    tokens = sum(len(prompt.encode()) for prompt in sent) / 4
-    assert plan.usage.tokens_read == pytest.approx(tokens * (36 + 16) / 36)
+    assert (plan.queries, plan.repeated) == (36, 0), "a tenth is too few for four variations"
+    assert plan.usage.requests == len(sent)
+    assert plan.usage.tokens_read == pytest.approx(sum(len(one.encode()) for one in sent) / 2)
     assert plan.usage.tokens_written == 0
     assert plan.cost == pytest.approx(plan.usage.tokens_read / 1e6, abs=1e-6)
     assert (plan.sent, plan.rate, plan.seconds) == (0, 0, 0)
@@ -276,9 +281,111 @@ def test_planned_tokens_are_those_of_all_prompts_of_a_request():
     planned.add({"prompt": [[1, 2, 3], [4]], "max_tokens": 2})
     assert planned == PlannedUsage(1, 4, 4)
     planned.add({"prompt": "12345678", "max_tokens": 5, "n": 2})
-    assert planned == PlannedUsage(2, 6, 14, True)
-    assert planned.times(2.5) == PlannedUsage(5, 15, 35, True)
-    planned.more = PlannedUsage(10, 20, 30)
-    assert planned.most == PlannedUsage(12, 26, 44, True)
-    assert (planned + planned).times(2).most == PlannedUsage(48, 104, 176, True)
-    assert planned.cost((1.0, 2.0)) == pytest.approx((6 + 2 * 14) / 1e6)
+    assert planned == PlannedUsage(2, 8, 14, True)
+    assert planned.times(2.3) == PlannedUsage(5, pytest.approx(18.4), 33, True)
+    planned.more = PlannedUsage(10, 20, 30, more=PlannedUsage(1))
+    assert planned.most == PlannedUsage(13, 28, 44, True)
+    assert (planned + planned).times(2).most == PlannedUsage(52, 112, 176, True)
+    assert planned.cost((1.0, 2.0)) == pytest.approx((8 + 2 * 14) / 1e6)
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(2, 3), (5, 2)])
+def test_a_run_without_a_single_answer_is_not_complete(consilience, tmp_path, limit, expected):
+    """Status 3 with the reason; where the first 8 requests are all refused, 2 at once. The same
+    command asks again."""
+    refusal = 400, {"error": {"message": "no model 'x'"}}, {}
+    reply = {"choices": [{"message": {"content": "Paris"}}]}
+
+    def answer(path, body, headers):
+        if not path.endswith("/chat/completions"):
+            return 404, {}, {}
+        return refusal if server.is_wrong else completion(body, **reply)
+
+    with replay(answer) as server:
+        server.is_wrong = True
+        command = ["probe", "--suite", "mini-questions", "--groups", "capital", "--limit", limit]
+        command += ["--vary", "paraphrase=2", "--model", "openai:x", "--base-url", server.url]
+        command += ["--generate", "--template", "chat", "--out", tmp_path / "run"]
+        status, _, err = consilience(*command)
+        assert status == expected
+        assert "no model 'x'" in err
+        record = record_of(tmp_path / "run")
+        assert (record["finished"], record["answers"]) == (None, {})
+        assert not list((tmp_path / "run" / "answers").iterdir())
+        assert len(server.bodies("/v1/chat/completions")) < 8 + 4 + 2
+        server.is_wrong = False
+        assert consilience(*command)[0] == 0
+        assert record_of(tmp_path / "run")["finished"]
+        cost = record_of(tmp_path / "run")["cost"]
+        assert cost["requests"] == len(server.bodies("/v1/chat/completions"))
+
+
+PLANNED = {
+    "with repeats": (SGLANG, {"suite": "mini", "groups": "continent", "limit": 5}),
+    "with many repeats": (
+        SGLANG,
+        {"suite": "mini", "groups": "continent", "limit": 2, "noise_floor": 10},
+    ),
+    "next tokens": (
+        VLLM - {"prompt_logprobs", "echo"},
+        {"suite": "mini", "groups": "continent", "limit": 1},
+    ),
+    "listed tokens": (SGLANG - {"echo"}, {"suite": "mini", "groups": "continent", "limit": 1}),
+    "written": (SGLANG, {"suite": "mini-open", "limit": 1, "max_new_tokens": 2}),
+    "both": (
+        SGLANG,
+        {
+            "suite": "mini-questions",
+            "groups": "capital",
+            "limit": 3,
+            "max_new_tokens": 2,
+            "vary": "paraphrase=2",
+            "generate": True,
+            "noise_floor": 2,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", PLANNED)
+def test_a_run_needs_no_more_than_its_plan(consilience, model_folder, tmp_path, kind):
+    """Requests, tokens and cost with the proof and the noise floor, by the server's own count."""
+    ways, chosen = PLANNED[kind]
+    with scoring_server(str(model_folder("llama")), ways, longest=4096) as server:
+        named = chosen | {"model": "openai:tiny", "base_url": server.url, "price": "1,2"}
+        command = ["probe", "--out", tmp_path / "run", *flags(named)]
+        status, out, err = consilience(*command, "--dry-run", "--json")
+        assert status == 0, err
+        plan = json.loads(out)["plan"]
+        server.received.clear()
+        assert consilience(*command)[0] in (0, 3), "3: a bound is not enough for any answer"
+        cost, sent = record_of(tmp_path / "run")["cost"], len(server.bodies())
+    more = plan["usage"]["more"] or {"requests": 0, "tokens_read": 0, "tokens_written": 0}
+    for name in ("requests", "tokens_read", "tokens_written"):
+        assert cost[name] <= plan["usage"][name] + more[name]
+    assert cost["requests"] == sent
+    assert cost["cost"] <= plan["cost"]
+
+
+@pytest.mark.parametrize("seconds", [20, 0])
+@pytest.mark.parametrize("limit", [2, 12])
+def test_a_larger_run_needs_no_more_than_its_plan(tmp_path, monkeypatch, limit, seconds):
+    """All queries are planned, or 8 items of each group where there is no time for more."""
+    monkeypatch.setattr(probe_plan, "SAMPLED_SECONDS", seconds)
+
+    def counting(path, body, headers):
+        counts = {"prompt_tokens": len(body["prompt"]) // 3, "completion_tokens": 0}
+        return score(path, body, headers) | {"usage": counts}
+
+    chosen = replace(options(tmp_path), limit=limit)
+    with replay(counting) as server:
+        plan = plan_probe(chosen, model=served(server.url, price=(1.0, 1.0)))
+        counted = probe(chosen, model=served(server.url, price=(1.0, 1.0)))
+    size = plan.queries // 40
+    assert plan.repeated == 4 * size <= plan.queries / 10
+    noise = counted.metrics.filter(metric="flips")
+    assert (noise["n"] + noise["n_excluded"]).to_list() == [size] * 4 * bool(size)
+    assert (plan.sampled < plan.queries) == (limit == 12 and seconds == 0)
+    cost = counted.record["cost"]
+    assert cost["requests"] == len(server.bodies()) <= plan.usage.most.requests
+    assert cost["cost"] <= plan.cost < 3 * cost["cost"]

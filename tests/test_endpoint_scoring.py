@@ -10,7 +10,17 @@ from consilience.errors import ConsilienceError
 from consilience.models import load_model
 from consilience.models.served import ServedCausalModel
 from reference import QUERIES, words_of
-from scoring_server import LLAMA_CPP_PYTHON, OLLAMA, OPENAI, SGLANG, VLLM, scoring_server
+from replay_server import replay
+from scoring_server import (
+    LIES,
+    LLAMA_CPP_PYTHON,
+    OLLAMA,
+    OPENAI,
+    SGLANG,
+    VLLM,
+    TinyServer,
+    scoring_server,
+)
 
 WORDS = words_of("Paris", "Rome", "Berlin", "London", "Italy", "a b")
 SOME = QUERIES[::3]
@@ -149,6 +159,63 @@ def test_a_server_that_ignores_a_field_is_refused_by_its_name(folder, ways, mess
         served(server.url, scoring=scoring)
     todo = "Leave --scoring out" if scoring else "--generate"
     assert message in str(error.value) and todo in error.value.todo
+
+
+ECHOES = {"prompt-logprobs": VLLM, "echo": VLLM - {"prompt_logprobs"}, "as text": LLAMA_CPP_PYTHON}
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("ways", ECHOES)
+def test_values_that_do_not_depend_on_the_words_are_refused(folder, ways, lie):
+    """One value for all tokens, one for each position, and minus infinity."""
+    name = "echo" if ways == "as text" else ways
+    with (
+        scoring_server(folder, ECHOES[ways] | {lie}) as server,
+        pytest.raises(ConsilienceError, match="as probable as|different next words|in place of a"),
+    ):
+        served(server.url, folder if ways == "as text" else None, scoring=name)
+
+
+@pytest.mark.parametrize("lie", ["another prompt", "impossible"])
+@pytest.mark.parametrize("ways", ECHOES)
+def test_a_server_that_lies_after_its_proof_is_refused(folder, ways, lie):
+    """By replies to a prompt of the same length with another third token, or by minus infinity."""
+    with scoring_server(folder, ECHOES[ways]) as server:
+        model = served(server.url, folder if ways == "as text" else None)
+        assert list(model.score(SOME, WORDS))
+        server.answer.ways.add(lie)
+        with pytest.raises(ConsilienceError, match="not as in the proof.*(no entry|in place of)"):
+            list(model.score(SOME, WORDS))
+
+
+@pytest.mark.parametrize("every", [True, False])
+@pytest.mark.parametrize("ways", ["prompt-logprobs", "echo"])
+def test_a_question_is_one_request(folder, ways, every):
+    with scoring_server(folder, ECHOES[ways]) as server:
+        model = served(server.url)
+        before = len(server.bodies())
+        list(model.score(SOME, WORDS, every=every))
+        assert len(server.bodies()) - before == len(SOME)
+
+
+class Unsteady(TinyServer):
+    """Every second reply has values that are smaller by 0.01 nats for each token."""
+
+    requests = 0
+
+    def complete(self, body):
+        self.requests += 1
+        return super().complete(body)
+
+    def logprobs(self, ids):
+        return super().logprobs(ids) - 0.01 * (self.requests % 2)
+
+
+def test_scores_are_not_called_exact_where_equal_requests_differ(folder):
+    with replay(Unsteady(folder, VLLM - {"prompt_logprobs"})) as server:
+        model = served(server.url, scoring="echo")
+    assert model.proof.repeated > 0.01
+    assert "exact" not in model.notes[0] and "--concurrency 1" in model.notes[0]
 
 
 def test_a_server_without_a_tokenizer_says_what_is_missing(folder):

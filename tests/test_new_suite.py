@@ -5,10 +5,15 @@ import re
 
 import pytest
 
+import consilience as cs
 from consilience import new_suite
+from consilience.endpoints import llamacpp
 from consilience.errors import ConsilienceError
 from consilience.suites.question_columns import COLUMNS
 from consilience.suites.question_files import read_question_file
+from scoring_server import VLLM, scoring_server
+from test_llamacpp import has_smollm2
+from test_prompted import CHAT
 
 
 def test_the_example_of_questions_has_every_kind_of_question(consilience, tmp_path):
@@ -60,3 +65,57 @@ def test_a_folder_with_files_is_refused_and_an_empty_one_is_taken(tmp_path):
         new_suite(tmp_path / "file")
     with pytest.raises(ConsilienceError):
         new_suite(tmp_path / "file" / "below")
+
+
+WAYS = {
+    "tokens": VLLM,
+    "texts": {"echo"},
+    "chats": {"enforces", "no logprobs"},
+    "dry run": VLLM,
+    "evaluate": VLLM,
+    "in process": None,
+    "decisions": {},
+}
+FEW = {"limit": 1, "groups": "geography,computing", "vary": "paraphrase=2", "max_new_tokens": 2}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_example_is_asked_of_a_served_model(
+    consilience, model_folder, tmp_path, monkeypatch, way
+):
+    """Options are chosen and open questions are answered in one run, by one server."""
+    folder, suite = str(model_folder("llama")), new_suite(tmp_path / "mine")[1].parent
+    if way == "in process" and not has_smollm2():
+        pytest.skip("needs the extra llamacpp and the package with SmolLM2")
+    with scoring_server(folder, WAYS[way] or {}, chat_template=CHAT, longest=4096) as server:
+        named = {"model": "openai:tiny", "base_url": server.url, **FEW}
+        if way == "texts":
+            named["tokenizer"] = folder
+        if way == "evaluate":
+            assert_complete(cs.evaluate(suite, **named))
+            return
+        if way == "in process":
+            named = {"model": "llamacpp:packaged:smollm2", **FEW}
+            monkeypatch.setattr(llamacpp, "cores", lambda: 1)  # torch's OpenMP spins here
+        if way == "decisions":
+            named["model"] = "systemone:tiny"
+        options = [f"--{name.replace('_', '-')}={value}" for name, value in named.items()]
+        options += ["--dry-run"] * (way == "dry run")
+        status, out, err = consilience("probe", "-s", suite, "-o", tmp_path / "run", *options)
+    if way == "decisions":
+        assert (status, "open questions to a decision model" in err) == (2, True)
+    elif way == "dry run":
+        assert (status, "Requests  " in out, (tmp_path / "run").exists()) == (0, True, False)
+    else:
+        assert status == 0, err
+        assert_complete(cs.open_run(tmp_path / "run"))
+
+
+def assert_complete(result):
+    """Every option was chosen by scores or enforced, and every open question was answered."""
+    answers = result.answers
+    assert set(answers["group"]) == {"geography", "computing"}
+    assert answers["excluded"].null_count() == answers.height
+    is_open = answers["group"] == "computing"
+    assert answers.filter(is_open)["text"].null_count() == 0
+    assert answers.filter(~is_open)["option"].null_count() == 0

@@ -508,7 +508,7 @@ def test_a_causal_model_that_writes(model_folder, perturb, tmp_path):
 def test_the_noise_floor_of_pairs(options, classifier, taught, perturb, tmp_path):
     """Of all 24 forms, also where the run has written before and keeps the scores of labels."""
     model = taught if options else classifier("bert", SAME)
-    status, out, err = perturb(model, "--noise-floor", *options)
+    status, out, err = perturb(model, "--noise-floor", "256", *options)
     assert status == 0, err
     floor = pl.read_csv(tmp_path / "run" / "metrics.csv").filter(pl.col("metric") == "flips")
     assert floor["subset"].to_list() == [*VARIATIONS, "bfloat16"]

@@ -28,7 +28,7 @@ from report_builders import (
 )
 
 RUNS = {
-    "random": ("baseline:random", "--noise-floor"),
+    "random": ("baseline:random", "--noise-floor", "256"),
     "majority": ("baseline:majority",),
     "oracle": ("baseline:oracle",),
     "published": ("baseline:majority", "--protocol", "published"),

@@ -79,9 +79,9 @@ def wavering(tmp_path_factory):
     """A run on the server, its folder, and the requests of the run and of a second call of it."""
     folder, answer = tmp_path_factory.mktemp("runs") / "run", Wavering()
     with replay(answer) as server:
-        counted = probe(options(folder), model=served(server.url))
+        counted = probe(options(folder, noise_floor=8), model=served(server.url))
         requests = list(server.bodies())
-        probe(options(folder), model=served(server.url))
+        probe(options(folder, noise_floor=8), model=served(server.url))
         assert server.bodies() == requests, "a complete run is not asked again"
     return counted, folder, answer, requests
 
@@ -121,10 +121,12 @@ def test_alone_is_one_request_at_once_and_company_is_many(wavering):
 
 
 def test_how_many_prompts_are_sent_again():
-    """A fortieth of the run, from 30 to 64, and at most a tenth; 256 or the run on request."""
-    sizes = [sample_size(run, is_requested=False) for run in (0, 12, 500, 2000, 10**6)]
-    assert sizes == [0, 2, 30, 50, 64]
-    assert [sample_size(run, is_requested=True) for run in (12, 2000)] == [12, 256]
+    """In all variations together a tenth of the run, at most 64 in each; or as many as wanted."""
+    sizes = [sample_size(run, 4, None) for run in (0, 39, 40, 500, 2000, 10**6)]
+    assert sizes == [0, 0, 1, 12, 50, 64]
+    assert sample_size(39, 2, None) == 1
+    assert [sample_size(run, 4, 256) for run in (12, 2000)] == [12, 256]
+    assert sample_size(2000, 4, 0) == 0
 
 
 def test_the_sample_is_of_answered_prompts_of_few_groups():
@@ -146,31 +148,43 @@ def test_the_sample_is_of_answered_prompts_of_few_groups():
     small = [
         AskedGroup(one.answers.filter(pl.col("item").str.ends_with("7")), None) for one in groups
     ]
-    assert sum(part.first.height for part in sample(small, 32, seed=1)) >= 32, "5 or 10 of each"
+    for size in (1, 2, 5, 32, 45, 90, 100):
+        sampled = sum(part.first.height for part in sample(small, size, seed=1))
+        assert sampled == min(size, 9 * 2 * 5)
 
 
 def test_a_limit_in_the_noise_floor_keeps_the_run(tmp_path):
     """With --noise-floor it is an error that the same command resumes; without it is a note."""
-    chosen = replace(options(tmp_path), limit=2)
+    chosen = options(tmp_path)
     with replay(Wavering()) as server:
-        model = served(server.url, max_requests=300)
-        with pytest.raises(ConsilienceError, match="--max-requests 300 is reached"):
-            probe(replace(chosen, noise_floor=True), model=model)
+        model = served(server.url, max_requests=600)
+        with pytest.raises(ConsilienceError, match="--max-requests 600 is reached"):
+            probe(replace(chosen, noise_floor=72), model=model)
         model.client.journal.close()
-        counted = probe(chosen, model=served(server.url, max_requests=20))
+        counted = probe(chosen, model=served(server.url, max_requests=3))
     assert record_of(tmp_path)["finished"]
     [note] = [note for note in counted.notes if "noise floor" in note]
-    assert "not measured: --max-requests 20 is reached" in note
+    assert "not measured: --max-requests 3 is reached" in note
     assert rows(counted.metrics, "flips") == {}
 
 
 def test_a_connection_with_one_request_in_flight_has_no_company(tmp_path):
     with replay(Wavering()) as server:
-        chosen = replace(options(tmp_path), groups=("animal_class",), limit=1)
+        chosen = replace(options(tmp_path), groups=("animal_class",), limit=1, noise_floor=2)
         counted = probe(chosen, model=served(server.url, concurrency=1))
     flips = rows(counted.metrics, "flips")
     assert list(flips) == ["repeated", "reordered"]
     assert math.isclose(flips["repeated"]["value"], 0)
+
+
+def test_the_noise_floor_is_switched_off_and_left_out_of_few_prompts(tmp_path):
+    with replay(Wavering()) as server:
+        off = probe(options(tmp_path / "off", noise_floor=0), model=served(server.url))
+        few = probe(replace(options(tmp_path / "few"), limit=2), model=served(server.url))
+        assert set(server.answer.times.values()) <= {1, 2}, "once in each run"
+    assert rows(off.metrics, "flips") == rows(few.metrics, "flips") == {}
+    assert not [note for note in off.notes if "noise floor" in note]
+    assert [note for note in few.notes if "a tenth of 36 prompts is too few" in note]
 
 
 def test_the_summary_says_below_what_a_difference_means_nothing(wavering):

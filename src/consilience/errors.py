@@ -16,8 +16,11 @@ OTHER_OUT = "Choose another folder"
 class ConsilienceError(Exception):
     """Bad input or usage: what was found, what was expected, where, and what to do next.
 
-    The library raises it; only the command line turns it into a message and exit status 2.
+    The library raises it; only the command line turns it into a message and an exit status.
     """
+
+    status = 2
+    """The exit status of a command that it ends."""
 
     def __init__(self, found: str, *, expected: str = "", where: str = "", todo: str = "") -> None:
         self.found = shortened(found)
@@ -41,6 +44,12 @@ class ConsilienceError(Exception):
         """As an error comes from another process: from its parts, not from its message."""
         parts = {"expected": self.expected, "where": self.where, "todo": self.todo}
         return partial(ConsilienceError, self.found, **parts), ()
+
+
+class UnansweredError(ConsilienceError):
+    """A run in which no query has an answer."""
+
+    status = 3
 
 
 @contextmanager

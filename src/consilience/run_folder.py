@@ -195,7 +195,11 @@ class RunFolder:
         if client is not None and not client.is_free:
             self._client = client
             self._journal = client.journal = Journal(self.path / REPLIES)
-            self._cost_before = self.record.get("cost", {})
+            before = self.record.get("cost", {})
+            self._cost_before = cost_record(self._journal.unrecorded, None, before)
+            with self._changing() as record:
+                self._count_cost(record)
+            self._journal.note_recorded()
 
     def begin(self, section: str) -> None:
         """Begin a group or another part of a run; equal requests of two parts are both sent."""
@@ -237,7 +241,16 @@ class RunFolder:
             self._count_cost(self.record)
             self.record["answers"][group] = hashlib.sha256(content).hexdigest()
             self._write_record()
+            if self._journal is not None:
+                self._journal.note_recorded()
             write_whole(path, content)
+
+    def discard_answers(self) -> None:
+        """Remove the answers of all groups, so that they are asked again."""
+        with self._changing() as record:
+            record["answers"] = {}
+        for path in (self.path / "answers").glob("*.parquet"):
+            path.unlink()
 
     def write_prompts(self, group: str, prompts: pl.DataFrame) -> None:
         """Keep what is sent for a group: the whole file or nothing."""
@@ -281,6 +294,7 @@ class RunFolder:
             record["finished"] = _now()
             self._count_cost(record)
         if self._client is not None and self._journal is not None:
+            self._journal.note_recorded()
             self._client.journal = None
             self._journal.remove()
 

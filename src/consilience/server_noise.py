@@ -18,17 +18,15 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from consilience.ask import Progress
-from consilience.noise import QUERIES, flips_row
+from consilience.noise import flips_row
 from consilience.schemas import METRICS_SCHEMA, SCORE_CHANGE
 
 if TYPE_CHECKING:
     from consilience.endpoints.client import Client
 
-FEWEST, MOST = 30, 64
-"""Prompts of a sample that nobody asked for."""
-
-SHARE = 40
-"""It is one prompt of so many, within these bounds."""
+MOST, SHARE = 64, 10
+"""Of a sample whose size nobody chose: its prompts at most, and how many times more the run has
+than all its repeats together."""
 
 TOGETHER = 8
 """Prompts of each group that is sampled, so that they are in each other's company."""
@@ -81,20 +79,20 @@ class Part:
         return pl.concat([self.group.ask(*call) for call in calls], how="diagonal_relaxed")
 
 
-def sample_size(prompts: int, *, is_requested: bool) -> int:
-    """How many prompts of a run are sent again in each variation.
+def sample_size(prompts: int, variations: int, wanted: int | None) -> int:
+    """How many of the ``prompts`` of a run are sent again in each variation.
 
-    A fortieth of the run, at least 30 and at most 64, and never more than a tenth: in four
-    variations a tenth more is sent than without it, and at most two fifths. ``is_requested`` by
-    ``--noise-floor``: 256, or the whole run.
+    As many as are ``wanted`` by ``--noise-floor``. By default at most 64, and in all variations
+    together at most a tenth of the run.
     """
-    if is_requested:
-        return min(QUERIES, prompts)
-    return min(max(FEWEST, prompts // SHARE), MOST, -(-prompts // 10))
+    return min(MOST, prompts // (SHARE * variations)) if wanted is None else min(wanted, prompts)
 
 
 def sample(groups: Sequence[AskedGroup], size: int, seed: int) -> list[Part]:
-    """About ``size`` prompts that have answers, drawn by the seed: some items of some groups."""
+    """``size`` prompts that have answers, drawn by the seed: some items of some groups.
+
+    Fewer where the groups have fewer.
+    """
     generator = random.Random(seed)
     answered = [group for group in groups if group.answers["answer"].count()]
     groups_wanted, parts, left = min(len(answered), max(1, size // TOGETHER)), [], size
@@ -102,20 +100,23 @@ def sample(groups: Sequence[AskedGroup], size: int, seed: int) -> list[Part]:
         if left <= 0:
             break
         share = -(-left // max(1, groups_wanted - at))
-        parts.append(_part(group, share, generator))
-        left -= parts[-1].first.height
+        of_group = _parts(group, share, generator)
+        left -= sum(part.first.height for part in of_group)
+        parts += of_group
     return parts
 
 
-def _part(group: AskedGroup, size: int, generator: random.Random) -> Part:
-    """About ``size`` prompts of a group: two variants, more where it has few items."""
+def _parts(group: AskedGroup, size: int, generator: random.Random) -> list[Part]:
+    """At most ``size`` prompts of a group: two variants, more where it has few items."""
     answered = group.answers.drop_nulls("answer")
     items = answered["item"].unique(maintain_order=True).to_list()
     positions = answered["variant_index"].unique(maintain_order=True).to_list()
-    several = max(VARIANTS, -(-size // len(items)))
-    variants = generator.sample(positions, min(several, len(positions)))
-    drawn = generator.sample(items, min(len(items), -(-size // len(variants))))
-    return Part(group, drawn, sorted(variants))
+    several = min(max(VARIANTS, -(-size // len(items))), len(positions), size)
+    variants = sorted(generator.sample(positions, several))
+    drawn = generator.sample(items, min(len(items), -(-size // several)))
+    whole, rest = divmod(size, several)
+    parts = [Part(group, drawn[:whole], variants), Part(group, drawn[whole:], variants[:rest])]
+    return [part for part in parts if part.items]
 
 
 def variations(client: Client) -> dict[str, Callable[[], AbstractContextManager[None]]]:

@@ -71,7 +71,7 @@ def command() -> None:
 
 
 def main() -> None:
-    """Run the command line: 0 done, 2 bad input or usage with one message, 1 a bug of ours.
+    """Run the command line: 0 done, 1 a bug of ours, 2 or 3 with one message (``status``).
 
     A command that a signal ends exits with 128 and the number of the signal.
     """
@@ -89,10 +89,10 @@ def main() -> None:
 
 
 def _fail(error: ConsilienceError) -> NoReturn:
-    """One message on standard error, with ``--json`` one document on standard output, exit 2."""
+    """One message on standard error, with ``--json`` one document on standard output; exits."""
     process.print_errors([f"error: {error}"])
     process.print_error(error, is_usage=isinstance(error, UsageError))
-    sys.exit(2)
+    sys.exit(error.status)
 
 
 def _run() -> None:

@@ -27,6 +27,10 @@ from consilience.endpoints.usage import Usage
 AHEAD = 2
 """Requests that are prepared, for each one that may be in flight."""
 
+FIRST_REFUSED = 8
+"""Requests of a batch that are all refused for one reason, before any was answered: the reason is
+not what they ask."""
+
 LAST_REPLIES = 30.0
 """Seconds in which replies to requests in flight are awaited when nothing more is sent."""
 
@@ -62,6 +66,7 @@ class Client:
         self._sender = Sender(connection, transport, clock)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._order: random.Random | None = None
+        self._is_answered = False
 
     @property
     def usage(self) -> Usage:
@@ -139,6 +144,7 @@ class Client:
             self._order.shuffle(drawn)
             source = iter(drawn)
         waiting, is_read = 0, False
+        refusals: list[Refused] = []
         try:
             while True:
                 while not is_read and waiting < AHEAD * self._sender.pace.limit:
@@ -153,6 +159,12 @@ class Client:
                 waiting -= 1
                 if isinstance(reply, BaseException):
                     raise reply
+                if not isinstance(reply, Refused):
+                    self._is_answered |= not is_free(path)
+                elif not self._is_answered and self.plan is None and not is_free(path):
+                    refusals.append(reply)
+                    if len(refusals) == FIRST_REFUSED and len({*refusals}) == 1:
+                        raise self._sender.refuses_all(path, reply)
                 yield index, reply
         finally:
             self._end(batch)
@@ -168,11 +180,7 @@ class Client:
         if self.journal is not None and is_paid:
             key = self.journal.key(batch.path, body)
             if key in self.journal:
-                reply, tries = self.journal.entry(key)
-                self.usage.from_journal += tries
-                self.usage.retries += tries - 1
-                self.usage.add_tokens(reply)
-                batch.arrived.put((index, reply))
+                batch.arrived.put((index, self.journal.reply(key)))
                 return
         task = asyncio.run_coroutine_threadsafe(self._reply(request, key), self._running())
         batch.tasks[task] = request
@@ -186,7 +194,8 @@ class Client:
 
     async def _reply(self, request: Sent, key: str | None) -> Any:
         """The reply to a request, kept under the key before anybody sees it."""
-        reply = await self._sender.reply(request)
+        note = self.journal.note_sent if key is not None and self.journal is not None else None
+        reply = await self._sender.reply(request, note)
         if key is not None and self.journal is not None and not isinstance(reply, Refused):
             self.journal.keep(key, reply, request.tries)
         return reply

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
+from consilience.endpoints.usage import Usage
 from consilience.errors import ConsilienceError
 from consilience.files import cannot_write, lock_file
 from consilience.read import parse_json
@@ -24,6 +25,9 @@ _OPENED: WeakValueDictionary[tuple[Path, int], Journal] = WeakValueDictionary()
 
 class Journal:
     """Replies by their requests. Each is a line of a file, which is only appended to.
+
+    Each try of a request is a line before it is sent. So what a command paid for is known even if
+    it is killed: ``unrecorded`` is the usage that no cost in the record of the run has yet.
 
     A reply belongs to the n-th request of the same route and body in a section, such as a group. So
     a request that is repeated within a run is sent again, and one that an interrupted run had sent
@@ -41,6 +45,7 @@ class Journal:
         thread = path.absolute(), threading.get_ident()
         if (earlier := _OPENED.get(thread)) is not None:
             earlier.close()
+        self.unrecorded = Usage()
         self._section = ""
         self._times: Counter[str] = Counter()
         self._places: dict[str, tuple[int, int]] = {}
@@ -78,20 +83,29 @@ class Journal:
     def __contains__(self, key: str) -> bool:
         return key in self._places
 
-    def entry(self, key: str) -> tuple[Any, int]:
-        """The reply that was kept under a key, and how often its request was sent."""
+    def reply(self, key: str) -> Any:
+        """The reply that was kept under a key."""
         start, size = self._places[key]
         self._lines.seek(start)
-        record = parse_json(self._lines.read(size), last_wins=True)
-        tries = record.get("tries")
-        return record["reply"], tries if isinstance(tries, int) else 1
+        return parse_json(self._lines.read(size), last_wins=True)["reply"]
 
     def keep(self, key: str, reply: Any, tries: int = 1) -> None:
-        """Append a reply: the whole line, or nothing that is read again.
+        """Append a reply; ``tries``: how often its request was sent."""
+        start = self._end
+        self._append({"key": key, "tries": tries, "reply": reply})
+        self._places[key] = (start, self._end - start)
 
-        ``tries``: how often its request was sent.
-        """
-        line = json.dumps({"key": key, "tries": tries, "reply": reply}).encode() + b"\n"
+    def note_sent(self) -> None:
+        """Append that a request is about to be sent."""
+        self._append({"sent": 1})
+
+    def note_recorded(self) -> None:
+        """Append that the record of the run has the cost of all that was sent so far."""
+        self._append({"recorded": True})
+
+    def _append(self, record: dict[str, Any]) -> None:
+        """Append a whole line, or nothing that is read again."""
+        line = json.dumps(record).encode() + b"\n"
         try:
             written = 0
             while written < len(line):  # a full disk takes a part, and then raises
@@ -100,7 +114,6 @@ class Journal:
             with suppress(OSError):
                 self._appended.truncate(self._end)
             raise cannot_write(self.path, error) from error
-        self._places[key] = (self._end, len(line))
         self._end += len(line)
 
     def close(self) -> None:
@@ -114,22 +127,30 @@ class Journal:
         self.path.unlink(missing_ok=True)
 
     def _read(self) -> int:
-        """Find the complete lines; where the last of them ends."""
+        """Find the complete lines, and what was paid for; where the last of them ends."""
         end = 0
         for line in self._lines:
             if not line.endswith(b"\n"):
                 break
-            if (key := _key_of(line)) is not None:
+            record = _record_of(line)
+            key = record.get("key")
+            if "sent" in record:
+                self.unrecorded.requests += 1
+            elif "recorded" in record:
+                self.unrecorded = Usage()
+            elif "reply" in record and isinstance(key, str):
                 self._places[key] = (end, len(line))
+                tries = record.get("tries")
+                self.unrecorded.retries += tries - 1 if isinstance(tries, int) else 0
+                self.unrecorded.add_tokens(record["reply"])
             end += len(line)
         return end
 
 
-def _key_of(line: bytes) -> str | None:
-    """The key of a line; None for one that is damaged."""
+def _record_of(line: bytes) -> dict[str, Any]:
+    """The object of a line; empty for one that is damaged."""
     try:
         record = parse_json(line, last_wins=True)
     except (json.JSONDecodeError, UnicodeDecodeError):
-        return None
-    key = record.get("key") if isinstance(record, dict) and "reply" in record else None
-    return key if isinstance(key, str) else None
+        return {}
+    return record if isinstance(record, dict) else {}

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 from consilience.endpoints.allowance import most_written, prompts_of
 from consilience.endpoints.usage import Usage
 
-BYTES_A_TOKEN = 4
-"""Bytes of a text for each of its tokens, where no reply says how many there are."""
+BYTES_A_TOKEN = 2
+"""Bytes of a text for each of its tokens, where nothing says how many there are. Most texts have
+fewer tokens: English has four bytes a token and more."""
+
+ROUNDING = 1e-9
+"""What is not rounded up."""
 
 
 @dataclass(slots=True)
@@ -51,11 +56,11 @@ class PlannedUsage:
         )
 
     def times(self, factor: float) -> PlannedUsage:
-        """That of more requests of the same kind."""
+        """That of more requests of the same kind, rounded up."""
         return PlannedUsage(
-            round(self.requests * factor),
+            math.ceil(self.requests * factor - ROUNDING),
             self.tokens_read * factor,
-            round(self.tokens_written * factor),
+            math.ceil(self.tokens_written * factor - ROUNDING),
             self.is_estimated,
             self.more.times(factor) if self.more else None,
         )
@@ -63,7 +68,12 @@ class PlannedUsage:
     @property
     def most(self) -> PlannedUsage:
         """With all requests that depend on replies."""
-        return replace(self, more=None) + (self.more or PlannedUsage())
+        return replace(self, more=None) + (self.more.most if self.more else PlannedUsage())
+
+    def depending(self) -> PlannedUsage:
+        """That of requests that depend on replies, to which more are added."""
+        self.more = self.more or PlannedUsage()
+        return self.more
 
     def cost(self, price: tuple[float, float]) -> float:
         """The cost at a price for a million tokens read and a million written."""

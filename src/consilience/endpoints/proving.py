@@ -18,6 +18,7 @@ from consilience.endpoints.replies import Refused
 from consilience.endpoints.scorer import Continuations, Scorer
 from consilience.endpoints.server import Server
 from consilience.endpoints.strategies import (
+    EXACT,
     STRATEGIES,
     TOLERANCE,
     Strategy,
@@ -71,12 +72,15 @@ class Proof:
         if self.repeated is None:
             return f"the server gives {self.gives} ({self.strategy}); proved on known prompts"
         form = ", prompts sent as texts" if self.as_text else ""
+        steady = ""
+        if self.repeated > TOLERANCE:
+            steady = "; for repeatable scores use a server with one slot and --concurrency 1"
         other = ""
         if self.other_route is not None:
             other = f", another route differs by {self.other_route:.1e} nats"
         return (
             f"scored by {self.strategy} ({self.gives}{form}); proved on known prompts: equal "
-            f"requests differ by {self.repeated:.1e} nats{other}"
+            f"requests differ by {self.repeated:.1e} nats{other}{steady}"
         )
 
 
@@ -121,10 +125,16 @@ def _proof(scorer: Scorer, refused: dict[str, str]) -> Proof:
     parts = Continuations(prefix, tuple(map(tuple, targets)))
     first, again = _totals(scorer, parts), _totals(scorer, parts)
     values, bounds = first.values.tolist(), first.is_bound.tolist()
-    if not bounds[0] and values[1] >= values[0]:
+    means = [value / len(target) for value, target in zip(values, targets, strict=True)]
+    if not bounds[0] and means[1] >= means[0]:
         raise UnprovedError(
             _field(scorer.strategy),
-            f"random tokens ({values[1]:.2f}) are as probable as a sentence ({values[0]:.2f})",
+            f"random tokens ({means[1]:.2f} each) are as probable as a sentence ({means[0]:.2f})",
+        )
+    words = {tuple(ids): value for ids, value in zip(targets[2:], values[2:], strict=True)}
+    if len(words) > 1 and len({*words.values()}) == 1 and not any(bounds[2:]):
+        raise UnprovedError(
+            _field(scorer.strategy), f"{len(words)} different next words have the value {means[2]}"
         )
     known = [value for value, is_bound in zip(values[2:], bounds[2:], strict=True) if not is_bound]
     total = sum(map(math.exp, known))
@@ -135,9 +145,12 @@ def _proof(scorer: Scorer, refused: dict[str, str]) -> Proof:
         raise UnprovedError(
             _field(scorer.strategy), f"equal requests differ by {repeated:.2f} nats"
         )
+    gives = scorer.strategy.gives
+    if gives == EXACT and repeated > TOLERANCE:
+        gives = "all candidates, with values that change from request to request"
     return Proof(
         scorer.strategy.name,
-        scorer.strategy.gives,
+        gives,
         scorer.as_text,
         client.usage.requests - before,
         repeated,

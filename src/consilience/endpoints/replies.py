@@ -61,6 +61,8 @@ class Trouble:
     """Seconds that the server asks to wait; None where it does not say."""
     is_timeout: bool = False
     """Whether no complete reply came in time."""
+    error: ConsilienceError | None = None
+    """What ends the run if the next reply is of this kind, too."""
 
     @property
     def is_overload(self) -> bool:
@@ -93,17 +95,20 @@ def _value_of(headers: Mapping[str, str], body: str, where: str) -> Any:
     kind = headers.get("content-type", "").partition(";")[0].strip()
     try:
         return parse_json(body, last_wins=True)
-    except json.JSONDecodeError as error:
+    except json.JSONDecodeError as reason:
         is_page = body.lstrip()[:1] == "<"
-        message = "an HTML page" if is_page else f"no JSON: {error}"
+        message = "an HTML page" if is_page else f"no JSON: {reason}"
         message += f" of type '{kind}'" if kind else ""
         shown = truncated(" ".join(body.split()), LONGEST_MESSAGE) or "an empty reply"
-        raise ConsilienceError(
+        error = ConsilienceError(
             f"{message}: {shown}",
             expected="JSON from an API",
             where=where,
             todo="Check --base-url: the address of the API usually ends in /v1." if is_page else "",
-        ) from error
+        )
+        if is_page:
+            raise error from reason
+        return Trouble(200, error.found, error=error)
 
 
 def _fatal(status: int, headers: Mapping[str, str], message: str, where: str) -> ConsilienceError:

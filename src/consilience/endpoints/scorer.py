@@ -7,15 +7,14 @@ log-probability of its first token is an upper bound of that of a continuation.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from consilience.endpoints.planning import PlannedUsage
 from consilience.endpoints.replies import Refused
 from consilience.endpoints.server import Server
 from consilience.endpoints.server_tokenizer import ServerTokenizer
@@ -138,6 +137,8 @@ class Scorer:
         strategy = self.strategy
         if strategy.first:
             self._look(works, [list(range(len(work.parts.targets))) for work in works])
+        else:
+            every = True  # no bound of a first token says which ones can be left out
         if self.server.client.plan is not None:
             self._plan(works, every)
         while any(waiting := [work.open(every=every) for work in works]):
@@ -185,33 +186,34 @@ class Scorer:
         """
         strategy, client = self.strategy, self.server.client
         plan = client.plan
-        depends = strategy.first is not None and (not every or strategy.is_censored)
-        if plan is not None and depends:
-            client.plan = plan.more = plan.more or PlannedUsage()
+        assert plan is not None
+        if strategy.first and (strategy.whole or not every or strategy.is_censored):
+            client.plan = plan.depending()
+        waiting = [list(range(len(work.parts.targets))) for work in works]
         if strategy.whole is None:
-            self._plan_later_tokens(works)
-            client.plan = plan
-            return
-        shortest = 2 if strategy.first else 1
-        waiting = [
-            [at for at, target in enumerate(work.parts.targets) if len(target) >= shortest]
-            for work in works
-        ]
-        several = strategy.takes_several and not self.as_text
-        self._complete(works, [[of] if several and of else [[at] for at in of] for of in waiting])
+            self._plan_tokens(works, waiting, 1)
+        else:
+            several = strategy.takes_several and not self.as_text
+            groups = [[of] if several and of else [[at] for at in of] for of in waiting]
+            self._complete(works, groups)
+            pairs = zip(works, waiting, strict=True)
+            self._plan_tokens(works, [self._with_parts(work, of) for work, of in pairs], 0)
         client.plan = plan
 
-    def _plan_later_tokens(self, works: Sequence[_Work]) -> None:
-        """Make the requests for all tokens of continuations but the first, one after another."""
+    def _plan_tokens(
+        self, works: Sequence[_Work], waiting: Sequence[Sequence[int]], first: int
+    ) -> None:
+        """Make the requests for tokens of continuations, one after another, from the ``first``."""
         longest = max((len(target) for work in works for target in work.parts.targets), default=0)
-        for done in range(1, longest):
-            waiting = [
-                [at for at, target in enumerate(work.parts.targets) if len(target) > done]
-                for work in works
+        for done in range(first, longest):
+            left = [
+                [at for at in of if len(work.parts.targets[at]) > done]
+                for work, of in zip(works, waiting, strict=True)
             ]
             for work in works:
                 work.done = [done] * len(work.done)
-            self._look(works, waiting)
+            if any(left):
+                self._look(works, left)
 
     def _look(
         self,
@@ -284,7 +286,7 @@ class Scorer:
                 work.totals.refused = reply.reason
                 continue
             prefix, targets = parts(work, group)
-            values = strategy.read_whole(reply, prefix, targets)
+            values = strategy.read_whole(reply, prefix, targets, self._local_piece)
             for at, target, value in zip(group, targets, values, strict=True):
                 if work.done[at] == 0:
                     work.totals.values[at] = 0.0
@@ -298,6 +300,8 @@ class Scorer:
             return
         every = [self._addressed(body) for body in bodies]
         groups = list(_merged(every))
+        if (plan := self.server.client.plan) is not None:  # other prompts may be together in a run
+            plan.depending().requests += len(every) - len(groups)
         for at, reply in post_all(path, (_together(every, group) for group in groups)):
             group = groups[at]
             if len(group) == 1:
@@ -305,7 +309,7 @@ class Scorer:
             elif isinstance(reply, list) and len(reply) == len(group):
                 replies = sorted(reply, key=lambda one: int(one.get("index", 0)))
                 yield from zip(group, replies, strict=True)
-            elif self.server.client.plan is not None:
+            elif plan is not None:
                 yield from ((row, reply) for row in group)
             else:  # one prompt was refused, so each is sent alone
                 for index, alone in post_all(path, (every[row] for row in group)):
@@ -333,6 +337,12 @@ class Scorer:
 
     def _piece(self, token: int) -> str:
         return str(self.server.tokenizer.decode([token]))
+
+    @cached_property
+    def _local_piece(self) -> Callable[[int], str]:
+        """The text of a token; empty where each would be a request to the server."""
+        is_local = not isinstance(self.server.tokenizer, ServerTokenizer)
+        return cache(self._piece) if is_local else lambda token: ""
 
 
 def _merged(bodies: Sequence[Body]) -> Iterator[list[int]]:

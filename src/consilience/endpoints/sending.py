@@ -7,6 +7,7 @@ import json
 import random
 import re
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
@@ -95,17 +96,23 @@ class Sender:
         self._successes = 0
         self._ids: set[int] = set()
 
-    async def reply(self, request: Sent) -> Any:
-        """The JSON value of the reply, or ``Refused``; sent again while that may help."""
-        tries = timeouts = 0
+    async def reply(self, request: Sent, note_sent: Callable[[], None] | None = None) -> Any:
+        """The JSON value of the reply, or ``Refused``; sent again while that may help.
+
+        ``note_sent`` is called before each try.
+        """
+        tries = timeouts = unreadable = 0
         successes, progress = None, self._successes
         while True:
-            outcome = await self._try(request)
+            outcome = await self._try(request, note_sent)
             if not isinstance(outcome, Trouble):
                 self._successes += 1
                 self.usage.refused += isinstance(outcome, Refused)
                 return outcome
             tries, timeouts = tries + 1, timeouts + outcome.is_timeout
+            unreadable += outcome.error is not None
+            if outcome.error is not None and unreadable > 1:
+                raise outcome.error
             successes = self._successes if successes is None else successes
             if outcome.is_overload and self._successes > progress:
                 tries = 1  # of a limit that is not of this request
@@ -119,13 +126,22 @@ class Sender:
             await self._clock.sleep(self._wait(tries, outcome, request))
             self.usage.retries += 1
 
+    def refuses_all(self, path: str, refused: Refused) -> ConsilienceError:
+        """The error for a server that refuses every request for one reason."""
+        return ConsilienceError(
+            f"status {refused.status}: {refused.message} (so far for every request)",
+            expected="an answer",
+            where=url_of(self._base, path),
+            todo="Check the name of the model, --base-url and what the server can do.",
+        )
+
     async def close(self) -> None:
         """Close the connections."""
         if self._http is not None:
             await self._http.aclose()
             self._http = None
 
-    async def _try(self, request: Sent) -> Any:
+    async def _try(self, request: Sent, note_sent: Callable[[], None] | None) -> Any:
         """Send a request once, when its turn has come and the limits admit it."""
         is_paid = not is_free(request.path)
         tokens = self._allowance.estimate(request.content, request.body) if is_paid else 0
@@ -135,6 +151,8 @@ class Sender:
         request.in_flight = True
         request.tries += 1
         try:
+            if note_sent is not None:
+                note_sent()
             outcome = await self._send(request)
             self._note(outcome, tokens, request, started)
             return outcome

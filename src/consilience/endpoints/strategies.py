@@ -17,6 +17,7 @@ from consilience.errors import ConsilienceError, unknown_name
 
 Ids = Sequence[int]
 Body = dict[str, Any]
+Piece = Callable[[int], str]
 
 
 class UnprovedError(Exception):
@@ -49,11 +50,12 @@ class Strategy:
     """The route."""
     whole: Callable[[Ids, Sequence[Ids]], Body] | None = None
     """The request for continuations of a prefix; None where ``first`` is repeated instead."""
-    read_whole: Callable[[Any, Ids, Sequence[Ids]], list[float]] | None = None
-    """The log-probabilities of the continuations, from a reply."""
+    read_whole: Callable[[Any, Ids, Sequence[Ids], Piece], list[float]] | None = None
+    """The log-probabilities of the continuations, from a reply; the function gives the text of a
+    token, empty where it is not known."""
     first: Callable[[Ids, Ids], Body] | None = None
     """The request for the next token after a prefix, among wanted ones; None without it."""
-    read_first: Callable[[Any, Ids, Callable[[int], str]], Known] | None = None
+    read_first: Callable[[Any, Ids, Piece], Known] | None = None
     """What a reply says about the wanted tokens; the function gives the text of a token."""
     takes_several: bool = False
     """Whether one request takes all continuations of a prefix."""
@@ -81,8 +83,8 @@ def _choices(reply: Any, size: int, field: str = "prompt") -> list[Mapping[str, 
 
 
 def _number(value: Any, field: str) -> float:
-    """A log-probability."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    """A log-probability: finite, because no next token of a model is impossible."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise UnprovedError(field, f"{value!r} in place of a log-probability")
     if value > TOLERANCE:
         raise UnprovedError(field, f"a log-probability of {value:g}, above 0")
@@ -101,7 +103,9 @@ def _ask_prompt_logprobs(prefix: Ids, targets: Sequence[Ids]) -> Body:
     return _continued(prefix, targets) | {"prompt_logprobs": 1}
 
 
-def _read_prompt_logprobs(reply: Any, prefix: Ids, targets: Sequence[Ids]) -> list[float]:
+def _read_prompt_logprobs(
+    reply: Any, prefix: Ids, targets: Sequence[Ids], piece: Piece
+) -> list[float]:
     field, totals = "prompt_logprobs", []
     for choice, target in zip(_choices(reply, len(targets)), targets, strict=True):
         entries = choice.get(field)
@@ -111,21 +115,22 @@ def _read_prompt_logprobs(reply: Any, prefix: Ids, targets: Sequence[Ids]) -> li
             raise UnprovedError(
                 field, f"{len(entries)} entries for {len(prefix) + len(target)} tokens of a prompt"
             )
-        total = 0.0
-        for token, entry in zip(target, entries[len(prefix) :], strict=True):
+        values, ids = [], [*prefix, *target]
+        for token, entry in zip(ids[1:], entries[1:], strict=True):
             value = entry.get(str(token)) if isinstance(entry, Mapping) else None
             if not isinstance(value, Mapping):
                 raise UnprovedError(field, f"no entry of the token {token}")
-            total += _number(value.get("logprob"), field)
-        totals.append(total)
+            values.append(_number(value.get("logprob"), field))
+        totals.append(sum(values[-len(target) :]))
     return totals
 
 
 def _ask_echo(prefix: Ids, targets: Sequence[Ids]) -> Body:
-    return _continued(prefix, targets) | {"echo": True, "logprobs": 1}
+    fields = {"echo": True, "logprobs": 1, "return_tokens_as_token_ids": True}
+    return _continued(prefix, targets) | fields
 
 
-def _read_echo(reply: Any, prefix: Ids, targets: Sequence[Ids]) -> list[float]:
+def _read_echo(reply: Any, prefix: Ids, targets: Sequence[Ids], piece: Piece) -> list[float]:
     totals = []
     expected = sum(len(prefix) + len(target) for target in targets)
     counts = reply.get("usage") if isinstance(reply, Mapping) else None
@@ -144,8 +149,25 @@ def _read_echo(reply: Any, prefix: Ids, targets: Sequence[Ids]) -> list[float]:
             raise UnprovedError(
                 "echo", f"{problem}{' (it was ignored)' if len(values) <= 1 else ''}"
             )
+        names = record.get("tokens")
+        for name, token in zip(
+            names if isinstance(names, list) else (), [*prefix, *target], strict=False
+        ):
+            if _is_other(str(name), token, piece):
+                raise UnprovedError("echo", f"the token '{name}' in place of {token} of the prompt")
         totals.append(sum(_number(value, "echo") for value in values[len(prefix) : size]))
     return totals
+
+
+def _is_other(name: str, token: int, piece: Piece) -> bool:
+    """Whether a reply names another token than the one that was sent.
+
+    Of texts only words are compared: servers write spaces, bytes and special tokens in many ways.
+    """
+    if name.startswith("token_id:"):
+        return name != f"token_id:{token}"
+    word, sent = name.strip(" \u0120\u2581"), piece(token).strip()
+    return word != sent and all(one.isascii() and one.isalnum() for one in (word, sent))
 
 
 REPLY_FIELDS = (
@@ -201,7 +223,7 @@ def _ask_forced(prefix: Ids, targets: Sequence[Ids]) -> Body:
     return body | {"grammar": f"root ::= {tokens}"}
 
 
-def _read_forced(reply: Any, prefix: Ids, targets: Sequence[Ids]) -> list[float]:
+def _read_forced(reply: Any, prefix: Ids, targets: Sequence[Ids], piece: Piece) -> list[float]:
     (target,) = targets
     return [sum(_of_forced(reply, target, "logit_bias" if len(target) == 1 else "grammar"))]
 
@@ -210,7 +232,7 @@ def _ask_most_likely(prefix: Ids, wanted: Ids) -> Body:
     return _native(prefix, 1) | {"n_probs": MOST_LIKELY}
 
 
-def _read_most_likely(reply: Any, wanted: Ids, piece: Callable[[int], str]) -> Known:
+def _read_most_likely(reply: Any, wanted: Ids, piece: Piece) -> Known:
     entries = reply.get("completion_probabilities") if isinstance(reply, Mapping) else None
     if not isinstance(entries, list) or len(entries) != 1 or not isinstance(entries[0], Mapping):
         raise UnprovedError("n_probs", "the server ignored it")
@@ -240,7 +262,7 @@ def _next_token(prefix: Ids) -> Body:
     }
 
 
-def _read_label_ids(reply: Any, wanted: Ids, piece: Callable[[int], str]) -> Known:
+def _read_label_ids(reply: Any, wanted: Ids, piece: Piece) -> Known:
     values, _ = _top(reply, wanted, piece)
     missing = [token for token in wanted if token not in values]
     if missing:
@@ -250,9 +272,7 @@ def _read_label_ids(reply: Any, wanted: Ids, piece: Callable[[int], str]) -> Kno
     return Known({token: values[token] for token in wanted}, None)
 
 
-def _top(
-    reply: Any, wanted: Ids, piece: Callable[[int], str]
-) -> tuple[dict[int, float], list[tuple[str, float]]]:
+def _top(reply: Any, wanted: Ids, piece: Piece) -> tuple[dict[int, float], list[tuple[str, float]]]:
     """The wanted tokens among the next ones that a reply lists, and all of these by their text."""
     (choice,) = _choices(reply, 1)
     record = choice.get("logprobs")
@@ -295,7 +315,7 @@ def top_k(size: int) -> Strategy:
     def ask(prefix: Ids, wanted: Ids) -> Body:
         return _next_token(prefix) | {"logprobs": size}
 
-    def read(reply: Any, wanted: Ids, piece: Callable[[int], str]) -> Known:
+    def read(reply: Any, wanted: Ids, piece: Piece) -> Known:
         values, entries = _top(reply, wanted, piece)
         return _among(values, wanted, bound_of(entries, size))
 
@@ -330,21 +350,24 @@ def bound_of(entries: Sequence[tuple[str, float]], size: int) -> float:
     return max([largest[-1], *(value for name, value in entries if BROKEN in name)])
 
 
+EXACT = "exact"
+"""What strategies give that have the value of every token."""
+
 STRATEGIES: Mapping[str, Strategy] = {
     strategy.name: strategy
     for strategy in (
         Strategy(
             "prompt-logprobs",
-            "exact",
+            EXACT,
             "completions",
             _ask_prompt_logprobs,
             _read_prompt_logprobs,
             takes_several=True,
         ),
-        Strategy("echo", "exact", "completions", _ask_echo, _read_echo, takes_several=True),
+        Strategy("echo", EXACT, "completions", _ask_echo, _read_echo, takes_several=True),
         Strategy(
             "forced-tokens",
-            "exact",
+            EXACT,
             "/completion",
             _ask_forced,
             _read_forced,
@@ -355,7 +378,7 @@ STRATEGIES: Mapping[str, Strategy] = {
         ),
         Strategy(
             "label-ids",
-            "exact",
+            EXACT,
             "completions",
             first=_ask_label_ids,
             read_first=_read_label_ids,

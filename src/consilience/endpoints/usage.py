@@ -32,8 +32,6 @@ class Usage:
     """Requests that were sent, retries included; routes that cost nothing are not counted."""
     retries: int = 0
     """Requests that were sent because an earlier one of the same content failed."""
-    from_journal: int = 0
-    """Requests of an interrupted run whose replies were kept, retries included; none is sent."""
     refused: int = 0
     """Requests that ended without an answer."""
     tokens_read: int = 0
@@ -74,7 +72,7 @@ class Usage:
 def cost_record(
     usage: Usage, price: tuple[float, float] | None, before: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What a run cost so far: its usage, and the record of it from before it was interrupted."""
+    """What a run cost so far: the usage of this command, and the record of those before it."""
     sums = {name: value + before.get(name, 0) for name, value in asdict(usage).items()}
     record: dict[str, Any] = {**sums, "seconds": round(sums["seconds"], 3)}
     if price is not None:
@@ -84,9 +82,9 @@ def cost_record(
 
 
 def cost_in_words(record: Mapping[str, float]) -> str:
-    """The record of a cost in words; the requests of an interrupted run are among them."""
+    """The record of a cost in words."""
     counts: Counter[str] = Counter({name: int(value) for name, value in record.items()})
-    text = counted(counts["requests"] + counts["from_journal"], "request")
+    text = counted(counts["requests"], "request")
     if counts["retries"]:
         text += f" ({counts['retries']:,} sent again; tokens of failed tries are not counted)"
     text += f", {counts['tokens_read']:,} tokens read"

@@ -121,7 +121,8 @@ class ServedWriter:
     """Lets a model behind a URL write answers, greedily or sampled by a seed.
 
     With the tokens of the server a prompt is sent as it is read, and a chat in the model's own
-    form; without, a chat is sent as messages, and another prompt as text.
+    form; without, a chat is sent as messages, and another prompt as text. ``chooser``: the same
+    model as one that chooses among options, for a suite that has both kinds of questions.
     """
 
     def __init__(
@@ -133,15 +134,17 @@ class ServedWriter:
         temperature: float = 0.0,
         seed: int = 0,
         longest: int = 0,
+        chooser: Any = None,
     ) -> None:
         self.server = server
+        self.chooser = chooser
         self.tokenizer = server.tokenizer
-        self.takes_chats = server.tokenizer is None
+        self.takes_chats = server.tokenizer is None or hasattr(chooser, "chats")
         """Whether a chat is sent as messages, whose form the server knows."""
         self.client = server.client
         self.most_written, self.temperature, self.seed = most_written, temperature, seed
         self.longest = longest or server.context
-        self.tokens = prompt_tokens(server, spec) if server.tokenizer is not None else None
+        self.tokens = None if self.takes_chats else prompt_tokens(server, spec)
         self.chats = Chats(server, temperature)
         if self.takes_chats:
             self.chats.settle()
@@ -155,7 +158,11 @@ class ServedWriter:
         }
         if temperature:
             self.identity["sampling_seed"] = seed
-        self.notes: list[str] = [*self.chats.notes]
+        self.notes: list[str] = []
+        if chooser is not None:
+            self.identity |= chooser.identity
+            self.notes, self.proof = chooser.notes, chooser.proof
+        self.notes += self.chats.notes
 
     def text(self, prompt: Prompt) -> str:
         """What the model reads; of a chat that the server joins, its turns."""
@@ -203,6 +210,8 @@ class ServedWriter:
                     again.append(row)  # it began with an empty line
                 else:
                     yield np.array([row]), [self._written(reply, prompts[row])]
+                if (plan := self.client.plan) is not None and "stop" in bodies[row]:
+                    plan.depending().add(bodies[row])
             longer = ({k: v for k, v in bodies[row].items() if k != "stop"} for row in again)
             for index, reply in self.server.client.post_all(route, longer):
                 yield np.array([again[index]]), [self._written(reply, prompts[again[index]])]
@@ -257,17 +266,14 @@ def text_of(reply: Any) -> str | NoAnswer:
     try:
         choice = reply["choices"][0]
         text = choice["message"]["content"] if "message" in choice else choice["text"]
-    except (KeyError, IndexError, TypeError):
-        text = 0
-    if not text and text != 0 and "message" in choice and choice.get("finish_reason") == "length":
-        return NoAnswer(
-            "the limit of tokens ended the answer before its text began (--max-new-tokens)"
-        )
-    if text is None:
-        return ""
-    if not isinstance(text, str):
+        stripped: str = "" if text is None else str.strip(text)
+    except (KeyError, IndexError, TypeError) as error:
         raise ConsilienceError(
             f"a reply without a text: {reply}",
             expected="choices with a text or a message",
+        ) from error
+    if not text and "message" in choice and choice.get("finish_reason") == "length":
+        return NoAnswer(
+            "the limit of tokens ended the answer before its text began (--max-new-tokens)"
         )
-    return text.strip()
+    return stripped

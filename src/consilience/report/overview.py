@@ -288,7 +288,7 @@ def caveats(runs: Sequence[RunView]) -> Section:
         sentences.append("Every query has an answer.")
     if unmeasured:
         of = f" of {', '.join(unmeasured)}" if len(runs) > 1 else ""
-        sentences.append(f"The noise floor{of} was not measured (probe --noise-floor).")
+        sentences.append(f"The noise floor{of} was not measured (probe --noise-floor 256).")
     parts += [Text(sentences)] if sentences else []
     if not parts:
         parts.append(Text(["Nothing was left out."]))

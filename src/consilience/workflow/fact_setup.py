@@ -117,6 +117,7 @@ def _load(
             model,
             whole_vocabulary=is_open,
             in_half_precision=half,
+            queries=options.noise_floor or 0,
             seed=options.seed,
             progress=progress,
         ),

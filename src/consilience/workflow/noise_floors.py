@@ -1,4 +1,4 @@
-"""The noise floor of a run: of a model that runs here on request, of a server always."""
+"""The noise floor of a run: of a model that runs here on request, of a server by default."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import polars as pl
 from consilience.errors import ConsilienceError
 from consilience.run_folder import RunFolder
 from consilience.server_noise import AskedGroup, sample, sample_size, server_noise_floor, variations
+from consilience.text import counted
 from consilience.watch import Watch
 from consilience.workflow.counting import noise_floor_of
 from consilience.workflow.probe_options import ProbeOptions
@@ -72,7 +73,8 @@ def noise_of_server(
     prompts. Without ``--noise-floor``, a limit or a server that fails ends the run with a note.
     """
     prompts = sum(group.answers.height for group in groups)
-    size = sample_size(prompts, is_requested=options.noise_floor)
+    ways = len(variations(client))
+    size = sample_size(prompts, ways, options.noise_floor)
     parts = sample(groups, size, options.seed)
     sampled = sum(part.first.height for part in parts)
     known = noise_floor_of(folder.path)
@@ -80,9 +82,14 @@ def noise_of_server(
         complete = known.select((pl.col("n") + pl.col("n_excluded")).min() >= sampled).item()
         if complete or not options.noise_floor:
             return known
+    if not parts:
+        if options.noise_floor is None:
+            few = f"a tenth of {counted(prompts, 'prompt')} is too few to measure the noise floor"
+            folder.note([f"{few} of the server; --noise-floor 30 measures it"])
+        return None
     folder.begin("noise floor")
     try:
-        again = sampled * len(variations(client))
+        again = sampled * ways
         with watch.steps("noise floor", again, "prompts") as advance:
             return server_noise_floor(parts, client, suite, advance)
     except ConsilienceError as error:

@@ -185,6 +185,7 @@ def _load(
             presented(),
             model,
             in_half_precision=in_half if half else None,
+            queries=options.noise_floor or 0,
             seed=options.seed,
             progress=progress,
         )

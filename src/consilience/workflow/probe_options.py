@@ -156,12 +156,16 @@ class ProbeOptions:
         ),
     ] = "exclude"
     noise_floor: Annotated[
-        bool,
+        int | None,
         Option(
-            "Also measure how many answers change with batch size, order and precision.",
+            "Ask this many queries again in each of some ways that should change no answer, such "
+            "as another order; 0 for none [default: 0; of a server a tenth of the queries in all "
+            "ways together].",
+            min=0,
+            metavar="N",
             panel=COUNTING,
         ),
-    ] = False
+    ] = None
     fast: Annotated[
         bool,
         Option(

@@ -22,6 +22,9 @@ SAMPLED_GROUPS, SAMPLED_ITEMS = 6, 8
 """How many groups, and items of each of them, are asked to measure the rate."""
 
 
+MARGIN = 1.5
+"""By how much more than a sample gives the usage of all queries is bounded."""
+
 SAMPLED_SECONDS = 20
 """Seconds after which no further sample is asked."""
 
@@ -59,7 +62,8 @@ class ProbePlan:
     rate: float
     """Queries in a second, in the sample; 0 where it was not measured."""
     usage: PlannedUsage | None = None
-    """Of a model behind a URL: the requests and tokens of what is not yet complete."""
+    """Of a model behind a URL: the requests and tokens of what is not yet complete, of the noise
+    floor and of the proof, at most."""
     repeated: int = 0
     """Of a model behind a URL: the prompts that are sent again, for the noise floor."""
     sent: int = 0
@@ -108,20 +112,18 @@ class ProbePlan:
         """Requests, tokens and cost of a model behind a URL, by what they are; empty for others."""
         if self.usage is None:
             return {}
-        usage, most = self.usage, self.usage.most
-        estimate = (
-            f"estimated at {BYTES_A_TOKEN} bytes a token" if usage.is_estimated else "counted"
-        )
-        requests = spread([usage.requests, most.requests])
-        read = spread([round(usage.tokens_read), round(most.tokens_read)])
+        most = self.usage.most
+        estimate = f"estimated at {BYTES_A_TOKEN} bytes a token" if most.is_estimated else "counted"
+        left = self.queries - self.complete
+        sampled = "" if self.sampled >= left else f", from a sample of {self.sampled:,}"
         rows = {
-            "Requests": f"about {requests} for {self.queries - self.complete:,} queries and "
-            f"{self.repeated:,} repeats for the noise floor, made from a sample of "
-            f"{self.sampled:,} and not sent",
-            "Tokens": f"about {read} read ({estimate}), at most {most.tokens_written:,} written",
-            "Sent": f"{counted(self.sent, 'request')}, to find out what {server} can do",
+            "Requests": f"at most {most.requests:,} for {left:,} queries{sampled}, "
+            f"{self.repeated:,} repeats for the noise floor and {self.sent:,} that test {server}",
+            "Tokens": f"at most {round(most.tokens_read):,} read ({estimate}) and "
+            f"{most.tokens_written:,} written",
+            "Sent": f"{counted(self.sent, 'request')} now, which tested {server}",
         }
-        return rows | ({} if self.cost is None else {"Cost": f"at most about {self.cost:.4g}"})
+        return rows | ({} if self.cost is None else {"Cost": f"at most {self.cost:.4g}"})
 
 
 def together(plans: Sequence[ProbePlan]) -> ProbePlan:
@@ -178,33 +180,55 @@ class GroupOfQueries:
     """Asks some of its queries, and returns their number."""
     left: int
     """The number of queries that are not yet complete."""
+    ask_all: Callable[[], int]
+    """Asks all of its queries, and returns their number."""
 
 
 def sampled_plan(
-    model: object, groups: Sequence[GroupOfQueries], *, noise_floor: bool
+    model: object, groups: Sequence[GroupOfQueries], queries: int, noise_floor: int | None
 ) -> dict[str, Any]:
     """The fields of a plan that a sample gives: its size, and the rate or the usage.
 
-    A model behind a URL is asked nothing: some requests of each group are made, and not sent.
-    ``noise_floor``: whether ``--noise-floor`` is given; a server has one without it, too.
+    A model behind a URL is asked nothing: requests are made, and not sent, for the time of a
+    sample. ``usage`` is an upper bound: it has the requests of all queries, or half more than those
+    of some queries give; the repeats of the noise floor, each as large as those of the largest
+    group; and the proof. ``queries``: of the whole run. ``noise_floor``: the option.
     """
     client: Client | None = getattr(model, "client", None)
     if client is None or client.is_free:
         sampled, rate = measured_rate([group.ask for group in evenly(groups, SAMPLED_GROUPS)])
         return {"sampled": sampled, "rate": rate}
-    total, usage = 0, PlannedUsage()
+    begin, plans = time.monotonic(), list[tuple[PlannedUsage, int, int]]()
+
+    def planned(ask: Callable[[], int]) -> tuple[PlannedUsage, int]:
+        plan = client.plan = PlannedUsage()
+        return plan, max(1, ask())
+
     try:
         for group in groups:
             if group.left:
-                client.plan = PlannedUsage()
-                sampled = group.ask()
-                usage += client.plan.times(group.left / max(1, sampled))
-                total += sampled
+                start = time.monotonic()
+                plan, asked = planned(group.ask)
+                now = time.monotonic()
+                whole = now + (now - start) * group.left / asked
+                if asked < group.left and whole < begin + SAMPLED_SECONDS:
+                    plan, asked = planned(group.ask_all)
+                plans.append((plan, asked, group.left))
     finally:
         client.plan = None
-    left = sum(group.left for group in groups)
-    repeated = sample_size(left, is_requested=noise_floor) * len(variations(client))
-    usage += usage.times(repeated / max(1, left))
+    total = sum(asked for _, asked, _ in plans)
+    ways = len(variations(client))
+    repeated = ways * sample_size(queries, ways, noise_floor) if plans else 0
+    usage = PlannedUsage(
+        client.usage.requests, client.usage.tokens_read, client.usage.tokens_written
+    )
+    for plan, asked, left in plans:
+        usage += plan if asked == left else plan.times(MARGIN * left / asked)
+    # One request may be for several queries, and a repeat for one of them.
+    shares = [(plan, max(1, min(plan.most.requests, asked))) for plan, asked, _ in plans]
+    if repeated:
+        plan, asked = max(shares, key=lambda one: one[0].most.tokens_read / one[1])
+        usage += plan.times(MARGIN * repeated / asked)
     price = client.connection.price
     cost = None if price is None else usage.most.cost(price)
     sent = client.usage.requests

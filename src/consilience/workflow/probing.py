@@ -14,7 +14,7 @@ import polars as pl
 from consilience.ask import Progress, ask_groups, screening_note
 from consilience.ask_pairs import PairModel
 from consilience.ask_questions import PromptModel
-from consilience.errors import ConsilienceError
+from consilience.errors import ConsilienceError, UnansweredError
 from consilience.harness_logs import model_of_log
 from consilience.models import LanguageModel
 from consilience.provenance import git_revision, versions
@@ -22,6 +22,7 @@ from consilience.run import Run, model_name
 from consilience.run_folder import RunFolder
 from consilience.suites.question_collection import Questions
 from consilience.suites.tasks import is_task
+from consilience.text import counted
 from consilience.types import Suite
 from consilience.watch import SILENT, Watch
 from consilience.workflow.counting import CountedRun, count_answers, count_run, save_counted
@@ -162,6 +163,7 @@ def _finished(setup: Setup, loaded: Loaded, folder: RunFolder, watch: Watch) -> 
     by_group = ask_in_folder(setup, loaded, folder, setup.groups, watch)
     tables = {group.id: by_group[group.id].drop("scores", strict=False) for group in setup.suite}
     answers = pl.concat(tables.values(), how="diagonal")
+    _refuse_unanswered(answers, loaded.model, folder)
     folder.note(loaded.notes_on(answers))
     noise = noise_floor_of_run(setup, loaded, folder, tables, watch)
     name, seed = model_name(options.model), options.seed
@@ -170,6 +172,25 @@ def _finished(setup: Setup, loaded: Loaded, folder: RunFolder, watch: Watch) -> 
         counted = replace(counted, notes=[*counted.notes, screening_note(folder.record)])
     changed = loaded.changed(answers) if loaded.changed else None
     return replace(save_counted(counted, folder), changed_answers=changed)
+
+
+def _refuse_unanswered(answers: pl.DataFrame, model: Any, folder: RunFolder) -> None:
+    """Raise for a run of a server without a single answer, whose queries are asked again then."""
+    is_served = getattr(model, "client", None) is not None
+    if not is_served or answers["answer"].null_count() < answers.height:
+        return
+    folder.discard_answers()
+    reasons = answers["excluded"].fill_null("no reason is known").value_counts(sort=True)
+    reason, times = reasons.row(0)
+    proof = getattr(model, "proof", None)
+    skipped = "".join(f"; {name}: {why}" for name, why in (proof.refused if proof else {}).items())
+    raise UnansweredError(
+        f"none of {counted(answers.height, 'query', 'queries')} has an answer; most often, "
+        f"{counted(times, 'time')}: {reason}{skipped and '; strategies not used' + skipped}",
+        expected="answers",
+        where=str(folder.path),
+        todo="Nothing was counted. Correct the cause; the same command asks all queries again.",
+    )
 
 
 def _open_run(setup: Setup, named: Mapping[str, Any]) -> tuple[Loaded, RunFolder]:
@@ -236,7 +257,12 @@ def plan_probe(
     def ask(group: str) -> int:
         return loaded.ask(group, setup.samples[group]).height
 
-    groups = [GroupOfQueries(partial(ask, group), left[group]) for group in sizes]
+    def ask_all(group: str) -> int:
+        return loaded.ask(group).height
+
+    groups = [
+        GroupOfQueries(partial(ask, group), left[group], partial(ask_all, group)) for group in sizes
+    ]
     queries = sum(sizes.values()) * len(setups)
     return ProbePlan(
         model=model_name(options.model),
@@ -248,7 +274,7 @@ def plan_probe(
         is_new=all(is_new for is_new, _ in existing.values()),
         loading=loading,
         **setup.extent,
-        **sampled_plan(loaded.model, groups, noise_floor=options.noise_floor),
+        **sampled_plan(loaded.model, groups, sum(sizes.values()), options.noise_floor),
     )
 
 

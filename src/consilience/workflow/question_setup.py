@@ -177,6 +177,7 @@ class Questionnaire:
             model,
             self.questions.name,
             in_half_precision=half if model.identity.get("dtype") == "float32" else None,
+            queries=options.noise_floor or 0,
             seed=options.seed,
             progress=progress,
         )
@@ -194,7 +195,7 @@ def _load(
     model = ready
     if model is None:
         with watch.loading(options.model):
-            model = _load_model(options, questionnaire.whole, writing)
+            model = _load_model(questionnaire, writing)
         _refuse_rule_without_scores(options, model)
         if not decides(options.model):
             is_chat = is_chat_model(model)
@@ -218,8 +219,13 @@ def _load(
             presenter = replace(presenter, design=design, rule_name=presenter.rule.name)
         if writer and group in written:
             return writer.ask(questions, presenter, name, progress)
-        return ask_options(questions, presenter, model, name, progress)
+        return ask_options(questions, presenter, chooser, name, progress)
 
+    def prompts(group: str) -> pl.DataFrame:
+        asked = model if group in written else chooser
+        return prompt_table(by_group[group], questionnaire.presenter(group), asked)
+
+    chooser = getattr(model, "chooser", None) or model
     written = [group.id for group in questionnaire.groups if group.writes_freely]
     return Loaded(
         model,
@@ -227,29 +233,35 @@ def _load(
         options.folder or default_folder(options.model, settings),
         questionnaire.describe,
         ask,
-        prompts=lambda group: prompt_table(by_group[group], questionnaire.presenter(group), model),
+        prompts=prompts,
         notes_on=writer.notes if writer else lambda answers: (),
         noise_floor=partial(questionnaire.noise_floor, model),
     )
 
 
-def _load_model(
-    options: ProbeOptions, questions: Questions, writing: Writing | None
-) -> PromptModel:
-    if writing and not options.model.startswith("baseline:"):
-        writer: PromptModel = writing.load_model(
-            options.model, options.loading, options.longest or 0, options.connection
+def _load_model(questionnaire: Questionnaire, writing: Writing | None) -> PromptModel:
+    """The model; of a served one that also writes, a writer on the same server."""
+    options, longest = questionnaire.options, questionnaire.options.longest or 0
+    is_served, chooser = options.model.partition(":")[0] in SERVED, None
+    writes = writing is not None and not options.model.startswith("baseline:")
+    chooses = any(not group.writes_freely for group in questionnaire.groups)
+    if not writes or (is_served and chooses):
+        chooser = load_prompt_model(
+            options.model,
+            questionnaire.whole.items,
+            loading=options.loading,
+            seed=options.seed,
+            longest=longest,
+            connection=options.connection,
+            scoring=options.scoring,
         )
-        return writer
-    return load_prompt_model(
-        options.model,
-        questions.items,
-        loading=options.loading,
-        seed=options.seed,
-        longest=options.longest or 0,
-        connection=options.connection,
-        scoring=options.scoring,
+    if writing is None or not writes:
+        assert chooser is not None
+        return chooser
+    writer: PromptModel = writing.load_model(
+        options.model, options.loading, longest, options.connection, chooser
     )
+    return writer
 
 
 def _refuse_rule_without_scores(options: ProbeOptions, model: PromptModel) -> None:

@@ -76,22 +76,25 @@ class Writing:
         loading: Loading = DEFAULT_LOADING,
         longest: int = 0,
         connection: Connection | None = None,
+        chooser: Any = None,
     ) -> Any:
         """The language model of that name; ``longest``: tokens of a prompt, 0 for its limit.
 
-        ``connection``: how a model behind a URL is reached.
+        ``connection``: how a model behind a URL is reached. ``chooser``: the same served model as
+        one that chooses among options.
         """
         if spec.partition(":")[0] in SERVED:
             from consilience.models.served import open_server
             from consilience.models.served_prompts import ServedWriter
 
             return ServedWriter(
-                open_server(spec, connection),
+                chooser.server if chooser else open_server(spec, connection),
                 spec,
                 most_written=self.max_new_tokens,
                 temperature=self.temperature,
                 seed=self.seed,
                 longest=longest,
+                chooser=chooser,
             )
         from consilience.models.answer_writer import AnswerWriter
         from consilience.models.loading import load_pretrained

@@ -22,6 +22,7 @@ from consilience.engine import Unit, run_units
 from consilience.engine.local_workers import LocalWorkers
 from consilience.errors import ConsilienceError
 from consilience.files import locked
+from consilience.models.functions import texts_of
 from consilience.read import (
     parse_json,
     read_document,
@@ -52,6 +53,7 @@ def test_half_an_emoji_is_one_replacement_character_and_a_whole_one_stays(name, 
     document = {"a\N{REPLACEMENT CHARACTER}": [WHOLE, "\N{GRINNING FACE}", r"\ud83d"]}
     assert read_document(tmp_path / name) == document
     assert text_of(HALF) == WHOLE
+    assert texts_of(lambda inputs: [HALF for _ in inputs], [""]) == [WHOLE]
 
 
 def test_a_reply_that_ends_in_half_an_emoji_completes_its_run(tmp_path):

@@ -512,11 +512,13 @@ def start_up(lines: list[str]) -> None:
         "",
         "Seconds from the command to the end of `consilience probe` with nine questions, each run "
         "a process of its own. The first run has an empty cache. A bare script imports torch and "
-        "transformers, loads the same weights and tokenizer, and does one pass.",
+        "transformers, loads the same weights and tokenizer, and does one pass. Medians; processor "
+        "seconds in brackets. The ratios are those of a later run and the bare script after it.",
         "",
-        "| model | first run | later runs, median (fastest-slowest) | a bare script |",
-        "|---|---|---|---|",
-        *starts.table(3),
+        "| model | first run | later run | a bare script | ratio (least-greatest) | "
+        "ratio of processor seconds |",
+        "|---|---|---|---|---|---|",
+        *starts.table(5),
         "",
     )
 

@@ -30,16 +30,18 @@ PROBE = ["-m", "consilience", "probe", "--suite", "mini", "--groups", "capital",
 """Nine questions."""
 
 
-def seconds(arguments: list[str], cache: Path) -> float:
-    """Of a process of its own."""
-    start = time.perf_counter()
+def seconds(arguments: list[str], cache: Path) -> tuple[float, float]:
+    """Of a process of its own: on the clock, and of the processor."""
+    start, before = time.perf_counter(), os.times()
     environment = os.environ | {"CONSILIENCE_CACHE": str(cache)}
     subprocess.run([sys.executable, *arguments], env=environment, check=True, capture_output=True)
-    return time.perf_counter() - start
+    end, after = time.perf_counter(), os.times()
+    spent = after.children_user + after.children_system
+    return end - start, spent - before.children_user - before.children_system
 
 
-def measured(repeats: int) -> dict[str, tuple[float, list[float], list[float]]]:
-    """Of each model: seconds of the first run, of later ones, and of a bare script.
+def table(repeats: int) -> list[str]:
+    """The rows of the page; later runs and the bare script are run in turn.
 
     The bare script reads the weights of a GGUF file from where the first run expanded them to.
     """
@@ -47,33 +49,31 @@ def measured(repeats: int) -> dict[str, tuple[float, list[float], list[float]]]:
     folder = questions.shared() / "models" / "minilm-mlm"
     if folder.is_dir():
         models["masked"] = ("MiniLM, a masked model", str(folder))
-    found = {}
+    rows = []
     for kind, (title, model) in models.items():
         with tempfile.TemporaryDirectory() as name:
             place = Path(name)
-            probe = [*PROBE, "--model", model, "--out", str(place / "run")]
 
-            def ask(probe=probe, place=place) -> float:
+            def ask(model=model, place=place) -> tuple[float, float]:
                 shutil.rmtree(place / "run", ignore_errors=True)
-                return seconds(probe, place / "cache")
+                arguments = [*PROBE, "--model", model, "--out", str(place / "run")]
+                return seconds(arguments, place / "cache")
 
             first = ask()
             plain = next((place / "cache").glob("weights-*/"), Path(model))
-            later, bare = [], []
-            for _ in range(repeats):
-                later.append(ask())
-                bare.append(seconds(["-c", BARE, kind, str(plain)], place / "cache"))
-            found[title] = first, later, bare
-    return found
-
-
-def table(repeats: int) -> list[str]:
-    """The rows of the page."""
-    rows = []
-    for title, (first, later, bare) in measured(repeats).items():
-        middles = [statistics.median(each) for each in (later, bare)]
-        rows.append(
-            f"| {title} | {first:.1f} | {middles[0]:.1f} ({min(later):.1f}-{max(later):.1f}) | "
-            f"{middles[1]:.1f} ({min(bare):.1f}-{max(bare):.1f}) |"
-        )
+            bare_arguments = ["-c", BARE, kind, str(plain)]
+            pairs = [(ask(), seconds(bare_arguments, place / "cache")) for _ in range(repeats)]
+        rows.append(f"| {title} | {first[0]:.1f} ({first[1]:.1f}) | {_columns(pairs)} |")
     return rows
+
+
+def _columns(pairs: list[tuple[tuple[float, float], tuple[float, float]]]) -> str:
+    """Medians of the later runs, of the bare script, and of the ratio of each pair."""
+    shown = []
+    for of in (lambda later, _: later, lambda _, bare: bare):
+        clock, spent = (statistics.median(of(*pair)[at] for pair in pairs) for at in (0, 1))
+        shown.append(f"{clock:.1f} ({spent:.1f})")
+    for at in (0, 1):
+        ratios = sorted(later[at] / bare[at] for later, bare in pairs)
+        shown.append(f"{statistics.median(ratios):.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f})")
+    return " | ".join(shown)

@@ -1,8 +1,9 @@
-"""A signal while the command line is being loaded: one line instead of a traceback of an import.
+"""The start of a command: a signal is one line instead of a traceback, and no garbage is collected.
 
 It is imported before everything else. In a program of somebody else it does nothing.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -31,7 +32,19 @@ def stop(number: int, frame: FrameType | None) -> None:
     os._exit(128 + number)
 
 
+def collect_garbage() -> None:
+    """Collect garbage from now on, but not among what was imported.
+
+    Imports make millions of objects and no garbage: looking through them took a seventh of the
+    start of a run (docs/benchmarks.md).
+    """
+    if _is_command() and not gc.isenabled():
+        gc.freeze()
+        gc.enable()
+
+
 if _is_command():
+    gc.disable()
     for _signal in SIGNALS:
         if signal.getsignal(_signal) in USUAL:
             signal.signal(_signal, stop)

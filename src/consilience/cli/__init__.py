@@ -67,6 +67,7 @@ def command() -> None:
         raise
     finally:
         process.end()
+    process.leave(0)
 
 
 def main() -> None:

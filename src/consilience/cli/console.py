@@ -22,6 +22,7 @@ from rich.progress import (
 from rich.segment import Segment
 from rich.text import Text
 
+from consilience import early
 from consilience.errors import shortened
 from consilience.text import CONTROLS, duration, visible
 from consilience.watch import Advance
@@ -148,6 +149,7 @@ def _rate(steps_a_second: float) -> str:
 @contextmanager
 def progress_shown(text: str, total: int | None, unit: str) -> Iterator[_Bar | _Log]:
     """Show steps on standard error: a bar in a terminal, lines in a file or a pipe."""
+    early.collect_garbage()
     if not err.is_terminal:
         log = _Log(text, total, unit)
         yield log

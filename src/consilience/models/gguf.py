@@ -87,8 +87,14 @@ def reading_once() -> Iterator[None]:
             reader.GGUFReader, reader.get_tensor_name_map, bars.tqdm = usual
 
 
+def expanded_before(digest: str) -> Path | None:
+    """The folder in the cache that an earlier run expanded a GGUF file to; ``digest``: the file."""
+    folder = _folder(digest)
+    return folder if folder is not None and _is_whole(folder) else None
+
+
 def expanded(file: Path, digest: str, load: Load) -> Path | None:
-    """The folder in the cache that a GGUF file was expanded to, now or by an earlier run.
+    """The folder in the cache that a GGUF file was expanded to, now or by another process.
 
     ``digest`` identifies the file. None if the cache is off or has no room, or if transformers does
     not load from the folder what it read from the file.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -28,9 +28,10 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils import logging
 
+from consilience import early
 from consilience.choices import DEFAULT_LOADING, Loading
 from consilience.errors import ConsilienceError
-from consilience.models.gguf import Parts, expanded, reading_once
+from consilience.models.gguf import Parts, expanded, expanded_before, reading_once
 from consilience.models.sources import ModelSource, errors_of, first_line, locate
 
 Kind = Literal["masked", "causal", "seq2seq", "decision"]
@@ -183,6 +184,7 @@ def _load(
     """
     source = locate(spec, loading)
     device = find_device(loading.device)
+    early.collect_garbage()
     if loading.dtype not in DTYPES:
         raise ConsilienceError(f"dtype '{loading.dtype}'", expected=", ".join(DTYPES))
     with errors_of(source), _opened(source) as opened:
@@ -230,8 +232,9 @@ def _opened(source: ModelSource) -> Iterator[ModelSource]:
             yield source
             return
         (file,) = source.files.values()
-        with reading_once():
-            folder = expanded(file, str(source.digest), load_parts)
+        folder = expanded_before(str(source.digest))
+        with nullcontext() if folder else reading_once():
+            folder = folder or expanded(file, str(source.digest), load_parts)
             if folder is not None:
                 options = {"trust_remote_code": False}
                 source = replace(source, location=str(folder), options=options)

@@ -27,7 +27,6 @@ from consilience.watch import SILENT, Watch
 from consilience.workflow.counting import CountedRun, count_answers, count_run, save_counted
 from consilience.workflow.fact_setup import fact_setup
 from consilience.workflow.noise_floors import noise_floor_of_run
-from consilience.workflow.pair_setup import pair_setups
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probe_plan import (
     GroupOfQueries,
@@ -35,11 +34,9 @@ from consilience.workflow.probe_plan import (
     complete_groups,
     sampled_plan,
 )
-from consilience.workflow.promptfoo_results import is_promptfoo, score_promptfoo
 from consilience.workflow.question_setup import question_setup, questions_of
 from consilience.workflow.run_options import ScoreOptions
 from consilience.workflow.run_settings import options_record
-from consilience.workflow.scored_tables import score_table
 from consilience.workflow.scoring_answers import WHERE
 from consilience.workflow.setup import Loaded, Setup
 from consilience.workflow.sharding import Shard, ShardReport
@@ -152,6 +149,8 @@ def setups_of(
     if (questions := questions_of(options, suite)) is not None:
         return [question_setup(options, watch, questions, cast(PromptModel | None, model))]
     if suite is None and is_task(options.suite):
+        from consilience.workflow.pair_setup import pair_setups
+
         return pair_setups(options, watch, cast(PairModel | None, model))
     whole = cast(Suite | None, suite)
     return [fact_setup(options, watch, whole, cast(LanguageModel | None, model))]
@@ -260,6 +259,9 @@ def score(options: ScoreOptions, questions: Questions | None = None, label: str 
     ``questions``: those that a table answers, in place of those that the options name. ``label``:
     what the answers are called; empty for the name of the file or of the run's model.
     """
+    from consilience.workflow.promptfoo_results import is_promptfoo, score_promptfoo
+    from consilience.workflow.scored_tables import score_table
+
     answers = options.answers
     if is_promptfoo(answers):
         return score_promptfoo(options)

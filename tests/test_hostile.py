@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,13 +16,17 @@ import polars as pl
 import pytest
 
 from campaign_cases.files import write_workbook
+from conftest import ROOT
 from consilience import free_text
 from consilience.answer_files import read_answer_file, text_of
+from consilience.authoring.annotation_scores import score_sheets
 from consilience.endpoints.journal import Journal
 from consilience.engine import Unit, run_units
 from consilience.engine.local_workers import LocalWorkers
 from consilience.errors import ConsilienceError
 from consilience.files import locked
+from consilience.harness_logs import DOCUMENT, lm_eval_rows
+from consilience.models.functions import texts_of
 from consilience.read import (
     parse_json,
     read_document,
@@ -30,7 +35,7 @@ from consilience.read import (
     refuse_large_workbook,
 )
 from consilience.run import read_answers
-from consilience.run_folder import RunFolder
+from consilience.run_folder import RunFolder, digest_of
 from consilience.suites.question_suites import check_questions, load_questions
 from consilience.text import names_a_file
 from consilience.workflow.probe_options import ProbeOptions
@@ -52,6 +57,7 @@ def test_half_an_emoji_is_one_replacement_character_and_a_whole_one_stays(name, 
     document = {"a\N{REPLACEMENT CHARACTER}": [WHOLE, "\N{GRINNING FACE}", r"\ud83d"]}
     assert read_document(tmp_path / name) == document
     assert text_of(HALF) == WHOLE
+    assert texts_of(lambda inputs: [HALF for _ in inputs], [""]) == [WHOLE]
 
 
 def test_a_reply_that_ends_in_half_an_emoji_completes_its_run(tmp_path):
@@ -268,3 +274,79 @@ def test_a_second_interrupt_is_one_line_and_the_status_of_an_interrupt():
     )
     assert ended.returncode == 128 + signal.SIGINT
     assert ended.stderr == "stopped at once; the same command resumes the work\n"
+
+
+@pytest.fixture
+def vouched(consilience, write_suite, tmp_path):
+    """The folder of a run, and what changes its answers with the digest that vouches for them."""
+    assert consilience("probe", "-m", "baseline:majority", "-s", write_suite(), "-o", "run")[0] == 0
+    record = json.loads((tmp_path / "run" / "run.json").read_bytes())
+    file = tmp_path / "run" / "answers" / f"{next(iter(record['answers']))}.parquet"
+
+    def change(edit):
+        mark = pl.read_parquet_metadata(file)["consilience"]
+        edit(pl.read_parquet(file)).write_parquet(file, metadata={"consilience": mark})
+        record["answers"][file.stem] = digest_of(file)
+        (tmp_path / "run" / "run.json").write_text(json.dumps(record))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda table: table.with_columns(pl.concat_list("variant")), "'variant' of type List"),
+        (lambda table: table.with_columns(margin=pl.lit("x")), "'margin' of type String"),
+        (lambda table: table.drop("gold"), "no column 'gold'"),
+    ],
+)
+def test_a_digest_does_not_vouch_for_the_columns_of_answers(edit, message, vouched, consilience):
+    vouched(edit)
+    for command in (
+        ("score", "run"),
+        ("verify", "run"),
+        ("gate", "run", "--rule", "accuracy >= 0.1"),
+    ):
+        status, _, err = consilience(*command)
+        assert (status, message in err) == (2, True), (command, err)
+
+
+def test_a_damaged_table_of_metrics_is_named(vouched, consilience, tmp_path):
+    vouched(lambda table: table)
+    (tmp_path / "run" / "metrics.csv").write_text("a,b\n1,2\n")
+    status, _, err = consilience("score", "run")
+    assert status == 2 and "metrics.csv: a damaged table of metrics" in err
+
+
+def test_texts_of_a_key_are_texts(tmp_path):
+    shutil.copytree(ROOT / "tests" / "data" / "campaign" / "sheets", tmp_path / "sheets")
+    file = tmp_path / "sheets" / "key.json"
+    key = json.loads(file.read_bytes())
+    texts = next(iter(key["items"].values()))["texts"]
+    texts[next(iter(texts))] = [[], "b"]
+    file.write_text(json.dumps(key))
+    with pytest.raises(ConsilienceError, match="no key of sheets"):
+        score_sheets(tmp_path / "sheets")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.jsonl", '{"item": "i", "variant": "paraphrase=1null", "answer": "x"}', "no variant"),
+        ("a.toml", "rule = " + "[" * 5000, "not TOML"),
+    ],
+)
+def test_files_of_a_score_that_are_refused(name, text, message, consilience, tmp_path):
+    (tmp_path / name).write_text(text)
+    (tmp_path / "q.jsonl").write_text(
+        '{"item": "i", "question": "Q?", "question_2": "R?", "answer": "x"}'
+    )
+    more = ("--config", name) if name == "a.toml" else ()
+    status, _, err = consilience("score", name, "--suite", "q.jsonl", *more)
+    assert (status, message in err) == (2, True), err
+
+
+def test_a_row_of_a_log_without_log_probabilities_is_named():
+    row = {"doc_id": 1, "doc": dict.fromkeys(DOCUMENT, 1)}
+    with pytest.raises(ConsilienceError, match="a.jsonl:2: filtered_resps without"):
+        list(lm_eval_rows([("a.jsonl:2", row)]))

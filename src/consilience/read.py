@@ -98,7 +98,7 @@ HALF = re.compile(r"\\u[dD][89a-fA-F]")
 def whole_characters(value: Any) -> Any:
     """A value of JSON with U+FFFD instead of each half of a surrogate pair without its other half.
 
-    A text that was cut inside an emoji ends in such a half. UTF-8 cannot encode it.
+    A text that a tool truncated inside an emoji ends in such a half. UTF-8 cannot encode it.
     """
     if isinstance(value, str):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -413,7 +413,7 @@ _SHEET_TAG = re.compile(
     rb"""<(?:[\w.-]+:)?(?:(row|c)((?:[^>"']|"[^"]*"|'[^']*')*+)>|v\b[^>]*>\s*(\d{1,9})\s*<)"""
 )
 
-_PLACE = re.compile(rb"""\br\s*=\s*["']([A-Za-z]*)(\d*)""")
+_REFERENCE = re.compile(rb"""\br\s*=\s*["']([A-Za-z]*)(\d*)""")
 
 
 def refuse_large_workbook(path: Path) -> None:
@@ -451,13 +451,13 @@ def _too_large(sheet: bytes, texts: Sequence[int], most: int) -> str:
     """What of a part of a workbook is too large; ``texts``: the sizes of the shared texts."""
     row = column = last_row = last_column = size = 0
     is_shared = False
-    for found in _SHEET_TAG.finditer(sheet):
-        tag, attributes, value = found.groups()
+    for match in _SHEET_TAG.finditer(sheet):
+        tag, attributes, value = match.groups()
         if not tag:
             size += texts[int(value)] if is_shared and int(value) < len(texts) else 0
             continue
-        place = _PLACE.search(attributes)
-        letters, digits = place.groups() if place else (b"", b"")
+        reference = _REFERENCE.search(attributes)
+        letters, digits = reference.groups() if reference else (b"", b"")
         if len(letters) > 3 or len(digits) > 7:
             return f"a cell {(letters + digits)[:20].decode()}"
         row = int(digits) if digits else row + (tag == b"row")

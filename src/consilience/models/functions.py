@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import ConsilienceError
+from consilience.read import whole_characters
 from consilience.text import counted, fold_case, truncated
 from consilience.types import Candidates, Query, Scores
 
@@ -185,7 +186,7 @@ def texts_of(function: Callable[[list[Any]], Any], inputs: Sequence[Any]) -> lis
     """The texts that a function writes to inputs; equal inputs are asked once."""
     distinct = list(dict.fromkeys(inputs))
     written = dict(zip(distinct, call(function, distinct, str), strict=True))
-    return [written[value].strip() for value in inputs]
+    return [whole_characters(written[value].strip()) for value in inputs]
 
 
 def call(function: Callable[[list[Any]], Any], inputs: list[Any], kind: type) -> list[Any]:

@@ -20,7 +20,7 @@ from consilience.endpoints.allowance import Allowance, is_free
 from consilience.endpoints.pace import CLOCK, Clock, Pace
 from consilience.endpoints.replies import Refused, Trouble, meaning_of
 from consilience.endpoints.usage import Usage
-from consilience.errors import ConsilienceError
+from consilience.errors import ConsilienceError, UnansweredError
 from consilience.text import counted, duration, truncated
 
 TRIES, TIMEOUTS = 8, 3
@@ -126,9 +126,9 @@ class Sender:
             await self._clock.sleep(self._wait(tries, outcome, request))
             self.usage.retries += 1
 
-    def refuses_all(self, path: str, refused: Refused) -> ConsilienceError:
+    def refuses_all(self, path: str, refused: Refused) -> UnansweredError:
         """The error for a server that refuses every request for one reason."""
-        return ConsilienceError(
+        return UnansweredError(
             f"status {refused.status}: {refused.message} (so far for every request)",
             expected="an answer",
             where=url_of(self._base, path),

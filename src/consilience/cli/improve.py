@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -69,22 +68,11 @@ def _closing(result: Improved, folder: Path, *, details: bool) -> list[str]:
     more = "" if details else "--details, or "
     return [
         f"Model (lambda {best.weight:g}, seed {best.seed}): {model}",
-        *_checkpoint(best.best.checkpoint),
         "Load it:",
         "  from transformers import pipeline",
         f'  model = pipeline("{task}", model="{model}")',
         f"More: {more}consilience report {folder / 'before'} {after}",
     ]
-
-
-def _checkpoint(checkpoint: Mapping[str, int]) -> list[str]:
-    """Which checkpoint was kept, and why."""
-    if not checkpoint:
-        return []
-    why = "the highest consistent accuracy on the validation relations"
-    if (equal := checkpoint["equal"]) > 1:
-        why = f"of {equal} with {why}, the one with the highest consistency, or else the last"
-    return [f"Kept: after {checkpoint['step']} of {checkpoint['updates']} updates, {why}"]
 
 
 def _document(result: Improved) -> dict[str, Any]:
@@ -100,7 +88,6 @@ def _document(result: Improved) -> dict[str, Any]:
                     f"{weight:g}": dict(trained.validation)
                     for weight, trained in outcome.chosen.tried.items()
                 },
-                "checkpoint": dict(outcome.chosen.best.checkpoint),
                 "perplexity": outcome.chosen.best.perplexity,
                 "after": rows_of(outcome.metrics),
                 "differences": rows_of(outcome.compared),

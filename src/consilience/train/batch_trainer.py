@@ -20,7 +20,6 @@ from transformers import (
 
 from consilience.errors import ConsilienceError
 from consilience.models.batches import give_memory_back
-from consilience.models.loading import find_device
 from consilience.train.plan import TrainingPlan
 from consilience.train.progress import progress_shown
 from consilience.train.resume import TrainingFolder, disk_errors
@@ -28,6 +27,12 @@ from consilience.watch import Watch
 
 TRIM_EVERY = 8
 """Updates after which freed memory is returned."""
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that a training cannot be given."""
+    if device not in ("auto", "cpu"):
+        raise ConsilienceError(f"the device '{device}'", expected="auto or cpu")
 
 
 def uses_cpu(device: str) -> bool:
@@ -73,10 +78,6 @@ def training_arguments(
         **more,
     )
     arguments._n_gpu = min(1, arguments.n_gpu)
-    if device not in ("auto", "cpu"):  # Trainer takes the first accelerator
-        arguments.__dict__["_setup_devices"] = chosen = find_device(device)
-        if chosen.index is not None:
-            torch.accelerator.set_device_index(chosen.index)
     return arguments
 
 

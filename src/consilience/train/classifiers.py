@@ -15,7 +15,6 @@ from consilience.choices import Loading, Sampling, StopOn
 from consilience.errors import ConsilienceError
 from consilience.models.batches import Budget
 from consilience.models.classifier import collate, predict
-from consilience.models.loading import find_device
 from consilience.models.pair_input import PairFormat, PairInput
 from consilience.models.sources import locate
 from consilience.sentence_pairs import Task
@@ -23,6 +22,7 @@ from consilience.suites.pairs import Pairs, refuse_one_class
 from consilience.suites.perturbations import original
 from consilience.train.batch_trainer import (
     BatchTrainer,
+    check_device,
     set_interval,
     training_arguments,
 )
@@ -59,7 +59,7 @@ class Backbone:
     reading: PairFormat | None = None
     """How it reads a pair; None for the usual way of its family."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:1 or mps."""
+    """auto or cpu."""
     trust_remote_code: bool = False
     """Whether the Python code that comes with the model is run."""
 
@@ -113,7 +113,7 @@ def train_classifier(
     then ``path/TASK`` with the best weights.
     """
     check_sources(sources, plan)
-    find_device(backbone.device)
+    check_device(backbone.device)
     folder = TrainingFolder(path, _settings(backbone, sources, plan))
     arguments = _arguments(backbone, plan, path)
     with arguments.main_process_first(local=False):
@@ -132,7 +132,7 @@ def pair_trainer(
 ) -> PairTrainer:
     """A trainer before its first step."""
     check_sources(sources, plan)
-    find_device(backbone.device)
+    check_device(backbone.device)
     arguments = _arguments(backbone, plan, path)
     return _make_trainer(backbone, sources, plan, TrainingFolder(path, {}), arguments)[0]
 

@@ -22,7 +22,6 @@ from consilience.train.consistency_trainer import (
     BEST_METRIC,
     VALIDATED,
     ConsistencyTrainer,
-    best_validation,
     plain_copy,
 )
 from consilience.train.objectives import objective_of
@@ -43,9 +42,6 @@ class Trained:
     """The metrics of that checkpoint on the validation relations."""
     perplexity: float | None
     """That of held-out text; None without text."""
-    checkpoint: Mapping[str, int]
-    """Which one it is: after how many updates (``step``) of all (``updates``), and how many
-    checkpoints have its consistent accuracy (``equal``). Empty in older records."""
 
 
 def train(
@@ -70,23 +66,17 @@ def train(
             )
         trainer.train_in(folder, lambda: _save(trainer, subject, model), watch)
     record = folder.result(tests, VALIDATED)
-    return Trained(model, record["validation"], record["perplexity"], record.get("checkpoint", {}))
+    return Trained(model, record["validation"], record["perplexity"])
 
 
 def _save(trainer: ConsistencyTrainer, subject: Subject, model: Path) -> dict[str, Any]:
     """Save the best checkpoint as ``model``; what is recorded of it."""
-    history = trainer.state.log_history
-    best = best_validation(history)
-    highest = best[f"eval_{BEST_METRIC}"]
+    validations = [log for log in trainer.state.log_history if f"eval_{BEST_METRIC}" in log]
+    best = max(validations, key=lambda log: float(log[f"eval_{BEST_METRIC}"]))
     plain_copy(trainer.model).save_pretrained(model)
     trainer.steps.tokenizer.save_pretrained(model)
     return {
         "validation": {name: float(best[f"eval_{name}"]) for name in VALIDATED},
-        "checkpoint": {
-            "step": int(trainer.state.best_global_step or 0),
-            "updates": trainer.state.max_steps,
-            "equal": sum(log.get(f"eval_{BEST_METRIC}") == highest for log in history),
-        },
         "perplexity": held_out_perplexity(replace(subject, model=str(model))),
         "products": dict(trainer.products),
     }

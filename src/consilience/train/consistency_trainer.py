@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
@@ -27,17 +27,6 @@ VALIDATED = ("accuracy", "consistency", "consistent_accuracy")
 
 BEST_METRIC = "consistent_accuracy"
 """Chooses the best checkpoint and the best lambda, on the validation relations."""
-
-
-def rank(validation: Mapping[str, float], prefix: str = "") -> tuple[float, float]:
-    """What chooses among checkpoints, lambdas and seeds: ``BEST_METRIC``, then consistency."""
-    return validation[f"{prefix}{BEST_METRIC}"], validation[f"{prefix}consistency"]
-
-
-def best_validation(history: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
-    """The best validation in a history of logs; of equal ones the last, trained longest."""
-    validations = [log for log in history if f"eval_{BEST_METRIC}" in log]
-    return max(reversed(validations), key=lambda log: rank(log, "eval_"))
 
 
 class PositionHead:
@@ -170,14 +159,6 @@ class ConsistencyTrainer(BatchTrainer):
         """The macro means of ``VALIDATED``; ``facts``: over at most so many of each relation."""
         suite = sample_facts(self.validation, facts, SAMPLE_SEED) if facts else self.validation
         return self._macro_means(suite)
-
-    def _determine_best_metric(self, metrics: Any, trial: Any) -> bool:
-        """Whether the validation that was just logged is the best; Trainer keeps its checkpoint."""
-        is_best = best_validation(self.state.log_history)["step"] == self.state.global_step
-        if is_best:
-            self.state.best_metric = metrics[f"eval_{BEST_METRIC}"]
-            self.state.best_global_step = self.state.global_step
-        return is_best
 
     def _macro_means(self, suite: Suite) -> dict[str, float]:
         """Means over relations; a copy of the model answers, which leaves the model as it is."""

@@ -20,9 +20,9 @@ from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import headline_metrics
 from consilience.models import load_model
-from consilience.models.loading import Kind, find_device
+from consilience.models.loading import Kind
 from consilience.run_folder import RunFolder
-from consilience.train.batch_trainer import uses_cpu
+from consilience.train.batch_trainer import check_device, uses_cpu
 from consilience.train.consistency import (
     Trained,
     check_report_to,
@@ -30,7 +30,7 @@ from consilience.train.consistency import (
     load_trainable,
     train,
 )
-from consilience.train.consistency_trainer import rank
+from consilience.train.consistency_trainer import BEST_METRIC
 from consilience.train.plan import (
     ABLATIONS,
     IMPROVED,
@@ -56,8 +56,7 @@ class Chosen:
     seed: int
     """The seed of the trainings."""
     weight: float
-    """The lambda with the best Consistent-Acc on the validation relations; of equal ones that with
-    the best consistency."""
+    """The lambda with the best Consistent-Acc on the validation relations."""
     tried: Mapping[float, Trained]
     """The training of each lambda."""
 
@@ -122,7 +121,7 @@ class Improved:
     def best(self) -> Outcome:
         """The improved model of the seed with the best validation."""
         improved = [outcome for outcome in self.outcomes if outcome.chosen.name == IMPROVED]
-        return max(improved, key=lambda outcome: rank(outcome.chosen.best.validation))
+        return max(improved, key=lambda outcome: outcome.chosen.best.validation[BEST_METRIC])
 
     @property
     def relations(self) -> int:
@@ -272,7 +271,7 @@ def _averaged(
 def check_settings(subject: Subject, plan: Plan, seeds: Sequence[int]) -> None:
     """Refuse a plan, a device or a service for reports that cannot be used."""
     check_plan(plan, subject, seeds)
-    find_device(subject.device)
+    check_device(subject.device)
     check_report_to(plan.report_to)
 
 
@@ -298,7 +297,7 @@ def _train_rows(
             watch.say(f"training {name}, seed {plan.seed}, lambda {tried_weight:g}")
             folder_of_weight = path / name / f"lambda-{tried_weight:g}"
             tried[tried_weight] = train(subject, row, tried_weight, folder_of_weight, watch)
-        best = max(tried, key=lambda tried_weight: rank(tried[tried_weight].validation))
+        best = max(tried, key=lambda tried_weight: tried[tried_weight].validation[BEST_METRIC])
         weight = best if name == IMPROVED else weight
         yield Chosen(name, plan.seed, best, tried)
 

@@ -115,7 +115,7 @@ class Subject:
     test_facts: int | None = None
     """At most this many facts of each test relation; None for all."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:1 or mps."""
+    """auto or cpu."""
     trust_remote_code: bool = False
     """Whether the Python code that comes with the model is run."""
 

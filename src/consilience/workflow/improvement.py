@@ -10,11 +10,9 @@ from consilience import suites
 from consilience.choices import Protocol
 from consilience.errors import ConsilienceError, needs_extra
 from consilience.read import read_rows, read_text
-from consilience.suites.question_suites import is_questions
 from consilience.types import Suite
 from consilience.watch import SILENT, Watch
 from consilience.workflow.options import shared_fields
-from consilience.workflow.probe_options import SERVED
 from consilience.workflow.run_settings import default_folder
 from consilience.workflow.training_options import ImproveOptions
 
@@ -48,7 +46,6 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improvement | Non
     """Train, choose and measure; None in every process but the first (``accelerate launch``)."""
     from consilience.train.plan import check_plan
 
-    _refuse_untrainable(options)
     suite = suites.load_suite(options.suite, options.data_dir)
     protocol: Protocol = options.protocol or suite.protocol
     subject, plan = _subject_and_plan(options, suite, protocol)
@@ -77,21 +74,6 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improvement | Non
             subject, plan, folder, seeds=seeds, ablations=ablations, watch=watch
         )
     return Improvement(suite, protocol, folder, cost, result)
-
-
-def _refuse_untrainable(options: ImproveOptions) -> None:
-    """Raise for questions, and for a model behind a URL."""
-    if is_questions(options.suite):
-        raise ConsilienceError(
-            f"'{options.suite}' is a suite of questions",
-            expected="a suite of facts, because training needs several patterns of each",
-            todo="Write them as facts: consilience suite new DIR --facts makes an example.",
-        )
-    if options.model.partition(":")[0] in SERVED:
-        raise ConsilienceError(
-            f"'{options.model}': a model behind a URL cannot be trained",
-            expected="a Hub id or a folder",
-        )
 
 
 def _folder_of(options: ImproveOptions, suite: Suite) -> Path:

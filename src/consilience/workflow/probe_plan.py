@@ -208,27 +208,27 @@ def sampled_plan(
         for group in groups:
             if group.left:
                 start = time.monotonic()
-                plan, asked = planned(group.ask)
+                plan, size = planned(group.ask)
                 now = time.monotonic()
-                whole = now + (now - start) * group.left / asked
-                if asked < group.left and whole < begin + SAMPLED_SECONDS:
-                    plan, asked = planned(group.ask_all)
-                plans.append((plan, asked, group.left))
+                whole = now + (now - start) * group.left / size
+                if size < group.left and whole < begin + SAMPLED_SECONDS:
+                    plan, size = planned(group.ask_all)
+                plans.append((plan, size, group.left))
     finally:
         client.plan = None
-    total = sum(asked for _, asked, _ in plans)
+    total = sum(size for _, size, _ in plans)
     ways = len(variations(client))
     repeated = ways * sample_size(queries, ways, noise_floor) if plans else 0
     usage = PlannedUsage(
         client.usage.requests, client.usage.tokens_read, client.usage.tokens_written
     )
-    for plan, asked, left in plans:
-        usage += plan if asked == left else plan.times(MARGIN * left / asked)
+    for plan, size, left in plans:
+        usage += plan if size == left else plan.times(MARGIN * left / size)
     # One request may be for several queries, and a repeat for one of them.
-    shares = [(plan, max(1, min(plan.most.requests, asked))) for plan, asked, _ in plans]
+    shares = [(plan, max(1, min(plan.most.requests, size))) for plan, size, _ in plans]
     if repeated:
-        plan, asked = max(shares, key=lambda one: one[0].most.tokens_read / one[1])
-        usage += plan.times(MARGIN * repeated / asked)
+        plan, size = max(shares, key=lambda one: one[0].most.tokens_read / one[1])
+        usage += plan.times(MARGIN * repeated / size)
     price = client.connection.price
     cost = None if price is None else usage.most.cost(price)
     sent = client.usage.requests

@@ -220,8 +220,8 @@ def _load(
         return ask_options(questions, presenter, chooser, name, progress)
 
     def prompts(group: str) -> pl.DataFrame:
-        asked = model if group in written else chooser
-        return prompt_table(by_group[group], questionnaire.presenter(group), asked)
+        reader = model if group in written else chooser
+        return prompt_table(by_group[group], questionnaire.presenter(group), reader)
 
     chooser = getattr(model, "chooser", None) or model
     written = [group.id for group in questionnaire.groups if group.writes_freely]

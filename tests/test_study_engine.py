@@ -241,7 +241,7 @@ def test_servers_are_asked_at_the_same_time_as_each_other_and_as_models_here(tmp
         assert (one.received, [bool(each.plan) for each in plan.runs]) == ([], [False, *[True] * 3])
         words = plan.requests_in_words()
         assert words["Requests"].startswith("at most 15 for 15 queries, 0 repeats")
-        assert words["Cost"] == "at most 0.000361, without b, c: no price"
+        assert words["Cost"] == "at most 0.000402, without b, c: no price"
         state = run_study(StudyRunOptions(tmp_path / "s.toml"))
         assert [(each.state, each.message) for each in state.runs] == [("complete", "")] * 4
         for each in state.runs[1:]:

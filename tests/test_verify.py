@@ -99,7 +99,7 @@ def test_a_server_is_sent_as_many_requests_as_announced_and_sampled_answers_may_
     with replay(answer) as server:
         run = probed(
             tmp_path / "run", "openai:m", str(file), base_url=server.url, generate=True,
-            temperature=0.8, max_requests=40,
+            temperature=0.8, max_requests=40, noise_floor=2,
         )  # fmt: skip
         letter, watch = "B", Told()
         before = len(server.bodies("/v1/chat/completions"))

@@ -222,8 +222,8 @@ def _load(
         return ask_options(questions, presenter, chooser, name, progress)
 
     def prompts(group: str) -> pl.DataFrame:
-        asker = model if group in written else chooser
-        return prompt_table(by_group[group], questionnaire.presenter(group), asker)
+        reader = model if group in written else chooser
+        return prompt_table(by_group[group], questionnaire.presenter(group), reader)
 
     chooser = getattr(model, "chooser", None) or model
     written = [group.id for group in questionnaire.groups if group.writes_freely]

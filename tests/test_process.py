@@ -223,9 +223,9 @@ def test_a_signal_that_was_ignored_before_stays_ignored():
 def test_a_process_with_torch_ends_at_once_and_whole(arguments, status):
     """What is registered for the end runs; what holds a model is not freed object by object."""
     code = (
-        "import atexit, sys\n"
+        "import atexit, os, sys\n"
         "class Model:\n"
-        "    def __del__(self): print('freed')\n"
+        "    def __del__(self, write=os.write): write(1, b'freed')\n"
         "sys.modules['torch'] = model = Model()\n"
         "atexit.register(print, 'at the end')\n"
         f"sys.argv = ['consilience', *{arguments!r}]\n"
@@ -238,6 +238,25 @@ def test_a_process_with_torch_ends_at_once_and_whole(arguments, status):
     assert "freed" not in run.stdout
     assert ("mini" in run.stdout) == (status == 0)
     assert ("no such file" in run.stderr) == (status == 2)
+
+
+def test_no_garbage_is_collected_among_imports(tmp_path):
+    """Until the work begins; from then on it is, without a look at what was imported."""
+    (tmp_path / "rich").mkdir()
+    (tmp_path / "rich" / "__init__.py").write_text(
+        "import atexit, gc, os, sys\n"
+        "sys.path.remove(os.path.dirname(__path__[0]))\n"
+        "print('imports', gc.isenabled())\n"
+        "atexit.register(lambda: print('work', gc.isenabled(), gc.get_freeze_count() > 10_000))\n"
+        "del sys.modules['rich']\n"
+        "import rich\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    run = ["probe", "--model", "baseline:majority", "--suite", "mini", "--limit", "1"]
+    with start(*run, "--out", tmp_path / "run", env={**os.environ, "PYTHONPATH": path}) as process:
+        out, _ = process.communicate(timeout=60)
+    lines = out.decode().splitlines()
+    assert (lines[0], lines[-1]) == ("imports False", "work True True")
 
 
 @pytest.mark.parametrize(

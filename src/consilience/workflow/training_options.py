@@ -55,7 +55,7 @@ class ImproveOptions:
     train: Annotated[
         Sequence[str],
         Option("Train on these relations.", metavar="G,G", flag="--train-groups", panel=QUESTIONS),
-    ]
+    ] = ()
     validation: Annotated[
         Sequence[str],
         Option(
@@ -65,7 +65,7 @@ class ImproveOptions:
             flag="--validation-groups",
             panel=QUESTIONS,
         ),
-    ]
+    ] = ()
     folder: Annotated[
         Path | None,
         Option(

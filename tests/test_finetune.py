@@ -759,7 +759,7 @@ def test_only_a_body_that_is_there_is_trained(plain, tmp_path):
     tokenizer.save_pretrained(tmp_path / "xlnet")
     with pytest.raises(ConsilienceError, match="XLNetForSequenceClassification does not read one"):
         train(tmp_path / "xlnet", tmp_path / "o")
-    with pytest.raises(ConsilienceError, match="the device 'tpu'; expected auto or cpu"):
+    with pytest.raises(ConsilienceError, match="no device 'tpu'; expected auto, cpu, cuda"):
         train_classifier(Backbone(str(plain), device="tpu"), ONE, PLAN, tmp_path / "o")
 
 

@@ -187,6 +187,20 @@ def test_seeds_and_ablations_make_table_7(model_folder, tmp_path):
     assert counted["n"].to_list() == [6]
 
 
+def test_of_equal_checkpoints_and_lambdas_the_last_is_kept(model_folder, tmp_path):
+    """With a learning rate of next to nothing all are equal."""
+    result = train(model_folder("bert"), tmp_path, weights=(0.5, 1.0), learning_rate=1e-30)
+    chosen = result.best.chosen
+    assert (chosen.weight, dict(chosen.best.kept)) == (
+        1.0,
+        {"step": 8, "updates": 8, "equal": 8, "checkpoints": 8},
+    )
+    assert json.loads((tmp_path / ROW / "training.json").read_text())["kept"]["step"] == 8
+    assert result.lambdas.filter(pl.col("kept"))["step"].to_list() == [8]
+    (note,) = result.notes
+    assert note.startswith("8 of 8 checkpoints and 2 of 2 lambdas have the same consistent")
+
+
 class KilledError(Exception):
     """Raised instead of a signal."""
 
@@ -360,6 +374,15 @@ def test_durations_in_words(seconds, text):
         (["--validation-groups", "A"], "A to train on and to validate on"),
         (["--lambda", "half"], "invalid value for '--lambda': 'half'; expected a number"),
         (["--text", "missing.txt"], "missing.txt: no such file"),
+        (["--train-groups", ""], "no relations for train. Name some: --train-groups."),
+        (
+            ["--suite", "mini-questions"],
+            "questions cannot be trained on yet; expected a suite of facts",
+        ),
+        (
+            ["--model", "openai:gpt"],
+            "'openai:gpt' is a model behind a URL or in another program, which cannot",
+        ),
         (["--text", "text.jsonl"], "text.jsonl:2: no 'text'"),
     ],
 )

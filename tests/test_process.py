@@ -221,23 +221,41 @@ def test_a_signal_that_was_ignored_before_stays_ignored():
     ("arguments", "status"), [(["suite", "list"], 0), (["score", "none.csv", "--suite", "mini"], 2)]
 )
 def test_a_process_with_torch_ends_at_once_and_whole(arguments, status):
-    """What is registered for the end runs; what holds a model is not freed object by object."""
+    """What is registered for the end runs; nothing after the command does."""
     code = (
         "import atexit, sys\n"
-        "class Model:\n"
-        "    def __del__(self): print('freed')\n"
-        "sys.modules['torch'] = model = Model()\n"
+        "sys.modules['torch'] = sys\n"
         "atexit.register(print, 'at the end')\n"
         f"sys.argv = ['consilience', *{arguments!r}]\n"
         "from consilience.cli import command\n"
         "command()\n"
+        "print('Python frees torch')\n"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == status
     assert run.stdout.splitlines()[-1] == "at the end"
-    assert "freed" not in run.stdout
+    assert "Python frees torch" not in run.stdout
     assert ("mini" in run.stdout) == (status == 0)
     assert ("no such file" in run.stderr) == (status == 2)
+
+
+def test_no_garbage_is_collected_among_imports(tmp_path):
+    """Until the work begins; from then on it is, without a look at what was imported."""
+    (tmp_path / "rich").mkdir()
+    (tmp_path / "rich" / "__init__.py").write_text(
+        "import atexit, gc, os, sys\n"
+        "sys.path.remove(os.path.dirname(__path__[0]))\n"
+        "print('imports', gc.isenabled())\n"
+        "atexit.register(lambda: print('work', gc.isenabled(), gc.get_freeze_count() > 10_000))\n"
+        "del sys.modules['rich']\n"
+        "import rich\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    run = ["probe", "--model", "baseline:majority", "--suite", "mini", "--limit", "1"]
+    with start(*run, "--out", tmp_path / "run", env={**os.environ, "PYTHONPATH": path}) as process:
+        out, _ = process.communicate(timeout=60)
+    lines = out.decode().splitlines()
+    assert (lines[0], lines[-1]) == ("imports False", "work True True")
 
 
 @pytest.mark.parametrize(

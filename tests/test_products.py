@@ -178,6 +178,32 @@ def test_an_activation_behind_a_linear_layer_is_computed_in_its_product(family, 
         assert torch.allclose(model(input_ids=ids).logits, expected, atol=1e-5 * scale, rtol=0)
 
 
+def test_a_model_that_was_packed_before_needs_no_pass(model_folder, monkeypatch, tmp_path):
+    """The check is remembered for the digest of a model, and a damaged memory is made again."""
+    monkeypatch.setenv("CONSILIENCE_CACHE", str(tmp_path))
+    passes, passed = [], onednn._logits
+    monkeypatch.setattr(onednn, "_logits", lambda model: (passes.append(1), passed(model))[1])
+
+    def packed(digest):
+        passes.clear()
+        model = model_of(model_folder("gpt2"), "gpt2")
+        identity = {"digest": digest}
+        chosen = speed_up(model, head=True, library="onednn", identity=identity)
+        assert chosen.library == "onednn"
+        with torch.inference_mode():
+            logits = model(input_ids=torch.arange(12).reshape(2, 6)).logits
+        names = {name for name, each in model.named_modules() if "forward" in vars(each)}
+        return len(passes), names, logits
+
+    (first, names, logits), (again, names_again, logits_again) = packed("one"), packed("one")
+    assert (first, again, packed("another")[0]) == (2, 0, 2)
+    assert names == names_again
+    assert torch.equal(logits, logits_again)
+    for file in tmp_path.glob("head-packed-*.json"):
+        file.write_text('{"activation": {"lost": "gelu"}, "followers": []}')
+    assert packed("one")[:2] == (2, names)
+
+
 class _AlsoRead(torch.nn.Module):
     """A layer whose output is read by its activation and by something else."""
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from accelerate.state import PartialState
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
@@ -13,8 +14,9 @@ from conftest import WORDS, cases
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite
 from consilience.choices import Loading
 from consilience.models.loading import Pretrained
+from consilience.train.batch_trainer import BatchTrainer, check_device, training_arguments
 from consilience.train.consistency import make_trainer
-from consilience.train.consistency_trainer import PositionHead, plain_copy
+from consilience.train.consistency_trainer import PositionHead, last_best, plain_copy
 from consilience.train.experiment import improve
 from consilience.train.losses import consistency_loss, cosine_loss, released_loss, vote_loss
 from consilience.train.perplexity import perplexity
@@ -336,6 +338,47 @@ def test_perplexity_of_a_model_without_a_preference_is_its_vocabulary(
     AutoTokenizer.from_pretrained(model_folder(family)).save_pretrained(tmp_path)
     found = perplexity(str(tmp_path), ["The capital of France is Paris."] * 3, Loading("cpu"))
     assert found == pytest.approx(model.config.vocab_size, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("tried", "best"),
+    [
+        ([(0.5, 0.9), (0.6, 0.1), (0.4, 1)], 1),
+        ([(0, 0.2), (0, 0.4), (0, 0.1)], 1),
+        ([(0, None), (0, -0.1), (0, None)], 1),
+        ([(0, 0.2), (0, 0.2), (0, None)], 1),
+        ([(0, None), (0, None)], 1),
+    ],
+)
+def test_the_best_validation_of_equal_ones_the_last(tried, best):
+    """Consistent accuracy, then chance-corrected consistency, which a constant model lacks."""
+    names = ("consistent_accuracy", "corrected_consistency")
+    metrics = [
+        {name: value for name, value in zip(names, values, strict=True) if value is not None}
+        for values in tried
+    ]
+    assert last_best(range(len(tried)), metrics.__getitem__) == best
+
+
+def test_a_training_takes_the_device_that_is_named(model_folder, tmp_path):
+    """``meta`` is a device of every torch, and no other is named so."""
+    check_device("meta")
+    arguments = training_arguments(PLAN, tmp_path, "meta", best_metric="accuracy")
+    try:
+        model = AutoModelForMaskedLM.from_pretrained(model_folder("bert"))
+        trainer = BatchTrainer(model, arguments, [], lambda item: item)
+        devices = {trainer.args.device, trainer.accelerator.device, model.device}
+        assert devices == {torch.device("meta")}
+    finally:
+        training_arguments(PLAN, tmp_path, "cpu", best_metric="accuracy")
+    assert PartialState().device == torch.device("cpu")
+
+
+def test_a_device_is_not_named_for_several_processes(monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    check_device("cpu")
+    with pytest.raises(ConsilienceError, match="the device 'meta' for several processes"):
+        check_device("meta")
 
 
 @pytest.mark.parametrize(("change", "message"), cases("plans_bad"))

@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from consilience.cli.console import Screen, err, out
+import polars as pl
+
+from consilience.cli.console import Screen, out, warn
 from consilience.cli.output_options import ImproveOutput
 from consilience.cli.printing import DRY_RUN, print_json, print_lines, rows_of
+from consilience.metrics.notes import few_relations
+from consilience.metrics.registry import headline_metrics
 from consilience.report.comparison_tables import comparison_table
 from consilience.report.training_tables import lambda_table, result_table, table_7
 from consilience.text import counted
@@ -55,19 +59,22 @@ def _show(
         compared = comparison_table(result.best.compared, improvement.suite, by="group")
         out.print(replace(compared, title=f"{compared.title}, seed {best.seed}"))
     print_lines(_closing(result, improvement.folder, details=details))
+    headline = result.best.compared.filter(pl.col("metric").is_in(headline_metrics()))
+    warn([*result.notes, *few_relations(headline, improvement.suite)])
     if result.perplexity is None:
-        err.print("note: perplexity was not measured; give held-out text with --text.")
+        warn(["perplexity was not measured; give held-out text with --text."])
 
 
 def _closing(result: Improved, folder: Path, *, details: bool) -> list[str]:
     """Where the model is, how to load it, and where to see more."""
     best = result.best.chosen
-    model = best.best.model
+    model, kept = best.best.model, best.best.kept
     task = PIPELINES[result.kind]
     after = folder / f"seed-{best.seed}" / best.name / "after"
     more = "" if details else "--details, or "
     return [
-        f"Model (lambda {best.weight:g}, seed {best.seed}): {model}",
+        f"Model (lambda {best.weight:g}, seed {best.seed}, after {kept['step']} of "
+        f"{counted(kept['updates'], 'update')}): {model}",
         "Load it:",
         "  from transformers import pipeline",
         f'  model = pipeline("{task}", model="{model}")',
@@ -88,6 +95,7 @@ def _document(result: Improved) -> dict[str, Any]:
                     f"{weight:g}": dict(trained.validation)
                     for weight, trained in outcome.chosen.tried.items()
                 },
+                "kept": dict(outcome.chosen.best.kept),
                 "perplexity": outcome.chosen.best.perplexity,
                 "after": rows_of(outcome.metrics),
                 "differences": rows_of(outcome.compared),
@@ -96,5 +104,6 @@ def _document(result: Improved) -> dict[str, Any]:
             for outcome in result.outcomes
         ],
         "table": rows_of(result.table),
+        "notes": result.notes,
         "model": str(result.best.chosen.best.model),
     }

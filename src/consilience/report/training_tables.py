@@ -83,7 +83,10 @@ def _means(name: str, rows: Sequence[Mapping[str, Any]]) -> list[Value]:
 def lambda_table(lambdas: pl.DataFrame) -> Table:
     """Validation of every training; ``lambdas``: ``Improved.lambdas``."""
     metrics = ("accuracy", "consistency", "consistent_accuracy")
-    columns = [Column("model"), Column("seed", "count"), Column("lambda", "number"), Column("")]
+    columns = [
+        *(Column("model"), Column("seed", "count"), Column("lambda", "number"), Column("")),
+        Column("updates", "count"),
+    ]
     return Table(
         "Every training: validation relations, best checkpoint, in percent",
         [*columns, *map(metric_column, metrics), PERPLEXITY],
@@ -93,6 +96,7 @@ def lambda_table(lambdas: pl.DataFrame) -> Table:
                 str(row["seed"]),
                 f"{row['lambda']:g}",
                 "chosen" if row["kept"] else "",
+                str(row["step"]),
                 *(row[name] for name in metrics),
                 row["perplexity"],
             ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from transformers import (
 
 from consilience.errors import ConsilienceError
 from consilience.models.batches import give_memory_back
+from consilience.models.loading import find_device
 from consilience.train.plan import TrainingPlan
 from consilience.train.progress import progress_shown
 from consilience.train.resume import TrainingFolder, disk_errors
@@ -30,14 +32,16 @@ TRIM_EVERY = 8
 
 
 def check_device(device: str) -> None:
-    """Refuse a device that a training cannot be given."""
-    if device not in ("auto", "cpu"):
-        raise ConsilienceError(f"the device '{device}'", expected="auto or cpu")
+    """Refuse a device that does not exist, or that several processes would share."""
+    if find_device(device).type != "cpu" and device != "auto" and "RANK" in os.environ:
+        raise ConsilienceError(
+            f"the device '{device}' for several processes", expected="auto", todo="Leave it out."
+        )
 
 
 def uses_cpu(device: str) -> bool:
     """Whether a training on this device runs on the processor."""
-    return device == "cpu" or not torch.accelerator.is_available()
+    return device.startswith("cpu") or not torch.accelerator.is_available()
 
 
 def training_arguments(
@@ -78,6 +82,11 @@ def training_arguments(
         **more,
     )
     arguments._n_gpu = min(1, arguments.n_gpu)
+    if device != "auto":  # the Trainer takes the first accelerator
+        chosen = torch.device(device)
+        if chosen.type == "cuda":
+            torch.cuda.set_device(chosen)
+        arguments._setup_devices = arguments.distributed_state.device = chosen
     return arguments
 
 

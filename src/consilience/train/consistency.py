@@ -22,7 +22,9 @@ from consilience.train.consistency_trainer import (
     BEST_METRIC,
     VALIDATED,
     ConsistencyTrainer,
+    last_best,
     plain_copy,
+    validations,
 )
 from consilience.train.objectives import objective_of
 from consilience.train.perplexity import perplexity
@@ -40,6 +42,9 @@ class Trained:
     """The folder of its best checkpoint, a model like any other."""
     validation: Mapping[str, float]
     """The metrics of that checkpoint on the validation relations."""
+    kept: Mapping[str, int]
+    """``step``: the updates of that checkpoint, of so many ``updates``; ``equal`` of so many
+    ``checkpoints`` have its consistent accuracy, itself included."""
     perplexity: float | None
     """That of held-out text; None without text."""
 
@@ -52,7 +57,7 @@ def train(
     ``path`` gets checkpoints, and at the end the best one as ``model``, and ``training.json`` with
     the history of losses and validation.
     """
-    model, tests = path / "model", ("perplexity",)
+    model, tests = path / "model", ("perplexity", "kept")
     settings = {"lambda": weight, "plan": asdict(replace(plan, weights=(weight,)))}
     folder = TrainingFolder(path, settings)
     with PartialState().main_process_first():
@@ -66,17 +71,24 @@ def train(
             )
         trainer.train_in(folder, lambda: _save(trainer, subject, model), watch)
     record = folder.result(tests, VALIDATED)
-    return Trained(model, record["validation"], record["perplexity"])
+    return Trained(model, record["validation"], record["kept"], record["perplexity"])
 
 
 def _save(trainer: ConsistencyTrainer, subject: Subject, model: Path) -> dict[str, Any]:
     """Save the best checkpoint as ``model``; what is recorded of it."""
-    validations = [log for log in trainer.state.log_history if f"eval_{BEST_METRIC}" in log]
-    best = max(validations, key=lambda log: float(log[f"eval_{BEST_METRIC}"]))
+    done = validations(trainer.state.log_history)
+    best = last_best([*done], done.__getitem__)
+    equal = [step for step in done if done[step][BEST_METRIC] == done[best][BEST_METRIC]]
     plain_copy(trainer.model).save_pretrained(model)
     trainer.steps.tokenizer.save_pretrained(model)
     return {
-        "validation": {name: float(best[f"eval_{name}"]) for name in VALIDATED},
+        "validation": done[best],
+        "kept": {
+            "step": best,
+            "updates": trainer.state.global_step,
+            "equal": len(equal),
+            "checkpoints": len(done),
+        },
         "perplexity": held_out_perplexity(replace(subject, model=str(model))),
         "products": dict(trainer.products),
     }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import polars as pl
 import torch
@@ -25,8 +25,37 @@ from consilience.types import Suite
 VALIDATED = ("accuracy", "consistency", "consistent_accuracy")
 """The metrics of validation."""
 
-BEST_METRIC = "consistent_accuracy"
-"""Chooses the best checkpoint and the best lambda, on the validation relations."""
+BEST_METRIC, TIE_METRIC = "consistent_accuracy", "corrected_consistency"
+"""Choose the best checkpoint, lambda and seed, on the validation relations.
+
+The second decides between equal values of the first: a model that gives one answer to everything,
+and so is consistent, has none.
+"""
+
+Tried = TypeVar("Tried")
+
+
+def last_best(tried: Sequence[Tried], validation: Callable[[Tried], Mapping[str, float]]) -> Tried:
+    """What has the best validation; of equal ones the last."""
+
+    def rank(one: Tried) -> tuple[float, float]:
+        metrics = validation(one)
+        return metrics[BEST_METRIC], metrics.get(TIE_METRIC, -math.inf)
+
+    return max(reversed(tried), key=rank)
+
+
+def validations(history: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, float]]:
+    """The metrics of each validation in the history of a training, by the number of updates."""
+    return {
+        int(log["step"]): {
+            name: float(log[f"eval_{name}"])
+            for name in (*VALIDATED, TIE_METRIC)
+            if f"eval_{name}" in log
+        }
+        for log in history
+        if f"eval_{BEST_METRIC}" in log
+    }
 
 
 class PositionHead:
@@ -147,6 +176,15 @@ class ConsistencyTrainer(BatchTrainer):
             return answers
         return answers.gather(-1, inputs["candidates"].expand(facts, -1, -1))
 
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
+        """Whether the checkpoint is the best so far; the Trainer keeps the first of equal ones."""
+        done = validations(self.state.log_history)
+        is_best = last_best([*done], done.__getitem__) == self.state.global_step
+        if is_best:
+            self.state.best_metric = metrics[f"eval_{BEST_METRIC}"]
+            self.state.best_global_step = self.state.global_step
+        return is_best
+
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Adds the two parts of the loss, means since the last log."""
         if "loss" in logs:
@@ -168,7 +206,8 @@ class ConsistencyTrainer(BatchTrainer):
         metrics = measure(answers, suite, self.protocol)
         macro = metrics.filter((pl.col("group") == "MACRO") & (pl.col("subset") == "all"))
         values = dict(macro.select("metric", "value").iter_rows())
-        return {name: values[name] for name in VALIDATED}
+        tie = {TIE_METRIC: values[TIE_METRIC]} if not math.isnan(values[TIE_METRIC]) else {}
+        return {name: values[name] for name in VALIDATED} | tie
 
 
 def plain_copy(model: Any) -> PreTrainedModel:

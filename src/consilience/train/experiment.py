@@ -30,7 +30,7 @@ from consilience.train.consistency import (
     load_trainable,
     train,
 )
-from consilience.train.consistency_trainer import BEST_METRIC
+from consilience.train.consistency_trainer import BEST_METRIC, last_best
 from consilience.train.plan import (
     ABLATIONS,
     IMPROVED,
@@ -56,7 +56,7 @@ class Chosen:
     seed: int
     """The seed of the trainings."""
     weight: float
-    """The lambda with the best Consistent-Acc on the validation relations."""
+    """The lambda with the best validation (``last_best``)."""
     tried: Mapping[float, Trained]
     """The training of each lambda."""
 
@@ -121,7 +121,27 @@ class Improved:
     def best(self) -> Outcome:
         """The improved model of the seed with the best validation."""
         improved = [outcome for outcome in self.outcomes if outcome.chosen.name == IMPROVED]
-        return max(improved, key=lambda outcome: outcome.chosen.best.validation[BEST_METRIC])
+        return last_best(improved, lambda outcome: outcome.chosen.best.validation)
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of the choice of the model: checkpoints and lambdas with equal validation."""
+        chosen = self.best.chosen
+        best, kept = chosen.best.validation[BEST_METRIC], chosen.best.kept
+        lambdas = sum(one.validation[BEST_METRIC] == best for one in chosen.tried.values())
+        ties = [
+            f"{equal} of {count} {what}"
+            for equal, count, what in (
+                (kept["equal"], kept["checkpoints"], "checkpoints"),
+                (lambdas, len(chosen.tried), "lambdas"),
+            )
+            if equal > 1
+        ]
+        return [
+            f"{' and '.join(ties)} have the same consistent accuracy on the validation relations, "
+            f"{best:.1%}: chance-corrected consistency chose between them, and of equal ones the "
+            "last was kept; validate on more relations or facts"
+        ] * bool(ties)
 
     @property
     def relations(self) -> int:
@@ -157,6 +177,7 @@ class Improved:
                 "seed": outcome.chosen.seed,
                 "lambda": weight,
                 "kept": weight == outcome.chosen.weight,
+                "step": trained.kept["step"],
                 **trained.validation,
                 "perplexity": trained.perplexity,
             }
@@ -297,7 +318,7 @@ def _train_rows(
             watch.say(f"training {name}, seed {plan.seed}, lambda {tried_weight:g}")
             folder_of_weight = path / name / f"lambda-{tried_weight:g}"
             tried[tried_weight] = train(subject, row, tried_weight, folder_of_weight, watch)
-        best = max(tried, key=lambda tried_weight: tried[tried_weight].validation[BEST_METRIC])
+        best = last_best([*tried], lambda tried_weight: tried[tried_weight].validation)
         weight = best if name == IMPROVED else weight
         yield Chosen(name, plan.seed, best, tried)
 

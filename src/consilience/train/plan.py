@@ -115,7 +115,7 @@ class Subject:
     test_facts: int | None = None
     """At most this many facts of each test relation; None for all."""
     device: str = "auto"
-    """auto or cpu."""
+    """auto, or any device of torch, such as cuda:1."""
     trust_remote_code: bool = False
     """Whether the Python code that comes with the model is run."""
 

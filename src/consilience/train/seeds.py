@@ -87,7 +87,7 @@ def train_seeds(
         paths = [
             folder / "grid" / f"batch-{plan.batch}-lr-{plan.learning_rate:g}" for plan in plans
         ]
-        trainings = _side_by_side(job, plans, paths, jobs)
+        trainings = _side_by_side(job, plans, paths, jobs, backbone.device)
         grid = list(zip(plans, trainings, strict=True))
         best, _ = max(grid, key=lambda tried: tried[1].validation[main])
     several = "s" * (len(seeds) != 1)
@@ -96,7 +96,8 @@ def train_seeds(
         f"learning rate {best.learning_rate:g}"
     )
     seeded = [replace(best, seed=seed) for seed in seeds]
-    trainings = _side_by_side(job, seeded, [folder / f"seed-{seed}" for seed in seeds], jobs)
+    paths = [folder / f"seed-{seed}" for seed in seeds]
+    trainings = _side_by_side(job, seeded, paths, jobs, backbone.device)
     return SeedTrainings(best, grid, dict(zip(seeds, trainings, strict=True)))
 
 
@@ -120,6 +121,7 @@ def _side_by_side(
     plans: Sequence[ClassifierPlan],
     paths: Sequence[Path],
     jobs: int,
+    device: str,
 ) -> list[Finetuned]:
     if jobs == 1 or len(plans) == 1:
         return [job(plan, path) for plan, path in zip(plans, paths, strict=True)]
@@ -128,7 +130,7 @@ def _side_by_side(
     started = context.Value("i", 0)
     count = torch.cuda.device_count()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count))))
-    accelerators = visible.split(",") if count else []
+    accelerators = visible.split(",") if count and device == "auto" else []
     with ProcessPoolExecutor(jobs, context, _start, (threads, started, accelerators)) as pool:
         return list(pool.map(job, plans, paths))
 

@@ -75,8 +75,7 @@ class OptionField:
         """The value of a text of the command line; one of the values of a repeated option."""
         if self.is_repeated:
             return self._checked(text)
-        values = [self._number(part) for part in names_in(text)] if self.is_list else None
-        return self.check(self._number(text) if values is None else values)
+        return self.check(text if self.is_list else self._number(text))
 
     def check(self, value: Any) -> Any:
         """The value of a Python call; one of another type or out of its range raises.
@@ -90,7 +89,8 @@ class OptionField:
         if isinstance(value, os.PathLike):
             value = [value]
         if isinstance(value, str):
-            value = [value] if self.is_repeated else names_in(value)
+            value = [value] if self.is_repeated else map(self._number, names_in(value))
+            value = list(value)
         if not isinstance(value, Sequence | set):
             raise self._wrong(value, f"a list of values, each {EXPECTED[self.type]}")
         return tuple(map(self._checked, value))

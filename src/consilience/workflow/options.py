@@ -332,7 +332,10 @@ RequestTimeout = Annotated[
 ]
 
 TrainingDevice = Annotated[
-    str, Option("Train on this device: auto or cpu.", metavar="DEVICE", panel=TRAINING)
+    str,
+    Option(
+        "Train on this device: auto, cpu, cuda, cuda:1 or mps.", metavar="DEVICE", panel=TRAINING
+    ),
 ]
 Bf16 = Annotated[bool, Option("Train in bfloat16.", panel=TRAINING)]
 GradientCheckpointing = Annotated[bool, Option("Use less memory and more time.", panel=TRAINING)]

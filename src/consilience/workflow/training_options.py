@@ -56,7 +56,7 @@ class ImproveOptions:
     train: Annotated[
         Sequence[str],
         Option("Train on these relations.", metavar="G,G", flag="--train-groups", panel=QUESTIONS),
-    ]
+    ] = ()
     validation: Annotated[
         Sequence[str],
         Option(
@@ -66,7 +66,7 @@ class ImproveOptions:
             flag="--validation-groups",
             panel=QUESTIONS,
         ),
-    ]
+    ] = ()
     folder: Annotated[
         Path | None,
         Option(

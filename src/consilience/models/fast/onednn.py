@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +24,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from consilience.models.batches import one_thread
-from consilience.models.cache import processor
+from consilience.models.cache import key_of_check, processor, recall, remember
 from consilience.models.fast.libraries import (
     Library,
     Products,
@@ -105,8 +106,41 @@ class _Linears:
     def without_activations(self) -> _Linears:
         return _Linears(self.layers, {}, [])
 
+    def record(self, model: PreTrainedModel) -> dict[str, object]:
+        """What ``known`` reads: modules by their name in the model."""
+        name_of = {id(module): name for name, module in model.named_modules()}
+        return {
+            "activation": {name_of[layer]: name for layer, name in self.activation.items()},
+            "followers": [name_of[id(module)] for module in self.followers],
+        }
 
-def speed_up(model: PreTrainedModel, *, head: bool, library: Library | None = None) -> Products:
+    @classmethod
+    def known(cls, model: PreTrainedModel, record: Mapping[str, Any]) -> _Linears | None:
+        """The linear layers as an earlier run found and proved them; None if it did not."""
+        modules = dict(model.named_modules())
+        try:
+            activation = {
+                id(modules[layer]): name
+                for layer, name in record["activation"].items()
+                if name in ACTIVATIONS
+            }
+            return cls(linear_layers(model), activation, [modules[n] for n in record["followers"]])
+        except (LookupError, AttributeError, TypeError):
+            return None
+
+
+def linear_layers(model: PreTrainedModel) -> list[Any]:
+    """The linear layers of a model, in the order of its modules."""
+    return [module for module in model.modules() if type(module) in (torch.nn.Linear, Conv1D)]
+
+
+def speed_up(
+    model: PreTrainedModel,
+    *,
+    head: bool,
+    library: Library | None = None,
+    identity: Mapping[str, object] = MappingProxyType({}),
+) -> Products:
     """Let linear layers multiply with the faster library; returns which one that is.
 
     With oneDNN the weights are stored in its order only, and an activation module after a linear
@@ -115,15 +149,18 @@ def speed_up(model: PreTrainedModel, *, head: bool, library: Library | None = No
 
     Nothing is changed where torch's own products are as fast, on an accelerator, in half precision,
     where torch lacks oneDNN, and where the model would then fail or give other logits. ``library``
-    replaces the measurement.
+    replaces the measurement. ``identity``: that of the model, for which the check is remembered.
     """
     if (model.device.type, model.dtype) != ("cpu", torch.float32):
         return torchs_own(model)
     # Read by oneDNN once, when it first prepares a product.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", PREPARED)
     output = model.get_output_embeddings()
-    with one_thread():  # distributing a few tokens takes longer than computing them
-        before, linears = _look_into(model)
+    before, key = None, key_of_check("head-packed" if head else "packed", identity)
+    linears = _Linears.known(model, (key and recall(key)) or {})
+    if linears is None:
+        with one_thread():  # distributing a few tokens takes longer than computing them
+            before, linears = _look_into(model)
     body = [layer for layer in linears.layers if layer is not output]
     try:
         shapes = Counter(shape_of(layer, linears.activation_of(layer)) for layer in body)
@@ -132,10 +169,14 @@ def speed_up(model: PreTrainedModel, *, head: bool, library: Library | None = No
         return torchs_own(model)
     if chosen.library == "onednn":
         layers = linears.layers if head else body
-        if any(
-            _pack_checked(_Packed(model, layers, part, output), before)
-            for part in (linears, linears.without_activations())
-        ):
+        for part in (linears, linears.without_activations()):
+            packed = _Packed(model, layers, part, output)
+            if before is None:
+                packed.pack()
+            elif not _pack_checked(packed, before):
+                continue
+            elif key and part is linears:
+                remember(key, linears.record(model))
             return chosen
         chosen = torchs_own(model)
     _align(linears.layers)
@@ -247,7 +288,7 @@ def _look_into(model: PreTrainedModel) -> tuple[Tensor, _Linears]:
     as its input, and each output of the layer becomes its input. That nothing else reads the output
     is left to the check of the logits.
     """
-    layers = [module for module in model.modules() if type(module) in (torch.nn.Linear, Conv1D)]
+    layers = linear_layers(model)
     outputs: list[tuple[Any, Tensor]] = []
     calls: list[tuple[torch.nn.Module, Any]] = []  # a module without parts, the preceding layer
 

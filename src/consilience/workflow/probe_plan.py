@@ -208,27 +208,27 @@ def sampled_plan(
         for group in groups:
             if group.left:
                 start = time.monotonic()
-                plan, size = planned(group.ask)
+                plan, sampled = planned(group.ask)
                 now = time.monotonic()
-                whole = now + (now - start) * group.left / size
-                if size < group.left and whole < begin + SAMPLED_SECONDS:
-                    plan, size = planned(group.ask_all)
-                plans.append((plan, size, group.left))
+                whole = now + (now - start) * group.left / sampled
+                if sampled < group.left and whole < begin + SAMPLED_SECONDS:
+                    plan, sampled = planned(group.ask_all)
+                plans.append((plan, sampled, group.left))
     finally:
         client.plan = None
-    total = sum(size for _, size, _ in plans)
+    total = sum(sampled for _, sampled, _ in plans)
     ways = len(variations(client))
     repeated = ways * sample_size(queries, ways, noise_floor) if plans else 0
     usage = PlannedUsage(
         client.usage.requests, client.usage.tokens_read, client.usage.tokens_written
     )
-    for plan, size, left in plans:
-        usage += plan if size == left else plan.times(MARGIN * left / size)
+    for plan, sampled, left in plans:
+        usage += plan if sampled == left else plan.times(MARGIN * left / sampled)
     # One request may be for several queries, and a repeat for one of them.
-    shares = [(plan, max(1, min(plan.most.requests, size))) for plan, size, _ in plans]
+    shares = [(plan, max(1, min(plan.most.requests, sampled))) for plan, sampled, _ in plans]
     if repeated:
-        plan, size = max(shares, key=lambda one: one[0].most.tokens_read / one[1])
-        usage += plan.times(MARGIN * repeated / size)
+        plan, sampled = max(shares, key=lambda one: one[0].most.tokens_read / one[1])
+        usage += plan.times(MARGIN * repeated / sampled)
     price = client.connection.price
     cost = None if price is None else usage.most.cost(price)
     sent = client.usage.requests
@@ -238,15 +238,18 @@ def sampled_plan(
     }  # fmt: skip
 
 
-def complete_groups(folder: Path, settings: Mapping[str, object]) -> tuple[bool, set[str]]:
+def complete_groups(
+    folder: Path, settings: Mapping[str, object] | None = None
+) -> tuple[bool, set[str]]:
     """Whether a folder has no run yet, and the groups that its run has answers of.
 
-    A folder with another run raises, as the run itself would.
+    A folder with a run of other ``settings`` raises, as the run itself would.
     """
     record = record_of(folder)
     if not record:
         return True, set()
-    now = json.loads(json.dumps({"format": FORMAT, **settings}))
-    refuse_other_run(record["settings"], now, folder)
+    if settings is not None:
+        now = json.loads(json.dumps({"format": FORMAT, **settings}))
+        refuse_other_run(record["settings"], now, folder)
     files = {path.stem for path in (folder / "answers").glob("*.parquet")}
     return False, files & set(record.get("answers", files))

@@ -191,11 +191,11 @@ def test_of_equal_checkpoints_and_lambdas_the_last_is_kept(model_folder, tmp_pat
     """With a learning rate of next to nothing all are equal."""
     result = train(model_folder("bert"), tmp_path, weights=(0.5, 1.0), learning_rate=1e-30)
     chosen = result.best.chosen
-    assert (chosen.weight, dict(chosen.best.kept)) == (
+    assert (chosen.weight, dict(chosen.best.checkpoint)) == (
         1.0,
         {"step": 8, "updates": 8, "equal": 8, "checkpoints": 8},
     )
-    assert json.loads((tmp_path / ROW / "training.json").read_text())["kept"]["step"] == 8
+    assert json.loads((tmp_path / ROW / "training.json").read_text())["checkpoint"]["step"] == 8
     assert result.lambdas.filter(pl.col("kept"))["step"].to_list() == [8]
     (note,) = result.notes
     assert note.startswith("8 of 8 checkpoints and 2 of 2 lambdas have the same consistent")

@@ -68,13 +68,13 @@ def _show(
 def _closing(result: Improved, folder: Path, *, details: bool) -> list[str]:
     """Where the model is, how to load it, and where to see more."""
     best = result.best.chosen
-    model, kept = best.best.model, best.best.kept
+    model, checkpoint = best.best.model, best.best.checkpoint
     task = PIPELINES[result.kind]
     after = folder / f"seed-{best.seed}" / best.name / "after"
     more = "" if details else "--details, or "
     return [
-        f"Model (lambda {best.weight:g}, seed {best.seed}, after {kept['step']} of "
-        f"{counted(kept['updates'], 'update')}): {model}",
+        f"Model (lambda {best.weight:g}, seed {best.seed}, after {checkpoint['step']} of "
+        f"{counted(checkpoint['updates'], 'update')}): {model}",
         "Load it:",
         "  from transformers import pipeline",
         f'  model = pipeline("{task}", model="{model}")',
@@ -95,7 +95,7 @@ def _document(result: Improved) -> dict[str, Any]:
                     f"{weight:g}": dict(trained.validation)
                     for weight, trained in outcome.chosen.tried.items()
                 },
-                "kept": dict(outcome.chosen.best.kept),
+                "checkpoint": dict(outcome.chosen.best.checkpoint),
                 "perplexity": outcome.chosen.best.perplexity,
                 "after": rows_of(outcome.metrics),
                 "differences": rows_of(outcome.compared),

@@ -42,7 +42,7 @@ class Trained:
     """The folder of its best checkpoint, a model like any other."""
     validation: Mapping[str, float]
     """The metrics of that checkpoint on the validation relations."""
-    kept: Mapping[str, int]
+    checkpoint: Mapping[str, int]
     """``step``: the updates of that checkpoint, of so many ``updates``; ``equal`` of so many
     ``checkpoints`` have its consistent accuracy, itself included."""
     perplexity: float | None
@@ -57,7 +57,7 @@ def train(
     ``path`` gets checkpoints, and at the end the best one as ``model``, and ``training.json`` with
     the history of losses and validation.
     """
-    model, tests = path / "model", ("perplexity", "kept")
+    model, tests = path / "model", ("perplexity", "checkpoint")
     settings = {"lambda": weight, "plan": asdict(replace(plan, weights=(weight,)))}
     folder = TrainingFolder(path, settings)
     with PartialState().main_process_first():
@@ -71,7 +71,7 @@ def train(
             )
         trainer.train_in(folder, lambda: _save(trainer, subject, model), watch)
     record = folder.result(tests, VALIDATED)
-    return Trained(model, record["validation"], record["kept"], record["perplexity"])
+    return Trained(model, record["validation"], record["checkpoint"], record["perplexity"])
 
 
 def _save(trainer: ConsistencyTrainer, subject: Subject, model: Path) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def _save(trainer: ConsistencyTrainer, subject: Subject, model: Path) -> dict[st
     trainer.steps.tokenizer.save_pretrained(model)
     return {
         "validation": done[best],
-        "kept": {
+        "checkpoint": {
             "step": best,
             "updates": trainer.state.global_step,
             "equal": len(equal),

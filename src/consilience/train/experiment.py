@@ -125,14 +125,14 @@ class Improved:
 
     @property
     def notes(self) -> list[str]:
-        """What to know of the choice of the model: checkpoints and lambdas with equal validation."""
+        """What to know of the choice: checkpoints and lambdas with equal validation."""
         chosen = self.best.chosen
-        best, kept = chosen.best.validation[BEST_METRIC], chosen.best.kept
+        best, checkpoint = chosen.best.validation[BEST_METRIC], chosen.best.checkpoint
         lambdas = sum(one.validation[BEST_METRIC] == best for one in chosen.tried.values())
         ties = [
-            f"{equal} of {count} {what}"
-            for equal, count, what in (
-                (kept["equal"], kept["checkpoints"], "checkpoints"),
+            f"{equal} of {count} {name}"
+            for equal, count, name in (
+                (checkpoint["equal"], checkpoint["checkpoints"], "checkpoints"),
                 (lambdas, len(chosen.tried), "lambdas"),
             )
             if equal > 1
@@ -177,7 +177,7 @@ class Improved:
                 "seed": outcome.chosen.seed,
                 "lambda": weight,
                 "kept": weight == outcome.chosen.weight,
-                "step": trained.kept["step"],
+                "step": trained.checkpoint["step"],
                 **trained.validation,
                 "perplexity": trained.perplexity,
             }
@@ -313,12 +313,12 @@ def _train_rows(
         subject = replace(subject, model=str(teacher.model))
     for name in (IMPROVED, *(ABLATIONS if ablations else ())):
         row = plan if name == IMPROVED else ablated(plan, name, weight)
-        tried = {}
+        tried: dict[float, Trained] = {}
         for tried_weight in row.weights:
             watch.say(f"training {name}, seed {plan.seed}, lambda {tried_weight:g}")
             folder_of_weight = path / name / f"lambda-{tried_weight:g}"
             tried[tried_weight] = train(subject, row, tried_weight, folder_of_weight, watch)
-        best = last_best([*tried], lambda tried_weight: tried[tried_weight].validation)
+        best, _ = last_best([*tried.items()], lambda one: one[1].validation)
         weight = best if name == IMPROVED else weight
         yield Chosen(name, plan.seed, best, tried)
 

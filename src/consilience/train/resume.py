@@ -40,7 +40,7 @@ FIELDS: Fields = {
     "settings": OBJECT,
     "finished": TRUTH,
     "validation": object_of(NUMBER),
-    "kept": object_of(WHOLE),
+    "checkpoint": object_of(WHOLE),
     "perplexity": either(NUMBER, NULL),
     "epochs": NUMBER,
     "seconds": NUMBER,

@@ -200,7 +200,7 @@ def test_labels_are_scored_by_all_their_tokens(asked_writer):
             for form in forms
         ]
     )
-    close = 5e-5 if "Mamba" in model.identity["architecture"] else 2e-5
+    close = 5e-5  # of sums of -80, in single precision
     for budget in (Budget(1), Budget(10**6)):
         model.budget = budget
         found = by_row(model.score(forms), len(forms))

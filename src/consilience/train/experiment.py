@@ -125,7 +125,7 @@ class Improved:
 
     @property
     def notes(self) -> list[str]:
-        """What to know of the choice of the model: checkpoints and lambdas with equal validation."""
+        """What to know of the choice of the model: equal checkpoints and lambdas."""
         chosen = self.best.chosen
         best, kept = chosen.best.validation[BEST_METRIC], chosen.best.kept
         lambdas = sum(one.validation[BEST_METRIC] == best for one in chosen.tried.values())
@@ -318,7 +318,7 @@ def _train_rows(
             watch.say(f"training {name}, seed {plan.seed}, lambda {tried_weight:g}")
             folder_of_weight = path / name / f"lambda-{tried_weight:g}"
             tried[tried_weight] = train(subject, row, tried_weight, folder_of_weight, watch)
-        best = last_best([*tried], lambda tried_weight: tried[tried_weight].validation)
+        best, _ = last_best([*tried.items()], lambda one: one[1].validation)
         weight = best if name == IMPROVED else weight
         yield Chosen(name, plan.seed, best, tried)
 

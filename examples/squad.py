@@ -43,7 +43,12 @@ from transformers.utils import logging
 from consilience import ConsilienceError
 from consilience.files import csv_of, write_whole
 from consilience.metrics.bootstrap import REPLICATES, resamples
-from consilience.metrics.intervals import Floats, bootstrap_interval, detectable_difference
+from consilience.metrics.intervals import (
+    Floats,
+    bootstrap_error,
+    bootstrap_interval,
+    detectable_difference,
+)
 from consilience.metrics.significance import mcnemar, paired_permutation
 from consilience.models.batches import Budget, equal_length_batches, halving, side_by_side
 from consilience.read import parse_json
@@ -489,7 +494,8 @@ def compare(before: pl.DataFrame, after: pl.DataFrame, seed: int = 0) -> pl.Data
             test = "permutation"
         row = {"metric": metric, "of": of, "difference": value, "low": low, "high": high}
         row |= {"before": was["value"][at], "after": now["value"][at], "p": p, "test": test}
-        detectable = detectable_difference(replicates[:, at])
+        error = bootstrap_error(replicates[:, at], len(sizes))
+        detectable = detectable_difference(error, len(sizes))
         rows.append(row | {"detectable": detectable, "n": moved.height})
     return pl.DataFrame(rows)
 

@@ -374,11 +374,6 @@ def test_durations_in_words(seconds, text):
         (["--validation-groups", "A"], "A to train on and to validate on"),
         (["--lambda", "half"], "invalid value for '--lambda': 'half'; expected a number"),
         (["--text", "missing.txt"], "missing.txt: no such file"),
-        (["--train-groups", ""], "no relations for train. Name some: --train-groups."),
-        (
-            ["--suite", "mini-questions"],
-            "questions cannot be trained on yet; expected a suite of facts",
-        ),
         (
             ["--model", "openai:gpt"],
             "'openai:gpt' is a model behind a URL or in another program, which cannot",
@@ -391,6 +386,19 @@ def test_what_is_wrong_is_one_message(consilience, command, tmp_path, options, m
     status, _, err = consilience(*command, *options)
     assert status == 2
     assert message in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    ("suite", "message"),
+    [
+        ("mini-questions", "questions cannot be trained on yet; expected a suite of facts"),
+        ("mini", "no relations for train. Name some: --train-groups."),
+    ],
+)
+def test_the_suite_is_refused_before_anything_else(consilience, suite, message):
+    status, _, err = consilience("improve", "--model", "nowhere", "--suite", suite)
+    assert status == 2
+    assert message in err
 
 
 @pytest.mark.parametrize("name", ["improve", "finetune"])

@@ -22,6 +22,8 @@ from conftest import ROOT
 from consilience.cli.command_table import COMMANDS
 from consilience.models.functions import match_candidate
 from consilience.types import Query
+from consilience.workflow.keywords import options_of
+from consilience.workflow.probe_options import ProbeOptions
 from pair_builders import save_classifier, write_pairs
 
 MAJORITY = "baseline:majority"
@@ -391,6 +393,15 @@ def test_commands_take_their_options_as_keywords(tmp_path):
     assert page.is_file()
     assert cs.suite_stats(PORTS).facts == 3
     assert "mini" in cs.list_suites()
+
+
+def test_lists_of_numbers_are_one_text_too():
+    """As on the command line."""
+    model = {"suite": "mini", "model": "openai:x"}
+    for price in ("0.1,0.4", (0.1, 0.4), [0.1, 0.4]):
+        assert options_of(ProbeOptions, model | {"price": price}).price == (0.1, 0.4)
+    with pytest.raises(cs.ConsilienceError, match="price='free'; expected a number"):
+        options_of(ProbeOptions, model | {"price": "0.1,free"})
 
 
 def test_every_function_takes_a_result_as_a_run(result, tmp_path):

@@ -64,6 +64,9 @@ ExampleKind = Literal[
 Colour = Literal["subject", "object", "pattern"]
 """What the colours of a drawing of vectors mean."""
 
+SERVED = ("openai", "llamacpp")
+"""Prefixes of models that a server scores: behind a URL, or llama.cpp's in this process."""
+
 SMALL_TASKS = ("rte", "mrpc")
 """The CALUM paper's tasks with few training examples: 2.5K and 3.7K; others have over 105K."""
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
 from consilience.cli.console import Screen, out, warn
 from consilience.cli.output_options import ImproveOutput
 from consilience.cli.printing import DRY_RUN, print_json, print_lines, rows_of
-from consilience.metrics.notes import few_relations
-from consilience.metrics.registry import headline_metrics
 from consilience.report.comparison_tables import comparison_table
 from consilience.report.training_tables import lambda_table, result_table, table_7
 from consilience.text import counted
@@ -33,7 +29,7 @@ def improve(options: ImproveOptions, output: ImproveOutput) -> None:
     result, cost = improvement.result, improvement.cost
     if output.as_json:
         document = {"cost": cost.to_dict() if cost else None}
-        print_json(document | (_document(result) if result else {}))
+        print_json(document | (_document(result, improvement.notes) if result else {}))
     elif result:
         _show(improvement, result, options, details=output.details)
     elif cost:
@@ -59,8 +55,7 @@ def _show(
         compared = comparison_table(result.best.compared, improvement.suite, by="group")
         out.print(replace(compared, title=f"{compared.title}, seed {best.seed}"))
     print_lines(_closing(result, improvement.folder, details=details))
-    headline = result.best.compared.filter(pl.col("metric").is_in(headline_metrics()))
-    warn([*result.notes, *few_relations(headline, improvement.suite)])
+    warn(improvement.notes)
     if result.perplexity is None:
         warn(["perplexity was not measured; give held-out text with --text."])
 
@@ -82,7 +77,7 @@ def _closing(result: Improved, folder: Path, *, details: bool) -> list[str]:
     ]
 
 
-def _document(result: Improved) -> dict[str, Any]:
+def _document(result: Improved, notes: list[str]) -> dict[str, Any]:
     return {
         "before": rows_of(result.before),
         "perplexity": result.perplexity,
@@ -104,6 +99,6 @@ def _document(result: Improved) -> dict[str, Any]:
             for outcome in result.outcomes
         ],
         "table": rows_of(result.table),
-        "notes": result.notes,
+        "notes": notes,
         "model": str(result.best.chosen.best.model),
     }

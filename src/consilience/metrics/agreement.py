@@ -168,7 +168,7 @@ def corrected_consistency(grid: Grid) -> Tally:
     chance is 1 (one answer to everything), and for one item, whose agreement is its own chance.
     ``MICRO`` sums numerators and denominators of groups.
     """
-    expected, weight = grid.chance, float(np.count_nonzero(grid.n_both) > 1)
+    expected, weight = grid.chance, float(np.count_nonzero(any_of(grid.taken, axis=1)) > 1)
 
     def finish(sums: Floats) -> tuple[Floats, Floats]:
         chance = expected(sums)

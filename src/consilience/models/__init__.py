@@ -16,14 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol as Interface
 
-from consilience.choices import Connection, Loading, MultiToken, Protocol
+from consilience.choices import SERVED, Connection, Loading, MultiToken, Protocol
 from consilience.endpoints.decisions import ROUTES
 from consilience.errors import ConsilienceError
 from consilience.models.baselines import BASELINES, load_baseline
 from consilience.types import Candidates, Query, Scores
-
-SERVED = ("openai", "llamacpp")
-"""Prefixes of models that a server scores: behind a URL, or llama.cpp's in this process."""
 
 
 class LanguageModel(Interface):

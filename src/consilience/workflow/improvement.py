@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from consilience import suites
 from consilience.choices import Protocol
 from consilience.errors import ConsilienceError, needs_extra
+from consilience.metrics.notes import few_relations
+from consilience.metrics.registry import headline_metrics
 from consilience.read import read_rows, read_text
 from consilience.suites.question_suites import is_questions
 from consilience.types import Suite
@@ -41,6 +43,15 @@ class Improvement:
     """The work and an estimate of its time; None where the results exist already."""
     result: Improved | None
     """Trainings, metrics and comparisons; None in a dry run."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of the choice of the model, and of a mean over few relations."""
+        if self.result is None:
+            return []
+        compared = self.result.best.compared
+        headline = compared.filter(compared["metric"].is_in(headline_metrics()))
+        return [*self.result.notes, *few_relations(headline, self.suite)]
 
 
 def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improvement | None:

@@ -19,10 +19,10 @@ from consilience.ask_pairs import (
     pair_prompts,
     present_pairs,
 )
+from consilience.choices import SERVED
 from consilience.design import ORIGINAL
 from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.files import csv_of, write_whole
-from consilience.models import SERVED
 from consilience.models.label_functions import label_baseline
 from consilience.run import SENTENCE_PAIRS, model_name, seed_folders
 from consilience.run_folder import RunFolder, digest_of

@@ -18,11 +18,10 @@ from consilience.answer_clusters import (
 from consilience.ask import Progress
 from consilience.ask_questions import Presenter
 from consilience.ask_writing import EMPTY, WritingModel, ask_writing, notes_on_writing
-from consilience.choices import DEFAULT_LOADING, Connection, Loading
+from consilience.choices import DEFAULT_LOADING, SERVED, Connection, Loading
 from consilience.errors import ConsilienceError
 from consilience.factors import Factor
 from consilience.free_text import DEFAULT_RULES, Rule, normalized, rule_of, usual_rule
-from consilience.models import SERVED
 from consilience.questions import Question
 from consilience.text import counted
 

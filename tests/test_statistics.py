@@ -637,20 +637,6 @@ def test_corrected_consistency_of_two_patterns_is_cohens_kappa():
     assert found["corrected_consistency"] == pytest.approx((agree - chance) / (1 - chance))
 
 
-def test_one_item_has_no_chance_to_correct_by():
-    """Its agreement is its own chance; of two items, and of all groups together, it is known."""
-    one = [("1", "Ada", "a", ["b", "b", "c"])]
-    two = [("1", "Bob", "a", ["b", "b", "c"]), ("2", "Cid", "a", ["a", "a", "a"])]
-    answers = pl.concat([table(one, "A"), table(two, "B")])
-    metrics = measure(answers, make_suite(ids="AB"), "strict").filter(subset="all")
-    found = dict(metrics.filter(metric="corrected_consistency").select("group", "value").rows())
-    chance = dict(metrics.filter(metric="chance_consistency").select("group", "value").rows())
-    assert math.isnan(found["A"])
-    assert chance["A"] == pytest.approx(1 / 3)
-    assert found["B"] == found["MACRO"] == found["MICRO"]
-    assert 0 < found["B"] < 1
-
-
 @pytest.mark.parametrize(("names", "distinct"), [
     ({"A": ["a", "b"], "B": ["b", "c"]}, 3), ({"A": ["a", "b"], "B": ["c", "d"]}, 4),
 ])  # fmt: skip

@@ -165,18 +165,17 @@ def corrected_consistency(grid: Grid) -> Tally:
 
     Cohen's kappa of two variants, numerators and denominators summed over the pairs of variants;
     chance is ``chance_consistency``. Range -1 to 1: 1 is full agreement, 0 is chance. NaN where
-    chance is 1 (one answer to everything), and for one item, whose agreement is its own chance.
-    ``MICRO`` sums numerators and denominators of groups.
+    chance is 1 (one answer to everything). ``MICRO`` sums numerators and denominators of groups.
     """
-    expected, weight = grid.chance, float(np.count_nonzero(any_of(grid.taken, axis=1)) > 1)
+    expected = grid.chance
 
     def finish(sums: Floats) -> tuple[Floats, Floats]:
         chance = expected(sums)
-        return weight * (sums[..., 0] - chance), weight * (sums[..., 1] - chance)
+        return sums[..., 0] - chance, sums[..., 1] - chance
 
     def slopes(sums: Floats) -> tuple[Floats, Floats]:
         same, total, chance = _pair_slopes(grid, sums)
-        return weight * (same - chance), weight * (total - chance)
+        return same - chance, total - chance
 
     return _pair_tally(grid, finish, slopes)
 

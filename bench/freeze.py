@@ -1,11 +1,12 @@
 """Freeze results, so that a change of structure can be shown to change no number.
 
-``python bench/freeze.py record OUT`` runs commands of the installed revision and keeps their
-results in OUT. ``python bench/freeze.py compare BEFORE AFTER`` lists every value that differs and
-exits with 1 if one does. To record another revision, set ``PYTHONPATH`` to its ``src``. ParaRel,
-GLUE and a masked model are read from ``../shared`` or ``CONSILIENCE_SHARED``; without them only
-the runs of the bundled suites are recorded. Of a name that ends with .txt the printed text is kept,
-of all others the JSON document; of a server also the bodies of the requests that it got.
+``python bench/freeze.py record OUT [NAME ...]`` runs commands of the installed revision and keeps
+their results in OUT; of the names, such as ``'*mini*'``, only these and the runs that they read.
+``python bench/freeze.py compare BEFORE AFTER`` lists every value that differs and exits with 1 if
+one does. To record another revision, set ``PYTHONPATH`` to its ``src``. ParaRel, GLUE and a masked
+model are read from ``../shared`` or ``CONSILIENCE_SHARED``; without them only the runs of the
+bundled suites are recorded. Of a name that ends with .txt the printed text is kept, of all others
+the JSON document; of a server also the bodies of the requests that it got.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import get_args
 
@@ -80,26 +82,42 @@ probe
 score
 compare
 gate
-report
 verify
+report
 publish
 improve
 finetune
 reproduce
+study
+study run
+study status
+study report
+analyze
 analyze patterns
 analyze edits
 analyze examples
+analyze expectations
 analyze knowledge
 analyze factors
+analyze syntax
+analyze tasks
+analyze representations
+suite
+suite list
 suite new
+suite fetch
 suite check
+suite card
 suite audit
 suite stats
 suite export
+suite mine
 suite import
 suite rewrite
-study run
-study report
+suite annotate
+suite annotate sheet
+suite annotate patterns
+suite annotate score
 """.splitlines()[1:]
 """Commands whose help is kept."""
 
@@ -155,9 +173,77 @@ def table_commands() -> Iterator[tuple[str, list[str]]]:
     yield "gate", gate
     yield "gate.txt", gate
     yield "gate-plan", [*gate, "--plan"]
+    yield "gate.md.txt", [*gate, "--format", "md"]
     yield "study", ["study", "run", "study.toml"]
+    yield "study-status.txt", ["study", "status", "study.toml"]
     yield "study-report", ["study", "report", "study.toml"]
     yield "study-report.txt", ["study", "report", "study.toml"]
+    yield from more_table_commands()
+    yield from text_commands()
+
+
+def more_table_commands() -> Iterator[tuple[str, list[str]]]:
+    """Answers made elsewhere, seeds, noise floors, verification, publication, planned runs."""
+    for suite in ("mini", "mini-questions", "mini-open"):
+        answers = f"answers-{suite}.jsonl"
+        match = ["--match", "contains"] if suite != "mini" else []
+        scored = ["score", answers, "--suite", suite, *match]
+        yield f"scored-{suite}", [*scored, "--out", f"scored-{suite}"]
+        yield f"scored-{suite}.txt", scored
+    some = ["probe", "--suite", "mini", "--groups", "capital,sport", "--limit", "4"]
+    floor = ["--model", "packaged:smollm2", "--noise-floor", "20", "--out", "floor"]
+    yield "floor", [*some, *floor]
+    for seed in ("1", "2"):
+        run = f"seed-{seed}"
+        yield run, [*some, "--model", "baseline:random", "--seed", seed, "--out", run]
+    yield "gate-of-two.txt", ["gate", "seed-1", "seed-2", "--rule", "consistency >= 0.05"]
+    yield "compare-three", ["compare", "mini-majority-strict", "seed-1", "seed-2"]
+    yield "verify", ["verify", "mini-random-strict"]
+    yield "verify.txt", ["verify", "mini-random-strict"]
+    yield "publish", ["publish", "mini-random-strict", "--format", "eee", "--out", "published"]
+    yield "publish-card.txt", ["publish", "mini-random-strict", "--format", "model-card"]
+    yield "plan", [*some, "--model", "baseline:random", "--dry-run"]
+    forms = ["--perturbations", "all", "--out", "mini-forms"]
+    yield "mini-forms", [*some, "--model", "baseline:random", *forms]
+    for relation in ("seed-1", "questions-random", "languages"):
+        yield f"report-{relation}.txt", ["report", relation, "--out", f"{relation}.html"]
+    yield "report-two.txt", ["report", "seed-1", "seed-2", "--out", "two.html"]
+    tables = ["--tables", "tables", "--out", "tables.html"]
+    yield "report-tables.txt", ["report", "mini-random-strict", *tables]
+
+
+def text_commands() -> Iterator[tuple[str, list[str]]]:
+    """The printed text of commands whose document is kept above, and of refusals."""
+    for analysis in ("edits", "patterns", "examples", "knowledge"):
+        yield f"analyze-{analysis}.txt", ["analyze", analysis, "mini-random-strict"]
+    yield "analyze-expectations.txt", ["analyze", "expectations", "expected-semantic"]
+    for by in ("group", "form", "edit", "metric"):
+        yield f"mini-forms-by-{by}.txt", ["score", "mini-forms", "--by", by]
+    yield "languages-by-factor.txt", ["score", "languages", "--by", "factor"]
+    for form in ("csv", "md", "latex"):
+        yield f"mini-{form}.txt", ["score", "mini-random-strict", "--format", form]
+        compared = ["compare", "mini-majority-strict", "mini-random-strict", "--format", form]
+        yield f"compare-{form}.txt", compared
+    yield "suites.txt", ["suite", "list"]
+    yield "recipes.txt", ["reproduce"]
+    yield "pararel-table1.txt", ["reproduce", "pararel-table-1", "--dry-run"]
+    for suite in ("mini", "mini-questions", "mini-open", "mini-languages"):
+        yield f"check-{suite}.txt", ["suite", "check", suite]
+    yield "new.txt", ["suite", "new", "own"]
+    yield "own.txt", ["probe", "--suite", "own", "--model", "packaged:smollm2", "--limit", "1"]
+    wrong = {
+        "option": ["probe", "--modle", "x"],
+        "command": ["prob"],
+        "model": ["probe", "--model", "baseline:nope"],
+        "suite": ["probe", "--suite", "nope"],
+        "kind": ["probe", "--suite", "mini", "--model", "baseline:random", "--data", "x.tsv"],
+        "rule": ["gate", "mini-random-strict", "--rule", "consistency > 0.8"],
+        "run": ["score", "nothere"],
+        "value": ["probe", "--limit", "x"],
+        "url": ["probe", "--model", "openai:x"],
+    }
+    for name, arguments in wrong.items():
+        yield f"refused-{name}.txt", arguments
 
 
 STUDY = """
@@ -267,14 +353,47 @@ def pair_commands() -> Iterator[tuple[str, list[str]]]:
     yield "pairs-writer", [*probe, *writer, "--out", "pairs-writer"]
 
 
-def record(out: Path) -> None:
+def write_answers(out: Path) -> None:
+    """Answers in the prompts that the program exports, as somebody else's program would add them.
+
+    Every third is wrong or says more than the answer.
+    """
+    for suite in ("mini", "mini-questions", "mini-open"):
+        export = ["suite", "export", suite, "--limit", "2", "--out", f"asked-{suite}.csv"]
+        _record(out, f"asked-{suite}.txt", export)
+        asked = pl.read_csv(out / f"asked-{suite}.csv", infer_schema=False)
+        golds = asked["gold"].to_list()
+        answers = [
+            golds[place - 1] if place % 3 == 1 else f"It is {gold}." if place % 3 else gold
+            for place, gold in enumerate(golds)
+        ]
+        pairs = zip(asked.iter_rows(named=True), answers, strict=True)
+        rows = [
+            {key: row[key] for key in ("group", "item", "variant")} | {"answer": answer}
+            for row, answer in pairs
+        ]
+        _write_rows(out / f"answers-{suite}.jsonl", rows)
+
+
+def _write_rows(path: Path, rows: list[dict[str, object]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def record(out: Path, only: list[str]) -> None:
     """Run every command in ``out``; its JSON document is kept as NAME.json."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "study.toml").write_text(STUDY, encoding="utf-8")
     shutil.copytree(CONSISTENCY, out / "consistency", dirs_exist_ok=True)
-    for name, arguments in commands():
-        _record(out, name, arguments)
-    record_families_and_servers(out)
+    if not only:
+        write_answers(out)
+    everything = dict(commands())
+    chosen = {name for name in everything for part in only or ["*"] if fnmatch(name, part)}
+    reads = {word for name in chosen for word in everything[name]}
+    for name, arguments in everything.items():
+        if name in chosen | reads:
+            _record(out, name, arguments)
+    if not only or any(fnmatch(name, part) for name in ("tiny", "served") for part in only):
+        record_families_and_servers(out)
 
 
 def _record(out: Path, name: str, arguments: list[str]) -> None:
@@ -292,7 +411,10 @@ def _record(out: Path, name: str, arguments: list[str]) -> None:
     seconds = time.perf_counter() - start
     print(f"{answer.returncode} {seconds:6.1f} s  {' '.join(arguments)}", flush=True)
     if answer.returncode in (0, 3):
-        kept.write_text(answer.stdout, encoding="utf-8")
+        notes = f"--- standard error\n{answer.stderr}" if is_text and answer.stderr else ""
+        kept.write_text(answer.stdout + notes, encoding="utf-8")
+    elif name.startswith("refused-"):
+        kept.write_text(f"{answer.returncode}\n{answer.stderr}", encoding="utf-8")
     else:
         print(answer.stderr[-2000:], flush=True)
 
@@ -377,8 +499,8 @@ def _is_nan(value: object) -> bool:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["record", out]:
-            record(Path(out).resolve())
+        case ["record", out, *only]:
+            record(Path(out).resolve(), only)
         case ["compare", before, after]:
             found = list(differences(Path(before), Path(after)))
             print("\n".join(found) or "no difference")

@@ -12,7 +12,7 @@ Every case is drawn by (seed, target, number), and runs in a forked child with 2
 - traceback, crash (ended by a signal), timeout, memory, wrong: failures. `wrong` is a torn file, a
   changed result, or bytes outside of where they belong.
 
-The exit status is 1 where there is a failure.
+The exit status is 1 where there is a failure. SIGTERM ends it after the cases that run.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import pkgutil
 import platform
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -106,7 +107,9 @@ def campaign(
         numbers = itertools.count(first) if cases is None else range(first, first + cases)
         drawn = ((name, number) for number in numbers for name in only)
         left: list[tuple[str, int]] = []
-        while time.monotonic() < ends:
+        stopped: list[int] = []
+        signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
+        while time.monotonic() < ends and not stopped:
             left += itertools.islice(drawn, TOGETHER - len(left))
             if not left:
                 break

@@ -107,11 +107,8 @@ GROWING = ("run.json", "training.json")
 PASSING = ("products.json", "checkpoint")
 """In the paths of files that a finished training removes."""
 
-TIMES = re.compile(
-    rb'"(made|started|finished|created|date|time|updated)": "[0-9T:.+Z-]+"|"id": "[0-9a-f]{64}"'
-    rb'|"[a-z_]*seconds": [0-9.e-]+'
-)
-"""When something was done, how long it took, and the id of sheets, which depends on the time."""
+TIMES = re.compile(rb'"made": "[0-9T:.+-]+"|"id": "[0-9a-f]{64}"')
+"""When sheets were made, and their id, which depends on it."""
 
 
 def _start(
@@ -254,6 +251,7 @@ def _contents(folder: Path) -> dict[Path, object]:
 
 def _undated(path: Path) -> object:
     content = path.read_bytes()
-    if path.name == "run.json":  # it is whole if it can be read
-        return json.loads(content)["answers"]
+    if path.name in GROWING:  # they are whole if they can be read
+        record = json.loads(content)
+        return [record.get(name) for name in ("answers", "finished", "validation", "checkpoint")]
     return TIMES.sub(b"", content)

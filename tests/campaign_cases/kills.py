@@ -101,8 +101,8 @@ KILLED = {
 OWN_PROGRAM = ("study",)
 """Commands that start processes, which need a program that they can start again."""
 
-GROWING = ("run.json", "training.json")
-"""Files that are rewritten while a command works."""
+GROWING = {"run.json": ("answers",), "training.json": ("finished", "validation", "checkpoint")}
+"""Files that are rewritten while a command works, and what of them is the same in the end."""
 
 PASSING = ("products.json", "checkpoint")
 """In the paths of files that a finished training removes."""
@@ -253,5 +253,5 @@ def _undated(path: Path) -> object:
     content = path.read_bytes()
     if path.name in GROWING:  # they are whole if they can be read
         record = json.loads(content)
-        return [record.get(name) for name in ("answers", "finished", "validation", "checkpoint")]
+        return [record.get(name) for name in GROWING[path.name]]
     return TIMES.sub(b"", content)

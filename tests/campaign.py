@@ -28,6 +28,7 @@ import os
 import pkgutil
 import platform
 import random
+import re
 import shutil
 import signal
 import sys
@@ -51,7 +52,6 @@ from campaign_cases.child import (
 )
 from campaign_cases.files import prepare
 
-
 ROOM = "/dev/shm"
 """Where the cases work, if it is there: nothing waits for a disk."""
 
@@ -65,6 +65,7 @@ def load() -> None:
     What is the same in all cases is found once, too.
     """
     os.environ |= {"OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
+    sys.modules |= dict.fromkeys(("datasets", "peft"))  # transformers is to do without them
     gc.disable()
     import torch
 
@@ -80,6 +81,7 @@ def load() -> None:
             with suppress(ModuleNotFoundError):  # it belongs to an extra that is not installed
                 importlib.import_module(module.name)
     import altair  # noqa: F401
+
     from consilience.report import html
     from consilience.train import cost, experiment  # noqa: F401
 
@@ -92,10 +94,10 @@ def load() -> None:
 def campaign(
     seed: str, *, cases: int | None, seconds: float | None, only: list[str], first: int = 0
 ) -> tuple[dict[str, Counter[str]], Counter[str], list[dict[str, str]]]:
-    """How often each target had each outcome and ended a process, and every failure."""
+    """How often each target had each outcome, and each command was killed; every failure."""
     load()
     counts: dict[str, Counter[str]] = {name: Counter() for name in only}
-    kills: Counter[str] = Counter()
+    killed: Counter[str] = Counter()
     failures = []
     ends = time.monotonic() + seconds if seconds else math.inf
     with tempfile.TemporaryDirectory(dir=ROOM if os.access(ROOM, os.W_OK) else None) as room:
@@ -119,7 +121,8 @@ def campaign(
             found = in_child(acts, out, SECONDS * SLOW.get(batch[0][0], 1))
             for (name, number), (outcome, said) in zip(batch, found, strict=False):
                 counts[name][outcome] += 1
-                kills[name] += int(said.partition(" kills")[0]) if " kills of" in said else 0
+                if match := re.match(r"(\d+) kills of (\w+)", said):
+                    killed[match[2]] += int(match[1])
                 if outcome in FAILURES:
                     case = f"{seed}:{name}:{number}"
                     failures.append({"case": case, "outcome": outcome, "said": said[-1500:]})
@@ -128,7 +131,7 @@ def campaign(
             left = [one for one in left if one not in done]
             shutil.rmtree(Path(room) / "case", ignore_errors=True)  # of a process that was ended
         os.chdir("/")
-    return counts, kills, failures
+    return counts, killed, failures
 
 
 def _act(seed: str, name: str, number: int, place: Path) -> str:
@@ -158,23 +161,24 @@ def main() -> None:
         given.seed, given.only, number = given.case.split(":")
         first, cases = int(number), 1
     began = time.monotonic()
-    counts, kills, failures = campaign(
+    counts, killed, failures = campaign(
         given.seed, cases=cases, seconds=given.seconds, only=given.only.split(","), first=first
     )
     took = time.monotonic() - began
     if given.json:
         document = {
             "counts": {name: dict(each) for name, each in counts.items()},
-            "kills": kills,
+            "kills": killed,
             "failures": failures,
         }
         print(json.dumps(document))
     else:
-        print(f"{'target':16}{'cases':>8}{'kills':>8}" + "".join(f"{o:>11}" for o in OUTCOMES))
-        kills["all"] = kills.total()
+        print(f"{'target':16}{'cases':>8}" + "".join(f"{name:>11}" for name in OUTCOMES))
         for name, each in [*counts.items(), ("all", sum(counts.values(), Counter()))]:
             cells = "".join(f"{each[outcome] or '.':>11}" for outcome in OUTCOMES)
-            print(f"{name:16}{each.total():>8}{kills[name] or '.':>8}{cells}")
+            print(f"{name:16}{each.total():>8}{cells}")
+        each_killed = ", ".join(f"{name} {count}" for name, count in sorted(killed.items()))
+        print(f"kills: {killed.total():,} ({each_killed})")
         for failure in failures:
             print(f"\n{failure['case']}: {failure['outcome']}\n{failure['said']}")
         print(f"\nseed {given.seed}, {took:.0f} s, {platform.platform()}, {os.cpu_count()} cores")

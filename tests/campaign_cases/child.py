@@ -22,8 +22,10 @@ os.environ["RUST_BACKTRACE"] = "0"
 
 MEMORY = 2 << 30
 SECONDS = 20
-SLOW = {"together": 4}
+SLOW = {"kill": 4, "kill_long": 4, "together": 4}
 """Targets of several commands, and how many times as long they may take."""
+PATIENCE = 15
+"""How many times as long a case may take by the clock, because others use the processor, too."""
 LONGEST = 5_000
 OUTCOMES = ("done", "refused", "abort", "traceback", "crash", "timeout", "memory", "wrong")
 FAILURES = OUTCOMES[3:]
@@ -38,7 +40,6 @@ ALONE: set[str] = set()
 
 TOGETHER = 100
 """Cases of other targets in one process."""
-
 
 
 def target(act: Act) -> Act:
@@ -91,7 +92,7 @@ def in_child(
     with here:
         while len(found) < len(acts):
             waited, last = 0.0, time.monotonic()
-            while not here.poll(0.05) and waited <= 3 * seconds:  # others use the processor too
+            while not here.poll(0.05) and waited <= PATIENCE * seconds:
                 now = time.monotonic()
                 waited += min(now - last, 0.1)  # not while both are stopped
                 last = now

@@ -176,5 +176,3 @@ def _prepare_models(base: Path) -> None:
 def probe_gguf(base: Path, place: Path) -> str:
     return command("probe", "--model", base / "tiny.gguf", "--suite", base / "suite", "--groups",
                    "capital", "--limit", 2, "--out", place)  # fmt: skip
-
-

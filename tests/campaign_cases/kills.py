@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import json
 import os
@@ -19,7 +18,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
-from campaign_cases.child import ALONE, SLOW, TARGETS, WrongError, alone, end_with_parent
+from campaign_cases.child import WrongError, alone, end_with_parent
 from consilience import cli, early
 from wild_server import DEEDS, wild_server
 
@@ -98,6 +97,9 @@ KILLED = {
 }
 """Commands that are killed; they write in their folder."""
 
+LONG = ("finetune", "improve", "study")
+"""Those that take several seconds."""
+
 OWN_PROGRAM = ("study",)
 """Commands that start processes, which need a program that they can start again."""
 
@@ -111,9 +113,7 @@ TIMES = re.compile(rb'"made": "[0-9T:.+-]+"|"id": "[0-9a-f]{64}"')
 """When sheets were made, and their id, which depends on it."""
 
 
-def _start(
-    line: str, folder: Path, steps: dict[int, int], count: Path | None = None
-) -> int:
+def _start(line: str, folder: Path, steps: dict[int, int], count: Path | None = None) -> int:
     """The id of a process that is this command, in ``place`` of a folder.
 
     ``steps``: signals that it sends to itself, and before which of its changes of files; ``count``:
@@ -148,9 +148,7 @@ def _start(
     return child
 
 
-def _steps(
-    steps: dict[int, int], counted: int | None
-) -> Callable[[str, tuple[object, ...]], None]:
+def _steps(steps: dict[int, int], counted: int | None) -> Callable[[str, tuple[object, ...]], None]:
     """An audit hook that sends signals to this process before some of its changes of files."""
     seen = 0
 
@@ -211,6 +209,18 @@ def _interrupt(line: str, folder: Path, draw: random.Random, seconds: float, cha
     return _ended(child, folder, sent)
 
 
+@alone
+def kill(draw: random.Random, folder: Path) -> str:
+    """A command of a second that is killed."""
+    return _kill(draw.choice([name for name in KILLED if name not in LONG]), draw, folder)
+
+
+@alone
+def kill_long(draw: random.Random, folder: Path) -> str:
+    """A training or a study that is killed."""
+    return _kill(draw.choice(LONG), draw, folder)
+
+
 def _kill(name: str, draw: random.Random, folder: Path) -> str:
     """A command is killed up to five times, then ends: it wrote the files of an unbroken one."""
     line = draw.choice(KILLED[name])
@@ -224,12 +234,7 @@ def _kill(name: str, draw: random.Random, folder: Path) -> str:
             shutil.rmtree(place / "out", ignore_errors=True)
     _ended(_start(line, folder, {}), folder)
     _same_files(place, whole, is_complete=True)
-    return f"{kills} kills of {line[:12]}"
-
-
-TARGETS.update({f"kill_{name}": functools.partial(_kill, name) for name in KILLED})
-ALONE.update(name for name in TARGETS if name.startswith("kill_"))
-SLOW.update({name: 8 for name in TARGETS if name.startswith("kill_")})
+    return f"{kills} kills of {name}"
 
 
 def _same_files(place: Path, whole: Path, *, is_complete: bool) -> None:

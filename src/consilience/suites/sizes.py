@@ -6,9 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
-
 from consilience.design import Edge
 from consilience.types import Relation, Suite
 
@@ -83,6 +80,9 @@ def variants(relation: Relation, changed: Callable[[Edge], bool]) -> float:
         return float("nan")
     joined = [pair for pair, edge in relation.edges.items() if not changed(edge)]
     places = ([first for first, _ in joined], [second for _, second in joined])
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components  # slow to import
+
     graph = coo_array(([1] * len(joined), places), shape=(size, size))
     return int(connected_components(graph, directed=False, return_labels=False))
 

@@ -320,9 +320,12 @@ def test_a_digest_does_not_vouch_for_the_columns_of_answers(edit, message, vouch
 
 def test_a_damaged_table_of_metrics_is_named(vouched, consilience, tmp_path):
     vouched(lambda table: table)
-    (tmp_path / "run" / "metrics.csv").write_text("a,b\n1,2\n")
-    status, _, err = consilience("score", "run")
-    assert status == 2 and "metrics.csv: a damaged table of metrics" in err
+    whole = (tmp_path / "run" / "metrics.csv").read_text()
+    for content in ("a,b\n1,2\n", whole.replace("value", "x", 1)):
+        (tmp_path / "run" / "metrics.csv").write_text(content)
+        for command in (("score", "run"), ("verify", "run")):
+            status, _, err = consilience(*command)
+            assert (status, "a damaged table of metrics" in err) == (2, True), (command, err)
 
 
 def test_texts_of_a_key_are_texts(tmp_path):

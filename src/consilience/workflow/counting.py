@@ -191,10 +191,9 @@ def noise_floor_of(run: Path) -> pl.DataFrame | None:
     if not file.is_file():
         return None
     metrics = texts_of(read_csv(file))
-    known = [name for name in METRICS_SCHEMA if name in metrics.columns]
     try:
         rows = metrics.filter(pl.col("metric").is_in([FLIPS, SCORE_CHANGE]))
-        return rows.select(pl.col(name).cast(METRICS_SCHEMA[name]) for name in known)
+        return rows.select(pl.col(name).cast(kind) for name, kind in METRICS_SCHEMA.items())
     except pl.exceptions.PolarsError as error:
         raise ConsilienceError(
             f"a damaged table of metrics: {str(error).splitlines()[0]}",

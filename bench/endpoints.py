@@ -23,9 +23,9 @@ import questions
 
 from consilience import Candidates, Query, load_model, load_suite
 from consilience.choices import Connection
+from consilience.kinds.writing import Writing
 from consilience.models.prompt_models import load_prompt_model
 from consilience.presentation import Prompt
-from consilience.workflow.written_answers import Writing
 
 os.environ.setdefault("TQDM_DISABLE", "1")
 

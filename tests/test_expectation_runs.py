@@ -12,6 +12,8 @@ import pytest
 from conftest import ROOT
 from consilience import ConsilienceError
 from consilience.analysis.expectation_tables import violation_table
+from consilience.kinds import suite_of
+from consilience.kinds.variants import factors_of
 from consilience.metrics.counts import prepared_seeds
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
@@ -26,9 +28,7 @@ from consilience.workflow.analyses import analyze_expectations
 from consilience.workflow.analysis_options import ExpectationsOptions
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe, score
-from consilience.workflow.question_design import factors_of
 from consilience.workflow.run_options import ScoreOptions
-from consilience.workflow.suite import any_suite_of
 
 QUESTIONS = """item,group,question,question_2,options,answer
 a,one,Is A true?,Does A hold?,yes;no,yes
@@ -158,7 +158,7 @@ def test_two_runs_are_compared(folder):
     first, _ = ask(folder, "first", answers(**FIRST))
     right = {**FIRST, "Does_A_not_hold": "no", "Does_B_not_hold": "no"}
     second, _ = ask(folder, "second", answers(**right))
-    suite, protocol = any_suite_of(Run.open(first), None, None, None)
+    suite, protocol = suite_of(Run.open(first), None, None, None)
     runs = {name: Run.open(path).answers for name, path in (("1", first), ("2", second))}
     table = compare(runs, suite, protocol)
     rows = table.filter(metric="violation_rate", subset="opposite")

@@ -22,6 +22,8 @@ from consilience.cloze import Pattern
 from consilience.design import Design
 from consilience.errors import ConsilienceError
 from consilience.free_text import RULES, match
+from consilience.kinds.answers import answers_to_facts
+from consilience.kinds.facts import Facts, fact_rows
 from consilience.metrics.differences import compare as differences_of_models
 from consilience.metrics.language_differences import compare_languages
 from consilience.metrics.measure import measure
@@ -43,11 +45,7 @@ from consilience.suites.saving import save_suite
 from consilience.suites.selection import filter_vocabulary, replace_facts, select_languages
 from consilience.text import whole_words
 from consilience.types import Candidates, Fact, Query, Relation, Suite
-from consilience.workflow.exporting import fact_rows
-from consilience.workflow.fact_setup import choose_suite
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.scoring_answers import answers_to_facts
-from consilience.workflow.viewing import _filled
 
 CAPITALS = {"France": "Paris", "Switzerland": "Bern", "Italy": "Rome"}
 PATTERNS = [
@@ -563,7 +561,7 @@ def test_examples_show_names_in_the_language_and_form_that_was_asked(tmp_path):
     table = held(HELD).with_columns(pl.col("item").replace_strict(items))
     chosen = examples(table, suite, ["right_and_wrong"], 1)
     (example,) = chosen["right_and_wrong"]
-    prompts = _filled(suite, {("capital", example.item)})
+    prompts = Facts.shown_texts(None, suite, {("capital", example.item)})
     german, japanese = suite["capital"].patterns[2:4]
     subject = {"France": "von Frankreich", "Switzerland": "der Schweiz", "Italy": "von Italien"}
     key = "capital", example.item
@@ -609,7 +607,7 @@ def test_languages_on_the_command_line(consilience, tmp_path):
     assert "language=ja" not in (chosen / "metrics.csv").read_text()
     for wrong in ("order=2", "language=", "language=fr"):
         with pytest.raises(ConsilienceError, match="--vary|'fr'"):
-            choose_suite(ProbeOptions(suite=str(folder), vary=[wrong]))
+            Facts(ProbeOptions(suite=str(folder), vary=[wrong]))
 
 
 def test_a_comparison_by_language():

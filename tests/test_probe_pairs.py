@@ -13,15 +13,17 @@ import transformers
 
 from conftest import SENTENCES, cases
 from consilience.ask_pairs import present_pairs
+from consilience.counting import seed_notes
+from consilience.kinds.pairs import SentencePairs
 from consilience.models.classifier import load_pair_classifier
 from consilience.models.label_functions import LabelFunction
 from consilience.noise import VARIATIONS
 from consilience.run import read_answers
 from consilience.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
+from consilience.suites.pairs import suite_of_task
 from consilience.suites.perturbations import PERTURBATIONS, original, t5_original
 from consilience.suites.tasks import TASKS
-from consilience.workflow.counting import seed_notes
-from consilience.workflow.pair_noise import pair_noise_floor
+from consilience.workflow.probe_options import ProbeOptions
 from pair_builders import (
     FORMS,
     MRPC,
@@ -525,11 +527,15 @@ def test_labels_that_depend_on_company_are_noise():
         def forget(self):
             self.forgotten += 1
 
-    model = Alone(lambda texts: [SAME[len(texts) > 1]] * len(texts), SAME)
+    model = Alone(lambda texts: [SAME[len(texts) > 1]] * len(texts), SAME, {"dtype": "float32"})
     forms = partial(original, indicators=MRPC.indicators)
     presented = present_pairs(MRPC, PAIRS, forms, {}, model)
     presented = replace(presented, reasons=("too long", *presented.reasons[1:]))
-    floor = pair_noise_floor(presented, model, queries=5, in_half_precision=lambda: model)
+    inquiry = SentencePairs.__new__(SentencePairs)
+    inquiry.options, inquiry.model, inquiry.is_given = ProbeOptions(), model, False
+    inquiry.suite = suite_of_task(MRPC, ["original"], writes_freely=False)
+    inquiry.presented, inquiry.new_model = presented, lambda **changes: model
+    floor = inquiry.measured_noise(5)
     values = dict(floor.select("subset", "value").iter_rows())
     assert (values.pop("one_by_one"), {*values.values()}, model.forgotten) == (1, {0}, 1)
     assert floor["n"].to_list() == [5] * 6

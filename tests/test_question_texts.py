@@ -8,9 +8,10 @@ import pytest
 import consilience as cs
 from consilience.errors import ConsilienceError
 from consilience.factors import Factor, FactorialDesign
+from consilience.kinds.questions import text_digests
 from consilience.run import Run, open_runs
+from consilience.workflow.common_items import paired_by_text
 from consilience.workflow.comparing import settings_notes
-from consilience.workflow.question_texts import paired_by_text, text_digests
 
 ROWS = [
     ("bill", "Which card is taken?", "What card can I use?", "Visa;Cash", "Visa"),

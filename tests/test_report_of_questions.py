@@ -13,14 +13,14 @@ import pytest
 
 import consilience as cs
 from consilience.analysis.examples import Example, Reply
-from consilience.metrics.counts import Prepared
+from consilience.kinds import suite_of
+from consilience.metrics.counts import ResampleCache
 from consilience.report.opening_example import opening_example
 from consilience.report.page import Points, Text, Tiles
 from consilience.report.prompt_lines import differing_lines, in_one_line
 from consilience.report.report_page import report_page
 from consilience.run import Run
-from consilience.workflow.suite import any_suite_of
-from consilience.workflow.viewing import fact_view
+from consilience.workflow.reporting import view_of
 
 QUESTIONS = pl.DataFrame([
     {"question": f"{word}?", "question_2": f"Say: {word}?", "options": "yes;no;maybe", "answer": "yes",
@@ -41,9 +41,8 @@ def path(tmp_path_factory):
 @pytest.fixture(scope="module")
 def view(path):
     run = Run.open(path)
-    suite, protocol = any_suite_of(run, None, None, None)
-    seeds = [Prepared(table, suite) for table in run.tables]
-    return fact_view(run, seeds, protocol, 0, suite)
+    suite, protocol = suite_of(run, None, None, None)
+    return view_of(run, suite, protocol, 0, suite, ResampleCache())[0]
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import pytest
 from consilience import load_suite
 from consilience.errors import ConsilienceError
 from consilience.free_text import rule_of
+from consilience.kinds.answers import answers_to_facts, answers_to_pairs
 from consilience.suites.tasks import load_task
-from consilience.workflow.scoring_answers import answers_to_facts, answers_to_pairs
 
 NORMALIZED = rule_of("normalized")
 

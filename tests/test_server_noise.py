@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from consilience.choices import Connection
+from consilience.counting import noise_floor_of
 from consilience.endpoints.client import Client
 from consilience.errors import ConsilienceError
 from consilience.models.functions import ScoringFunction
@@ -23,7 +24,6 @@ from consilience.run_folder import record_of
 from consilience.schemas import METRICS_SCHEMA
 from consilience.server_noise import AskedGroup, sample, sample_size
 from consilience.workflow.comparing import noise_notes
-from consilience.workflow.counting import noise_floor_of
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probing import probe
 from replay_server import completion, replay

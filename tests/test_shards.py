@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
+from consilience.counting import CountedRun
 from consilience.errors import ConsilienceError
 from consilience.run_folder import record_of
 from consilience.watch import Silent
-from consilience.workflow.counting import CountedRun
 from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.probe_plan import Shard
 from consilience.workflow.probing import plan_shard, probe, probe_shard
-from consilience.workflow.sharding import Shard
 
 
 def parts(sizes, count):

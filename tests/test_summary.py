@@ -8,6 +8,7 @@ import pytest
 
 from consilience import ask_suite, load_model, load_suite, measure
 from consilience.analysis.patterns import form_tables
+from consilience.counting import majority_baseline
 from consilience.report.summary import (
     FEWEST_FACTS,
     Summary,
@@ -20,7 +21,6 @@ from consilience.report.table import all_notes
 from consilience.report.terminal import fitted_text
 from consilience.suites.selection import sample_facts
 from consilience.types import Candidates, Fact
-from consilience.workflow.majority import majority_baseline
 from pair_builders import answers_of, suite_of
 from test_metrics import make_suite
 from test_metrics import table as answers_table

@@ -26,7 +26,7 @@ from consilience.suites.question_collection import Questions
 from consilience.trackers import headline_metrics
 from consilience.train.consistency_trainer import plain_copy
 from consilience.train.objectives import objective_of
-from consilience.types import PAIR_WORDS, QUESTION_WORDS, Suite
+from consilience.types import Suite
 from consilience.workflow.evaluation import evaluate, suite_to_ask
 from consilience.workflow.result import Result
 
@@ -75,7 +75,7 @@ class ConsistencyCallback(TrainerCallback):
             )
         self.trainer, self.source, self.steps, self.options = trainer, suite, steps, options
         self.suite = suite_to_ask(suite, **options)
-        if self.suite.words is PAIR_WORDS:
+        if not self.suite.words.pool:
             raise ConsilienceError(
                 f"the sentence pairs of {self.suite.name}", expected="a suite of facts or questions"
             )
@@ -115,7 +115,7 @@ class ConsistencyCallback(TrainerCallback):
         tokenizer: Any = copy.deepcopy(self.trainer.processing_class)  # padding is set in it
         kind = kind_of_config(copied.config, name)
         loaded = Pretrained(kind, copied, tokenizer, {"model": name, "kind": kind})
-        if self.suite.words is QUESTION_WORDS:
+        if self.suite.words.is_pooled:
             return OptionScorer(loaded)
         protocol = self.options.get("protocol") or self.suite.protocol
         return objective_of(loaded).scorer(copied, tokenizer, protocol)

@@ -209,16 +209,6 @@ class Run:
         return next((protocol for protocol in get_args(Protocol) if protocol == name), None)
 
     @property
-    def is_of_pairs(self) -> bool:
-        """Whether sentence pairs were asked."""
-        return self.settings.get("kind") == SENTENCE_PAIRS
-
-    @property
-    def is_of_questions(self) -> bool:
-        """Whether questions were asked."""
-        return self.settings.get("kind") == QUESTIONS
-
-    @property
     def varies(self) -> bool:
         """Whether questions were asked in several variants."""
         return len(self.settings.get("cells", ())) > 1

@@ -25,6 +25,7 @@ from consilience.analysis.disagreements import item_agreement
 from consilience.choices import Undecided
 from consilience.errors import ConsilienceError
 from consilience.files import locked, write_whole
+from consilience.kinds import kind_of_run
 from consilience.report.prompt_lines import SPECIAL_TOKENS
 from consilience.run import Run
 from consilience.run_folder import OtherRunError
@@ -35,7 +36,6 @@ from consilience.workflow.evaluation import evaluate, open_run, refuse_swapped, 
 from consilience.workflow.gate_options import GateOptions
 from consilience.workflow.gating import gate
 from consilience.workflow.result import Result
-from consilience.workflow.viewing import shown_texts
 
 LONGEST_TEXT, LONGEST_ANSWER = 1_500, 200
 """Characters of a prompt and of an answer that a failure shows."""
@@ -348,7 +348,9 @@ def _message(
     share = (pl.col("same") / pl.col("pairs")).fill_nan(-1.0)
     shown = failed.sort(share, maintain_order=True).head(examples)
     items = shown["item"].to_list()
-    texts = shown_texts(seed, result.suite, set(shown.select("group", "item").iter_rows()))
+    texts = kind_of_run(seed).shown_texts(
+        seed, result.suite, set(shown.select("group", "item").iter_rows())
+    )
     rows = {
         (row["group"], row["item"], row["variant"]): row
         for row in seed.answers.filter(pl.col("item").is_in(items)).iter_rows(named=True)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from consilience.choices import Protocol
+from consilience.choices import By, Protocol
 from consilience.cloze import ENGLISH, Pattern
 from consilience.design import Design, Edge, VariantPair
 from consilience.errors import ConsilienceError, did_you_mean
@@ -60,19 +60,54 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class SuiteWords:
-    """What the groups, items and variants of a kind of suite are called, in the singular."""
+    """How tables and messages speak of a kind of suite: its nouns are in the singular."""
 
     group: str
-    """A group."""
     item: str
-    """An item."""
     variant: str
-    """A variant of an item."""
+    base: str
+    """The variant that others are compared with."""
+    choice: str
+    """What may be answered."""
+    answer: str
+    """What is the same where two variants agree."""
+    clusters: str
+    """What varies independently, in the plural."""
+    pool: Literal["MACRO", "MICRO", ""]
+    """The headline numbers: means over groups, all items together, or each group alone."""
+    tables: Sequence[By]
+    """The tables of details."""
+    protocols: Sequence[Protocol] = ("strict",)
+    """How answers may be counted."""
+
+    @property
+    def nouns(self) -> tuple[str, str, str]:
+        """A group, an item and a variant."""
+        return self.group, self.item, self.variant
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether the headline numbers are of all items together."""
+        return self.pool == "MICRO"
+
+    @property
+    def has_means(self) -> bool:
+        """Whether the headline numbers are means over groups."""
+        return self.pool == "MACRO"
 
 
-FACT_WORDS = SuiteWords("relation", "fact", "pattern")
-PAIR_WORDS = SuiteWords("task", "sentence pair", "form")
-QUESTION_WORDS = SuiteWords("group", "question", "variant")
+FACT_WORDS = SuiteWords(
+    "relation", "fact", "pattern", "base pattern", "object", "answer", "subjects", "MACRO",
+    ("group", "edit", "factor", "pattern", "form", "metric"), ("strict", "published"),
+)  # fmt: skip
+PAIR_WORDS = SuiteWords(
+    "task", "sentence pair", "form", "original form", "label", "label", "sentence pairs", "",
+    ("group", "form", "metric"),
+)  # fmt: skip
+QUESTION_WORDS = SuiteWords(
+    "group", "question", "variant", "base variant", "option", "answer", "questions", "MICRO",
+    ("group", "factor", "variant", "metric"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -7,7 +7,6 @@ from consilience.cli.output_options import CompareOutput
 from consilience.cli.printing import print_json, print_tables, rows_of
 from consilience.files import csv_of, write_whole
 from consilience.provenance import git_revision, versions
-from consilience.types import QUESTION_WORDS
 from consilience.workflow.comparing import compare_runs
 from consilience.workflow.run_options import CompareOptions
 
@@ -34,6 +33,6 @@ def compare(options: CompareOptions, output: CompareOutput) -> None:
         others = ["edit"] if any(group.edges for group in suite) else []
         others += ["form"] if any(len(group.design.forms) > 1 for group in suite) else []
         has_languages = any(group.design.languages for group in suite)
-        others += ["factor"] if has_languages or suite.words is QUESTION_WORDS else []
+        others += ["factor"] if has_languages or suite.words.is_pooled else []
         out.print(f"Details: --by {', '.join(['group', *others])} or metric")
     warn(compared.notes)

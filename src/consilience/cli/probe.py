@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
 
 from consilience.choices import By
 from consilience.cli.console import Screen, out, warn
 from consilience.cli.output_options import ProbeOutput, ScoreOutput
 from consilience.cli.printing import print_json, print_lines, print_tables, rows_of, without_nan
+from consilience.counting import CountedRun
 from consilience.endpoints.usage import cost_in_words
 from consilience.errors import ConsilienceError
 from consilience.files import csv_of, write_whole
+from consilience.kinds import kind_of
 from consilience.report import metric_tables
 from consilience.report.columns import in_words
 from consilience.report.language_tables import language_table
 from consilience.report.summary import brief_notes, fitted_summary
 from consilience.report.table import Table
-from consilience.suites.question_suites import is_questions
-from consilience.suites.tasks import is_task
 from consilience.text import counted
-from consilience.types import FACT_WORDS, PAIR_WORDS, QUESTION_WORDS, SuiteWords
+from consilience.types import SuiteWords
 from consilience.workflow import probing
-from consilience.workflow.counting import CountedRun
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probe_plan import ProbePlan
+from consilience.workflow.probe_plan import ProbePlan, Shard, ShardReport
 from consilience.workflow.run_options import ScoreOptions
-from consilience.workflow.sharding import Shard, ShardReport
 
 SUMMARY_LINES = 12
 """Lines of a summary on a screen, with the two that say what to do next."""
@@ -42,7 +39,7 @@ def probe(options: ProbeOptions, output: ProbeOutput) -> None:
         plan = probing.plan_probe(options, Screen())
         _show_plan(plan, as_json=output.as_json or output.format_ == "json")
         return
-    words = _words_of(options)
+    words = kind_of(options.suite, options.as_questions).words
     _refuse(output.by, words, has_forms=bool(options.perturbations))
     if shard is None:
         probed = probing.probe(options, Screen())
@@ -100,11 +97,11 @@ def _next_of(options: ScoreOptions, probed: CountedRun) -> tuple[str, str]:
     words = probed.suite.words
     if options.answers.is_dir():
         return named, f"consilience report {named}"
-    if options.match is None and words is FACT_WORDS:
+    if options.match is None and words.has_means:
         return named, f"consilience report {named} --out report.html"
     named += f" --match {shlex.quote(options.match)}" if options.match else ""
     report = "add --out RUN, then consilience report RUN"
-    return named, "" if words is PAIR_WORDS else report
+    return named, report if words.pool else ""
 
 
 def _show_plan(plan: ProbePlan, *, as_json: bool) -> None:
@@ -114,29 +111,15 @@ def _show_plan(plan: ProbePlan, *, as_json: bool) -> None:
     print_lines(plan.lines())
 
 
-TABLES: Mapping[SuiteWords, Sequence[By]] = {
-    FACT_WORDS: ("group", "edit", "factor", "pattern", "form", "metric"),
-    PAIR_WORDS: ("group", "form", "metric"),
-    QUESTION_WORDS: ("group", "factor", "variant", "metric"),
-}
-"""The tables of each kind of suite."""
-
-
-def _words_of(options: ProbeOptions) -> SuiteWords:
-    if options.as_questions is not None or is_questions(options.suite):
-        return QUESTION_WORDS
-    return PAIR_WORDS if is_task(options.suite) else FACT_WORDS
-
-
 def _refuse(by: By | None, words: SuiteWords, *, has_forms: bool) -> None:
     """Raise for a table that a run does not have."""
-    tables = TABLES[words]
+    tables = words.tables
     if by is not None and by not in tables:
         raise ConsilienceError(
             f"--by {by} with {words.item}s",
             expected=f"--by {', '.join(tables[:-1])} or {tables[-1]}",
         )
-    if by == "form" and words is FACT_WORDS and not has_forms:
+    if by == "form" and words.pool and not has_forms:
         raise ConsilienceError(
             "--by form of facts in one form",
             todo="Add --perturbations to probe, or use --by pattern.",
@@ -169,13 +152,13 @@ def _show(probed: CountedRun, named: str, report: str, output: ProbeOutput | Sco
         table, notes = fitted_summary(probed.summary, out.table_width, most)
     print_tables([table], format_)
     if format_ == "table":
+        words = probed.suite.words
         has_forms = any(len(group.design.forms) > 1 for group in probed.suite)
         absent = {"group"} | ({"edit"} if not any(g.edges for g in probed.suite) else set())
         absent |= set() if has_forms else {"form"}
-        is_of_facts = probed.suite.words is FACT_WORDS
         has_languages = any(group.design.languages for group in probed.suite)
-        absent |= {"factor"} if is_of_facts and not has_languages else set()
-        choices = ", ".join(name for name in TABLES[probed.suite.words] if name not in absent)
+        absent |= {"factor"} if words.has_means and not has_languages else set()
+        choices = ", ".join(name for name in words.tables if name not in absent)
         details = f"Details: consilience score {named} --by group  (or {choices})"
         lines = [f"Cost:    {cost_in_words(cost)}"] if cost else []
         print_lines([*lines, f"Report:  {report}", details] if report else [*lines, details])
@@ -207,10 +190,10 @@ def _details(by: By, probed: CountedRun) -> Table:
         case "pattern" | "variant":
             return metric_tables.pattern_table(probed.patterns(), suite)
         case "form":
-            chosen = metrics if probed.is_of_pairs else metrics.filter(metrics["group"] == "MACRO")
+            chosen = metrics.filter(metrics["group"] == "MACRO") if suite.words.pool else metrics
             return metric_tables.form_table(chosen, f"{title}, in percent", probed.changes)
         case "metric":
-            is_pooled = suite.words is QUESTION_WORDS
+            is_pooled = suite.words.is_pooled
             title = f"{title}, in percent"
             return metric_tables.metric_table(metrics, title, probed.left_out, is_pooled=is_pooled)
 
@@ -218,7 +201,7 @@ def _details(by: By, probed: CountedRun) -> Table:
 def _factor_table(probed: CountedRun) -> Table:
     """Of questions a row a factor; of facts, whose factors are pattern and language, a language."""
     suite = probed.suite
-    if suite.words is QUESTION_WORDS:
+    if suite.words.is_pooled:
         return metric_tables.factor_table(probed.metrics, suite)
     table = language_table(probed.metrics, suite)
     if not table.rows:

@@ -17,6 +17,7 @@ from consilience.cli.process import print_errors
 from consilience.errors import ConsilienceError, shortened
 from consilience.files import write_whole
 from consilience.integrations.lm_eval_folder import WrittenTask, write_task
+from consilience.kinds.variants import columns_of
 from consilience.report.metric_tables import statistics_tables
 from consilience.report.suite_tables import question_table
 from consilience.suites import mini_questions
@@ -31,7 +32,6 @@ from consilience.suites.tasks import is_task, load_task
 from consilience.text import counted
 from consilience.workflow.export_options import ExportOptions
 from consilience.workflow.exporting import as_lines, export_format, export_prompts
-from consilience.workflow.question_design import columns_of
 from consilience.workflow.sharing import sharing_problems
 from consilience.workflow.suite_options import (
     CheckOptions,

@@ -45,18 +45,19 @@ from consilience.factors import FACTORS
 from consilience.free_text import DEFAULT_RULE, rule_of
 from consilience.free_text import match as match_text
 from consilience.harness_logs import sample_rows
+from consilience.kinds.answers import answers_to_questions
+from consilience.kinds.base import ExportedRow
+from consilience.kinds.questions import questions_of
 from consilience.questions import Choice
 from consilience.suites.question_collection import Questions
 from consilience.suites.question_suites import is_questions
 from consilience.suites.tasks import is_task
 from consilience.workflow.evaluation import score
 from consilience.workflow.export_options import ExportOptions
-from consilience.workflow.exporting import ExportedRow, export_prompts, question_prompts
+from consilience.workflow.exporting import export_prompts, to_export
 from consilience.workflow.keywords import options_of
 from consilience.workflow.option_fields import option_fields
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.question_answers import answers_to_questions
-from consilience.workflow.question_setup import questions_of
 
 REPORTED = ("accuracy", "consistency", "corrected_consistency", "consistent_accuracy")
 """The numbers of a task (``metrics.agreement``), each with the bounds of its 95 % interval."""
@@ -153,7 +154,7 @@ def _rows(options: dict[str, Any]) -> Iterator[ExportedRow]:
         return export_prompts(options_of(ExportOptions, exported))
     if not is_questions(spec):
         options.setdefault("as_questions", DISTRACTORS)
-    return question_prompts(chosen, _questions_of(spec, options))
+    return to_export(chosen, _questions_of(spec, options)).rows()
 
 
 def _sample(row: ExportedRow, source: dict[str, Any]) -> Sample:

@@ -16,17 +16,15 @@ from consilience.ask_questions import Presenter, prompts_of
 from consilience.design import Design
 from consilience.errors import ConsilienceError
 from consilience.files import write_whole
+from consilience.kinds import kind_of
+from consilience.kinds.base import Inquiry
+from consilience.kinds.facts import Facts
+from consilience.kinds.questions import OwnQuestions
 from consilience.presentation import Prompt
 from consilience.questions import Question
 from consilience.suites.question_collection import Questions
-from consilience.suites.question_suites import is_questions
-from consilience.suites.tasks import is_task
-from consilience.types import Suite
 from consilience.workflow.export_options import ExportOptions
-from consilience.workflow.exporting import questions_to_export
-from consilience.workflow.fact_setup import fact_setup
-from consilience.workflow.options import shared_fields
-from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.exporting import to_export
 
 Document = dict[str, Any]
 """An item in a variant: what lm-evaluation-harness scores, and what counts its answer."""
@@ -102,32 +100,30 @@ def write_task(options: ExportOptions) -> WrittenTask:
     write_whole(folder / f"{name}.yaml", task.encode())
     functions = files("consilience.integrations").joinpath("lm_eval_task.py").read_bytes()
     write_whole(folder / f"{FUNCTIONS}.py", functions)
-    is_of_facts = not is_questions(options.suite)
+    is_of_facts = kind_of(options.suite) is Facts
     return WrittenTask(name, folder, counts.total(), len(counts), is_of_facts)
 
 
 def documents_of(options: ExportOptions) -> tuple[str, Iterator[Document]]:
     """The name of the suite, and its documents, all variants of an item together."""
-    if is_task(options.suite):
+    documents = DOCUMENTS.get(kind_of(options.suite))
+    if documents is None:
         raise ConsilienceError(
             f"the sentence pairs of {options.suite} as a task of lm-evaluation-harness",
             expected="facts, or questions with options",
             todo="Their labels come from a classifier, or are written. Use `consilience probe`, or "
             "--format jsonl.",
         )
-    if is_questions(options.suite):
-        questions, presenters = questions_to_export(options)
-        _refuse_questions(questions, presenters)
-        return questions.name, question_documents(questions, presenters)
-    suite: Suite = fact_setup(ProbeOptions(**shared_fields(options, ProbeOptions))).suite
-    return suite.name, fact_documents(suite)
+    inquiry = to_export(options)
+    return inquiry.suite.name, documents(inquiry)
 
 
-def fact_documents(suite: Suite) -> Iterator[Document]:
+def fact_documents(inquiry: Inquiry) -> Iterator[Document]:
     """Every fact in every pattern: after an empty context whole sentences, one for each candidate.
 
     A fact whose object is no candidate has no document: ``probe`` counts no answer to it either.
     """
+    suite = inquiry.suite
     for relation in suite.relations:
         compared_with = _compared_with(relation.design)
         words = relation.candidates.words
@@ -154,10 +150,20 @@ def fact_documents(suite: Suite) -> Iterator[Document]:
                 }
 
 
-def question_documents(
+def question_documents(inquiry: Inquiry) -> Iterator[Document]:
+    """Every question in every variant: the prompt, and the labels or texts of the options.
+
+    Open questions and chats raise at once.
+    """
+    assert isinstance(inquiry, OwnQuestions)
+    presenters = {group: inquiry.presenter(group) for group in inquiry.by_group}
+    _refuse_questions(inquiry.questions, presenters)
+    return _question_documents(inquiry.questions, presenters)
+
+
+def _question_documents(
     questions: Questions, presenters: dict[str, Presenter]
 ) -> Iterator[Document]:
-    """Every question in every variant: the prompt, and the labels or texts of the options."""
     for group, of_group in questions.groups.items():
         presenter = presenters[group]
         names = presenter.design.names
@@ -171,6 +177,10 @@ def question_documents(
                     "n_variants": len(prompts),
                     "compared_with": [other for other in shown if other < variant],
                 }
+
+
+DOCUMENTS = {Facts: fact_documents, OwnQuestions: question_documents}
+"""Kinds of suites that lm-evaluation-harness can score as ``probe`` does."""
 
 
 def _identity(suite: str, group: str, item: str, variant: str, at: int) -> Document:

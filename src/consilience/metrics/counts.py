@@ -36,7 +36,7 @@ from consilience.metrics.resampling import Resampling, TwoWayReplicates, in_thre
 from consilience.metrics.significance import PERMUTATIONS, Signs
 from consilience.metrics.tally import Share, Tally
 from consilience.metrics.weighing import ClusterCounts, Key
-from consilience.types import QUESTION_WORDS, Cardinality, Relation, Suite
+from consilience.types import Cardinality, Relation, Suite
 
 T = TypeVar("T")
 
@@ -278,7 +278,7 @@ class Prepared:
         for relation, _ in self.of_kind(kind):  # in their order
             counted[relation.id], shares[relation.id] = [], {}
         list(in_threads(of, self.of_kind(kind)))
-        joint = self.suite.words is QUESTION_WORDS
+        joint = self.suite.words.is_pooled
         resampling = self.cache.resampling(subjects, seed, joint=joint)
         draws = {group: runs[0] for group, runs in resampling.draw(counted).items()}
         return Counts(shares, draws, frozenset(proportions), resampling)

@@ -44,7 +44,7 @@ from consilience.metrics.tally import Share, Tally
 from consilience.metrics.weighing import ClusterCounts, Key
 from consilience.schemas import COMPARISON_SCHEMA, PRECISION_SCHEMA
 from consilience.text import counted
-from consilience.types import QUESTION_WORDS, Cardinality, Relation, Suite
+from consilience.types import Cardinality, Relation, Suite
 
 OF_THE_SUITE = ("uniform_consistency", "top_label")
 """Metrics of the questions themselves; they are not compared between runs."""
@@ -143,7 +143,7 @@ class PairedComparison:
         self.tests: dict[Key, dict[str, Test]] = {}
         self.pooled: dict[Key, Difference] = {}
         self.resampling: Resampling = self.first.cache.resampling(
-            self.subjects, seed, joint=self.first.suite.words is QUESTION_WORDS
+            self.subjects, seed, joint=self.first.suite.words.is_pooled
         )
 
     def rows(self) -> Iterator[dict[str, object]]:

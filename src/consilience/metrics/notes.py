@@ -12,7 +12,7 @@ from consilience.metrics.counts import EMPTY_AS_ZERO
 from consilience.metrics.significance import FEW
 from consilience.schemas import SEVERAL_TOKENS, SEVERAL_TOKENS_BEFORE
 from consilience.text import counted
-from consilience.types import FACT_WORDS, PAIR_WORDS, QUESTION_WORDS, Relation, Suite
+from consilience.types import Relation, Suite
 
 NEARLY_CONSTANT = 0.9
 """Share of the most frequent answer above which consistency is uninformative."""
@@ -138,16 +138,15 @@ def _without_answer(answers: pl.DataFrame, suite: Suite, metrics: pl.DataFrame) 
     writing = [group.id for group in suite.relations if group.design.writes_freely]
     no_answer = pl.col("answer").is_null() | (is_blank() & ~pl.col("group").is_in(writing))
     without_any = answers.filter(no_answer)
-    if suite.words is QUESTION_WORDS and without_any.height:
+    if suite.words.is_pooled and without_any.height:
         yield _unanswered_questions(without_any, answers.height, metrics)
         return
     for (group,), rows in without_any.group_by("group", maintain_order=True):
         all_rows = answers.filter(pl.col("group") == group)
-        is_task = suite.words is PAIR_WORDS
         first: Mapping[str, object] | None = None
         if "excluded" in rows.columns and rows["excluded"].drop_nulls().len():
             first = rows.drop_nulls("excluded").row(0, named=True)
-        if is_task:
+        if not suite.words.pool:
             why = f", such as {first['item']}: {first['excluded']}" if first else ""
             without, whole = rows["item"].n_unique(), all_rows["item"].n_unique()
             yield f"{group}: {without} of {whole} items excluded{why}"
@@ -182,7 +181,7 @@ def _on_constant_answers(
     }
     advice = "consistency is uninformative there, see chance-corrected consistency"
     for group in suite.relations:
-        if suite.words is PAIR_WORDS and group.id in constant:
+        if not suite.words.pool and group.id in constant:
             share, majority = constant.pop(group.id), values.get((group.id, "top_label"), 0)
             yield (
                 f"{group.id}: {share * 100:.0f} % of the answers to the original form are the same "
@@ -190,14 +189,13 @@ def _on_constant_answers(
                 f"the most frequent label is the gold of {majority * 100:.0f} % of the items",
             )
     if constant:
-        same = "word" if suite.words is FACT_WORDS else "answer"
         measured = sum((group.id, "top_answer") in values for group in suite.relations)
         whole = f"{measured} {suite.words.group}s"
         of = f"the {whole} with answers," if measured < len(suite.relations) else whole
         ranked = sorted(constant.items(), key=lambda entry: -entry[1])
         yield (
             f"In {len(constant)} of {of} over "
-            f"{NEARLY_CONSTANT * 100:.0f} % of the answers are the same {same}: {advice}",
+            f"{NEARLY_CONSTANT * 100:.0f} % of the answers are the same {suite.words.answer}: {advice}",
             ", ".join(f"{group} {share * 100:.0f} %" for group, share in ranked),
         )
 
@@ -205,22 +203,21 @@ def _on_constant_answers(
 def _of_labels(values: Mapping[tuple[str, str], float], suite: Suite) -> Iterator[str]:
     """Notes on tasks with answers that are no label, or with only one gold label."""
     tasks: list[Relation] = [group for group in suite.relations if group.design.labels]
-    is_of_pairs = suite.words is PAIR_WORDS
-    form, label = ("original form", "label") if is_of_pairs else ("base variant", "option")
+    words = suite.words
     for task in tasks:
         no_label = values.get((task.id, "no_label"), 0)
         if no_label > NEARLY_CONSTANT:
             yield (
-                f"{task.id}: {no_label:.0%} of the answers to the {form} are no {label}; "
+                f"{task.id}: {no_label:.0%} of the answers to the {words.base} are no {words.choice}; "
                 "which words a model writes depends on the template"
             )
-        if is_of_pairs and values.get((task.id, "top_label")) == 1:
+        if not words.pool and values.get((task.id, "top_label")) == 1:
             yield f"{task.id}: all items have the same label, so accuracy is uninformative"
 
 
 def of_few_questions(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
     """A note on groups whose corrected consistency is biased: its chance is that of the group."""
-    if suite.words is not QUESTION_WORDS:
+    if not suite.words.is_pooled:
         return
     whole = metrics.filter((pl.col("subset") == "all") & ~pl.col("group").is_in(["MACRO", "MICRO"]))
     corrected = whole.filter(metric="corrected_consistency").filter(pl.col("value").is_not_nan())
@@ -237,7 +234,7 @@ def of_few_questions(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
 
 def few_relations(compared: pl.DataFrame, suite: Suite) -> list[str]:
     """Notes on means over so few relations that p cannot be below 0.05; none on questions."""
-    if suite.words is QUESTION_WORDS:
+    if suite.words.is_pooled:
         return []
     is_mean = (pl.col("group") == "MACRO") & (pl.col("subset") == "all")
     few = compared.filter(is_mean & pl.col("n").is_between(2, FEW - 1))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import polars as pl
 
@@ -21,9 +20,6 @@ from consilience.types import Suite
 
 Files = Mapping[str, bytes]
 """Files to publish: their content by their path in the folder or repository, with ``/``."""
-
-Kind = Literal["facts", "questions", "sentence pairs"]
-"""What the items of a suite are."""
 
 MODEL_FIELDS = ("kind", "architecture", "parameters", "revision", "digest", "dtype")
 """What is published of the identity of a model; its address and its folder are not."""
@@ -47,7 +43,7 @@ class PublicSuite:
 
     name: str
     """What it is called."""
-    kind: Kind
+    kind: str
     """What its items are."""
     digest: str
     """SHA-256 of its texts."""

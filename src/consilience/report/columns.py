@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -76,12 +76,7 @@ def difference_columns(rows: pl.DataFrame, first: Column, second: Column) -> Col
 
 def test_in_words(test: str, words: SuiteWords) -> str:
     """A test (``metrics.paired``), with what a kind of suite calls what it flips or permutes."""
-    return test.replace("subjects", clusters_of(words)).replace("relations", f"{words.group}s")
-
-
-def clusters_of(words: SuiteWords) -> str:
-    """What varies independently in a kind of suite: the subjects of facts, or the items."""
-    return "subjects" if words is FACT_WORDS else f"{words.item}s"
+    return test.replace("subjects", words.clusters).replace("relations", f"{words.group}s")
 
 
 def contradictions(rows: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> list[str]:
@@ -95,7 +90,7 @@ def contradictions(rows: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> list[s
     count = by_subjects.filter((pl.col("p") < 0.05) != is_clear).height
     if not count:
         return []
-    of = clusters_of(words)
+    of = words.clusters
     return [
         f"In {counted(count, 'row')} only one of p < 0.05 and an interval without 0 holds: p flips "
         f"the signs of the {of}' differences, the interval resamples the {of}. They differ "
@@ -247,7 +242,7 @@ FORM_CHANGES: Columns = {
 
 def in_words(table: Table, words: SuiteWords) -> Table:
     """The table with the headings that a kind of suite has for its groups, items and variants."""
-    known = zip(astuple(FACT_WORDS), astuple(words), strict=True)
+    known = zip(FACT_WORDS.nouns, words.nouns, strict=True)
     forms = ("{}", "{}s", "closest {}", "all {}s agree")
     names = {form.format(one): form.format(other) for one, other in known for form in forms}
     columns = [

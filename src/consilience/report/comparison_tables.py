@@ -26,7 +26,7 @@ from consilience.report.metric_tables import SUBSETS
 from consilience.report.summary import FACT_ROWS, FORM_ROWS, VIOLATIONS
 from consilience.report.table import NAN, Column, Table
 from consilience.text import counted
-from consilience.types import FACT_WORDS, QUESTION_WORDS, Suite
+from consilience.types import Suite
 
 LABELS = {metric: label for metric, label, _ in FACT_ROWS}
 """Labels of the metrics of a summary."""
@@ -59,10 +59,9 @@ def comparison_table(
     - ``by``: a row a group, kind of edit, factor or form of each metric; None or "metric": a row a
       metric, of facts the mean over relations, of questions all of them together.
     """
-    is_of_questions = suite.words is QUESTION_WORDS
-    if by is None and not is_of_questions:
+    is_pooled, pool = suite.words.is_pooled, suite.words.pool
+    if by is None and not is_pooled:
         compared = with_undefined_means(compared, suite)
-    pool = "MICRO" if is_of_questions else "MACRO"
     rows = _chosen(compared, metrics or _defaults(compared, by), by, pool)
     if rows.is_empty():
         raise ConsilienceError(
@@ -71,7 +70,7 @@ def comparison_table(
             "say how patterns differ; factor for questions",
         )
     pairs = compared.select("first", "second").unique(maintain_order=True).rows()
-    over = OVER_QUESTIONS if is_of_questions else OVER
+    over = OVER_QUESTIONS if is_pooled else OVER
     labels = {group.id: group.label for group in suite.relations} | over
     records = list(rows.iter_rows(named=True))
     blocks = [_block(row, by, labels, len(pairs)) for row in records]
@@ -256,7 +255,7 @@ def compared_on(compared: pl.DataFrame, suite: Suite) -> Iterator[str]:
     whole = compared.filter(pl.col("subset") == "all")
     accuracy = whole.filter(pl.col("metric") == "accuracy")
     means = whole.filter(pl.col("group") == "MACRO", pl.col("difference").is_not_nan())
-    is_of_facts = suite.words is FACT_WORDS
+    is_of_facts = suite.words.has_means
     if is_of_facts:
         accuracy = accuracy.filter(pl.col("group") == "MICRO")
     several = accuracy.height > 1

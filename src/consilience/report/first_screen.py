@@ -13,9 +13,7 @@ from consilience.report.chart_parts import MEASURED, REFERENCES
 from consilience.report.charts import headline_figure, interval_figure
 from consilience.report.headline_sentences import UNIT, sentence_of
 from consilience.report.matrix import (
-    MATRIX_OF_FACTS,
-    MATRIX_OF_PAIRS,
-    MATRIX_OF_QUESTIONS,
+    matrix_caption,
     matrix_figure,
 )
 from consilience.report.opening_example import opening_example
@@ -32,7 +30,6 @@ from consilience.report.run_view import (
 from consilience.report.server_sections import server_line
 from consilience.report.summary import FEWEST_FACTS, VIOLATIONS, SummaryRow
 from consilience.report.table import NAN, Cell, Column, Table, Value
-from consilience.types import QUESTION_WORDS
 
 LARGEST_MATRIX = 50
 """Variants of a group whose agreement is shown as a matrix; a larger one is illegible."""
@@ -69,15 +66,13 @@ def _scope(runs: Sequence[RunView]) -> str:
     """What the headline numbers are means over, and what their intervals say, if any has one."""
     if all(math.isnan(row.low) for run in runs for row in run.summary.rows):
         return ""
-    if not fact_views(runs):
+    words, each = runs[0].suite.words, "Each number has its 95 % confidence interval (CI), over"
+    if not words.pool:
         seeds = runs[0].seeds
         mean = f" Means of {seeds} seeds." if seeds > 1 else ""
-        return f"Each number has its 95 % confidence interval (CI), over sentence pairs.{mean}"
-    if runs[0].suite.words is QUESTION_WORDS:
-        return (
-            "All questions together. Each number has its 95 % confidence interval (CI), over "
-            "questions."
-        )
+        return f"{each} {words.clusters}.{mean}"
+    if words.is_pooled:
+        return f"All {words.item}s together. {each} {words.clusters}."
     relations = sum(group.cardinality == "N-1" for group in runs[0].suite.relations)
     if relations < 2:
         return "Each number has its 95 % confidence interval (CI), over the subjects of the facts."
@@ -107,8 +102,7 @@ def _chance_of(run: RunView, row: SummaryRow) -> float:
     if row.subset == "all":
         return row.chance
     rows = run.metrics.filter(metric="chance_consistency", subset=row.subset)
-    if run.pairs is None:
-        pool = "MICRO" if run.suite.words is QUESTION_WORDS else "MACRO"
+    if pool := run.suite.words.pool:
         rows = rows.filter(group=pool)
     return float(rows["value"][0]) if rows.height else NAN
 
@@ -281,12 +275,10 @@ def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure
     )
     if pairs.is_empty():
         return
-    kind = MATRIX_OF_FACTS if fact_views(runs) else MATRIX_OF_PAIRS
-    if runs[0].suite.words is QUESTION_WORDS:
-        kind = MATRIX_OF_QUESTIONS
+    words = runs[0].suite.words
     if relation is None or relation in large:
         relation = _least_consistent(pairs)
-    caption = kind.caption
+    caption = matrix_caption(words)
     if len(runs) > 1 and pairs.height > MOST_PAIRS:
         pairs, patterns = (frame.filter(run=runs[0].name) for frame in (pairs, patterns))
         caption += f" Only {runs[0].name} is shown."
@@ -296,8 +288,8 @@ def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure
     first_run = f", {runs[0].name}" if len(runs) > 1 else ""
     yield Figure(
         "agreement",
-        f"Agreement of {kind.variant}s: {names.get(relation, relation)}{first_run}",
-        matrix_figure(pairs, patterns, relation, names, kind),
+        f"Agreement of {words.variant}s: {names.get(relation, relation)}{first_run}",
+        matrix_figure(pairs, patterns, relation, names, words),
         caption,
         is_fluid=False,
     )

@@ -8,7 +8,6 @@ from consilience.design import BETWEEN, WITHIN
 from consilience.factors import FACTORS, levels_of
 from consilience.report.run_view import RunView
 from consilience.report.summary import NO_OPTION, VIOLATIONS, SummaryRow
-from consilience.types import QUESTION_WORDS
 
 UNIT = "\N{NO-BREAK SPACE}%"
 """What follows a number in a sentence; a line does not break before it."""
@@ -68,7 +67,7 @@ def sentence_of(run: RunView, row: SummaryRow, chance: float) -> str:
     if math.isnan(row.value):
         return "No data."
     expected = "" if math.isnan(chance) else f" ({_percent(chance)} expected by chance)"
-    if run.suite.words is QUESTION_WORDS and row.metric != VIOLATIONS:
+    if run.suite.words.is_pooled and row.metric != VIOLATIONS:
         sentence = OF_QUESTIONS[row.metric] if row.subset == "all" else ONE_FACTOR
         return sentence.format(
             value=_percent(row.value),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -19,46 +18,20 @@ from consilience.report.chart_parts import (
     tips,
     wrapped,
 )
+from consilience.types import FACT_WORDS, SuiteWords
 
 if TYPE_CHECKING:
     import altair
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixWords:
-    """What a figure of agreement calls things."""
-
-    group: str
-    """A group of items."""
-    variant: str
-    """A row and column."""
-    caption: str
-    """How to read it."""
-
-
-MATRIX_OF_FACTS = MatrixWords(
-    "relation",
-    "pattern",
-    "How often two patterns of a relation get the same answer, in percent. The diagonal is "
-    "left out. A cell is empty where no fact has both patterns.",
-)
-"""The words for facts."""
-
-MATRIX_OF_PAIRS = MatrixWords(
-    "task",
-    "form",
-    "How often two forms of a sentence pair get the same label, in percent. The diagonal is "
-    "left out.",
-)
-"""The words for sentence pairs."""
-
-MATRIX_OF_QUESTIONS = MatrixWords(
-    "group",
-    "variant",
-    "How often two variants of a question get the same answer, in percent. The diagonal is left "
-    "out. A cell is empty where no question has both variants.",
-)
-"""The words for questions."""
+def matrix_caption(words: SuiteWords) -> str:
+    """How to read the figure."""
+    caption = (
+        f"How often two {words.variant}s of a {words.item} get the same {words.answer}, in "
+        "percent. The diagonal is left out."
+    )
+    empty = f" A cell is empty where no {words.item} has both {words.variant}s."
+    return caption + empty if words.pool else caption
 
 
 def matrix_figure(
@@ -66,7 +39,7 @@ def matrix_figure(
     patterns: pl.DataFrame,
     group: str,
     names: Mapping[str, str],
-    kind: MatrixWords = MATRIX_OF_FACTS,
+    words: SuiteWords = FACT_WORDS,
 ) -> altair.Chart:
     """How often each two patterns or forms of a group agree; menus choose group and run.
 
@@ -82,12 +55,12 @@ def matrix_figure(
             chooser(
                 "group",
                 groups,
-                kind.group.capitalize(),
+                words.group.capitalize(),
                 group,
                 [names.get(name, name) for name in groups],
             )
         ]
-        if len(groups) > 1 or kind is not MATRIX_OF_PAIRS
+        if len(groups) > 1 or words.pool
         else []
     )
     menus += [chooser("run", runs, "Run")] if len(runs) > 1 else []
@@ -100,7 +73,7 @@ def matrix_figure(
             legend=alt.Legend(orient="bottom", gradientLength=200),
         ),
         tooltip=[
-            *tips({"group": kind.group, "pattern": kind.variant, "b": "with"}),
+            *tips({"group": words.group, "pattern": words.variant, "b": "with"}),
             percent_tip("v", "agree"),
         ],
     )
@@ -118,7 +91,7 @@ def matrix_figure(
         height=alt.Step(
             LINE_HEIGHT * max(wrapped(text).count("\n") + 1 for text in patterns["variant"]) + 6
         ),
-        description=kind.caption,
+        description=matrix_caption(words),
     )
 
 

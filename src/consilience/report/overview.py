@@ -30,7 +30,7 @@ from consilience.report.table import CI, Cell, Column, Table, Value, with_interv
 from consilience.schemas import FLIPS, SCORE_CHANGE
 from consilience.sentence_pairs import Task
 from consilience.text import AGGREGATES, counted
-from consilience.types import FACT_WORDS, QUESTION_WORDS, SuiteWords
+from consilience.types import SuiteWords
 
 PROTOCOLS: Mapping[Protocol, str] = {
     "published": "counted as the released code of the papers does",
@@ -73,7 +73,7 @@ def _suite_rows(runs: Sequence[RunView]) -> Iterator[tuple[str, str]]:
     relations = relations.replace("relation", suite.words.group)
     yield "suite", f"{suite.name}: {facts_counted} of {relations}{several_in_words}"
     yield "patterns", f"{sum(patterns):,}, {of_each} a {suite.words.group}"
-    if suite.words is FACT_WORDS:
+    if len(suite.words.protocols) > 1:
         yield "protocol", f"{facts.protocol}: {PROTOCOLS[facts.protocol]}"
 
 
@@ -95,7 +95,7 @@ def subtitle_of(runs: Sequence[RunView]) -> str:
         words = first.suite.words
         relations = counted(len(first.suite.relations), words.group)
         size = f"{relations}, {facts_in_words(first.metrics, words.item)}"
-        size += f" ({first.facts.protocol})" if words is FACT_WORDS else ""
+        size += f" ({first.facts.protocol})" if len(words.protocols) > 1 else ""
         return f"{len(runs)} runs on {first.suite.name}: {size}"
     tasks = ", ".join(dict.fromkeys(pairs.task.name for _, pairs in pair_views(runs)))
     return f"{len(runs)} runs on {tasks}: original form, {', '.join(_forms_of(first))}"
@@ -141,7 +141,7 @@ def _variation(run: RunView, *, several: bool) -> Iterator[str]:
     values = values_of(run.metrics, "MICRO")
     names = ("total_variation", "chance_total_variation")
     measured, chance = (values.get((name, "all"), {}).get("value", math.nan) for name in names)
-    if run.suite.words is not QUESTION_WORDS or math.isnan(measured) or math.isnan(chance):
+    if not run.suite.words.is_pooled or math.isnan(measured) or math.isnan(chance):
         return
     of_run = f"{run.name}: " if several else ""
     yield (
@@ -174,9 +174,9 @@ def _in_words(meaning: str, words: SuiteWords) -> str:
 
 def _means(runs: Sequence[RunView]) -> Iterator[Table]:
     """The means over relations, or the numbers of all questions; none of runs without any."""
-    is_pooled = runs[0].suite.words is QUESTION_WORDS
-    macro = [values_of(run.metrics, "MICRO" if is_pooled else "MACRO") for run in runs]
-    if not any(macro) or pair_views(runs):
+    words = runs[0].suite.words
+    is_pooled, macro = words.is_pooled, [values_of(run.metrics, words.pool) for run in runs]
+    if not any(macro):
         return
     names = [name for name in main_metrics() if any((name, "all") in values for values in macro)]
     over = "relations" if any(_relations_of_mean(values) > 1 for values in macro) else "facts"

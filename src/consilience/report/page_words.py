@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 
 from consilience.report.columns import in_words
 from consilience.report.page import (
@@ -18,19 +18,12 @@ from consilience.report.page import (
 from consilience.report.table import Table
 from consilience.types import FACT_WORDS, SuiteWords
 
-PHRASES = {
-    "base pattern": "base variant",
-}
-"""What is not said by replacing single words, of questions."""
-
 
 def page_in_words(page: Page, words: SuiteWords) -> Page:
     """The page with the words that a kind of suite has for its groups, items and variants.
 
     Headings, captions and notes are changed; the cells of tables and the texts of commands are not.
     """
-    if words is FACT_WORDS:
-        return page
     text = _Words(words)
     sections = [
         replace(
@@ -49,14 +42,12 @@ class _Words:
 
     def __init__(self, words: SuiteWords) -> None:
         self.words = words
-        pairs = zip(astuple(FACT_WORDS), astuple(words), strict=True)
+        pairs = zip(FACT_WORDS.nouns, words.nouns, strict=True)
         known = {one + s: other + s for one, other in pairs for s in ("", "s")}
         self.known = known | {one.capitalize(): other.capitalize() for one, other in known.items()}
         self.pattern = re.compile(rf"\b({'|'.join(self.known)})\b")
 
     def __call__(self, text: str) -> str:
-        for phrase, other in PHRASES.items():
-            text = text.replace(phrase, other)
         return self.pattern.sub(lambda match: self.known[match[1]], text)
 
     def parts(self, parts: Sequence[Part]) -> list[Part]:

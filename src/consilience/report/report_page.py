@@ -19,7 +19,6 @@ from consilience.report.page_words import page_in_words
 from consilience.report.repeat import again
 from consilience.report.run_view import RunView, group_names
 from consilience.report.server_sections import server_sections
-from consilience.types import QUESTION_WORDS
 
 SHOWN = 3
 """Models that the title names."""
@@ -37,10 +36,10 @@ def report_page(
     between the settings of the runs. ``relation``: the relation whose agreement is shown first;
     None for the least consistent.
     """
-    pool = "MICRO" if runs[0].suite.words is QUESTION_WORDS else "MACRO"
+    words = runs[0].suite.words
     sections = [
         first_screen(runs, relation),
-        *differences(compared, notes, group_names(runs[0].suite), pool),
+        *differences(compared, notes, group_names(runs[0].suite), words.pool),
         numbers(runs),
         *fact_sections(runs),
         *form_sections(runs),
@@ -54,7 +53,7 @@ def report_page(
     names = [run.name for run in runs]
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     title = f"How consistent {'is' if len(names) == 1 else 'are'} {', '.join(names[:SHOWN])}{more}?"
-    return page_in_words(Page(title, subtitle_of(runs), sections), runs[0].suite.words)
+    return page_in_words(Page(title, subtitle_of(runs), sections), words)
 
 
 def _records(runs: Sequence[RunView]) -> list[tuple[str, Mapping[str, Any]]]:

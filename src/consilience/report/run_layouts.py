@@ -21,7 +21,7 @@ from consilience.report.table import (
     without_empty_columns,
 )
 from consilience.report.task_tables import symbol_of
-from consilience.types import FACT_WORDS, QUESTION_WORDS
+from consilience.types import SuiteWords
 
 CORRECTED = ("corrected_consistency", "all")
 
@@ -63,6 +63,14 @@ OF_QUESTIONS: Mapping[str, tuple[str, Mapping[tuple[str, str], str]]] = {
 """Tables of questions: title, and the label of each column by metric and subset."""
 
 
+def layouts_of(
+    words: SuiteWords, runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()
+) -> dict[str, Table]:
+    """The tables of runs for files, from metrics tables by run; ``notes``: below each table."""
+    layouts = {"MACRO": fact_layouts, "MICRO": question_layouts, "": pair_layouts}
+    return layouts[words.pool](runs, notes)
+
+
 def fact_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) -> dict[str, Table]:
     """Tables 2, 3 and 5 of ParaRel and one row a relation, from metrics tables by run.
 
@@ -81,7 +89,7 @@ def fact_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) ->
         blocks = {"ParaRel paper": paper_values(table)} if with_paper else {}
         blocks |= {"measured" if with_paper else "": measured}
         layouts[name] = _layout(title, blocks, dict(zip(keys, labels, strict=True)), notes)
-    layouts["relations"] = _groups_layout(runs, notes, FACT_WORDS.group)
+    layouts["relations"] = _groups_layout(runs, notes, "relation")
     return layouts
 
 
@@ -106,7 +114,7 @@ def question_layouts(
         if known:
             best = name != "violations"
             layouts[name] = _layout(title, {"": measured}, known, notes, best=best)
-    groups = _groups_layout(runs, notes, QUESTION_WORDS.group)
+    groups = _groups_layout(runs, notes, "group")
     return {**layouts, "groups": without_empty_columns(groups)}
 
 

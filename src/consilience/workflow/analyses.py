@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from consilience import suites
-from consilience.analysis.examples import KINDS, OF_FACTS, Example, examples, with_prompts
+from consilience.analysis.examples import Example, examples
 from consilience.analysis.expectation_tables import violated_examples, violation_table
 from consilience.analysis.knowledge import (
     abstaining_table,
@@ -27,6 +27,7 @@ from consilience.analysis.patterns import (
 )
 from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
+from consilience.kinds import facts_of, kind_of_run, refuse_other_kinds, suite_notes, suite_of
 from consilience.metrics.counts import prepared_seeds
 from consilience.metrics.expected import unchecked_note
 from consilience.metrics.grid import MANY_VARIANTS
@@ -42,7 +43,6 @@ from consilience.workflow.analysis_options import (
     PatternsOptions,
     SyntaxOptions,
 )
-from consilience.workflow.suite import any_suite_of, suite_notes, suite_of
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -66,7 +66,7 @@ class Analysis:
 def _open(options: PatternsOptions | EditsOptions) -> tuple[Run, Suite, Protocol, list[str]]:
     """The run, the suite and the protocol that options name, and notes on them."""
     run = Run.open(options.run)
-    suite, protocol = suite_of(run, options.suite, options.protocol, options.data_dir)
+    suite, protocol = facts_of(run, options.suite, options.protocol, options.data_dir)
     notes = suite_notes(run, suite)
     if len(run.seeds) > 1:
         notes.append(f"means over {len(run.seeds)} seeds, without intervals and tests")
@@ -113,10 +113,10 @@ def analyze_edits(options: EditsOptions) -> Analysis:
 def find_examples(options: ExamplesOptions) -> tuple[dict[str, list[Example]], list[str]]:
     """Examples of each kind, of the first seed, and what a reader should know."""
     run = Run.open(options.run)
-    of_questions = run.is_of_questions
-    open_suite = any_suite_of if of_questions else suite_of
-    suite, _ = open_suite(run, options.suite, None, options.data_dir)
-    known = [kind for kind in KINDS if not (of_questions and kind in OF_FACTS)]
+    known = list(kind_of_run(run).example_kinds)
+    if not known:
+        refuse_other_kinds(run)
+    suite, _ = suite_of(run, options.suite, None, options.data_dir)
     if options.kind is not None and options.kind not in known:
         raise ConsilienceError(
             f"--kind {options.kind} of a run of questions",
@@ -130,11 +130,9 @@ def find_examples(options: ExamplesOptions) -> tuple[dict[str, list[Example]], l
         notes.append(f"the examples are those of {first.label}")
     chosen = examples(first.answers, suite, kinds, options.examples)
     notes = [*suite_notes(run, suite), *notes]
-    if not of_questions:
-        return chosen, notes
     if writing := run.settings.get("writing"):
         notes.append(f"written answers are matched by the rule: {writing['match']}")
-    return with_prompts(chosen, first.answers, prompts_of_run(first)), notes
+    return kind_of_run(run).with_texts(run, chosen), notes
 
 
 def analyze_expectations(options: ExpectationsOptions) -> Analysis:
@@ -150,7 +148,7 @@ def analyze_expectations(options: ExpectationsOptions) -> Analysis:
             where=str(run.path),
             todo="Write some into expectations.csv of the suite (docs/expectations.md), and probe.",
         )
-    suite, protocol = any_suite_of(run, None, None, None)
+    suite, protocol = suite_of(run, None, None, None)
     seeds = prepared_seeds(run.tables, suite)
     metrics = measure(seeds, suite, protocol, options.seed)
     by_group, notes = seeds[0].instances, suite_notes(run, suite)
@@ -178,7 +176,7 @@ def analyze_knowledge(options: KnowledgeOptions) -> Analysis:
     metrics, notes = {}, []
     confident: list[pl.DataFrame] = []
     for run in open_runs(options.runs):
-        suite, protocol = suite_of(run, options.suite, options.protocol, options.data_dir)
+        suite, protocol = facts_of(run, options.suite, options.protocol, options.data_dir)
         notes += suite_notes(run, suite)
         metrics[run.label] = measure(run.tables, suite, protocol, options.seed)
         if options.abstain_below is not None:

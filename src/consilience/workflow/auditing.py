@@ -19,6 +19,7 @@ from consilience.authoring.meaning import sentence
 from consilience.authoring.outlier_checks import FEWEST
 from consilience.design import Edge, VariantPair
 from consilience.errors import ConsilienceError
+from consilience.kinds.variants import columns_of
 from consilience.metrics.intervals import Floats
 from consilience.read import read_rows
 from consilience.run import open_runs
@@ -29,7 +30,6 @@ from consilience.suites.rows import find_table
 from consilience.suites.suite_names import NAMES
 from consilience.types import Relation, Suite
 from consilience.workflow.audit_options import AuditOptions
-from consilience.workflow.question_design import columns_of
 
 T = TypeVar("T")
 

@@ -9,8 +9,10 @@ from typing import Any
 import polars as pl
 
 from consilience.choices import By, Protocol
+from consilience.counting import noise_floor_of
 from consilience.errors import ConsilienceError
 from consilience.frames import as_pandas
+from consilience.kinds import kind_of_run, suite_notes, suite_of
 from consilience.metrics.counts import OtherQuestionsError, Prepared
 from consilience.metrics.differences import Seeds, compare
 from consilience.metrics.language_differences import compare_languages
@@ -23,11 +25,13 @@ from consilience.report.notebook import table_html, table_text
 from consilience.report.table import Table
 from consilience.run import Run, open_runs
 from consilience.types import Suite
-from consilience.workflow.common_items import check_texts, common_answers, shared_groups
-from consilience.workflow.counting import noise_floor_of
-from consilience.workflow.question_texts import paired_by_text
+from consilience.workflow.common_items import (
+    check_texts,
+    common_answers,
+    paired_by_text,
+    shared_groups,
+)
 from consilience.workflow.run_options import CompareOptions
-from consilience.workflow.suite import any_suite_of, suite_notes
 
 DIGITS = 8
 """Digits of a SHA-256 in a note."""
@@ -98,7 +102,7 @@ def compare_runs(options: CompareOptions) -> Comparison:
     """
     runs = open_runs(options.runs)
     refuse_mixed(runs)
-    suite, protocol = any_suite_of(runs[0], options.suite, options.protocol, options.data_dir)
+    suite, protocol = suite_of(runs[0], options.suite, options.protocol, options.data_dir)
     return compare_opened(runs, suite, protocol, options.seed)
 
 
@@ -130,7 +134,7 @@ def differences_of(
     """
     answers: Mapping[str, Seeds]
     answers, notes = paired_by_text(runs)
-    if runs[0].is_of_pairs:
+    if not suite.words.pool:
         answers, left_out = shared_groups(answers)
         notes += check_texts(runs, answers)
         notes += [f"{group}: not in all runs, so in no difference" for group in left_out]
@@ -145,7 +149,7 @@ def differences_of(
 
 def refuse_mixed(runs: Sequence[Run]) -> None:
     """Raise for runs of sentence pairs together with others, and for runs of other suites."""
-    if len({run.is_of_pairs for run in runs}) > 1:
+    if len({kind_of_run(run).words.pool == "" for run in runs}) > 1:
         raise ConsilienceError(
             "runs of sentence pairs, and others",
             expected="runs of one suite, or of the same task and data",
@@ -199,7 +203,7 @@ def settings_notes(runs: Sequence[Run]) -> list[str]:
                     f"{run.label} was asked with another {name}: {theirs}, {first.label} with "
                     f"{ours}"
                 )
-        if not first.is_of_pairs and "cells" not in first.settings:
+        if not {"task", "cells"} & first.settings.keys():
             answers = {one.label: one.seeds[0].answers for one in (first, run)}
             notes += other_candidates(answers)
     return notes

@@ -14,9 +14,12 @@ from typing import Any, NoReturn, cast
 from consilience.ask_pairs import PairModel
 from consilience.ask_questions import PromptModel
 from consilience.choices import Protocol
+from consilience.counting import CountedRun, count_run, record_notes
 from consilience.errors import ConsilienceError
 from consilience.files import path_of, write_whole
 from consilience.frames import as_polars
+from consilience.kinds import inquiries_of, protocol_notes, suite_notes, suite_of
+from consilience.kinds.variants import columns_of
 from consilience.models import LanguageModel
 from consilience.models.functions import ScoringFunction, TextFunction
 from consilience.models.label_functions import LabelFunction, TwoTexts
@@ -31,15 +34,12 @@ from consilience.types import Suite
 from consilience.watch import SILENT, Watch
 from consilience.workflow import probing
 from consilience.workflow.comparing import Comparison, compare_opened
-from consilience.workflow.counting import CountedRun, count_run, record_notes
 from consilience.workflow.keywords import by_field, options_of, with_options
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probe_plan import ProbePlan
 from consilience.workflow.promptfoo_results import is_promptfoo
-from consilience.workflow.question_design import columns_of
 from consilience.workflow.result import Result, distinct_runs
 from consilience.workflow.run_options import ScoreOptions
-from consilience.workflow.suite import any_suite_of, protocol_notes, suite_notes
 
 Frame = Any
 """A pandas or polars frame."""
@@ -118,7 +118,7 @@ def suite_to_ask(suite: str | Path | Suite | Questions | Frame, **options: Any) 
     No model is loaded. A task of sentence pairs has its forms, and no items.
     """
     fields, chosen, _ = _values_of(suite, options.pop("model", "baseline:majority"), options)
-    return probing.setups_of(options_of(ProbeOptions, fields), suite=chosen)[0].suite
+    return inquiries_of(options_of(ProbeOptions, fields), suite=chosen)[0].suite
 
 
 def open_run(path: str | Path, *, protocol: Protocol | None = None, seed: int = 0) -> Result:
@@ -130,7 +130,7 @@ def open_run(path: str | Path, *, protocol: Protocol | None = None, seed: int = 
             where=str(run.path),
             todo="For a table of answers use score(path, suite).",
         )
-    suite, rules = any_suite_of(run, None, protocol, None)
+    suite, rules = suite_of(run, None, protocol, None)
     counted = count_run(run, suite, rules, seed)
     notes = [*suite_notes(run, suite), *record_notes(run), *counted.notes]
     notes = [*dict.fromkeys([*notes, *protocol_notes(run, rules)])]
@@ -210,7 +210,7 @@ def compare(
         opened = distinct_runs(runs)
     if not opened:
         raise ConsilienceError("0 run to compare", expected="one run or more")
-    suite, rules = any_suite_of(opened[0], None, protocol, None)
+    suite, rules = suite_of(opened[0], None, protocol, None)
     return compare_opened(opened, suite, rules, seed)
 
 

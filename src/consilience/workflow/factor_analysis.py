@@ -8,8 +8,11 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from consilience.analysis.factor_effects import CellAnswers, factor_tables, option_scores
+from consilience.counting import noise_floor_of
 from consilience.errors import ConsilienceError
 from consilience.factors import OF_OPTIONS, FactorialDesign
+from consilience.kinds import kind_of_run, suite_notes, suite_of
+from consilience.kinds.questions import design_of_run
 from consilience.metrics.counts import Prepared, prepared_seeds
 from consilience.metrics.shown_positions import position_notes
 from consilience.report.factor_tables import FactorView, factor_table, index_table
@@ -20,8 +23,6 @@ from consilience.schemas import FLIPS, METRICS_SCHEMA
 from consilience.suites.selection import select_relations
 from consilience.types import Relation, Suite
 from consilience.workflow.analysis_options import FactorsOptions
-from consilience.workflow.counting import noise_floor_of
-from consilience.workflow.suite import any_suite_of, design_of_run, suite_notes
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -120,7 +121,7 @@ def analyze_factors(options: FactorsOptions) -> FactorAnalysis:
         answers = pl.concat(run.tables, how="diagonal")
         if options.groups is not None:
             answers = answers.filter(pl.col("group").is_in(options.groups))
-        changes = suite_notes(run, any_suite_of(run, None, None, None)[0])
+        changes = suite_notes(run, suite_of(run, None, None, None)[0])
         notes = [*changes, *position_notes(answers), *first.tables.notes]
         tables = replace(first.tables, notes=notes)
         views += [replace(first, tables=tables), *others]
@@ -133,7 +134,7 @@ def factor_views(run: Run, groups: Sequence[str] | None = None, seed: int = 0) -
     Groups with the same factors are counted together: open questions have no options that vary.
     """
     _refuse_without_factors(run)
-    suite, _ = any_suite_of(run, None, None, None)
+    suite, _ = suite_of(run, None, None, None)
     if groups is not None:
         suite = select_relations(suite, groups)
     designs: dict[FactorialDesign, list[str]] = {}
@@ -186,17 +187,15 @@ def _in_cells(
 
 def _refuse_without_factors(run: Run) -> None:
     """Raise for anything but a run of questions, with the command that shows what it varies."""
-    if run.is_of_questions:
+    if "cells" in run.settings:
         return
-    if run.is_of_pairs:
-        problem = "a run of sentence pairs, whose variants differ in one factor: the form"
-        todo = "`consilience report` shows what each form changes."
-    elif run.settings:
-        problem = "a run of facts, whose variants differ in one factor: the pattern"
-        todo = (
-            "`consilience analyze patterns` and `consilience analyze edits` show what it changes."
-        )
-    else:
+    kind = kind_of_run(run)
+    problem = (
+        f"a run of {kind.words.item}s, whose variants differ in one factor: the "
+        f"{kind.words.variant}"
+    )
+    todo = kind.what_variants_change
+    if not run.settings:
         problem = "not the folder of a run, which says what its variants differ in"
         todo = "Name the folder of a run of `consilience probe`."
     raise ConsilienceError(

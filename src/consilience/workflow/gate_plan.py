@@ -16,7 +16,6 @@ from consilience.metrics.margins import Precise, Threshold, clusters_for_power, 
 from consilience.report.gate_tables import PlanRow, plan_table
 from consilience.report.notebook import table_html, table_text
 from consilience.report.table import NAN, Table
-from consilience.types import FACT_WORDS
 from consilience.workflow.gate_options import GateOptions
 from consilience.workflow.gate_rules import GateRule, parse_rules
 from consilience.workflow.gate_runs import (
@@ -53,8 +52,7 @@ class GatePlan:
         """A row for each design."""
         words = self.of.suite.words
         title = f"Plan from {', '.join(self.of.labels)} on {self.of.suite.name}, in percent"
-        item = "subject" if words is FACT_WORDS else words.item
-        return plan_table(title, self.rows, words.group, item)
+        return plan_table(title, self.rows, words.group, words.clusters.removesuffix("s"))
 
     def __repr__(self) -> str:
         return table_text(self.table())

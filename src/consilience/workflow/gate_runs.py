@@ -11,6 +11,7 @@ import polars as pl
 
 from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
+from consilience.kinds import suite_notes, suite_of
 from consilience.metrics.counts import Prepared, bounds_of, refuse_other_questions
 from consilience.metrics.differences import compare
 from consilience.metrics.intervals import difference_bounds
@@ -21,7 +22,6 @@ from consilience.types import Suite
 from consilience.workflow.common_items import common_answers
 from consilience.workflow.comparing import refuse_mixed, refuse_other_variants, settings_notes
 from consilience.workflow.gate_options import GateOptions
-from consilience.workflow.suite import any_suite_of, suite_notes
 
 Tables = Mapping[str, Sequence[Prepared]]
 """The answers of runs by label, of each seed."""
@@ -97,7 +97,7 @@ def open_gate_runs(options: GateOptions) -> GateRuns:
                 where=str(part.path),
                 todo="Rerun the command of the run to resume it.",
             )
-    suite, protocol = any_suite_of(runs[0], options.suite, options.protocol, options.data_dir)
+    suite, protocol = suite_of(runs[0], options.suite, options.protocol, options.data_dir)
     notes = [note for run in opened for note in suite_notes(run, suite)]
     whole = {run.label: [Prepared(table, suite) for table in run.tables] for run in runs}
     first, *others = [(label, table) for label, tables in whole.items() for table in tables]

@@ -28,7 +28,7 @@ from consilience.report.gate_tables import GateCheck, gate_table, in_words
 from consilience.report.notebook import table_html, table_text
 from consilience.report.table import Table, number_text
 from consilience.text import counted
-from consilience.types import FACT_WORDS, QUESTION_WORDS, Suite
+from consilience.types import Suite
 from consilience.workflow.comparing import noise_notes
 from consilience.workflow.gate_options import GateOptions
 from consilience.workflow.gate_rules import GateRule, parse_rules
@@ -149,9 +149,7 @@ def _cautions(rules: Sequence[GateRule], numbers: pl.DataFrame, of: GateRuns) ->
         yield left_out
     if any(rule.metric == "corrected_consistency" for rule in rules):
         yield from of_few_questions(numbers, suite)
-    means = (
-        numbers.filter(group="MACRO", subset="all") if suite.words is FACT_WORDS else numbers[:0]
-    )
+    means = numbers.filter(group="MACRO", subset="all") if suite.words.has_means else numbers[:0]
     few = means.filter(pl.col("metric").is_in([rule.metric for rule in rules if not rule.group]))
     fewest = few.filter(pl.col("n") > 1)["n"].min()
     if isinstance(fewest, int) and fewest < FEW:
@@ -213,7 +211,7 @@ def rows_of(rule: GateRule, table: pl.DataFrame, of: GateRuns) -> dict[str, dict
 
 def _pool(rule: GateRule, suite: Suite) -> str:
     """The group that a rule names, or that of the headline numbers."""
-    return rule.group or ("MICRO" if suite.words is QUESTION_WORDS else "MACRO")
+    return rule.group or suite.words.pool
 
 
 def _check_name(rule: GateRule, missing: str, name: str, known: Iterable[str]) -> None:
@@ -270,7 +268,7 @@ def _unit(number: Precise, suite: Suite) -> str:
     """What the clusters of a number are called."""
     if number.is_over_groups and not number.is_constant:
         return f"{suite.words.group}s"
-    return "subjects" if suite.words is FACT_WORDS else f"{suite.words.item}s"
+    return suite.words.clusters
 
 
 def of_in_words(row: Mapping[str, Any], suite: Suite) -> str:

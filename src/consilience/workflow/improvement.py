@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 from consilience import suites
 from consilience.choices import Protocol
 from consilience.errors import ConsilienceError, needs_extra
+from consilience.kinds.base import default_folder
 from consilience.metrics.notes import few_relations
 from consilience.metrics.registry import headline_metrics
 from consilience.read import read_rows, read_text
-from consilience.suites.question_suites import is_questions
 from consilience.types import Suite
 from consilience.watch import SILENT, Watch
 from consilience.workflow.options import shared_fields
-from consilience.workflow.run_settings import default_folder
 from consilience.workflow.training_options import ImproveOptions
 
 if TYPE_CHECKING:
@@ -58,13 +57,6 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improvement | Non
     """Train, choose and measure; None in every process but the first (``accelerate launch``)."""
     from consilience.train.plan import check_plan
 
-    if is_questions(options.suite):
-        raise ConsilienceError(
-            f"'{options.suite}' is a suite of questions, and questions cannot be trained on yet",
-            expected="a suite of facts: mini, pararel, or a folder",
-            todo="Write the questions as facts with patterns that end with the answer; "
-            "`consilience suite new DIR --facts` writes an example.",
-        )
     suite = suites.load_suite(options.suite, options.data_dir)
     protocol: Protocol = options.protocol or suite.protocol
     subject, plan = _subject_and_plan(options, suite, protocol)

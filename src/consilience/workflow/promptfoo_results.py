@@ -16,16 +16,16 @@ from typing import Any, TypeVar
 
 import polars as pl
 
+from consilience.counting import CountedRun
 from consilience.errors import ConsilienceError, did_you_mean
 from consilience.files import texts_of
+from consilience.kinds import score_table
 from consilience.questions import DEFAULT_LANGUAGE, Choice, Question
 from consilience.read import read_document
 from consilience.run import Run, model_name
 from consilience.suites.question_collection import Questions
 from consilience.text import names_a_group, truncated, visible
-from consilience.workflow.counting import CountedRun
 from consilience.workflow.run_options import ScoreOptions
-from consilience.workflow.scored_tables import score_table
 
 T = TypeVar("T", bound=Hashable)
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import polars as pl
 
+from consilience.counting import count_run
 from consilience.errors import ConsilienceError
+from consilience.kinds import kind_of_run, suite_notes, suite_of
 from consilience.publishing.public_run import (
     MODEL_FIELDS,
-    Kind,
     PublicRun,
     PublicSuite,
 )
@@ -23,18 +24,12 @@ from consilience.read import parse_json, read_text
 from consilience.run import Run
 from consilience.run_folder import fingerprint
 from consilience.suites import load_suite
-from consilience.suites.mini_questions import NAMES as MADE_OF_MINI
-from consilience.suites.pairs import HUB
 from consilience.suites.selection import replace_facts, select_relations
-from consilience.suites.suite_names import BUNDLED, MINI
 from consilience.text import control_in
 from consilience.types import Suite
-from consilience.workflow.counting import count_run
-from consilience.workflow.exporting import fact_rows
 from consilience.workflow.option_fields import option_fields
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.publish_options import PublishOptions
-from consilience.workflow.suite import any_suite_of, suite_notes
 
 MODEL_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
@@ -55,10 +50,9 @@ def public_run(run: Run, options: PublishOptions) -> PublicRun:
                 todo="Rerun its command, which resumes it.",
             )
     model, facts_of_model = public_model(run, options.model_id)
-    suite, protocol = any_suite_of(run, None, None, options.data_dir)
+    suite, protocol = suite_of(run, None, None, options.data_dir)
     changes = suite_notes(replace(run, label=model), suite)
-    if not (run.is_of_pairs or run.is_of_questions):
-        suite = select_relations(suite, run.seeds[0].answers["group"].unique().to_list())
+    suite = select_relations(suite, run.seeds[0].answers["group"].unique().to_list())
     counted = count_run(replace(run, label=model), suite, protocol)
     if facts := run.settings.get("facts"):  # those of another suite
         suite = replace_facts(suite, load_suite(facts, options.data_dir))
@@ -82,7 +76,7 @@ def public_run(run: Run, options: PublishOptions) -> PublicRun:
         notes=counted.notes,
         changes=changes,
         answers=pl.concat(tables, how="diagonal"),
-        prompts=_prompts(run, suite) if public.may_be_shared else None,
+        prompts=kind_of_run(run).sent(run, suite) if public.may_be_shared else None,
     )
 
 
@@ -114,21 +108,18 @@ def public_model(run: Run, model_id: str | None) -> tuple[str, dict[str, str]]:
 
 def public_suite(run: Run, suite: Suite, licence: str | None) -> PublicSuite:
     """The suite of a run with its licence: the one that is given, or that the suite states."""
-    settings = run.settings
-    kind: Kind = "facts"
-    if run.is_of_pairs or run.is_of_questions:
-        kind = "sentence pairs" if run.is_of_pairs else "questions"
-    name = str(settings["task"]["name"] if run.is_of_pairs else settings["suite"])
-    about = _about(run)
+    settings, kind = run.settings, kind_of_run(run)
+    name = str(settings.get("task", {}).get("name") or settings["suite"])
+    about = _about(kind.folder_of(run))
     stated = str(about.get("licence") or about.get("license") or "") if licence is None else licence
     url = str(about.get("url", ""))
     if control_in(stated):
         raise ConsilienceError(f"the licence {stated!r}", expected="an SPDX id, such as CC-BY-4.0")
-    dataset, config, split = _on_the_hub(run)
+    dataset, config, split = kind.on_the_hub(run)
     return PublicSuite(
         name=PurePosixPath(name).name if not dataset else name,
-        kind=kind,
-        digest=str(settings["pairs"] if run.is_of_pairs else settings["suite_digest"]),
+        kind=f"{kind.words.item}s",
+        digest=str(settings.get("pairs") or settings["suite_digest"]),
         suite=suite,
         licence=stated,
         url=url if url.startswith(("https://", "http://")) else "",
@@ -138,48 +129,12 @@ def public_suite(run: Run, suite: Suite, licence: str | None) -> PublicSuite:
     )
 
 
-def _about(run: Run) -> Mapping[str, Any]:
-    """``suite.json`` of the patterns and facts of a run; empty where none covers them.
-
-    Files of questions, tasks, and patterns with the facts of another suite have none.
-    """
-    options: Mapping[str, Any] = run.record.get("options") or {}
-    spec = options.get("suite", "mini")
-    folder = run.record.get("suite_source", {}).get("folder")
-    if run.is_of_questions:
-        is_bundled = "as_questions" in options and spec in BUNDLED
-        folder = MINI if spec in MADE_OF_MINI else BUNDLED[spec] if is_bundled else None
-    if run.is_of_pairs or run.settings.get("facts") or not folder:
+def _about(folder: Path | None) -> Mapping[str, Any]:
+    """``suite.json`` of the patterns and facts of a run; empty where none covers them."""
+    if folder is None or not (file := folder / "suite.json").is_file():
         return {}
-    file = Path(folder) / "suite.json"
-    about = parse_json(read_text(file)) if file.is_file() else {}
+    about = parse_json(read_text(file))
     return about if isinstance(about, dict) else {}
-
-
-def _on_the_hub(run: Run) -> tuple[str, str, str]:
-    """Data set, configuration and split of a suite on the Hub; empty for one that is elsewhere."""
-    options: Mapping[str, Any] = run.record.get("options") or {}
-    spec = str((options.get("data") if run.is_of_pairs else options.get("suite")) or "")
-    if spec.partition(":")[0] != HUB.rstrip(":"):
-        return "", "", ""
-    name = spec.partition(":")[2]
-    if run.is_of_pairs:
-        source: Sequence[str] = run.settings["task"].get("hub", ())
-        dataset, config, *_ = [*source, "", ""]
-        return dataset, config, name or "validation"
-    dataset, _, split = name.partition(":")
-    dataset, _, config = dataset.partition("@")
-    return dataset, config, split
-
-
-def _prompts(run: Run, suite: Suite) -> pl.DataFrame | None:
-    """The prompts: ``group, item, variant, prompt``; None where the run does not keep them."""
-    if run.is_of_pairs or run.is_of_questions:
-        return None if run.prompts.is_empty() else run.prompts
-    items = run.seeds[0].answers.select("group", "item").unique()
-    keys = ("group", "item", "variant", "prompt")
-    rows = [{key: row[key] for key in keys} for row in fact_rows(suite)]
-    return pl.DataFrame(rows).join(items, on=["group", "item"], how="semi")
 
 
 def public_command(options: Mapping[str, Any] | None, model: str, suite: str) -> str:

@@ -21,7 +21,7 @@ from consilience.report.charts import against_figure, interval_figure
 from consilience.report.fact_sections import accuracy_and_consistency
 from consilience.report.figures import for_paper, in_black
 from consilience.report.first_screen import form_rows, relation_rows
-from consilience.report.matrix import MATRIX_OF_FACTS, MATRIX_OF_QUESTIONS, matrix_figure
+from consilience.report.matrix import matrix_figure
 from consilience.report.notebook import table_html, table_text
 from consilience.report.run_view import RunView, group_names
 from consilience.report.summary import Key, Summary, brief_notes
@@ -184,7 +184,7 @@ class Plots:
         if answers[0].is_empty():
             raise ConsilienceError(f"no answers for {relation.id}", where=self.result.label)
         name = pl.lit(self.result.label).alias("run")
-        words = MATRIX_OF_QUESTIONS if self.result.run.is_of_questions else MATRIX_OF_FACTS
+        words = suite.words
         pairs = pair_table(answers, suite, self.result.protocol).with_columns(name)
         patterns = pattern_table(answers, suite, self.result.protocol).with_columns(name)
         return _still(
@@ -196,10 +196,10 @@ class Plots:
         """Consistency with its 95 % interval: of each relation or group, or of each form."""
         title = f"{self.result.label}: consistency"
         view = self._view()
-        is_of_pairs = self.result.run.is_of_pairs
-        rows = form_rows([view]) if is_of_pairs else relation_rows([view])
+        words = self.result.suite.words
+        rows = relation_rows([view]) if words.pool else form_rows([view])
         rows = rows.filter(pl.col("metric").is_in([label_of(name) for name in CONSISTENCY]))
-        noun = "form" if is_of_pairs else self.result.suite.words.group
+        noun = words.group if words.pool else words.variant
         return _still(interval_figure(rows, noun), title)
 
     def accuracy_consistency(self) -> altair.Chart:
@@ -223,7 +223,7 @@ class Plots:
 
     def _facts(self) -> tuple[Suite, list[pl.DataFrame]]:
         """The suite and the answers of each seed of a run of facts or questions."""
-        if self.result.run.is_of_pairs:
+        if not self.result.suite.words.pool:
             raise ConsilienceError(
                 "a figure of patterns for a run of sentence pairs",
                 expected="a run of facts or questions",

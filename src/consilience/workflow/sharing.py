@@ -21,7 +21,6 @@ from consilience.read import parse_json, read_text
 from consilience.suites.layouts import layout_of, load_folder
 from consilience.suites.places import Places, places_in
 from consilience.suites.proposals import provenance_of
-from consilience.suites.question_suites import is_questions
 from consilience.suites.signoff import is_date, signoffs_of
 from consilience.workflow.audit_options import CardOptions
 from consilience.workflow.auditing import writable_folder
@@ -53,13 +52,6 @@ def write_card(options: CardOptions) -> WrittenCard:
 
     Of README.md only the part between its marks is replaced.
     """
-    if is_questions(options.suite):
-        raise ConsilienceError(
-            "a data card of a suite of questions",
-            expected="a suite of facts in our layout",
-            where=options.suite,
-            todo="Write its README.md by hand.",
-        )
     folder = writable_folder(options.suite, options.data_dir)
     shared = _shared(folder)
     card, metadata = folder / CARD, folder / METADATA
@@ -71,13 +63,6 @@ def write_card(options: CardOptions) -> WrittenCard:
 
 def sharing_problems(spec: str, data_dir: Path | None) -> list[ConsilienceError]:
     """What a suite folder lacks to be shared: provenance, licences, sign-offs and a data card."""
-    if is_questions(spec):
-        raise ConsilienceError(
-            "--shared with a suite of questions",
-            expected="a suite of facts",
-            where=spec,
-            todo="Leave it out.",
-        )
     layout, root = layout_of(suites.suite_folder(spec, suites.data_dir(data_dir)))
     if layout.name != "ours":
         raise ConsilienceError(

@@ -13,8 +13,10 @@ from typing import Any
 
 import polars as pl
 
+from consilience.counting import CountedRun, count_run, record_notes
 from consilience.errors import ConsilienceError
 from consilience.files import write_whole
+from consilience.kinds import suite_notes, suite_of
 from consilience.metrics.notes import few_relations
 from consilience.metrics.paired import RELATIONS
 from consilience.metrics.registry import label_of
@@ -32,14 +34,11 @@ from consilience.report.study_tables import (
 )
 from consilience.report.table import Table
 from consilience.run import Run
-from consilience.types import QUESTION_WORDS
 from consilience.watch import SILENT, Watch
 from consilience.workflow.comparing import Comparison, compare_opened
-from consilience.workflow.counting import CountedRun, count_run, record_notes
 from consilience.workflow.study_file import Study
 from consilience.workflow.study_options import StudyReportOptions, StudyStatusOptions
 from consilience.workflow.study_status import RunState, StudyState, study_status
-from consilience.workflow.suite import any_suite_of, suite_notes
 
 KEPT = ("value", "std", "low", "high", "baseline")
 """The fields of a headline number in a JSON document."""
@@ -193,7 +192,7 @@ def _run_of(name: str, states: Sequence[RunState]) -> Run | None:
 
 
 def _counted(run: Run, seed: int) -> CountedRun:
-    suite, protocol = any_suite_of(run, None, None, None)
+    suite, protocol = suite_of(run, None, None, None)
     counted = count_run(run, suite, protocol, seed)
     return replace(counted, notes=[*suite_notes(run, suite), *counted.notes])
 
@@ -266,14 +265,13 @@ def _compared(
 
 def _headlines(compared: Comparison, first: CountedRun) -> pl.DataFrame:
     """The rows of a comparison on headline numbers: of sentence pairs those of each task."""
-    is_of_questions = compared.suite.words is QUESTION_WORDS
+    words = compared.suite.words
     table = (
-        compared.table if is_of_questions else with_undefined_means(compared.table, compared.suite)
+        compared.table if words.is_pooled else with_undefined_means(compared.table, compared.suite)
     )
     metrics = {row.metric: at for at, row in enumerate(first.summary.rows) if row.subset == "all"}
     rows = table.filter((pl.col("subset") == "all") & pl.col("metric").is_in(list(metrics)))
-    pool = "MICRO" if is_of_questions else "MACRO"
-    rows = rows.filter(group=pool) if pool in rows["group"] else rows
+    rows = rows.filter(group=words.pool) if words.pool in rows["group"] else rows
     order = pl.col("metric").replace_strict(metrics, return_dtype=pl.Int64)
     runs = {run.label: at for at, run in enumerate(compared.runs)}
     later = pl.col("second").replace_strict(runs, return_dtype=pl.Int64)

@@ -7,20 +7,17 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from consilience import suites
 from consilience.choices import DEFAULT_LOADING
 from consilience.endpoints.address import base_url_of
 from consilience.engine import Needs, Unit
 from consilience.errors import ConsilienceError
 from consilience.provenance import cores
 from consilience.run_folder import record_of
-from consilience.suites.question_suites import is_questions
-from consilience.suites.tasks import is_task, load_task
 from consilience.watch import SILENT, Watch
 from consilience.workflow.option_fields import option_fields
 from consilience.workflow.options import ENDPOINTS, MODEL
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.sharding import Shard
+from consilience.workflow.probe_plan import Shard
 from consilience.workflow.study_file import StudyRun
 from consilience.workflow.study_worker import StudyTask, WorkerKey
 
@@ -101,17 +98,6 @@ class PlannedRun:
         return Unit(title, key, task, size, key.needs)
 
 
-def kind_of(options: ProbeOptions) -> str:
-    """Whether facts, sentence pairs or questions are asked; an unknown suite raises."""
-    if options.as_questions is not None or is_questions(options.suite):
-        return "questions"
-    if is_task(options.suite):
-        load_task(options.suite)
-        return "pairs"
-    suites.suite_folder(options.suite, suites.data_dir(options.data_dir))
-    return "facts"
-
-
 def planned(run: StudyRun, watch: Watch = SILENT) -> PlannedRun:
     """A run with its groups; no model is loaded. Of wrong options it has the message."""
     try:
@@ -123,22 +109,24 @@ def planned(run: StudyRun, watch: Watch = SILENT) -> PlannedRun:
 
 
 def _groups_of(options: ProbeOptions, watch: Watch) -> Mapping[GroupOfSeed, int]:
-    from consilience.workflow.probing import setups_of
+    from consilience.kinds import inquiries_of, kind_of
 
-    if kind_of(options) == "facts":
+    if kind_of(options.suite, options.as_questions).is_same_for_models:
         options.check_connection()
         defaults = {field.name: field.default for field in option_fields(ProbeOptions)}
-        return _facts(replace(options, folder=None, **{name: defaults[name] for name in OF_MODELS}))
-    setups = setups_of(options, watch)
-    return {(one.seed, group): size for one in setups for group, size in one.groups.items()}
+        return _groups_of_all(
+            replace(options, folder=None, **{name: defaults[name] for name in OF_MODELS})
+        )
+    inquiries = inquiries_of(options, watch)
+    return {(one.seed, group): size for one in inquiries for group, size in one.groups.items()}
 
 
 @cache
-def _facts(options: ProbeOptions) -> Mapping[GroupOfSeed, int]:
-    """The groups of facts, which are the same for every model and are read once."""
-    from consilience.workflow.fact_setup import fact_setup
+def _groups_of_all(options: ProbeOptions) -> Mapping[GroupOfSeed, int]:
+    """The groups of a suite that are the same for every model, read once."""
+    from consilience.kinds import inquiries_of
 
-    return {("", group): size for group, size in fact_setup(options).groups.items()}
+    return {("", group): size for group, size in inquiries_of(options)[0].groups.items()}
 
 
 def parts_of(

@@ -7,7 +7,7 @@ study keeps that. So it may run on another machine, and does what ``probe`` does
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,11 +17,11 @@ from typing import Any
 from consilience.choices import Loading
 from consilience.engine import Needs
 from consilience.errors import ConsilienceError
+from consilience.kinds.base import Inquiry
 from consilience.run_folder import record_of
 from consilience.watch import Advance, Silent
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.run_settings import options_record
-from consilience.workflow.setup import Loaded, Setup
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class StudyWorker:
 
     def __init__(self) -> None:
         self._run: tuple[str, str] | None = None
-        self._loaded: tuple[Setup, Loaded] | None = None
+        self._inquiry: Inquiry | None = None
 
     def __call__(self, task: StudyTask, shared: object, advance: Advance) -> Written | None:
         """Do a unit. A run of a model behind a URL is asked as a whole, in its own folder."""
@@ -111,33 +111,34 @@ class StudyWorker:
         """Ask one group; the model of the last run is kept until there is another run."""
         from consilience.workflow.probing import ask_in_folder, open_folder
 
-        if self._loaded is None or self._run != (task.run, task.seed):
-            setups = self._setups(task, folder)
-            (setup,) = (setup for setup in setups if setup.seed == task.seed)
-            self._loaded, self._run = (setup, setup.load()), (task.run, task.seed)
-        setup, loaded = self._loaded
-        opened = open_folder(folder / task.seed, loaded, options_record(task.options, {}))
-        ask_in_folder(setup, loaded, opened, task.groups, _Relay(advance))
+        if self._inquiry is None or self._run != (task.run, task.seed):
+            inquiries = self._inquiries(task, folder)
+            (inquiry,) = (one for one in inquiries if one.seed == task.seed)
+            inquiry.load()
+            self._inquiry, self._run = inquiry, (task.run, task.seed)
+        inquiry = self._inquiry
+        opened = open_folder(folder / task.seed, inquiry, options_record(task.options, {}))
+        ask_in_folder(inquiry, opened, task.groups, _Relay(advance))
         return _written(folder, {})
 
     def _count(self, task: StudyTask, folder: Path) -> Written:
         """Count a run whose groups are complete, and finish it."""
-        from consilience.workflow.probing import probe_setups
+        from consilience.workflow.probing import probe_all
 
-        setups = self._setups(task, folder)
+        inquiries = self._inquiries(task, folder)
         for name, content in task.files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        probe_setups(setups, options_record(task.options, {}))
+        probe_all(inquiries, options_record(task.options, {}))
         return _written(folder, task.files)
 
-    def _setups(self, task: StudyTask, folder: Path) -> list[Setup]:
-        """The setups of a run, in a folder of its own. The model of the last run is released."""
-        from consilience.workflow.probing import setups_of
+    def _inquiries(self, task: StudyTask, folder: Path) -> Sequence[Inquiry]:
+        """What a run asks, in a folder of its own. The model of the last run is released."""
+        from consilience.kinds import inquiries_of
 
-        self._run = self._loaded = None
-        return setups_of(replace(task.options, folder=folder))
+        self._run = self._inquiry = None
+        return inquiries_of(replace(task.options, folder=folder))
 
 
 def _written(folder: Path, before: Mapping[str, bytes]) -> Written:

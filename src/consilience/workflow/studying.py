@@ -17,11 +17,12 @@ from consilience.engine.local_workers import LocalWorkers
 from consilience.engine.units import Workers, described
 from consilience.errors import ConsilienceError
 from consilience.files import write_whole
+from consilience.kinds import kind_of
 from consilience.run_folder import RunFolder
 from consilience.text import counted
 from consilience.watch import SILENT, Advance, Watch
 from consilience.workflow.probe_options import refuse_options
-from consilience.workflow.sharding import Shard
+from consilience.workflow.probe_plan import Shard
 from consilience.workflow.study_file import LOGS, Study, StudyRun, read_study
 from consilience.workflow.study_options import StudyRunOptions
 from consilience.workflow.study_status import (
@@ -35,7 +36,6 @@ from consilience.workflow.study_store import fetch_runs, store_run
 from consilience.workflow.study_units import (
     GroupOfSeed,
     PlannedRun,
-    kind_of,
     parts_of,
     planned,
     threads_each,
@@ -139,7 +139,10 @@ def _planned(
     """
     for run in study.runs:
         try:
-            refuse_options(run.options, kind_of(run.options), f"the suite '{run.options.suite}'")
+            chosen = run.options
+            kind = kind_of(chosen.suite, chosen.as_questions)
+            refuse_options(chosen, kind.kind, f"the suite '{chosen.suite}'")
+            kind.refuse_unknown(chosen)
         except ConsilienceError as error:
             raise ConsilienceError(
                 error.found, expected=error.expected, where=f"{study.file}: {run.name}",

@@ -29,14 +29,13 @@ from consilience.authoring.rewriting import (
 from consilience.choices import Loading
 from consilience.cloze import ENGLISH
 from consilience.errors import ConsilienceError
+from consilience.kinds.writing import Writing
 from consilience.provenance import versions
 from consilience.suites.proposals import Proposal, check_no_file, write_proposals
-from consilience.suites.question_suites import is_questions
 from consilience.suites.selection import select_relations
 from consilience.types import Suite
 from consilience.watch import SILENT, Watch
 from consilience.workflow.proposal_options import RewriteOptions
-from consilience.workflow.written_answers import Writing
 
 MEASURED_PAIRS = 2
 """Pairs of each kind and relation that the meaning score is measured on."""
@@ -72,12 +71,6 @@ class Rewriting:
 def rewrite_patterns(options: RewriteOptions, watch: Watch = SILENT) -> Rewriting:
     """Load the suite and the models, and write a file of proposals. An existing file raises."""
     check_no_file(options.file)
-    if is_questions(options.suite):
-        raise ConsilienceError(
-            f"'{options.suite}' is a suite of questions",
-            expected="a suite of facts, whose patterns can be rewritten",
-            todo="Write other phrasings of a question into its columns question_2, question_3, ...",
-        )
     suite = suites.load_suite(options.suite, options.data_dir)
     if options.samples > 1 and not options.temperature:
         raise ConsilienceError(

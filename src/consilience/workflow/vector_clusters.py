@@ -13,16 +13,16 @@ import polars as pl
 from consilience.ask import ask_suite
 from consilience.choices import Colour, Protocol
 from consilience.files import csv_of, write_whole
+from consilience.kinds.base import default_folder
+from consilience.kinds.facts import Facts
 from consilience.metrics.measure import measure
 from consilience.models import LanguageModel
 from consilience.run_folder import RunFolder
 from consilience.types import Relation
 from consilience.watch import SILENT, Watch
 from consilience.workflow.analysis_options import VectorOptions
-from consilience.workflow.fact_setup import fact_setup
 from consilience.workflow.options import shared_fields
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.run_settings import default_folder
 
 SETTINGS = ("suite", "suite_digest", "groups", "limit", "seed", "protocol", "model")
 """The settings of a probe that decide vectors too."""
@@ -44,16 +44,16 @@ class VectorClusters:
 
 def cluster_representations(options: VectorOptions, watch: Watch = SILENT) -> VectorClusters:
     """Ask a model, keep its vectors where the object is predicted, and cluster them."""
-    setup = fact_setup(ProbeOptions(**shared_fields(options, ProbeOptions)), watch)
-    suite, protocol = setup.suite, setup.protocol
+    inquiry = Facts(ProbeOptions(**shared_fields(options, ProbeOptions)), watch)
+    suite, protocol = inquiry.suite, inquiry.protocol
     if options.draw is not None:
         suite.relation(options.draw)  # an unknown one raises
-    loaded = setup.load()
-    model, settings = loaded.model, {name: loaded.settings[name] for name in SETTINGS}
+    inquiry.load()
+    model, settings = inquiry.model, {name: inquiry.settings[name] for name in SETTINGS}
     settings["layers"] = ",".join(map(str, options.layers))
     run = RunFolder(options.folder or default_folder(options.model, settings, "-vectors"), settings)
-    loaded.describe(run)
-    with watch.steps("asking", sum(setup.groups.values()), setup.unit) as advance:
+    inquiry.describe(run)
+    with watch.steps("asking", sum(inquiry.groups.values()), inquiry.unit) as advance:
         answers = ask_suite(suite, model, run, progress=advance)
     metrics = measure(answers, suite, protocol)
     tables = []

@@ -14,24 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from consilience.counting import noise_floor_of
 from consilience.endpoints.planning import PlannedUsage
 from consilience.endpoints.usage import cost_record
 from consilience.errors import ConsilienceError
+from consilience.kinds import inquiries_of
+from consilience.kinds.base import Inquiry, spread
 from consilience.metrics.intervals import NAN
 from consilience.provenance import versions
 from consilience.run import Run, recorded_answers
 from consilience.run_folder import FORMAT, digest_of, refuse_other_run
 from consilience.schemas import FLIPS
 from consilience.watch import SILENT, Watch
-from consilience.workflow.counting import noise_floor_of
 from consilience.workflow.option_fields import option_fields, typed
 from consilience.workflow.options import names_code
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probe_plan import spread
-from consilience.workflow.probing import setups_of
 from consilience.workflow.run_options import VerifyOptions
 from consilience.workflow.run_settings import options_of_record
-from consilience.workflow.setup import Loaded
 
 if TYPE_CHECKING:
     from consilience.endpoints.client import Client
@@ -114,11 +113,11 @@ def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
         max_requests=options.max_requests,
         max_tokens=options.max_tokens,
     )
-    setups = setups_of(probe, watch)
-    setup = next((one for one in setups if one.seed == run.path.resolve().name), setups[0])
+    inquiries, seed = inquiries_of(probe, watch), run.path.resolve().name
+    inquiry = next((one for one in inquiries if one.seed == seed), inquiries[0])
     with _nothing_kept():
-        loaded = setup.load()
-    now = json.loads(json.dumps({"format": FORMAT, **loaded.settings}))
+        inquiry.load()
+    now = json.loads(json.dumps({"format": FORMAT, **inquiry.settings}))
     try:
         refuse_other_run({**run.settings, "model": now.get("model")}, now, run.path)
     except ConsilienceError as error:
@@ -126,16 +125,16 @@ def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
         raise ConsilienceError(error.found, where=str(run.path), todo=todo) from error
     known = {
         group: recorded_answers(run.path / "answers" / f"{group}.parquet")
-        for group in setup.groups
+        for group in inquiry.groups
         if files.get(group) != "missing"
     }
     sampled = _sample(known, options.sample, options.seed)
     size = sum(rows.height for rows in sampled.values())
-    client: Client | None = None if probe.connection is None else loaded.model.client
+    client: Client | None = None if probe.connection is None else inquiry.model.client
     if client is not None:
-        _announce(client, loaded, sampled, options, watch)
-    with watch.steps("asking again", size, setup.unit) as advance, _nothing_kept():
-        tables = [_compared(loaded, group, rows, advance) for group, rows in sampled.items()]
+        _announce(client, inquiry, sampled, options, watch)
+    with watch.steps("asking again", size, inquiry.unit) as advance, _nothing_kept():
+        tables = [_compared(inquiry, group, rows, advance) for group, rows in sampled.items()]
     try:
         rows = pl.concat(tables, how="diagonal")
     except pl.exceptions.PolarsError as error:
@@ -195,7 +194,7 @@ def _trusted(recorded: ProbeOptions, options: VerifyOptions, run: Run) -> dict[s
 
 def _announce(
     client: Client,
-    loaded: Loaded,
+    inquiry: Inquiry,
     sampled: Mapping[str, pl.DataFrame],
     options: VerifyOptions,
     watch: Watch,
@@ -204,7 +203,7 @@ def _announce(
     client.plan = PlannedUsage()
     try:
         for group, rows in sampled.items():
-            _compared(loaded, group, rows, lambda steps: None)
+            _compared(inquiry, group, rows, lambda steps: None)
         planned = client.plan
     finally:
         client.plan = None
@@ -275,9 +274,9 @@ def _sample(tables: Mapping[str, pl.DataFrame], size: int, seed: int) -> dict[st
     }
 
 
-def _compared(loaded: Loaded, group: str, rows: pl.DataFrame, advance: Any) -> pl.DataFrame:
+def _compared(inquiry: Inquiry, group: str, rows: pl.DataFrame, advance: Any) -> pl.DataFrame:
     """Rows of a group with the answers and scores of now."""
-    again = loaded.ask(group, rows["item"].unique(maintain_order=True).to_list(), progress=advance)
+    again = inquiry.ask(group, rows["item"].unique(maintain_order=True).to_list(), progress=advance)
     scores = [name for name in SCORED if name in rows.columns and name in again.columns]
     renamed = again.select(*KEYS, now="answer", **{f"{name}_now": name for name in scores})
     if "margin" not in rows.columns:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -15,13 +17,22 @@ from consilience.analysis.patterns import pattern_table
 from consilience.choices import Protocol
 from consilience.errors import ConsilienceError
 from consilience.files import texts_of
+from consilience.metrics.answers_table import is_blank
 from consilience.metrics.changes import form_changes
-from consilience.metrics.counts import Answers, Prepared, ResampleCache, prepared_seeds
+from consilience.metrics.counts import (
+    Answers,
+    Prepared,
+    ResampleCache,
+    empty_value,
+    is_averaged,
+    prepared_seeds,
+)
 from consilience.metrics.expected import unchecked_note
 from consilience.metrics.item_means import ItemNumbers, item_estimates
 from consilience.metrics.measure import measure
 from consilience.metrics.notes import facts_left_out, notes_on
 from consilience.metrics.shown_positions import position_notes
+from consilience.metrics.tally import Share
 from consilience.read import read_csv
 from consilience.report.summary import NO_OPTION, Key, Summary, SummaryRow, summarize
 from consilience.report.table import NAN
@@ -29,8 +40,7 @@ from consilience.run import Run
 from consilience.run_folder import RunFolder
 from consilience.schemas import FLIPS, METRICS_SCHEMA, SCORE_CHANGE
 from consilience.suites.selection import select_relations
-from consilience.types import PAIR_WORDS, QUESTION_WORDS, Suite
-from consilience.workflow.majority import majority_baseline
+from consilience.types import Relation, Suite
 
 
 @dataclass(frozen=True)
@@ -59,11 +69,6 @@ class CountedRun:
     """Settings, versions and the like, for a JSON document."""
     changed_answers: pl.DataFrame | None = None
     """Of sentence pairs: every answer that a perturbation changed."""
-
-    @property
-    def is_of_pairs(self) -> bool:
-        """Whether sentence pairs were asked."""
-        return self.suite.words is PAIR_WORDS
 
     @cached_property
     def changes(self) -> pl.DataFrame:
@@ -174,7 +179,7 @@ def _no_option(seeds: Sequence[pl.DataFrame]) -> Iterator[SummaryRow]:
 def _fewest_variants(answers: pl.DataFrame, suite: Suite) -> Sequence[int]:
     """The fewest variants of a question; of other suites nothing."""
     counts = answers.group_by("group", "item").len()["len"].sort()
-    return counts.head(1).to_list() if suite.words is QUESTION_WORDS else ()
+    return counts.head(1).to_list() if suite.words.is_pooled else ()
 
 
 def save_counted(counted: CountedRun, folder: RunFolder) -> CountedRun:
@@ -236,3 +241,59 @@ def seed_notes(by_seed: Mapping[str, Sequence[str]]) -> list[str]:
         else f"{', '.join(names)}: {note}"
         for note, names in having.items()
     ]
+
+
+QUERY_COLUMNS = (
+    "group", "item", "subject", "variant", "variant_index", "gold", "gold_option", "n_candidates",
+)  # fmt: skip
+"""Columns of an answers table that do not depend on the model."""
+
+
+def majority_baseline(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -> dict[Key, float]:
+    """Every metric of the majority baseline, by group, metric and subset; no model is loaded.
+
+    The baseline answers the queries of ``answers`` that have an answer: of a relation with its most
+    frequent object, as ``baseline:majority`` does, of a task with the most frequent label of its
+    sentence pairs, and of questions with the option at the most frequent position of the gold in
+    the file. The group ``MACRO`` has the means over groups, ``MICRO`` all their items together.
+    """
+    questions = answers.select(name for name in QUERY_COLUMNS if name in answers.columns)
+    writing = [group.id for group in suite.relations if group.design.writes_freely]
+    may_be_blank = pl.col("group").cast(pl.String).is_in(writing) & pl.col("answer").is_not_null()
+    is_answered = answers.select(may_be_blank | ~is_blank()).to_series()
+    groups = questions["group"].cast(pl.String).unique()
+    words = {
+        group.id: _most_frequent(group, questions)
+        for group in suite.relations
+        if group.id in groups
+    }
+    answer = pl.col("group").cast(pl.String).replace_strict(words, return_dtype=pl.String)
+    answer = pl.when(is_answered).then(answer).otherwise(None)
+    table = Prepared(questions.with_columns(answer=answer, option=answer), suite)
+    values: dict[Key, float] = {}
+    averaged: dict[Key, list[float]] = {}
+    pooled: dict[Key, Share] = {}
+    for group, rows in table.relations:
+        for (metric, subset), tally in table.tallies(group, rows, protocol).items():
+            share = tally.share(empty_value((metric, subset), protocol))
+            values[group.id, metric, subset] = share.value
+            if not is_averaged((metric, subset), group):
+                continue
+            key = "MICRO", metric, subset
+            pooled[key] = pooled[key] + share if key in pooled else share
+            if not math.isnan(share.value):
+                averaged.setdefault(("MACRO", metric, subset), []).append(share.value)
+    values |= {key: fmean(numbers) for key, numbers in averaged.items()}
+    return values | {key: share.value for key, share in pooled.items()}
+
+
+def _most_frequent(group: Relation, questions: pl.DataFrame) -> str:
+    """The most frequent gold of a group; of equally frequent ones the first."""
+    words, counts = group.candidates.words, group.candidates.counts
+    if any(counts):
+        return words[counts.index(max(counts))]
+    items = questions.filter(pl.col("group").cast(pl.String) == group.id).unique(
+        "item", keep="first", maintain_order=True
+    )
+    golds = items.group_by("gold", maintain_order=True).len()
+    return str(golds["gold"][golds["len"].arg_max() or 0])

@@ -20,7 +20,7 @@ QUESTIONS = tuple(
 
 
 def inquiry_of(model, questions=QUESTIONS):
-    """What is asked with all rotations of the options."""
+    """Questions with all rotations of the options."""
     whole = Questions("own", questions)
     return OwnQuestions(ProbeOptions(), suite=whole, model=model)
 

@@ -97,7 +97,7 @@ class SuiteWords:
 
 
 FACT_WORDS = SuiteWords(
-    "relation", "fact", "pattern", "base pattern", "object", "answer", "subjects", "MACRO",
+    "relation", "fact", "pattern", "base pattern", "object", "word", "subjects", "MACRO",
     ("group", "edit", "factor", "pattern", "form", "metric"), ("strict", "published"),
 )  # fmt: skip
 PAIR_WORDS = SuiteWords(

@@ -133,7 +133,7 @@ def _kept(read: AnswersElsewhere, counted: CountedRun, options: ScoreOptions) ->
     folder = RunFolder(options.folder or "", read.run_settings)
     for name, value in read.described.items():
         folder.describe(name, value)
-    answers = read.answers if read.kept is None else read.kept
+    answers = read.answers if read.recorded is None else read.recorded
     for (group,), rows in answers.partition_by("group", as_dict=True, maintain_order=True).items():
         folder.write_answers(str(group), rows)
     folder.describe("answers_file", str(options.answers))

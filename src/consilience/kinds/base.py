@@ -74,7 +74,7 @@ class AnswersElsewhere:
     run_settings: Mapping[str, object] = field(default_factory=dict)
     """Those of a run that keeps the answers; ``described``: what else its record has."""
     described: Mapping[str, object] = field(default_factory=dict)
-    kept: pl.DataFrame | None = None
+    recorded: pl.DataFrame | None = None
     """The answers that such a run keeps, where they are not ``answers``."""
 
 
@@ -98,7 +98,7 @@ class Inquiry(ABC):
     example_kinds: ClassVar[Sequence[str]] = ()
     """The kinds of examples (``analysis.examples``) that there are."""
     is_same_for_models: ClassVar[bool] = False
-    """Whether no option of a model decides what is asked."""
+    """Whether no option of a model decides which items and variants there are."""
 
     suite: Suite
     """The groups in their variants, as they are counted."""
@@ -108,7 +108,10 @@ class Inquiry(ABC):
     notes: Sequence[str] = ()
     """What a reader of the numbers of all seeds should know of the suite."""
 
-    def __init__(self, options: ProbeOptions, watch: Watch = SILENT, model: Any = None) -> None:
+    def __init__(
+        self, options: ProbeOptions, watch: Watch = SILENT, suite: Any = None, model: Any = None
+    ) -> None:
+        """``suite`` and ``model``: values in place of those that the options name."""
         refuse_options(options, self.kind, self.a_suite)
         self.options, self.watch, self.model, self.spec = options, watch, model, options.model
         self.is_given = model is not None
@@ -121,30 +124,28 @@ class Inquiry(ABC):
         """Whether a suite is of this kind, unless an earlier kind accepts it."""
 
     @classmethod
+    @abstractmethod
     def refuse_unknown(cls, options: ProbeOptions) -> None:
         """Raise for a suite that does not exist, where that is known before it is read."""
 
     @classmethod
-    @abstractmethod
     def of_options(
         cls, options: ProbeOptions, watch: Watch, suite: Any = None, model: Any = None
     ) -> Sequence[Self]:
-        """What is asked with these options: one object for each seed of a model, else one.
-
-        Options that do not fit raise. ``suite`` and ``model``: values in place of the named ones.
-        """
+        """One object for each seed of the model of the options, else one."""
+        return [cls(options, watch, suite, model)]
 
     @classmethod
-    @abstractmethod
     def to_export(cls, options: ProbeOptions, suite: Any = None) -> Self:
         """What ``suite export`` writes, with no model in view."""
+        return cls(options, SILENT, suite)
 
     @classmethod
     @abstractmethod
     def suite_of(
         cls, run: Run, name: str | None, protocol: Protocol | None, data_dir: Path | None
     ) -> tuple[Suite, Protocol]:
-        """What a run is counted by: the suite and the protocol; what is None is as in its record."""
+        """The suite and the protocol that a run is counted by; those that are None are its own."""
 
     @classmethod
     @abstractmethod
@@ -171,7 +172,7 @@ class Inquiry(ABC):
 
     @classmethod
     def on_the_hub(cls, run: Run) -> tuple[str, str, str]:
-        """Data set, configuration and split of what was asked; empty where it is not on the Hub."""
+        """Data set, configuration and split of a run on the Hub; empty where it is elsewhere."""
         return "", "", ""
 
     @classmethod

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import polars as pl
 
@@ -77,36 +77,18 @@ class Facts(Inquiry):
 
     @classmethod
     def accepts(cls, suite: SuiteValue) -> bool:
-        """Whatever no other kind accepts."""
         return True
 
     @classmethod
     def refuse_unknown(cls, options: ProbeOptions) -> None:
-        """Raise for a folder that is none."""
         suites.suite_folder(options.suite, suites.data_dir(options.data_dir))
 
-    @classmethod
-    def of_options(
-        cls, options: ProbeOptions, watch: Watch, suite: Any = None, model: Any = None
-    ) -> Sequence[Self]:
-        """One inquiry."""
-        return [cls(options, watch, suite, model)]
-
-    @classmethod
-    def to_export(cls, options: ProbeOptions, suite: Any = None) -> Self:
-        """The chosen facts."""
-        return cls(options, whole=suite)
-
     def __init__(
-        self,
-        options: ProbeOptions,
-        watch: Watch = SILENT,
-        whole: Suite | None = None,
-        model: LanguageModel | None = None,
+        self, options: ProbeOptions, watch: Watch = SILENT, suite: Any = None, model: Any = None
     ) -> None:
-        if whole is None:
+        if suite is None:
             self.refuse_unknown(options)
-        super().__init__(options, watch, model)
+        super().__init__(options, watch, suite, model)
         if options.keep_scores and options.candidates == "vocabulary":
             raise ConsilienceError(
                 "--keep-scores with the whole vocabulary",
@@ -116,7 +98,7 @@ class Facts(Inquiry):
             raise ConsilienceError(
                 "--fast with --keep-scores", expected="one of the two: --fast gives answers only"
             )
-        self.whole, self.is_open = whole, options.candidates == "vocabulary"
+        self.whole, self.is_open = suite, options.candidates == "vocabulary"
         self.languages = _languages_of(options.vary)
         chosen, self.source = self._chosen()
         self.forms = choose_perturbations(options.perturbations or (), PATTERN_PERTURBATIONS)
@@ -153,12 +135,10 @@ class Facts(Inquiry):
 
     @property
     def groups(self) -> Mapping[str, int]:
-        """Each relation, with its facts times its patterns."""
         return query_counts(self.suite)
 
     @property
     def extent(self) -> Mapping[str, Any]:
-        """Facts, patterns and candidates."""
         relations = self.suite.relations
         sizes = [len(relation.candidates.words) for relation in relations]
         return {
@@ -170,14 +150,12 @@ class Facts(Inquiry):
 
     @property
     def samples(self) -> Mapping[str, Sequence[str]]:
-        """Some facts of each relation."""
         return {
             relation.id: evenly([fact.item for fact in relation.facts])
             for relation in self.suite.relations
         }
 
     def new_model(self, **changes: Any) -> LanguageModel:
-        """A model that scores candidates in patterns."""
         options = self.options
         loading = {**asdict(options.loading), "fast": options.fast and not changes, **changes}
         return load_model(
@@ -193,7 +171,6 @@ class Facts(Inquiry):
 
     @cached_property
     def settings(self) -> Mapping[str, object]:
-        """Suite, groups, facts, protocol, candidates, model."""
         options = self.options
         return {
             "suite": self.suite.name,
@@ -214,7 +191,6 @@ class Facts(Inquiry):
         }
 
     def describe(self, folder: RunFolder) -> None:
-        """Where the suite is; with the scores of all candidates, the candidates."""
         source = self.source
         if self.whole is not None:
             saved = save_suite(self.whole, folder.path / "suite").resolve()
@@ -232,7 +208,6 @@ class Facts(Inquiry):
         variants: Sequence[int] | None = None,
         progress: Progress = lambda done: None,
     ) -> pl.DataFrame:
-        """The answers of a relation."""
         relation = self.suite.relation(group)
         if items is not None:
             facts = tuple(fact for fact in relation.facts if fact.item in items)
@@ -249,7 +224,6 @@ class Facts(Inquiry):
         )
 
     def sample(self, size: int, generator: random.Random) -> Iterator[Sample]:
-        """About equally many queries of each relation, any fact in any pattern."""
         for queries, candidates in sampled_queries(self.suite, size, generator):
             among = None if self.is_open else candidates
 
@@ -259,18 +233,15 @@ class Facts(Inquiry):
             yield answer, queries
 
     def notes_on(self, answers: pl.DataFrame) -> Sequence[str]:
-        """Of a server: candidates whose scores are only bounded."""
         return bound_notes(answers)
 
     def rows(self) -> Iterator[ExportedRow]:
-        """Every fact in every pattern."""
         return fact_rows(self.suite)
 
     @classmethod
     def suite_of(
         cls, run: Run, name: str | None, protocol: Protocol | None, data_dir: Path | None
     ) -> tuple[Suite, Protocol]:
-        """The suite that is named or that the run names, in the languages and forms of the run."""
         settings = run.settings
         if name is None and "suite" not in settings:
             raise ConsilienceError(
@@ -293,13 +264,11 @@ class Facts(Inquiry):
 
     @classmethod
     def is_as_asked(cls, run: Run, suite: Suite) -> bool:
-        """Whether all that is asked has the digest in the record."""
         digest = without_perturbed_patterns(suite).digest
         return bool(run.record.get("suite_source", {}).get("digest", digest) == digest)
 
     @classmethod
     def changed_suite(cls, run: Run, suite: Suite) -> str:
-        """Numbers are of the suite as it is now."""
         return (
             f"the suite '{suite.name}' is not as it was when {run.label} was asked; numbers may "
             "differ"
@@ -309,7 +278,6 @@ class Facts(Inquiry):
     def read_answers(
         cls, run: Run, options: ScoreOptions, suite: Questions | None
     ) -> AnswersElsewhere:
-        """Answers as texts, positions or log-probabilities of candidates."""
         whole, protocol = cls.suite_of(run, options.suite, options.protocol, options.data_dir)
         variants = set(run.answers["variant"]) if "variant" in run.answers.columns else set()
         names = {str(variant).partition(": ")[0] for variant in variants}  # NAME: TEXT
@@ -336,7 +304,7 @@ class Facts(Inquiry):
                 **model_of_answers(options, options.match),
             },
             described={"suite_source": _source_of(whole, options.suite or "", options.data_dir)},
-            kept=table.select(
+            recorded=table.select(
                 pl.col(name).cast(dtype)
                 if name in table.columns
                 else pl.lit(None, dtype).alias(name)
@@ -346,13 +314,11 @@ class Facts(Inquiry):
 
     @classmethod
     def folder_of(cls, run: Run) -> Path | None:
-        """That of the suite; none with the facts of another one."""
         folder = run.record.get("suite_source", {}).get("folder")
         return Path(folder) if folder and not run.settings.get("facts") else None
 
     @classmethod
     def sent(cls, run: Run, suite: Suite) -> pl.DataFrame | None:
-        """The patterns with a blank."""
         items = run.seeds[0].answers.select("group", "item").unique()
         keys = ("group", "item", "variant", "prompt")
         rows = [{key: row[key] for key in keys} for row in fact_rows(suite)]
@@ -360,7 +326,6 @@ class Facts(Inquiry):
 
     @classmethod
     def shown_texts(cls, run: Run, suite: Suite, items: Set[tuple[str, str]]) -> ShownTexts:
-        """The patterns with the subject as it was asked, in its language and form."""
         filled = {}
         for relation in suite:
             facts = [fact for fact in relation.facts if (relation.id, fact.item) in items]

@@ -96,20 +96,17 @@ class SentencePairs(Inquiry):
 
     @classmethod
     def accepts(cls, suite: SuiteValue) -> bool:
-        """The name of a task, or a TOML file."""
         return isinstance(suite, str) and is_task(suite)
 
     @classmethod
     def refuse_unknown(cls, options: ProbeOptions) -> None:
-        """Raise for a file that is no task."""
         load_task(options.suite)
 
     @classmethod
     def of_options(
         cls, options: ProbeOptions, watch: Watch, suite: Any = None, model: Any = None
     ) -> Sequence[Self]:
-        """One for the model, or for each seed that ``finetune`` wrote."""
-        first = cls(options, watch, model)
+        first = cls(options, watch, suite, model)
         models = {"": options.model} if model else _models(options.model, first.task.name)
         if options.folder is not None:
             _refuse_other_runs(options.folder, models)
@@ -121,11 +118,12 @@ class SentencePairs(Inquiry):
 
     @classmethod
     def to_export(cls, options: ProbeOptions, suite: Any = None) -> Self:
-        """The pairs as a language model is asked."""
         return cls(replace(options, generate=True))
 
-    def __init__(self, options: ProbeOptions, watch: Watch = SILENT, model: Any = None) -> None:
-        super().__init__(options, watch, model)
+    def __init__(
+        self, options: ProbeOptions, watch: Watch = SILENT, suite: Any = None, model: Any = None
+    ) -> None:
+        super().__init__(options, watch, suite, model)
         self._check()
         self.task = task = load_task(options.suite, options.indicators)
         self.perturbations = chosen(options.perturbations or PAPERS)
@@ -176,7 +174,6 @@ class SentencePairs(Inquiry):
 
     @property
     def extent(self) -> Mapping[str, Any]:
-        """Pairs, forms and labels."""
         return {
             "suite": self.task.name,
             "items": len(self.pairs.items),
@@ -186,12 +183,10 @@ class SentencePairs(Inquiry):
 
     @property
     def samples(self) -> Mapping[str, Sequence[str]]:
-        """Some pairs."""
         items = [pair.item for pair in self.pairs.items]
         return dict.fromkeys(self.groups, evenly(items, SAMPLED_PAIRS))
 
     def new_model(self, **changes: Any) -> PairModel:
-        """A classifier, a model that writes, a baseline or a decision model."""
         options, spec = replace(self.options, **changes), self.spec
         if spec.startswith("baseline:"):
             baseline, items = spec.removeprefix("baseline:"), self.pairs.items
@@ -201,7 +196,7 @@ class SentencePairs(Inquiry):
         return (self._load_writer if options.generate else self._load_classifier)(options)
 
     def _load_classifier(self, options: ProbeOptions) -> PairModel:
-        """A classifier. The original form is as it was trained on it unless there are indicators."""
+        """A classifier. Without indicators the original form is as it was trained on it."""
         from consilience.models.classifier import load_pair_classifier
 
         model = load_pair_classifier(
@@ -256,7 +251,6 @@ class SentencePairs(Inquiry):
 
     @property
     def settings(self) -> Mapping[str, object]:
-        """The task, its pairs, the forms and the model."""
         return {**self.shared_settings, "model": self.model.identity}
 
     @property
@@ -275,7 +269,6 @@ class SentencePairs(Inquiry):
         return present_pairs(self.task, pairs, self.form, self.perturbations, self.model, long=long)
 
     def describe(self, folder: RunFolder) -> None:
-        """The file of the pairs, and what of them is not as in the file."""
         folder.describe("data", self.options.data)
         if (file := Path(self.options.data or "")).is_file():
             source = {"file": str(file.resolve()), "sha256": digest_of(file)}
@@ -289,7 +282,6 @@ class SentencePairs(Inquiry):
         variants: Sequence[int] | None = None,
         progress: Progress = lambda done: None,
     ) -> pl.DataFrame:
-        """The labels that are chosen, or written."""
         shown = self.presented
         if items is not None:
             shown = self._present([pair for pair in self.pairs.items if pair.item in items])
@@ -300,22 +292,18 @@ class SentencePairs(Inquiry):
         return ask_text(shown, self.model.write, progress=progress)
 
     def sample(self, size: int, generator: random.Random) -> Iterator[Sample]:
-        """Forms of pairs that are not left out."""
         shown = zip(self.presented.forms, self.presented.reasons, strict=True)
         forms = [form for of_pair, reason in shown if reason is None for form in of_pair]
         yield _labels, generator.sample(forms, min(size, len(forms)))
 
     def prompts(self, group: str) -> pl.DataFrame:
-        """The pairs in their forms as the model reads them."""
         return pair_prompts(self.presented, self.model)
 
     def changed(self, answers: pl.DataFrame) -> pl.DataFrame:
-        """Every answer that a form changed, with the texts."""
         tables = answers.partition_by("group", maintain_order=True)
         return pl.concat(changed_answers(self.presented, table) for table in tables)
 
     def rows(self) -> Iterator[ExportedRow]:
-        """Every sentence pair in every form, the original first, as a language model is asked."""
         from consilience.models.label_prompts import REPLY, TEMPLATES, filled
 
         task = self.task
@@ -342,7 +330,6 @@ class SentencePairs(Inquiry):
     def suite_of(
         cls, run: Run, name: str | None, protocol: Protocol | None, data_dir: Path | None
     ) -> tuple[Suite, Protocol]:
-        """The task of the run in the forms that were asked."""
         refuse_choices("sentence pairs", suite=name, protocol=protocol, data_dir=data_dir)
         task, answers = task_of_run(run), run.seeds[0].answers
         forms = answers.select("variant", "variant_index").unique().sort("variant_index")
@@ -353,14 +340,12 @@ class SentencePairs(Inquiry):
 
     @classmethod
     def is_as_asked(cls, run: Run, suite: Suite) -> bool:
-        """Whether the file of pairs has the digest in the record."""
         source = run.record.get("suite_source", {})
         file = Path(source.get("file", ""))
         return not file.is_file() or digest_of(file) == source.get("sha256")
 
     @classmethod
     def changed_suite(cls, run: Run, suite: Suite) -> str:
-        """A task has a file of sentence pairs, which is what may change."""
         named = super().changed_suite(run, suite)
         return named.replace(f"the suite '{suite.name}'", "the file of sentence pairs", 1)
 
@@ -368,7 +353,6 @@ class SentencePairs(Inquiry):
     def read_answers(
         cls, run: Run, options: ScoreOptions, suite: Questions | None
     ) -> AnswersElsewhere:
-        """Labels that a model wrote."""
         refuse_published(options)
         if options.folder is not None:
             raise ConsilienceError(
@@ -400,7 +384,6 @@ class SentencePairs(Inquiry):
 
     @classmethod
     def on_the_hub(cls, run: Run) -> tuple[str, str, str]:
-        """The data set of the task, where pairs are of a split of it."""
         hub, _, split = str((run.record.get("options") or {}).get("data") or "").partition(":")
         if hub != HUB:
             return "", "", ""
@@ -410,7 +393,6 @@ class SentencePairs(Inquiry):
 
     @classmethod
     def shown_texts(cls, run: Run, suite: Suite, items: Set[tuple[str, str]]) -> ShownTexts:
-        """The two texts of each form that changed the answer."""
         texts = {}
         for row in changed_answers_of(run.path).iter_rows(named=True):
             group, item = row["group"], row["item"]

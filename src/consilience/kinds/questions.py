@@ -88,7 +88,7 @@ MOST_SAMPLED_CELLS = 16
 SHOWN = 5
 """Groups without a row that a note names."""
 
-Asked = tuple[Question, Cell]
+Query = tuple[Question, Cell]
 """A question in a variant."""
 
 
@@ -108,35 +108,28 @@ class OwnQuestions(Inquiry):
 
     @classmethod
     def accepts(cls, suite: SuiteValue) -> bool:
-        """Questions, their file or folder, or a split of a data set of the Hub."""
         return isinstance(suite, Questions) or (isinstance(suite, str) and is_questions(suite))
 
     @classmethod
-    def of_options(
-        cls, options: ProbeOptions, watch: Watch, suite: Any = None, model: Any = None
-    ) -> Sequence[Self]:
-        """One inquiry; options that do not fit questions raise before the model is loaded."""
-        inquiry = cls(options, watch, suite, model)
-        inquiry._check()
-        return [inquiry]
+    def refuse_unknown(cls, options: ProbeOptions) -> None:
+        """A file that does not exist is refused when it is read."""
 
     @classmethod
     def to_export(cls, options: ProbeOptions, suite: Any = None) -> Self:
-        """The questions as texts, unless a template is one of a chat."""
-        return cls(options, suite=suite, is_chat=False)
+        return cls(options, SILENT, suite, is_for_a_model=False)
 
     def __init__(
         self,
         options: ProbeOptions,
         watch: Watch = SILENT,
-        suite: Suite | Questions | None = None,
-        model: PromptModel | None = None,
+        suite: Any = None,
+        model: Any = None,
         *,
-        is_chat: bool | None = None,
+        is_for_a_model: bool = True,
     ) -> None:
-        """``is_chat``: whether prompts are those of a chat; None for what the model reads."""
+        """``is_for_a_model``: else prompts are texts, unless a template is that of a chat."""
         self.whole = whole = questions_of(options, suite)
-        super().__init__(options, watch, model)
+        super().__init__(options, watch, suite, model)
         self.questions = select_questions(whole, options.groups, options.limit, options.seed)
         self.by_group = self.questions.groups
         self.decides = decides(options.model, model)
@@ -159,13 +152,14 @@ class OwnQuestions(Inquiry):
             )
             self.pool = self.questions.items
         else:
-            if is_chat is None:
-                is_chat = model is None or is_chat_model(model)
+            is_chat = is_for_a_model and (model is None or is_chat_model(model))
             self.prompting = self._prompting(is_chat=is_chat)
         self.members: Mapping[str, GroupOfQuestions] = {group.id: group for group in groups}
         self.suite = suite_of_questions(
             self.questions.name, groups, self.design, self.questions.expectations
         )
+        if is_for_a_model:
+            self._check()
 
     def _prompting(self, *, is_chat: bool) -> Prompting:
         """How a question becomes a prompt; ``is_chat``: whether the model has a chat template."""
@@ -202,14 +196,12 @@ class OwnQuestions(Inquiry):
 
     @cached_property
     def groups(self) -> Mapping[str, int]:
-        """Each group with its prompts."""
         return {
             name: prompt_count(items, self.presenter(name)) for name, items in self.by_group.items()
         }
 
     @property
     def extent(self) -> Mapping[str, Any]:
-        """Questions, variants and options."""
         return {
             "suite": self.questions.name,
             "items": len(self.questions),
@@ -219,7 +211,6 @@ class OwnQuestions(Inquiry):
 
     @property
     def samples(self) -> Mapping[str, Sequence[str]]:
-        """Some questions of each group."""
         return {
             name: evenly([question.item for question in items])
             for name, items in self.by_group.items()
@@ -228,21 +219,19 @@ class OwnQuestions(Inquiry):
     def load(self) -> None:
         """Load the model, and present questions as it reads them."""
         super().load()
-        options = self.options
-        if options.option_score and self.model.identity.get("scoring") == ANSWERS_ONLY:
-            if not self.is_given:
-                raise ConsilienceError(
-                    f"--option-score {options.option_score} with a server that gives answers only",
-                    expected="log-probabilities of the options",
-                    todo="Leave it out; for options without labels add --vary labels=none.",
-                )
+        rule, scoring = self.options.option_score, self.model.identity.get("scoring")
+        if rule and scoring == ANSWERS_ONLY and not self.is_given:
+            raise ConsilienceError(
+                f"--option-score {rule} with a server that gives answers only",
+                expected="log-probabilities of the options",
+                todo="Leave it out; for options without labels add --vary labels=none.",
+            )
         if not self.is_given and not self.decides:
             self.prompting = self._prompting(is_chat=is_chat_model(self.model))
         if self.writing:
             self.writer = self._writer_of(self.writing)
 
     def new_model(self, **changes: Any) -> PromptModel:
-        """A model that chooses, or writes; of a served one that does both, on the same server."""
         options = self.options
         loading, longest = replace(options.loading, **changes), options.longest or 0
         is_served, chooser = options.model.partition(":")[0] in SERVED, None
@@ -276,7 +265,6 @@ class OwnQuestions(Inquiry):
 
     @cached_property
     def settings(self) -> Mapping[str, object]:
-        """Suite, groups, how answers are written and read, variants, templates and the model."""
         options, groups = self.options, self.members
         return {
             "kind": QUESTIONS,
@@ -298,7 +286,6 @@ class OwnQuestions(Inquiry):
         }
 
     def describe(self, folder: RunFolder) -> None:
-        """Notes, what each question is, and what should hold between the answers."""
         folder.describe(TEXTS, text_digests(self.questions.items, self.design))
         if self.whole.source:
             folder.describe("suite_source", self.whole.source)
@@ -319,7 +306,6 @@ class OwnQuestions(Inquiry):
         variants: Sequence[int] | None = None,
         progress: Progress = lambda done: None,
     ) -> pl.DataFrame:
-        """The options that are chosen, or the texts that are written."""
         presenter, questions = self.presenter(group), self.by_group[group]
         if items is not None:
             questions = tuple(question for question in questions if question.item in items)
@@ -331,7 +317,6 @@ class OwnQuestions(Inquiry):
         return ask_options(questions, presenter, self.chooser, name, progress)
 
     def sample(self, size: int, generator: random.Random) -> Iterator[Sample]:
-        """Some questions of each group in some variants, all of these in all of those."""
         groups = self._chosen_groups
         for group in groups:
             questions, presenter = self.by_group[group], self.presenter(group)
@@ -340,20 +325,17 @@ class OwnQuestions(Inquiry):
             share = -(-size // len(groups))
             count = min(len(questions), -(-share // len(chosen)))
             drawn = generator.sample(questions, count)
-            asked = [(question, cell) for question in drawn for cell in chosen]
-            yield partial(_options_chosen, presenter=presenter, suite=self.suite.name), asked
+            queries = [(question, cell) for question in drawn for cell in chosen]
+            yield partial(_options_chosen, presenter=presenter, suite=self.suite.name), queries
 
     def prompts(self, group: str) -> pl.DataFrame:
-        """The prompts as the model reads them."""
         reader = self.model if self.members[group].writes_freely else self.chooser
         return prompt_table(self.by_group[group], self.presenter(group), reader)
 
     def notes_on(self, answers: pl.DataFrame) -> Sequence[str]:
-        """On written answers: what matches nothing, and on the judge."""
         return self.writer.notes(answers) if self.writing else ()
 
     def rows(self) -> Iterator[ExportedRow]:
-        """The questions in every variant; the options as they are shown."""
         for group, questions in self.by_group.items():
             presenter = self.presenter(group)
             names = presenter.design.names
@@ -377,7 +359,6 @@ class OwnQuestions(Inquiry):
     def suite_of(
         cls, run: Run, name: str | None, protocol: Protocol | None, data_dir: Path | None
     ) -> tuple[Suite, Protocol]:
-        """The groups of the run in the variants that were asked."""
         refuse_choices("questions", suite=name, protocol=protocol, data_dir=data_dir)
         items = (
             run.seeds[0]
@@ -399,7 +380,6 @@ class OwnQuestions(Inquiry):
 
     @classmethod
     def is_as_asked(cls, run: Run, suite: Suite) -> bool:
-        """Whether the file or the folder still has the questions of the run."""
         source = dict(run.record.get("suite_source", {}))
         path = Path(source.pop("file", ""))
         if path == Path() or not path.exists():
@@ -460,7 +440,6 @@ class OwnQuestions(Inquiry):
 
     @classmethod
     def folder_of(cls, run: Run) -> Path | None:
-        """That of the bundled facts that the questions are made of."""
         options: Mapping[str, Any] = run.record.get("options") or {}
         spec = options.get("suite", "mini")
         is_bundled = "as_questions" in options and spec in BUNDLED
@@ -468,7 +447,6 @@ class OwnQuestions(Inquiry):
 
     @classmethod
     def on_the_hub(cls, run: Run) -> tuple[str, str, str]:
-        """``hub:DATASET@CONFIG:SPLIT``."""
         spec = str((run.record.get("options") or {}).get("suite") or "")
         if not spec.startswith(HUB):
             return "", "", ""
@@ -478,13 +456,11 @@ class OwnQuestions(Inquiry):
 
     @classmethod
     def with_texts(cls, run: Run, examples: ExamplesOfKinds) -> ExamplesOfKinds:
-        """What was sent to the first seed, and what it wrote."""
         texts = {(item, variant): text for _, item, variant, text in run.prompts.iter_rows()}
         return with_prompts(examples, run.seeds[0].answers, texts)
 
     @classmethod
     def shown_texts(cls, run: Run, suite: Suite, items: Set[tuple[str, str]]) -> ShownTexts:
-        """The prompts that were sent."""
         return {row[:3]: row[3] for row in run.prompts.iter_rows() if row[:2] in items}
 
 
@@ -550,18 +526,18 @@ def _in_cells(presenter: Presenter, cells: Sequence[Cell]) -> Presenter:
 
 
 def _options_chosen(
-    model: PromptModel, asked: Sequence[Asked], presenter: Presenter, suite: str
+    model: PromptModel, queries: Sequence[Query], presenter: Presenter, suite: str
 ) -> Answers:
     """What a model answers to questions in variants, in their order; None for no answer."""
-    questions = list({question.item: question for question, _ in asked}.values())
-    position = {cell: at for at, cell in enumerate(dict.fromkeys(cell for _, cell in asked))}
+    questions = list({question.item: question for question, _ in queries}.values())
+    position = {cell: at for at, cell in enumerate(dict.fromkeys(cell for _, cell in queries))}
     table = ask_options(questions, _in_cells(presenter, list(position)), model, suite)
     columns = table.select("item", "variant_index", "option", "answer").iter_rows()
     answers = {
         (item, variant): answer if option is None else str(option)
         for item, variant, option, answer in columns
     }
-    return [answers.get((question.item, position[cell])) for question, cell in asked]
+    return [answers.get((question.item, position[cell])) for question, cell in queries]
 
 
 def _writing_of(options: ProbeOptions, groups: Sequence[GroupOfQuestions]) -> Writing | None:

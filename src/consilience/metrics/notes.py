@@ -195,7 +195,8 @@ def _on_constant_answers(
         ranked = sorted(constant.items(), key=lambda entry: -entry[1])
         yield (
             f"In {len(constant)} of {of} over "
-            f"{NEARLY_CONSTANT * 100:.0f} % of the answers are the same {suite.words.answer}: {advice}",
+            f"{NEARLY_CONSTANT * 100:.0f} % of the answers are the same "
+            f"{suite.words.answer}: {advice}",
             ", ".join(f"{group} {share * 100:.0f} %" for group, share in ranked),
         )
 
@@ -208,8 +209,8 @@ def _of_labels(values: Mapping[tuple[str, str], float], suite: Suite) -> Iterato
         no_label = values.get((task.id, "no_label"), 0)
         if no_label > NEARLY_CONSTANT:
             yield (
-                f"{task.id}: {no_label:.0%} of the answers to the {words.base} are no {words.choice}; "
-                "which words a model writes depends on the template"
+                f"{task.id}: {no_label:.0%} of the answers to the {words.base} are no "
+                f"{words.choice}; which words a model writes depends on the template"
             )
         if not words.pool and values.get((task.id, "top_label")) == 1:
             yield f"{task.id}: all items have the same label, so accuracy is uninformative"

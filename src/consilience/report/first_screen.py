@@ -66,13 +66,13 @@ def _scope(runs: Sequence[RunView]) -> str:
     """What the headline numbers are means over, and what their intervals say, if any has one."""
     if all(math.isnan(row.low) for run in runs for row in run.summary.rows):
         return ""
-    words, each = runs[0].suite.words, "Each number has its 95 % confidence interval (CI), over"
+    words, interval = runs[0].suite.words, "Each number has its 95 % confidence interval (CI), over"
     if not words.pool:
         seeds = runs[0].seeds
         mean = f" Means of {seeds} seeds." if seeds > 1 else ""
-        return f"{each} {words.clusters}.{mean}"
+        return f"{interval} {words.clusters}.{mean}"
     if words.is_pooled:
-        return f"All {words.item}s together. {each} {words.clusters}."
+        return f"All {words.item}s together. {interval} {words.clusters}."
     relations = sum(group.cardinality == "N-1" for group in runs[0].suite.relations)
     if relations < 2:
         return "Each number has its 95 % confidence interval (CI), over the subjects of the facts."

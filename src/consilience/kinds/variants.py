@@ -63,10 +63,10 @@ def factors_of(
                 todo="Name all its levels after one --vary.",
             )
         value = value if equals else ALL
-        is_all_templates = name == "template" and value == ALL
-        levels = tuple(templates if is_all_templates else LEVELS[name](value, questions))
-        if name == "template":
-            _check_levels(name, levels, templates)
+        is_template = name == "template"
+        levels = tuple(
+            _some_of(name, value, templates) if is_template else LEVELS[name](value, questions)
+        )
         if not any(levels) or (len(levels) < 2 and value == ALL):
             shown = f": '{levels[0]}'" if any(levels) else ""
             raise ConsilienceError(
@@ -124,16 +124,10 @@ def design_of(kind: str, factors: Sequence[Factor], seed: int) -> FactorialDesig
 
 def _usual_factors(questions: Questions) -> list[Factor]:
     """What varies if nothing is said."""
-    languages, phrasings = questions.languages, _phrasings(questions)
-    options = _most_options(questions)
-    factors = []
-    if len(languages) > 1:
-        factors.append(Factor("language", languages))
-    if phrasings > 1:
-        factors.append(Factor("paraphrase", _numbers(phrasings)))
-    if options > 1:
-        factors.append(Factor("order", tuple(_orders("rotations", questions))))
-    return factors
+    languages, phrasings = questions.languages, _numbers(_phrasings(questions))
+    orders = _orders("rotations", questions) if _most_options(questions) > 1 else ()
+    levels = {"language": languages, "paraphrase": phrasings, "order": orders}
+    return [Factor(name, tuple(of)) for name, of in levels.items() if len(of) > 1]
 
 
 def _phrasings(questions: Questions) -> int:
@@ -152,38 +146,34 @@ def _listed(value: str) -> list[str]:
     return [part.strip() for part in value.split(",") if part.strip()]
 
 
-def _check_levels(name: str, levels: Sequence[str], known: Sequence[str]) -> None:
+def _some_of(name: str, value: str, known: Sequence[str]) -> Sequence[str]:
+    """All levels of a factor, or some by their names; an unknown one raises."""
+    levels = known if value == ALL else _listed(value)
     for level in levels:
         if level not in known:
             raise unknown_name(f"--vary {name}={level}", level, known)
+    return levels
 
 
-def _counted(value: str, most: int, name: str) -> Sequence[str]:
-    """``all``, a number of levels, or their numbers."""
-    if value == ALL:
-        return _numbers(most)
-    numbers = _listed(value)
+def _paraphrases(value: str, questions: Questions) -> Sequence[str]:
+    """``all``, a number of phrasings, or their numbers."""
+    most = _phrasings(questions)
+    numbers = list(_numbers(most)) if value == ALL else _listed(value)
     if not all(number.isdecimal() and 0 < int(number) <= most for number in numbers) or not numbers:
         raise ConsilienceError(
-            f"--vary {name}={value}",
+            f"--vary paraphrase={value}",
             expected=f"all, a number up to {most}, or numbers such as 1,2",
         )
     return _numbers(int(numbers[0])) if len(numbers) == 1 else numbers
 
 
-def _paraphrases(value: str, questions: Questions) -> Sequence[str]:
-    return _counted(value, _phrasings(questions), "paraphrase")
-
-
 def _languages(value: str, questions: Questions) -> Sequence[str]:
-    levels = questions.languages if value == ALL else _listed(value)
     if not any(questions.languages) and value != ALL:
         raise ConsilienceError(
             f"--vary language={value} of questions that name no language",
             todo=f"{MORE_LEVELS['language']}, or leave --vary language out.",
         )
-    _check_levels("language", levels, questions.languages)
-    return levels
+    return _some_of("language", value, questions.languages)
 
 
 def _orders(value: str, questions: Questions) -> Sequence[str]:
@@ -231,18 +221,6 @@ def _refuse_orders(count: int, value: str) -> None:
         )
 
 
-def _labels(value: str, questions: Questions) -> Sequence[str]:
-    levels = list(LABEL_STYLES) if value == ALL else _listed(value)
-    _check_levels("labels", levels, list(LABEL_STYLES))
-    return levels
-
-
-def _cases(value: str, questions: Questions) -> Sequence[str]:
-    levels = list(CASES) if value == ALL else _listed(value)
-    _check_levels("case", levels, CASES)
-    return levels
-
-
 def _separators(value: str, questions: Questions) -> Sequence[str]:
     """Texts between bars, because a comma may be part of one; a backslash and n is a line end."""
     if value == ALL:
@@ -259,10 +237,6 @@ def _examples(value: str, questions: Questions) -> Sequence[str]:
             f"--vary examples={value}", expected="a number of draws, such as examples=3"
         )
     return _numbers(int(value))
-
-
-def _templates(value: str, questions: Questions) -> Sequence[str]:
-    return _listed(value)
 
 
 def _samples(value: str, questions: Questions) -> Sequence[str]:
@@ -286,10 +260,9 @@ LEVELS: Mapping[str, Levels] = {
     "language": _languages,
     "paraphrase": _paraphrases,
     "order": _orders,
-    "labels": _labels,
-    "template": _templates,
+    "labels": lambda value, _: _some_of("labels", value, list(LABEL_STYLES)),
     "separator": _separators,
-    "case": _cases,
+    "case": lambda value, _: _some_of("case", value, CASES),
     "examples": _examples,
     "sample": _samples,
     "batch": _batches,

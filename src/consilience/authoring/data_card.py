@@ -44,7 +44,7 @@ class SharedSuite:
     signoffs: Sequence[SignOff]
     """Who judged them."""
     files_digest: str
-    """SHA-256 of its metadata, which have the digest of every table."""
+    """SHA-256 of ``suite.json`` and of all tables."""
 
     @property
     def licence(self) -> str:
@@ -106,7 +106,7 @@ def _tables(shared: SharedSuite) -> Iterator[Table]:
         ["patterns with a provenance", f"{len(shared.provenance)} of {len(shared.patterns)}"],
         ["patterns accepted by people", f"{len(shared.accepted)} of {len(shared.patterns)}"],
         ["SHA-256 of patterns and facts, as in the run.json of a run", suite.digest],
-        ["SHA-256 of croissant.json, which has those of all tables", shared.files_digest],
+        ["SHA-256 of suite.json and all tables, sign-offs included", shared.files_digest],
     ]
     yield Table("The suite", [Column("property"), Column("value")], facts)
     total, by_relation = statistics_tables(suite_statistics(suite), suite.name)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from pathlib import Path
-from typing import Any
 
 from consilience.engine.local_workers import LocalWorkers
 from consilience.engine.units import Event, Factory, Needs, Unit, Workers
@@ -20,11 +19,6 @@ class MixedWorkers:
         self.count = cluster.count
         self._cluster, self._here = cluster, LocalWorkers(0, logs)
         self._started: set[int] = set()
-
-    def share(self, values: Mapping[str, Any]) -> None:
-        """Both get the values."""
-        self._cluster.share(values)
-        self._here.share(values)
 
     def start(self, factory: Factory, key: Hashable, needs: Needs) -> int:
         """Start a worker on the cluster, or a process here."""

@@ -88,7 +88,7 @@ class StudyWorker:
         self._run: tuple[str, str] | None = None
         self._loaded: tuple[Setup, Loaded] | None = None
 
-    def __call__(self, task: StudyTask, shared: object, advance: Advance) -> Written | None:
+    def __call__(self, task: StudyTask, advance: Advance) -> Written | None:
         """Do a unit. A run of a model behind a URL is asked as a whole, in its own folder."""
         from consilience.workflow.probing import probe
 

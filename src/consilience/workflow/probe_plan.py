@@ -252,4 +252,4 @@ def complete_groups(
         now = json.loads(json.dumps({"format": FORMAT, **settings}))
         refuse_other_run(record["settings"], now, folder)
     files = {path.stem for path in (folder / "answers").glob("*.parquet")}
-    return False, files & set(record.get("answers", files))
+    return False, files & set(record["answers"])

@@ -224,9 +224,7 @@ def changed_option(run: StudyRun, record: Mapping[str, Any]) -> ConsilienceError
 
     ``record``: that of the run. Options of ``NOT_COMPARED`` do not count.
     """
-    before, now = record.get("options"), options_record(run.options, {})
-    if before is None:  # of a version that kept no options
-        return None
+    before, now = record.get("options", {}), options_record(run.options, {})
     for field in option_fields(ProbeOptions):
         values = [options.get(field.name, field.default) for options in (before, now)]
         if field.name not in NOT_COMPARED and values[0] != values[1]:

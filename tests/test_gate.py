@@ -275,17 +275,15 @@ def test_repeated_runs_are_averaged_or_each_judged_alone(ports):
         ("consistencey >= 0.8", r"no metric 'consistencey'.*Did you mean 'consistency'\?"),
         ("consistency >= 80", r"limit 80; .* such as 0.95 or 95 %. Write 'consistency >= 80 %'"),
         ("consistency >= 100 %", r"No sample can show"),
-        ("consistency > 0.8", r"with '>'; expected >= or <=. Write 'consistency >= 0.8'"),
-        ("consistency at most 80 %", r"with 'at most'.*Write 'consistency <= 80 %'"),
-        ("accuracy == 0.8", r"Write 'accuracy >= 0.8' or 'accuracy <= 0.8'"),
-        ("consistency", r"without a limit. Write 'consistency >= 0.8'"),
-        ("consistency >= 0,8", r"with the limit '0,8'; expected a number with a decimal point"),
-        ("0.8 <= accuracy", r"without a metric before '<='.* 'accuracy >= 0.8'"),
-        ("accuracy >= 0.8 and consistency >= 0.8", r"several conditions.*its own --rule"),
-        ("consistency in >= 0.8", r"nothing after 'in'"),
-        ("", r"an empty rule; expected 'METRIC >= 0.8'"),
-        ("consistency no worse than baseline by 3pp", r"margin '3pp'; expected points, such as"),
-        ("consistency no lower than 0.8", r"expected 'METRIC no worse .*, or 'METRIC >= 0.8'"),
+        *(
+            (rule, r"expected 'METRIC >= 0.8', 'METRIC <= 20 %' or 'METRIC no worse than baseline")
+            for rule in (
+                "consistency > 0.8", "accuracy == 0.8", "consistency", "consistency >= 0,8", "",
+                "0.8 <= accuracy", "accuracy >= 0.8 and consistency >= 0.8",
+                "consistency no worse than baseline by 3pp", "consistency no lower than 0.8",
+            )
+        ),
+        ("consistency in >= 0.8", r"no metric 'consistency in'.*Did you mean 'consistency'"),
         ("consistency no better than baseline by 3 points", r"expected 'no worse than baseline'"),
         ("accuracy no worse than baseline by 0 points", r"a margin above 0"),
         ("top_answer no worse than baseline by 3 points", r"'no lower than baseline' or 'no hig"),

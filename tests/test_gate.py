@@ -278,9 +278,15 @@ def test_repeated_runs_are_averaged_or_each_judged_alone(ports):
         *(
             (rule, r"expected 'METRIC >= 0.8', 'METRIC <= 20 %' or 'METRIC no worse than baseline")
             for rule in (
-                "consistency > 0.8", "accuracy == 0.8", "consistency", "consistency >= 0,8", "",
-                "0.8 <= accuracy", "accuracy >= 0.8 and consistency >= 0.8",
-                "consistency no worse than baseline by 3pp", "consistency no lower than 0.8",
+                "consistency > 0.8",
+                "accuracy == 0.8",
+                "consistency",
+                "consistency >= 0,8",
+                "",
+                "0.8 <= accuracy",
+                "accuracy >= 0.8 and consistency >= 0.8",
+                "consistency no worse than baseline by 3pp",
+                "consistency no lower than 0.8",
             )
         ),
         ("consistency in >= 0.8", r"no metric 'consistency in'.*Did you mean 'consistency'"),

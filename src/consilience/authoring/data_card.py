@@ -36,13 +36,11 @@ class SharedSuite:
     """A suite with all that a person who uses it should know."""
 
     suite: Suite
-    """The suite."""
     about: Mapping[str, Any]
     """Its ``suite.json``."""
     provenance: Sequence[Proposal]
     """Where its patterns come from."""
     signoffs: Sequence[SignOff]
-    """Who judged them."""
     files_digest: str
     """SHA-256 of ``suite.json`` and of all tables."""
 

@@ -46,7 +46,6 @@ class FactSentence:
     text: int
     """The number of its text in the corpus."""
     sentence: str
-    """The sentence."""
     pairs: tuple[NamedPair, ...]
     """The subjects and objects in it."""
 
@@ -102,7 +101,6 @@ class FactIndex:
     """The facts of relations, for the search in sentences. Duplicate facts count once."""
 
     relations: tuple[str, ...]
-    """The relations."""
     relation_of: list[int]
     """The relation of each fact, by its position."""
     facts_of: Mapping[tuple[str, str], tuple[int, ...]]

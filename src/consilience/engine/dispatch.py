@@ -44,7 +44,6 @@ class _Worker:
     """A worker that was started."""
 
     key: Hashable
-    """The key of its units."""
     is_ready: bool = False
     unit: Unit | None = None
     """Its unit; None while it has none."""

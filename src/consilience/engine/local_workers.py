@@ -32,7 +32,6 @@ class _Process:
     """A worker process."""
 
     process: BaseProcess
-    """The process."""
     connection: Connection
     """This end of its pipe."""
     log: Path | None

@@ -22,7 +22,6 @@ class Needs:
     """What a worker occupies. The local engine gives each worker a process and ignores this."""
 
     cpus: float = 1
-    """Processors."""
     gpus: float = 0
     """GPUs; a fraction shares one."""
     resources: tuple[tuple[str, float], ...] = ()
@@ -53,7 +52,6 @@ class UnitFailure:
     """Why a unit has no value."""
 
     message: str
-    """The message."""
     traceback: str = ""
     """Where it was raised; empty for wrong input and for a worker that died."""
     is_expected: bool = False
@@ -65,7 +63,6 @@ class UnitOutcome:
     """What became of a unit: a value or a failure."""
 
     unit: Unit
-    """The unit."""
     value: Any
     """What the work returned; None for a failure."""
     failure: UnitFailure | None
@@ -77,7 +74,6 @@ class Event:
     """What a worker reports."""
 
     worker: int
-    """The number of the worker."""
     kind: Literal["ready", "advanced", "done", "failed", "died"]
     """ready: it can take units. failed: while it was made, or by its unit. died: it is gone."""
     value: Any = None

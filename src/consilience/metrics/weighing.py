@@ -32,7 +32,6 @@ class Replicates:
     total: Floats
     """Its totals (replicate,)."""
     clusters: int
-    """How many clusters were counted."""
 
     @property
     def values(self) -> Floats:

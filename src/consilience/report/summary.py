@@ -115,7 +115,6 @@ class Summary:
     title: str
     """The model, the suite and their sizes."""
     rows: Sequence[SummaryRow]
-    """The headline numbers."""
     least: Sequence[tuple[str, float]]
     """Labels and consistency of the least consistent groups, the lowest first."""
     most: Sequence[tuple[str, float]]

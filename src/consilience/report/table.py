@@ -96,7 +96,6 @@ class Table:
     """Rows under headings, in the order in which they are shown."""
 
     title: str
-    """What the table shows."""
     columns: Sequence[Column]
     """The columns; the first one names the row."""
     rows: Sequence[Sequence[Value]]

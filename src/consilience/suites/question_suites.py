@@ -40,7 +40,6 @@ class GroupOfQuestions:
     """What is counted of a group of questions."""
 
     id: str
-    """Names the group."""
     facts: tuple[Fact, ...]
     """The questions with their golds."""
     golds: tuple[int, ...]
@@ -48,7 +47,6 @@ class GroupOfQuestions:
     options: int
     """The greatest number of options of a question; 0 for open questions."""
     writes_freely: bool
-    """Whether the model writes the answers."""
 
     def design(self, whole: FactorialDesign) -> FactorialDesign:
         """The design of the group: open questions do not vary in options."""

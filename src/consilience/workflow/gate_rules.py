@@ -31,7 +31,6 @@ class GateRule:
     """What a number of a run has to be."""
 
     text: str
-    """The rule as it was written."""
     metric: str
     """The name of the metric in the metrics table."""
     subset: str

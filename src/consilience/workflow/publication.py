@@ -33,9 +33,7 @@ class Publication:
     runs: Sequence[PublicRun]
     """The runs, as they were published."""
     folder: Path
-    """The folder of the files."""
     files: Files
-    """The files."""
     notes: Sequence[str]
     """What was left out."""
     push: hub.Push | None = None

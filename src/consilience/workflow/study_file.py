@@ -59,9 +59,7 @@ class StudyRun:
     """One run of a study: a model, a suite, a combination of factors and perhaps a seed."""
 
     model: str
-    """The name of the model in the study."""
     suite: str
-    """The name of the suite in the study."""
     factors: tuple[tuple[str, str], ...]
     """The names of the factors, and the value of each as text."""
     seed: int | None
@@ -92,17 +90,14 @@ class Study:
     """A study file."""
 
     file: Path
-    """The file."""
     name: str
     """What the study is called."""
     folder: Path
-    """The folder of all its runs."""
     address: str
     """Where finished runs are copied to, an address of fsspec; empty for nowhere."""
     reference: str
     """The model that the others are compared with."""
     pairs: ComparedPairs
-    """Which models are compared."""
     runs: Sequence[StudyRun]
     """The runs, by model, suite, factors and seed in the order of the file."""
 
@@ -153,7 +148,6 @@ class _Named:
     """A ``[[models]]`` or ``[[suites]]`` table."""
 
     name: str
-    """Its name in the study."""
     where: str
     """Its position in the file, for messages."""
     spec: str
@@ -173,7 +167,6 @@ class _Reader:
     """Reads the parts of a study file."""
 
     file: Path
-    """The file, for messages."""
 
     def error(
         self, where: str, fault: str, *, expected: str = "", todo: str = ""

@@ -46,9 +46,7 @@ class Failure:
     """Why a run failed, as ``failures/NAME.json`` keeps it until the run is asked again."""
 
     run: str
-    """The name of the run."""
     message: str
-    """The message, in one line."""
     traceback: str = ""
     """Where a bug is; empty for wrong input and for a process that was killed."""
 
@@ -63,7 +61,6 @@ class RunState:
     """How far a run of a study is."""
 
     run: StudyRun
-    """The run."""
     state: Progress
     """How far it is."""
     done: int = 0
@@ -100,7 +97,6 @@ class StudyState:
     """How far the runs of a study are."""
 
     study: Study
-    """The study."""
     runs: Sequence[RunState]
     """Its runs, in the order of the file."""
 

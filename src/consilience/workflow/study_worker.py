@@ -45,9 +45,7 @@ class StudyTask:
     """What a worker gets."""
 
     run: str
-    """The name of the run."""
     options: ProbeOptions
-    """Its options."""
     groups: Mapping[str, int] = field(default_factory=dict)
     """The group to ask, and its queries; empty to count the run."""
     seed: str = ""

@@ -213,7 +213,6 @@ class Run:
 
     @property
     def is_of_questions(self) -> bool:
-        """Whether questions were asked."""
         return self.settings.get("kind") == QUESTIONS
 
     @property

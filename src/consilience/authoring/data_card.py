@@ -53,7 +53,6 @@ class SharedSuite:
 
     @property
     def patterns(self) -> list[PatternKey]:
-        """All patterns."""
         return [(group.id, pattern.text) for group in self.suite for pattern in group.patterns]
 
     @property

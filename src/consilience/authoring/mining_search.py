@@ -59,7 +59,6 @@ class NameTrie:
 
     @classmethod
     def of(cls, names: Iterable[str]) -> NameTrie:
-        """The trie of these names."""
         trie = cls()
         for name in names:
             node = trie.root
@@ -114,7 +113,6 @@ class FactIndex:
 
     @classmethod
     def of(cls, facts: Facts) -> FactIndex:
-        """The index of the facts of all relations."""
         relation_of: list[int] = []
         facts_of: dict[tuple[str, str], tuple[int, ...]] = {}
         objects_of: dict[str, set[str]] = {}

@@ -77,7 +77,6 @@ class Vocabulary:
 
     @classmethod
     def of(cls, suite: Suite) -> Vocabulary:
-        """The vocabulary of a suite."""
         texts: dict[str, list[str]] = {}
         for pattern in (pattern for group in suite for pattern in group.patterns):
             texts.setdefault(pattern.language, []).append(pattern.text)

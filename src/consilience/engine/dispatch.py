@@ -69,7 +69,6 @@ class _Dispatcher:
         self._steps: Counter[str] = Counter()
 
     def outcomes(self) -> Iterator[UnitOutcome]:
-        """The outcome of each unit."""
         while self._backlog or any(worker.unit for worker in self._workers.values()):
             yield from self._give_up()
             self._occupy()

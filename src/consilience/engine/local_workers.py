@@ -52,7 +52,6 @@ class LocalWorkers:
         self._scratch = TemporaryDirectory(prefix="consilience-")
 
     def start(self, factory: Factory, key: Hashable, needs: Needs) -> int:
-        """Start a process."""
         self._started += 1
         log = self._logs / f"worker-{self._started}.txt" if self._logs else None
         context = multiprocessing.get_context("spawn")

@@ -30,7 +30,6 @@ class MixedWorkers:
         return number
 
     def give(self, worker: int, unit: Unit) -> None:
-        """Give a unit to an idle worker."""
         self._here.give(-worker, unit) if worker < 0 else self._cluster.give(worker, unit)
 
     def events(self) -> list[Event]:
@@ -41,11 +40,9 @@ class MixedWorkers:
         return [*events, *(self._cluster.events() if has_cluster else [])]
 
     def stop(self, worker: int) -> None:
-        """End a worker."""
         self._started.discard(worker)
         self._here.stop(-worker) if worker < 0 else self._cluster.stop(worker)
 
     def close(self) -> None:
-        """End all workers."""
         self._here.close()
         self._cluster.close()

@@ -64,7 +64,6 @@ class RayWorkers:
         return number
 
     def give(self, worker: int, unit: Unit) -> None:
-        """Send a unit."""
         self._running[self._actors[worker].do.remote(unit.payload)] = worker
 
     def events(self) -> list[Event]:

@@ -102,7 +102,6 @@ class RunView:
 
     @property
     def seeds(self) -> int:
-        """The number of seeds."""
         return len(self.records)
 
 

@@ -110,7 +110,6 @@ class Table:
     """Whether a reader of the page may sort the rows."""
 
     def cells(self, row: int) -> list[Cell]:
-        """The cells of a row."""
         return [value if isinstance(value, Cell) else Cell(value) for value in self.rows[row]]
 
 

@@ -198,7 +198,6 @@ def _not_read(folder: Path, files: Sequence[Path]) -> list[str]:
 
 
 def _hub_rows(name: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """The rows of a split on the Hub."""
     dataset, _, split = name.partition(":")
     path, _, config = dataset.partition("@")
     if not split:

@@ -75,7 +75,6 @@ class StudyRun:
 
     @property
     def folder(self) -> Path:
-        """The folder of the run."""
         assert self.options.folder is not None
         return self.options.folder
 
@@ -171,7 +170,6 @@ class _Reader:
     def error(
         self, where: str, fault: str, *, expected: str = "", todo: str = ""
     ) -> ConsilienceError:
-        """An error at a position in the file."""
         return ConsilienceError(f"{where}: {fault}", expected=expected, where=str(self.file),
                                 todo=todo)  # fmt: skip
 
@@ -303,7 +301,6 @@ class _Reader:
         factors: Mapping[str, Sequence[tuple[str, Any]]],
         folder: Path,
     ) -> Iterator[StudyRun]:
-        """The runs of a model on a suite."""
         tables = [
             (model.where, model.options),
             (suite.where, suite.options),

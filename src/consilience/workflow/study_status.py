@@ -102,12 +102,10 @@ class StudyState:
 
     @property
     def unfinished(self) -> list[RunState]:
-        """The runs that are not complete."""
         return [state for state in self.runs if state.state != "complete"]
 
     @property
     def failed(self) -> list[RunState]:
-        """The runs that failed."""
         return [state for state in self.runs if state.state == "failed"]
 
     def table(self) -> Table:

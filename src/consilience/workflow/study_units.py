@@ -47,7 +47,6 @@ class PlannedRun:
 
     @property
     def queries(self) -> int:
-        """All queries of the run."""
         return sum(self.groups.values())
 
     @property

@@ -23,7 +23,7 @@ import questions
 
 from consilience import Candidates, Query, load_model, load_suite
 from consilience.choices import Connection
-from consilience.kinds.writing import Writing
+from consilience.kinds.writing import load_writer
 from consilience.models.prompt_models import load_prompt_model
 from consilience.presentation import Prompt
 
@@ -128,9 +128,8 @@ def texts(number: int) -> list[str]:
 
 def writers(url: str, in_flight: int | None, numbers: Iterator[int]) -> Run:
     """Consilience."""
-    model = Writing(max_new_tokens=TOKENS).load_model(
-        "openai:smollm2", connection=Connection(url, concurrency=in_flight)
-    )
+    connection = Connection(url, concurrency=in_flight)
+    model = load_writer("openai:smollm2", connection=connection, most_written=TOKENS)
 
     def run() -> list[str]:
         prompts = [Prompt((("user", text),), (), ()) for text in texts(next(numbers))]

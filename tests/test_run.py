@@ -8,7 +8,7 @@ from consilience.errors import ConsilienceError
 from consilience.kinds import Facts, SentencePairs, kind_of_run
 from consilience.run import SENTENCE_PAIRS, Run, open_runs
 
-RECORD = {"started": "2026-01-31T12:00:00+00:00", "versions": {}, "warnings": []}
+RECORD = {"started": "2026-01-31T12:00:00+00:00", "versions": {}, "warnings": [], "answers": {}}
 
 
 def make(folder, **settings):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from consilience.choices import By
-from consilience.cli.console import Screen, out, warn
+from consilience.cli.console import Screen, warn
 from consilience.cli.output_options import ProbeOutput, ScoreOutput
 from consilience.cli.printing import print_json, print_lines, print_tables, rows_of, without_nan
 from consilience.counting import CountedRun
@@ -16,7 +16,7 @@ from consilience.kinds import kind_of
 from consilience.report import metric_tables
 from consilience.report.columns import in_words
 from consilience.report.language_tables import language_table
-from consilience.report.summary import brief_notes, fitted_summary
+from consilience.report.summary import brief_notes
 from consilience.report.table import Table
 from consilience.text import counted
 from consilience.types import SuiteWords
@@ -24,9 +24,6 @@ from consilience.workflow import probing
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.probe_plan import ProbePlan, Shard, ShardReport
 from consilience.workflow.run_options import ScoreOptions
-
-SUMMARY_LINES = 12
-"""Lines of a summary on a screen, with the two that say what to do next."""
 
 
 def probe(options: ProbeOptions, output: ProbeOutput) -> None:
@@ -144,14 +141,9 @@ def _show(probed: CountedRun, named: str, report: str, output: ProbeOutput | Sco
         print_tables([_table_by(by, probed)], format_)
         warn(probed.notes)
         return
-    table = probed.summary.table()
-    notes: list[str] = []
+    print_tables([probed.summary.table()], format_)
     if format_ == "table":
         cost = probed.record.get("cost")
-        most = SUMMARY_LINES - 2 - bool(cost)
-        table, notes = fitted_summary(probed.summary, out.table_width, most)
-    print_tables([table], format_)
-    if format_ == "table":
         words = probed.suite.words
         has_forms = any(len(group.design.forms) > 1 for group in probed.suite)
         absent = {"group"} | ({"edit"} if not any(g.edges for g in probed.suite) else set())
@@ -162,7 +154,7 @@ def _show(probed: CountedRun, named: str, report: str, output: ProbeOutput | Sco
         details = f"Details: consilience score {named} --by group  (or {choices})"
         lines = [f"Cost:    {cost_in_words(cost)}"] if cost else []
         print_lines([*lines, f"Report:  {report}", details] if report else [*lines, details])
-    warn([*notes, *brief_notes(probed.summary, probed.notes, "--by group prints all")])
+    warn(brief_notes(probed.summary, probed.notes, "--by group prints all"))
 
 
 def _table_by(by: By, probed: CountedRun) -> Table:

@@ -54,7 +54,7 @@ from consilience.kinds.variants import (
     fixed_note,
     template_names,
 )
-from consilience.kinds.writing import Writer, Writing, as_writer
+from consilience.kinds.writing import Writer, as_writer, load_writer, sample_factor
 from consilience.models.prompt_models import is_chat_model, load_prompt_model
 from consilience.noise import Answers
 from consilience.presentation import Prompt
@@ -78,12 +78,14 @@ from consilience.suites.tasks import is_task
 from consilience.text import counted
 from consilience.types import QUESTION_WORDS, Fact, Suite
 from consilience.watch import SILENT, Watch
-from consilience.workflow.options import shared_fields
 from consilience.workflow.probe_options import SERVED, ProbeOptions
 from consilience.workflow.run_options import ScoreOptions
 
 MOST_SAMPLED_CELLS = 16
 """Variants of a question that are asked again for the noise floor."""
+
+OF_WRITING = ("match", "samples", "temperature", "max_new_tokens", "equivalence")
+"""Options of written answers."""
 
 SHOWN = 5
 """Groups without a row that a note names."""
@@ -134,19 +136,20 @@ class OwnQuestions(Inquiry):
         self.by_group = self.questions.groups
         self.decides = decides(options.model, model)
         groups = groups_of_questions(self.questions, writes_freely=options.generate)
-        self.writing = _writing_of(options, groups)
+        samples = sample_factor(options.samples, options.temperature)
+        self.writes = _writes(options, groups)
         self.factors = factors_of(
             options.vary,
             self.questions,
             template_names(options.template),
-            self.writing.factors if self.writing else (),
+            samples if self.writes else (),
         )
         self.design = design_of(options.design, self.factors, options.seed)
         self.pool: Sequence[Question] = whole.items
         """The questions from which examples are drawn: all of the suite; of a decision model the
         chosen ones, which share requests."""
         if self.decides:
-            self.writing, groups = None, groups_of_questions(self.questions)
+            self.writes, groups = False, groups_of_questions(self.questions)
             self.prompting = decision_prompting(
                 options, self.design.factors, groups, self.questions.items
             )
@@ -228,14 +231,14 @@ class OwnQuestions(Inquiry):
             )
         if not self.is_given and not self.decides:
             self.prompting = self._prompting(is_chat=is_chat_model(self.model))
-        if self.writing:
-            self.writer = self._writer_of(self.writing)
+        if self.writes:
+            self.writer = self._writer()
 
     def new_model(self, **changes: Any) -> PromptModel:
         options = self.options
         loading, longest = replace(options.loading, **changes), options.longest or 0
         is_served, chooser = options.model.partition(":")[0] in SERVED, None
-        writes = self.writing is not None and not options.model.startswith("baseline:")
+        writes = self.writes and not options.model.startswith("baseline:")
         if changes or not writes or (is_served and self._chosen_groups):
             chooser = load_prompt_model(
                 options.model,
@@ -246,26 +249,44 @@ class OwnQuestions(Inquiry):
                 connection=options.connection,
                 scoring=options.scoring,
             )
-        if self.writing is None or not writes or changes:
+        if not writes or changes:
             assert chooser is not None
             return chooser
-        writer: PromptModel = self.writing.load_model(
-            options.model, loading, longest, options.connection, chooser
+        writer: PromptModel = load_writer(
+            options.model,
+            loading,
+            longest=longest,
+            connection=options.connection,
+            chooser=chooser,
+            most_written=options.max_new_tokens,
+            temperature=options.temperature,
+            seed=options.seed,
         )
         return writer
 
-    def _writer_of(self, writing: Writing) -> Writer:
+    def _writer(self) -> Writer:
         """The model as one that writes."""
-        judge = writing.load_judge(self.options.loading)
+        options, judge = self.options, None
+        if options.equivalence is not None:
+            from consilience.models.equivalence import load_judge
+
+            judge = load_judge(options.equivalence, options.loading)
         compared = [one for one in self.whole.expectations if one.compares_texts]
-        if self.options.model.startswith("baseline:"):
-            # It writes an option or a gold alone, which every rule should accept.
-            writing = replace(writing, match=None)
-        return Writer(writing, as_writer(self.model), judge, linked_questions(compared))
+        # A baseline writes an option or a gold alone, which every rule should accept.
+        match = None if options.model.startswith("baseline:") else options.match
+        links = linked_questions(compared)
+        return Writer(as_writer(self.model), match, options.equivalence, judge, links)
 
     @cached_property
     def settings(self) -> Mapping[str, object]:
-        options, groups = self.options, self.members
+        options, groups, writing = self.options, self.members, None
+        if self.writes:
+            match = self.writer.match or DEFAULT_RULES
+            writing = {
+                "match": match,
+                "samples": options.samples,
+                "equivalence": options.equivalence,
+            }
         return {
             "kind": QUESTIONS,
             "suite": self.questions.name,
@@ -273,7 +294,7 @@ class OwnQuestions(Inquiry):
             "groups": list(groups),
             "options": {name: group.options for name, group in groups.items()},
             "written": [name for name, group in groups.items() if group.writes_freely],
-            "writing": self.writer.writing.settings if self.writing else None,
+            "writing": writing,
             "limit": options.limit,
             "seed": options.seed,
             "protocol": "strict",
@@ -333,7 +354,7 @@ class OwnQuestions(Inquiry):
         return prompt_table(self.by_group[group], self.presenter(group), reader)
 
     def notes_on(self, answers: pl.DataFrame) -> Sequence[str]:
-        return self.writer.notes(answers) if self.writing else ()
+        return self.writer.notes(answers) if self.writes else ()
 
     def rows(self) -> Iterator[ExportedRow]:
         for group, questions in self.by_group.items():
@@ -540,9 +561,10 @@ def _options_chosen(
     return [answers.get((question.item, position[cell])) for question, cell in queries]
 
 
-def _writing_of(options: ProbeOptions, groups: Sequence[GroupOfQuestions]) -> Writing | None:
-    """How answers are written; None where no group is. Options of writing then raise."""
-    writing = Writing(**shared_fields(options, Writing))
+def _writes(options: ProbeOptions, groups: Sequence[GroupOfQuestions]) -> bool:
+    """Whether answers of a group are written; else options of writing raise."""
+    if options.match:
+        rule_of(options.match)  # an unknown one raises
     is_here = options.model.partition(":")[0] not in SERVED
     if options.noise_floor and is_here and all(group.writes_freely for group in groups):
         raise ConsilienceError(
@@ -557,15 +579,16 @@ def _writing_of(options: ProbeOptions, groups: Sequence[GroupOfQuestions]) -> Wr
             todo="Leave it out, or leave --generate out.",
         )
     if any(group.writes_freely for group in groups):
-        return writing
-    if writing != Writing(seed=options.seed):
+        return True
+    usual = ProbeOptions()
+    if any(getattr(options, name) != getattr(usual, name) for name in OF_WRITING):
         raise ConsilienceError(
             "an option for written answers with questions that have options",
             expected="--generate, with which the model writes its answers",
             todo="Add --generate, or leave --match, --samples, --temperature, --max-new-tokens "
             "and --equivalence out.",
         )
-    return None
+    return False
 
 
 def _found_within(

@@ -21,98 +21,46 @@ from consilience.ask_writing import EMPTY, WritingModel, ask_writing, notes_on_w
 from consilience.choices import DEFAULT_LOADING, SERVED, Connection, Loading
 from consilience.errors import ConsilienceError
 from consilience.factors import Factor
-from consilience.free_text import DEFAULT_RULES, Rule, normalized, rule_of, usual_rule
+from consilience.free_text import Rule, normalized, rule_of, usual_rule
 from consilience.questions import Question
 from consilience.text import counted
 
 
-@dataclass(frozen=True, slots=True)
-class Writing:
-    """How answers are written and read."""
-
-    match: str | None = None
-    """The rule that finds the answer in a text (``free_text.RULES``); None for the usual ones."""
-    samples: int = 1
-    """How many texts are sampled of each prompt; pairs of them measure the noise of sampling."""
-    temperature: float = 0.0
-    """Divides the logits before a token is sampled; 0 writes the most probable token."""
-    max_new_tokens: int = 32
-    """Tokens that the model may write."""
-    equivalence: str | None = None
-    """The judge that merges answers that mean the same: ``nli:MODEL`` or ``embedding:MODEL``."""
-    seed: int = 0
-    """Decides the samples."""
-
-    def __post_init__(self) -> None:
-        if self.match:
-            rule_of(self.match)  # an unknown one raises
-        if self.samples > 1 and not self.temperature:
-            raise ConsilienceError(
-                f"--samples {self.samples} at temperature 0, where all samples are the same",
-                todo="Add --temperature 0.7, or leave --samples out.",
-            )
-
-    @property
-    def rule(self) -> Rule | None:
-        """The rule; None for that of each kind of question."""
-        return rule_of(self.match) if self.match else None
-
-    @property
-    def factors(self) -> list[Factor]:
-        """The factor ``sample``, if there are several."""
-        levels = tuple(str(number + 1) for number in range(self.samples))
-        return [Factor("sample", levels)] if self.samples > 1 else []
-
-    @property
-    def settings(self) -> dict[str, object]:
-        """What decides the answers but for the model and its way of writing."""
-        match = self.match or DEFAULT_RULES
-        return {"match": match, "samples": self.samples, "equivalence": self.equivalence}
-
-    def load_model(
-        self,
-        spec: str,
-        loading: Loading = DEFAULT_LOADING,
-        longest: int = 0,
-        connection: Connection | None = None,
-        chooser: Any = None,
-    ) -> Any:
-        """The language model of that name; ``longest``: tokens of a prompt, 0 for its limit.
-
-        ``connection``: how a model behind a URL is reached. ``chooser``: the same served model as
-        one that chooses among options.
-        """
-        if spec.partition(":")[0] in SERVED:
-            from consilience.models.served import open_server
-            from consilience.models.served_prompts import ServedWriter
-
-            return ServedWriter(
-                chooser.server if chooser else open_server(spec, connection),
-                spec,
-                most_written=self.max_new_tokens,
-                temperature=self.temperature,
-                seed=self.seed,
-                longest=longest,
-                chooser=chooser,
-            )
-        from consilience.models.answer_writer import AnswerWriter
-        from consilience.models.loading import load_pretrained
-
-        return AnswerWriter(
-            load_pretrained(spec, loading),
-            most_written=self.max_new_tokens,
-            longest=longest,
-            temperature=self.temperature,
-            seed=self.seed,
+def sample_factor(samples: int, temperature: float) -> list[Factor]:
+    """The factor ``sample``, if several texts of each prompt are sampled."""
+    if samples > 1 and not temperature:
+        raise ConsilienceError(
+            f"--samples {samples} at temperature 0, where all samples are the same",
+            todo="Add --temperature 0.7, or leave --samples out.",
         )
+    levels = tuple(str(number + 1) for number in range(samples))
+    return [Factor("sample", levels)] if samples > 1 else []
 
-    def load_judge(self, loading: Loading = DEFAULT_LOADING) -> Judge | None:
-        """The judge of equivalence, where one is named."""
-        if self.equivalence is None:
-            return None
-        from consilience.models.equivalence import load_judge
 
-        return load_judge(self.equivalence, loading)
+def load_writer(
+    spec: str,
+    loading: Loading = DEFAULT_LOADING,
+    *,
+    longest: int = 0,
+    connection: Connection | None = None,
+    chooser: Any = None,
+    **how: Any,
+) -> Any:
+    """The language model of that name; ``longest``: tokens of a prompt, 0 for its limit.
+
+    ``connection``: how a model behind a URL is reached. ``chooser``: the same served model as one
+    that chooses among options. ``how``: ``most_written`` tokens, ``temperature`` and ``seed``.
+    """
+    if spec.partition(":")[0] in SERVED:
+        from consilience.models.served import open_server
+        from consilience.models.served_prompts import ServedWriter
+
+        server = chooser.server if chooser else open_server(spec, connection)
+        return ServedWriter(server, spec, longest=longest, chooser=chooser, **how)
+    from consilience.models.answer_writer import AnswerWriter
+    from consilience.models.loading import load_pretrained
+
+    return AnswerWriter(load_pretrained(spec, loading), longest=longest, **how)
 
 
 def as_writer(model: object) -> WritingModel:
@@ -131,14 +79,20 @@ def as_writer(model: object) -> WritingModel:
 class Writer:
     """A model that is asked, and the judge of its answers."""
 
-    writing: Writing
-    """How answers are written and read."""
     model: WritingModel
-    """The model."""
+    match: str | None = None
+    """The rule that finds the answer in a text (``free_text.RULES``); None for the usual ones."""
+    equivalence: str | None = None
+    """The name of the judge."""
     judge: Judge | None = None
     """Says which answers mean the same; None where only equal ones do."""
     links: Mapping[str, str] = field(default_factory=dict)
     """Open items that are expected to have the same or different answers -> the component."""
+
+    @property
+    def rule(self) -> Rule | None:
+        """The rule; None for that of each kind of question."""
+        return rule_of(self.match) if self.match else None
 
     def ask(
         self,
@@ -148,8 +102,7 @@ class Writer:
         progress: Progress = lambda done: None,
     ) -> pl.DataFrame:
         """The answers of one group of questions, those that mean the same merged."""
-        rule = self.writing.rule
-        answers = ask_writing(questions, presenter, self.model, suite, rule, progress)
+        answers = ask_writing(questions, presenter, self.model, suite, self.rule, progress)
         if self.judge is None:
             return answers
         merged = merge_answers(answers, questions, self.judge)
@@ -163,7 +116,7 @@ class Writer:
             merged = counted(self._merged(answers), "answer")
             notes.append(
                 f"{merged} merged with another of the same meaning "
-                f"({self.writing.equivalence}); the judge's error {error}"
+                f"({self.equivalence}); the judge's error {error}"
             )
         return notes
 
@@ -174,7 +127,7 @@ class Writer:
         ).select("group", "item", "answer", "text", pl.col("gold_option").is_null())
         changed = set()
         for group, item, answer, text, is_open in unmatched.iter_rows():
-            rule = self.writing.rule or usual_rule(is_open=is_open)
+            rule = self.rule or usual_rule(is_open=is_open)
             extracted = rule.extract(text).answer or normalized(text)
             if extracted != answer:
                 changed.add((group, item, extracted))

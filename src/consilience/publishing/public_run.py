@@ -42,7 +42,6 @@ class PublicSuite:
     """A suite as the world knows it."""
 
     name: str
-    """What it is called."""
     kind: str
     """What its items are."""
     digest: str

@@ -48,7 +48,6 @@ class Comparison:
     """
 
     runs: Sequence[Run]
-    """The runs."""
     suite: Suite
     """What they were asked."""
     protocol: Protocol

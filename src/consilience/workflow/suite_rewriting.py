@@ -29,7 +29,7 @@ from consilience.authoring.rewriting import (
 from consilience.choices import Loading
 from consilience.cloze import ENGLISH
 from consilience.errors import ConsilienceError
-from consilience.kinds.writing import Writing
+from consilience.kinds.writing import load_writer
 from consilience.provenance import versions
 from consilience.suites.proposals import Proposal, check_no_file, write_proposals
 from consilience.suites.selection import select_relations
@@ -46,9 +46,7 @@ class Rewriting:
     """Proposals that a model wrote, and what was refused."""
 
     file: Path
-    """The file of proposals."""
     proposals: Sequence[Proposal]
-    """The proposals."""
     refusals: Sequence[Refusal]
     """Texts that are no proposals."""
     separation: Separation | None
@@ -95,10 +93,14 @@ def load_models(options: RewriteOptions) -> tuple[WritingModel, MeaningJudge]:
             expected="a causal or sequence-to-sequence language model",
             todo="Name one with --model.",
         )
-    writing = Writing(
-        temperature=options.temperature, max_new_tokens=options.max_new_tokens, seed=options.seed
+    writer = load_writer(
+        options.model,
+        options.loading,
+        connection=options.connection,
+        most_written=options.max_new_tokens,
+        temperature=options.temperature,
+        seed=options.seed,
     )
-    writer = writing.load_model(options.model, options.loading, connection=options.connection)
     if options.judge in (None, options.model):
         is_here = isinstance(writer, OptionScorer)
         if not is_here:

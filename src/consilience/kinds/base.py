@@ -217,6 +217,11 @@ class Inquiry(ABC):
             with self.watch.loading(self.spec):
                 self.model = self.new_model()
 
+    def release(self) -> None:
+        """Let go of a model that was loaded, before that of another seed is."""
+        if self.seed:
+            self.model = None
+
     @property
     @abstractmethod
     def settings(self) -> Mapping[str, object]:

@@ -235,8 +235,7 @@ class SentencePairs(Inquiry):
         return model
 
     @property
-    def shared_settings(self) -> dict[str, object]:
-        """What decides the answers of all seeds."""
+    def settings(self) -> Mapping[str, object]:
         return {
             "kind": SENTENCE_PAIRS,
             "suite": TASK_SUITE,
@@ -247,11 +246,8 @@ class SentencePairs(Inquiry):
             **perturbation_settings(self.perturbations),
             "long": self.options.long,
             "seed": self.options.seed,
+            "model": self.model.identity,
         }
-
-    @property
-    def settings(self) -> Mapping[str, object]:
-        return {**self.shared_settings, "model": self.model.identity}
 
     @property
     def named_by(self) -> Mapping[str, object]:

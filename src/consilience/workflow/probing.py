@@ -71,7 +71,10 @@ def probe_all(
 
     ``named``: the options, for the record.
     """
-    runs = [_finished(inquiry, _open_run(inquiry, named), watch) for inquiry in inquiries]
+    runs = []
+    for inquiry in inquiries:
+        runs.append(_finished(inquiry, _open_run(inquiry, named), watch))
+        inquiry.release()
     return _together(inquiries, runs)
 
 
@@ -97,7 +100,8 @@ def _together(inquiries: Sequence[Inquiry], runs: Sequence[CountedRun]) -> Count
     write_whole(folder / "changes.csv", csv_of(counted.changes))
     write_whole(folder / "inconsistent.csv", csv_of(changed))
     by_seed = {one.seed: run.notes for one, run in zip(inquiries, runs, strict=True)}
-    settings = {name: of for name, of in first.settings.items() if name != "model"}
+    of_seed = runs[0].record["settings"]
+    settings = {name: of for name, of in of_seed.items() if name not in ("format", "model")}
     models = {one.seed: one.spec for one in inquiries}
     record = {"settings": settings, "models": models, "path": str(folder)}
     notes = seed_notes({"": first.notes} | by_seed)
@@ -105,7 +109,7 @@ def _together(inquiries: Sequence[Inquiry], runs: Sequence[CountedRun]) -> Count
 
 
 def plan_shard(options: ProbeOptions, shard: Shard, watch: Watch = SILENT) -> ShardReport:
-    """The groups that a shard of ``probe`` asks; no model is inquiry."""
+    """The groups that a shard of ``probe`` asks; no model is loaded."""
     return _part_of(inquiries_of(options, watch), shard)[0]
 
 
@@ -141,6 +145,7 @@ def probe_shard(
         path = str(folder.path.parent if inquiry.seed else folder.path)
         if not left:
             counted[inquiry.seed] = _finished(inquiry, folder, watch)
+        inquiry.release()
     if left:
         return replace(report, left=left, folder=path)
     return _together(inquiries, [counted[inquiry.seed] for inquiry in inquiries])

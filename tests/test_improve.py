@@ -391,7 +391,7 @@ def test_what_is_wrong_is_one_message(consilience, command, tmp_path, options, m
 @pytest.mark.parametrize(
     ("suite", "message"),
     [
-        ("mini-questions", "questions cannot be trained on yet; expected a suite of facts"),
+        ("mini-questions", "is a suite of questions; expected a suite of facts"),
         ("mini", "no relations for train. Name some: --train-groups."),
     ],
 )

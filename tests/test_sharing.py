@@ -132,7 +132,7 @@ def test_the_card_keeps_what_the_author_wrote(folder, consilience):
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (("card", "mini"), "a bundled or released suite"),
-    (("check", "mini-questions", "--shared"), "--shared with a suite of questions"),
+    (("check", "mini-questions", "--shared"), "is a suite of questions"),
     (("card", "none"), "no suite 'none'"),
 ])  # fmt: skip
 def test_what_has_no_card_is_refused(consilience, arguments, message):

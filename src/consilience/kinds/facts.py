@@ -133,7 +133,7 @@ class Facts(Inquiry):
             pieces = {name: partial(count_pieces, load_tokenizer(name, loading)) for name in names}
             return filter_vocabulary(suite, pieces)
 
-    @property
+    @cached_property
     def groups(self) -> Mapping[str, int]:
         return query_counts(self.suite)
 

@@ -24,6 +24,8 @@ from consilience.suites.pairs import suite_of_task
 from consilience.suites.perturbations import PERTURBATIONS, original, t5_original
 from consilience.suites.tasks import TASKS
 from consilience.workflow.probe_options import ProbeOptions
+from consilience.workflow.reporting import report
+from consilience.workflow.run_options import ReportOptions
 from pair_builders import (
     FORMS,
     MRPC,
@@ -516,6 +518,8 @@ def test_the_noise_floor_of_pairs(options, classifier, taught, perturb, tmp_path
     assert floor["subset"].to_list() == [*VARIATIONS, "bfloat16"]
     assert floor["n"].to_list() == [24] * 6 and floor["value"][:2].to_list() == [0, 0]
     assert "Noise floor: up to " in out + err
+    made = report(ReportOptions([str(tmp_path / "run")]))  # the noise floor is of no task
+    assert "caveats" in [section.id for section in made.page.sections]
 
 
 def test_labels_that_depend_on_company_are_noise():

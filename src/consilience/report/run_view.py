@@ -119,7 +119,8 @@ def groups_with_forms(run: RunView) -> list[str]:
     """The groups that have numbers by form; ``MACRO`` for relations asked in forms."""
     designs = [relation.design for relation in run.suite.relations]
     if not all(design.is_averaged for design in designs):
-        return run.metrics["group"].unique(maintain_order=True).to_list()
+        groups = run.metrics["group"].unique(maintain_order=True)
+        return [group for group in groups if group in run.suite]  # MICRO has a noise floor
     return ["MACRO"] if any(len(design.forms) > 1 for design in designs) else []
 
 

@@ -125,7 +125,7 @@ def test_questions_are_not_rewritten(tmp_path):
     (tmp_path / "q").mkdir()
     (tmp_path / "q" / "questions.csv").write_text("question,answer\nWhat is 2 + 2?,4\n")
     options = RewriteOptions(str(tmp_path / "q"), "packaged:smollm2", tmp_path / "p.jsonl")
-    with pytest.raises(ConsilienceError, match="suite of questions.*question_2"):
+    with pytest.raises(ConsilienceError, match="is a suite of questions"):
         rewrite_patterns(options)
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 _CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 
@@ -170,3 +173,15 @@ def closes_sentence(character: str) -> bool:
     """Whether a character after the last word of a sentence says nothing more."""
     is_closer = unicodedata.category(character) in ("Zs", "Cf", "Pe", "Pf", "Pi")
     return is_closer or character in ENDINGS or character in "\"'"
+
+
+def spread(values: Sequence[int]) -> str:
+    """The least and the greatest of numbers: ``9`` or ``2 to 20``."""
+    least, most = min(values), max(values)
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def evenly(values: Sequence[T], size: int = 8) -> list[T]:
+    """At most ``size`` values of a sequence, evenly spaced."""
+    step = max(1.0, len(values) / size)
+    return [values[int(at * step)] for at in range(min(size, len(values)))]

@@ -393,15 +393,3 @@ def refuse_choices(kind: str, **options: object) -> None:
                 expected=f"none: the run says which {kind} it was asked",
                 todo="Leave it out.",
             )
-
-
-def spread(values: Sequence[int]) -> str:
-    """The least and the greatest of numbers: ``9`` or ``2 to 20``."""
-    least, most = min(values), max(values)
-    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
-
-
-def evenly(values: Sequence[Any], size: int = 8) -> list[Any]:
-    """At most ``size`` values of a sequence, evenly spaced."""
-    step = max(1.0, len(values) / size)
-    return [values[int(at * step)] for at in range(min(size, len(values)))]

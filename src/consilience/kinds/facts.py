@@ -27,9 +27,7 @@ from consilience.kinds.base import (
     Sample,
     ShownTexts,
     SuiteValue,
-    evenly,
     perturbation_settings,
-    spread,
 )
 from consilience.metrics.answers_table import prepare, unknown_answers
 from consilience.models import LanguageModel, load_model
@@ -56,6 +54,7 @@ from consilience.suites.selection import (
     select_languages,
     select_relations,
 )
+from consilience.text import evenly, spread
 from consilience.types import FACT_WORDS, Suite
 from consilience.watch import SILENT, Watch
 from consilience.workflow.probe_options import ProbeOptions

@@ -35,7 +35,6 @@ from consilience.kinds.base import (
     Sample,
     ShownTexts,
     SuiteValue,
-    evenly,
     perturbation_settings,
     refuse_choices,
 )
@@ -65,6 +64,7 @@ from consilience.suites.perturbations import (
 )
 from consilience.suites.question_collection import Questions
 from consilience.suites.tasks import is_task, load_task, task_of_table
+from consilience.text import evenly
 from consilience.types import PAIR_WORDS, Suite
 from consilience.watch import SILENT, Watch
 from consilience.workflow.probe_options import DEFAULT_MODEL, SERVED, ProbeOptions

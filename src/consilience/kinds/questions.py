@@ -41,9 +41,7 @@ from consilience.kinds.base import (
     Sample,
     ShownTexts,
     SuiteValue,
-    evenly,
     refuse_choices,
-    spread,
 )
 from consilience.kinds.deciding import decides, decision_prompting, refuse_batches
 from consilience.kinds.variants import (
@@ -75,7 +73,7 @@ from consilience.suites.question_suites import (
 )
 from consilience.suites.suite_names import BUNDLED, MINI
 from consilience.suites.tasks import is_task
-from consilience.text import counted
+from consilience.text import counted, evenly, spread
 from consilience.types import QUESTION_WORDS, Fact, Suite
 from consilience.watch import SILENT, Watch
 from consilience.workflow.probe_options import SERVED, ProbeOptions

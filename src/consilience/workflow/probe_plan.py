@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 from consilience.choices import Protocol
 from consilience.endpoints.planning import BYTES_A_TOKEN, PlannedUsage
 from consilience.errors import ConsilienceError
-from consilience.kinds.base import evenly
 from consilience.run_folder import FORMAT, record_of, refuse_other_run
 from consilience.server_noise import sample_size, variations
-from consilience.text import counted, duration
+from consilience.text import counted, duration, evenly
 
 if TYPE_CHECKING:
     from consilience.endpoints.client import Client

@@ -19,12 +19,13 @@ from consilience.endpoints.planning import PlannedUsage
 from consilience.endpoints.usage import cost_record
 from consilience.errors import ConsilienceError
 from consilience.kinds import inquiries_of
-from consilience.kinds.base import Inquiry, spread
+from consilience.kinds.base import Inquiry
 from consilience.metrics.intervals import NAN
 from consilience.provenance import versions
 from consilience.run import Run, recorded_answers
 from consilience.run_folder import FORMAT, digest_of, refuse_other_run
 from consilience.schemas import FLIPS
+from consilience.text import spread
 from consilience.watch import SILENT, Watch
 from consilience.workflow.option_fields import option_fields, typed
 from consilience.workflow.options import names_code

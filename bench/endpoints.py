@@ -23,8 +23,7 @@ import questions
 
 from consilience import Candidates, Query, load_model, load_suite
 from consilience.choices import Connection
-from consilience.kinds.writing import load_writer
-from consilience.models.prompt_models import load_prompt_model
+from consilience.models.prompt_models import load_prompt_model, load_writer
 from consilience.presentation import Prompt
 
 os.environ.setdefault("TQDM_DISABLE", "1")

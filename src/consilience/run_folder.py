@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -82,6 +83,16 @@ def refuse_twins(groups: object) -> None:
 def fingerprint(settings: Mapping[str, object]) -> str:
     """SHA-256 of everything that decides the answers of a run."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def default_folder(model: str, settings: Mapping[str, object], kind: str = "") -> Path:
+    """A folder under ``runs``, named by suite, model and all other settings.
+
+    ``kind``: also in the name, for what is no probe.
+    """
+    name = model.removesuffix("/").split("/")[-1].removesuffix(".gguf")
+    words = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{settings['suite']}-{name}")
+    return Path("runs") / f"{words}{kind}-{fingerprint(settings)[:8]}"
 
 
 class RunFolder:

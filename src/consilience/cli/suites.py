@@ -17,14 +17,13 @@ from consilience.cli.process import print_errors
 from consilience.errors import ConsilienceError, shortened
 from consilience.files import write_whole
 from consilience.integrations.lm_eval_folder import WrittenTask, write_task
-from consilience.kinds.variants import columns_of
 from consilience.report.metric_tables import statistics_tables
 from consilience.report.suite_tables import question_table
 from consilience.suites import mini_questions
 from consilience.suites.fetch import fetch
 from consilience.suites.layouts import layout_of
 from consilience.suites.question_sizes import QuestionStatistics, question_statistics
-from consilience.suites.question_suites import is_questions, load_questions
+from consilience.suites.question_suites import columns_of, is_questions, load_questions
 from consilience.suites.signoff import signoff_notes
 from consilience.suites.sizes import suite_statistics
 from consilience.suites.suite_names import NAMES

@@ -8,7 +8,6 @@ this package asks whether a run is of facts, sentence pairs or questions.
 from __future__ import annotations
 
 import random
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from consilience.counting import noise_floor_of
 from consilience.errors import ConsilienceError
 from consilience.noise import VARIATIONS, Answers, flips_row
 from consilience.run import Run
-from consilience.run_folder import RunFolder, fingerprint
+from consilience.run_folder import RunFolder, default_folder
 from consilience.schemas import METRICS_SCHEMA
 from consilience.server_noise import AskedGroup, sample, sample_size, server_noise_floor, variations
 from consilience.suites.perturbations import Perturbation
@@ -372,16 +371,6 @@ def perturbation_settings(chosen: Mapping[str, Perturbation]) -> dict[str, objec
     """The perturbations of a run by name, and where those of a user are from."""
     sources = {name: dict(form.source) for name, form in chosen.items() if form.source}
     return {"perturbations": list(chosen)} | ({"perturbation_sources": sources} if sources else {})
-
-
-def default_folder(model: str, settings: Mapping[str, object], kind: str = "") -> Path:
-    """A folder under ``runs``, named by suite, model and all other settings.
-
-    ``kind``: also in the name, for what is no probe.
-    """
-    name = model.removesuffix("/").split("/")[-1].removesuffix(".gguf")
-    words = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{settings['suite']}-{name}")
-    return Path("runs") / f"{words}{kind}-{fingerprint(settings)[:8]}"
 
 
 def refuse_choices(kind: str, **options: object) -> None:

@@ -46,14 +46,13 @@ from consilience.kinds.base import (
 from consilience.kinds.deciding import decides, decision_prompting, refuse_batches
 from consilience.kinds.variants import (
     Prompting,
-    columns_of,
     design_of,
     factors_of,
     fixed_note,
     template_names,
 )
-from consilience.kinds.writing import Writer, as_writer, load_writer, sample_factor
-from consilience.models.prompt_models import is_chat_model, load_prompt_model
+from consilience.kinds.writing import Writer, as_writer, sample_factor
+from consilience.models.prompt_models import is_chat_model, load_prompt_model, load_writer
 from consilience.noise import Answers
 from consilience.presentation import Prompt
 from consilience.questions import Question
@@ -65,6 +64,7 @@ from consilience.suites.question_collection import Questions
 from consilience.suites.question_suites import (
     HUB,
     GroupOfQuestions,
+    columns_of,
     groups_of_questions,
     is_questions,
     load_questions,

@@ -94,19 +94,6 @@ def fixed_note(vary: Sequence[str] | None, questions: Questions) -> list[str]:
     return [f"fixed, because --vary does not name it: {names}; to vary it too, add {more}"]
 
 
-def columns_of(columns: Sequence[str] | None) -> dict[str, str]:
-    """``--columns question=stem,options=A+B+C+D`` as a mapping."""
-    mapping = {}
-    for text in columns or ():
-        name, equals, source = text.partition("=")
-        if not (name.strip() and equals and source.strip()):
-            raise ConsilienceError(
-                f"--columns {text}", expected="OURS=YOURS, such as question=stem,answer=label"
-            )
-        mapping[name.strip()] = source.strip()
-    return mapping
-
-
 def design_of(kind: str, factors: Sequence[Factor], seed: int) -> FactorialDesign:
     """The design that ``--design`` names: full, one-factor, or radial:N."""
     name, _, number = kind.partition(":")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import polars as pl
 
@@ -18,7 +18,6 @@ from consilience.answer_clusters import (
 from consilience.ask import Progress
 from consilience.ask_questions import Presenter
 from consilience.ask_writing import EMPTY, WritingModel, ask_writing, notes_on_writing
-from consilience.choices import DEFAULT_LOADING, SERVED, Connection, Loading
 from consilience.errors import ConsilienceError
 from consilience.factors import Factor
 from consilience.free_text import Rule, normalized, rule_of, usual_rule
@@ -35,32 +34,6 @@ def sample_factor(samples: int, temperature: float) -> list[Factor]:
         )
     levels = tuple(str(number + 1) for number in range(samples))
     return [Factor("sample", levels)] if samples > 1 else []
-
-
-def load_writer(
-    spec: str,
-    loading: Loading = DEFAULT_LOADING,
-    *,
-    longest: int = 0,
-    connection: Connection | None = None,
-    chooser: Any = None,
-    **how: Any,
-) -> Any:
-    """The language model of that name; ``longest``: tokens of a prompt, 0 for its limit.
-
-    ``connection``: how a model behind a URL is reached. ``chooser``: the same served model as one
-    that chooses among options. ``how``: ``most_written`` tokens, ``temperature`` and ``seed``.
-    """
-    if spec.partition(":")[0] in SERVED:
-        from consilience.models.served import open_server
-        from consilience.models.served_prompts import ServedWriter
-
-        server = chooser.server if chooser else open_server(spec, connection)
-        return ServedWriter(server, spec, longest=longest, chooser=chooser, **how)
-    from consilience.models.answer_writer import AnswerWriter
-    from consilience.models.loading import load_pretrained
-
-    return AnswerWriter(load_pretrained(spec, loading), longest=longest, **how)
 
 
 def as_writer(model: object) -> WritingModel:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from consilience.choices import DEFAULT_LOADING, SERVED, Connection, Loading
 from consilience.endpoints.decisions import ROUTES, DecisionModel, connected
@@ -55,3 +55,29 @@ def is_chat_model(model: object) -> bool:
     """Whether a model has a chat template, or a server that has one for it."""
     tokenizer = getattr(model, "tokenizer", None)
     return bool(getattr(tokenizer, "chat_template", None) or getattr(model, "takes_chats", False))
+
+
+def load_writer(
+    spec: str,
+    loading: Loading = DEFAULT_LOADING,
+    *,
+    longest: int = 0,
+    connection: Connection | None = None,
+    chooser: Any = None,
+    **how: Any,
+) -> Any:
+    """The language model of that name; ``longest``: tokens of a prompt, 0 for its limit.
+
+    ``connection``: how a model behind a URL is reached. ``chooser``: the same served model as one
+    that chooses among options. ``how``: ``most_written`` tokens, ``temperature`` and ``seed``.
+    """
+    if spec.partition(":")[0] in SERVED:
+        from consilience.models.served import open_server
+        from consilience.models.served_prompts import ServedWriter
+
+        server = chooser.server if chooser else open_server(spec, connection)
+        return ServedWriter(server, spec, longest=longest, chooser=chooser, **how)
+    from consilience.models.answer_writer import AnswerWriter
+    from consilience.models.loading import load_pretrained
+
+    return AnswerWriter(load_pretrained(spec, loading), longest=longest, **how)

@@ -101,6 +101,19 @@ def load_questions(
     return replace(questions, source={**(columns or {}), "file": str(path.resolve())})
 
 
+def columns_of(columns: Sequence[str] | None) -> dict[str, str]:
+    """``--columns question=stem,options=A+B+C+D`` as a mapping."""
+    mapping = {}
+    for text in columns or ():
+        name, equals, source = text.partition("=")
+        if not (name.strip() and equals and source.strip()):
+            raise ConsilienceError(
+                f"--columns {text}", expected="OURS=YOURS, such as question=stem,answer=label"
+            )
+        mapping[name.strip()] = source.strip()
+    return mapping
+
+
 def check_questions(spec: str, columns: Mapping[str, str] | None = None) -> Problems:
     """Everything that is wrong with the files of a suite of questions, in their order."""
     problems: Problems = []

@@ -19,13 +19,12 @@ from consilience.authoring.meaning import sentence
 from consilience.authoring.outlier_checks import FEWEST
 from consilience.design import Edge, VariantPair
 from consilience.errors import ConsilienceError, needs_extra
-from consilience.kinds.variants import columns_of
 from consilience.metrics.intervals import Floats
 from consilience.read import read_rows
 from consilience.run import open_runs
 from consilience.suites.layouts import layout_of
 from consilience.suites.places import places_in
-from consilience.suites.question_suites import is_questions, load_questions
+from consilience.suites.question_suites import columns_of, is_questions, load_questions
 from consilience.suites.rows import find_table
 from consilience.suites.suite_names import NAMES
 from consilience.types import Relation, Suite

@@ -19,14 +19,13 @@ from consilience.errors import ConsilienceError
 from consilience.files import path_of, write_whole
 from consilience.frames import as_polars
 from consilience.kinds import inquiries_of, protocol_notes, suite_notes, suite_of
-from consilience.kinds.variants import columns_of
 from consilience.models import LanguageModel
 from consilience.models.functions import ScoringFunction, TextFunction
 from consilience.models.label_functions import LabelFunction, TwoTexts
 from consilience.models.prompt_functions import PromptFunction
 from consilience.run import Run, model_name
 from consilience.suites.question_collection import Questions
-from consilience.suites.question_suites import is_questions, is_suite, load_questions
+from consilience.suites.question_suites import columns_of, is_questions, is_suite, load_questions
 from consilience.suites.saving import save_suite
 from consilience.suites.tasks import is_task, load_task
 from consilience.text import names_a_file

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from consilience import suites
 from consilience.choices import Protocol
 from consilience.errors import ConsilienceError, needs_extra
-from consilience.kinds.base import default_folder
 from consilience.metrics.notes import few_relations
 from consilience.metrics.registry import headline_metrics
 from consilience.read import read_rows, read_text
+from consilience.run_folder import default_folder
 from consilience.types import Suite
 from consilience.watch import SILENT, Watch
 from consilience.workflow.options import shared_fields

@@ -7,7 +7,7 @@ import polars as pl
 from consilience.authoring.import_content import Reading
 from consilience.authoring.import_formats import read_content
 from consilience.authoring.importing import ImportPlan, plan_import
-from consilience.kinds.variants import columns_of
+from consilience.suites.question_suites import columns_of
 from consilience.workflow.facts_alone import load_facts
 from consilience.workflow.proposal_options import ImportOptions
 

@@ -29,7 +29,7 @@ from consilience.authoring.rewriting import (
 from consilience.choices import Loading
 from consilience.cloze import ENGLISH
 from consilience.errors import ConsilienceError
-from consilience.kinds.writing import load_writer
+from consilience.models.prompt_models import load_writer
 from consilience.provenance import versions
 from consilience.suites.proposals import Proposal, check_no_file, write_proposals
 from consilience.suites.selection import select_relations

@@ -13,11 +13,10 @@ import polars as pl
 from consilience.ask import ask_suite
 from consilience.choices import Colour, Protocol
 from consilience.files import csv_of, write_whole
-from consilience.kinds.base import default_folder
 from consilience.kinds.facts import Facts
 from consilience.metrics.measure import measure
 from consilience.models import LanguageModel
-from consilience.run_folder import RunFolder
+from consilience.run_folder import RunFolder, default_folder
 from consilience.types import Relation
 from consilience.watch import SILENT, Watch
 from consilience.workflow.analysis_options import VectorOptions

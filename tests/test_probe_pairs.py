@@ -13,18 +13,17 @@ import transformers
 
 from conftest import SENTENCES, cases
 from consilience.ask_pairs import present_pairs
+from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
 from consilience.counting import seed_notes
 from consilience.kinds.pairs import SentencePairs
 from consilience.models.classifier import load_pair_classifier
 from consilience.models.label_functions import LabelFunction
 from consilience.noise import VARIATIONS
-from consilience.run import read_answers
-from consilience.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
-from consilience.suites.pairs import suite_of_task
+from consilience.results.reporting import report
+from consilience.runs.run import read_answers
+from consilience.suites.pairs import TASKS, suite_of_task
 from consilience.suites.perturbations import PERTURBATIONS, original, t5_original
-from consilience.suites.tasks import TASKS
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.reporting import report
 from consilience.workflow.run_options import ReportOptions
 from pair_builders import (
     FORMS,

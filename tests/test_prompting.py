@@ -2,8 +2,8 @@
 
 import pytest
 
-from consilience.errors import ConsilienceError
-from consilience.factors import Factor, FactorialDesign
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import Factor, FactorialDesign
 from consilience.kinds.variants import Prompting, template_names
 from consilience.presentation import TEMPLATES
 

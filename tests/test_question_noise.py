@@ -9,7 +9,7 @@ from consilience.kinds.questions import OwnQuestions
 from consilience.models.prompt_functions import prompt_baseline
 from consilience.presentation import PromptScores
 from consilience.questions import Choice, Question
-from consilience.suites.question_collection import Questions
+from consilience.suites.questions import Questions
 from consilience.workflow.probe_options import ProbeOptions
 
 OPTIONS = tuple(map(Choice, ("Rust", "Go", "C")))

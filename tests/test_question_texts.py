@@ -6,12 +6,11 @@ import polars as pl
 import pytest
 
 import consilience as cs
-from consilience.errors import ConsilienceError
-from consilience.factors import Factor, FactorialDesign
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import Factor, FactorialDesign
 from consilience.kinds.questions import text_digests
-from consilience.run import Run, open_runs
-from consilience.workflow.common_items import paired_by_text
-from consilience.workflow.comparing import settings_notes
+from consilience.results.comparing import paired_by_text, settings_notes
+from consilience.runs.run import Run, open_runs
 
 ROWS = [
     ("bill", "Which card is taken?", "What card can I use?", "Visa;Cash", "Visa"),

@@ -15,12 +15,12 @@ import consilience as cs
 from consilience.analysis.examples import Example, Reply
 from consilience.kinds import suite_of
 from consilience.metrics.counts import ResampleCache
-from consilience.report.opening_example import opening_example
-from consilience.report.page import Points, Text, Tiles
-from consilience.report.prompt_lines import differing_lines, in_one_line
+from consilience.report.analysis_tables import differing_lines, in_one_line
+from consilience.report.export import Points, Text, Tiles
+from consilience.report.first_screen import opening_example
 from consilience.report.report_page import report_page
-from consilience.run import Run
-from consilience.workflow.reporting import view_of
+from consilience.results.reporting import view_of
+from consilience.runs.run import Run
 
 QUESTIONS = pl.DataFrame([
     {"question": f"{word}?", "question_2": f"Say: {word}?", "options": "yes;no;maybe", "answer": "yes",

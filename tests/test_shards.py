@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
+from consilience.asking.planning import Shard
+from consilience.core.errors import ConsilienceError
+from consilience.core.process import Silent
 from consilience.counting import CountedRun
-from consilience.errors import ConsilienceError
-from consilience.run_folder import record_of
-from consilience.watch import Silent
+from consilience.runs.folder import record_of
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probe_plan import Shard
 from consilience.workflow.probing import plan_shard, probe, probe_shard
 
 

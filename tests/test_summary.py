@@ -17,7 +17,7 @@ from consilience.report.summary import (
     summarize,
 )
 from consilience.report.table import all_notes
-from consilience.suites.selection import sample_facts
+from consilience.suites.facts import sample_facts
 from consilience.types import Candidates, Fact
 from pair_builders import answers_of, suite_of
 from test_metrics import make_suite

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import shlex
 
-from consilience.choices import By
+from consilience.asking.planning import ProbePlan, Shard, ShardReport
 from consilience.cli.console import Screen, warn
 from consilience.cli.output_options import ProbeOutput, ScoreOutput
 from consilience.cli.printing import print_json, print_lines, print_tables, rows_of, without_nan
+from consilience.core.errors import By, ConsilienceError
+from consilience.core.text import counted
 from consilience.counting import CountedRun
 from consilience.endpoints.usage import cost_in_words
-from consilience.errors import ConsilienceError
-from consilience.files import csv_of, write_whole
+from consilience.files.write import csv_of, write_whole
 from consilience.kinds import kind_of
 from consilience.report import metric_tables
 from consilience.report.columns import in_words
-from consilience.report.language_tables import language_table
+from consilience.report.metric_tables import language_table
 from consilience.report.summary import brief_notes
 from consilience.report.table import Table
-from consilience.text import counted
 from consilience.types import SuiteWords
 from consilience.workflow import probing
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probe_plan import ProbePlan, Shard, ShardReport
 from consilience.workflow.run_options import ScoreOptions
 
 

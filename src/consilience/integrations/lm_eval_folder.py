@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from consilience.ask_questions import Presenter, prompts_of
-from consilience.design import Design
-from consilience.errors import ConsilienceError
-from consilience.files import write_whole
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import Design
+from consilience.files.write import write_whole
 from consilience.kinds import kind_of
 from consilience.kinds.base import Inquiry
 from consilience.kinds.facts import Facts
 from consilience.kinds.questions import OwnQuestions
 from consilience.presentation import Prompt
 from consilience.questions import Question
-from consilience.suites.question_collection import Questions
+from consilience.suites.questions import Questions
 from consilience.workflow.export_options import ExportOptions
 from consilience.workflow.exporting import to_export
 

@@ -12,19 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from consilience.choices import Protocol
+from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.process import SILENT, Watch
+from consilience.core.provenance import git_revision, versions
 from consilience.counting import CountedRun, count_answers, save_counted
-from consilience.errors import ConsilienceError
 from consilience.kinds.base import AnswersElsewhere, Inquiry, SuiteValue
 from consilience.kinds.facts import Facts
 from consilience.kinds.pairs import SentencePairs
 from consilience.kinds.questions import OwnQuestions, questions_of
-from consilience.provenance import git_revision, versions
-from consilience.run import Run
-from consilience.run_folder import RunFolder
-from consilience.suites.question_collection import Questions
+from consilience.runs.folder import RunFolder
+from consilience.runs.run import Run
+from consilience.suites.questions import Questions
 from consilience.types import Suite
-from consilience.watch import SILENT, Watch
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
 from consilience.workflow.run_options import ScoreOptions
 

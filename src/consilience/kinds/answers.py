@@ -15,24 +15,29 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from consilience.answer_files import as_text
 from consilience.ask import judge
 from consilience.ask_questions import SCHEMA, answers_of
 from consilience.ask_writing import WRITTEN_COLUMNS, answered
-from consilience.design import ORIGINAL
-from consilience.errors import ConsilienceError, did_you_mean, missing_column
-from consilience.factors import FACTORS, OF_OPTIONS, Factor, FactorialDesign, levels_of
-from consilience.free_text import RULES, Rule, match
-from consilience.harness_logs import LOG_PROBABILITIES, model_of_log
-from consilience.models.score_tables import log_softmax
+from consilience.core.errors import ConsilienceError, did_you_mean, missing_column
+from consilience.core.factors import (
+    FACTORS,
+    OF_OPTIONS,
+    ORIGINAL,
+    Factor,
+    FactorialDesign,
+    levels_of,
+)
+from consilience.core.free_text import RULES, Rule, match
+from consilience.core.schemas import ANSWERS_SCHEMA
+from consilience.files.tables import LOG_PROBABILITIES, as_text, model_of_log
+from consilience.models.candidates import log_softmax
 from consilience.option_answers import chosen
 from consilience.presentation import Presentation, Prompt, labels_of, permutation
 from consilience.questions import Choice, Question
-from consilience.run_folder import digest_of
-from consilience.schemas import ANSWERS_SCHEMA
+from consilience.runs.folder import digest_of
 from consilience.sentence_pairs import Task
 from consilience.suites.pairs import TASK_SUITE, Pairs, generated_group
-from consilience.suites.question_collection import Questions
+from consilience.suites.questions import Questions
 from consilience.types import Scores, Suite
 from consilience.workflow.run_options import ScoreOptions
 

@@ -19,19 +19,18 @@ import polars as pl
 
 from consilience.analysis.examples import Example
 from consilience.ask import Progress
-from consilience.choices import Protocol
+from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.process import SILENT, Watch
+from consilience.core.schemas import METRICS_SCHEMA
+from consilience.core.text import counted
 from consilience.counting import noise_floor_of
-from consilience.errors import ConsilienceError
 from consilience.noise import VARIATIONS, Answers, flips_row
-from consilience.run import Run
-from consilience.run_folder import RunFolder, default_folder
-from consilience.schemas import METRICS_SCHEMA
+from consilience.runs.folder import RunFolder, default_folder
+from consilience.runs.run import Run
 from consilience.server_noise import AskedGroup, sample, sample_size, server_noise_floor, variations
 from consilience.suites.perturbations import Perturbation
-from consilience.suites.question_collection import Questions
-from consilience.text import counted
+from consilience.suites.questions import Questions
 from consilience.types import Suite, SuiteWords
-from consilience.watch import SILENT, Watch
 from consilience.workflow.probe_options import ProbeOptions, refuse_options
 from consilience.workflow.run_options import ScoreOptions
 

@@ -14,11 +14,13 @@ import polars as pl
 
 from consilience import suites
 from consilience.analysis.examples import KINDS
-from consilience.answer_files import as_text
 from consilience.ask import Progress, ask, bound_notes, query_counts
-from consilience.choices import Loading, Protocol
-from consilience.errors import ConsilienceError
-from consilience.free_text import rule_of
+from consilience.core.errors import ConsilienceError, Loading, Protocol
+from consilience.core.free_text import rule_of
+from consilience.core.process import SILENT, Watch
+from consilience.core.schemas import ANSWERS_SCHEMA
+from consilience.core.text import evenly, spread
+from consilience.files.tables import as_text
 from consilience.kinds.answers import answers_to_facts, model_of_answers, with_facts
 from consilience.kinds.base import (
     AnswersElsewhere,
@@ -29,34 +31,29 @@ from consilience.kinds.base import (
     SuiteValue,
     perturbation_settings,
 )
-from consilience.metrics.answers_table import prepare, unknown_answers
+from consilience.metrics.counts import prepare, unknown_answers
 from consilience.models import LanguageModel, load_model
 from consilience.noise import _answer as answers_of_queries
 from consilience.noise import _sample as sampled_queries
 from consilience.report.run_view import BLANK as SHOWN_BLANK
-from consilience.run import Run
-from consilience.run_folder import RunFolder
-from consilience.schemas import ANSWERS_SCHEMA
-from consilience.suites.cloze_questions import BLANK
-from consilience.suites.pattern_forms import (
+from consilience.runs.folder import RunFolder
+from consilience.runs.run import Run
+from consilience.suites.facts import (
     PATTERN_PERTURBATIONS,
-    with_asked_patterns,
-    with_perturbed_patterns,
-    without_perturbed_patterns,
-)
-from consilience.suites.perturbations import chosen as choose_perturbations
-from consilience.suites.question_collection import Questions
-from consilience.suites.saving import save_suite
-from consilience.suites.selection import (
     filter_vocabulary,
     replace_facts,
     sample_facts,
     select_languages,
     select_relations,
+    with_asked_patterns,
+    with_perturbed_patterns,
+    without_perturbed_patterns,
 )
-from consilience.text import evenly, spread
+from consilience.suites.layouts import save_suite
+from consilience.suites.perturbations import chosen as choose_perturbations
+from consilience.suites.question_suites import BLANK
+from consilience.suites.questions import Questions
 from consilience.types import FACT_WORDS, Suite
-from consilience.watch import SILENT, Watch
 from consilience.workflow.probe_options import ProbeOptions
 from consilience.workflow.run_options import ScoreOptions
 

@@ -22,11 +22,13 @@ from consilience.ask_pairs import (
     pair_prompts,
     present_pairs,
 )
-from consilience.choices import Protocol
-from consilience.design import ORIGINAL
-from consilience.errors import OTHER_OUT, ConsilienceError
-from consilience.files import texts_of
-from consilience.free_text import DEFAULT_RULE, rule_of
+from consilience.core.errors import OTHER_OUT, ConsilienceError, Protocol
+from consilience.core.factors import ORIGINAL
+from consilience.core.free_text import DEFAULT_RULE, rule_of
+from consilience.core.process import SILENT, Watch
+from consilience.core.text import evenly
+from consilience.files.read import read_csv
+from consilience.files.write import texts_of
 from consilience.kinds.answers import answers_to_pairs, refuse_published
 from consilience.kinds.base import (
     AnswersElsewhere,
@@ -41,18 +43,20 @@ from consilience.kinds.base import (
 from consilience.kinds.deciding import decides, load_decider
 from consilience.models.label_functions import label_baseline
 from consilience.noise import Answers
-from consilience.read import read_csv
-from consilience.run import SENTENCE_PAIRS, Run, seed_folders
-from consilience.run_folder import RunFolder, digest_of
+from consilience.runs.folder import RunFolder, digest_of
+from consilience.runs.run import SENTENCE_PAIRS, Run, seed_folders
 from consilience.sentence_pairs import Form, Task, TextPair, as_string
 from consilience.suites.pairs import (
     HUB,
     TASK_SUITE,
     generated_group,
     half_of,
+    is_task,
+    load_task,
     read_pairs,
     sample_pairs,
     suite_of_task,
+    task_of_table,
 )
 from consilience.suites.perturbations import (
     PAPERS,
@@ -62,11 +66,8 @@ from consilience.suites.perturbations import (
     original,
     t5_original,
 )
-from consilience.suites.question_collection import Questions
-from consilience.suites.tasks import is_task, load_task, task_of_table
-from consilience.text import evenly
+from consilience.suites.questions import Questions
 from consilience.types import PAIR_WORDS, Suite
-from consilience.watch import SILENT, Watch
 from consilience.workflow.probe_options import DEFAULT_MODEL, SERVED, ProbeOptions
 from consilience.workflow.run_options import ScoreOptions
 

@@ -25,13 +25,14 @@ from consilience.ask_questions import (
     prompts_of,
 )
 from consilience.ask_writing import notes_on_writing
-from consilience.choices import Protocol
+from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.expectations import linked_questions
+from consilience.core.factors import Cell, Factor, FactorialDesign
+from consilience.core.free_text import DEFAULT_RULES, OPEN_RULE, RULES, rule_of
+from consilience.core.process import SILENT, Watch
+from consilience.core.text import counted, evenly, spread
 from consilience.endpoints.strategies import ANSWERS_ONLY
-from consilience.errors import ConsilienceError
-from consilience.expectations import linked_questions
-from consilience.factors import Cell, Factor, FactorialDesign
-from consilience.free_text import DEFAULT_RULES, OPEN_RULE, RULES, rule_of
-from consilience.harness_logs import LOG_PROBABILITIES
+from consilience.files.tables import LOG_PROBABILITIES
 from consilience.kinds.answers import answers_to_questions, model_of_answers, refuse_published
 from consilience.kinds.base import (
     AnswersElsewhere,
@@ -56,26 +57,25 @@ from consilience.models.prompt_models import is_chat_model, load_prompt_model, l
 from consilience.noise import Answers
 from consilience.presentation import Prompt
 from consilience.questions import Question
-from consilience.run import EXPECTATIONS, QUESTIONS, TEXTS, Run
-from consilience.run_folder import RunFolder
-from consilience.suites.cloze_questions import questions_of_suite
-from consilience.suites.mini_questions import NAMES as MADE_OF_MINI
-from consilience.suites.question_collection import Questions
+from consilience.runs.folder import RunFolder
+from consilience.runs.run import EXPECTATIONS, QUESTIONS, TEXTS, Run
+from consilience.suites.pairs import is_task
 from consilience.suites.question_suites import (
+    BUNDLED,
     HUB,
+    MINI,
     GroupOfQuestions,
     columns_of,
     groups_of_questions,
     is_questions,
     load_questions,
+    questions_of_suite,
     select_questions,
     suite_of_questions,
 )
-from consilience.suites.suite_names import BUNDLED, MINI
-from consilience.suites.tasks import is_task
-from consilience.text import counted, evenly, spread
+from consilience.suites.question_suites import QUESTION_SUITES as MADE_OF_MINI
+from consilience.suites.questions import Questions
 from consilience.types import QUESTION_WORDS, Fact, Suite
-from consilience.watch import SILENT, Watch
 from consilience.workflow.probe_options import SERVED, ProbeOptions
 from consilience.workflow.run_options import ScoreOptions
 
@@ -266,7 +266,7 @@ class OwnQuestions(Inquiry):
         """The model as one that writes."""
         options, judge = self.options, None
         if options.equivalence is not None:
-            from consilience.models.equivalence import load_judge
+            from consilience.models.judges import load_judge
 
             judge = load_judge(options.equivalence, options.loading)
         compared = [one for one in self.whole.expectations if one.compares_texts]

@@ -9,8 +9,10 @@ from math import factorial
 from string import ascii_uppercase
 
 from consilience.ask_questions import Presenter
-from consilience.errors import ConsilienceError, unknown_name
-from consilience.factors import FACTORS, MOST_CELLS, Factor, FactorialDesign
+from consilience.asking.prompting import AUTO, templates_of, with_system
+from consilience.core.errors import ConsilienceError, unknown_name
+from consilience.core.factors import FACTORS, MOST_CELLS, Factor, FactorialDesign
+from consilience.core.scoring_rules import DECISION, RULES
 from consilience.presentation import (
     CASES,
     LABEL_STYLES,
@@ -20,9 +22,7 @@ from consilience.presentation import (
     permutation,
 )
 from consilience.questions import Question
-from consilience.scoring_rules import DECISION, RULES
-from consilience.suites.question_collection import Questions
-from consilience.template_files import AUTO, templates_of, with_system
+from consilience.suites.questions import Questions
 
 ALL = "all"
 """All levels that the questions have."""

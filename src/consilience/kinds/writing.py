@@ -8,21 +8,21 @@ from typing import cast
 
 import polars as pl
 
-from consilience.answer_clusters import (
+from consilience.ask import Progress
+from consilience.ask_questions import Presenter
+from consilience.ask_writing import EMPTY, WritingModel, ask_writing, notes_on_writing
+from consilience.asking.answer_clusters import (
     Judge,
     error_of,
     labelled_pairs,
     merge_answers,
     with_meanings,
 )
-from consilience.ask import Progress
-from consilience.ask_questions import Presenter
-from consilience.ask_writing import EMPTY, WritingModel, ask_writing, notes_on_writing
-from consilience.errors import ConsilienceError
-from consilience.factors import Factor
-from consilience.free_text import Rule, normalized, rule_of, usual_rule
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import Factor
+from consilience.core.free_text import Rule, normalized, rule_of, usual_rule
+from consilience.core.text import counted
 from consilience.questions import Question
-from consilience.text import counted
 
 
 def sample_factor(samples: int, temperature: float) -> list[Factor]:

@@ -1,4 +1,4 @@
-"""The summary of a run: how accurate and how consistent the model is, in a few rows."""
+"""The summary of a run, with the majority baseline beside it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import Any
 
 import polars as pl
 
-from consilience.choices import Protocol
-from consilience.design import BETWEEN, ORIGINAL, WITHIN
-from consilience.expectations import EXPECTATION_SUBSETS
-from consilience.factors import several_factors
-from consilience.metrics.notes import constant_answers
-from consilience.report.noise_tables import noise_sentence
-from consilience.report.notebook import table_text
+from consilience.core.errors import Protocol
+from consilience.core.expectations import EXPECTATION_SUBSETS
+from consilience.core.factors import BETWEEN, ORIGINAL, WITHIN, several_factors
+from consilience.core.text import counted, listed
+from consilience.metrics.measure import constant_answers
+from consilience.report.columns import noise_sentence
+from consilience.report.export import table_text
 from consilience.report.table import CI, DASH, NAN, NO_DATA, Cell, Column, Table, Value
-from consilience.text import counted, listed
 from consilience.types import Relation, Suite, SuiteWords
 
 NO_OPTION = "no_option"

@@ -7,11 +7,11 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 
-from consilience.choices import ExportFormat
-from consilience.files import csv_cell
+from consilience.core.errors import ExportFormat
+from consilience.files.write import csv_cell
 from consilience.kinds import kind_of
 from consilience.kinds.base import ExportedRow, Inquiry
-from consilience.suites.question_collection import Questions
+from consilience.suites.questions import Questions
 from consilience.workflow.export_options import ExportOptions
 from consilience.workflow.options import shared_fields
 from consilience.workflow.probe_options import ProbeOptions

@@ -14,6 +14,18 @@ import polars as pl
 from consilience.ask import Progress, ask_groups, screening_note
 from consilience.ask_pairs import PairModel
 from consilience.ask_questions import PromptModel
+from consilience.asking.planning import (
+    GroupOfQueries,
+    ProbePlan,
+    Shard,
+    ShardReport,
+    complete_groups,
+    sampled_plan,
+)
+from consilience.core.errors import ConsilienceError, UnansweredError
+from consilience.core.process import SILENT, Watch
+from consilience.core.provenance import git_revision, versions
+from consilience.core.text import counted
 from consilience.counting import (
     CountedRun,
     count_answers,
@@ -22,29 +34,17 @@ from consilience.counting import (
     save_counted,
     seed_notes,
 )
-from consilience.errors import ConsilienceError, UnansweredError
-from consilience.files import csv_of, write_whole
-from consilience.harness_logs import model_of_log
+from consilience.files.tables import model_of_log
+from consilience.files.write import csv_of, write_whole
 from consilience.kinds import inquiries_of, protocol_notes, score_table, suite_notes, suite_of
 from consilience.kinds.answers import WHERE
 from consilience.kinds.base import Inquiry
 from consilience.models import LanguageModel
-from consilience.provenance import git_revision, versions
-from consilience.run import Run, model_name
-from consilience.run_folder import RunFolder
-from consilience.suites.question_collection import Questions
-from consilience.text import counted
+from consilience.runs.folder import RunFolder
+from consilience.runs.run import Run, model_name
+from consilience.suites.questions import Questions
 from consilience.types import Suite
-from consilience.watch import SILENT, Watch
 from consilience.workflow.probe_options import ProbeOptions
-from consilience.workflow.probe_plan import (
-    GroupOfQueries,
-    ProbePlan,
-    Shard,
-    ShardReport,
-    complete_groups,
-    sampled_plan,
-)
 from consilience.workflow.run_options import ScoreOptions
 from consilience.workflow.run_settings import options_record
 
@@ -300,7 +300,7 @@ def score(options: ScoreOptions, questions: Questions | None = None, label: str 
     ``questions``: those that a table answers, in place of those that the options name. ``label``:
     what the answers are called; empty for the name of the file or of the run's model.
     """
-    from consilience.workflow.promptfoo_results import is_promptfoo, score_promptfoo
+    from consilience.kinds.promptfoo import is_promptfoo, score_promptfoo
 
     answers = options.answers
     if is_promptfoo(answers):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 from consilience.workflow.option_fields import option_fields
 from consilience.workflow.probe_options import ProbeOptions
 

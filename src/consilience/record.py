@@ -87,7 +87,6 @@ RUN: Fields = {
     "warnings": list_of(TEXT),
     "answers": object_of(DIGEST),
     "products": OBJECT,
-    "screened": object_of(object_of(NUMBER)),
     "suite_source": object_of(TEXT),
     "cost": object_of(NUMBER),
     "served_as": list_of(TEXT),

@@ -179,11 +179,6 @@ class RunFolder:
             record.setdefault("products", dict(products))
             self._add_notes(record, _changes(record, {"products": products}))
 
-    def screened(self, group: str, summary: Mapping[str, Any]) -> None:
-        """Keep how the answers of a group came about that were screened (``models/fast.py``)."""
-        with self._changing() as record:
-            record.setdefault("screened", {})[group] = dict(summary)
-
     def pay_for(self, model: object) -> None:
         """Keep the replies of a model behind a URL until the run is complete, and what they cost.
 
@@ -267,7 +262,7 @@ class RunFolder:
         with self._changing() as mine:
             self._add_notes(mine, [*record["warnings"], *_changes(mine, record)])
             for name, value in record.items():
-                if name in ("answers", "screened"):
+                if name == "answers":
                     mine.setdefault(name, {}).update(value)
                 elif name not in (*BEGIN, "warnings") and value is not None:
                     mine[name] = value

@@ -55,7 +55,6 @@ def load_model(
     multi_token: MultiToken = "exclude",
     template: str | None = None,
     trust_remote_code: bool = False,
-    fast: bool = False,
     connection: Connection | None = None,
     scoring: str | None = None,
 ) -> LanguageModel:
@@ -71,25 +70,20 @@ def load_model(
     - ``template``: a text with ``{sentence}`` that a sequence-to-sequence model reads
       (``models/seq2seq.py``); without one it fills in a sentinel.
     - ``trust_remote_code``: run the Python code that comes with the model.
-    - ``fast``: answers only, screened in bfloat16 and settled in float32
-      (``models/fast/screening.py``); refused where a measurement shows no gain.
     - ``connection``: how a model behind a URL is reached. ``scoring``: the strategy of one that a
       server scores (``endpoints/strategies.py``); None for the first that is proved.
     """
     scheme, _, name = spec.partition(":")
     if scheme == "baseline":
         _refuse_template(template, "baseline")
-        if fast:
-            raise _not_fast("a baseline")
         return load_baseline(name, seed)
     if scheme in ROUTES:
         raise _not_direct(spec)
-    if scheme in SERVED and not fast:
+    if scheme in SERVED:
         _refuse_template(template, f"{scheme}:")
         return _served(spec, connection, scoring)
     try:
         from consilience.models.causal import CausalModel
-        from consilience.models.fast import ScreenedModel, check_speedup, measured_screen
         from consilience.models.loading import load_pretrained
         from consilience.models.masked import MaskedModel
         from consilience.models.pieces import PiecewiseModel
@@ -100,24 +94,14 @@ def load_model(
             todo="Install consilience with its dependencies again, or use a baseline: "
             f"{', '.join(f'baseline:{known}' for known in BASELINES)}.",
         ) from error
-    if fast and (dtype != "float32" or scheme in SERVED):
-        raise _not_fast(f"--model {spec}" if scheme in SERVED else f"--dtype {dtype}")
     loaded = load_pretrained(spec, Loading(device, dtype, revision, trust_remote_code))
     if loaded.kind == "seq2seq":
-        if fast:
-            raise _not_fast("a sequence-to-sequence model")
         return Seq2SeqModel(loaded, template)
     _refuse_template(template, loaded.kind)
     is_masked = loaded.kind == "masked"
     if multi_token == "left-to-right" and is_masked:
-        if fast:
-            raise _not_fast("--multi-token left-to-right")
         return PiecewiseModel(loaded, protocol)
-    model = MaskedModel(loaded, protocol) if is_masked else CausalModel(loaded)
-    if not fast:
-        return model
-    check_speedup(measured_screen(model.model, head=model.head_is_packed), loaded.kind)
-    return ScreenedModel(model)
+    return MaskedModel(loaded, protocol) if is_masked else CausalModel(loaded)
 
 
 def _served(spec: str, connection: Connection | None, scoring: str | None) -> LanguageModel:
@@ -131,14 +115,6 @@ def _not_direct(spec: str) -> ConsilienceError:
         f"facts asked directly of {spec}, a decision model, which chooses among options",
         expected="questions with options",
         todo="Ask the facts as questions: --as-questions 3.",
-    )
-
-
-def _not_fast(reason: str) -> ConsilienceError:
-    return ConsilienceError(
-        f"--fast with {reason}",
-        expected="a masked model with candidates of one token, or a causal one, in float32",
-        todo="Leave it out.",
     )
 
 

@@ -34,7 +34,6 @@ class MaskedModel(ReadyModel):
     """
 
     head_is_packed = False
-    slack = 0.0
 
     def __init__(self, loaded: Pretrained, protocol: Protocol) -> None:
         if loaded.tokenizer.mask_token is None:

@@ -92,7 +92,6 @@ def _load(
         seed=options.seed,
         multi_token=options.multi_token,
         template=options.template,
-        fast=options.fast,
         connection=options.connection,
         scoring=options.scoring,
         **asdict(options.loading),
@@ -103,7 +102,7 @@ def _load(
             model = load()
     settings = {**_settings(options, suite, model), **settings}
     is_exact = ready is None and model.identity.get("dtype") == "float32"
-    half = partial(load, dtype="bfloat16", fast=False) if is_exact else None
+    half = partial(load, dtype="bfloat16") if is_exact else None
     is_open = options.candidates == "vocabulary"
     return Loaded(
         model,
@@ -141,7 +140,6 @@ def _settings(options: ProbeOptions, suite: Suite, model: LanguageModel) -> dict
         "keep_scores": options.keep_scores,
         "model": model.identity,
         **({"languages": languages} if languages else {}),
-        **({"fast": True} if options.fast else {}),
     }
 
 
@@ -243,10 +241,6 @@ def _check(options: ProbeOptions, *, is_named: bool) -> None:
         raise ConsilienceError(
             "--keep-scores with the whole vocabulary",
             expected="--candidates objects: a vocabulary's scores of a suite fill a disk",
-        )
-    if options.keep_scores and options.fast:
-        raise ConsilienceError(
-            "--fast with --keep-scores", expected="one of the two: --fast gives answers only"
         )
 
 

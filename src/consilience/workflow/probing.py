@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import polars as pl
 
-from consilience.ask import Progress, ask_groups, screening_note
+from consilience.ask import Progress, ask_groups
 from consilience.ask_pairs import PairModel
 from consilience.ask_questions import PromptModel
 from consilience.errors import ConsilienceError, UnansweredError
@@ -168,8 +168,6 @@ def _finished(setup: Setup, loaded: Loaded, folder: RunFolder, watch: Watch) -> 
     noise = noise_floor_of_run(setup, loaded, folder, tables, watch)
     name, seed = model_name(options.model), options.seed
     counted = count_answers({"": answers}, setup.suite, setup.protocol, name, seed, noise)
-    if "screened" in folder.record:
-        counted = replace(counted, notes=[*counted.notes, screening_note(folder.record)])
     changed = loaded.changed(answers) if loaded.changed else None
     return replace(save_counted(counted, folder), changed_answers=changed)
 

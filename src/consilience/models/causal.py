@@ -65,7 +65,7 @@ class CausalModel(ReadyModel):
         self.start = start_token(self.tokenizer)
         self.identity["start_token"] = str(self.tokenizer.convert_ids_to_tokens(self.start))
         self._lookup = CandidateLookup(self.tokenizer, "strict", self.notes)
-        self.tree_scorer = tree_scorer(self.model, self.identity, self.start, self.budget)
+        self.tree_scorer = tree_scorer(self.model, self.start, self.budget)
         if self.tree_scorer is None:
             self.notes.append(
                 "this family does not take a tree of sentences; each sentence is scored separately"

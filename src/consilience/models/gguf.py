@@ -2,7 +2,8 @@
 
 transformers parses a GGUF file three times, for the configuration, the tokenizer and the weights,
 and expands the weights in numpy. Here all of it is done once a file, and later runs load the folder
-of an ordinary model from the cache.
+of an ordinary model from the cache. The cache can be deleted at any time. It holds only JSON and
+safetensors, so nothing that is read from it can run code.
 """
 
 from __future__ import annotations
@@ -25,8 +26,6 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-from consilience.models.cache import cache_folder, key_of, recall, remember
 
 LARGEST = 8 * 2**30
 """Bytes of expanded weights in the cache; the least recently used are removed first."""
@@ -103,7 +102,8 @@ def expanded(file: Path, digest: str, load: Load) -> Path | None:
     if folder is None or _is_whole(folder):
         return folder
     size = _expanded_size(file)
-    if size > LARGEST or recall(folder.name):
+    refused = folder.with_name(f"{folder.name}.json")
+    if size > LARGEST or refused.exists():
         return None
     with suppress(OSError):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +114,7 @@ def expanded(file: Path, digest: str, load: Load) -> Path | None:
             if _expand(load(file.parent, {"gguf_file": file.name}), Path(part) / "model", load):
                 _put(Path(part), folder)
             else:
-                remember(folder.name, {"kept": False})
+                refused.write_text('{"kept": false}', encoding="utf-8")
     return folder if _is_whole(folder) else None
 
 
@@ -163,6 +163,20 @@ def _is_whole(folder: Path) -> bool:
     return whole
 
 
+def cache_folder() -> Path | None:
+    """The folder of the cache: ``CONSILIENCE_CACHE``, or ``models`` in the user's cache folder.
+
+    None if ``CONSILIENCE_CACHE`` is ``off``. The folder need not exist.
+    """
+    if chosen := os.environ.get("CONSILIENCE_CACHE"):
+        return None if chosen == "off" else Path(chosen)
+    cache = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(cache) if cache else Path.home() / ".cache") / "consilience" / "models"
+    except RuntimeError:  # no home
+        return None
+
+
 def _folder(digest: str) -> Path | None:
     """The cache folder for a model's digest and the versions of the packages that expand it."""
     cache = cache_folder()
@@ -173,7 +187,8 @@ def _folder(digest: str) -> Path | None:
         versions = {name: metadata.version(name) for name in names}
     except metadata.PackageNotFoundError:
         return None
-    return cache / f"{NAME}{key_of({'digest': digest, **versions})}"
+    parts = json.dumps({"digest": digest, **versions}, sort_keys=True)
+    return cache / f"{NAME}{hashlib.sha256(parts.encode()).hexdigest()[:32]}"
 
 
 def _stamp(folder: Path) -> dict[str, list[int]]:

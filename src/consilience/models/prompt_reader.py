@@ -1,7 +1,7 @@
 """Language models that answer prompts: the log-probability of each possible answer, and free text.
 
 A prompt is read once, however many answers are scored or written after it, and prompts with equal
-beginnings share them (``fast/prompts.py``). Families that do not take a tree of tokens read prompts
+beginnings share them (``fast.Prompts``). Families that do not take a tree of tokens read prompts
 in batches of one length.
 """
 
@@ -85,7 +85,7 @@ class PromptReader(ReadyModel):
         self.model.generation_config = greedy(self.model, self.ends, max(1, most_written))
         self._tree_scorer = None
         if self.continuation.shares_context:
-            self._tree_scorer = tree_scorer(loaded.model, loaded.identity, 0, self.budget)
+            self._tree_scorer = tree_scorer(loaded.model, 0, self.budget)
 
     def _check_longest(self, longest: int) -> int:
         most = min(self.tokenizer.model_max_length, positions(self.model))

@@ -11,7 +11,7 @@ from conftest import ROOT
 SOURCE = ROOT / "src" / "consilience"
 LAYERS = [
     "early errors choices provenance record watch",
-    "text particles read expectations",
+    "text particles read expectations plugins",
     "numbers_in_text dates_in_text",
     "cloze questions factors scoring_rules harness_logs",
     "design sentence_pairs files presentation free_text names",

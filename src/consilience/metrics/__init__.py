@@ -5,5 +5,8 @@ from consilience.metrics import distributions as distributions
 from consilience.metrics import violations as violations
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import METRICS, metric
+from consilience.plugins import load_all
 
 __all__ = ["METRICS", "measure", "metric"]
+
+load_all("consilience.metrics")

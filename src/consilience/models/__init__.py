@@ -20,6 +20,7 @@ from consilience.choices import SERVED, Connection, Loading, MultiToken, Protoco
 from consilience.endpoints.decisions import ROUTES
 from consilience.errors import ConsilienceError
 from consilience.models.baselines import BASELINES, load_baseline
+from consilience.plugins import plugin
 from consilience.types import Candidates, Query, Scores
 
 
@@ -44,6 +45,14 @@ class LanguageModel(Interface):
         ...
 
 
+class ModelLoader(Interface):
+    """What another package offers in the group ``consilience.models`` (``plugins.py``)."""
+
+    def __call__(self, name: str, /) -> LanguageModel:
+        """The model of ``--model PLUGIN:name``; a name that there is not is a ConsilienceError."""
+        ...
+
+
 def load_model(
     spec: str,
     *,
@@ -62,7 +71,7 @@ def load_model(
 
     - ``spec``: a Hub id, a local folder, a GGUF file, ``packaged:smollm2`` (in a PyPI package),
       ``baseline:majority|random|oracle|constant``, ``openai:NAME`` behind a URL, or
-      ``llamacpp:FILE`` for llama.cpp in this process.
+      ``llamacpp:FILE`` for llama.cpp in this process, or ``PLUGIN:NAME`` of another package.
     - ``protocol``: which token represents a candidate (``models/candidates.py``).
     - ``seed``: of ``baseline:random``.
     - ``multi_token``: what a masked model does with a candidate of several tokens
@@ -82,6 +91,10 @@ def load_model(
     if scheme in SERVED:
         _refuse_template(template, f"{scheme}:")
         return _served(spec, connection, scoring)
+    loader: ModelLoader | None = plugin("consilience.models", scheme) if name else None
+    if loader is not None:
+        _refuse_template(template, scheme)
+        return loader(name)
     try:
         from consilience.models.causal import CausalModel
         from consilience.models.loading import load_pretrained

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from consilience.errors import ConsilienceError, did_you_mean, shortened
 from consilience.files import path_of
+from consilience.plugins import plugin
 from consilience.suites import mini_questions
 from consilience.suites.layouts import check_folder, load_folder
 from consilience.suites.question_files import SUFFIXES
@@ -61,6 +62,8 @@ def suite_folder(spec: str, data: Path) -> Path:
             )
         return folder
     folder = Path(spec)
+    if not folder.exists() and (plugged := plugin("consilience.suites", spec)):
+        return Path(plugged())
     if is_task(spec) and not folder.is_dir():
         raise ConsilienceError(
             f"'{spec}' is a task of sentence pairs",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -34,7 +35,7 @@ class AtMask:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
-        self._head = model.get_output_embeddings()
+        self._head: Any = model.get_output_embeddings()
         self._thread = threading.local()
         self.is_reduced = isinstance(self._head, torch.nn.Linear)
         if self.is_reduced:

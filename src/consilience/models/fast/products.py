@@ -182,9 +182,12 @@ def _time(
     onednns = torch.ops.mkldnn._reorder_linear_weight(weight) if is_packed else weight
     seconds: dict[str, list[float]] = {"onednn": [], "torch": []}
     for _ in range(1 + rounds):
-        for name, product, factor in (("onednn", _product, onednns), ("torch", linear, weight)):
+        for name in seconds:
             start = time.perf_counter()
-            product(hidden, factor, bias)
+            if name == "onednn":
+                _product(hidden, onednns, bias)
+            else:
+                linear(hidden, weight, bias)
             seconds[name].append(time.perf_counter() - start)
     return {name: of_rounds[1:] for name, of_rounds in seconds.items()}
 

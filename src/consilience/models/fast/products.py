@@ -182,13 +182,13 @@ def _time(
     onednns = torch.ops.mkldnn._reorder_linear_weight(weight) if is_packed else weight
     seconds: dict[str, list[float]] = {"onednn": [], "torch": []}
     for _ in range(1 + rounds):
-        for name in seconds:
+        for name, of_rounds in seconds.items():
             start = time.perf_counter()
             if name == "onednn":
                 _product(hidden, onednns, bias)
             else:
                 linear(hidden, weight, bias)
-            seconds[name].append(time.perf_counter() - start)
+            of_rounds.append(time.perf_counter() - start)
     return {name: of_rounds[1:] for name, of_rounds in seconds.items()}
 
 

@@ -59,7 +59,7 @@ def test_the_largest_product_decides(faster, in_inference, in_training, monkeypa
     assert (found.library, found.processor, found.threads) == (in_inference, processor(), 2)
     assert set(found.gflops) == {"onednn", "torch"}
     assert speed_up_training(measured_model()).library == in_training
-    # Four products of 256 to 256 take longer than one of 256 to 512.
+    # The products of 256 to 256 together take longer than those of 256 to 512.
     assert timed == [(512, 256, 256, True, 1), (512, 256, 256, False, 2)]
     assert torch.get_num_threads() == 2
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 from consilience.types import Scores
 
 

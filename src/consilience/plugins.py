@@ -17,7 +17,7 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from typing import Any, Literal
 
-from consilience.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError
 
 Group = Literal["consilience.models", "consilience.suites", "consilience.metrics"]
 

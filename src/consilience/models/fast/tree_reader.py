@@ -19,7 +19,7 @@ from consilience.models.batches import Budget, in_parts, one_thread
 from consilience.models.fast.tree import Mask, PartialScores, Tree, search
 from consilience.models.fast.tree_attention import ATTENTION, KeyValueStore
 from consilience.models.forward import Floats, Ints, sentence_logprobs
-from consilience.models.token_noise import TokenNoise
+from consilience.models.steering import TokenNoise
 
 HEAD_ROWS = 64
 """Tokens whose logits over the vocabulary are held at once."""

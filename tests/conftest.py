@@ -65,19 +65,19 @@ def cache_of_the_tests(tmp_path_factory):
 @pytest.fixture
 def measured_next(monkeypatch):
     """``measured_next("onednn", "torch")``: what multiplies faster in the trainings that follow."""
-    from consilience.models.fast import Products, onednn
+    from consilience.models.fast import Products, products
 
-    usual = onednn.measured_products
+    usual = products._choose
 
     def follow(*libraries):
         left = list(libraries)
 
-        def measure(shapes, purpose, *more):
-            if purpose != "training":
-                return usual(shapes, purpose, *more)
-            return Products(left.pop(0), "a processor", 1, {})
+        def choose(model, layers, library, *more, **options):
+            if library is not None or options["usual"] != "torch":
+                return usual(model, layers, library, *more, **options)
+            return Products(left.pop(0), "a processor", 1)
 
-        monkeypatch.setattr(onednn, "measured_products", measure)
+        monkeypatch.setattr(products, "_choose", choose)
 
     return follow
 

@@ -18,22 +18,19 @@ LAYERS = [
     "endpoints suites metrics workflow.keywords workflow.analysis_options workflow.audit_options workflow.export_options",
     "workflow.gate_options workflow.mining_options workflow.proposal_options workflow.publish_options",
     "workflow.reproduce_options workflow.run_options workflow.study_options workflow.suite_options workflow.training_options",
-    "runs workflow.probe_options workflow.question_design workflow.sharding",
+    "runs workflow.probe_options",
     "models workflow.run_settings",
     "ask",
     "ask_pairs ask_questions noise",
     "ask_writing server_noise",
     "asking",
-    "analysis workflow.written_answers",
+    "analysis",
     "report",
     "train authoring",
-    "workflow.counting workflow.scoring_answers workflow.deciding workflow.pair_noise workflow.question_noise",
-    "workflow.suite workflow.setup workflow.question_answers",
-    "workflow.noise_floors workflow.fact_setup workflow.pair_setup workflow.question_setup",
-    "workflow.exporting workflow.scored_tables",
+    "counting",
     "kinds",
+    "workflow.exporting",
     "results.analyses workflow.probing",
-    "workflow.viewing",
     "results",
     "gating study publish reproduce",
     "workflow.evaluation",
@@ -46,9 +43,6 @@ LAYERS = [
 ]
 """Packages and modules; each imports from earlier layers only."""
 
-OPTIONS = ("options", "option_fields", "probe_options", "run_options")
-"""Modules of ``workflow`` that say what a command is given: they are below what reads them."""
-
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names.split()}
 
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -59,13 +53,14 @@ def name_of(path):
 
 
 def package(path):
-    return part_of(".".join(path.relative_to(SOURCE).with_suffix("").parts))
+    return room(".".join(path.relative_to(SOURCE).with_suffix("").parts))
 
 
-def part_of(name):
-    """The first part of a module's name, for which there is a layer; of options, ``options``."""
-    first, *rest = name.split(".")
-    return "options" if first == "workflow" and rest and rest[0] in OPTIONS else first
+def room(name):
+    """The entry of LAYERS that a module belongs to: its own, or that of its package."""
+    while name not in LEVEL and "." in name:
+        name = name.rpartition(".")[0]
+    return name
 
 
 def tree(path):
@@ -95,7 +90,7 @@ def test_imports_run_downwards_only():
     """A package may import its own modules; no other one of the same layer."""
     upward = {}
     for path in FILES:
-        used = {part_of(name.partition(".")[2]) for name in imports(path)} - {package(path)}
+        used = {room(name.partition(".")[2]) for name in imports(path)} - {package(path)}
         upward[name_of(path)] = [name for name in used if LEVEL[name] >= LEVEL[package(path)]]
     assert not {path: names for path, names in upward.items() if names}
 

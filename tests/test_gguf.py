@@ -25,6 +25,16 @@ QUERIES = [
 ]
 
 
+def test_the_cache_lies_where_it_is_put(monkeypatch, tmp_path):
+    monkeypatch.setenv("CONSILIENCE_CACHE", str(tmp_path / "chosen"))
+    assert ours.cache_folder() == tmp_path / "chosen"
+    monkeypatch.delenv("CONSILIENCE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert ours.cache_folder() == tmp_path / "consilience" / "models"
+    monkeypatch.setenv("CONSILIENCE_CACHE", "off")
+    assert ours.cache_folder() is None
+
+
 @pytest.fixture(scope="module")
 def file(model_folder, tmp_path_factory):
     return write_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf", model_folder("gpt2"))

@@ -441,7 +441,7 @@ def test_a_key_in_a_text_is_found(made, monkeypatch):
 def test_the_published_command_has_no_folder():
     options = {
         "model": "/a/b", "suite": "/data/x.csv", "folder": "/o", "limit": 3, "base_url": SERVER,
-        "data": "/home/me/pairs.tsv", "template": "C:\\me\\t.toml", "fast": False,
+        "data": "/home/me/pairs.tsv", "template": "C:\\me\\t.toml", "as_shipped": False,
         "vary": ["order=rotations", "labels=A,1"], "groups": ["a", "b"], "keep_scores": True,
         "system": "Be brief and/or kind.",
     }  # fmt: skip

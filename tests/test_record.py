@@ -33,7 +33,6 @@ RECORD = {
     "git": None,
     "warnings": ["a note"],
     "answers": {"capital": "0" * 64},
-    "screened": {"capital": {"queries": 3, "bound": 0.5, "enlarged": False}},
 }  # fmt: skip
 
 

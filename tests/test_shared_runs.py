@@ -32,8 +32,6 @@ def test_what_two_processes_record_is_kept(tmp_path):
     one, two = (RunFolder(tmp_path, SETTINGS) for _ in range(2))
     one.note(["first"])
     two.note(["second"])
-    one.screened("a", {"queries": 1})
-    two.screened("b", {"queries": 2})
     one.write_answers("a", answers("a"))
     two.write_answers("b", answers("b"))
     two.describe("words", {"b": ["x"]})
@@ -41,7 +39,6 @@ def test_what_two_processes_record_is_kept(tmp_path):
     two.note(["third"])
     record = record_of(tmp_path)
     assert record["warnings"] == ["first", "second", "third"]
-    assert record["screened"] == {"a": {"queries": 1}, "b": {"queries": 2}}
     assert sorted(record["answers"]) == ["a", "b"]
     assert record["words"] == {"b": ["x"]}
     assert record["finished"]
@@ -93,7 +90,7 @@ def test_a_run_is_repeated_from_its_record(tmp_path):
 
 def test_options_of_every_type_are_recorded():
     options = replace(
-        ProbeOptions(), seed=3, timeout=1.5, fast=True, columns=("a=b",), price=(1.0, 2.0)
+        ProbeOptions(), seed=3, timeout=1.5, as_shipped=True, columns=("a=b",), price=(1.0, 2.0)
     )
     assert options_of_record({"options": options_record(options, {})}, "run") == options
     assert options_record(ProbeOptions(), {}) == {}

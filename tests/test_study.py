@@ -38,7 +38,7 @@ name = "qs"
 suite = "data/questions.csv"
 [factors]
 protocol = ["strict", "published"]
-fast = [true]
+keep_scores = [true]
 [[skip]]
 suite = "qs"
 protocol = ["published"]
@@ -59,9 +59,9 @@ def study_of(tmp_path, monkeypatch):
 
 def test_runs_are_models_by_suites_by_factors_by_seeds_without_those_skipped(study_of):
     study = study_of(WHOLE)
-    fast = "fast=true"
-    inside = [f"mini/protocol=strict,{fast}", f"mini/protocol=published,{fast}",
-              f"qs/protocol=strict,{fast}"]  # fmt: skip
+    kept = "keep_scores=true"
+    inside = [f"mini/protocol=strict,{kept}", f"mini/protocol=published,{kept}",
+              f"qs/protocol=strict,{kept}"]  # fmt: skip
     assert [run.name for run in study.runs] == [
         *(f"baseline-majority/{name}" for name in inside),
         *(f"trained/{name}/seed-{seed}" for name in inside for seed in (0, 7)),
@@ -69,7 +69,7 @@ def test_runs_are_models_by_suites_by_factors_by_seeds_without_those_skipped(stu
     assert (study.name, study.reference, study.pairs) == ("sizes", "baseline:majority", "reference")
     last = study.runs[-1]
     assert (last.model, last.suite, last.seed) == ("trained", "qs", 7)
-    assert last.factors == (("protocol", "strict"), ("fast", "true"))
+    assert last.factors == (("protocol", "strict"), ("keep_scores", "true"))
     options = last.options
     assert (options.model, options.suite) == ("models/size-7/seed-7", "data/questions.csv")
     assert (options.limit, options.device, options.protocol) == (5, "cpu", "strict")

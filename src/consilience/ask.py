@@ -99,7 +99,8 @@ def ask_groups(
         else:
             answers = answers_of(group, progress)
             if folder is not None:
-                _keep(answers, group, model, folder)
+                folder.write_answers(group, answers)
+                folder.note(model.notes)
         tables[group] = answers
     return tables
 
@@ -115,34 +116,6 @@ def bound_notes(answers: pl.DataFrame) -> list[str]:
         f"{answers.height:,} answers; {lost:,} of these answers are excluded, because a candidate "
         "with a bound may be the most probable. Scores, ranks and margins are unknown there"
     ]
-
-
-def _keep(answers: pl.DataFrame, group: str, model: Any, folder: RunFolder) -> None:
-    """Write the answers of a complete group, and what a reader of them should know."""
-    folder.write_answers(group, answers)
-    folder.note(model.notes)
-    if screened := getattr(model, "screened", None):
-        folder.screened(group, screened.record())
-
-
-def screening_note(record: Mapping[str, Any]) -> str:
-    """What a reader of a run's answers should know of how they were screened."""
-    groups = [dict(screened) for screened in record["screened"].values()]
-    queries, settled, compared, others = (
-        sum(group[name] for group in groups)
-        for name in ("queries", "settled", "compared", "disagreements")
-    )
-    bounds = [group["bound"] for group in groups if group["bound"]]
-    enlarged = sum(group["enlarged"] for group in groups)
-    share = (settled + compared) / max(1, queries)
-    shown = f"{min(bounds):.2g} to {max(bounds):.2g}" if bounds else "none"
-    return (
-        f"{queries - settled - compared:,} of {queries:,} queries were screened in bfloat16 on "
-        f"{record['products']['processor']}, the others ({share:.1%}) answered in float32; "
-        f"calibrated bounds in nats: {shown}, largest error of {compared:,} queries computed both "
-        f"ways: {max(group['largest_error'] for group in groups):.2g}, "
-        f"bounds enlarged: {enlarged}, answers that differed: {others}"
-    )
 
 
 def ask(

@@ -90,10 +90,6 @@ class Facts(Inquiry):
                 "--keep-scores with the whole vocabulary",
                 expected="--candidates objects: a vocabulary's scores of a suite fill a disk",
             )
-        if options.keep_scores and options.fast:
-            raise ConsilienceError(
-                "--fast with --keep-scores", expected="one of the two: --fast gives answers only"
-            )
         self.whole, self.is_open = suite, options.candidates == "vocabulary"
         self.languages = _languages_of(options.vary)
         chosen, self.source = self._chosen()
@@ -153,7 +149,7 @@ class Facts(Inquiry):
 
     def new_model(self, **changes: Any) -> LanguageModel:
         options = self.options
-        loading = {**asdict(options.loading), "fast": options.fast and not changes, **changes}
+        loading = {**asdict(options.loading), **changes}
         return load_model(
             options.model,
             protocol=self.protocol,
@@ -182,7 +178,6 @@ class Facts(Inquiry):
             "keep_scores": options.keep_scores,
             "model": self.model.identity,
             **({"languages": self.languages} if self.languages else {}),
-            **({"fast": True} if options.fast else {}),
             **(perturbation_settings(self.forms) if self.forms else {}),
         }
 

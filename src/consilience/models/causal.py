@@ -66,10 +66,8 @@ class CausalModel(ReadyModel):
         super().__init__(loaded)
         self.start = start_token(self.tokenizer)
         self.identity["start_token"] = str(self.tokenizer.convert_ids_to_tokens(self.start))
-        self.slack = 0.0
-        """If only answers are wanted, candidates within so many nats of the best are scored too."""
         self._lookup = CandidateLookup(self.tokenizer, "strict", self.notes)
-        self.tree_scorer = tree_scorer(self.model, self.identity, self.start, self.budget)
+        self.tree_scorer = tree_scorer(self.model, self.start, self.budget)
         if self.tree_scorer is None:
             self.notes.append(
                 "this family does not take a tree of sentences; each sentence is scored separately"
@@ -138,7 +136,7 @@ class CausalModel(ReadyModel):
         if self.tree_scorer is None:
             totals = self.one_by_one(sentences).reshape(queries, -1)
         else:
-            totals = self.tree_scorer.totals(sentences, queries, golds, max(self.tie, self.slack))
+            totals = self.tree_scorer.totals(sentences, queries, golds, self.tie)
 
         def score_alone(query: int, candidate: int) -> float:
             return float(self.one_by_one([sentences[query * totals.shape[1] + candidate]])[0])

@@ -40,16 +40,7 @@ from transformers.utils import logging
 
 from consilience.core import process
 from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Loading
-from consilience.models.sources import (
-    ModelSource,
-    cache_folder,
-    errors_of,
-    first_line,
-    key_of,
-    locate,
-    recall,
-    remember,
-)
+from consilience.models.sources import ModelSource, errors_of, first_line, locate
 
 LARGEST = 8 * 2**30
 """Bytes of expanded weights in the cache; the least recently used are removed first."""
@@ -126,7 +117,8 @@ def expanded(file: Path, digest: str, load: Load) -> Path | None:
     if folder is None or _is_whole(folder):
         return folder
     size = _expanded_size(file)
-    if size > LARGEST or recall(folder.name):
+    refused = folder.with_name(f"{folder.name}.json")
+    if size > LARGEST or refused.exists():
         return None
     with suppress(OSError):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -137,7 +129,7 @@ def expanded(file: Path, digest: str, load: Load) -> Path | None:
             if _expand(load(file.parent, {"gguf_file": file.name}), Path(part) / "model", load):
                 _put(Path(part), folder)
             else:
-                remember(folder.name, {"kept": False})
+                refused.write_text('{"kept": false}', encoding="utf-8")
     return folder if _is_whole(folder) else None
 
 
@@ -186,6 +178,20 @@ def _is_whole(folder: Path) -> bool:
     return whole
 
 
+def cache_folder() -> Path | None:
+    """The folder of the cache: ``CONSILIENCE_CACHE``, or ``models`` in the user's cache folder.
+
+    None if ``CONSILIENCE_CACHE`` is ``off``. The folder need not exist.
+    """
+    if chosen := os.environ.get("CONSILIENCE_CACHE"):
+        return None if chosen == "off" else Path(chosen)
+    cache = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(cache) if cache else Path.home() / ".cache") / "consilience" / "models"
+    except RuntimeError:  # no home
+        return None
+
+
 def _folder(digest: str) -> Path | None:
     """The cache folder for a model's digest and the versions of the packages that expand it."""
     cache = cache_folder()
@@ -196,7 +202,8 @@ def _folder(digest: str) -> Path | None:
         versions = {name: metadata.version(name) for name in names}
     except metadata.PackageNotFoundError:
         return None
-    return cache / f"{NAME}{key_of({'digest': digest, **versions})}"
+    parts = json.dumps({"digest": digest, **versions}, sort_keys=True)
+    return cache / f"{NAME}{hashlib.sha256(parts.encode()).hexdigest()[:32]}"
 
 
 def _stamp(folder: Path) -> dict[str, list[int]]:

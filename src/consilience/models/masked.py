@@ -31,12 +31,6 @@ from consilience.models.loading import Pretrained
 from consilience.models.scoring import ReadyModel, StateReader
 from consilience.types import Candidates, Query, Scores
 
-_SLOWER = {
-    "last layer and head": [],
-    "head": ["this family computes its last layer at every token, not at the mask only"],
-    "nothing": ["this family computes its last layer and its head at every token and word"],
-}
-
 
 class MaskedModel(ReadyModel):
     """A model that fills in one mask: BERT, RoBERTa, ALBERT, ELECTRA, DistilBERT, ModernBERT, ...
@@ -45,7 +39,6 @@ class MaskedModel(ReadyModel):
     """
 
     head_is_packed = False
-    slack = 0.0
 
     def __init__(self, loaded: Pretrained, protocol: Protocol) -> None:
         if loaded.tokenizer.mask_token is None:
@@ -57,7 +50,8 @@ class MaskedModel(ReadyModel):
         super().__init__(loaded)
         self.at_mask = AtMask(self.model)
         self.protocol: Protocol = protocol
-        self.notes += _SLOWER[self.at_mask.saved]
+        if not self.at_mask.is_reduced:
+            self.notes.append("this family computes its head at every token and word")
         self.longest = min(self.tokenizer.model_max_length, positions(self.model))
         self._lookup = CandidateLookup(self.tokenizer, protocol, self.notes)
 

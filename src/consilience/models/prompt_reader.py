@@ -210,7 +210,7 @@ class PromptReader(ReadyModel):
         self.model.generation_config = greedy(self.model, self.ends, max(1, most_written))
         self._tree_scorer = None
         if self.continuation.shares_context:
-            self._tree_scorer = tree_scorer(loaded.model, loaded.identity, 0, self.budget)
+            self._tree_scorer = tree_scorer(loaded.model, 0, self.budget)
 
     def _check_longest(self, longest: int) -> int:
         most = min(self.tokenizer.model_max_length, positions(self.model))

@@ -43,7 +43,7 @@ class ReadyModel:
         self.tokenizer = loaded.tokenizer
         self.identity = loaded.identity
         self.notes: list[str] = []
-        self.products = speed_up(loaded.model, head=self.head_is_packed, identity=loaded.identity)
+        self.products = speed_up(loaded.model, head=self.head_is_packed)
         self.budget = Budget.of(loaded.model)
         self.tie = NEAR_TIE[loaded.model.dtype]
         """If the best two candidates are closer, a pass of its own decides (``NEAR_TIE``)."""

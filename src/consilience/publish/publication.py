@@ -257,7 +257,7 @@ MODEL_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 HIDDEN = (
     "model", "suite", "folder", "data_dir", "base_url", "api_key_env", "max_requests",
-    "max_tokens", "price", "concurrency", "timeout", "tokenizer", "device", "fast",
+    "max_tokens", "price", "concurrency", "timeout", "tokenizer", "device",
 )  # fmt: skip
 """Options of a run that its published command does not repeat: places, addresses and limits."""
 

@@ -80,7 +80,6 @@ KINDS: Mapping[str, Fits] = {
     "an object of whole numbers": _object_of(lambda value: type(value) is int),
     "an object of texts": _object_of(_is(str)),
     "an object of lists of texts": _object_of(_list_of(_is(str))),
-    "an object of objects of numbers": _object_of(_object_of(_is(int, float))),
     "an object of objects of texts": _object_of(_object_of(_is(str))),
     "a list of texts": _list_of(_is(str)),
     "a list of texts or null": lambda value: value is None or _list_of(_is(str))(value),
@@ -99,7 +98,6 @@ RUN: Fields = {
     "an object of SHA-256 digests": ("answers",),
     "an object of texts": ("versions", "suite_source", "texts"),
     "an object of numbers": ("cost",),
-    "an object of objects of numbers": ("screened",),
     "an object of lists of texts": ("words",),
     "a list of texts": ("warnings", "served_as"),
 }
@@ -308,11 +306,6 @@ class RunFolder:
             record.setdefault("products", dict(products))
             self._add_notes(record, _changes(record, {"products": products}))
 
-    def screened(self, group: str, summary: Mapping[str, Any]) -> None:
-        """Keep how the answers of a group came about that were screened (``models/fast.py``)."""
-        with self._changing() as record:
-            record.setdefault("screened", {})[group] = dict(summary)
-
     def pay_for(self, model: object) -> None:
         """Keep the replies of a model behind a URL until the run is complete, and what they cost.
 
@@ -396,7 +389,7 @@ class RunFolder:
         with self._changing() as mine:
             self._add_notes(mine, [*record["warnings"], *_changes(mine, record)])
             for name, value in record.items():
-                if name in ("answers", "screened"):
+                if name == "answers":
                     mine.setdefault(name, {}).update(value)
                 elif name not in (*BEGIN, "warnings") and value is not None:
                     mine[name] = value

@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from consilience.core.errors import ConsilienceError, did_you_mean, shortened
+from consilience.core.plugins import plugin
 from consilience.files.write import path_of
 from consilience.suites import question_suites
 from consilience.suites.layouts import check_folder, load_folder
@@ -66,6 +67,8 @@ def suite_folder(spec: str, data: Path) -> Path:
             )
         return folder
     folder = Path(spec)
+    if not folder.exists() and (plugged := plugin("consilience.suites", spec)):
+        return Path(plugged())
     if is_task(spec) and not folder.is_dir():
         raise ConsilienceError(
             f"'{spec}' is a task of sentence pairs",

@@ -172,13 +172,6 @@ class ProbeOptions:
             panel=COUNTING,
         ),
     ] = None
-    fast: Annotated[
-        bool,
-        Option(
-            "Screen candidates in bfloat16 and decide in float32; only answers are saved.",
-            panel=FACTS,
-        ),
-    ] = False
     as_questions: Annotated[
         int | None,
         Option(

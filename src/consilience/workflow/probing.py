@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from consilience.ask import Progress, ask_groups, screening_note
+from consilience.ask import Progress, ask_groups
 from consilience.ask_pairs import PairModel
 from consilience.ask_questions import PromptModel
 from consilience.asking.planning import (
@@ -184,8 +184,6 @@ def _finished(inquiry: Inquiry, folder: RunFolder, watch: Watch) -> CountedRun:
     noise = inquiry.noise_floor(folder, tables)
     name, seed = model_name(options.model), options.seed
     counted = count_answers({"": answers}, inquiry.suite, inquiry.protocol, name, seed, noise)
-    if "screened" in folder.record:
-        counted = replace(counted, notes=[*counted.notes, screening_note(folder.record)])
     return replace(save_counted(counted, folder), changed_answers=inquiry.changed(answers))
 
 

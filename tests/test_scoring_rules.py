@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from consilience.ask_questions import NO_PREMISE, Presenter, ask_options
+from consilience.ask_questions import Presenter, ask_options
+from consilience.asking.asker import NO_PREMISE
 from consilience.errors import ConsilienceError
 from consilience.factors import Factor, FactorialDesign
 from consilience.presentation import (

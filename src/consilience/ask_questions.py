@@ -5,17 +5,17 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any
 from typing import Protocol as Interface
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from consilience.ask import Progress
+from consilience.asking import asker
+from consilience.asking.asker import Progress
+from consilience.core.asks import Ask, Floats, Group, Ints, Item, Model, NoAnswer, Scores
 from consilience.errors import ConsilienceError
 from consilience.factors import FACTORS, Cell, FactorialDesign
-from consilience.option_answers import chosen, written
 from consilience.presentation import (
     Presentation,
     Prompt,
@@ -28,9 +28,6 @@ from consilience.questions import Question
 from consilience.schemas import ANSWERS_SCHEMA
 from consilience.scoring_rules import ScoringRule, rule_for
 from consilience.text import counted
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 QUESTION_COLUMNS: Mapping[str, type[pl.DataType] | pl.DataType] = {
     "option": pl.Int32,
@@ -55,9 +52,6 @@ SCHEMA = ANSWERS_SCHEMA | dict(QUESTION_COLUMNS)
 
 PROMPTS_AT_ONCE = 4096
 """Prompts whose texts and token ids are in memory at once; one question may have more."""
-
-NO_PREMISE = "the score of an option without the question is not known"
-"""Why an option has no score by a rule that subtracts it."""
 
 PROMPT_SCHEMA: Mapping[str, type[pl.DataType] | pl.DataType] = {
     "item": pl.String,
@@ -91,7 +85,7 @@ class PromptModel(Interface):
     def text(self, prompt: Prompt) -> str:
         """What the model reads."""
 
-    def score(self, prompts: Sequence[Prompt]) -> Iterator[PromptScores]:
+    def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores | PromptScores]:
         """The scores of the answers of prompts, each prompt in exactly one of the values."""
 
     def score_alone(self, prompt: Prompt) -> Floats:
@@ -270,6 +264,73 @@ def prompt_table(
     return pl.concat([table(some) for some in slices_of(questions, presenter)])
 
 
+def questions_of(
+    questions: Sequence[Question],
+    presenter: Presenter,
+    suite: str,
+    schema: Mapping[str, Any] = SCHEMA,
+) -> Group:
+    """Questions of one group in the variants of the presenter."""
+    design = presenter.design
+    asks = [
+        Ask(at, variant, prompt, prompt.answers, prompt.options)
+        for at, variant, prompt in prompts_of(questions, presenter)
+    ]
+    return group_of(questions, design, asks, suite, schema)
+
+
+def group_of(
+    questions: Sequence[Question],
+    design: FactorialDesign,
+    asks: Sequence[Ask],
+    suite: str,
+    schema: Mapping[str, Any] = SCHEMA,
+) -> Group:
+    """The asks of questions of one group."""
+    items = list(map(item_of, questions))
+    levels = {factor.name: design.levels(factor.name) for factor in design.factors}
+    name = questions[0].group if questions else ""
+    return Group(suite, name, items, design.names, asks, schema, levels)
+
+
+def item_of(question: Question) -> Item:
+    """A question as it is counted."""
+    options = tuple(option.text for option in question.options)
+    gold_at = question.gold_position if options else -1
+    return Item(question.item, question.item, question.gold.text, options, gold_at)
+
+
+class OfPrompts(Model):
+    """A ``PromptModel`` or ``WritingModel`` that is asked questions."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.tie = model, getattr(model, "tie", 0.0)
+
+    def why_not(self, asks: Sequence[Ask]) -> list[str | None]:
+        """Why each prompt cannot be asked; None where it can."""
+        reasons: list[str | None] = self.model.why_not([one.shown for one in asks])
+        return reasons
+
+    def score(self, asks: Sequence[Ask], *, every: bool = True) -> Iterator[Scores]:
+        """The scores of the answers of prompts."""
+        for scores in self.model.score([one.shown for one in asks]):
+            yield scores.aligned() if isinstance(scores, PromptScores) else scores
+
+    def alone(self, ask: Ask) -> Floats:
+        """The log-probabilities of the answers of one prompt."""
+        totals: Floats = self.model.score_alone(ask.shown)
+        return totals
+
+    def write(
+        self, asks: Sequence[Ask], samples: Sequence[int]
+    ) -> Iterator[tuple[Ints, Sequence[str | NoAnswer]]]:
+        """What the model writes after prompts."""
+        written: Iterator[tuple[Ints, Sequence[str | NoAnswer]]] = self.model.write(
+            [one.shown for one in asks], samples
+        )
+        return written
+
+
 def ask_options(
     questions: Sequence[Question],
     presenter: Presenter,
@@ -281,111 +342,29 @@ def ask_options(
 
     Options are scored by the rule of the presenter; a model without probabilities chooses itself.
     """
+    asked = partial(ask_asks, presenter=presenter, model=model, progress=progress)
     slices = slices_of(questions, presenter)
-    return pl.concat([_ask_some(some, presenter, model, suite, progress) for some in slices])
+    return pl.concat([asked(questions_of(some, presenter, suite)) for some in slices])
 
 
-def _ask_some(
-    questions: Sequence[Question],
+def ask_asks(
+    group: Group,
     presenter: Presenter,
     model: PromptModel,
-    suite: str,
-    progress: Progress,
+    progress: Progress = lambda done: None,
 ) -> pl.DataFrame:
-    """The answers to questions whose prompts are held at once."""
-    rows = prompts_of(questions, presenter)
-    reasons = model.why_not([prompt for _, _, prompt in rows])
-    askable = [at for at, reason in enumerate(reasons) if reason is None]
-    premises = [
-        premise_of(presenter.presentation(presenter.design.cells[rows[at][1]]), rows[at][2].answers)
-        for at in askable
-        if presenter.rule.has_premise
-    ]
-    unconditional = _distinct_scores(premises, model)
-    answers: list[dict[str, object]] = [{"excluded": reason} for reason in reasons]
-    for scores in model.score([rows[at][2] for at in askable]):
-        for position, row in enumerate(scores.rows.tolist()):
-            at, _, prompt = rows[askable[row]]
-            values = scores.totals[position]
-            if scores.refused and scores.refused[position]:
-                answers[askable[row]] = {"excluded": scores.refused[position]}
-            elif premises and np.isnan(unconditional[row]).any():
-                answers[askable[row]] = {"excluded": NO_PREMISE}
-            elif scores.tokens is None:
-                answers[askable[row]] = written(
-                    values, scores.texts[position], prompt, questions[at]
-                )
-            else:
-                tokens = scores.tokens[position]
-                without = unconditional[row] if premises else None
-                values = presenter.rule.scores(values, tokens, prompt.answers, without)
-                if _is_near_tie(values, model.tie):
-                    without = model.score_alone(premises[row]) if premises else None
-                    alone = model.score_alone(prompt)
-                    values = presenter.rule.scores(alone, tokens, prompt.answers, without)
-                bounds = scores.bounds[position] if scores.bounds else None
-                answers[askable[row]] = chosen(values, tokens, prompt, questions[at], bounds)
-        progress(len(scores.rows))
-    return answers_of(questions, presenter.design, rows, answers, suite)
+    """The answers to asks of questions with options."""
+    rule = presenter.rule
 
+    def premise(one: Ask) -> Ask:
+        cell = presenter.design.cells[one.variant]
+        prompt = premise_of(presenter.presentation(cell), one.answers)
+        return Ask(-1, -1, prompt, prompt.answers, prompt.options)
 
-def _distinct_scores(prompts: Sequence[Prompt], model: PromptModel) -> list[Floats]:
-    """The log-probabilities (answer,) of each prompt; those with the same answers once.
-
-    NaN where the model refuses a prompt, or gives only a bound of an answer.
-    """
-    totals: dict[Prompt, dict[str, float]] = {_sorted(prompt): {} for prompt in prompts}
-    distinct = list(totals)
-    if distinct:
-        for scores in model.score(distinct):
-            for at, (row, values) in enumerate(zip(scores.rows, scores.totals, strict=True)):
-                is_unknown = np.full(len(values), bool(scores.refused and scores.refused[at]))
-                if scores.bounds:
-                    is_unknown |= scores.bounds[at]
-                known = np.where(is_unknown, np.nan, values)
-                answers = distinct[row].answers
-                totals[distinct[row]].update(zip(answers, known.tolist(), strict=True))
-    return [
-        np.array([totals[_sorted(prompt)][answer] for answer in prompt.answers])
-        for prompt in prompts
-    ]
-
-
-def _sorted(prompt: Prompt) -> Prompt:
-    return replace(prompt, answers=tuple(sorted(prompt.answers)))
-
-
-def _is_near_tie(scores: Floats, tie: float) -> bool:
-    """Whether the best two of the scores (answer,) are closer than ``tie``."""
-    if len(scores) < 2:
-        return False
-    second, best = np.partition(scores, -2)[-2:]
-    return bool(best - second < tie)
-
-
-def answers_of(
-    questions: Sequence[Question],
-    design: FactorialDesign,
-    rows: Sequence[tuple[int, int, Prompt]],
-    answers: Sequence[dict[str, object]],
-    suite: str,
-    schema: Mapping[str, type[pl.DataType] | pl.DataType] = SCHEMA,
-) -> pl.DataFrame:
-    """The answers table of prompts and the answer columns of each."""
-    names, records = design.names, []
-    levels = {factor.name: design.levels(factor.name) for factor in design.factors}
-    for (at, variant, _), answer in zip(rows, answers, strict=True):
-        question = questions[at]
-        record: dict[str, object] = {
-            "suite": suite,
-            "group": question.group,
-            "item": question.item,
-            "subject": question.item,
-            "variant": names[variant],
-            "variant_index": variant,
-            "gold": question.gold.text,
-            "gold_option": question.gold_position if question.options else None,
-        }
-        record |= {name: of_cells[variant] for name, of_cells in levels.items()}
-        records.append(record | answer)
-    return pl.DataFrame(records, schema=pl.Schema(dict(schema)))
+    return asker.ask(
+        group,
+        OfPrompts(model),
+        rescale=rule.scores,
+        premise=premise if rule.has_premise else None,
+        progress=progress,
+    )

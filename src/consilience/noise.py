@@ -8,17 +8,23 @@ threads, one at a time, and in half precision. The share of answers that differ 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import polars as pl
 
-from consilience.ask import Progress, judge
+from consilience.ask import OfQueries, facts_of
+from consilience.ask_pairs import OfForms, PairModel, Presented, pairs_of
+from consilience.ask_questions import Presenter, PromptModel, ask_asks, group_of
+from consilience.asking import asker
+from consilience.asking.asker import Progress
+from consilience.core.asks import Ask, Group
 from consilience.metrics.intervals import wilson_interval
 from consilience.models import LanguageModel
+from consilience.questions import Question
 from consilience.schemas import FLIPS, METRICS_SCHEMA
-from consilience.types import Candidates, Query, Suite
+from consilience.types import Suite
 
 QUERIES = 256
 """Queries of a sample; without a flip the rate is below 1.2 % (95 %, rule of three)."""
@@ -26,9 +32,13 @@ QUERIES = 256
 LARGER = 8
 """How many times more tokens a large batch holds."""
 
+MOST_SAMPLED_CELLS = 16
+"""Variants of a question that are asked again."""
+
 Answers = list[str | None]
 
-T = TypeVar("T")
+Sample = tuple[Group, Callable[[Group, Any], pl.DataFrame]]
+"""Asks of a group, and how they are asked of a model."""
 
 
 def noise_floor(
@@ -41,24 +51,100 @@ def noise_floor(
     seed: int = 0,
     progress: Progress = lambda done: None,
 ) -> pl.DataFrame:
-    """Rows of the metrics table (``METRICS_SCHEMA``): the share of changed answers of a sample.
+    """That of facts (``flips_in``): about equally many of each relation, in any pattern.
 
-    ``in_half_precision`` loads the same model in bfloat16. ``n`` counts the queries that were
-    answered both times; ``n_excluded`` the others. ``seed`` determines the sample.
+    ``in_half_precision`` loads the same model in bfloat16. ``seed`` determines the sample.
     """
-    sample = [
-        (part, None if whole_vocabulary else candidates)
-        for part, candidates in _sample(suite, queries, random.Random(seed))
-    ]
-    first = _answer_all(model, sample, _repeated)
+    generator = random.Random(seed)
+    relations = [relation for relation in suite.relations if relation.facts]
+    share = -(-queries // max(1, len(relations)))
+
+    def sample(at: int) -> Sample:
+        relation = None if whole_vocabulary else relations[at]
+        group = facts_of(relations[at], suite.name, whole_vocabulary=whole_vocabulary)
+        asks = generator.sample(group.asks, min(share, len(group.asks)))
+        return replace(group, asks=asks), lambda some, of: asker.ask(some, OfQueries(of, relation))
+
+    samples = [sample(at) for at in range(len(relations))]
+    return flips_in(samples, model, suite.name, in_half_precision, progress)
+
+
+def pair_noise_floor(
+    presented: Presented,
+    model: PairModel,
+    *,
+    in_half_precision: Callable[[], PairModel] | None = None,
+    queries: int = QUERIES,
+    seed: int = 0,
+    progress: Progress = lambda done: None,
+) -> pl.DataFrame:
+    """That of sentence pairs (``flips_in``): any pairs in any forms."""
+    group = pairs_of(presented)
+    asks = [one for one in group.asks if one.why_not is None]
+    asks = random.Random(seed).sample(asks, min(queries, len(asks)))
+    if forget := getattr(model, "forget", None):
+        forget()
+    sample: Sample = replace(group, asks=asks), lambda some, of: asker.ask(some, OfForms(of))
+    return flips_in([sample], model, group.suite, in_half_precision, progress)
+
+
+def question_noise_floor(
+    groups: Sequence[tuple[Sequence[Question], Presenter]],
+    model: PromptModel,
+    suite: str,
+    *,
+    in_half_precision: Callable[[], PromptModel] | None = None,
+    queries: int = QUERIES,
+    seed: int = 0,
+    progress: Progress = lambda done: None,
+) -> pl.DataFrame:
+    """That of questions with options (``flips_in``): some of each group in some variants.
+
+    ``groups``: the questions of each group, and how they are presented. Every question of the
+    sample is in every variant of it.
+    """
+    generator = random.Random(seed)
+
+    def sample(questions: Sequence[Question], presenter: Presenter, size: int) -> Sample:
+        design = presenter.design
+        cells = generator.sample(design.cells, min(MOST_SAMPLED_CELLS, len(design.cells)))
+        count = min(len(questions), -(-size // len(cells)))
+        questions = generator.sample(questions, count)
+        asks = []
+        for at, question in enumerate(questions):
+            for cell in cells:
+                prompt, variant = presenter.prompt(question, cell), design.cells.index(cell)
+                if prompt is None:
+                    asks.append(Ask(at, variant, None, why_not="no such variant"))
+                else:
+                    asks.append(Ask(at, variant, prompt, prompt.answers, prompt.options))
+        group = group_of(questions, design, asks, suite)
+        return group, lambda some, of: ask_asks(some, presenter, of)
+
+    samples = [sample(*group, -(-queries // len(groups))) for group in groups]
+    return flips_in(samples, model, suite, in_half_precision, progress)
+
+
+def flips_in(
+    samples: Sequence[Sample],
+    model: Any,
+    suite: str,
+    in_half_precision: Callable[[], Any] | None = None,
+    progress: Progress = lambda done: None,
+) -> pl.DataFrame:
+    """Rows of the metrics table (``METRICS_SCHEMA``): the share of changed answers of samples.
+
+    ``n`` counts the asks that were answered both times; ``n_excluded`` the others.
+    """
+    first = _answers(samples, model, _repeated)
     again: dict[str, Answers] = {}
     for name, variation in VARIATIONS.items():
-        again[name] = _answer_all(model, sample, variation)
+        again[name] = _answers(samples, model, variation)
         progress(len(first))
     if in_half_precision is not None:
-        again["bfloat16"] = _answer_all(in_half_precision(), sample, _repeated)
+        again["bfloat16"] = _answers(samples, in_half_precision(), _repeated)
         progress(len(first))
-    rows = [flips_row(suite.name, name, first, answers) for name, answers in again.items()]
+    rows = [flips_row(suite, name, first, answers) for name, answers in again.items()]
     return pl.DataFrame(rows, schema=METRICS_SCHEMA)
 
 
@@ -82,94 +168,62 @@ def flips_row(suite: str, variation: str, first: Answers, again: Answers) -> dic
     }
 
 
-def _sample(
-    suite: Suite, size: int, rng: random.Random
-) -> Iterator[tuple[list[Query], Candidates]]:
-    """About equally many queries of each relation, any fact in any pattern."""
-    relations = [relation for relation in suite.relations if relation.facts]
-    share = -(-size // max(1, len(relations)))
-    for relation in relations:
-        width = len(relation.patterns)
-        every = range(len(relation.facts) * width)
-        queries = []
-        for number in rng.sample(every, min(share, len(every))):
-            fact, pattern = relation.facts[number // width], relation.patterns[number % width]
-            queries.append(relation.query(pattern, fact))
-        for rows, candidates in relation.by_candidates(queries):
-            yield [queries[row] for row in rows], candidates
+Answer = Callable[[Sequence[Ask]], Answers]
+Variation = Callable[[Any, Answer, Sequence[Ask]], Answers]
+"""The answers to asks, from the model and a function that answers them."""
 
 
-Variation = Callable[[Any, Callable[[Sequence[Any]], Answers], Sequence[Any]], Answers]
-"""The answers to queries of any kind, from the model and a function that answers them."""
+def _answers(samples: Sequence[Sample], model: Any, variation: Variation) -> Answers:
+    """The answers of a model to samples, asked as ``variation`` does; options where there are."""
+    answers: Answers = []
+    for group, ask in samples:
 
+        def answer(asks: Sequence[Ask], group: Group = group, ask: Any = ask) -> Answers:
+            table = ask(replace(group, asks=asks), model)
+            if "option" in table.columns:
+                option = pl.col("option").cast(pl.String)
+                table = table.with_columns(answer=pl.coalesce(option, "answer"))
+            found: Answers = table["answer"].to_list()
+            return found
 
-def _answer_all(
-    model: LanguageModel, sample: list[tuple[list[Query], Candidates | None]], variation: Variation
-) -> Answers:
-    """The answers of a model to a sample, given the queries as ``variation`` does."""
-    return [
-        answer
-        for queries, candidates in sample
-        for answer in variation(model, partial(_answer, model, candidates), queries)
-    ]
-
-
-def _answer(
-    model: LanguageModel, candidates: Candidates | None, queries: Sequence[Query]
-) -> Answers:
-    answers: Answers = [None] * len(queries)
-    for scores in model.score(queries, candidates, every=False):
-        columns = judge(scores, [queries[row].gold for row in scores.rows])
-        for row, answer in zip(scores.rows, columns["answer"], strict=True):
-            answers[row] = answer
+        answers += variation(model, answer, group.asks)
     return answers
 
 
-def _repeated(
-    model: object, answer: Callable[[Sequence[T]], Answers], queries: Sequence[T]
-) -> Answers:
-    return answer(queries)
+def _repeated(model: object, answer: Answer, asks: Sequence[Ask]) -> Answers:
+    return answer(asks)
 
 
-def _one_by_one(
-    model: object, answer: Callable[[Sequence[T]], Answers], queries: Sequence[T]
-) -> Answers:
-    return [answer([query])[0] for query in queries]
+def _one_by_one(model: object, answer: Answer, asks: Sequence[Ask]) -> Answers:
+    return [answer([one])[0] for one in asks]
 
 
-def _reordered(
-    model: object, answer: Callable[[Sequence[T]], Answers], queries: Sequence[T]
-) -> Answers:
-    order = list(range(len(queries)))
-    random.Random(len(queries)).shuffle(order)
-    answers = answer([queries[row] for row in order])
-    by_row = dict(zip(order, answers, strict=True))
-    return [by_row[row] for row in range(len(queries))]
+def _reordered(model: object, answer: Answer, asks: Sequence[Ask]) -> Answers:
+    order = list(range(len(asks)))
+    random.Random(len(asks)).shuffle(order)
+    by_row = dict(zip(order, answer([asks[row] for row in order]), strict=True))
+    return [by_row[row] for row in range(len(asks))]
 
 
-def _large_batches(
-    model: object, answer: Callable[[Sequence[T]], Answers], queries: Sequence[T]
-) -> Answers:
+def _large_batches(model: object, answer: Answer, asks: Sequence[Ask]) -> Answers:
     budget = getattr(model, "budget", None)
     if budget is None:
-        return answer(queries)
+        return answer(asks)
     before, budget.tokens = budget.tokens, budget.tokens * LARGER
     try:
-        return answer(queries)
+        return answer(asks)
     finally:
         budget.tokens = before
 
 
-def _other_threads(
-    model: object, answer: Callable[[Sequence[T]], Answers], queries: Sequence[T]
-) -> Answers:
+def _other_threads(model: object, answer: Answer, asks: Sequence[Ask]) -> Answers:
     """One thread instead of several, two instead of one."""
     import torch
 
     before = torch.get_num_threads()
     torch.set_num_threads(2 if before == 1 else 1)
     try:
-        return answer(queries)
+        return answer(asks)
     finally:
         torch.set_num_threads(before)
 

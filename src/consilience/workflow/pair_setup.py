@@ -24,6 +24,7 @@ from consilience.design import ORIGINAL
 from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.files import csv_of, write_whole
 from consilience.models.label_functions import label_baseline
+from consilience.noise import pair_noise_floor
 from consilience.run import SENTENCE_PAIRS, model_name, seed_folders
 from consilience.run_folder import RunFolder, digest_of
 from consilience.sentence_pairs import Form, Task, TextPair
@@ -41,7 +42,6 @@ from consilience.types import Suite
 from consilience.watch import SILENT, Watch
 from consilience.workflow.counting import CountedRun, count_answers, noise_floor_of, seed_notes
 from consilience.workflow.deciding import decides, load_decider
-from consilience.workflow.pair_noise import pair_noise_floor
 from consilience.workflow.probe_options import DEFAULT_MODEL, ProbeOptions, refuse_options
 from consilience.workflow.probe_plan import evenly
 from consilience.workflow.run_settings import default_folder, perturbation_settings

@@ -10,13 +10,14 @@ import numpy as np
 import polars as pl
 
 from consilience.answer_files import as_text
-from consilience.ask_questions import SCHEMA, answers_of
+from consilience.ask_questions import SCHEMA, group_of, item_of
 from consilience.ask_writing import WRITTEN_COLUMNS, answered
+from consilience.asking.asker import judge, table_of
+from consilience.core.asks import Ask, Scores
 from consilience.errors import ConsilienceError
 from consilience.factors import FACTORS, OF_OPTIONS, Factor, FactorialDesign, levels_of
 from consilience.free_text import Rule
 from consilience.harness_logs import LOG_PROBABILITIES
-from consilience.option_answers import chosen
 from consilience.presentation import Presentation, Prompt, labels_of, permutation
 from consilience.questions import Question
 from consilience.suites.question_collection import Questions
@@ -73,7 +74,10 @@ def answers_to_questions(
         if listed := row.get(LOG_PROBABILITIES):
             totals = log_probabilities(listed, len(prompt.answers), where)
             if not np.isnan(totals).any():
-                answer = chosen(np.array(totals), None, prompt, question)
+                scores = Scores(np.arange(1), totals=np.array([totals]), is_complete=True)
+                ask = Ask(0, variant, prompt, prompt.answers, prompt.options)
+                columns = judge(scores, [ask], [item_of(question)])
+                answer = {name: values[0] for name, values in columns.items()}
         elif (text := answer_in(row, prompt.answers, where)) is not None:
             answer = answered(text, prompt, question, style, rule)
         by_group.setdefault(question.group, []).append((question, variant, prompt, answer))
@@ -81,16 +85,14 @@ def answers_to_questions(
     for rows in by_group.values():
         of_group = design if rows[0][0].options else of_open
         rows.extend(_missing(rows, of_group))
-        tables.append(
-            answers_of(
-                [question for question, _, _, _ in rows],
-                of_group,
-                [(at, variant, prompt) for at, (_, variant, prompt, _) in enumerate(rows)],
-                [answer for _, _, _, answer in rows],
-                questions.name,
-                SCHEMA | dict(WRITTEN_COLUMNS),
-            )
+        group = group_of(
+            [question for question, _, _, _ in rows],
+            of_group,
+            [Ask(at, variant, prompt) for at, (_, variant, prompt, _) in enumerate(rows)],
+            questions.name,
+            SCHEMA | dict(WRITTEN_COLUMNS),
         )
+        tables.append(table_of(group, [answer for _, _, _, answer in rows]))
     return design, pl.concat(tables)
 
 

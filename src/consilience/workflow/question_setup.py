@@ -22,6 +22,7 @@ from consilience.errors import ConsilienceError
 from consilience.expectations import linked_questions
 from consilience.factors import Factor, FactorialDesign
 from consilience.models.prompt_models import is_chat_model, load_prompt_model
+from consilience.noise import question_noise_floor
 from consilience.questions import Question
 from consilience.run import EXPECTATIONS, QUESTIONS, TEXTS
 from consilience.run_folder import RunFolder
@@ -44,7 +45,6 @@ from consilience.workflow.probe_options import SERVED, ProbeOptions, refuse_opti
 from consilience.workflow.probe_plan import SAMPLED_ITEMS, evenly, spread
 from consilience.workflow.prompting import Prompting, template_names
 from consilience.workflow.question_design import columns_of, design_of, factors_of, fixed_note
-from consilience.workflow.question_noise import question_noise_floor
 from consilience.workflow.question_texts import text_digests
 from consilience.workflow.run_settings import default_folder
 from consilience.workflow.setup import Loaded, Setup

@@ -15,7 +15,7 @@ from consilience.analysis.expectation_tables import violation_table
 from consilience.metrics.counts import prepared_seeds
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
-from consilience.models.prompt_functions import PromptFunction
+from consilience.models.functions import PromptFunction
 from consilience.report.comparison_tables import comparison_table
 from consilience.report.violation_tables import violation_examples, violation_tables
 from consilience.run import Run

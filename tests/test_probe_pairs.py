@@ -14,7 +14,7 @@ import transformers
 from conftest import SENTENCES, cases
 from consilience.ask_pairs import present_pairs
 from consilience.models.classifier import load_pair_classifier
-from consilience.models.label_functions import LabelFunction
+from consilience.models.functions import LabelFunction
 from consilience.noise import VARIATIONS, pair_noise_floor
 from consilience.run import read_answers
 from consilience.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA

@@ -6,7 +6,7 @@ import numpy as np
 
 from consilience.ask_questions import Presenter
 from consilience.factors import Factor, FactorialDesign
-from consilience.models.prompt_functions import prompt_baseline
+from consilience.models.baselines import prompt_baseline
 from consilience.noise import question_noise_floor
 from consilience.presentation import Presentation, PromptScores
 from consilience.questions import Choice, Question

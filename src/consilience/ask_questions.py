@@ -77,7 +77,8 @@ class PromptModel(Interface):
     notes: list[str]
     """What a reader of the answers should know."""
     tie: float
-    """If the best two scores are closer, ``score_alone`` decides; 0 of an exact model."""
+    """If the best two scores are closer, its method ``score_alone`` decides; 0 of an exact model,
+    which needs no such method."""
 
     def why_not(self, prompts: Sequence[Prompt]) -> list[str | None]:
         """Why each prompt cannot be asked; None where it can."""
@@ -87,9 +88,6 @@ class PromptModel(Interface):
 
     def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores | PromptScores]:
         """The scores of the answers of prompts, each prompt in exactly one of the values."""
-
-    def score_alone(self, prompt: Prompt) -> Floats:
-        """Log-probabilities (answer,) in nats, whatever other prompts there are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from consilience.core.asks import Ask, Bools, Floats, Group, Ints, Item, Model, Scores
+from consilience.core.asks import Ask, Bools, Floats, Group, Ints, Item, Model, NoAnswer, Scores
 
 Progress = Callable[[int], None]
 """Called with the number of queries that have just been answered."""
@@ -90,9 +90,8 @@ def ask_texts(
     numbers = [samples[one.variant] if samples else 1 for one in asks]
     for positions, texts in model.write(asks, numbers):
         for at, text in zip(positions.tolist(), texts, strict=True):
-            is_text = isinstance(text, str)
-            record = read(text, asks[at]) if is_text else {"excluded": text.reason}
-            _fill(columns, rows[at], record)
+            no_answer = {"excluded": text.reason} if isinstance(text, NoAnswer) else None
+            _fill(columns, rows[at], no_answer or read(str(text), asks[at]))
         progress(len(positions))
     return _table(group, columns)
 
@@ -300,14 +299,14 @@ def _why_excluded(scores: Scores, row: int, gold_at: int, has_some: bool) -> str
     reason = unasked if unasked is None or isinstance(unasked, str) else unasked[row]
     if reason:
         return reason
+    if scores.texts and not scores.texts[row]:
+        return "the model wrote no text"
     if gold_at < 0:
         return "the gold is not among the candidates"
     if scores.words and (reason := scores.reasons.get(scores.words[gold_at])):
         return f"the gold is {reason}"
     if not has_some:
         return "no candidate could be asked"
-    if scores.texts and not scores.texts[row]:
-        return "the model wrote no text"
     return None
 
 

@@ -18,9 +18,13 @@ from consilience.errors import ConsilienceError
 from consilience.files import path_of, write_whole
 from consilience.frames import as_polars
 from consilience.models import LanguageModel
-from consilience.models.functions import ScoringFunction, TextFunction
-from consilience.models.label_functions import LabelFunction, TwoTexts
-from consilience.models.prompt_functions import PromptFunction
+from consilience.models.functions import (
+    LabelFunction,
+    PromptFunction,
+    ScoringFunction,
+    TextFunction,
+    TwoTexts,
+)
 from consilience.run import Run, model_name
 from consilience.suites.question_collection import Questions
 from consilience.suites.question_suites import is_questions, is_suite, load_questions

@@ -23,7 +23,7 @@ from consilience.choices import SERVED
 from consilience.design import ORIGINAL
 from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.files import csv_of, write_whole
-from consilience.models.label_functions import label_baseline
+from consilience.models.baselines import label_baseline
 from consilience.noise import pair_noise_floor
 from consilience.run import SENTENCE_PAIRS, model_name, seed_folders
 from consilience.run_folder import RunFolder, digest_of

@@ -1,6 +1,7 @@
 """``probe`` with sentence pairs: runs, seeds, resuming, labels, models that write, bad input."""
 
 import json
+import random
 import re
 from dataclasses import replace
 from functools import partial
@@ -15,7 +16,7 @@ from conftest import SENTENCES, cases
 from consilience.ask_pairs import present_pairs
 from consilience.models.classifier import load_pair_classifier
 from consilience.models.functions import LabelFunction
-from consilience.noise import VARIATIONS, pair_noise_floor
+from consilience.noise import VARIATIONS, noise_floor, pair_samples
 from consilience.run import read_answers
 from consilience.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
 from consilience.suites.perturbations import PERTURBATIONS, original, t5_original
@@ -528,7 +529,8 @@ def test_labels_that_depend_on_company_are_noise():
     forms = partial(original, indicators=MRPC.indicators)
     presented = present_pairs(MRPC, PAIRS, forms, {}, model)
     presented = replace(presented, reasons=("too long", *presented.reasons[1:]))
-    floor = pair_noise_floor(presented, model, queries=5, in_half_precision=lambda: model)
+    samples = pair_samples(presented, 5, random.Random(0))
+    floor = noise_floor(samples, model, "pairs", in_half_precision=lambda: model)
     values = dict(floor.select("subset", "value").iter_rows())
     assert (values.pop("one_by_one"), {*values.values()}, model.forgotten) == (1, {0}, 1)
     assert floor["n"].to_list() == [5] * 6

@@ -10,7 +10,8 @@ import numpy as np
 import polars as pl
 
 from consilience.asking import asker
-from consilience.asking.asker import UNCERTAIN, Column, Progress
+from consilience.asking.asker import UNCERTAIN, Column
+from consilience.asking.asker import Progress as Progress  # noqa: PLC0414
 from consilience.core.asks import Ask, Group, Ints, Item, Model, Scores
 from consilience.errors import ConsilienceError
 from consilience.models import LanguageModel

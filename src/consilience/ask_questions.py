@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 from typing import Protocol as Interface
 
@@ -340,14 +340,16 @@ def ask_options(
 
     Options are scored by the rule of the presenter; a model without probabilities chooses itself.
     """
-    asked = partial(ask_asks, presenter=presenter, model=model, progress=progress)
-    slices = slices_of(questions, presenter)
-    return pl.concat([asked(questions_of(some, presenter, suite)) for some in slices])
+    tables = [
+        ask_asks(presenter, questions_of(some, presenter, suite), model, progress)
+        for some in slices_of(questions, presenter)
+    ]
+    return pl.concat(tables)
 
 
 def ask_asks(
-    group: Group,
     presenter: Presenter,
+    group: Group,
     model: PromptModel,
     progress: Progress = lambda done: None,
 ) -> pl.DataFrame:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import polars as pl
 
 from consilience.ask import OfQueries, facts_of
-from consilience.ask_pairs import OfForms, PairModel, Presented, pairs_of
-from consilience.ask_questions import Presenter, PromptModel, ask_asks, group_of
+from consilience.ask_pairs import OfForms, Presented, pairs_of
+from consilience.ask_questions import Presenter, ask_asks, group_of
 from consilience.asking import asker
 from consilience.asking.asker import Progress
 from consilience.core.asks import Ask, Group
@@ -24,7 +25,7 @@ from consilience.metrics.intervals import wilson_interval
 from consilience.models import LanguageModel
 from consilience.questions import Question
 from consilience.schemas import FLIPS, METRICS_SCHEMA
-from consilience.types import Suite
+from consilience.types import Relation, Suite
 
 QUERIES = 256
 """Queries of a sample; without a flip the rate is below 1.2 % (95 %, rule of three)."""
@@ -37,115 +38,104 @@ MOST_SAMPLED_CELLS = 16
 
 Answers = list[str | None]
 
-Sample = tuple[Group, Callable[[Group, Any], pl.DataFrame]]
-"""Asks of a group, and how they are asked of a model."""
+Sample = tuple[Callable[[Any, Sequence[Ask]], Answers], Sequence[Ask]]
+"""How a model answers some asks, and these asks."""
 
 
 def noise_floor(
-    suite: Suite,
-    model: LanguageModel,
-    *,
-    whole_vocabulary: bool = False,
-    in_half_precision: Callable[[], LanguageModel] | None = None,
-    queries: int = QUERIES,
-    seed: int = 0,
-    progress: Progress = lambda done: None,
-) -> pl.DataFrame:
-    """That of facts (``flips_in``): about equally many of each relation, in any pattern.
-
-    ``in_half_precision`` loads the same model in bfloat16. ``seed`` determines the sample.
-    """
-    generator = random.Random(seed)
-    relations = [relation for relation in suite.relations if relation.facts]
-    share = -(-queries // max(1, len(relations)))
-
-    def sample(at: int) -> Sample:
-        relation = None if whole_vocabulary else relations[at]
-        group = facts_of(relations[at], suite.name, whole_vocabulary=whole_vocabulary)
-        asks = generator.sample(group.asks, min(share, len(group.asks)))
-        return replace(group, asks=asks), lambda some, of: asker.ask(some, OfQueries(of, relation))
-
-    samples = [sample(at) for at in range(len(relations))]
-    return flips_in(samples, model, suite.name, in_half_precision, progress)
-
-
-def pair_noise_floor(
-    presented: Presented,
-    model: PairModel,
-    *,
-    in_half_precision: Callable[[], PairModel] | None = None,
-    queries: int = QUERIES,
-    seed: int = 0,
-    progress: Progress = lambda done: None,
-) -> pl.DataFrame:
-    """That of sentence pairs (``flips_in``): any pairs in any forms."""
-    group = pairs_of(presented)
-    asks = [one for one in group.asks if one.why_not is None]
-    asks = random.Random(seed).sample(asks, min(queries, len(asks)))
-    if forget := getattr(model, "forget", None):
-        forget()
-    sample: Sample = replace(group, asks=asks), lambda some, of: asker.ask(some, OfForms(of))
-    return flips_in([sample], model, group.suite, in_half_precision, progress)
-
-
-def question_noise_floor(
-    groups: Sequence[tuple[Sequence[Question], Presenter]],
-    model: PromptModel,
+    samples: Sequence[Sample],
+    model: Any,
     suite: str,
     *,
-    in_half_precision: Callable[[], PromptModel] | None = None,
-    queries: int = QUERIES,
-    seed: int = 0,
+    in_half_precision: Callable[[], Any] | None = None,
     progress: Progress = lambda done: None,
 ) -> pl.DataFrame:
-    """That of questions with options (``flips_in``): some of each group in some variants.
+    """Rows of the metrics table (``METRICS_SCHEMA``): the share of changed answers of samples.
 
-    ``groups``: the questions of each group, and how they are presented. Every question of the
-    sample is in every variant of it.
+    ``in_half_precision`` loads the same model in bfloat16. ``n`` counts the asks that were answered
+    both times; ``n_excluded`` the others.
     """
-    generator = random.Random(seed)
+    if forget := getattr(model, "forget", None):
+        forget()
 
-    def sample(questions: Sequence[Question], presenter: Presenter, size: int) -> Sample:
+    def answers(of: Any, variation: Variation) -> Answers:
+        return [one for answer, asks in samples for one in variation(of, partial(answer, of), asks)]
+
+    first = answers(model, _repeated)
+    again: dict[str, Answers] = {}
+    for name, variation in VARIATIONS.items():
+        again[name] = answers(model, variation)
+        progress(len(first))
+    if in_half_precision is not None:
+        again["bfloat16"] = answers(in_half_precision(), _repeated)
+        progress(len(first))
+    rows = [flips_row(suite, name, first, changed) for name, changed in again.items()]
+    return pl.DataFrame(rows, schema=METRICS_SCHEMA)
+
+
+def fact_samples(
+    suite: Suite, size: int, generator: random.Random, *, whole_vocabulary: bool = False
+) -> list[Sample]:
+    """About equally many queries of each relation, any fact in any pattern."""
+    relations = [relation for relation in suite.relations if relation.facts]
+    share = -(-size // max(1, len(relations)))
+    samples = []
+    for relation in relations:
+        group = facts_of(relation, suite.name, whole_vocabulary=whole_vocabulary)
+        ask = partial(_ask_facts, None if whole_vocabulary else relation)
+        asks = generator.sample(group.asks, min(share, len(group.asks)))
+        samples.append((partial(_answers, group, ask), asks))
+    return samples
+
+
+def _ask_facts(relation: Relation | None, group: Group, model: LanguageModel) -> pl.DataFrame:
+    return asker.ask(group, OfQueries(model, relation))
+
+
+def pair_samples(presented: Presented, size: int, generator: random.Random) -> list[Sample]:
+    """Any pairs that can be asked, in any forms."""
+    group = pairs_of(presented)
+    asks = [one for one in group.asks if one.why_not is None]
+    asks = generator.sample(asks, min(size, len(asks)))
+    return [(partial(_answers, group, lambda some, of: asker.ask(some, OfForms(of))), asks)]
+
+
+def question_samples(
+    groups: Sequence[tuple[Sequence[Question], Presenter]], size: int, generator: random.Random
+) -> list[Sample]:
+    """Some questions with options of each group, every one in each of some variants.
+
+    ``groups``: the questions of each group, and how they are presented.
+    """
+    share, samples = -(-size // len(groups)), []
+    for questions, presenter in groups:
         design = presenter.design
         cells = generator.sample(design.cells, min(MOST_SAMPLED_CELLS, len(design.cells)))
-        count = min(len(questions), -(-size // len(cells)))
-        questions = generator.sample(questions, count)
+        count = min(len(questions), -(-share // len(cells)))
+        drawn = generator.sample(questions, count)
         asks = []
-        for at, question in enumerate(questions):
+        for at, question in enumerate(drawn):
             for cell in cells:
                 prompt, variant = presenter.prompt(question, cell), design.cells.index(cell)
                 if prompt is None:
                     asks.append(Ask(at, variant, None, why_not="no such variant"))
                 else:
                     asks.append(Ask(at, variant, prompt, prompt.answers, prompt.options))
-        group = group_of(questions, design, asks, suite)
-        return group, lambda some, of: ask_asks(some, presenter, of)
-
-    samples = [sample(*group, -(-queries // len(groups))) for group in groups]
-    return flips_in(samples, model, suite, in_half_precision, progress)
+        group = group_of(drawn, design, asks, "")
+        samples.append((partial(_answers, group, partial(ask_asks, presenter)), asks))
+    return samples
 
 
-def flips_in(
-    samples: Sequence[Sample],
-    model: Any,
-    suite: str,
-    in_half_precision: Callable[[], Any] | None = None,
-    progress: Progress = lambda done: None,
-) -> pl.DataFrame:
-    """Rows of the metrics table (``METRICS_SCHEMA``): the share of changed answers of samples.
-
-    ``n`` counts the asks that were answered both times; ``n_excluded`` the others.
-    """
-    first = _answers(samples, model, _repeated)
-    again: dict[str, Answers] = {}
-    for name, variation in VARIATIONS.items():
-        again[name] = _answers(samples, model, variation)
-        progress(len(first))
-    if in_half_precision is not None:
-        again["bfloat16"] = _answers(samples, in_half_precision(), _repeated)
-        progress(len(first))
-    rows = [flips_row(suite, name, first, answers) for name, answers in again.items()]
-    return pl.DataFrame(rows, schema=METRICS_SCHEMA)
+def _answers(
+    group: Group, ask: Callable[[Group, Any], pl.DataFrame], model: Any, asks: Sequence[Ask]
+) -> Answers:
+    """The answer to each of some asks of a group; the option where it has one."""
+    table = ask(replace(group, asks=asks), model)
+    if "option" in table.columns:
+        option = pl.col("option").cast(pl.String)
+        table = table.with_columns(answer=pl.coalesce(option, "answer"))
+    answers: Answers = table["answer"].to_list()
+    return answers
 
 
 def flips_row(suite: str, variation: str, first: Answers, again: Answers) -> dict[str, object]:
@@ -171,23 +161,6 @@ def flips_row(suite: str, variation: str, first: Answers, again: Answers) -> dic
 Answer = Callable[[Sequence[Ask]], Answers]
 Variation = Callable[[Any, Answer, Sequence[Ask]], Answers]
 """The answers to asks, from the model and a function that answers them."""
-
-
-def _answers(samples: Sequence[Sample], model: Any, variation: Variation) -> Answers:
-    """The answers of a model to samples, asked as ``variation`` does; options where there are."""
-    answers: Answers = []
-    for group, ask in samples:
-
-        def answer(asks: Sequence[Ask], group: Group = group, ask: Any = ask) -> Answers:
-            table = ask(replace(group, asks=asks), model)
-            if "option" in table.columns:
-                option = pl.col("option").cast(pl.String)
-                table = table.with_columns(answer=pl.coalesce(option, "answer"))
-            found: Answers = table["answer"].to_list()
-            return found
-
-        answers += variation(model, answer, group.asks)
-    return answers
 
 
 def _repeated(model: object, answer: Answer, asks: Sequence[Ask]) -> Answers:

@@ -198,7 +198,7 @@ def judge(scores: Scores, asks: Sequence[Ask], items: Sequence[Item]) -> dict[st
     reasons = [
         _why_excluded(scores, row, gold, has_some) or (UNCERTAIN if is_open else None)
         for row, (gold, has_some, is_open) in enumerate(
-            zip(gold_at.tolist(), taken.any(axis=1), uncertain, strict=True)
+            zip(gold_at.tolist(), taken.any(axis=1).tolist(), uncertain.tolist(), strict=True)
         )
     ]
     out = np.array([reason is not None for reason in reasons], dtype=bool)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -13,7 +14,7 @@ from consilience.ask import Progress, ask, bound_notes, query_counts
 from consilience.choices import Loading
 from consilience.errors import ConsilienceError
 from consilience.models import LanguageModel, load_model
-from consilience.noise import noise_floor
+from consilience.noise import fact_samples, noise_floor
 from consilience.run_folder import RunFolder
 from consilience.suites.pattern_forms import (
     PATTERN_PERTURBATIONS,
@@ -113,12 +114,15 @@ def _load(
         partial(_ask, options, suite, model),
         notes_on=bound_notes,
         noise_floor=lambda progress: noise_floor(
-            suite,
+            fact_samples(
+                suite,
+                options.noise_floor or 0,
+                random.Random(options.seed),
+                whole_vocabulary=is_open,
+            ),
             model,
-            whole_vocabulary=is_open,
+            suite.name,
             in_half_precision=half,
-            queries=options.noise_floor or 0,
-            seed=options.seed,
             progress=progress,
         ),
     )

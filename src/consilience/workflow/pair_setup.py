@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
@@ -24,7 +25,8 @@ from consilience.design import ORIGINAL
 from consilience.errors import OTHER_OUT, ConsilienceError
 from consilience.files import csv_of, write_whole
 from consilience.models.baselines import label_baseline
-from consilience.noise import pair_noise_floor
+from consilience.noise import noise_floor as measured_floor
+from consilience.noise import pair_samples
 from consilience.run import SENTENCE_PAIRS, model_name, seed_folders
 from consilience.run_folder import RunFolder, digest_of
 from consilience.sentence_pairs import Form, Task, TextPair
@@ -181,12 +183,12 @@ def _load(
 
     def noise_floor(progress: Progress) -> pl.DataFrame:
         half = ready is None and model.identity.get("dtype") == "float32"
-        return pair_noise_floor(
-            presented(),
+        size, generator = options.noise_floor or 0, random.Random(options.seed)
+        return measured_floor(
+            pair_samples(presented(), size, generator),
             model,
+            TASK_SUITE,
             in_half_precision=in_half if half else None,
-            queries=options.noise_floor or 0,
-            seed=options.seed,
             progress=progress,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +23,7 @@ from consilience.errors import ConsilienceError
 from consilience.expectations import linked_questions
 from consilience.factors import Factor, FactorialDesign
 from consilience.models.prompt_models import is_chat_model, load_prompt_model
-from consilience.noise import question_noise_floor
+from consilience.noise import noise_floor, question_samples
 from consilience.questions import Question
 from consilience.run import EXPECTATIONS, QUESTIONS, TEXTS
 from consilience.run_folder import RunFolder
@@ -172,13 +173,13 @@ class Questionnaire:
             seed=options.seed,
             longest=options.longest or 0,
         )
-        return question_noise_floor(
-            [(by_group[name], self.presenter(name)) for name in chosen],
+        groups = [(by_group[name], self.presenter(name)) for name in chosen]
+        size, generator = options.noise_floor or 0, random.Random(options.seed)
+        return noise_floor(
+            question_samples(groups, size, generator),
             model,
             self.questions.name,
             in_half_precision=half if model.identity.get("dtype") == "float32" else None,
-            queries=options.noise_floor or 0,
-            seed=options.seed,
             progress=progress,
         )
 
